@@ -1,0 +1,125 @@
+"""lanewise: Tensor Core programming in Python, lane by lane.
+
+`import lanewise as lw` is the whole public API. Rooms that need time to load are loaded when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from lanewise.errors import IllegalInstruction, LanewiseError
+from lanewise.formats import (
+    FORMATS,
+    Format,
+    b1,
+    bf16,
+    e2m1,
+    e2m3,
+    e3m2,
+    e4m3,
+    e5m2,
+    f16,
+    f32,
+    f64,
+    format_of,
+    s4,
+    s8,
+    s32,
+    tf32,
+    u4,
+    u8,
+    ue4m3,
+    ue8m0,
+)
+from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruction, instructions, register
+from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
+
+if TYPE_CHECKING:
+    from lanewise import arith, atoms, draw
+    from lanewise.atoms import Copy_Atom, MMA_Atom, TiledCopy, TiledMMA, atom, make_tiled_copy, make_tiled_mma
+
+__version__ = "0.1.0"
+
+register("compute", "lanewise.arith:compute")
+register("gemm", "lanewise.arith:gemm")
+register("fidelity", "lanewise.arith:fidelity")
+register("draw", "lanewise.draw:svg")
+register("print_latex", "lanewise.draw:print_latex")
+
+#: Loaded on first use: a room, or a name out of one.
+_LATER = {
+    "arith": "",
+    "atoms": "",
+    "draw": "",
+    "Copy_Atom": "atoms",
+    "MMA_Atom": "atoms",
+    "TiledCopy": "atoms",
+    "TiledMMA": "atoms",
+    "atom": "atoms",
+    "make_tiled_copy": "atoms",
+    "make_tiled_mma": "atoms",
+}
+
+__all__ = [
+    "ARCHS",
+    "FAMILIES",
+    "FORMATS",
+    "ComposedLayout",
+    "Copy_Atom",
+    "Format",
+    "Holder",
+    "IllegalInstruction",
+    "Instruction",
+    "LanewiseError",
+    "Layout",
+    "MMA_Atom",
+    "Operand",
+    "Swizzle",
+    "Tensor",
+    "TiledCopy",
+    "TiledMMA",
+    "__version__",
+    "arith",
+    "atom",
+    "atoms",
+    "b1",
+    "bf16",
+    "draw",
+    "e2m1",
+    "e2m3",
+    "e3m2",
+    "e4m3",
+    "e5m2",
+    "f16",
+    "f32",
+    "f64",
+    "format_of",
+    "instruction",
+    "instructions",
+    "make_layout",
+    "make_tiled_copy",
+    "make_tiled_mma",
+    "s4",
+    "s8",
+    "s32",
+    "tf32",
+    "u4",
+    "u8",
+    "ue4m3",
+    "ue8m0",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'lanewise' has no attribute {name!r}")
+    room = _LATER[name]
+    module = import_module(f"lanewise.{room or name}")
+    value = getattr(module, name) if room else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

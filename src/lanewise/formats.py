@@ -1,0 +1,392 @@
+"""The number formats of matrix instructions as data, with exact decode and encode over arrays.
+
+Holds one row per format and its NumPy dtype; what instructions do with the numbers is left to other rooms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from lanewise.errors import LanewiseError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Words = npt.NDArray[np.unsignedinteger[Any]]
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "b1",
+    "bf16",
+    "e2m1",
+    "e2m3",
+    "e3m2",
+    "e4m3",
+    "e5m2",
+    "f16",
+    "f32",
+    "f64",
+    "format_of",
+    "s4",
+    "s8",
+    "s32",
+    "tf32",
+    "u4",
+    "u8",
+    "ue4m3",
+    "ue8m0",
+]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One number format.
+
+    A float is sign, exponent and mantissa from the top bit down; without a sign bit where `signed` is false.
+    `word_bits` is the width of the unsigned word that carries one unpacked element.
+
+    >>> f16.max, f16.emin, f16.smallest_subnormal
+    (65504.0, -14, 5.960464477539063e-08)
+    >>> e4m3.decode([0x7E, 0x7F, 0x01]).tolist()
+    [448.0, nan, 0.001953125]
+    >>> [hex(word) for word in bf16.encode([1.0, -2.5])]
+    ['0x3f80', '0xc020']
+    """
+
+    name: str
+    bits: int
+    kind: Literal["float", "int", "bits"]
+    dtype_name: str
+    signed: bool = True
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+    bias: int = 0
+    has_inf: bool = False
+    has_nan: bool = False
+    ignored_low_bits: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind == "float":
+            used = self.signed + self.exponent_bits + self.mantissa_bits + self.ignored_low_bits
+            assert used in (self.bits, self.bits - 1), f"{self.name}: {used} bits used of {self.bits}"
+            assert self.has_nan or not self.has_inf, f"{self.name}: infinities come with NaNs"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype of arrays in this format (tf32 travels as float32, ue4m3 as float8_e4m3fn)."""
+        import ml_dtypes
+        import numpy as np
+
+        return np.dtype(getattr(ml_dtypes, self.dtype_name, self.dtype_name))
+
+    @property
+    def word_bits(self) -> int:
+        """The width of the word of one unpacked element: 8, 16, 32 or 64."""
+        return max(8, self.bits)
+
+    @property
+    def word_dtype(self) -> np.dtype[Any]:
+        """The unsigned dtype of one unpacked element's raw bits."""
+        import numpy as np
+
+        return np.dtype(f"uint{self.word_bits}")
+
+    @property
+    def emin(self) -> int:
+        """The exponent of the smallest normal number, which every subnormal number shares."""
+        self._require_float("an exponent range")
+        return (1 if self.mantissa_bits else 0) - self.bias
+
+    @property
+    def emax(self) -> int:
+        """The exponent of the largest finite number."""
+        self._require_float("an exponent range")
+        return (self._max_code >> self.mantissa_bits) - self.bias
+
+    @property
+    def max(self) -> float | int:
+        """The largest finite number."""
+        if self.kind != "float":
+            return (1 << (self.bits - self.signed)) - 1
+        significand = (self._max_code & self._mantissa_mask) + self._mantissa_mask + 1
+        return float(significand) * 2.0 ** (self.emax - self.mantissa_bits)
+
+    @property
+    def min(self) -> float | int:
+        """The most negative finite number (0 where there is no sign; ue8m0 has neither sign nor zero)."""
+        if self.kind != "float":
+            return -(1 << (self.bits - 1)) if self.signed else 0
+        if self.signed:
+            return -self.max
+        return 0.0 if self.mantissa_bits else self.smallest_subnormal
+
+    @property
+    def smallest_subnormal(self) -> float | int:
+        """The smallest positive number (1 for integers)."""
+        return 1 if self.kind != "float" else 2.0 ** (self.emin - self.mantissa_bits)
+
+    def decode(self, bits: npt.ArrayLike) -> npt.NDArray[Any]:
+        """The exact values of raw words: float64 for floats, int64 for integers and bits.
+
+        >>> s4.decode([0x0, 0x7, 0x8, 0xF]).tolist()
+        [0, 7, -8, -1]
+        >>> tf32.decode([0x3F801FFF]).tolist()
+        [1.0]
+        """
+        import numpy as np
+
+        words = self._words(bits)
+        if self.kind != "float":
+            values = words.astype(np.int64)
+            return values - ((values >> (self.bits - 1)) << self.bits) if self.signed else values
+        if self.bits >= 32:
+            kept = words & ~words.dtype.type((1 << self.ignored_low_bits) - 1)
+            with np.errstate(invalid="ignore"):  # widening a signalling NaN is no error here
+                return kept.view(f"f{self.bits // 8}").astype(np.float64)
+        code = words.astype(np.int64) & ((1 << self._magnitude_bits) - 1)
+        fields = code >> self.mantissa_bits
+        exponent = np.maximum(fields, 1 if self.mantissa_bits else 0) - self.bias
+        implicit = (fields > 0).astype(np.int64) if self.mantissa_bits else 1
+        significand = (code & self._mantissa_mask) + (implicit << self.mantissa_bits)
+        values = np.ldexp(significand.astype(np.float64), exponent - self.mantissa_bits)
+        if self.has_inf:
+            values = np.where(code == self._max_code + 1, np.inf, values)
+        if self.has_nan:
+            values = np.where(code > self._max_code + self.has_inf, np.nan, values)
+        return np.copysign(values, np.where(words >> (self.bits - 1), -1.0, 1.0)) if self.signed else values
+
+    def encode(self, values: npt.ArrayLike, *, saturate: bool = False) -> Words:
+        """Raw words of the nearest representable numbers (ties to even).
+
+        Too large a float becomes Inf, or NaN in formats without Inf; where a format has neither, and for
+        integers, it is an error. With `saturate` too large a number becomes the largest finite one instead.
+
+        >>> e4m3.encode([448.0, 1000.0]).tolist(), e4m3.encode([1000.0], saturate=True).tolist()
+        ([126, 127], [126])
+        >>> s8.encode([-1, 127]).tolist()
+        [255, 127]
+        """
+        import numpy as np
+
+        if self.kind != "float":
+            return self._encode_integers(values, saturate)
+        numbers = self._real_numbers(values)
+        if self.bits == 64:
+            return np.where(saturate & np.isinf(numbers), np.copysign(self.max, numbers), numbers).view(
+                np.uint64
+            )
+        magnitude = np.abs(np.where(np.isnan(numbers), 0.0, numbers))
+        finite = np.where(np.isinf(magnitude), 0.0, magnitude)
+        exponent = np.maximum(np.where(finite == 0, self.emin, np.frexp(finite)[1] - 1), self.emin)
+        # Steps of the exponent's binade; a carry out of the mantissa lands in the next exponent by itself.
+        steps = np.rint(np.ldexp(finite, self.mantissa_bits - exponent)).astype(np.int64)
+        code = steps + ((exponent - self.emin).astype(np.int64) << self.mantissa_bits)
+        if not self.mantissa_bits:
+            code = np.maximum(code - 1, 0)  # no zero and no subnormals: code 0 is 2^-bias
+        code = np.where((code > self._max_code) | np.isinf(magnitude), self._overflow_code(saturate), code)
+        code = np.where(np.isnan(numbers), self._nan_code, code)
+        if not self.signed:
+            below = np.signbit(numbers) & (numbers != 0)
+            unrepresentable = below | (numbers == 0 if not self.mantissa_bits else False)
+            code = np.where(unrepresentable, self._nan_code, code)
+        if code.size and code.min() < 0:
+            worst = numbers.flat[int(np.argmin(code))]
+            raise LanewiseError(
+                f"{worst} is not representable in {self.name}, which goes from {self.min} to {self.max}; "
+                "pass saturate=True to take the nearest finite number"
+            )
+        if self.signed:
+            code |= np.signbit(numbers).astype(np.int64) << self._magnitude_bits
+        return (code << self.ignored_low_bits).astype(self.word_dtype)
+
+    def to_bits(self, array: npt.ArrayLike) -> Words:
+        """The raw words of an array of this format's dtype, one element a word.
+
+        >>> import numpy as np
+        >>> f16.to_bits(np.array([1.0, -0.0], np.float16)).tolist()
+        [15360, 32768]
+        """
+        import numpy as np
+
+        values = np.asarray(array)
+        if values.dtype != self.dtype:
+            raise LanewiseError(
+                f"{self.name} takes arrays of dtype {self.dtype}, not {values.dtype}; "
+                f"use lanewise.formats.{self.name}.array(values) to convert numbers"
+            )
+        words = np.ascontiguousarray(values).view(self.word_dtype).reshape(values.shape)
+        # ml_dtypes ignores the spare high bits of its 4- and 6-bit types, so they may hold anything.
+        kept: Words = words & self.word_dtype.type((1 << self.bits) - 1)
+        return kept
+
+    def from_bits(self, words: npt.ArrayLike) -> npt.NDArray[Any]:
+        """The array of this format's dtype with the given raw words.
+
+        >>> e2m1.from_bits([0x7, 0xF]).astype(float).tolist()
+        [6.0, -6.0]
+        """
+        import numpy as np
+
+        raw = self._words(words)
+        return np.ascontiguousarray(raw).view(self.dtype).reshape(raw.shape)
+
+    def array(self, values: npt.ArrayLike, *, saturate: bool = False) -> npt.NDArray[Any]:
+        """The array of this format's dtype with the numbers nearest to `values`, rounded as `encode` does.
+
+        >>> e5m2.array([1.0, 1e9, -3.25]).astype(float).tolist()
+        [1.0, inf, -3.0]
+        """
+        return self.from_bits(self.encode(values, saturate=saturate))
+
+    @property
+    def _magnitude_bits(self) -> int:
+        return self.exponent_bits + self.mantissa_bits
+
+    @property
+    def _mantissa_mask(self) -> int:
+        return (1 << self.mantissa_bits) - 1
+
+    @property
+    def _max_code(self) -> int:
+        """The largest finite magnitude: below Inf, or below the one NaN, or all ones."""
+        if self.has_inf:
+            return (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1
+        return (1 << self._magnitude_bits) - 1 - self.has_nan
+
+    @property
+    def _nan_code(self) -> int:
+        """A quiet NaN's magnitude, or -1 where the format has none."""
+        if not self.has_nan:
+            return -1
+        if self.has_inf:
+            return self._max_code + 1 + (1 << (self.mantissa_bits - 1))
+        return (1 << self._magnitude_bits) - 1
+
+    def _overflow_code(self, saturate: bool) -> int:
+        if saturate:
+            return self._max_code
+        return self._max_code + 1 if self.has_inf else self._nan_code
+
+    def _words(self, bits: npt.ArrayLike) -> Words:
+        import numpy as np
+
+        raw = np.asarray(bits)
+        if raw.size == 0:
+            raw = raw.astype(self.word_dtype)
+        if raw.dtype.kind not in "ui" or (raw.min(initial=0) < 0) or raw.max(initial=0) >= 1 << self.bits:
+            raise LanewiseError(
+                f"raw words of {self.name} are unsigned integers below 2**{self.bits}; "
+                f"got dtype {raw.dtype}" + (f" up to {raw.max()}" if raw.dtype.kind in "ui" else "")
+            )
+        words: Words = raw.astype(self.word_dtype)
+        return words
+
+    def _real_numbers(self, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        import numpy as np
+
+        numbers = np.asarray(values)
+        try:
+            return numbers.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise LanewiseError(f"{self.name} encodes real numbers, not dtype {numbers.dtype}") from error
+
+    def _encode_integers(self, values: npt.ArrayLike, saturate: bool) -> Words:
+        import numpy as np
+
+        numbers = np.asarray(values)
+        if numbers.dtype.kind not in "biu":
+            reals = self._real_numbers(values)
+            if not np.array_equal(reals, np.rint(reals)):
+                raise LanewiseError(f"{self.name} holds integers only; round the values first")
+            numbers = reals
+        if saturate:
+            numbers = np.clip(numbers, self.min, self.max)
+        elif numbers.size and (numbers.min() < self.min or numbers.max() > self.max):
+            raise LanewiseError(
+                f"{self.name} holds {self.min} to {self.max}; got {numbers.min()} to {numbers.max()}; "
+                "pass saturate=True to clamp"
+            )
+        return (numbers.astype(np.int64) & ((1 << self.bits) - 1)).astype(self.word_dtype)
+
+    def _require_float(self, what: str) -> None:
+        if self.kind != "float":
+            raise LanewiseError(f"{self.name} is not a float format and has no {what}")
+
+
+def _float(name: str, bits: int, exponent: int, mantissa: int, dtype: str, **more: Any) -> Format:
+    more = {"bias": 2 ** (exponent - 1) - 1, "has_inf": True, "has_nan": True} | more
+    return Format(name, bits, "float", dtype, exponent_bits=exponent, mantissa_bits=mantissa, **more)
+
+
+f64 = _float("f64", 64, 11, 52, "float64")
+f32 = _float("f32", 32, 8, 23, "float32")
+tf32 = _float("tf32", 32, 8, 10, "float32", ignored_low_bits=13)
+f16 = _float("f16", 16, 5, 10, "float16")
+bf16 = _float("bf16", 16, 8, 7, "bfloat16")
+e5m2 = _float("e5m2", 8, 5, 2, "float8_e5m2")
+e4m3 = _float("e4m3", 8, 4, 3, "float8_e4m3fn", has_inf=False)
+e3m2 = _float("e3m2", 6, 3, 2, "float6_e3m2fn", has_inf=False, has_nan=False)
+e2m3 = _float("e2m3", 6, 2, 3, "float6_e2m3fn", has_inf=False, has_nan=False)
+e2m1 = _float("e2m1", 4, 2, 1, "float4_e2m1fn", has_inf=False, has_nan=False)
+ue8m0 = _float("ue8m0", 8, 8, 0, "float8_e8m0fnu", signed=False, has_inf=False)
+ue4m3 = _float("ue4m3", 8, 4, 3, "float8_e4m3fn", signed=False, has_inf=False)  # the top bit is ignored
+s32 = Format("s32", 32, "int", "int32")
+s8 = Format("s8", 8, "int", "int8")
+u8 = Format("u8", 8, "int", "uint8", signed=False)
+s4 = Format("s4", 4, "int", "int4")
+u4 = Format("u4", 4, "int", "uint4", signed=False)
+b1 = Format("b1", 1, "bits", "bool", signed=False)
+
+FORMATS: dict[str, Format] = {
+    each.name: each
+    for each in (
+        f16,
+        bf16,
+        tf32,
+        e4m3,
+        e5m2,
+        e3m2,
+        e2m3,
+        e2m1,
+        ue8m0,
+        ue4m3,
+        f32,
+        f64,
+        s8,
+        u8,
+        s4,
+        u4,
+        b1,
+        s32,
+    )
+}
+
+
+def format_of(what: str | Format | npt.DTypeLike) -> Format:
+    """The format of a name or of a NumPy dtype (float32 is f32, float8_e4m3fn is e4m3).
+
+    >>> format_of("bf16").mantissa_bits, format_of("int4").name
+    (7, 's4')
+    """
+    if isinstance(what, Format):
+        return what
+    if isinstance(what, str) and what in FORMATS:
+        return FORMATS[what]
+    own = [each for each in FORMATS.values() if each not in (tf32, ue4m3)]  # these borrow another's dtype
+    if isinstance(what, str):
+        found = [each for each in own if each.dtype_name == what]
+    else:
+        import numpy as np
+
+        dtype = np.dtype(what)
+        found = [each for each in own if each.dtype == dtype]
+    if not found:
+        raise LanewiseError(f"no format {what!r}; the formats are {', '.join(FORMATS)}")
+    return found[0]

@@ -1,0 +1,191 @@
+"""Instruction: a form that exists, with its operands, the archs that have it and what can be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from lanewise.errors import IllegalInstruction, LanewiseError
+from lanewise.formats import FORMATS
+from lanewise.isa.archs import describe_targets, find_arch
+from lanewise.isa.engines import engine
+from lanewise.isa.form import Form
+from lanewise.isa.lowering import Lowering, lowering
+from lanewise.isa.operand import Operand
+from lanewise.isa.operands import RowAddresses, operands_of, row_addresses
+from lanewise.isa.selected import SelectedOperand
+from lanewise.isa.sparsity import Metadata
+from lanewise.isa.table import Legality
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, repr=False)
+class Instruction(Form):
+    """One matrix instruction: a form of the catalogue.
+
+    >>> from lanewise.isa import instruction
+    >>> mma = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    >>> mma.a.holder(3, 9)
+    Holder(lane=12, register=2, slot=1)
+    >>> mma.archs[0], mma.since
+    ('sm_80', '7.0')
+    """
+
+    legality: Legality = field(default=Legality((), ""), compare=False)
+
+    # what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def m(self) -> int:
+        """Rows of the product (of one matrix, for ldmatrix and its kin)."""
+        return self.shape[0]
+
+    @property
+    def n(self) -> int:
+        """Columns of the product (of one matrix, for ldmatrix and its kin)."""
+        return self.shape[1]
+
+    @property
+    def k(self) -> int:
+        """Length of the dot products; 0 where there are none."""
+        return self.shape[2] if len(self.shape) == 3 else 0
+
+    @property
+    def layout_a(self) -> str:
+        """`row` or `col` as written for A; empty where the text does not say."""
+        return self.layouts[0] if len(self.layouts) == 2 else ""
+
+    @property
+    def layout_b(self) -> str:
+        """`row` or `col` as written for B; empty where the text does not say."""
+        return self.layouts[1] if len(self.layouts) == 2 else ""
+
+    @property
+    def threads(self) -> int:
+        """Threads that execute it together: a warp, or a warpgroup of four for wgmma."""
+        return 128 if self.family.startswith("wgmma") else 32
+
+    @property
+    def products(self) -> int:
+        """Products that one instruction computes: four for Volta's m8n8k4, else one."""
+        return 4 if self.family == "mma" and self.types[1] == "f16" and self.shape_text == "m8n8k4" else 1
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it computes D = A·B + C, as against loading, storing or transposing."""
+        return self.family in ("mma", "wmma.mma", "wgmma") or self.sparse
+
+    # where it runs -------------------------------------------------------------------------------------
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """The archs that have it, by name."""
+        return self.legality.archs
+
+    @property
+    def since(self) -> str:
+        """The first PTX version that has it."""
+        return self.legality.since
+
+    @property
+    def until(self) -> str | None:
+        """The last PTX version that has it, if it was withdrawn."""
+        return self.legality.until
+
+    def require(self, arch: str) -> str:
+        """The arch by its full name, or an error if the arch does not have this instruction."""
+        name = find_arch(arch)
+        if name not in self.archs:
+            raise IllegalInstruction(f"{self.text}: not on {name}; legal on {describe_targets(self.archs)}")
+        return name
+
+    def lowering(self, arch: str) -> Lowering:
+        """How an arch runs it: natively, split into several opcodes, or emulated by ptxas.
+
+        >>> from lanewise.isa import instruction
+        >>> print(instruction("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32").lowering("sm_89"))
+        native: 1 QMMA
+        """
+        return lowering(self, self.require(arch))
+
+    # operands ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def operands(self) -> Mapping[str, Operand]:
+        """The operands that are there, by name: a, b, c, d, metadata, scale_a, scale_b."""
+        return MappingProxyType(operands_of(self, FORMATS))
+
+    @property
+    def a(self) -> Operand:
+        """A, (M, K); packed to (M, K/2) if sparse."""
+        return self._operand("a")
+
+    @property
+    def b(self) -> Operand:
+        """B, (K, N)."""
+        return self._operand("b")
+
+    @property
+    def c(self) -> Operand:
+        """C, (M, N)."""
+        return self._operand("c")
+
+    @property
+    def d(self) -> Operand:
+        """D, (M, N); of ldmatrix and movmatrix, what they put into registers."""
+        return self._operand("d")
+
+    @property
+    def metadata(self) -> Metadata:
+        """E: where the elements of a sparse A belong."""
+        return cast(Metadata, self._operand("metadata"))
+
+    @property
+    def scale_a(self) -> SelectedOperand:
+        """The scale factors of A, (M, scales along K)."""
+        return cast(SelectedOperand, self._operand("scale_a"))
+
+    @property
+    def scale_b(self) -> SelectedOperand:
+        """The scale factors of B, (scales along K, N)."""
+        return cast(SelectedOperand, self._operand("scale_b"))
+
+    def _operand(self, name: str) -> Operand:
+        if name not in self.operands:
+            raise LanewiseError(f"{self.text} has no operand {name}; it has {', '.join(self.operands)}")
+        return self.operands[name]
+
+    @property
+    def row_addresses(self) -> RowAddresses:
+        """Which lane gives the address of which row (ldmatrix, stmatrix)."""
+        return row_addresses(self)
+
+    # what can be done with it --------------------------------------------------------------------------
+
+    def __call__(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> NDArray[Any]:
+        """D = A·B + C on arrays, with the bits that the arch returns: see `lanewise.arith.compute`."""
+        return cast("NDArray[Any]", engine("compute")(self, a, b, c, arch=arch, **options))
+
+    def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> NDArray[Any]:
+        """Whole matrices, the instruction repeated along K as a kernel would: see `lanewise.arith.gemm`."""
+        return cast("NDArray[Any]", engine("gemm")(self, a, b, c, arch=arch, **options))
+
+    def fidelity(self, arch: str) -> str:
+        """How far the computed bits can be trusted on an arch, in words."""
+        return cast(str, engine("fidelity")(self, self.require(arch)))
+
+    def _repr_svg_(self) -> str:
+        return cast(str, engine("draw")(self))
+
+    def print_latex(self) -> None:
+        """Print a LaTeX picture of the instruction's fragments."""
+        engine("print_latex")(self)
+
+    def __repr__(self) -> str:
+        return f"<{self.text}>"

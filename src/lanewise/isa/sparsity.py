@@ -1,0 +1,136 @@
+"""Structured sparsity: the 4-bit codes that tell where the elements of a packed A belong, and packing itself.
+
+A code covers a group of A's row and selects half of it: 1 of 2 (tf32), 2 of 4 (16- and 8-bit elements), or
+2 of 4 neighbouring pairs (4-bit elements).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lanewise.errors import LanewiseError
+from lanewise.isa.selected import SelectedOperand
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Metadata(SelectedOperand):
+    """The metadata operand E: a 4-bit code a group; its matrix is (M, groups).
+
+    On arrays, sparsity is told by indices: for every packed element (every pair, for 4-bit formats) the place
+    0…3 (tf32: 0…1) that it takes in its group.
+    """
+
+    element_bits: int = 16
+
+    @property
+    def per_code(self) -> int:
+        """Indices a code holds: one for tf32, else two."""
+        return 1 if self.element_bits == 32 else 2
+
+    @property
+    def run(self) -> int:
+        """Neighbouring elements that one index moves together: two for 4-bit elements, else one."""
+        return 2 if self.element_bits == 4 else 1
+
+    @property
+    def group(self) -> int:
+        """Elements of the dense row that a code covers."""
+        return {32: 2, 4: 8}.get(self.element_bits, 4)
+
+    @property
+    def indices_shape(self) -> tuple[int, int]:
+        """The trailing shape of an array of indices: (M, indices a row)."""
+        return self.rows, self.cols * self.per_code
+
+    def codes(self, indices: Any) -> NDArray[Any]:
+        """The 4-bit codes, uint8[..., M, groups], for an array of indices.
+
+        The two indices of a code must ascend, as the hardware requires of its metadata.
+        """
+        import numpy as np
+
+        array = np.asarray(indices)
+        if array.shape[-2:] != self.indices_shape or array.dtype.kind not in "ui":
+            raise LanewiseError(
+                f"metadata of {self.instruction} is an integer array (…, {self.rows}, {self.indices_shape[1]}) of "
+                f"indices; {array.dtype}{list(array.shape)} was given"
+            )
+        top = 1 if self.per_code == 1 else 3
+        if array.size and (array.min() < 0 or array.max() > top):
+            raise LanewiseError(f"metadata indices of {self.instruction} lie in 0…{top}; {array.min()}…{array.max()} was given")
+        if self.per_code == 1:
+            return np.where(array == 0, 0b0100, 0b1110).astype(np.uint8)
+        pairs = array.reshape(*array.shape[:-1], self.cols, 2).astype(np.uint8)
+        falling = np.argwhere(pairs[..., 0] >= pairs[..., 1])
+        if falling.size:
+            place = tuple(int(x) for x in falling[0])
+            first, second = (int(x) for x in pairs[place])
+            raise LanewiseError(
+                f"metadata of {self.instruction}: row {place[-2]}, group {place[-1]} selects {first} then {second}; "
+                "the two places of a group must differ and ascend"
+            )
+        return np.asarray(pairs[..., 0] | pairs[..., 1] << 2)
+
+    def indices(self, codes: Any) -> NDArray[Any]:
+        """The indices that 4-bit codes stand for."""
+        import numpy as np
+
+        array = np.asarray(codes)
+        if self.per_code == 1:
+            return (array == 0b1110).astype(np.uint8)
+        return np.stack([array & 3, array >> 2 & 3], axis=-1).reshape(*array.shape[:-1], -1).astype(np.uint8)
+
+    def pack(self, matrix: Any, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+        """The word of each lane for an array of indices; `thread_id` is the sparsity selector."""
+        return super().pack(self.codes(matrix).astype(self.format.dtype), thread_id=thread_id, byte_id=byte_id)
+
+    def unpack(self, words: Any, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+        """The indices that the lanes' words stand for under a selector."""
+        return self.indices(super().unpack(words, thread_id=thread_id, byte_id=byte_id).astype("uint8"))
+
+    def columns(self, indices: Any) -> NDArray[Any]:
+        """The dense column of every packed element, int[..., M, K/2]."""
+        import numpy as np
+
+        array = np.asarray(indices).astype(np.intp)
+        which = np.arange(array.shape[-1]) // self.per_code
+        start = which * self.group + array * self.run
+        return np.asarray(start[..., None] + np.arange(self.run)).reshape(*array.shape[:-1], -1)
+
+    def compress(self, dense: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Pack a dense A that has the structure: (packed, indices). Zeros fill groups with room to spare."""
+        import numpy as np
+
+        array = np.asarray(dense)
+        width = self.cols * self.group
+        if array.shape[-2:] != (self.rows, width):
+            raise LanewiseError(f"dense A of {self.instruction} is {self.rows}×{width}; {array.shape} was given")
+        places = self.group // self.run
+        runs = array.reshape(*array.shape[:-1], self.cols, places, self.run)
+        used = (runs != 0).any(axis=-1)
+        full = np.argwhere(used.sum(axis=-1) > self.per_code)
+        if full.size:
+            *_, row, group = (int(x) for x in full[0])
+            raise LanewiseError(
+                f"row {row}, columns {group * self.group} to {(group + 1) * self.group - 1} hold more than "
+                f"{self.per_code} non-zero of {places}: not the sparsity of {self.instruction}"
+            )
+        chosen = np.sort(np.argsort(~used, axis=-1, kind="stable")[..., : self.per_code], axis=-1)
+        packed = np.take_along_axis(runs, chosen[..., None], axis=-2)
+        flat = array.shape[:-1]
+        return packed.reshape(*flat, -1), chosen.reshape(*flat, -1).astype(np.uint8)
+
+    def expand(self, packed: Any, indices: Any) -> NDArray[Any]:
+        """The dense A, zeros where nothing was packed."""
+        import numpy as np
+
+        array = np.asarray(packed)
+        self.codes(indices)
+        dense = np.zeros((*array.shape[:-1], self.cols * self.group), dtype=array.dtype)
+        columns = np.broadcast_to(self.columns(indices), array.shape)
+        np.put_along_axis(dense, columns, array, axis=-1)
+        return dense

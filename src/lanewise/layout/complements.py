@@ -1,0 +1,39 @@
+"""Complement: the layout of what another layout leaves out.
+
+Divide and product, which are made from it, are beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.errors import LanewiseError
+
+from .int_tuple import IntTuple, is_int, product
+from .layout import Layout
+from .simplify import FlatModes, from_modes, integer_modes, joined
+
+
+def complement(layout: Any, max_idx: IntTuple = 1) -> Layout:
+    """The layout, rising, of the offsets at which copies of layout must be put to fill 0 to max_idx - 1.
+
+    No two of the sums layout(i) + result(j) are equal, and size(layout) * size(result) is at least max_idx.
+
+    >>> complement(Layout(4, 2), 24), complement(Layout((2, 2), (1, 6)), 24)
+    ((2,3):(1,8), (3,2):(2,12))
+    """
+    if is_int(layout):
+        layout = Layout(layout)
+    result: FlatModes = []
+    covered = 1
+    for stride, shape in sorted((d, s) for s, d in integer_modes("complement", layout) if d != 0 and s != 1):
+        if stride < covered:
+            why = "has a negative stride" if stride < 0 else f"overlaps the {covered} indices below it"
+            raise LanewiseError(
+                f"complement({layout}): mode {shape}:{stride} {why}; "
+                "a layout has a complement if its strides are positive and no two coordinates share an index"
+            )
+        result.append((stride // covered, covered))
+        covered = shape * stride
+    result.append((-(-product(max_idx) // covered), covered))
+    return from_modes(joined(result))

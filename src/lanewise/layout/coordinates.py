@@ -1,0 +1,146 @@
+"""Coordinates: natural ones (nested like the shape), linear ones, indices, and slices written with None.
+
+Works on shapes and strides alone; Layout calls these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.errors import LanewiseError
+
+from .int_tuple import Coord, IntTuple, as_int, prefix_product, product, spell
+
+
+def idx2crd(idx: IntTuple, shape: IntTuple, stride: Any = None) -> Any:
+    """The coordinate in shape of an index (column-major unless strides are given).
+
+    >>> idx2crd(5, (2, (3, 2)))
+    (1, (2, 0))
+    """
+    if stride is None:
+        stride = prefix_product(shape)
+    if isinstance(shape, tuple):
+        if not isinstance(stride, tuple) or len(stride) != len(shape):
+            raise LanewiseError(f"idx2crd: stride {spell(stride)} is not nested like shape {spell(shape)}")
+        if not isinstance(idx, tuple):
+            return tuple(idx2crd(idx, s, d) for s, d in zip(shape, stride, strict=True))
+        if len(idx) != len(shape):
+            raise LanewiseError(f"idx2crd: index {spell(idx)} does not fit shape {spell(shape)}")
+        return tuple(idx2crd(i, s, d) for i, s, d in zip(idx, shape, stride, strict=True))
+    if isinstance(idx, tuple) or isinstance(stride, tuple):
+        raise LanewiseError(f"idx2crd: index {spell(idx)} with stride {spell(stride)} does not fit {shape}")
+    if as_int(shape) == 1:  # so that modes 1:0 do no harm
+        return 0
+    if as_int(stride) == 0:
+        raise LanewiseError(f"idx2crd: in {shape}:0 all coordinates share one index, so none follows from it")
+    return as_int(idx) // stride % shape
+
+
+def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
+    """The index of a coordinate: natural, linear or anything between; None counts as 0.
+
+    A linear coordinate beyond the shape runs on along the last mode. Integer arrays are taken element by
+    element.
+
+    >>> crd2idx((1, 2), (4, 8), (8, 1)), crd2idx(9, (4, 8), (8, 1)), crd2idx((1, 5), (4, (2, 4)))
+    (10, 10, 21)
+    """
+    return _crd2idx(crd, shape, prefix_product(shape) if stride is None else stride)
+
+
+def _crd2idx(crd: Any, shape: Any, stride: Any) -> Any:
+    if isinstance(crd, tuple):
+        if not isinstance(shape, tuple) or len(crd) != len(shape):
+            raise LanewiseError(
+                f"coordinate {spell(crd)} does not fit shape {spell(shape)}: "
+                "give one integer, or one entry a mode"
+            )
+        total: Any = 0
+        for c, s, d in zip(crd, shape, stride, strict=True):
+            total = total + _crd2idx(c, s, d)
+        return total
+    if crd is None:
+        crd = 0
+    elif type(crd) is not int:
+        crd = wide(crd)
+    if isinstance(shape, tuple):
+        if not shape:
+            if not isinstance(crd, int) or crd != 0:
+                raise LanewiseError(f"coordinate {crd} does not fit the empty shape (): only 0 does")
+            return 0
+        total = 0
+        for s, d in zip(shape[:-1], stride[:-1], strict=True):
+            n = product(s)
+            total = total + _crd2idx(crd % n, s, d)
+            crd = crd // n
+        return total + _crd2idx(crd, shape[-1], stride[-1])
+    return crd * stride
+
+
+def wide(crd: Any) -> Any:
+    """An integer, or an array of them, that will not overflow as NumPy's narrow ones do."""
+    if getattr(crd, "ndim", 0) and getattr(getattr(crd, "dtype", None), "kind", "") in ("i", "u"):
+        return crd.astype("int64")
+    return as_int(crd)
+
+
+def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple | None = None) -> Any:
+    """A coordinate, nested like dst_shape; src_shape is needed where a tuple becomes one integer.
+
+    >>> crd2crd(5, (2, 4)), crd2crd((1, 2), 8, (2, 4))
+    ((1, 2), 5)
+    """
+    if isinstance(crd, tuple):
+        if isinstance(dst_shape, tuple):
+            if len(crd) != len(dst_shape):
+                raise LanewiseError(f"coordinate {spell(crd)} does not fit shape {spell(dst_shape)}")
+            sources = src_shape if isinstance(src_shape, tuple) else (src_shape,) * len(crd)
+            if len(sources) != len(crd):
+                raise LanewiseError(f"coordinate {spell(crd)} does not fit shape {spell(src_shape)}")
+            return tuple(crd2crd(c, d, s) for c, d, s in zip(crd, dst_shape, sources, strict=True))
+        if src_shape is None:
+            raise LanewiseError(
+                f"crd2crd: to make {spell(crd)} one integer, give the shape it is in as src_shape"
+            )
+        return crd2idx(crd, src_shape)
+    if isinstance(dst_shape, tuple):
+        return idx2crd(crd, dst_shape)
+    if not 0 <= as_int(crd) < as_int(dst_shape):
+        raise LanewiseError(f"coordinate {crd} is outside shape {dst_shape}: 0 to {dst_shape - 1} are inside")
+    return as_int(crd)
+
+
+def has_none(a: Any) -> bool:
+    """Whether None stands anywhere in a coordinate, which makes it a slice.
+
+    >>> has_none((1, (None, 2))), has_none((1, 2))
+    (True, False)
+    """
+    return any(map(has_none, a)) if isinstance(a, tuple) else a is None
+
+
+def slice_(crd: Coord, trg: Any) -> tuple[Any, ...]:
+    """What stands in trg where crd has None.
+
+    >>> slice_((None, (0, None)), (4, (2, 3)))
+    (4, 3)
+    """
+    return _pick("slice_", crd, trg, keep_none=True)
+
+
+def dice(crd: Coord, trg: Any) -> tuple[Any, ...]:
+    """What stands in trg where crd has no None: the rest of slice_.
+
+    >>> dice((None, (0, None)), (4, (2, 3)))
+    (2,)
+    """
+    return _pick("dice", crd, trg, keep_none=False)
+
+
+def _pick(name: str, crd: Coord, trg: Any, keep_none: bool) -> tuple[Any, ...]:
+    if isinstance(crd, tuple):
+        if not isinstance(trg, tuple) or len(crd) != len(trg):
+            raise LanewiseError(f"{name}: {spell(crd)} does not fit {spell(trg)}; give one entry a mode")
+        return tuple(x for c, t in zip(crd, trg, strict=True) for x in _pick(name, c, t, keep_none))
+    return (trg,) if (crd is None) == keep_none else ()

@@ -1,0 +1,274 @@
+"""Layout: a shape and a stride, the function from coordinates to indices that they define.
+
+Building, calling, slicing and measuring one; the algebra that relates layouts is in the modules beside it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from lanewise.errors import LanewiseError
+
+from .basis import ScaledBasis
+from .coordinates import crd2idx, has_none, idx2crd, slice_
+from .int_tuple import IntTuple, as_int, is_int, prefix_product, product, spell
+
+
+class Mapped(ABC):
+    """Anything whose coordinates are those of a Layout: a Layout, a ComposedLayout, a Tensor.
+
+    An operation on coordinates (divide, slice, regroup) is written once, for Layout, and applies to all.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _domain(self) -> Mapped:
+        """The layout one step inside, which defines the coordinates."""
+
+    @abstractmethod
+    def _on(self, domain: Any) -> Any:
+        """The same thing over other coordinates."""
+
+
+class LayoutBase(Mapped):
+    """What is_layout accepts: a Layout, or a composition that is no Layout any more."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __call__(self, *crd: Any) -> Any: ...
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @abstractmethod
+    def cosize(self) -> int: ...
+
+
+M = TypeVar("M", bound=Mapped)
+P = ParamSpec("P")
+
+
+def on_domain(f: Callable[Concatenate[Layout, P], LayoutBase]) -> Callable[Concatenate[M, P], M]:
+    """Let an operation on Layout take anything that is Mapped."""
+
+    @wraps(f)
+    def lifted(layout: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+        if isinstance(layout, Layout):
+            return f(layout, *args, **kwargs)
+        if isinstance(layout, Mapped):
+            return layout._on(lifted(layout._domain(), *args, **kwargs))
+        raise LanewiseError(f"{f.__name__} takes a layout or a tensor first, not {layout!r}")
+
+    return cast("Callable[Concatenate[M, P], M]", lifted)
+
+
+def _checked(shape: Any, stride: Any) -> tuple[Any, Any]:
+    """shape and stride as plain ints, if they make a layout."""
+    if isinstance(shape, tuple):
+        if not isinstance(stride, tuple) or len(stride) != len(shape):
+            raise LanewiseError(
+                f"stride {spell(stride)} is not nested like shape {spell(shape)}: give one stride a mode"
+            )
+        pairs = [_checked(s, d) for s, d in zip(shape, stride, strict=True)]
+        return tuple(s for s, _ in pairs), tuple(d for _, d in pairs)
+    if isinstance(stride, tuple):
+        raise LanewiseError(f"stride {spell(stride)} is not nested like shape {spell(shape)}")
+    if not is_int(shape):
+        raise LanewiseError(f"shape {shape!r} is not an integer or a tuple of integers")
+    if shape < 1:
+        raise LanewiseError(f"shape {shape} has no elements: every extent is at least 1")
+    return as_int(shape), stride if isinstance(stride, ScaledBasis) else as_int(stride)
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Layout(LayoutBase):
+    """A layout shape:stride. Without a stride it is compact, the first mode running fastest.
+
+    >>> tv = Layout(((4, 8), (2, 2)), ((32, 1), (16, 8)))
+    >>> tv((5, 1)), tv(5, 1), tv((1, 1), (1, 0))
+    (49, 49, 49)
+    >>> tv, tv[1], tv.size(), tv((1, None), 0)
+    (((4,8),(2,2)):((32,1),(16,8)), (2,2):(16,8), 128, (8,):(1,))
+    """
+
+    shape: Any
+    stride: Any
+
+    def __init__(self, shape: Any, stride: Any = None) -> None:
+        shape, stride = _checked(shape, prefix_product(shape) if stride is None else stride)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "stride", stride)
+
+    @staticmethod
+    def _of(shape: Any, stride: Any) -> Layout:
+        """A layout from parts of layouts, which need no check."""
+        new = object.__new__(Layout)
+        object.__setattr__(new, "shape", shape)
+        object.__setattr__(new, "stride", stride)
+        return new
+
+    def _domain(self) -> Layout:
+        return self
+
+    def _on(self, domain: Any) -> Any:
+        return domain
+
+    def __len__(self) -> int:
+        """The rank: how many modes."""
+        return len(self.shape) if isinstance(self.shape, tuple) else 1
+
+    def __call__(self, *crd: Any) -> Any:
+        """The index of a coordinate, as one or mode by mode; with None in it, the layout of the slice."""
+        c = crd[0] if len(crd) == 1 else crd
+        if has_none(c):
+            return Layout._of(slice_(c, self.shape), slice_(c, self.stride))
+        index = crd2idx(c, self.shape, self.stride)
+        return index.as_tuple() if isinstance(index, ScaledBasis) else index
+
+    def __getitem__(self, mode: int | slice) -> Layout:
+        """One mode as a layout, or a slice of the modes."""
+        try:
+            if isinstance(self.shape, tuple):
+                return Layout._of(self.shape[mode], self.stride[mode])
+            return Layout._of((self.shape,)[mode], (self.stride,)[mode])
+        except (IndexError, TypeError):
+            raise LanewiseError(f"{self} has modes 0 to {len(self) - 1}; there is no mode {mode!r}") from None
+
+    def __iter__(self) -> Iterator[Layout]:
+        """The modes, as layouts."""
+        return (self[i] for i in range(len(self)))
+
+    def size(self) -> int:
+        """How many coordinates."""
+        return product(self.shape)
+
+    def coshape(self) -> Any:
+        """The extent of the values: an integer, or a tuple where the values are coordinates."""
+        last = Layout._of(self.shape, _absolute(self.stride))(self.size() - 1)
+        return _successor(last)
+
+    def cosize(self) -> int:
+        """One more than the greatest index, strides counted without their sign."""
+        return product(self.coshape())
+
+    def get_hier_coord(self, index: int) -> Any:
+        """The coordinate with this index, nested like the shape, if strides are compact in some order."""
+        return idx2crd(index, self.shape, self.stride)
+
+    def get_flat_coord(self, index: int) -> tuple[int, ...]:
+        """The same with one integer a mode."""
+        return tuple(crd2idx(mode.get_hier_coord(index), mode.shape) for mode in self)
+
+    def get_1d_coord(self, index: int) -> int:
+        """The same as one integer."""
+        crd: int = crd2idx(self.get_hier_coord(index), self.shape)
+        return crd
+
+    def __str__(self) -> str:
+        return f"{spell(self.shape)}:{spell(self.stride)}"
+
+    __repr__ = __str__
+
+
+def _absolute(stride: Any) -> Any:
+    return tuple(map(_absolute, stride)) if isinstance(stride, tuple) else abs(stride)
+
+
+def _successor(value: Any) -> Any:
+    return tuple(map(_successor, value)) if isinstance(value, tuple) else value + 1
+
+
+def is_layout(x: object) -> bool:
+    """Whether x is a Layout or a ComposedLayout.
+
+    >>> is_layout(Layout(4)), is_layout((4, 1))
+    (True, False)
+    """
+    return isinstance(x, LayoutBase)
+
+
+def make_layout(*layouts: Any) -> Layout:
+    """A layout whose modes are the given layouts; or one from a shape and, if given, a stride.
+
+    >>> make_layout(Layout(4, 2), Layout(2, 1)), make_layout([Layout(4)]), make_layout((4, 2), (2, 1))
+    ((4,2):(2,1), (4,):(1,), (4,2):(2,1))
+    """
+    modes: Iterable[Any] = layouts
+    if len(layouts) == 1 and not is_layout(layouts[0]):
+        if is_int(layouts[0]) or layouts[0] is None:
+            return Layout(layouts[0])
+        try:
+            modes = tuple(layouts[0])
+        except TypeError:
+            raise LanewiseError(
+                f"make_layout takes layouts, or shape and stride, not {layouts[0]!r}"
+            ) from None
+    modes = tuple(modes)
+    if all(isinstance(m, Layout) for m in modes):
+        return Layout._of(tuple(m.shape for m in modes), tuple(m.stride for m in modes))
+    if any(is_layout(m) for m in modes):
+        raise LanewiseError(f"make_layout({spell(modes)}): each mode must be a Layout, with shape and stride")
+    if len(layouts) <= 2:
+        return Layout(*layouts)
+    raise LanewiseError(f"make_layout takes layouts, or a shape and a stride, not {len(layouts)} int tuples")
+
+
+def make_identity_layout(shape: IntTuple) -> Layout:
+    """The layout that maps each coordinate of shape to itself.
+
+    >>> identity = make_identity_layout((4, 8))
+    >>> identity, identity(13)
+    ((4,8):(1@0,1@1), (1, 3))
+    """
+
+    def basis(s: Any, path: tuple[int, ...]) -> Any:
+        if isinstance(s, tuple):
+            return tuple(basis(x, (*path, i)) for i, x in enumerate(s))
+        return ScaledBasis(1, path or (0,))
+
+    return Layout(shape, basis(shape, ()))
+
+
+def size(layout: Any) -> int:
+    """How many coordinates a layout, a tensor or a shape has.
+
+    >>> size(Layout((4, 8))), size((4, 8))
+    (32, 32)
+    """
+    return product(layout) if isinstance(layout, tuple) or is_int(layout) else _measure(layout, "size")
+
+
+def cosize(layout: Any) -> int:
+    """One more than the greatest index of a layout.
+
+    >>> cosize(Layout((4, 2), (1, 16)))
+    20
+    """
+    return _measure(layout, "cosize")
+
+
+def _measure(layout: Any, name: str) -> int:
+    method = getattr(layout, name, None)
+    if not isinstance(layout, Mapped) or method is None:
+        raise LanewiseError(f"{name} takes a layout, not {layout!r}")
+    result: int = method()
+    return result
+
+
+def slice_and_offset(crd: Any, layout: Layout) -> tuple[Layout, Any]:
+    """The layout of a slice, and the index at which it begins.
+
+    >>> slice_and_offset((None, 3), Layout((4, 8), (8, 1)))
+    ((4,):(8,), 3)
+    """
+    part = Layout._of(slice_(crd, layout.shape), slice_(crd, layout.stride))
+    return part, crd2idx(crd, layout.shape, layout.stride)

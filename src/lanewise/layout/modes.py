@@ -1,0 +1,161 @@
+"""Modes: rank and depth, and choosing, adding and regrouping the top-level modes of tuples and layouts.
+
+What keeps the function of a layout but changes its modes by value (coalesce, with_shape) is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lanewise.errors import LanewiseError
+
+from .coordinates import dice as dice_tuple
+from .int_tuple import is_int
+from .layout import Layout, Mapped, on_domain
+
+
+def rank(x: Any) -> int:
+    """How many modes a layout, a tensor or an int tuple has.
+
+    >>> rank(Layout(((2, 2), 4))), rank(4)
+    (2, 1)
+    """
+    x = shape_of(x)
+    return len(x) if isinstance(x, tuple) else 1
+
+
+def depth(x: Any) -> int:
+    """How deep a layout, a tensor or an int tuple is nested.
+
+    >>> depth(Layout(((2, 2), 4))), depth((2, 2)), depth(4)
+    (2, 1, 0)
+    """
+    x = shape_of(x)
+    return 1 + max(map(depth, x), default=0) if isinstance(x, tuple) else 0
+
+
+def shape_of(x: Any) -> Any:
+    """The shape of a layout or a tensor; anything else is taken for a shape."""
+    while isinstance(x, Mapped):
+        x = x.shape if isinstance(x, Layout) else x._domain()
+    return x
+
+
+def _on_tuples(x: Any, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any:
+    """f on a tuple, or on both the shape and the stride of a layout."""
+    if isinstance(x, Layout):
+        shape = x.shape if isinstance(x.shape, tuple) else (x.shape,)
+        stride = x.stride if isinstance(x.stride, tuple) else (x.stride,)
+        return Layout._of(f(shape), f(stride))
+    if isinstance(x, Mapped):
+        return x._on(_on_tuples(x._domain(), f))
+    return f(x if isinstance(x, tuple) else (x,))
+
+
+def select(x: Any, *modes: int) -> Any:
+    """The given modes, in the given order.
+
+    >>> select(Layout((2, 3, 5)), 2, 0), select((2, 3, 5), 1)
+    ((5,2):(6,1), (3,))
+    """
+    _check_modes("select", x, modes)
+    return _on_tuples(x, lambda t: tuple(t[i] for i in modes))
+
+
+def take(x: Any, begin: int, end: int) -> Any:
+    """The modes from begin up to, not including, end.
+
+    >>> take(Layout((2, 3, 5)), 1, 3)
+    (3,5):(2,6)
+    """
+    _check_range("take", x, begin, end)
+    return _on_tuples(x, lambda t: t[begin:end])
+
+
+def group(x: Any, begin: int, end: int) -> Any:
+    """The modes from begin up to, not including, end made one.
+
+    >>> group(Layout((2, 3, 5)), 0, 2), group((2, 3, 5), 1, 3)
+    (((2,3),5):((1,2),6), (2, (3, 5)))
+    """
+    _check_range("group", x, begin, end)
+    return _on_tuples(x, lambda t: (*t[:begin], t[begin:end], *t[end:]))
+
+
+def replace(x: Any, mode: int, new: Any) -> Any:
+    """x with another mode in place of one.
+
+    >>> replace(Layout((2, 3)), 1, Layout(4, 10))
+    (2,4):(1,10)
+    """
+    _check_modes("replace", x, (mode,))
+    return _with_new(x, new, lambda t, n: (*t[:mode], n, *t[mode + 1 :]))
+
+
+def append(x: Any, new: Any = None, rank: int | None = None) -> Any:
+    """x with a mode added at the end (1:0, in a tuple 1, if none is given), or added until it has a rank.
+
+    >>> append(Layout(4), Layout(2, 8)), append((4, 5), 1, rank=4)
+    ((4,2):(1,8), (4, 5, 1, 1))
+    """
+    return _with_new(x, new, lambda t, n: t + (n,) * _missing("append", t, rank))
+
+
+def prepend(x: Any, new: Any = None, rank: int | None = None) -> Any:
+    """x with a mode added at the front, as append does at the end.
+
+    >>> prepend(Layout(4), Layout(2, 8))
+    (2,4):(8,1)
+    """
+    return _with_new(x, new, lambda t, n: (n,) * _missing("prepend", t, rank) + t)
+
+
+def _missing(name: str, t: tuple[Any, ...], rank: int | None) -> int:
+    if rank is None:
+        return 1
+    if not is_int(rank) or rank < len(t):
+        raise LanewiseError(f"{name}: there are {len(t)} modes already, so rank {rank!r} is too small")
+    return rank - len(t)
+
+
+def _with_new(x: Any, new: Any, f: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]) -> Any:
+    if isinstance(x, Layout):
+        new = Layout(1, 0) if new is None else new
+        if not isinstance(new, Layout):
+            raise LanewiseError(f"the new mode of a layout is a Layout, not {new!r}")
+        shape = x.shape if isinstance(x.shape, tuple) else (x.shape,)
+        stride = x.stride if isinstance(x.stride, tuple) else (x.stride,)
+        grown = f(shape, new.shape)
+        # a layout that stays at rank 1 stays as it was, bare or in a tuple
+        return x if grown == shape and len(grown) == 1 else Layout._of(grown, f(stride, new.stride))
+    if isinstance(x, Mapped):
+        return x._on(_with_new(x._domain(), new, f))
+    return f(x if isinstance(x, tuple) else (x,), 1 if new is None else new)
+
+
+def dice(crd: Any, x: Any) -> Any:
+    """The modes that crd fixes, of a layout or a tuple: the rest of a slice.
+
+    >>> dice((None, 3), Layout((4, 8)))
+    (8,):(4,)
+    """
+    if isinstance(x, Mapped):
+        return _dice_domain(x, crd)
+    return dice_tuple(crd, x)
+
+
+@on_domain
+def _dice_domain(layout: Layout, crd: Any) -> Layout:
+    return Layout._of(dice_tuple(crd, layout.shape), dice_tuple(crd, layout.stride))
+
+
+def _check_modes(name: str, x: Any, modes: tuple[int, ...]) -> None:
+    for i in modes:
+        if not is_int(i) or not -rank(x) <= i < rank(x):
+            raise LanewiseError(f"{name}: {x} has modes 0 to {rank(x) - 1}; there is no mode {i!r}")
+
+
+def _check_range(name: str, x: Any, begin: int, end: int) -> None:
+    if not (is_int(begin) and is_int(end) and 0 <= begin < end <= rank(x)):
+        raise LanewiseError(f"{name}: {begin!r} to {end!r} is no range of the {rank(x)} modes of {x}")

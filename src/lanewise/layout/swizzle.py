@@ -1,0 +1,173 @@
+"""Swizzle, which permutes indices by exclusive or, and ComposedLayout, a layout followed by any function.
+
+How layouts compose where the result is a Layout again is in compose.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from lanewise.errors import LanewiseError
+
+from .coordinates import has_none, wide
+from .int_tuple import as_int
+from .layout import LayoutBase, slice_and_offset
+
+
+def shiftr(a: int, s: int) -> int:
+    """a shifted right by s bits, left where s is negative.
+
+    >>> shiftr(8, 2), shiftr(8, -2)
+    (2, 32)
+    """
+    return a >> s if s >= 0 else a << -s
+
+
+def shiftl(a: int, s: int) -> int:
+    """a shifted left by s bits, right where s is negative.
+
+    >>> shiftl(8, 2), shiftl(8, -2)
+    (32, 2)
+    """
+    return shiftr(a, -s)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Swizzle:
+    """The function that xors bits of an index onto lower ones (higher ones where shift is negative).
+
+    base low bits stay as they are; the bits low bits above them change; shift is the distance to the bits
+    that they are xored with.
+
+    >>> [Swizzle(2, 0, 2)(i) for i in range(8)]
+    [0, 1, 2, 3, 5, 4, 7, 6]
+    """
+
+    bits: int
+    base: int
+    shift: int
+    yyy_msk: int = field(init=False, compare=False)
+    zzz_msk: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("bits", "base", "shift"):
+            object.__setattr__(self, name, as_int(getattr(self, name)))
+        if self.bits < 0 or self.base < 0:
+            raise LanewiseError(f"{self!r}: bits and base are at least 0")
+        if abs(self.shift) < self.bits:
+            raise LanewiseError(f"{self!r}: source and target bits overlap; |shift| must be at least bits")
+        mask = (1 << self.bits) - 1
+        object.__setattr__(self, "yyy_msk", mask << (self.base + max(0, self.shift)))
+        object.__setattr__(self, "zzz_msk", mask << (self.base - min(0, self.shift)))
+
+    def __call__(self, offset: Any) -> Any:
+        offset = wide(offset)
+        return offset ^ shiftr(offset & self.yyy_msk, self.shift)
+
+    def size(self) -> int:
+        """The period: how many indices are permuted among themselves."""
+        return 1 << (self.bits + self.base + abs(self.shift))
+
+    def cosize(self) -> int:
+        """The same as size, since a swizzle permutes."""
+        return self.size()
+
+    def __str__(self) -> str:
+        return f"SW_{self.bits}_{self.base}_{self.shift}"
+
+    def __repr__(self) -> str:
+        return f"Swizzle({self.bits},{self.base},{self.shift})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ComposedLayout(LayoutBase):
+    """c → layoutB(offset + layoutA(c)): what a composition is where it is no Layout.
+
+    The names are pycute's: layoutA comes first and has the coordinates, layoutB is any function after it.
+
+    >>> from lanewise.layout import Layout
+    >>> smem = ComposedLayout(Swizzle(2, 0, 2), 0, Layout((4, 4)))
+    >>> smem, smem(1, 1), smem(None, 1)(1)
+    (SW_2_0_2 o 0 o (4,4):(1,4), 4, 4)
+    """
+
+    layoutB: Any  # noqa: N815 (pycute's name)
+    offset: Any
+    layoutA: Any  # noqa: N815 (pycute's name)
+
+    def __post_init__(self) -> None:
+        if not callable(self.layoutB) or not callable(self.layoutA):
+            raise LanewiseError(
+                f"ComposedLayout({self.layoutB!r}, {self.offset!r}, {self.layoutA!r}): give a function "
+                "(a layout, a swizzle), an offset, and the layout with the coordinates"
+            )
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the coordinates."""
+        return self.layoutA.shape
+
+    def _domain(self) -> Any:
+        return self.layoutA
+
+    def _on(self, domain: Any) -> ComposedLayout:
+        return ComposedLayout(self.layoutB, self.offset, domain)
+
+    def __len__(self) -> int:
+        return len(self.layoutA)
+
+    def __call__(self, *crd: Any) -> Any:
+        """The index of a coordinate; with None in it, the composed layout of the slice."""
+        c = crd[0] if len(crd) == 1 else crd
+        return self._slice(c) if has_none(c) else self.layoutB(self.offset + self.layoutA(c))
+
+    def _slice(self, crd: Any) -> ComposedLayout:
+        inner = self.layoutA
+        if isinstance(inner, ComposedLayout):
+            return self._on(inner._slice(crd))
+        # what the fixed coordinates add must pass through layoutB, so it joins the offset
+        part, begin = slice_and_offset(crd, inner)
+        return ComposedLayout(self.layoutB, self.offset + begin, part)
+
+    def shifted(self, crd: Any) -> ComposedLayout:
+        """The same composition seen from crd: its coordinate 0 is what crd was."""
+        inner = self.layoutA
+        if isinstance(inner, ComposedLayout):
+            return self._on(inner.shifted(crd))
+        return ComposedLayout(self.layoutB, self.offset + inner(crd), inner)
+
+    def __getitem__(self, mode: int | slice) -> ComposedLayout:
+        return self._on(self.layoutA[mode])
+
+    def __iter__(self) -> Iterator[ComposedLayout]:
+        return (self[i] for i in range(len(self)))
+
+    def size(self) -> int:
+        """How many coordinates."""
+        n: int = self.layoutA.size()
+        return n
+
+    def cosize(self) -> int:
+        """One more than the greatest index, found by looking at each."""
+        greatest: int = max(map(self, range(self.size())))
+        return 1 + greatest
+
+    def __str__(self) -> str:
+        return f"{self.layoutB} o {self.offset} o {self.layoutA}"
+
+    __repr__ = __str__
+
+
+def is_swizzled(layout: LayoutBase) -> bool:
+    """Whether a layout ends in a Swizzle that moves something.
+
+    >>> from lanewise.layout import Layout
+    >>> is_swizzled(ComposedLayout(Swizzle(3, 4, 3), 0, Layout(8))), is_swizzled(Layout(8))
+    (True, False)
+    """
+    if isinstance(layout, ComposedLayout):
+        f = layout.layoutB
+        return f.bits > 0 if isinstance(f, Swizzle) else is_swizzled(f)
+    return False

@@ -1,0 +1,213 @@
+"""Tensor: a pointer or an array, seen through a layout; indexed, sliced and written by coordinates.
+
+The algebra applies to it as to its layout; cutting it into tiles for threads and blocks is in partition.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lanewise.errors import LanewiseError
+
+from .basis import ArithmeticTuple
+from .coordinates import has_none
+from .int_tuple import IntTuple, as_int, is_int, product, spell, suffix_product
+from .layout import Layout, LayoutBase, Mapped, make_identity_layout, slice_and_offset
+
+
+class Tensor(Mapped):
+    """The elements data[offset + layout(c)], or, for an integer or a coordinate as data, data + layout(c).
+
+    data is anything that an integer indexes: a list, a NumPy array. An array of several dimensions counts as
+    its elements in memory order, and gives the layout if none is given.
+
+    >>> t = Tensor(list(range(100, 132)), Layout((4, 8), (8, 1)))
+    >>> t[1, 2], t[5], t[1, None], t[1, None][2]
+    (110, 109, list[32]+8 o (8,):(1,), 110)
+    >>> t[:, 0] = 0
+    >>> list(t[None, 0]), Tensor(1000, Layout((4, 8)))[1, 1]
+    ([0, 0, 0, 0], 1005)
+    """
+
+    __slots__ = ("data", "layout", "offset")
+
+    data: Any
+    layout: Any
+    offset: Any
+
+    def __init__(self, data: Any, layout: Any = None, offset: Any = 0) -> None:
+        if layout is None:
+            layout = _natural_layout(data)
+        elif not isinstance(layout, LayoutBase):
+            layout = Layout(layout)
+        self.layout = layout
+        self.data = None
+        self.offset = offset
+        if is_int(data):
+            self.offset = as_int(data) + offset
+        elif isinstance(data, ArithmeticTuple):
+            self.offset = data + offset
+        elif data is not None:
+            self.data = _in_memory_order(data)
+
+    def _domain(self) -> Any:
+        return self.layout
+
+    def _on(self, domain: Any) -> Tensor:
+        return self._at(domain, self.offset)
+
+    def _at(self, layout: Any, offset: Any) -> Tensor:
+        new = Tensor.__new__(Tensor)
+        new.data, new.layout, new.offset = self.data, layout, offset
+        return new
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the coordinates."""
+        return self.layout.shape
+
+    @property
+    def stride(self) -> Any:
+        """The strides, where the layout has any."""
+        if not isinstance(self.layout, Layout):
+            raise LanewiseError(f"{self.layout} is a composition, which has no strides")
+        return self.layout.stride
+
+    def size(self) -> int:
+        """How many elements."""
+        n: int = self.layout.size()
+        return n
+
+    def __len__(self) -> int:
+        return self.size()
+
+    def __getitem__(self, crd: Any) -> Any:
+        """The element at a coordinate; with None or : in it, the tensor of the slice."""
+        crd = _checked(crd, self.shape)
+        return self._slice(crd) if has_none(crd) else self._get(self._index(crd))
+
+    def __call__(self, *crd: Any) -> Any:
+        """The same, as CuTe writes it."""
+        return self[crd[0] if len(crd) == 1 else crd]
+
+    def __setitem__(self, crd: Any, value: Any) -> None:
+        """Write an element; over a slice, write one value everywhere or the elements of a tensor in order."""
+        if self.data is None:
+            raise LanewiseError(f"{self} has no data to write to; give Tensor a list or an array")
+        crd = _checked(crd, self.shape)
+        if not has_none(crd):
+            self.data[self._index(crd)] = value
+            return
+        target = self._slice(crd)
+        n = target.size()
+        if isinstance(value, Tensor) and value.size() != n:
+            raise LanewiseError(f"{value} has {value.size()} elements, but {target} has {n}")
+        values = list(value) if isinstance(value, Tensor) else [value] * n
+        for i, v in enumerate(values):
+            target.data[target._index(i)] = v
+
+    def __iter__(self) -> Iterator[Any]:
+        """The elements in the order of linear coordinates."""
+        return (self._get(self._index(i)) for i in range(self.size()))
+
+    def _slice(self, crd: Any) -> Tensor:
+        if crd is None:
+            return self
+        if isinstance(self.layout, Layout):
+            part, begin = slice_and_offset(crd, self.layout)
+            return self._at(part, self.offset + begin)
+        return self._at(self.layout(crd), self.offset)
+
+    def _index(self, crd: Any) -> Any:
+        index = self.offset + self.layout(crd)
+        if isinstance(index, tuple) and self.data is not None:
+            raise LanewiseError(f"{self} leads to coordinates, but its data takes an integer index")
+        if self.data is not None and not 0 <= index < len(self.data):
+            raise LanewiseError(
+                f"coordinate {spell(crd)} of {self} leads to index {index}, "
+                f"outside the {len(self.data)} elements of its data"
+            )
+        return index
+
+    def _get(self, index: Any) -> Any:
+        return index if self.data is None else self.data[index]
+
+    def __repr__(self) -> str:
+        base = "" if self.data is None else f"{type(self.data).__name__}[{len(self.data)}]+"
+        return f"{base}{spell(self.offset)} o {self.layout}"
+
+
+def _checked(crd: Any, shape: Any) -> Any:
+    """The coordinate with None for each ':', if it is inside shape."""
+    if isinstance(crd, slice):
+        if crd != slice(None):
+            raise LanewiseError(
+                f"a slice of a tensor is ':' or None, a whole mode; for {crd} divide it first"
+            )
+        return None
+    if crd is None:
+        return None
+    if isinstance(crd, tuple):
+        if not isinstance(shape, tuple) or len(crd) != len(shape):
+            raise LanewiseError(
+                f"coordinate {spell(crd)} does not fit shape {spell(shape)}: "
+                "give one integer, or one entry a mode"
+            )
+        return tuple(_checked(c, s) for c, s in zip(crd, shape, strict=True))
+    if not 0 <= as_int(crd) < product(shape):
+        raise LanewiseError(
+            f"coordinate {crd} is outside {spell(shape)}: 0 to {product(shape) - 1} are inside"
+        )
+    return as_int(crd)
+
+
+def _natural_layout(data: Any) -> Layout:
+    shape = getattr(data, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return Layout(shape, None if _is_column_major(data) else suffix_product(shape))
+    if hasattr(data, "__len__"):
+        return Layout(len(data))
+    raise LanewiseError(f"Tensor({data!r}) needs a layout: its shape does not follow from the data")
+
+
+def _is_column_major(data: Any) -> bool:
+    flags = getattr(data, "flags", None)
+    return bool(flags is not None and flags.f_contiguous and not flags.c_contiguous)
+
+
+def _in_memory_order(data: Any) -> Any:
+    """data as one dimension that shares its memory."""
+    if getattr(data, "ndim", 1) == 1:
+        if not hasattr(data, "__getitem__"):
+            raise LanewiseError(f"a tensor's data is an integer or something indexed by one, not {data!r}")
+        return data
+    flags = getattr(data, "flags", None)
+    if data.ndim == 0 or flags is None or not (flags.c_contiguous or flags.f_contiguous):
+        raise LanewiseError("the array is not contiguous: give a one-dimensional view of it, and a layout")
+    return (data.T if _is_column_major(data) else data).reshape(-1)
+
+
+def make_tensor(data: Any, *layout: Any) -> Tensor:
+    """A tensor from a pointer or an array and a layout, or a shape and a stride.
+
+    >>> make_tensor(0, (4, 8), (8, 1))[3, 5]
+    29
+    """
+    if len(layout) == 1 and isinstance(layout[0], LayoutBase):
+        return Tensor(data, layout[0])
+    return Tensor(data, Layout(*layout) if layout else None)
+
+
+def make_identity_tensor(shape: IntTuple) -> Tensor:
+    """The tensor whose elements are their own coordinates: partition it to see which element goes where.
+
+    >>> make_identity_tensor((4, 8))[3, 5], make_identity_tensor((4, 8))[:, 5][2]
+    ((3, 5), (2, 5))
+    """
+    return Tensor(_origin(shape), make_identity_layout(shape))
+
+
+def _origin(shape: Any) -> ArithmeticTuple:
+    extents = shape if isinstance(shape, tuple) else (shape,)
+    return ArithmeticTuple(_origin(s) if isinstance(s, tuple) else 0 for s in extents)

@@ -1,0 +1,206 @@
+"""Every format against NumPy and ml_dtypes: all bit patterns of the narrow ones, random ones of the wide."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import FORMATS, Format, format_of
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:invalid value:RuntimeWarning", "ignore:overflow:RuntimeWarning"
+)
+
+NARROW = [each for each in FORMATS.values() if each.bits <= 16]
+NARROW_FLOATS = [each for each in NARROW if each.kind == "float"]
+FLOATS = [each for each in FORMATS.values() if each.kind == "float"]
+INTEGERS = [each for each in FORMATS.values() if each.kind != "float"]
+
+DTYPES = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "tf32": np.float32,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "e3m2": ml_dtypes.float6_e3m2fn,
+    "e2m3": ml_dtypes.float6_e2m3fn,
+    "e2m1": ml_dtypes.float4_e2m1fn,
+    "ue8m0": ml_dtypes.float8_e8m0fnu,
+    "ue4m3": ml_dtypes.float8_e4m3fn,
+    "f32": np.float32,
+    "f64": np.float64,
+    "s8": np.int8,
+    "u8": np.uint8,
+    "s4": ml_dtypes.int4,
+    "u4": ml_dtypes.uint4,
+    "b1": np.bool_,
+    "s32": np.int32,
+}
+
+
+def every_word(fmt: Format) -> np.ndarray:
+    return np.arange(1 << fmt.bits, dtype=np.uint32).astype(fmt.word_dtype)
+
+
+def same(left: np.ndarray, right: np.ndarray) -> bool:
+    """Equal values, NaN with NaN, and zeros of the same sign."""
+    left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
+    return bool(np.array_equal(left, right, equal_nan=True)) and bool(
+        np.array_equal(np.signbit(left) & ~np.isnan(left), np.signbit(right) & ~np.isnan(right))
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_dtype_is_the_documented_one(name: str) -> None:
+    assert FORMATS[name].dtype == np.dtype(DTYPES[name])
+
+
+@pytest.mark.parametrize("fmt", NARROW, ids=str)
+def test_decode_agrees_with_the_dtype_on_every_word(fmt: Format) -> None:
+    words = every_word(fmt)
+    if fmt.name == "ue4m3":  # an e4m3 whose sign bit is ignored
+        expected = (words & 0x7F).view(fmt.dtype).astype(np.float64)
+    else:
+        expected = words.view(fmt.dtype).astype(np.float64)
+    assert same(fmt.decode(words), expected)
+
+
+@pytest.mark.parametrize("fmt", NARROW, ids=str)
+def test_encode_inverts_decode_on_every_number(fmt: Format) -> None:
+    words = every_word(fmt)
+    numbers = fmt.decode(words)
+    kept = ~np.isnan(numbers.astype(float)) & ((words < 0x80) if fmt.name == "ue4m3" else True)
+    assert np.array_equal(fmt.encode(numbers[kept]), words[kept])
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=str)
+def test_to_bits_inverts_from_bits(fmt: Format) -> None:
+    words = every_word(fmt) if fmt.bits <= 16 else np.arange(0, 1 << 31, 7919, dtype=fmt.word_dtype)
+    array = fmt.from_bits(words)
+    assert array.dtype == fmt.dtype
+    assert np.array_equal(fmt.to_bits(array), words)
+
+
+@pytest.mark.parametrize("fmt", [each for each in NARROW_FLOATS if each.signed and each.has_nan], ids=str)
+def test_encode_rounds_as_the_dtype_does(fmt: Format) -> None:
+    rng = np.random.default_rng(5)
+    words = every_word(fmt)
+    numbers = np.sort(fmt.decode(words)[np.isfinite(fmt.decode(words))])
+    ties = (numbers[1:] + numbers[:-1]) / 2
+    around = np.concatenate([ties, np.nextafter(ties, np.inf), np.nextafter(ties, -np.inf)])
+    wild = rng.uniform(-2 * fmt.max, 2 * fmt.max, 1000)
+    tiny = rng.uniform(-4, 4, 1000) * fmt.smallest_subnormal
+    # ml_dtypes rounds float64 to bfloat16 through float32, so exact ties and float32 inputs only.
+    values = np.concatenate([ties, around, wild, tiny]).astype(np.float32).astype(np.float64)
+    with np.errstate(over="ignore"):
+        expected = values.astype(fmt.dtype)
+    assert same(fmt.decode(fmt.encode(values)), expected.astype(np.float64))
+
+
+@pytest.mark.parametrize("fmt", [each for each in NARROW_FLOATS if not each.has_nan], ids=str)
+def test_formats_without_nan_saturate_on_request_only(fmt: Format) -> None:
+    values = np.linspace(-2 * float(fmt.max), 2 * float(fmt.max), 4001)
+    expected = values.astype(fmt.dtype).astype(np.float64)  # ml_dtypes saturates these
+    assert same(fmt.decode(fmt.encode(values, saturate=True)), expected)
+    for value in (2 * fmt.max, -2 * fmt.max, np.inf, np.nan):
+        with pytest.raises(LanewiseError, match="not representable"):
+            fmt.encode([value])
+
+
+def test_ue8m0_rounds_as_ml_dtypes() -> None:
+    fmt = FORMATS["ue8m0"]
+    values = np.ldexp(np.random.default_rng(1).uniform(1, 2, 4000), np.arange(4000) % 250 - 126)
+    values = np.concatenate([values, [1.5, 3.0, 6.0, 0.0, -1.0, np.nan, 2.0**-127]]).astype(np.float32)
+    assert same(fmt.decode(fmt.encode(values)), values.astype(fmt.dtype).astype(np.float64))
+
+
+def test_wide_floats_agree_with_numpy() -> None:
+    rng = np.random.default_rng(2)
+    words = rng.integers(0, 1 << 64, 20000, dtype=np.uint64)
+    f64, f32, tf32 = FORMATS["f64"], FORMATS["f32"], FORMATS["tf32"]
+    assert same(f64.decode(words), words.view(np.float64))
+    single = (words >> 32).astype(np.uint32)
+    assert same(f32.decode(single), single.view(np.float32).astype(np.float64))
+    assert same(tf32.decode(single), (single & 0xFFFFE000).view(np.float32).astype(np.float64))
+    values = single.view(np.float32).astype(np.float64) * rng.uniform(0.5, 2.0, single.size)
+    with np.errstate(over="ignore", under="ignore"):
+        assert same(f32.decode(f32.encode(values)), values.astype(np.float32).astype(np.float64))
+    assert np.array_equal(f64.decode(f64.encode(values)), values, equal_nan=True)
+
+
+def test_tf32_rounds_to_nearest_even_with_ten_mantissa_bits() -> None:
+    tf32 = FORMATS["tf32"]
+    step = 2.0**-10
+    values = [1 + step / 2, 1 + 3 * step / 2, 1 + step / 2 + 2.0**-40, -(1 + step / 4)]
+    assert tf32.decode(tf32.encode(values)).tolist() == [1.0, 1 + 2 * step, 1 + step, -1.0]
+    assert not (tf32.encode(np.random.default_rng(0).normal(size=100)) & 0x1FFF).any()
+
+
+@pytest.mark.parametrize("fmt", FLOATS, ids=str)
+def test_limits_are_the_numbers_at_the_ends(fmt: Format) -> None:
+    assert fmt.decode(fmt.encode([fmt.max, fmt.smallest_subnormal])).tolist() == [
+        fmt.max,
+        fmt.smallest_subnormal,
+    ]
+    assert np.frexp(fmt.max)[1] - 1 == fmt.emax
+    if fmt.bits <= 16:
+        numbers = fmt.decode(every_word(fmt))
+        finite = numbers[np.isfinite(numbers)]
+        assert finite.max() == fmt.max and finite.min() == fmt.min
+        assert finite[finite > 0].min() == fmt.smallest_subnormal
+        assert np.isinf(numbers).any() == fmt.has_inf and np.isnan(numbers).any() == fmt.has_nan
+
+
+@pytest.mark.parametrize(
+    ("name", "emin"),
+    [("f16", -14), ("e5m2", -14), ("bf16", -126), ("tf32", -126), ("f32", -126), ("e4m3", -6)],
+)
+def test_emin_is_the_exponent_subnormals_share(name: str, emin: int) -> None:
+    assert FORMATS[name].emin == emin
+
+
+@pytest.mark.parametrize("fmt", INTEGERS, ids=str)
+def test_integers_must_fit_or_saturate(fmt: Format) -> None:
+    low, high = int(fmt.min), int(fmt.max)
+    assert fmt.decode(fmt.encode([low, high])).tolist() == [low, high]
+    assert fmt.decode(fmt.encode([low - 1, high + 1], saturate=True)).tolist() == [low, high]
+    for wrong in ([high + 1], [low - 1], [0.5]):
+        with pytest.raises(LanewiseError):
+            fmt.encode(wrong)
+
+
+def test_saturate_replaces_infinities() -> None:
+    for name in ("f16", "bf16", "e5m2", "f32", "f64", "tf32", "e4m3"):
+        fmt = FORMATS[name]
+        assert fmt.decode(fmt.encode([np.inf, -np.inf], saturate=True)).tolist() == [fmt.max, -fmt.max]
+
+
+def test_scalars_and_empty_arrays() -> None:
+    assert FORMATS["f16"].decode(0x3C00) == 1.0
+    assert FORMATS["f16"].encode(1.0).shape == ()
+    assert FORMATS["e4m3"].from_bits([]).shape == (0,)
+    assert FORMATS["s4"].array(np.zeros((2, 0, 3))).shape == (2, 0, 3)
+
+
+def test_bad_words_and_dtypes_are_named() -> None:
+    with pytest.raises(LanewiseError, match=r"below 2\*\*4"):
+        FORMATS["e2m1"].decode([16])
+    with pytest.raises(LanewiseError, match="unsigned"):
+        FORMATS["f16"].decode([1.5])
+    with pytest.raises(LanewiseError, match="float16, not float64"):
+        FORMATS["f16"].to_bits(np.zeros(3))
+    with pytest.raises(LanewiseError, match="real numbers"):
+        FORMATS["f16"].encode(["x"])
+
+
+def test_format_of_takes_names_dtypes_and_formats() -> None:
+    for name, fmt in FORMATS.items():
+        assert format_of(name) is fmt and format_of(fmt) is fmt
+        if name not in ("tf32", "ue4m3"):
+            assert format_of(fmt.dtype) is fmt
+    with pytest.raises(LanewiseError, match="the formats are"):
+        format_of("f17")
+    with pytest.raises(LanewiseError, match="the formats are"):
+        format_of(np.complex64)
