@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lanewise.engines import register
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import (
     FORMATS,
@@ -32,7 +33,7 @@ from lanewise.formats import (
     ue4m3,
     ue8m0,
 )
-from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruction, instructions, register
+from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruction, instructions
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
 if TYPE_CHECKING:

@@ -222,9 +222,10 @@ class Format:
                 f"use lanewise.formats.{self.name}.array(values) to convert numbers"
             )
         words = np.ascontiguousarray(values).view(self.word_dtype).reshape(values.shape)
-        # ml_dtypes ignores the spare high bits of its 4- and 6-bit types, so they may hold anything.
-        kept: Words = words & self.word_dtype.type((1 << self.bits) - 1)
-        return kept
+        if self.bits < self.word_bits:
+            # ml_dtypes ignores the spare high bits of its 4- and 6-bit types, so they may hold anything.
+            words = words & self.word_dtype.type((1 << self.bits) - 1)
+        return words
 
     def from_bits(self, words: npt.ArrayLike) -> npt.NDArray[Any]:
         """The array of this format's dtype with the given raw words.

@@ -1,20 +1,37 @@
-"""A CUDA device, as small as the hardware tests need it: assemble PTX, move arrays, launch one kernel.
+"""A CUDA device, as small as the hardware tests need it: assemble kernels, move arrays, launch.
 
-Through cuda.bindings alone; ptxas assembles where it is found (so that its version can be recorded), the driver otherwise.
+Through cuda.bindings alone. ptxas assembles where it is found, so that its version can be recorded,
+and the driver where it is not.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from ptxas import find_ptxas
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One PTX entry `k` that takes pointers: inputs in order, then the output. Block i works on item i."""
+
+    ptx: str
+    threads: int
+    arch: str
 
 
 def available() -> bool:
@@ -23,7 +40,10 @@ def available() -> bool:
         from cuda.bindings import driver
     except ImportError:
         return False
-    if driver.cuInit(0)[0] != driver.CUresult.CUDA_SUCCESS:
+    try:
+        if driver.cuInit(0)[0] != driver.CUresult.CUDA_SUCCESS:
+            return False
+    except RuntimeError:  # cuda.bindings without libcuda
         return False
     status, count = driver.cuDeviceGetCount()
     return bool(status == driver.CUresult.CUDA_SUCCESS and count > 0)
@@ -58,6 +78,7 @@ class Device:
             cu.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, self.handle)
         )
         self.name = _call(cu.cuDeviceGetName(128, self.handle)).split(b"\0")[0].decode()
+        self._functions: dict[str, Any] = {}
 
     @property
     def arch(self) -> str:
@@ -65,50 +86,31 @@ class Device:
         number = 10 * self.major + self.minor
         return f"sm_{number}" + ("a" if number >= 90 else "")
 
-    def load(self, ptx: str) -> Any:
-        """A module from PTX text."""
-        image = _assemble(ptx, self.arch)
-        return _call(self.cu.cuModuleLoadData(image))
+    def _function(self, kernel: Kernel) -> Any:
+        if kernel.ptx not in self._functions:
+            module = _call(self.cu.cuModuleLoadData(assembled(kernel).result()))
+            self._functions[kernel.ptx] = _call(self.cu.cuModuleGetFunction(module, b"k"))
+        return self._functions[kernel.ptx]
 
-    def run(
-        self,
-        ptx: str,
-        entry: str,
-        grid: int,
-        block: int,
-        inputs: list[np.ndarray],
-        output: np.ndarray,
-        shared_bytes: int = 0,
-    ) -> np.ndarray:
-        """Launch `entry` on the inputs and one output, all passed as pointers in this order; return the output."""
+    def run(self, kernel: Kernel, inputs: list[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:
+        """Launch one block an item of `output`'s first axis; return what the kernel left in the output."""
         cu = self.cu
-        module = self.load(ptx)
-        function = _call(cu.cuModuleGetFunction(module, entry.encode()))
-        if shared_bytes > 48 * 1024:
-            _call(
-                cu.cuFuncSetAttribute(
-                    function,
-                    cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                    shared_bytes,
-                )
-            )
-        pointers = []
+        function = self._function(kernel)
         arrays = [np.ascontiguousarray(array) for array in [*inputs, output]]
+        pointers: list[Any] = []
         try:
             for array in arrays:
-                pointer = _call(cu.cuMemAlloc(max(array.nbytes, 16)))
-                pointers.append(pointer)
-                _call(cu.cuMemcpyHtoD(pointer, array.ctypes.data, array.nbytes))
+                pointers.append(_call(cu.cuMemAlloc(max(array.nbytes, 16))))
+                _call(cu.cuMemcpyHtoD(pointers[-1], array.ctypes.data, array.nbytes))
             values = tuple(int(pointer) for pointer in pointers)
             arguments = (values, (ctypes.c_uint64,) * len(values))
-            _call(cu.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, shared_bytes, 0, arguments, 0))
+            _call(cu.cuLaunchKernel(function, len(output), 1, 1, kernel.threads, 1, 1, 0, 0, arguments, 0))
             _call(cu.cuCtxSynchronize())
             result = np.empty_like(arrays[-1])
             _call(cu.cuMemcpyDtoH(result.ctypes.data, pointers[-1], result.nbytes))
         finally:
             for pointer in pointers:
                 cu.cuMemFree(pointer)
-            cu.cuModuleUnload(module)
         return result
 
     def describe(self) -> dict[str, str]:
@@ -126,29 +128,50 @@ class Device:
             "cuda_driver_api": f"{version // 1000}.{version % 1000 // 10}",
             "assembler": ptxas_version() or "driver",
             "python": platform.python_version(),
+            "numpy": np.__version__,
         }
-
-
-@functools.cache
-def _ptxas() -> str | None:
-    found = shutil.which("ptxas")
-    return found or next(
-        (str(p) for p in [Path("/usr/local/cuda/bin/ptxas")] if p.exists()), None
-    )
 
 
 @functools.cache
 def ptxas_version() -> str | None:
     """The version line of the ptxas in use, or None if the driver assembles."""
-    tool = _ptxas()
+    tool = find_ptxas()
     if tool is None:
         return None
     text = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
-    return "ptxas " + next(line for line in text.splitlines() if "release" in line).split("release")[1].strip()
+    return (
+        "ptxas " + next(line for line in text.splitlines() if "release" in line).split("release")[1].strip()
+    )
+
+
+# Assembling takes a tenth of a second or more a kernel, so it starts early and on every core.
+_images: dict[str, Future[bytes]] = {}
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="ptxas")
+
+
+def assembled(kernel: Kernel) -> Future[bytes]:
+    """The kernel's machine code, being made if it is not there yet."""
+    if kernel.ptx not in _images:
+        _images[kernel.ptx] = _pool().submit(_assemble, kernel.ptx, kernel.arch)
+    return _images[kernel.ptx]
+
+
+def launches(kernels_of: Callable[..., Iterable[Kernel]]) -> Callable[[Any], Any]:
+    """Say which kernels a test will launch, given its parameters, so that they are assembled ahead of it."""
+
+    def mark(test: Any) -> Any:
+        test.kernels_of = kernels_of
+        return test
+
+    return mark
 
 
 def _assemble(ptx: str, arch: str) -> bytes:
-    tool = _ptxas()
+    tool = find_ptxas()
     if tool is None:
         return ptx.encode() + b"\0"
     with tempfile.TemporaryDirectory() as folder:
@@ -157,5 +180,5 @@ def _assemble(ptx: str, arch: str) -> bytes:
         command = [tool, f"-arch={arch}", "-o", str(cubin), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"ptxas refused the kernel:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"ptxas refused the kernel:\n{done.stdout}{done.stderr}\n{ptx}")
         return cubin.read_bytes()

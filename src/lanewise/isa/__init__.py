@@ -1,11 +1,10 @@
 """The catalogue of matrix instructions: text, legality per arch, operands and fragment layouts.
 
-What an instruction computes is `arith/`, how it looks is `draw/`; both attach through `engines`.
+What an instruction computes is `arith/`, how it looks is `draw/`; both attach through `lanewise.engines`.
 """
 
 from lanewise.isa.archs import ARCHS, arch_number, describe_targets, find_arch
 from lanewise.isa.catalogue import instruction, instructions
-from lanewise.isa.engines import engine, register
 from lanewise.isa.form import FAMILIES, Form
 from lanewise.isa.instruction import Instruction
 from lanewise.isa.lowering import Lowering
@@ -27,9 +26,7 @@ __all__ = [
     "SelectedOperand",
     "arch_number",
     "describe_targets",
-    "engine",
     "find_arch",
     "instruction",
     "instructions",
-    "register",
 ]

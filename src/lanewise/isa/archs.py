@@ -27,7 +27,7 @@ def arch_number(arch: str) -> int:
     >>> arch_number("sm_90a")
     90
     """
-    match = _NAME.fullmatch(arch)
+    match = _NAME.fullmatch(arch) if isinstance(arch, str) else None
     if match is None:
         raise LanewiseError(f"{arch!r} is not an arch; write it as {', '.join(ARCHS[:4])}, … or {ARCHS[-1]}")
     return int(match.group(1))

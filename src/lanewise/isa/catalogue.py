@@ -1,4 +1,7 @@
-"""The catalogue: find one instruction by its text, or list those that answer a question."""
+"""The catalogue: find one instruction by its text, or list those that answer a question.
+
+Joins the table, the syntax and the diagnosis; what can be asked of an instruction is in `instruction.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
+from operator import index
 
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.isa.archs import find_arch
-from lanewise.isa.diagnosis import refuse
+from lanewise.isa.diagnosis import add_nearest, refuse
 from lanewise.isa.form import FAMILIES, Form
 from lanewise.isa.instruction import Instruction
-from lanewise.isa.syntax import KINDS, TYPES, read, split_statement
+from lanewise.isa.statement import check_operands, split_statement
+from lanewise.isa.syntax import KINDS, TYPES, read
 from lanewise.isa.table import Legality, forms
 
 
@@ -22,24 +27,27 @@ def instruction(
     """The instruction that a text spells: modifiers in any order, operands after it allowed.
 
     wgmma takes A from registers or through a shared-memory descriptor, and wmma.load and store come with and
-    without a stride: the operands tell, if they are written; else `a_source` ("registers" or "descriptor") and
-    `stride` do, and default to a descriptor and a stride. With `arch`, the instruction must be legal there.
+    without a stride: the operands tell, if they are written; else `a_source` ("registers" or "descriptor")
+    and `stride` do, and default to a descriptor and a stride. With `arch`, it must be legal there.
 
     >>> instruction("mma.sync.aligned.row.col.m16n8k16.f32.bf16.bf16.f32").archs[0]
     'sm_80'
     """
-    head, operands = split_statement(text)
-    form = read(head)
-    written = _split_operands(operands) if operands else []
+    head, written = split_statement(text)
+    wanted_arch = find_arch(arch) if arch is not None else None
+    try:
+        form = read(head)
+    except IllegalInstruction as error:
+        raise add_nearest(error, head) from None
     form = _choose_operands(form, written, a_source, stride)
     legality = forms(form.family).get(form)
     if legality is None or not legality.documented:
-        raise refuse(form, head)
+        raise refuse(form, head, wanted_arch)
     found = _instruction(form, legality)
     if written:
-        _check_registers(found, written)
-    if arch is not None:
-        found.require(arch)
+        check_operands(found, written)
+    if wanted_arch is not None:
+        found.require(wanted_arch)
     return found
 
 
@@ -63,17 +71,23 @@ def instructions(
 ) -> list[Instruction]:
     """Every documented instruction that fits: on an arch, of a family, with operands of these formats.
 
-    Operand variants count as their own: wgmma with A in registers and with A behind a descriptor, wmma.load and
-    store in every state space and with and without a stride. Forms that later PTX versions withdrew are listed
-    only if asked for.
+    Operand variants count as their own: wgmma with A in registers and with A behind a descriptor, wmma.load
+    and store in every state space and with and without a stride. Forms that later PTX versions withdrew are
+    listed only if asked for.
 
     >>> len(instructions("sm_90", "mma"))
     110
     """
     wanted_arch = find_arch(arch) if arch is not None else None
-    wanted = {name: _format_name(value) for name, value in (("a", a), ("b", b), ("c", c), ("d", d)) if value}
+    wanted = {
+        name: _format_name(value)
+        for name, value in (("a", a), ("b", b), ("c", c), ("d", d))
+        if value is not None
+    }
     if kind is not None and kind not in ("", *KINDS):
         raise LanewiseError(f"unknown kind {kind!r}; kinds are {', '.join(KINDS)}, and '' for none")
+    if sparse not in (None, False, True):
+        raise LanewiseError(f"sparse is True, False or None (both), not {sparse!r}")
     shape_text = _shape_text(shape)
     found = []
     for name in (_family(family),) if family is not None else FAMILIES:
@@ -93,7 +107,7 @@ def instructions(
 
 
 def _family(name: str) -> str:
-    if name in FAMILIES:
+    if isinstance(name, str) and name in FAMILIES:
         return name
     raise LanewiseError(f"unknown family {name!r}; families are {', '.join(FAMILIES)}")
 
@@ -101,20 +115,27 @@ def _family(name: str) -> str:
 def _format_name(value: object) -> str:
     name = getattr(value, "name", value)
     if not isinstance(name, str) or name not in TYPES:
-        raise LanewiseError(f"unknown format {value!r} of an operand; formats are {', '.join(sorted(TYPES))}")
+        raise LanewiseError(f"unknown format {value!r} of an operand; formats are {', '.join(TYPES)}")
     return name
 
 
 def _shape_text(shape: str | Sequence[int] | None) -> str | None:
+    """The shape as a pattern of shape texts."""
     if shape is None:
         return None
     if isinstance(shape, str):
         if not re.fullmatch(r"m(\d+|\*)n(\d+|\*)(k(\d+|\*))?", shape):
             raise LanewiseError(f"a shape is written as m16n8k16 (or m64n*k16), not {shape!r}")
         return shape.replace("*", r"\d+")
-    if len(shape) not in (2, 3):
-        raise LanewiseError(f"a shape is (m, n, k), or (rows, columns) for ldmatrix and its kin, not {shape!r}")
-    return "".join(f"{letter}{size}" for letter, size in zip("mnk", shape, strict=False))
+    try:
+        sizes = [index(size) for size in shape]
+    except TypeError:
+        sizes = []
+    if len(sizes) not in (2, 3):
+        raise LanewiseError(
+            f"a shape is (m, n, k), or (rows, columns) for ldmatrix and its kin, not {shape!r}"
+        )
+    return "".join(f"{letter}{size}" for letter, size in zip("mnk", sizes, strict=False))
 
 
 def _has_types(form: Form, wanted: dict[str, str]) -> bool:
@@ -129,54 +150,18 @@ def _has_types(form: Form, wanted: dict[str, str]) -> bool:
     return all(types.get(name) == value for name, value in wanted.items())
 
 
-# operands written after the opcode ----------------------------------------------------------------------
-
-
-def _split_operands(text: str) -> list[str]:
-    return [part.strip() for part in re.split(r",(?![^{\[(]*[}\])])", text)]
-
-
 def _choose_operands(form: Form, written: list[str], a_source: str | None, stride: bool | None) -> Form:
-    if form.family.startswith("wgmma"):
-        if a_source not in (None, "registers", "descriptor"):
-            raise LanewiseError(f"a_source is 'registers' or 'descriptor', not {a_source!r}")
-        if a_source is None:
-            a_source = "registers" if len(written) > 1 and written[1].startswith("{") else "descriptor"
-        return replace(form, a_source=a_source)
-    if form.family in ("wmma.load", "wmma.store"):
-        if stride is None:
-            stride = not written or len(written) > 2
-        return replace(form, stride=stride)
-    if a_source is not None or stride is not None:
+    """The form with the choices that its text leaves open: A's source, and whether a stride is given."""
+    wgmma, memory = form.family.startswith("wgmma"), form.family in ("wmma.load", "wmma.store")
+    if a_source not in (None, "registers", "descriptor"):
+        raise LanewiseError(f"a_source is 'registers' or 'descriptor', not {a_source!r}")
+    if stride not in (None, False, True):
+        raise LanewiseError(f"stride is True or False, not {stride!r}")
+    if (a_source is not None and not wgmma) or (stride is not None and not memory):
         raise LanewiseError("a_source is for wgmma, stride for wmma.load and wmma.store")
+    if wgmma:
+        in_registers = len(written) > 1 and written[1].startswith("{")
+        return replace(form, a_source=a_source or ("registers" if in_registers else "descriptor"))
+    if memory:
+        return replace(form, stride=stride if stride is not None else len(written) != 2)
     return form
-
-
-def _check_registers(found: Instruction, written: list[str]) -> None:
-    """The vectors written must be as long as the operands are."""
-    if found.family in ("wmma.load", "ldmatrix"):
-        order = [next(iter(found.operands)), None]
-    elif found.family in ("wmma.store", "stmatrix"):
-        order = [None, next(iter(found.operands))]
-    elif found.family == "movmatrix":
-        order = []
-    elif found.family.startswith("wgmma"):
-        order = ["d", "a" if found.a_source == "registers" else None]
-    else:
-        order = ["d", "a", "b", "c"]
-    if len(written) < len(order):
-        raise IllegalInstruction(f"{found.text}: takes at least {len(order)} operands; {len(written)} are written")
-    for place, (name, operand) in enumerate(zip(order, written, strict=False)):
-        if name is None:
-            continue
-        expected = found.operands[name].registers
-        if not operand.startswith("{"):
-            raise IllegalInstruction(
-                f"{found.text}: operand {place} ({name.upper()}) is a vector of {expected} in braces; "
-                f"'{operand}' is written"
-            )
-        count = len([part for part in operand.strip("{}").split(",") if part.strip()])
-        if count != expected:
-            raise IllegalInstruction(
-                f"{found.text}: operand {place} ({name.upper()}) has {expected} registers; {count} are written"
-            )

@@ -1,119 +1,226 @@
-"""Why a form is not legal: the modifier that is wrong, what the rest allows, and the nearest form that exists."""
+"""Why an instruction is refused: the modifier that is wrong, what the rest allows, the nearest legal form.
+
+Knows the table only; what the words of a text are was settled by `syntax.py`.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from itertools import compress
+from operator import ne
+from typing import NamedTuple
+
 from lanewise.errors import IllegalInstruction
 from lanewise.isa.archs import describe_targets
-from lanewise.isa.form import Form
+from lanewise.isa.form import FAMILIES, Form, sizes
+from lanewise.isa.syntax import TYPES, corrected, split_family
 from lanewise.isa.table import Legality, forms
 
-_NAMES = {
-    "shape": "shape", "layout 0": "layout of A", "layout 1": "layout of B", "layouts": "layouts", "types": "types",
-    "type 0": "type of D", "type 1": "type of A", "type 2": "type of B", "type 3": "type of C",
-    "satfinite": ".satfinite", "kind": ".kind", "scale": "scale", "rounding": "rounding", "bitop": "bit operation",
-    "num": "number of matrices", "trans": ".trans", "space": "state space", "matrix": "matrix",
+#: How far a change of a modifier leads away from what was meant; 1 unless given here. A shape is chosen with
+#: care, C follows D; what was merely forgotten costs a little less, integers in place of floats a lot more.
+_WEIGHTS = {
+    "shape": 1.9, ".sp": 2.5, "type of D": 0.9, "type of C": 0.8, "layout of A": 0.9, "layout of B": 0.9,
+    ".satfinite": 0.7, "rounding": 0.7,
 }  # fmt: skip
+_FORGOTTEN = 0.9
+_OTHER_NUMBERS = 2.0
+
+
+class Entry(NamedTuple):
+    """A documented form, and what a reader sees of it."""
+
+    form: Form
+    legality: Legality
+    features: dict[str, object]
 
 
 def features(form: Form) -> dict[str, object]:
-    """A form as what a reader sees in its text, one entry a modifier."""
+    """A form as what a reader sees in its text, an entry a modifier; false values stand for none.
+
+    Forms of one family, sparsity aside, have the same entries in the same order.
+    """
     seen: dict[str, object] = {
-        "shape": form.shape_text, "satfinite": form.satfinite, "kind": form.kind, "rounding": form.rounding,
-        "bitop": form.bitop, "num": form.num, "trans": form.trans, "space": form.space, "matrix": form.matrix,
-        "scale": (form.scale_vec, form.scale_type), "layouts": len(form.layouts), "types": len(form.types),
-    }  # fmt: skip
-    seen.update({f"layout {i}": layout for i, layout in enumerate(form.layouts)})
-    seen.update({f"type {i}": name for i, name in enumerate(form.types)})
+        "shape": form.shape_text,
+        ".sp": form.sparse,
+        ".sp::ordered_metadata": "ordered" in form.family,
+        ".satfinite": form.satfinite,
+        "kind": form.kind,
+        "block scale": (form.scale_vec, form.scale_type) if form.scale_vec or form.scale_type else (),
+        "rounding": form.rounding,
+        "bit operation": form.bitop,
+        "number of matrices": form.num,
+        ".trans": form.trans,
+        "state space": form.space,
+        "matrix": form.matrix,
+    }
+    if len(form.layouts) == 2:
+        seen.update({"layout of A": form.layouts[0], "layout of B": form.layouts[1]})
+    elif form.layouts:
+        seen["layout"] = form.layouts[0]
+    if len(form.types) >= 3:
+        seen.update({f"type of {name}": each for name, each in zip("DABC", form.types, strict=False)})
+    else:
+        seen["type"] = ".".join(form.types)
     return seen
 
 
-def refuse(form: Form, written: str) -> IllegalInstruction:
+def refuse(form: Form, written: str, arch: str | None = None) -> IllegalInstruction:
     """The error for a form that is not in the catalogue."""
-    known = forms(form.family)
-    legality = known.get(form)
+    legality = forms(form.family).get(form)
+    nearest = _nearest(form, arch)
+    reason = _reason(form, nearest)
     if legality is not None and not legality.documented:
-        return IllegalInstruction(
-            f"{written}: ptxas accepts it, but no document mentions it, so what it computes is nobody's promise; "
-            f"it is not in the catalogue. {_nearest_words(_nearest(form, known))}"
-        )
-    near = _nearest(form, known)
-    wrong = [name for name, value in features(form).items() if features(near[0]).get(name) != value]
-    allowed = _allowed(form, known)
+        reason = f"ptxas accepts it, but no document mentions it ({reason}): nobody promises what it computes"
+    return IllegalInstruction(f"{written}: {reason}. {_nearest_words(nearest)}")
+
+
+def refuse_arch(form: Form, legality: Legality, arch: str) -> IllegalInstruction:
+    """The error for a form that an arch does not have."""
+    where = f"{form.text}: not on {arch}; legal on {describe_targets(legality.archs)}"
+    if not any(arch in entry.legality.archs for entry in _entries(form.base_family)):
+        return IllegalInstruction(f"{where}. {arch} has no {form.base_family} at all")
+    return IllegalInstruction(f"{where}. {_nearest_words(_nearest(form, arch), f' on {arch}')}")
+
+
+def add_nearest(error: IllegalInstruction, written: str) -> IllegalInstruction:
+    """An error about a text that could not be read, with the legal form that shares most of its words."""
+    try:
+        family, modifiers = split_family(written)
+    except IllegalInstruction:
+        return error
+    words = [corrected(word) for word in modifiers]
+    count, types = Counter(words), [word for word in words if word in TYPES]
+
+    def distance(entry: Entry) -> tuple[int, int]:
+        theirs = split_family(entry.form.text)[1]
+        shared = (count & Counter(theirs)).total()
+        misplaced = sum(one != other for one, other in zip(types, entry.form.types, strict=False))
+        return len(words) + len(theirs) - 2 * shared, misplaced
+
+    nearest = min(_entries(family), key=distance)
+    stop = "" if str(error).endswith("?") else "."
+    return IllegalInstruction(f"{error}{stop} {_nearest_words(nearest)}")
+
+
+@cache
+def _entries(base_family: str) -> tuple[Entry, ...]:
+    """The documented forms of a family, dense and sparse, one of those that differ in their operands only."""
+    found: dict[str, Entry] = {}
+    for family in FAMILIES:
+        if family == base_family or family.startswith(f"{base_family}.sp"):
+            for form, legality in forms(family).items():
+                if legality.documented and legality.until is None:
+                    found.setdefault(form.text, Entry(form, legality, features(form)))
+    return tuple(found.values())
+
+
+def _reason(form: Form, nearest: Entry) -> str:
+    mine = features(form)
+    allowed = _allowed(form)
     if allowed:
-        parts = [
-            f"{_NAMES[name]} {_spell(name, features(form)[name])} does not go with the rest, which "
-            f"{_allows(name, values)}"
-            for name, values in allowed.items()
-        ]
-        reason = "; or ".join(parts)
-    else:
-        reason = "does not exist: " + ", ".join(
-            f"{_NAMES[name]} {_spell(name, features(form)[name])}" for name in wrong
-        )
-    return IllegalInstruction(f"{written}: {reason}. {_nearest_words(near)}")
+        order = sorted(allowed, key=lambda name: _WEIGHTS.get(name, 1.0))
+        return "; or ".join(_complaint(name, mine[name], allowed[name]) for name in order)
+    parts = [
+        f"{name} {_spell(name, value)} (here {_spell(name, mine[name])})"
+        for name, value in nearest.features.items()
+        if value != mine[name]
+    ]
+    return f"several modifiers do not go together; the nearest legal form has {', '.join(parts)}"
 
 
-def _documented(known: dict[Form, Legality]) -> list[tuple[Form, Legality]]:
-    return [(form, legality) for form, legality in known.items() if legality.documented]
-
-
-def _allowed(form: Form, known: dict[Form, Legality]) -> dict[str, list[object]]:
+def _allowed(form: Form) -> dict[str, list[object]]:
     """For each modifier whose change alone makes the form legal: the values that do."""
     mine = features(form)
     found: dict[str, list[object]] = {}
-    for other, _ in _documented(known):
-        theirs = features(other)
-        if theirs.keys() != mine.keys():
-            continue
-        differing = [name for name, value in theirs.items() if mine[name] != value]
-        if len(differing) == 1 and theirs[differing[0]] not in found.setdefault(differing[0], []):
-            found[differing[0]].append(theirs[differing[0]])
-    return {name: values for name, values in found.items() if values}
+    for entry in _entries(form.base_family):
+        differ = list(map(ne, mine.values(), entry.features.values()))
+        if sum(differ) == 1:
+            name, value = list(entry.features.items())[differ.index(True)]
+            if value not in found.setdefault(name, []):
+                found[name].append(value)
+    return found
 
 
-def _nearest(form: Form, known: dict[Form, Legality]) -> tuple[Form, Legality]:
+def _nearest(form: Form, arch: str | None = None) -> Entry:
     mine = features(form)
+    weights = [_WEIGHTS.get(name, 1.0) * (1.0 if value else _FORGOTTEN) for name, value in mine.items()]
 
-    def distance(entry: tuple[Form, Legality]) -> tuple[float, int]:
-        theirs = features(entry[0])
-        weight = sum(
-            0.9 if name == "shape" else 1.0 for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)
-        )
-        return weight, _shape_distance(form, entry[0])
+    def distance(entry: Entry) -> tuple[float, int]:
+        away = sum(compress(weights, map(ne, mine.values(), entry.features.values())))
+        away += _OTHER_NUMBERS * ((form.types[0] == "s32") != (entry.form.types[0] == "s32"))
+        return away, sum(abs(x - y) for x, y in zip(form.shape, entry.form.shape, strict=False))
 
-    return min(_documented(known), key=distance)
-
-
-def _shape_distance(one: Form, other: Form) -> int:
-    return sum(abs(x - y) for x, y in zip(one.shape, other.shape, strict=False))
+    entries = _entries(form.base_family)
+    return min([entry for entry in entries if arch in entry.legality.archs] or entries, key=distance)
 
 
-def _nearest_words(near: tuple[Form, Legality]) -> str:
-    form, legality = near
-    return f"Nearest legal form: {form.text} ({describe_targets(legality.archs)}; PTX {legality.since})"
+def _nearest_words(near: Entry, where: str = "") -> str:
+    targets = describe_targets(near.legality.archs)
+    return f"Nearest legal form{where}: {near.form.text} ({targets}; PTX {near.legality.since})"
+
+
+# words ----------------------------------------------------------------------------------------------------
+
+
+def _complaint(name: str, value: object, allowed: list[object]) -> str:
+    """What is wrong with one modifier, and what may stand in its place."""
+    others = [_spell(name, each) for each in allowed if each] if name != "shape" else _spell_shapes(allowed)
+    optional = not all(allowed)
+    if not value:
+        return f"{name} is missing; the rest requires {_either(others) if others != [name] else 'it'}"
+    if not others:
+        return f"{name if name.startswith('.') else _spell(name, value)} does not go with the rest"
+    choices = _either([*others, "none"] if optional else others)
+    return f"{name} is {_spell(name, value)}, where the rest allows {choices}{' only' * (len(allowed) == 1)}"
+
+
+def _either(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _spell(name: str, value: object) -> str:
     match value:
-        case "":
-            return "left out"
-        case bool():
-            return "there" if value else "left out"
-        case (0, ""):
-            return "left out"
-        case (int() as vector, str() as kind):
-            return f".scale_vec::{vector}X with .{kind}" if vector else f".{kind}"
+        case _ if not value:
+            return "none"
+        case True:
+            return name
+        case (int() as vector, str() as scale):
+            factor = f".scale_vec::{vector}X" if vector else ""
+            if not scale:
+                return f"{factor} without .block_scale"
+            return f".block_scale{factor} with .{scale}{'' if vector else ' and no .scale_vec'}"
         case int():
-            return f".x{value}" if name == "num" and value else ("left out" if name == "num" else str(value))
-        case _:
-            return f".{value}"
+            return f".x{value}"
+    return f".kind::{value}" if name == "kind" else f".{value}{'.popc' * (name == 'bit operation')}"
 
 
-def _allows(name: str, values: list[object]) -> str:
-    if values == [True]:
-        return f"requires {_NAMES[name]}"
-    if values == [False] or values in ([""], [(0, "")]):
-        return "wants it left out"
-    spelled = [_spell(name, value) for value in values]
-    shown = spelled if len(spelled) <= 12 else [*spelled[:11], f"… ({len(spelled)} in all)"]
-    return f"{'allows' if len(values) > 1 else 'requires'} {', '.join(shown)}"
+def _spell_shapes(shapes: Iterable[object]) -> list[str]:
+    """Shapes one by one, or, where there are many that differ in N only, as ranges of N."""
+    texts = [str(shape) for shape in shapes]
+    if len(texts) <= 6:
+        return [f".{text}" for text in texts]
+    by_rest: dict[tuple[int, ...], list[int]] = {}
+    for text in texts:
+        m, n, *k = sizes(text)
+        by_rest.setdefault((m, *k), []).append(n)
+    return [
+        f".m{m}nNk{k[0]} with N {_spell_numbers(widths)}" if k else f".m{m}nN with N {_spell_numbers(widths)}"
+        for (m, *k), widths in by_rest.items()
+    ]
+
+
+def _spell_numbers(numbers: list[int]) -> str:
+    """Ascending numbers as runs of equal steps: `8 to 32 in steps of 8, 48 to 256 in steps of 16`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        run = runs[-1] if runs else []
+        if len(run) == 1 or (len(run) > 1 and number - run[-1] == run[-1] - run[-2]):
+            run.append(number)
+        else:
+            runs.append([number])
+    return ", ".join(
+        f"{run[0]} to {run[-1]} in steps of {run[1] - run[0]}" if len(run) > 2 else ", ".join(map(str, run))
+        for run in runs
+    )

@@ -6,7 +6,9 @@ Whether a form exists is the table's business (`table.py`); reading text is the 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
 
 FAMILIES: tuple[str, ...] = (
     "mma", "mma.sp", "mma.sp::ordered_metadata", "wmma.load", "wmma.store", "wmma.mma",
@@ -14,6 +16,23 @@ FAMILIES: tuple[str, ...] = (
 )  # fmt: skip
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)(?:k(\d+))?")
+
+
+@lru_cache(maxsize=4096)
+def sizes(shape_text: str) -> tuple[int, ...]:
+    """The numbers of a shape's text.
+
+    >>> sizes("m16n8k32")
+    (16, 8, 32)
+    """
+    match = _SHAPE.fullmatch(shape_text)
+    assert match is not None, shape_text
+    return tuple(int(part) for part in match.groups() if part)
+
+
+def stated(item: Any) -> dict[str, Any]:
+    """What of a frozen dataclass is pickled or copied: its fields, not what was worked out from them."""
+    return {part.name: getattr(item, part.name) for part in fields(item)}
 
 
 @dataclass(frozen=True)
@@ -47,14 +66,17 @@ class Form:
     @property
     def shape(self) -> tuple[int, ...]:
         """(m, n, k), or (rows, columns) of one matrix for ldmatrix, stmatrix and movmatrix."""
-        match = _SHAPE.fullmatch(self.shape_text)
-        assert match is not None, self.shape_text
-        return tuple(int(part) for part in match.groups() if part)
+        return sizes(self.shape_text)
 
     @property
     def sparse(self) -> bool:
         """Whether A comes packed, with metadata that says where its elements belong."""
         return ".sp" in self.family
+
+    @property
+    def base_family(self) -> str:
+        """The family, sparsity aside: mma for mma.sp, wgmma for wgmma.sp."""
+        return self.family.split(".sp")[0]
 
     @property
     def text(self) -> str:

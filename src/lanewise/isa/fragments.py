@@ -105,7 +105,7 @@ def m16n16_layout(rows: int, matrices: int) -> Layout:
 
 
 def m16n8_layout(rows: int, matrices: int) -> Layout:
-    """stmatrix.m16n8.trans on bytes, by the 8 rows of 16 it stores: row 2t + i mod 2, column g + 8·(i div 2)."""
+    """stmatrix.m16n8.trans on bytes, as its 8 stored rows of 16: row 2t + i mod 2, column g + 8·(i div 2)."""
     return layout_of([(4, 2), (8, rows)], [(2, 1), (2, 8 * rows), (matrices, 8)])
 
 

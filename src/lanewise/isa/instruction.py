@@ -1,4 +1,7 @@
-"""Instruction: a form that exists, with its operands, the archs that have it and what can be done with it."""
+"""Instruction: a form that exists, with its operands, the archs that have it and what can be done with it.
+
+What it computes and how it is drawn is done by other rooms, found through `lanewise.engines`.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from lanewise.errors import IllegalInstruction, LanewiseError
+from lanewise.engines import Drawn, engine
+from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS
-from lanewise.isa.archs import describe_targets, find_arch
-from lanewise.isa.engines import engine
-from lanewise.isa.form import Form
+from lanewise.isa.archs import find_arch
+from lanewise.isa.diagnosis import refuse_arch
+from lanewise.isa.form import Form, stated
 from lanewise.isa.lowering import Lowering, lowering
 from lanewise.isa.operand import Operand
 from lanewise.isa.operands import RowAddresses, operands_of, row_addresses
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Instruction(Form):
+class Instruction(Form, Drawn):
     """One matrix instruction: a form of the catalogue.
 
     >>> from lanewise.isa import instruction
@@ -102,7 +106,7 @@ class Instruction(Form):
         """The arch by its full name, or an error if the arch does not have this instruction."""
         name = find_arch(arch)
         if name not in self.archs:
-            raise IllegalInstruction(f"{self.text}: not on {name}; legal on {describe_targets(self.archs)}")
+            raise refuse_arch(self, self.legality, name)
         return name
 
     def lowering(self, arch: str) -> Lowering:
@@ -180,12 +184,8 @@ class Instruction(Form):
         """How far the computed bits can be trusted on an arch, in words."""
         return cast(str, engine("fidelity")(self, self.require(arch)))
 
-    def _repr_svg_(self) -> str:
-        return cast(str, engine("draw")(self))
-
-    def print_latex(self) -> None:
-        """Print a LaTeX picture of the instruction's fragments."""
-        engine("print_latex")(self)
+    def __getstate__(self) -> dict[str, Any]:
+        return stated(self)
 
     def __repr__(self) -> str:
         return f"<{self.text}>"

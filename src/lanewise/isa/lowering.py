@@ -21,7 +21,17 @@ class Lowering(NamedTuple):
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 
-_OPCODES = {"f64": "D", "f16": "H", "bf16": "H", "tf32": "H", "s8": "I", "u8": "I", "s4": "I", "u4": "I", "b1": "B"}
+_OPCODES = {
+    "f64": "D",
+    "f16": "H",
+    "bf16": "H",
+    "tf32": "H",
+    "s8": "I",
+    "u8": "I",
+    "s4": "I",
+    "u4": "I",
+    "b1": "B",
+}
 _MOVES = {"ldmatrix": "LDSM", "stmatrix": "STSM", "movmatrix": "MOVM"}
 
 
@@ -78,5 +88,7 @@ def _wmma(form: Form, number: int) -> Lowering:
     if a == "tf32":
         return Lowering("split", "4 HMMA")
     count = 4 if number == 75 else 2
-    narrowed = " + 4 F2FP (f32 accumulator to f16 result)" if (d, c) == ("f16", "f32") and number >= 80 else ""
+    narrowed = (
+        " + 4 F2FP (f32 accumulator to f16 result)" if (d, c) == ("f16", "f32") and number >= 80 else ""
+    )
     return Lowering("split", f"{count} {_OPCODES[a]}MMA{narrowed}")

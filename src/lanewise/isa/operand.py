@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
+from lanewise.isa.form import stated
 from lanewise.layout import Layout
 
 if TYPE_CHECKING:
@@ -26,13 +29,44 @@ class Holder(NamedTuple):
     slot: int
 
 
+def within(number: int, limit: int, what: str, owner: str) -> int:
+    """A number from 0 to below the limit as a plain int, or an error that says what the owner has.
+
+    >>> within(5, 32, "lane", "A")
+    5
+    """
+    try:
+        found = index(number)
+    except TypeError:
+        raise LanewiseError(f"a {what} of {owner} is an integer, not {number!r}") from None
+    if not 0 <= found < limit:
+        span = f"{what}s 0 to {limit - 1}" if limit > 1 else f"{what} 0 only"
+        raise LanewiseError(f"{owner} has {span}; {what} {found} was asked for")
+    return found
+
+
+def as_array(values: Any, what: str) -> NDArray[Any]:
+    """The values as a NumPy array, or an error if they are none (rows of unequal length, say)."""
+    import numpy as np
+
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise LanewiseError(f"{what}: what was given is not an array ({error})") from None
+
+
 @dataclass(frozen=True)
-class Operand:
+class Operand(Drawn):
     """One operand: a matrix of `rows` × `cols` elements and where the threads hold them.
 
-    `layout` maps (thread, value) to the flat column-major index of the matrix (of its transpose for B, as CuTe
-    has it). Value v lies in register v // slots, slot v % slots. For Volta's m8n8k4, which does four products a
-    warp, `thr_id` maps the 8 threads of the first product to their lanes, and product q adds 4·q.
+    `layout` maps (thread, value) to the flat column-major index of the matrix (of its transpose for B, as
+    CuTe has it). Value v lies in register v // slots, slot v % slots. For Volta's m8n8k4, which does four
+    products a warp, `thr_id` maps the 8 threads of the first product to their lanes; product q adds 4·q.
+
+    >>> from lanewise.isa import instruction
+    >>> d = instruction("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32").d
+    >>> d.element(lane=5, value=2), d.holder(9, 2)
+    ((9, 2), Holder(lane=5, register=2, slot=0))
     """
 
     name: str
@@ -50,6 +84,11 @@ class Operand:
     thr_id: Layout | None = None
     where: str = "registers"
     instruction: str = field(default="", compare=False, repr=False)
+
+    @property
+    def title(self) -> str:
+        """The operand's name with its instruction's, as messages give it."""
+        return f"{self.name} of {self.instruction}" if self.instruction else self.name
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,14 +128,16 @@ class Operand:
         """For each lane and value: (product, row, col)."""
         self._in_registers()
         outer = self.cols if self.transposed else self.rows
+        # A layout is linear in its two modes, so a thread's and a value's share of the index add up.
+        of_value = [self.layout(0, value) for value in range(self.values)]
         cells: list[list[tuple[int, int, int]]] = [[] for _ in range(self.threads)]
         for product in range(self.products):
             for thread in range(self.layout[0].size()):
                 lane = thread if self.thr_id is None else self.thr_id(thread) + 4 * product
-                for value in range(self.values):
-                    inner, high = self.layout(thread, value) % outer, self.layout(thread, value) // outer
-                    row, col = (high, inner) if self.transposed else (inner, high)
-                    cells[lane].append((product, row, col))
+                start = self.layout(thread, 0)
+                for offset in of_value:
+                    high, inner = divmod(start + offset, outer)
+                    cells[lane].append((product, high, inner) if self.transposed else (product, inner, high))
         return cells
 
     @cached_property
@@ -110,18 +151,20 @@ class Operand:
     def _in_registers(self) -> None:
         if self.where != "registers":
             raise LanewiseError(
-                f"{self.name} of {self.instruction} lies in shared memory behind a descriptor: no lane holds it"
+                f"{self.title} lies in shared memory behind a descriptor: no lane holds its elements"
             )
 
     # questions -----------------------------------------------------------------------------------------
 
     def holders(self, row: int, col: int, product: int = 0) -> tuple[Holder, ...]:
         """Every (lane, register, slot) that holds the element at row, col."""
-        self._check(row, self.rows, "row")
-        self._check(col, self.cols, "column")
-        self._check(product, self.products, "product")
         self._in_registers()
-        return self._holders[product, row, col]
+        cell = (
+            within(product, self.products, "product", self.title),
+            within(row, self.rows, "row", self.title),
+            within(col, self.cols, "column", self.title),
+        )
+        return self._holders[cell]
 
     def holder(self, row: int, col: int, product: int = 0) -> Holder:
         """The first (lane, register, slot) that holds the element at row, col."""
@@ -132,45 +175,42 @@ class Operand:
         return self.cell(lane, value)[1:]
 
     def cell(self, lane: int, value: int) -> tuple[int, int, int]:
-        """(product, row, col) of a lane's value; the product is 0 but for m8n8k4, where four go side by side."""
+        """(product, row, col) of a lane's value; the product is 0 but for m8n8k4, which has four."""
         self._in_registers()
-        self._check(lane, self.threads, "lane")
-        self._check(value, self.values, "value")
-        return self._cells[lane][value]
-
-    def _check(self, number: int, limit: int, what: str) -> None:
-        if not isinstance(number, int) and not hasattr(number, "__index__"):
-            raise LanewiseError(f"{what} {number!r} is not an integer")
-        if not 0 <= number < limit:
-            plural = {"product": "one product" if limit == 1 else "products"}.get(what, f"{what}s")
-            span = f"has {plural} 0 to {limit - 1}" if limit > 1 else f"has {what} 0 only"
-            raise LanewiseError(f"{self.name} of {self.instruction} {span}; {what} {number} was asked for")
+        lane = within(lane, self.threads, "lane", self.title)
+        return self._cells[lane][within(value, self.values, "value", self.title)]
 
     # packing -------------------------------------------------------------------------------------------
 
     @cached_property
-    def _gather(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    def _gather(self) -> NDArray[np.intp]:
+        """For each lane, register and slot: which element of the flattened matrix it holds."""
         import numpy as np
 
-        cells = np.array(self._cells, dtype=np.intp)
-        return cells[..., 0], cells[..., 1], cells[..., 2]
+        product, row, col = np.moveaxis(np.array(self._cells, dtype=np.intp), -1, 0)
+        flat = (product * self.rows + row) * self.cols + col
+        return np.asarray(flat).reshape(self.threads, self.registers, self.slots)
 
     @cached_property
-    def _scatter(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _scatter(self) -> NDArray[np.intp]:
+        """For each element of the flattened matrix: its first place among all lanes' slots."""
         import numpy as np
 
-        first = np.array(
-            [
-                [[self._holders[q, r, c][0] for c in range(self.cols)] for r in range(self.rows)]
-                for q in range(self.products)
-            ],
-            dtype=np.intp,
-        )
-        return first[..., 0], first[..., 1] * self.slots + first[..., 2]
+        first = np.empty(self.products * self.rows * self.cols, dtype=np.intp)
+        places = self._gather.ravel()
+        # Written from the last place to the first, so that the first of several copies stays.
+        first[places[::-1]] = np.arange(places.size, dtype=np.intp)[::-1]
+        return first
+
+    @property
+    def _word(self) -> np.dtype[Any]:
+        import numpy as np
+
+        return np.dtype(f"uint{self.register_bits}")
 
     @property
     def matrix_shape(self) -> tuple[int, ...]:
-        """The trailing shape that `pack` takes: (rows, cols), with the products of a warp before it if several."""
+        """The trailing shape that `pack` takes: (rows, cols), after the products of a warp if several."""
         return self.shape if self.products == 1 else (self.products, *self.shape)
 
     def pack(self, matrix: Any) -> NDArray[Any]:
@@ -181,42 +221,48 @@ class Operand:
         import numpy as np
 
         self._in_registers()
-        array = np.asarray(matrix)
+        array = as_array(matrix, self.title)
         expected = self.matrix_shape
-        if array.shape[-len(expected) :] != expected:
+        batch = array.shape[: max(array.ndim - len(expected), 0)]
+        if array.shape[len(batch) :] != expected:
             raise LanewiseError(
-                f"{self.name} of {self.instruction} is {'×'.join(map(str, expected))}; "
+                f"{self.title} is {'×'.join(map(str, expected))}, after any leading dimensions; "
                 f"an array of shape {array.shape} was given"
             )
-        bits = self.format.to_bits(array).reshape(*array.shape[: -len(expected)], self.products, *self.shape)
-        word = np.dtype(f"uint{self.register_bits}")
-        product, row, col = self._gather
-        values = bits[..., product, row, col].astype(word)
-        values = values.reshape(*values.shape[:-1], self.registers, self.slots)
-        places = (np.arange(self.slots) * self.slot_bits + self.shift).astype(word)
-        return np.asarray(np.bitwise_or.reduce(values << places, axis=-1))
+        bits = self.format.to_bits(array).reshape(*batch, self.products * self.rows * self.cols)
+        words = np.zeros((*batch, self.threads, self.registers), dtype=self._word)
+        for slot in range(self.slots):
+            held = bits.take(self._gather[..., slot], axis=-1).astype(self._word, copy=False)
+            words |= held << self._word.type(slot * self.slot_bits + self.shift)
+        return words
 
     def unpack(self, words: Any) -> NDArray[Any]:
         """The matrix that registers hold; where several lanes hold an element, the first is read."""
         import numpy as np
 
         self._in_registers()
-        array = np.asarray(words)
-        word = np.dtype(f"uint{self.register_bits}")
-        expected = (self.threads, self.registers)
-        if array.shape[-2:] != expected or array.dtype.kind not in "ui" or array.dtype.itemsize != word.itemsize:
-            raise LanewiseError(
-                f"the registers of {self.name} of {self.instruction} are {word}[…, {self.threads}, "
-                f"{self.registers}]; {array.dtype}{list(array.shape)} was given"
-            )
-        places = (np.arange(self.slots) * self.slot_bits + self.shift).astype(word)
-        values = array.view(word)[..., None] >> places & word.type((1 << self.format.bits) - 1)
-        values = values.reshape(*array.shape[:-1], self.registers * self.slots)
-        lane, value = self._scatter
-        bits = values[..., lane, value]
-        if self.products == 1:
-            bits = bits[..., 0, :, :]
-        return self.format.from_bits(bits)
+        array = self._registers(words)
+        batch = array.shape[:-2]
+        ones = self._word.type((1 << self.format.bits) - 1)
+        slots = np.empty((*batch, self.threads, self.registers, self.slots), dtype=self.format.word_dtype)
+        for slot in range(self.slots):
+            slots[..., slot] = array >> self._word.type(slot * self.slot_bits + self.shift) & ones
+        bits = slots.reshape(*batch, self.threads * self.values).take(self._scatter, axis=-1)
+        return self.format.from_bits(bits.reshape(*batch, *self.matrix_shape))
+
+    def _registers(self, words: Any) -> NDArray[Any]:
+        """The words given, as unsigned ones; an error if they are not this operand's registers."""
+        array = as_array(words, f"the registers of {self.title}")
+        fits = array.dtype.kind in "ui" and array.dtype.itemsize == self._word.itemsize
+        if fits and array.shape[-2:] == (self.threads, self.registers):
+            return array.view(self._word)
+        raise LanewiseError(
+            f"the registers of {self.title} are {self._word}[…, {self.threads}, {self.registers}]; "
+            f"{array.dtype}{list(array.shape)} was given"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return stated(self)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.rows}×{self.cols} {self.format.name}): {self.packing}"

@@ -1,21 +1,33 @@
-"""The operands of a form: which matrices it has, in which formats, under which fragment layouts."""
+"""The operands of a form: which matrices it has, in which formats, under which fragment layouts.
+
+The layouts themselves are rules in `fragments.py`; what can be asked of an operand is in `operand.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa import fragments
 from lanewise.isa.form import Form
-from lanewise.isa.operand import Operand
+from lanewise.isa.operand import Operand, within
 from lanewise.isa.selected import SelectedOperand
 from lanewise.isa.sparsity import Metadata
 from lanewise.layout import Layout
 
 PTX_ISA = "PTX ISA"
 OBSERVED = "PTX leaves it open; observed on an H200 (sm_90, ptxas 13.0), inferred for other archs"
+CUTE = "CuTe's copy traits, in agreement with the PTX ISA's text"
+#: By codes a row, and whether elements are 16 bits or wider (which share a word between rows g and g + 8).
+METADATA_SOURCES = {
+    (4, True): "PTX ISA for the lane, inferred for the order of bits",
+    (8, True): "CuTe's layouts of E (SM90 GMMA, by warp)",
+    (8, False): "inferred from the first half of the shape with twice the K",
+    (16, False): "CuTe's layouts of E (SM90 GMMA, SM120)",
+}
 #: In these kinds every element sits in a byte, whatever its size.
 BYTE_CONTAINERS = ("f8f6f4", "mxf8f6f4")
 #: What ldmatrix and its kin move without looking into it.
@@ -37,48 +49,59 @@ def operands_of(form: Form, formats: Mapping[str, Format]) -> dict[str, Operand]
     return _multiplied(form, named, formats)
 
 
-def _make(form: Form, name: str, rows: int, cols: int, fmt: Format, layout: Layout, **rest: object) -> Operand:
+def _elements(fmt: Format, container: int = 0) -> int:
+    """Elements a register holds, each in a container of so many bits or in its own."""
+    return max(1, 32 // (container or fmt.bits))
+
+
+def _make(form: Form, name: str, shape: tuple[int, int], fmt: Format, layout: Layout) -> Operand:
+    """An operand in the common way: densely packed 32-bit registers of a warp, 64-bit ones for f64."""
     bits = 64 if fmt.bits == 64 else 32
-    settings = {"source": PTX_ISA, "slot_bits": fmt.bits, "register_bits": bits, "instruction": form.text, **rest}
-    return Operand(name.upper(), rows, cols, fmt, layout, **settings)  # type: ignore[arg-type]  # checked by the dataclass
+    return Operand(
+        name.upper(),
+        *shape,
+        fmt,
+        layout,
+        PTX_ISA,
+        slot_bits=fmt.bits,
+        register_bits=bits,
+        transposed=name == "b",
+        instruction=form.text,
+    )
 
 
 def _multiplied(form: Form, named: dict[str, Format], formats: Mapping[str, Format]) -> dict[str, Operand]:
     m, n, k = form.shape
     wgmma = form.family.startswith("wgmma")
-    warps, threads = (4, 128) if wgmma else (1, 32)
+    warps = 4 if wgmma else 1
     packed_k = k // 2 if form.sparse else k
+    container = 8 if form.kind in BYTE_CONTAINERS else 0
 
-    def slot(fmt: Format) -> dict[str, int]:
-        if form.kind not in BYTE_CONTAINERS:
-            return {"slot_bits": fmt.bits}
-        return {"slot_bits": 8, "shift": 2 if fmt.bits == 4 else 0}  # e2m1 sits in bits 5..2
+    def in_registers(name: str, shape: tuple[int, int], layout: Layout) -> Operand:
+        made = replace(_make(form, name, shape, named[name], layout), threads=32 * warps)
+        if not container or name in "cd":
+            return made
+        return replace(made, slot_bits=container, shift=2 if named[name].bits == 4 else 0)  # e2m1: bits 5..2
 
-    def elements(fmt: Format) -> int:
-        return 1 if fmt.bits == 64 else 32 // slot(fmt)["slot_bits"]
+    def in_shared_memory(name: str, shape: tuple[int, int], layout: Layout) -> Operand:
+        made = _make(form, name, shape, named[name], layout)
+        return replace(made, threads=32 * warps, where="shared memory")
 
-    def shared(name: str, rows: int, cols: int, outer: int, inner: int, transposed: bool) -> Operand:
-        layout = fragments.descriptor_layout(outer, inner)
-        where = {"where": "shared memory", "threads": threads, "transposed": transposed}
-        return _make(form, name, rows, cols, named[name], layout, **where)
-
-    a, b = named["a"], named["b"]
     found: dict[str, Operand] = {}
     if form.a_source == "descriptor":
-        found["a"] = shared("a", m, packed_k, m, packed_k, False)
+        found["a"] = in_shared_memory("a", (m, packed_k), fragments.descriptor_layout(m, packed_k))
     else:
-        layout = fragments.a_layout(m, packed_k, elements(a), warps)
-        found["a"] = _make(form, "a", m, packed_k, a, layout, threads=threads, **slot(a))
+        e = _elements(named["a"], container)
+        found["a"] = in_registers("a", (m, packed_k), fragments.a_layout(m, packed_k, e, warps))
     if wgmma:
-        found["b"] = shared("b", k, n, n, k, True)
+        found["b"] = in_shared_memory("b", (k, n), fragments.descriptor_layout(n, k))
     else:
-        layout = fragments.b_layout(n, k, elements(b))
-        found["b"] = _make(form, "b", k, n, b, layout, transposed=True, **slot(b))
+        e = _elements(named["b"], container)
+        found["b"] = in_registers("b", (k, n), fragments.b_layout(n, k, e))
     for name in ("c", "d"):
-        layout = fragments.c_layout(m, n, warps)
-        found[name] = _make(form, name, m, n, named[name], layout, threads=threads)
+        found[name] = in_registers(name, (m, n), fragments.c_layout(m, n, warps))
     if form.sparse:
-        found["metadata"] = _metadata(form, slot(a)["slot_bits"], warps, formats["u4"])
+        found["metadata"] = _metadata(form, container or named["a"].bits, warps, formats["u4"])
     if form.scale_type:
         found.update(_scales(form, formats[form.scale_type]))
     return found
@@ -89,45 +112,69 @@ def _metadata(form: Form, bits: int, warps: int, code: Format) -> Metadata:
     groups = k // {32: 2, 4: 8}.get(bits, 4)
     choices, step = {4: (4, 1), 8: (2, 2), 16: (1, 1)}[groups]
     return Metadata(
-        "E", m, groups, code, fragments.metadata_layout(m, groups, bits, warps), PTX_ISA, 4,
-        threads=32 * warps, instruction=form.text, lane_choices=choices, lane_step=step, element_bits=bits,
-    )  # fmt: skip
+        "E",
+        m,
+        groups,
+        code,
+        fragments.metadata_layout(m, groups, bits, warps),
+        METADATA_SOURCES[groups, bits >= 16],
+        slot_bits=4,
+        threads=32 * warps,
+        instruction=form.text,
+        lane_choices=choices,
+        lane_step=step,
+        element_bits=bits,
+    )
 
 
 def _scales(form: Form, fmt: Format) -> dict[str, Operand]:
     m, n, _ = form.shape
     vector = form.scale_vec
-    common = {"byte_choices": 4 // vector, "byte_step": vector, "instruction": form.text}
-    of_a, of_b = fragments.scale_a_layout(m, vector), fragments.scale_b_layout(n, vector)
+
+    def scale(name: str, shape: tuple[int, int], layout: Layout, choices: int, step: int) -> SelectedOperand:
+        return SelectedOperand(
+            name,
+            *shape,
+            fmt,
+            layout,
+            PTX_ISA,
+            slot_bits=8,
+            transposed=name == "scale B",
+            instruction=form.text,
+            lane_choices=choices,
+            lane_step=step,
+            byte_choices=4 // vector,
+            byte_step=vector,
+        )
+
     return {
-        "scale_a": SelectedOperand(
-            "scale A", m, vector, fmt, of_a, PTX_ISA, 8, lane_choices=2, lane_step=2, **common  # type: ignore[arg-type]  # ints and a str
-        ),
-        "scale_b": SelectedOperand(
-            "scale B", vector, n, fmt, of_b, PTX_ISA, 8, True, lane_choices=4, **common  # type: ignore[arg-type]  # ints and a str
-        ),
+        "scale_a": scale("scale A", (m, vector), fragments.scale_a_layout(m, vector), 2, 2),
+        "scale_b": scale("scale B", (vector, n), fragments.scale_b_layout(n, vector), 4, 1),
     }
 
 
 def _volta(form: Form, named: dict[str, Format]) -> dict[str, Operand]:
     m, n, k = form.shape
-    settings = {"products": 4, "thr_id": fragments.VOLTA_THR_ID}
-    a_along_k, b_along_k = form.layouts[0] == "row", form.layouts[1] == "col"
-    found = {
-        "a": _make(form, "a", m, k, named["a"], fragments.volta_ab_layout(a_along_k), **settings),
-        "b": _make(form, "b", k, n, named["b"], fragments.volta_ab_layout(b_along_k), transposed=True, **settings),
+    layouts = {
+        "a": fragments.volta_ab_layout(along_k=form.layouts[0] == "row"),
+        "b": fragments.volta_ab_layout(along_k=form.layouts[1] == "col"),
+        "c": fragments.volta_c_layout(f32=named["c"].bits == 32),
+        "d": fragments.volta_c_layout(f32=named["d"].bits == 32),
     }
-    for name in ("c", "d"):
-        layout = fragments.volta_c_layout(named[name].bits == 32)
-        found[name] = _make(form, name, m, n, named[name], layout, **settings)
-    return found
+    shapes = {"a": (m, k), "b": (k, n), "c": (m, n), "d": (m, n)}
+    return {
+        name: replace(
+            _make(form, name, shapes[name], named[name], layout), products=4, thr_id=fragments.VOLTA_THR_ID
+        )
+        for name, layout in layouts.items()
+    }
 
 
 def _wmma(form: Form, named: dict[str, Format]) -> dict[str, Operand]:
     m, n, k = form.shape
     found: dict[str, Operand] = {}
     for name, fmt in named.items():
-        e = 1 if fmt.bits == 64 else 32 // fmt.bits
+        e = _elements(fmt)
         rows, cols = {"a": (m, k), "b": (k, n)}.get(name, (m, n))
         # f16 has 8 registers on every shape; what the matrix does not fill holds the same elements again.
         copies = max(1, 8 * 32 * e // (rows * cols)) if fmt.name == "f16" and name in "ab" else 1
@@ -135,21 +182,18 @@ def _wmma(form: Form, named: dict[str, Format]) -> dict[str, Operand]:
         if name in "cd":
             layout = fragments.c_transposed_layout(m, n) if n == 32 else fragments.c_layout(m, n)
         elif (name == "a") != (n == 32):
-            layout = fragments.a_layout(max(m, n) if n == 32 else m, k, e, copies=copies)
+            layout = fragments.a_layout(max(m, n), k, e, copies=copies)
         else:
-            layout = fragments.b_layout(m if n == 32 else n, k, e, copies=copies)
-        source = PTX_ISA if (m, n) == (8, 8) and fmt.bits != 64 else OBSERVED
-        found[name] = _make(form, name, rows, cols, fmt, layout, source=source, transposed=name == "b")
+            layout = fragments.b_layout(min(m, n), k, e, copies=copies)
+        found[name] = replace(_make(form, name, (rows, cols), fmt, layout), source=OBSERVED)
     return found
 
 
 def _moved(form: Form) -> dict[str, Operand]:
     fmt = RAW[16 if form.types[0] == "b16" else 8]
     if form.family == "movmatrix":
-        return {
-            "a": _make(form, "a", 8, 8, fmt, fragments.row_layout(8, 1, 2)),
-            "d": _make(form, "d", 8, 8, fmt, fragments.row_layout(8, 1, 2)),
-        }
+        layout = fragments.row_layout(8, 1, 2)
+        return {name: _make(form, name, (8, 8), fmt, layout) for name in ("a", "d")}
     rows, cols = (8, 16) if form.shape_text == "m16n8" else form.shape
     total = rows * form.num
     if form.shape_text == "m16n16":
@@ -161,11 +205,17 @@ def _moved(form: Form) -> dict[str, Operand]:
     else:
         layout = fragments.row_layout(total, form.num, 32 // fmt.bits)
     name = "a" if form.family == "stmatrix" else "d"
-    return {name: _make(form, name, total, cols, fmt, layout)}
+    source = PTX_ISA if form.types[0] == "b16" or form.shape_text == "m8n16" else CUTE
+    return {name: replace(_make(form, name, (total, cols), fmt, layout), source=source)}
 
 
 class RowAddresses(NamedTuple):
-    """The rows that ldmatrix and stmatrix address: lane r gives the address of row r, counted over all matrices."""
+    """The rows that ldmatrix and stmatrix address: lane r gives row r's address, counted over all matrices.
+
+    >>> from lanewise.isa import instruction
+    >>> instruction("ldmatrix.sync.aligned.m8n8.x4.shared.b16").row_addresses
+    RowAddresses(rows=32, row_bytes=16, matrices=4)
+    """
 
     rows: int
     row_bytes: int
@@ -173,9 +223,7 @@ class RowAddresses(NamedTuple):
 
     def lane(self, row: int) -> int:
         """The lane that gives the address of a row."""
-        if not 0 <= row < self.rows:
-            raise LanewiseError(f"rows are 0 to {self.rows - 1}; {row} was asked for")
-        return row
+        return within(row, self.rows, "row", "the matrices")
 
 
 def row_addresses(form: Form) -> RowAddresses:

@@ -1,4 +1,4 @@
-"""Structured sparsity: the 4-bit codes that tell where the elements of a packed A belong, and packing itself.
+"""Structured sparsity: the 4-bit codes that tell where the elements of a packed A belong, and how to pack it.
 
 A code covers a group of A's row and selects half of it: 1 of 2 (tf32), 2 of 4 (16- and 8-bit elements), or
 2 of 4 neighbouring pairs (4-bit elements).
@@ -10,18 +10,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
+from lanewise.isa.operand import as_array
 from lanewise.isa.selected import SelectedOperand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: tf32 has 1 of 2: the code is the pair of 16-bit halves that the element covers.
+_TF32_CODES = (0b0100, 0b1110)
 
 
 @dataclass(frozen=True)
 class Metadata(SelectedOperand):
     """The metadata operand E: a 4-bit code a group; its matrix is (M, groups).
 
-    On arrays, sparsity is told by indices: for every packed element (every pair, for 4-bit formats) the place
-    0…3 (tf32: 0…1) that it takes in its group.
+    On arrays, sparsity is told by indices: for every packed element (every pair, for 4-bit formats) the
+    place 0…3 (tf32: 0…1) that it takes in its group.
+
+    >>> from lanewise.isa import instruction
+    >>> e = instruction("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32").metadata
+    >>> e.indices_shape, e.columns([[0, 3] * 4] * 16)[0].tolist()
+    ((16, 8), [0, 3, 4, 7, 8, 11, 12, 15])
     """
 
     element_bits: int = 16
@@ -53,40 +62,60 @@ class Metadata(SelectedOperand):
         """
         import numpy as np
 
-        array = np.asarray(indices)
-        if array.shape[-2:] != self.indices_shape or array.dtype.kind not in "ui":
-            raise LanewiseError(
-                f"metadata of {self.instruction} is an integer array (…, {self.rows}, {self.indices_shape[1]}) of "
-                f"indices; {array.dtype}{list(array.shape)} was given"
-            )
-        top = 1 if self.per_code == 1 else 3
-        if array.size and (array.min() < 0 or array.max() > top):
-            raise LanewiseError(f"metadata indices of {self.instruction} lie in 0…{top}; {array.min()}…{array.max()} was given")
+        array = self._indices(indices)
         if self.per_code == 1:
-            return np.where(array == 0, 0b0100, 0b1110).astype(np.uint8)
+            return np.where(array == 0, *_TF32_CODES).astype(np.uint8)
         pairs = array.reshape(*array.shape[:-1], self.cols, 2).astype(np.uint8)
         falling = np.argwhere(pairs[..., 0] >= pairs[..., 1])
         if falling.size:
             place = tuple(int(x) for x in falling[0])
             first, second = (int(x) for x in pairs[place])
             raise LanewiseError(
-                f"metadata of {self.instruction}: row {place[-2]}, group {place[-1]} selects {first} then {second}; "
-                "the two places of a group must differ and ascend"
+                f"metadata of {self.instruction}: row {place[-2]}, group {place[-1]} selects {first} then "
+                f"{second}; the two places of a group must differ and ascend"
             )
         return np.asarray(pairs[..., 0] | pairs[..., 1] << 2)
+
+    def _indices(self, indices: Any) -> NDArray[Any]:
+        """The indices given as an array, if shape and range fit."""
+        array = as_array(indices, self.title)
+        if array.shape[-2:] != self.indices_shape or array.dtype.kind not in "ui":
+            raise LanewiseError(
+                f"metadata of {self.instruction} is an integer array (…, {self.rows}, "
+                f"{self.indices_shape[1]}) of indices; {array.dtype}{list(array.shape)} was given"
+            )
+        top = 1 if self.per_code == 1 else 3
+        if array.size and (array.min() < 0 or array.max() > top):
+            raise LanewiseError(
+                f"metadata indices of {self.instruction} lie in 0…{top}; {array.min()}…{array.max()} given"
+            )
+        return array
 
     def indices(self, codes: Any) -> NDArray[Any]:
         """The indices that 4-bit codes stand for."""
         import numpy as np
 
-        array = np.asarray(codes)
-        if self.per_code == 1:
-            return (array == 0b1110).astype(np.uint8)
-        return np.stack([array & 3, array >> 2 & 3], axis=-1).reshape(*array.shape[:-1], -1).astype(np.uint8)
+        array = as_array(codes, self.title)
+        if array.shape[-2:] != self.shape or array.dtype.kind not in "ui" or (array >> 4).any():
+            raise LanewiseError(
+                f"codes of {self.instruction} are an integer array (…, {self.rows}, {self.cols}) of 4-bit "
+                f"codes; {array.dtype}{list(array.shape)} was given"
+            )
+        if self.per_code == 2:
+            pairs = np.stack([array & 3, array >> 2], axis=-1)
+            return pairs.reshape(*array.shape[:-1], -1).astype(np.uint8)
+        if not np.isin(array, _TF32_CODES).all():
+            strange = array[~np.isin(array, _TF32_CODES)][0]
+            raise LanewiseError(
+                f"codes of {self.instruction} are 0b0100 (the first of two) or 0b1110 (the second), "
+                f"not {int(strange):#06b}"
+            )
+        return np.asarray(array == _TF32_CODES[1]).astype(np.uint8)
 
     def pack(self, matrix: Any, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
         """The word of each lane for an array of indices; `thread_id` is the sparsity selector."""
-        return super().pack(self.codes(matrix).astype(self.format.dtype), thread_id=thread_id, byte_id=byte_id)
+        codes = self.codes(matrix).astype(self.format.dtype)
+        return super().pack(codes, thread_id=thread_id, byte_id=byte_id)
 
     def unpack(self, words: Any, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
         """The indices that the lanes' words stand for under a selector."""
@@ -96,7 +125,7 @@ class Metadata(SelectedOperand):
         """The dense column of every packed element, int[..., M, K/2]."""
         import numpy as np
 
-        array = np.asarray(indices).astype(np.intp)
+        array = self._indices(indices).astype(np.intp)
         which = np.arange(array.shape[-1]) // self.per_code
         start = which * self.group + array * self.run
         return np.asarray(start[..., None] + np.arange(self.run)).reshape(*array.shape[:-1], -1)
@@ -105,19 +134,22 @@ class Metadata(SelectedOperand):
         """Pack a dense A that has the structure: (packed, indices). Zeros fill groups with room to spare."""
         import numpy as np
 
-        array = np.asarray(dense)
+        array = as_array(dense, f"dense A of {self.instruction}")
         width = self.cols * self.group
         if array.shape[-2:] != (self.rows, width):
-            raise LanewiseError(f"dense A of {self.instruction} is {self.rows}×{width}; {array.shape} was given")
+            raise LanewiseError(
+                f"dense A of {self.instruction} is {self.rows}×{width}; shape {array.shape} was given"
+            )
         places = self.group // self.run
         runs = array.reshape(*array.shape[:-1], self.cols, places, self.run)
         used = (runs != 0).any(axis=-1)
         full = np.argwhere(used.sum(axis=-1) > self.per_code)
         if full.size:
             *_, row, group = (int(x) for x in full[0])
+            what = "non-zero" if self.run == 1 else "non-zero pairs"
             raise LanewiseError(
                 f"row {row}, columns {group * self.group} to {(group + 1) * self.group - 1} hold more than "
-                f"{self.per_code} non-zero of {places}: not the sparsity of {self.instruction}"
+                f"{self.per_code} {what} of {places}: not the sparsity of {self.instruction}"
             )
         chosen = np.sort(np.argsort(~used, axis=-1, kind="stable")[..., : self.per_code], axis=-1)
         packed = np.take_along_axis(runs, chosen[..., None], axis=-2)
@@ -128,9 +160,16 @@ class Metadata(SelectedOperand):
         """The dense A, zeros where nothing was packed."""
         import numpy as np
 
-        array = np.asarray(packed)
+        array = as_array(packed, f"packed A of {self.instruction}")
         self.codes(indices)
+        columns = self.columns(indices)
+        try:
+            columns = np.broadcast_to(columns, array.shape)
+        except ValueError:
+            raise LanewiseError(
+                f"packed A of {self.instruction} is {columns.shape[-2]}×{columns.shape[-1]}, after the "
+                f"leading dimensions of its indices {columns.shape[:-2]}; shape {array.shape} was given"
+            ) from None
         dense = np.zeros((*array.shape[:-1], self.cols * self.group), dtype=array.dtype)
-        columns = np.broadcast_to(self.columns(indices), array.shape)
         np.put_along_axis(dense, columns, array, axis=-1)
         return dense

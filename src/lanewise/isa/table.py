@@ -6,7 +6,7 @@ Rows that ptxas accepts but no document mentions are kept, so that they can be r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -21,7 +21,7 @@ F8 = ("e4m3", "e5m2")
 F6F4 = ("e3m2", "e2m3", "e2m1")
 I8 = ("s8", "u8")
 I4 = ("s4", "u4")
-MX_PAIRS = tuple(pair for pair in product(F8 + F6F4, repeat=2))
+MX_PAIRS = tuple(product(F8 + F6F4, repeat=2))
 NARROW_PAIRS = tuple(pair for pair in MX_PAIRS if not set(pair) <= set(F8))
 ANY_LAYOUT = (("row", "row"), ("row", "col"), ("col", "row"), ("col", "col"))
 ROW_COL = (("row", "col"),)
@@ -72,16 +72,30 @@ class Row:
     def forms(self) -> Iterator[tuple[Form, Legality]]:
         """Every form of the row, with where it is legal."""
         legality = Legality(targets(self.targets), self.since, self.until, self.documented)
-        choices = product(
-            self.shapes, self.layouts, self.types, self.satfinite, self.scale, self.roundings,
-            self.nums, self.trans, self.spaces, self.strides, self.a_sources,
-        )  # fmt: skip
-        for shape, layouts, types, saturate, scale, rounding, num, trans, space, stride, a_source in choices:
+        for shape, layouts, types, (vector, written, scale_type) in product(
+            self.shapes, self.layouts, self.types, self.scale
+        ):
             form = Form(
-                self.family, shape, types, layouts, self.matrix, saturate, self.kind, *scale,
-                rounding, self.bitop, num, trans, space, stride, a_source,
+                self.family, shape, types, layouts, self.matrix, kind=self.kind, bitop=self.bitop,
+                scale_vec=vector, scale_vec_written=written, scale_type=scale_type,
             )  # fmt: skip
-            yield form, _since_space(legality, space)
+            yield from self._choices(form, legality)
+
+    def _choices(self, form: Form, legality: Legality) -> Iterator[tuple[Form, Legality]]:
+        """A form with every choice of the modifiers and operands that are independent of its types."""
+        for saturate, rounding, num, trans, (space, stride), a_source in product(
+            self.satfinite,
+            self.roundings,
+            self.nums,
+            self.trans,
+            product(self.spaces, self.strides),
+            self.a_sources,
+        ):
+            chosen = replace(
+                form, satfinite=saturate, rounding=rounding, num=num, trans=trans, space=space, stride=stride,
+                a_source=a_source,
+            )  # fmt: skip
+            yield chosen, _since_space(legality, space)
 
 
 def _since_space(legality: Legality, space: str) -> Legality:
@@ -99,18 +113,17 @@ def version(text: str) -> tuple[int, int]:
 
 def _each(names: tuple[str, ...], *results: str) -> Types:
     """A and B of the same type, for every type named and every `D/C` given."""
-    return tuple(
-        (d, name, name, c) for name in names for d, c in (result.split("/") for result in results)
-    )
+    return tuple((d, name, name, c) for name in names for d, c in (result.split("/") for result in results))
 
 
-def _pairs(pairs: Iterator[tuple[str, str]] | tuple[tuple[str, str], ...], *results: str) -> Types:
+def _pairs(pairs: Iterable[tuple[str, ...]], *results: str) -> Types:
     """A and B from the pairs given, for every `D/C`."""
-    return tuple((d, a, b, c) for a, b in pairs for d, c in (result.split("/") for result in results))
+    return tuple((d, *pair, c) for pair in pairs for d, c in (result.split("/") for result in results))
 
 
 def _mixed(names: tuple[str, ...], *results: str) -> Types:
-    return _pairs(tuple(product(names, repeat=2)), *results)
+    """A and B of any two of the types named, for every `D/C`."""
+    return _pairs(product(names, repeat=2), *results)
 
 
 def _dense() -> Iterator[Row]:
@@ -154,10 +167,31 @@ def _block_scaled(family: str, wide: str, narrow: str, narrow_targets: str) -> I
     yield Row(family, (narrow,), e2m1, narrow_targets, "8.7", ROW_COL, kind="mxf4nvf4", scale=nv)
 
 
+def _scale_forgotten() -> Iterator[Row]:
+    """Kinds that need scales, without them: ptxas takes them with e4m3 and e5m2, as if they were f8f6f4."""
+
+    def row(family: str, shape: str, kind: str, result: str, where: str, since: str) -> Row:
+        types = _mixed(F8, result)
+        return Row(family, (shape,), types, where, since, ROW_COL, kind=kind, documented=False)
+
+    sparse, specific = "mma.sp::ordered_metadata", "sm_100a sm_103a sm_110a sm_120a sm_121a"
+    for kind in ("mxf8f6f4", "mxf4", "mxf4nvf4"):
+        wide = kind == "mxf8f6f4"
+        first = "8.7" if kind == "mxf4nvf4" else "8.6"
+        yield row("mma", "m16n8k16", kind, "f16/f16", "sm_100a+", "8.7")
+        yield row("mma", "m16n8k16", kind, "f32/f32", "sm_100a+", "8.7")
+        yield row("mma", "m16n8k32", kind, "f16/f16", "sm_100a+", "8.7")
+        yield row("mma", "m16n8k32", kind, "f32/f32", "sm_100a+", first)
+        yield row(sparse, "m16n8k64", kind, "f32/f32", "sm_100a+" if wide else specific, first)
+        yield row(sparse, "m16n8k64", kind, "f16/f16", "sm_120a+" if wide else "sm_120a sm_121a", "8.7")
+
+
 def _sparse() -> Iterator[Row]:
     for family, since in (("mma.sp", "7.1"), ("mma.sp::ordered_metadata", "8.5")):
 
-        def row(shapes: str, types: Types, where: str, since: str, family: str = family, **choices: Any) -> Row:
+        def row(
+            shapes: str, types: Types, where: str, since: str, family: str = family, **choices: Any
+        ) -> Row:
             return replace(Row(family, tuple(shapes.split()), types, where, since, ROW_COL), **choices)
 
         yield row("m16n8k8 m16n8k16", _each(("tf32",), "f32/f32"), "sm_80+", since)
@@ -199,7 +233,9 @@ def _wmma_mma() -> Iterator[Row]:
 def _wmma_memory() -> Iterator[Row]:
     """What can be loaded and stored follows from what can be multiplied."""
 
-    def row(family: str, matrix: str, shapes: tuple[str, ...], types: str, where: str, since: str, **choices: Any) -> Row:
+    def row(
+        family: str, matrix: str, shapes: tuple[str, ...], types: str, where: str, since: str, **choices: Any
+    ) -> Row:
         single = tuple((name,) for name in types.split())
         made = Row(family, shapes, single, where, since, matrix=matrix, spaces=ANY_SPACE, strides=EITHER)
         return replace(made, **{"layouts": (("row",), ("col",)), **choices})
@@ -254,12 +290,13 @@ def _wgmma() -> Iterator[Row]:
     yield row("wgmma", 256, INTEGER_N, _each(("b1",), "s32/s32"), "8.0", bitop="and")
 
 
+_SOURCES = (_dense, _sparse, _scale_forgotten, _wmma_mma, _wmma_memory, _matrix_moves, _wgmma)
+
+
 @cache
 def rows(family: str) -> tuple[Row, ...]:
     """The rows of one family."""
-    sources = {"mma": _dense, "mma.sp": _sparse, "mma.sp::ordered_metadata": _sparse, "wmma.mma": _wmma_mma,
-               "wmma.load": _wmma_memory, "wmma.store": _wmma_memory, "wgmma": _wgmma, "wgmma.sp": _wgmma}  # fmt: skip
-    return tuple(row for row in sources.get(family, _matrix_moves)() if row.family == family)
+    return tuple(row for source in _SOURCES for row in source() if row.family == family)
 
 
 @cache

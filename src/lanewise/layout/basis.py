@@ -86,6 +86,11 @@ class ScaledBasis:
         return "@".join(map(str, (self.value, *reversed(self.modes))))
 
 
+def as_offset(x: Any) -> Any:
+    """x, if it can be added to an index: an integer or a coordinate."""
+    return x if isinstance(x, ArithmeticTuple | ScaledBasis) else as_int(x)
+
+
 def E(*modes: int) -> ScaledBasis:
     """The unit step along the coordinate found by following modes.
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lanewise.errors import LanewiseError
+
 from .int_tuple import product
 from .inverse import right_inverse
 from .layout import Layout, LayoutBase
@@ -15,15 +17,16 @@ from .swizzle import ComposedLayout, Swizzle
 
 
 def max_common_layout(a: Any, b: Any) -> Layout:
-    """The longest layout R with a(R(i)) == i and b(R(i)) == i.
+    """The longest layout R, of coordinates inside both, with a(R(i)) == i and b(R(i)) == i.
 
     >>> max_common_layout(Layout((8, 4), (1, 16)), Layout((8, 4)))
     8:1
     """
-    limit, a, b = _unswizzled(a, b)
+    limit, (a, b) = _unswizzled(a, b)
     inverse = right_inverse(b)
-    size = min(limit, inverse.size())
-    common = next((i for i in range(size) if a(inverse(i)) != i), size)
+    longest = min([inverse.size(), *limit])
+    inside = a.size()
+    common = next((i for i in range(longest) if (c := inverse(i)) >= inside or a(c) != i), longest)
     result: FlatModes = []
     for shape, stride in flat_modes(inverse):
         result.append((min(shape, common), stride))
@@ -42,13 +45,16 @@ def max_common_vector(a: Any, b: Any) -> int:
     return product(max_common_layout(a, b).shape)
 
 
-def _unswizzled(*layouts: LayoutBase) -> tuple[int, Any, Any]:
-    """The layouts without their swizzles, and how many elements those leave together: two to the base."""
-    limits, plain = [], []
+def _unswizzled(*layouts: LayoutBase) -> tuple[list[int], list[Any]]:
+    """How many elements each swizzle leaves together, two to its base; and the layouts without them."""
+    limits: list[int] = []
+    plain: list[Any] = []
     for layout in layouts:
+        if not isinstance(layout, LayoutBase):
+            raise LanewiseError(f"a common layout is one of two layouts, and {layout!r} is none")
         if isinstance(layout, ComposedLayout) and isinstance(layout.layoutB, Swizzle) and layout.layoutB.bits:
             limits.append(1 << layout.layoutB.base if layout.offset == 0 else 1)
             plain.append(layout.layoutA)
         else:
             plain.append(layout)
-    return min(limits, default=plain[0].size()), plain[0], plain[1]
+    return limits, plain

@@ -9,7 +9,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 
-from .int_tuple import IntTuple, is_int, product
+from .int_tuple import IntTuple, is_int, product, spell
 from .layout import Layout
 from .simplify import FlatModes, from_modes, integer_modes, joined
 
@@ -24,16 +24,23 @@ def complement(layout: Any, max_idx: IntTuple = 1) -> Layout:
     """
     if is_int(layout):
         layout = Layout(layout)
+    target = product(max_idx)
+    if target < 1:
+        raise LanewiseError(
+            f"complement({layout}, {spell(max_idx)}): there is nothing to fill; give at least 1"
+        )
     result: FlatModes = []
     covered = 1
     for stride, shape in sorted((d, s) for s, d in integer_modes("complement", layout) if d != 0 and s != 1):
         if stride < covered:
-            why = "has a negative stride" if stride < 0 else f"overlaps the {covered} indices below it"
+            why = (
+                "a negative stride" if stride < 0 else f"a stride below {covered}, where smaller strides end"
+            )
             raise LanewiseError(
-                f"complement({layout}): mode {shape}:{stride} {why}; "
-                "a layout has a complement if its strides are positive and no two coordinates share an index"
+                f"complement({layout}): mode {shape}:{stride} has {why}; a layout has a complement "
+                "if its strides are positive and each is at least extent x stride of the one before in size"
             )
         result.append((stride // covered, covered))
         covered = shape * stride
-    result.append((-(-product(max_idx) // covered), covered))
+    result.append((-(-target // covered), covered))
     return from_modes(joined(result))

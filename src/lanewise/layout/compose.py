@@ -54,19 +54,24 @@ def compose(layoutA: Layout, layoutB: Tiler) -> LayoutBase:
         return ComposedLayout(layoutA, 0, layoutB)
     if not isinstance(layoutB, Layout):
         raise LanewiseError(f"composition: {layoutB!r} is no layout, integer, None or tuple of these")
-    return Layout._of(*_After(layoutA).modes(layoutB.shape, layoutB.stride))
+    after = _After(layoutA)
+    shape, stride = after.modes(layoutB.shape, layoutB.stride)
+    after.check(layoutB)
+    return Layout._of(shape, stride)
 
 
 class _After:
-    """A layout, made ready to be applied after others."""
+    """A layout, made ready to be applied after others, and a count of how far they reach into its modes."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        # Beyond its shape a layout runs on along its last mode, so that mode's extent plays no part.
-        *front, (_, self.last) = list(flat_modes(layout)) or [(1, 0)]
-        self.front: FlatModes = joined(front)
-        if self.front and self.front[-1][0] * self.front[-1][1] == self.last:
-            self.last = self.front.pop()[1]
+        # Beyond its shape a layout runs on along its last mode, whose extent therefore plays no part.
+        # As in pycute, the last mode is the last with an extent other than 1.
+        modes = joined(flat_modes(layout)) or list(flat_modes(layout)) or [(1, 0)]
+        self.front: FlatModes = modes[:-1]
+        self.last = modes[-1][1]
+        self.reach = [0] * len(self.front)
+        self.inside: dict[tuple[int, ...], _After] = {}
 
     def modes(self, shape: Any, stride: Any) -> tuple[Any, Any]:
         """The shape and stride of this layout after shape:stride."""
@@ -74,16 +79,22 @@ class _After:
             pairs = [self.modes(s, d) for s, d in zip(shape, stride, strict=True)]
             return tuple(s for s, _ in pairs), tuple(d for _, d in pairs)
         if isinstance(stride, ScaledBasis):
-            mode = self.layout
-            for i in stride.modes:
-                mode = mode[i]
-            return _After(mode).modes(shape, stride.value)
+            return self.at(stride.modes).modes(shape, stride.value)
         if stride == 0:
             return shape, 0
         if not self.front:
             return shape, stride * self.last
         result = from_modes(self.mode(shape, stride))
         return result.shape, result.stride
+
+    def at(self, path: tuple[int, ...]) -> _After:
+        """The mode that a basis stride moves along."""
+        if path not in self.inside:
+            mode = self.layout
+            for i in path:
+                mode = mode[i]
+            self.inside[path] = _After(mode)
+        return self.inside[path]
 
     def mode(self, shape: int, stride: int) -> FlatModes:
         if stride < 0:
@@ -93,15 +104,16 @@ class _After:
             )
         result: FlatModes = []
         n, r = shape, stride
-        for s, d in self.front:
-            if n == 1:
-                return result
+        for i, (s, d) in enumerate(self.front):
             if (n - 1) * r < s:  # all that is left falls inside this mode
-                result.append((n, r * d))
+                self.reach[i] += (n - 1) * r
+                if n > 1:
+                    result.append((n, r * d))
                 return result
             if r % s == 0:  # steps over this mode as a whole
                 r //= s
             elif s % r == 0 and n % (s // r) == 0:  # takes every r-th of this mode, then goes on to the next
+                self.reach[i] += s - r
                 result.append((s // r, r * d))
                 n, r = n // (s // r), 1
             else:
@@ -109,6 +121,17 @@ class _After:
         if n > 1:
             result.append((n, r * self.last))
         return result
+
+    def check(self, layout: Layout) -> None:
+        """Complain if modes of layout, each inside a mode here, pass its end when taken together."""
+        for part in self.inside.values():
+            part.check(layout)
+        for (s, _), reach in zip(self.front, self.reach, strict=True):
+            if reach >= s:
+                raise LanewiseError(
+                    f"composition({self.layout}, {layout}) is no layout: modes of the right together reach "
+                    f"{reach} within mode {s} of the left; give a right side whose modes do not overlap"
+                )
 
     def inadmissible(self, shape: int, stride: int, s: int, n: int, r: int) -> NoReturn:
         if s % r == 0:

@@ -9,7 +9,8 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 
-from .int_tuple import Coord, IntTuple, as_int, prefix_product, product, spell
+from .basis import ScaledBasis
+from .int_tuple import Coord, IntTuple, as_int, is_int, prefix_product, product, spell
 
 
 def idx2crd(idx: IntTuple, shape: IntTuple, stride: Any = None) -> Any:
@@ -19,6 +20,8 @@ def idx2crd(idx: IntTuple, shape: IntTuple, stride: Any = None) -> Any:
     (1, (2, 0))
     """
     if stride is None:
+        if isinstance(idx, tuple) and isinstance(shape, tuple) and len(idx) == len(shape):
+            return tuple(idx2crd(i, s) for i, s in zip(idx, shape, strict=True))
         stride = prefix_product(shape)
     if isinstance(shape, tuple):
         if not isinstance(stride, tuple) or len(stride) != len(shape):
@@ -30,11 +33,14 @@ def idx2crd(idx: IntTuple, shape: IntTuple, stride: Any = None) -> Any:
         return tuple(idx2crd(i, s, d) for i, s, d in zip(idx, shape, stride, strict=True))
     if isinstance(idx, tuple) or isinstance(stride, tuple):
         raise LanewiseError(f"idx2crd: index {spell(idx)} with stride {spell(stride)} does not fit {shape}")
-    if as_int(shape) == 1:  # so that modes 1:0 do no harm
+    idx, shape, stride = as_int(idx), as_int(shape), as_int(stride)
+    if shape == 1:  # so that modes 1:0 do no harm
         return 0
-    if as_int(stride) == 0:
+    if shape < 1:
+        raise LanewiseError(f"idx2crd: shape {shape} has no elements: every extent is at least 1")
+    if stride == 0:
         raise LanewiseError(f"idx2crd: in {shape}:0 all coordinates share one index, so none follows from it")
-    return as_int(idx) // stride % shape
+    return idx // stride % shape
 
 
 def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
@@ -46,10 +52,29 @@ def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
     >>> crd2idx((1, 2), (4, 8), (8, 1)), crd2idx(9, (4, 8), (8, 1)), crd2idx((1, 5), (4, (2, 4)))
     (10, 10, 21)
     """
-    return _crd2idx(crd, shape, prefix_product(shape) if stride is None else stride)
+    if stride is None:
+        return index_of(crd, shape, prefix_product(shape))
+    return index_of(crd, *nested_alike(shape, stride))
 
 
-def _crd2idx(crd: Any, shape: Any, stride: Any) -> Any:
+def nested_alike(shape: Any, stride: Any) -> tuple[Any, Any]:
+    """shape and stride in plain ints (strides also in basis steps), if one is nested like the other."""
+    if isinstance(shape, tuple):
+        if not isinstance(stride, tuple) or len(stride) != len(shape):
+            raise LanewiseError(
+                f"stride {spell(stride)} is not nested like shape {spell(shape)}: give one stride a mode"
+            )
+        pairs = [nested_alike(s, d) for s, d in zip(shape, stride, strict=True)]
+        return tuple(s for s, _ in pairs), tuple(d for _, d in pairs)
+    if isinstance(stride, tuple):
+        raise LanewiseError(f"stride {spell(stride)} is not nested like shape {spell(shape)}")
+    if not is_int(shape):
+        raise LanewiseError(f"shape {shape!r} is not an integer or a tuple of integers")
+    return as_int(shape), stride if isinstance(stride, ScaledBasis) else as_int(stride)
+
+
+def index_of(crd: Any, shape: Any, stride: Any) -> Any:
+    """crd2idx where shape and stride are known to be nested alike."""
     if isinstance(crd, tuple):
         if not isinstance(shape, tuple) or len(crd) != len(shape):
             raise LanewiseError(
@@ -58,7 +83,7 @@ def _crd2idx(crd: Any, shape: Any, stride: Any) -> Any:
             )
         total: Any = 0
         for c, s, d in zip(crd, shape, stride, strict=True):
-            total = total + _crd2idx(c, s, d)
+            total = total + index_of(c, s, d)
         return total
     if crd is None:
         crd = 0
@@ -72,9 +97,9 @@ def _crd2idx(crd: Any, shape: Any, stride: Any) -> Any:
         total = 0
         for s, d in zip(shape[:-1], stride[:-1], strict=True):
             n = product(s)
-            total = total + _crd2idx(crd % n, s, d)
+            total = total + index_of(crd % n, s, d)
             crd = crd // n
-        return total + _crd2idx(crd, shape[-1], stride[-1])
+        return total + index_of(crd, shape[-1], stride[-1])
     return crd * stride
 
 
@@ -106,9 +131,10 @@ def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple | None = Non
         return crd2idx(crd, src_shape)
     if isinstance(dst_shape, tuple):
         return idx2crd(crd, dst_shape)
-    if not 0 <= as_int(crd) < as_int(dst_shape):
+    crd, dst_shape = as_int(crd), as_int(dst_shape)
+    if not 0 <= crd < dst_shape:
         raise LanewiseError(f"coordinate {crd} is outside shape {dst_shape}: 0 to {dst_shape - 1} are inside")
-    return as_int(crd)
+    return crd
 
 
 def has_none(a: Any) -> bool:

@@ -33,7 +33,10 @@ def logical_divide(layoutA: Layout, layoutB: Tiler) -> Layout:
     if isinstance(layoutB, tuple):
         return by_mode("logical_divide", logical_divide, layoutA, layoutB)
     tile = as_tile("logical_divide", layoutB)
-    return compose(layoutA, make_layout(tile, complement(tile, size(layoutA))))
+    try:
+        return compose(layoutA, make_layout(tile, complement(tile, size(layoutA))))
+    except LanewiseError as e:
+        raise LanewiseError(f"{layoutA} cannot be divided by the tile {tile}: {e}") from None
 
 
 def as_tile(name: str, tiler: Any) -> Layout:
@@ -51,6 +54,10 @@ def hier_unzip(splitter: Callable[[Any, Any], Layout], layoutA: Layout, layoutB:
     >>> hier_unzip(logical_divide, Layout((9, 8), (8, 1)), (3, 4))
     ((3,4),(3,2)):((8,1),(24,4))
     """
+    if not isinstance(layoutA, Layout) or not callable(splitter):
+        raise LanewiseError(
+            f"hier_unzip takes a splitter such as logical_divide and a Layout, not {layoutA!r}"
+        )
     if layoutB is None:
         return make_layout(Layout._of(1, 0), layoutA)
     if not isinstance(layoutB, tuple):

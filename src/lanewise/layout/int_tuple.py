@@ -103,7 +103,7 @@ def unflatten(flat: tuple[Any, ...], profile: Any) -> Any:
     >>> unflatten((1, 2, 3), (0, (0, 0)))
     (1, (2, 3))
     """
-    if len(flat) != len(flatten(profile)):
+    if not isinstance(flat, tuple) or len(flat) != len(flatten(profile)):
         _mismatch("unflatten", flat, profile)
     leaves = iter(flat)
 
@@ -119,6 +119,7 @@ def signum(a: int) -> int:
     >>> signum(-3), signum(0), signum(5)
     (-1, 0, 1)
     """
+    a = as_int(a)
     return (a > 0) - (a < 0)
 
 

@@ -89,7 +89,7 @@ def nullspace(layout: Layout) -> Layout:
     result: FlatModes = []
     before = 1
     for shape, stride in integer_modes("nullspace", layout):
-        if stride == 0:
+        if stride == 0 and shape != 1:
             result.append((shape, before))
         before *= shape
-    return from_modes(joined(result))
+    return from_modes(result)

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 
 from .basis import ScaledBasis
-from .coordinates import crd2idx, has_none, idx2crd, slice_
-from .int_tuple import IntTuple, as_int, is_int, prefix_product, product, spell
+from .coordinates import crd2idx, has_none, idx2crd, index_of, nested_alike, slice_
+from .int_tuple import IntTuple, flatten, is_int, prefix_product, product, spell
 
 
-class Mapped(ABC):
+class Mapped(Drawn, ABC):
     """Anything whose coordinates are those of a Layout: a Layout, a ComposedLayout, a Tensor.
 
     An operation on coordinates (divide, slice, regroup) is written once, for Layout, and applies to all.
@@ -71,24 +72,6 @@ def on_domain(f: Callable[Concatenate[Layout, P], LayoutBase]) -> Callable[Conca
     return cast("Callable[Concatenate[M, P], M]", lifted)
 
 
-def _checked(shape: Any, stride: Any) -> tuple[Any, Any]:
-    """shape and stride as plain ints, if they make a layout."""
-    if isinstance(shape, tuple):
-        if not isinstance(stride, tuple) or len(stride) != len(shape):
-            raise LanewiseError(
-                f"stride {spell(stride)} is not nested like shape {spell(shape)}: give one stride a mode"
-            )
-        pairs = [_checked(s, d) for s, d in zip(shape, stride, strict=True)]
-        return tuple(s for s, _ in pairs), tuple(d for _, d in pairs)
-    if isinstance(stride, tuple):
-        raise LanewiseError(f"stride {spell(stride)} is not nested like shape {spell(shape)}")
-    if not is_int(shape):
-        raise LanewiseError(f"shape {shape!r} is not an integer or a tuple of integers")
-    if shape < 1:
-        raise LanewiseError(f"shape {shape} has no elements: every extent is at least 1")
-    return as_int(shape), stride if isinstance(stride, ScaledBasis) else as_int(stride)
-
-
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Layout(LayoutBase):
     """A layout shape:stride. Without a stride it is compact, the first mode running fastest.
@@ -104,7 +87,9 @@ class Layout(LayoutBase):
     stride: Any
 
     def __init__(self, shape: Any, stride: Any = None) -> None:
-        shape, stride = _checked(shape, prefix_product(shape) if stride is None else stride)
+        shape, stride = nested_alike(shape, prefix_product(shape) if stride is None else stride)
+        if any(s < 1 for s in flatten(shape)):
+            raise LanewiseError(f"shape {spell(shape)} has no elements: every extent is at least 1")
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "stride", stride)
 
@@ -131,7 +116,7 @@ class Layout(LayoutBase):
         c = crd[0] if len(crd) == 1 else crd
         if has_none(c):
             return Layout._of(slice_(c, self.shape), slice_(c, self.stride))
-        index = crd2idx(c, self.shape, self.stride)
+        index = index_of(c, self.shape, self.stride)
         return index.as_tuple() if isinstance(index, ScaledBasis) else index
 
     def __getitem__(self, mode: int | slice) -> Layout:
@@ -264,11 +249,15 @@ def _measure(layout: Any, name: str) -> int:
     return result
 
 
-def slice_and_offset(crd: Any, layout: Layout) -> tuple[Layout, Any]:
-    """The layout of a slice, and the index at which it begins.
+def slice_and_offset(crd: Any, layout: Any) -> tuple[Any, Any]:
+    """The layout of a slice, and the index at which it begins (0 for a composition, which keeps it inside).
 
     >>> slice_and_offset((None, 3), Layout((4, 8), (8, 1)))
     ((4,):(8,), 3)
     """
+    if not isinstance(layout, LayoutBase):
+        raise LanewiseError(f"slice_and_offset takes a layout, not {layout!r}")
+    if not isinstance(layout, Layout):
+        return layout(crd), 0
     part = Layout._of(slice_(crd, layout.shape), slice_(crd, layout.stride))
-    return part, crd2idx(crd, layout.shape, layout.stride)
+    return part, index_of(crd, layout.shape, layout.stride)

@@ -11,7 +11,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 
 from .coordinates import dice as dice_tuple
-from .int_tuple import is_int
+from .int_tuple import as_int, is_int
 from .layout import Layout, Mapped, on_domain
 
 
@@ -99,7 +99,8 @@ def append(x: Any, new: Any = None, rank: int | None = None) -> Any:
     >>> append(Layout(4), Layout(2, 8)), append((4, 5), 1, rank=4)
     ((4,2):(1,8), (4, 5, 1, 1))
     """
-    return _with_new(x, new, lambda t, n: t + (n,) * _missing("append", t, rank))
+    missing = _missing("append", x, rank)
+    return _with_new(x, new, lambda t, n: (*t, *(n,) * missing)) if missing else x
 
 
 def prepend(x: Any, new: Any = None, rank: int | None = None) -> Any:
@@ -108,15 +109,16 @@ def prepend(x: Any, new: Any = None, rank: int | None = None) -> Any:
     >>> prepend(Layout(4), Layout(2, 8))
     (2,4):(8,1)
     """
-    return _with_new(x, new, lambda t, n: (n,) * _missing("prepend", t, rank) + t)
+    missing = _missing("prepend", x, rank)
+    return _with_new(x, new, lambda t, n: (*(n,) * missing, *t)) if missing else x
 
 
-def _missing(name: str, t: tuple[Any, ...], rank: int | None) -> int:
-    if rank is None:
+def _missing(name: str, x: Any, wanted: int | None) -> int:
+    if wanted is None:
         return 1
-    if not is_int(rank) or rank < len(t):
-        raise LanewiseError(f"{name}: there are {len(t)} modes already, so rank {rank!r} is too small")
-    return rank - len(t)
+    if as_int(wanted) < rank(x):
+        raise LanewiseError(f"{name}: {x} has {rank(x)} modes already, so rank {wanted} is too small")
+    return wanted - rank(x)
 
 
 def _with_new(x: Any, new: Any, f: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]) -> Any:
@@ -126,9 +128,7 @@ def _with_new(x: Any, new: Any, f: Callable[[tuple[Any, ...], Any], tuple[Any, .
             raise LanewiseError(f"the new mode of a layout is a Layout, not {new!r}")
         shape = x.shape if isinstance(x.shape, tuple) else (x.shape,)
         stride = x.stride if isinstance(x.stride, tuple) else (x.stride,)
-        grown = f(shape, new.shape)
-        # a layout that stays at rank 1 stays as it was, bare or in a tuple
-        return x if grown == shape and len(grown) == 1 else Layout._of(grown, f(stride, new.stride))
+        return Layout._of(f(shape, new.shape), f(stride, new.stride))
     if isinstance(x, Mapped):
         return x._on(_with_new(x._domain(), new, f))
     return f(x if isinstance(x, tuple) else (x,), 1 if new is None else new)

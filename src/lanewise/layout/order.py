@@ -9,7 +9,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 
-from .int_tuple import IntTuple, flatten, prefix_product, product, spell, unflatten
+from .int_tuple import IntTuple, as_int, flatten, prefix_product, product, spell, unflatten
 from .layout import Layout
 from .relations import weakly_congruent
 from .simplify import FlatModes, integer_modes
@@ -25,6 +25,7 @@ def make_ordered_layout(shape: IntTuple, order: Any) -> Layout:
     >>> make_ordered_layout((2, (3, 4)), (2, 1))
     (2,(3,4)):(12,(1,3))
     """
+    shape = Layout(shape).shape
     if not weakly_congruent(order, shape):
         raise LanewiseError(f"make_ordered_layout: order {spell(order)} is not nested like {spell(shape)}")
     parts = _parts(shape, order)
@@ -40,7 +41,7 @@ def _parts(shape: Any, order: Any) -> list[tuple[Any, int]]:
     """The pieces of shape that each have one order."""
     if isinstance(order, tuple):
         return [p for s, o in zip(shape, order, strict=True) for p in _parts(s, o)]
-    return [(shape, order)]
+    return [(shape, as_int(order))]
 
 
 def make_layout_like(layout: Layout) -> Layout:

@@ -9,9 +9,9 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 
-from .coordinates import dice
+from .coordinates import dice, has_none
 from .divides import zipped_divide
-from .int_tuple import product, spell
+from .int_tuple import as_int, product, spell
 from .layout import Layout
 from .modes import rank
 from .swizzle import ComposedLayout
@@ -24,7 +24,7 @@ def inner_partition(tensor: Tensor, tiler: Any, crd: Any) -> Tensor:
     >>> inner_partition(Tensor(0, Layout((8, 8))), (2, 4), (1, 1))
     34 o (2,4):(1,8)
     """
-    tiles = zipped_divide(tensor, tiler)
+    tiles = _tiles("inner_partition", tensor, tiler)
     part: Tensor = tiles[(None,) * rank(tiles.layout[0]), _filled("inner_partition", crd, tiles.shape[1])]
     return part
 
@@ -35,9 +35,17 @@ def outer_partition(tensor: Tensor, tiler: Any, crd: Any) -> Tensor:
     >>> outer_partition(Tensor(0, Layout((8, 8))), (2, 4), (1, 1))
     9 o (4,2):(2,32)
     """
-    tiles = zipped_divide(tensor, tiler)
+    tiles = _tiles("outer_partition", tensor, tiler)
     part: Tensor = tiles[_filled("outer_partition", crd, tiles.shape[0]), (None,) * rank(tiles.layout[1])]
     return part
+
+
+def _tiles(name: str, tensor: Tensor, tiler: Any) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise LanewiseError(
+            f"{name} takes a Tensor, not {tensor!r}; Tensor(0, layout) is one of indices alone"
+        )
+    return zipped_divide(tensor, tiler)
 
 
 def _filled(name: str, crd: Any, shape: Any) -> Any:
@@ -72,7 +80,7 @@ def local_partition(tensor: Tensor, threads: Layout, index: int, proj: Any = Non
     """
     if not isinstance(threads, Layout):
         raise LanewiseError(f"local_partition takes a Layout of threads, not {threads!r}")
-    if not 0 <= index < threads.cosize():
+    if not 0 <= as_int(index) < threads.cosize():
         raise LanewiseError(f"thread {index} is not among the {threads.cosize()} threads of {threads}")
     tiler: Any = tuple(product(mode.shape) for mode in threads)
     crd: Any = threads.get_flat_coord(index)
@@ -87,6 +95,10 @@ def domain_offset(crd: Any, tensor: Tensor) -> Tensor:
     >>> domain_offset((2, 3), Tensor(0, Layout((8, 8))))[0]
     26
     """
+    if not isinstance(tensor, Tensor) or has_none(crd):
+        raise LanewiseError(
+            f"domain_offset takes a whole coordinate and a Tensor, not {crd!r} and {tensor!r}"
+        )
     layout = tensor.layout
     if isinstance(layout, ComposedLayout):  # the step must pass through the swizzle
         return tensor._on(layout.shifted(crd))

@@ -33,7 +33,11 @@ def logical_product(layoutA: Layout, layoutB: Tiler) -> Layout:
     if isinstance(layoutB, tuple):
         return by_mode("logical_product", logical_product, layoutA, layoutB)
     tile = as_tile("logical_product", layoutB)
-    return make_layout(layoutA, compose(complement(layoutA, size(layoutA) * cosize(tile)), tile))
+    try:
+        places = complement(layoutA, size(layoutA) * cosize(tile))
+        return make_layout(layoutA, compose(places, tile))
+    except LanewiseError as e:
+        raise LanewiseError(f"{layoutA} cannot be repeated as {tile}: {e}") from None
 
 
 @on_domain
@@ -69,8 +73,10 @@ def flat_product(layoutA: Layout, layoutB: Tiler) -> Layout:
 
 
 def _ranked_product(block: Layout, tiler: Layout, block_first: bool) -> Layout:
-    rank = max(len(block), len(tiler))
-    blocks, copies = logical_product(append(block, Layout(1, 0), rank), append(tiler, Layout(1, 0), rank))
+    places = as_tile("a product", tiler)
+    rank = max(len(block), len(places))
+    # as tuples of modes, so that a mode of the tiler stays one even where it is split
+    blocks, copies = logical_product(*(make_layout([*append(x, rank=rank)]) for x in (block, places)))
     pairs = zip(blocks, copies, strict=True) if block_first else zip(copies, blocks, strict=True)
     return coalesce(make_layout([make_layout(p) for p in pairs]), (1,) * rank)
 

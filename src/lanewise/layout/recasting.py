@@ -31,6 +31,7 @@ def downcast(layout: Any, n: int) -> Any:
     >>> downcast(Layout((8, 8), (1, 8)), 4), downcast(Swizzle(3, 1, 3), 8)
     ((32,8):(1,32), Swizzle(3,4,3))
     """
+    n = as_int(n)
     plain = layout.layoutA if isinstance(layout, ComposedLayout) else layout
     if isinstance(plain, Layout) and not {1, -1} & set(flatten(plain.stride)) and n != 1:
         raise LanewiseError(f"downcast({plain}, {n!r}): no mode has stride 1, which the parts would go on in")

@@ -11,27 +11,29 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 
+from .basis import as_offset
 from .coordinates import has_none, wide
 from .int_tuple import as_int
 from .layout import LayoutBase, slice_and_offset
 
 
-def shiftr(a: int, s: int) -> int:
+def shiftr(a: Any, s: int) -> Any:
     """a shifted right by s bits, left where s is negative.
 
     >>> shiftr(8, 2), shiftr(8, -2)
     (2, 32)
     """
+    a, s = wide(a), as_int(s)
     return a >> s if s >= 0 else a << -s
 
 
-def shiftl(a: int, s: int) -> int:
+def shiftl(a: Any, s: int) -> Any:
     """a shifted left by s bits, right where s is negative.
 
     >>> shiftl(8, 2), shiftl(8, -2)
     (32, 2)
     """
-    return shiftr(a, -s)
+    return shiftr(a, -as_int(s))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -98,11 +100,12 @@ class ComposedLayout(LayoutBase):
     layoutA: Any  # noqa: N815 (pycute's name)
 
     def __post_init__(self) -> None:
-        if not callable(self.layoutB) or not callable(self.layoutA):
+        if not callable(self.layoutB) or not isinstance(self.layoutA, LayoutBase):
             raise LanewiseError(
                 f"ComposedLayout({self.layoutB!r}, {self.offset!r}, {self.layoutA!r}): give a function "
                 "(a layout, a swizzle), an offset, and the layout with the coordinates"
             )
+        object.__setattr__(self, "offset", as_offset(self.offset))
 
     @property
     def shape(self) -> Any:

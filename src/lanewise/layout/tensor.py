@@ -10,7 +10,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 
-from .basis import ArithmeticTuple
+from .basis import ArithmeticTuple, as_offset
 from .coordinates import has_none
 from .int_tuple import IntTuple, as_int, is_int, product, spell, suffix_product
 from .layout import Layout, LayoutBase, Mapped, make_identity_layout, slice_and_offset
@@ -43,11 +43,9 @@ class Tensor(Mapped):
             layout = Layout(layout)
         self.layout = layout
         self.data = None
-        self.offset = offset
-        if is_int(data):
-            self.offset = as_int(data) + offset
-        elif isinstance(data, ArithmeticTuple):
-            self.offset = data + offset
+        self.offset = as_offset(offset)
+        if is_int(data) or isinstance(data, ArithmeticTuple):
+            self.offset = as_offset(data) + self.offset
         elif data is not None:
             self.data = _in_memory_order(data)
 

@@ -1,0 +1,271 @@
+"""An instruction on arrays: `compute` for one, `gemm` for as many as whole matrices need, and `fidelity`.
+
+Checks what is passed and puts it into the form that the engines take; the arithmetic is theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.arith.batches import Product
+from lanewise.arith.models import NAN_BITS, Fidelity, FmaChain, FusedSum, IntegerSum, Model, model_of
+from lanewise.arith.operands import as_array, as_indices, batch_of, check_shape
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format
+from lanewise.isa import Instruction
+
+Array = npt.NDArray[Any]
+
+
+def compute(
+    instruction: Instruction,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    arch: str,
+    metadata: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    satfinite: bool = False,
+    negate_a: bool = False,
+    negate_b: bool = False,
+) -> Array:
+    """D = A·B + C with the bits that the arch returns, for one instruction or a batch of them.
+
+    A is (…, M, K), B (…, K, N), C (…, M, N) or nothing for zeros; leading dimensions broadcast. A sparse A is
+    packed, (…, M, K/2), and `metadata` (…, M, K/2) says which place of its group each element takes. Scale
+    factors are (…, M, scales) and (…, scales, N). `satfinite` is WMMA's: infinities become the largest
+    numbers, NaN becomes 0. `negate_a` and `negate_b` are wgmma's.
+
+    >>> import numpy as np
+    >>> from lanewise.isa import instruction
+    >>> mma = instruction("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
+    >>> a = np.full((16, 8), 0.5, np.float16)
+    >>> b = np.ones((8, 8), np.float16)
+    >>> float(compute(mma, a, b, arch="sm_80")[0, 0])
+    4.0
+    """
+    model = required_model(instruction, arch)
+    given = Given(instruction, model, a, b, c, metadata, scale_a, scale_b)
+    why = instruction.text
+    check_shape("A", given.a, instruction.m, instruction.a.cols, why)
+    check_shape("B", given.b, instruction.k, instruction.n, why)
+    return multiply(given, satfinite, negate_a, negate_b)
+
+
+def gemm(
+    instruction: Instruction,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    arch: str,
+    metadata: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    satfinite: bool = False,
+    negate_a: bool = False,
+    negate_b: bool = False,
+) -> Array:
+    """Whole matrices, A·B + C: the instruction repeated along K, ascending, as a kernel's accumulator would.
+
+    Shapes are free; what does not fill an instruction is padded with zeros. The rest is as for `compute`.
+
+    >>> import numpy as np
+    >>> from lanewise.isa import instruction
+    >>> mma = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    >>> gemm(mma, np.ones((3, 100), np.float16), np.ones((100, 2), np.float16), arch="sm_90").tolist()
+    [[100.0, 100.0], [100.0, 100.0], [100.0, 100.0]]
+    """
+    model = required_model(instruction, arch)
+    given = Given(instruction, model, a, b, c, metadata, scale_a, scale_b)
+    return multiply(given, satfinite, negate_a, negate_b)
+
+
+def fidelity(instruction: Instruction, arch: str) -> Fidelity:
+    """How far the computed bits can be trusted on an arch.
+
+    >>> from lanewise.isa import instruction
+    >>> fidelity(instruction("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"), "sm_90")
+    'confirmed on hardware'
+    """
+    model = model_of(instruction, instruction.require(arch))
+    return "unknown" if model is None else model.fidelity
+
+
+def required_model(instruction: Instruction, arch: str) -> Model:
+    """The model, or a complaint: the arch lacks the instruction, or nobody knows what it computes there."""
+    name = instruction.require(arch)
+    model = model_of(instruction, name)
+    if model is None:
+        raise LanewiseError(f"{instruction.text}: what {name} computes is unknown; see `fidelity`")
+    return model
+
+
+class Given:
+    """The operands of a call, checked: dtypes, shapes that fit one another, and what goes with which."""
+
+    def __init__(
+        self,
+        instruction: Instruction,
+        model: Model,
+        a: Any,
+        b: Any,
+        c: Any,
+        metadata: Any,
+        scale_a: Any,
+        scale_b: Any,
+    ) -> None:
+        self.instruction, self.model = instruction, model
+        self.a, self.b = as_array("A", a, model.a), as_array("B", b, model.b)
+        rows, packed, k, columns = *self.a.shape[-2:], *self.b.shape[-2:]
+        if packed * (2 if model.sparse else 1) != k:
+            wanted = "half as many columns as B has rows" if model.sparse else "as many columns as B has rows"
+            raise LanewiseError(f"A has shape {self.a.shape} and B {self.b.shape}; A needs {wanted}")
+        self.c = None if c is None else as_array("C", c, model.c)
+        if self.c is not None:
+            check_shape("C", self.c, rows, columns, "a product of these A and B")
+        self.steps = -(-k // instruction.k)
+        if model.sparse and k % instruction.k:
+            raise LanewiseError(f"a sparse K is a multiple of {instruction.k}; B has {k} rows")
+        self.columns = as_indices(instruction, metadata, self.a, self.steps) if model.sparse else None
+        if metadata is not None and not model.sparse:
+            raise LanewiseError(f"{instruction.text} is not sparse and takes no metadata")
+        self.scale_a = self.scale("scale_a", scale_a, rows, model.scale_vec * self.steps)
+        self.scale_b = self.scale("scale_b", scale_b, model.scale_vec * self.steps, columns)
+        self.batch = batch_of(
+            A=self.a, B=self.b, C=self.c, metadata=self.columns, scale_a=self.scale_a, scale_b=self.scale_b
+        )
+
+    def scale(self, name: str, what: Any, rows: int, columns: int) -> Array | None:
+        """A scale operand, present exactly where the instruction has one."""
+        fmt = self.model.scale
+        if fmt is None:
+            if what is not None:
+                raise LanewiseError(f"{self.instruction.text} is not block-scaled and takes no {name}")
+            return None
+        if what is None:
+            raise LanewiseError(
+                f"{self.instruction.text} needs {name}: {fmt.dtype} of shape (…, {rows}, {columns})"
+            )
+        array = as_array(name, what, fmt)
+        check_shape(name, array, rows, columns, self.instruction.text)
+        return array
+
+
+def multiply(given: Given, satfinite: bool, negate_a: bool, negate_b: bool) -> Array:
+    """D of operands that were checked."""
+    model = given.model
+    if (negate_a or negate_b) and (
+        not given.instruction.family.startswith("wgmma") or model.a.kind != "float"
+    ):
+        raise LanewiseError(f"{given.instruction.text} cannot negate its operands; float wgmma can")
+    if satfinite and given.instruction.family != "wmma.mma" and model.a.kind == "float":
+        raise LanewiseError(f"satfinite=True is for wmma; {given.instruction.text} has no such form")
+    if satfinite and isinstance(model.scheme, IntegerSum):
+        model = replace(model, satfinite=True)
+    clamps = model.d.kind == "float" and (satfinite or model.satfinite)
+    a, b = raw_a(given, negate_a), padded_k(raw_b(given, negate_b), given.instruction.k, axis=-2)
+    rows, columns = a.shape[-2], b.shape[-1]
+    sums = np.zeros((*given.batch, rows, columns), sum_dtype(model))
+    if given.c is not None:
+        with np.errstate(invalid="ignore"):
+            sums[...] = given.c
+    product = Product(a, b, sums, given.batch, given.scale_a, given.scale_b)
+    if not clamps and carries_d(model):
+        return finished(model, run(model, product))
+    # What happens to D after each instruction happens before the next one has it as C.
+    k = given.instruction.k
+    d = finished(model, sums)
+    for start in range(0, b.shape[-2], k):
+        step = replace(product, a=a[..., start : start + k], b=b[..., start : start + k, :], sums=sums)
+        d = finished(model, run(model, step))
+        if clamps:
+            d = clamp(d, model.d)
+        sums = d.astype(sum_dtype(model))
+    return d
+
+
+def carries_d(model: Model) -> bool:
+    """Whether the kernels' sums are D's numbers after every instruction, and need no rounding in between."""
+    if isinstance(model.scheme, FusedSum):
+        return model.d.name == "f32" or model.scheme.rounding == "RNE-FP16"
+    return model.d.name != "f16"
+
+
+def run(model: Model, product: Product) -> Array:
+    """The sums of all products: f32, f64 or int32, whatever carries the model's accumulator."""
+    if product.sums.size == 0 or product.a.shape[-1] == 0:
+        return product.sums
+    if isinstance(model.scheme, FusedSum):
+        from lanewise.arith.fused_engine import run_fused
+
+        return run_fused(model, product)
+    from lanewise.arith.plain_engine import run_plain
+
+    return run_plain(model, product)
+
+
+def raw_a(given: Given, negate: bool) -> Array:
+    """A as the engines take it: raw words, zeros up to a whole instruction; a sparse A spread out."""
+    model = given.model
+    words = negated(model.a.to_bits(given.a), model.a, negate)
+    if given.columns is None:
+        return padded_k(words, given.instruction.k, axis=-1)
+    k = given.b.shape[-2]
+    batch = np.broadcast_shapes(words.shape[:-2], given.columns.shape[:-2])
+    columns = np.broadcast_to(given.columns, (*batch, *given.columns.shape[-2:]))
+    if isinstance(model.scheme, IntegerSum):
+        spread = np.zeros((*batch, words.shape[-2], k), words.dtype)
+        elements = words
+    else:
+        # Gaps are -0, and a zero that is there is +0: only the latter meets an infinity of B.
+        spread = np.full((*batch, words.shape[-2], k), -0.0, np.float32)
+        elements = (model.a.decode(words) + 0.0).astype(np.float32)
+    np.put_along_axis(spread, columns, np.broadcast_to(elements, (*batch, *words.shape[-2:])), axis=-1)
+    return spread
+
+
+def raw_b(given: Given, negate: bool) -> Array:
+    """B as raw words."""
+    return negated(given.model.b.to_bits(given.b), given.model.b, negate)
+
+
+def negated(words: Array, fmt: Format, negate: bool) -> Array:
+    """With the signs flipped, if so asked."""
+    return words ^ words.dtype.type(1 << (fmt.bits - 1)) if negate else words
+
+
+def padded_k(array: Array, k: int, axis: int) -> Array:
+    """With zeros up to whole instructions along K."""
+    missing = -array.shape[axis] % k
+    if not missing:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, missing)
+    return np.pad(array, widths)
+
+
+def sum_dtype(model: Model) -> npt.DTypeLike:
+    """What carries the sums: f16 ones travel as f32."""
+    return {"f64": np.float64, "s32": np.int32}.get(model.accumulator, np.float32)
+
+
+def finished(model: Model, sums: Array) -> Array:
+    """Sums as D: rounded to its format if that is narrower, every NaN the hardware's."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        d = np.ascontiguousarray(sums).astype(model.d.dtype, copy=False)
+    if isinstance(model.scheme, FmaChain) and model.scheme.nan == "one":
+        words = d.view(model.d.word_dtype)
+        words[np.isnan(d)] = NAN_BITS[model.d.name]
+    return d
+
+
+def clamp(d: Array, fmt: Format) -> Array:
+    """WMMA's satf: infinities become the largest numbers, NaN becomes +0."""
+    return np.nan_to_num(d, nan=0.0, posinf=float(fmt.max), neginf=-float(fmt.max))

@@ -1,0 +1,265 @@
+"""Runs the fused kernel over batches and whole matrices, on all processors."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+
+from lanewise.arith import fused_kernel, machine_code, threads
+from lanewise.arith.batches import (
+    WORTHWHILE,
+    Array,
+    Product,
+    contiguous,
+    offsets,
+    pad_columns,
+    shares,
+    vectors_for,
+)
+from lanewise.arith.fused_tiles import Plan
+from lanewise.arith.fused_wide import NAN_SCALE, ZERO_SCALE
+from lanewise.arith.machine_code import address
+from lanewise.arith.models import FusedSum, Model
+from lanewise.formats import Format
+
+#: Elements of A that a thread decodes at a time: they stay in the second-level cache.
+ROW_BLOCK_ELEMENTS = 1 << 16
+#: Elements of B decoded at a time, which bounds the memory a large product needs.
+B_ELEMENTS = 1 << 23
+
+
+def plan_for(model: Model, columns: int) -> Plan:
+    """Vectors and strips for matrices of so many columns, with little of a strip wasted."""
+    lanes, strip = vectors_for(columns, machine_code.lanes_of(32))
+    return Plan(model, lanes, strip, element_loads=platform.machine().lower() not in ("aarch64", "arm64"))
+
+
+@lru_cache(maxsize=1024)
+def program_for(model: Model, columns: int) -> tuple[Plan, machine_code.Program]:
+    """The compiled kernel for matrices of so many columns. Its key is everything that it depends on."""
+    plan = plan_for(model, columns)
+    scale = model.scale.name if model.scale else ""
+    facts = (model.scheme, model.a.name, model.b.name, model.block, model.sparse, scale, model.scale_vec)
+    key = f"fused {facts} {plan.lanes} {plan.strip} {plan.element_loads}"
+    return plan, machine_code.load(key, lambda: fused_kernel.write_module(plan))
+
+
+def run_fused(model: Model, product: Product) -> Array:
+    """The truncated fused sum, in as many jobs as pay."""
+    columns = product.sums.shape[-1]
+    plan, program = program_for(model, columns)
+    padded = columns + -columns % plan.strip
+    work = FusedWork(
+        plan,
+        program,
+        a=contiguous(in_k_order(model, product.a, axis=-1)),
+        b=pad_columns(in_k_order(model, product.b, axis=-2), padded),
+        sums=pad_columns(product.sums, padded),
+        batch=product.batch,
+        scale_a=split_scales(model.scale, product.scale_a, 0),
+        scale_b=split_scales(model.scale, product.scale_b, padded),
+    )
+    many = product.items >= 2 * threads.processors() and work.rows <= work.row_block
+    if many or work.small:
+        work.run_items()
+    else:
+        work.run_matrices()
+    return work.sums[..., :columns]
+
+
+def in_k_order(model: Model, array: Array, axis: int) -> Array:
+    """With K in the order that the scheme takes it, each instruction's for itself."""
+    assert isinstance(model.scheme, FusedSum)
+    if model.scheme.k_order == "ascending":
+        return array
+    spread = 2 if model.sparse else 1
+    k = np.arange(model.k * spread)
+    order = np.argsort(k // (2 * spread) % 2, kind="stable")
+    steps = np.arange(0, array.shape[axis], order.size)
+    return np.take(array, (steps[:, None] + order).reshape(-1), axis=axis)
+
+
+def split_scales(fmt: Format | None, scales: Array | None, columns: int) -> tuple[Array, Array] | None:
+    """Scale factors as exponents (i32) and significands (f32), padded to so many columns."""
+    if fmt is None or scales is None:
+        return None
+    values = fmt.decode(fmt.to_bits(scales))
+    ordinary = np.isfinite(values) & (values > 0)
+    numbers = np.where(ordinary, values, 1.0)
+    exponents = np.maximum(np.frexp(numbers)[1] - 1, fmt.emin)
+    significands = np.where(ordinary, np.ldexp(numbers, -exponents), 0.0)
+    exponents = np.where(ordinary, exponents, np.where(np.isnan(values), NAN_SCALE, ZERO_SCALE))
+    width = columns or values.shape[-1]
+    return pad_columns(exponents.astype(np.int32), width), pad_columns(significands.astype(np.float32), width)
+
+
+@dataclass(frozen=True)
+class FusedWork:
+    """Fused products as the kernel takes them: contiguous, N whole strips."""
+
+    plan: Plan
+    program: machine_code.Program
+    a: Array
+    b: Array
+    sums: Array
+    batch: tuple[int, ...]
+    scale_a: tuple[Array, Array] | None
+    scale_b: tuple[Array, Array] | None
+
+    @property
+    def rows(self) -> int:
+        """M."""
+        return int(self.a.shape[-2])
+
+    @property
+    def k(self) -> int:
+        """K."""
+        return int(self.a.shape[-1])
+
+    @property
+    def columns(self) -> int:
+        """N in whole strips."""
+        return int(self.b.shape[-1])
+
+    @property
+    def multiplications(self) -> int:
+        """Of one item."""
+        return self.rows * self.k * self.columns
+
+    @property
+    def small(self) -> bool:
+        """Whether one item is too little to share out."""
+        return self.multiplications < 2 * WORTHWHILE
+
+    @property
+    def row_block(self) -> int:
+        """Rows decoded at a time."""
+        return max(16, min(64, ROW_BLOCK_ELEMENTS // self.k))
+
+    def common(self) -> dict[str, int]:
+        """Arguments that all calls have alike."""
+        steps = self.scale_a[0].shape[-1] if self.scale_a else 0
+        sums_row = int(self.sums.shape[-1])
+        return {
+            "lda": self.k,
+            "ldb": self.columns,
+            "ld_sum": sums_row,
+            "blocks": self.k // self.plan.length,
+            "scale_steps": steps,
+            "scale_columns": sums_row,
+        }
+
+    def room_for_rows(self, rows: int) -> dict[str, Array]:
+        """Memory for `rows` to work in."""
+        strip, blocks = self.plan.strip, self.k // self.plan.length
+        return {
+            "a_val": np.empty(rows * self.k, np.float32),
+            "a_exp": np.empty(rows * self.k, np.int8),
+            "a_flag": np.empty(rows * blocks, np.uint8),
+            "scales": np.empty(rows * strip, np.float32),
+            "sums": np.empty(rows * strip, np.int32),
+            "more_sums": np.empty(rows * strip, np.int32),
+            "unfit": np.empty(rows, np.uint8),
+            "part": np.empty(rows * strip, np.float32),
+        }
+
+    def room_for_b(self, columns: int) -> dict[str, Array]:
+        """Memory for so many columns of B, decoded."""
+        flags = (columns // self.plan.strip) * (self.k // self.plan.length)
+        return {
+            "b_val": np.empty(columns * self.k, np.float32),
+            "b_exp": np.empty(columns * self.k, np.int8),
+            "b_flag": np.empty(flags, np.uint8),
+        }
+
+    def call(self, name: str, order: tuple[str, ...], room: dict[str, Array], given: dict[str, int]) -> None:
+        """Call a function of the kernel; what it is not given, it does not use."""
+        values = self.common() | {name: address(array) for name, array in room.items()} | given
+        self.program(name, [values.get(each, 0) for each in order])
+
+    def scale_arguments(
+        self, a_item: int = 0, b_item: int = 0, column: int = 0, row: int = 0
+    ) -> dict[str, int]:
+        """Where an item's scale factors are."""
+        given = {}
+        if self.scale_a is not None and self.scale_b is not None:
+            steps = self.scale_a[0].shape[-1]
+            a_place, b_place = a_item + 4 * steps * row, b_item + 4 * column
+            for name, array in zip(("scale_a", "scale_a_sig"), self.scale_a, strict=True):
+                given[name] = address(array) + a_place
+            for name, array in zip(("scale_b", "scale_b_sig"), self.scale_b, strict=True):
+                given[name] = address(array) + b_place
+        return given
+
+    def run_items(self) -> None:
+        """Many products, some for each thread; each decodes its own A and B."""
+        items = math.prod(self.batch)
+        starts = {"a_offsets": offsets(self.a, self.batch), "b_offsets": offsets(self.b, self.batch)}
+        starts["scale_a_offsets"] = (
+            offsets(self.scale_a[0], self.batch) if self.scale_a else starts["a_offsets"]
+        )
+        starts["scale_b_offsets"] = (
+            offsets(self.scale_b[0], self.batch) if self.scale_b else starts["b_offsets"]
+        )
+
+        def job(first: int, last: int) -> None:
+            room = self.room_for_rows(self.rows) | self.room_for_b(self.columns) | starts
+            given = {
+                "a": address(self.a),
+                "b": address(self.b),
+                "sum": address(self.sums),
+                "rows": self.rows,
+                "strips": self.columns // self.plan.strip,
+                "first_item": first,
+                "last_item": last,
+            }
+            self.call("items", fused_kernel.ITEMS, room, given | self.scale_arguments())
+
+        parts = min(4 * threads.processors(), items * self.multiplications // WORTHWHILE)
+        threads.run([partial(job, *each) for each in shares(items, parts)])
+
+    def run_matrices(self) -> None:
+        """Few large products: B decoded once by all threads, then blocks of rows."""
+        starts = [offsets(array, self.batch) for array in (self.a, self.b)]
+        scale_starts = [
+            offsets(scale[0], self.batch) if scale else np.zeros(starts[0].size, np.int64)
+            for scale in (self.scale_a, self.scale_b)
+        ]
+        width = max(1, B_ELEMENTS // self.k // self.plan.strip) * self.plan.strip
+        for item, (a, b, scale_a, scale_b) in enumerate(zip(*starts, *scale_starts, strict=True)):
+            for column in range(0, self.columns, width):
+                self.run_columns(
+                    a=address(self.a) + int(a),
+                    b=address(self.b) + int(b) + column * self.b.itemsize,
+                    sums=address(self.sums) + (item * self.rows * self.columns + column) * 4,
+                    strips=min(width, self.columns - column) // self.plan.strip,
+                    scales=partial(self.scale_arguments, int(scale_a), int(scale_b), column),
+                )
+
+    def run_columns(
+        self, a: int, b: int, sums: int, strips: int, scales: Callable[[int], dict[str, int]]
+    ) -> None:
+        """Some strips of one product."""
+        packed = self.room_for_b(strips * self.plan.strip)
+
+        def pack(first: int, last: int) -> None:
+            self.call("pack_b", fused_kernel.PACK_B, packed, {"b": b, "first": first, "last": last})
+
+        def rows(first: int, last: int) -> None:
+            room = self.room_for_rows(last - first) | packed
+            given = {
+                "a": a + first * self.k * self.a.itemsize,
+                "sum": sums + first * self.columns * 4,
+                "rows": last - first,
+                "strips": strips,
+            }
+            self.call("rows", fused_kernel.ROWS, room, given | scales(first))
+
+        threads.run([partial(pack, *each) for each in shares(strips, 4 * threads.processors())])
+        blocks = -(-self.rows // self.row_block)
+        threads.run([partial(rows, *each) for each in shares(self.rows, blocks)])

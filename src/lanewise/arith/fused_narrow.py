@@ -1,0 +1,161 @@
+"""A block of the truncated fused sum in f32 and int32: the fast way, for numbers of ordinary size.
+
+A product of two short significands is exact in f32, so is its scaling by a power of two, and conversion to
+int32 truncates toward zero: that is the alignment rule. What does not fit goes through `fused_wide.py`.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from lanewise.arith.decoding import exponent_field, is_zero, power_of_two
+from lanewise.arith.fused_tiles import Block, Plan
+from lanewise.arith.simd import Code, Value, f32, i8, i32, u8, u32
+from lanewise.formats import Format
+
+#: Exponents of factors that fit: products stay normal in f32, and their exponents above ZERO + HIGHEST.
+LOWEST, HIGHEST = -40, 47
+#: The exponent that stands for a zero factor, and for a block whose products are all zero.
+ZERO = -128
+#: A floor for e_max, below every product's exponent and above what a scale in f32 can undo.
+FLOOR = -100
+#: The bias of f32.
+BIAS = 127
+
+
+def exponents(number: Value, fmt: Format, emin: int) -> tuple[Value, Value]:
+    """The exponents of f32 numbers as int8, and whether some lane does not fit."""
+    field = exponent_field(number)
+    # Subnormals are not normalised: as f32 they may have been, so no exponent is below emin.
+    exponent = (field - BIAS).max(emin)
+    zero = is_zero(number)
+    if fmt.exponent_bits == 8:
+        unfit = ((exponent < LOWEST) | (exponent > HIGHEST)) & (zero ^ True)
+    else:
+        unfit = field.equals(255)
+    marked = zero.select(number.code.constant(exponent.type, ZERO), exponent)
+    return marked.to(i8), unfit.any()
+
+
+def narrow_block(code: Code, plan: Plan, work: Block) -> None:
+    """A block for all rows that fit. Short passes, so that many vectors are under way at a time."""
+    find_scales(code, plan, work)
+    for column in range(0, plan.strip, plan.lanes):
+        add_products(code, plan, work, column)
+    round_sums(code, plan, work)
+
+
+def fits(work: Block, row: Value) -> Value:
+    """Whether a row goes the narrow way."""
+    return work.room.unfit.load(row).equals(0)
+
+
+def find_scales(code: Code, plan: Plan, work: Block) -> None:
+    """2^(fraction - e_max), which makes the places kept the integer ones; and which rows do not fit."""
+    b = [work.b_exponents.load(k * plan.strip, plan.strip) for k in range(plan.length)]
+    # e_zero counts in f16 sums only: in f32 ones every product that fits is far above it.
+    floor = BIAS + (max(plan.scheme.e_zero, FLOOR) if plan.half else FLOOR)
+    with code.loop(work.rows) as row:
+        flag = work.a.flags.load(row * work.a.blocks + work.number)
+        unfit = None
+        place = work.place(row, plan.length)
+        sums = [work.a.exponents.load(place + k).saturating_add(b[k]) for k in range(plan.length)]
+        tops = reduce(Value.max, sums).to(i32)
+        for column in range(0, plan.strip, plan.lanes):
+            e_max = (tops.part(column, plan.lanes) + BIAS).max(floor)
+            if work.before is not None:
+                c = work.before.load(row, column, plan.lanes)
+                field = exponent_field(c)
+                if plan.half:
+                    outside = field.equals(255)
+                else:  # numbers, too, that are so small that the floor would be felt
+                    outside = ((field - floor).view(u32) >= 255 - floor) & (is_zero(c) ^ True)
+                unfit = outside if unfit is None else unfit | outside
+                if plan.half:
+                    field = field.max(BIAS + plan.sum_emin) & field.differs(0).mask(field.type)
+                e_max = e_max.max(field)
+            scale = power_of_two(2 * BIAS + plan.scheme.fraction - e_max)
+            work.room.scales.store(scale, row * plan.strip + column)
+        if unfit is not None:
+            flag = flag | unfit.any().to(u8)
+        work.room.unfit.store(flag, row)
+
+
+def add_products(code: Code, plan: Plan, work: Block, column: int) -> None:
+    """The truncated terms of one vector of columns, summed, for all rows that fit; B stays in registers."""
+    b = [work.b_values.load(k * plan.strip + column, plan.lanes) for k in range(plan.length)]
+    with code.loop(work.rows) as row, code.when(fits(work, row)):
+        scale = work.room.scales.load(row * plan.strip + column, plan.lanes)
+        terms = []
+        if work.before is not None:
+            terms.append((work.before.load(row, column, plan.lanes) * scale).to(i32))
+        place = work.place(row, plan.length)
+        if plan.element_loads:
+            a = [work.a.values.load(place + k) for k in range(plan.length)]
+        else:
+            elements = work.a.values.load(place, plan.length)
+            a = [elements.lane(k) for k in range(plan.length)]
+        terms += [(a[k].spread(plan.lanes) * b[k] * scale).to(i32) for k in range(plan.length)]
+        half = len(terms) // 2 if in_halves(plan) else len(terms)
+        work.room.sums.store(total_of(terms[:half]), row * plan.strip + column)
+        if half < len(terms):
+            work.room.more_sums.store(total_of(terms[half:]), row * plan.strip + column)
+
+
+def in_halves(plan: Plan) -> bool:
+    """Whether a sum can pass int32, so that it is kept in two halves."""
+    return plan.bound >= (1 << 31) - (1 << 8)
+
+
+def round_sums(code: Code, plan: Plan, work: Block) -> None:
+    """The sums of a block, rounded, to where its results go."""
+    with code.loop(work.rows) as row, code.when(fits(work, row)):
+        for column in range(0, plan.strip, plan.lanes):
+            place = row * plan.strip + column
+            scale = work.room.scales.load(place, plan.lanes)
+            unit = ((2 * BIAS) << 23) - scale.view(i32)
+            work.after.store(rounded_sum(plan, work, place, unit.view(f32)), row, column)
+
+
+def rounded_sum(plan: Plan, work: Block, place: Value, unit: Value) -> Value:
+    """An exact sum of int32, rounded once, times the unit."""
+    total = work.room.sums.load(place, plan.lanes)
+    if plan.bound < 1 << 24:  # exact in f32
+        bits = (total.to(f32) * unit).view(u32)
+        if plan.half:
+            return nearest_half(plan, (bits & 0x7FFFFFFF).view(f32), bits & 0x80000000)
+        return ((bits & ~0x3FF) if plan.scheme.rounding == "RZ-E8M13" else bits).view(f32) + 0.0
+    assert plan.scheme.rounding != "RZ-E8M13" and plan.bound < (1 << 32) - (1 << 9)
+    if in_halves(plan):
+        # The sign of the whole sum is known even where it wraps around; its magnitude fits uint32.
+        first, second = total, work.room.more_sums.load(place, plan.lanes)
+        total = first + second
+        negative = (total ^ ((first ^ total) & (second ^ total))) >> 31
+        magnitude = ((total ^ negative) - negative).view(u32)
+    else:
+        negative = total >> 31
+        magnitude = (total ^ negative) - negative
+    number = magnitude.to(f32)  # to nearest; one step back where that was away from zero
+    back = number.to(magnitude.type)
+    bits = number.view(i32) + (back > magnitude).mask(negative.type)
+    sign = negative & -0x80000000
+    if plan.half:
+        # Truncated with a sticky last bit, a second rounding to fewer bits is as good as the first.
+        sticky = back.differs(magnitude).mask(bits.type) & 1
+        return nearest_half(plan, (bits | sticky).view(f32) * unit, sign.view(u32))
+    return ((bits.view(f32) * unit).view(i32) | sign).view(f32)
+
+
+def nearest_half(plan: Plan, magnitude: Value, sign: Value) -> Value:
+    """Magnitudes rounded to the nearest f16, kept as f32: adding a power of two rounds at its last place."""
+    field = magnitude.view(u32) & 0x7F800000
+    anchor = (field.max((BIAS + plan.sum_emin) << 23) + (13 << 23)).view(f32)
+    rounded = (magnitude + anchor) - anchor
+    rounded = (rounded >= 65536.0).select(rounded.code.constant(rounded.type, float("inf")), rounded)
+    signed = (rounded.view(u32) | sign).view(f32)
+    return signed if plan.scheme.underflow == "signed" else signed + 0.0
+
+
+def total_of(terms: list[Value]) -> Value:
+    """The sum of integers."""
+    return reduce(Value.__add__, terms)

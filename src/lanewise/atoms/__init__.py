@@ -1,0 +1,69 @@
+"""CuTe's atoms under CUTLASS's names: MMA and copy operations, tiled over threads and data, in plain Python.
+
+Everything is derived from the instructions of the catalogue; pictures of it are in `draw/`.
+"""
+
+from lanewise.atoms.copy_atom import Copy_Atom
+from lanewise.atoms.copy_names import CopyOperation
+from lanewise.atoms.copy_traits import Copy_Traits
+from lanewise.atoms.gmma import Major, ScaleIn, ScaleOut, SparseSel
+from lanewise.atoms.lookup import atom, atoms
+from lanewise.atoms.make_copy import (
+    make_cotiled_copy,
+    make_tiled_copy,
+    make_tiled_copy_A,
+    make_tiled_copy_B,
+    make_tiled_copy_C,
+    make_tiled_copy_C_atom,
+    make_tiled_copy_D,
+    make_tiled_copy_S,
+)
+from lanewise.atoms.mma_atom import MMA_Atom
+from lanewise.atoms.mma_traits import MMA_Traits
+from lanewise.atoms.names import Operation
+from lanewise.atoms.thr_mma import ThrMMA
+from lanewise.atoms.tiled_copy import ThrCopy, TiledCopy
+from lanewise.atoms.tiled_mma import (
+    TiledMMA,
+    make_tiled_mma,
+    partition_fragment_C,
+    partition_shape_A,
+    partition_shape_B,
+    partition_shape_C,
+)
+from lanewise.atoms.value_types import RegisterArray, ValueType, value_type
+
+__all__ = [
+    "CopyOperation",
+    "Copy_Atom",
+    "Copy_Traits",
+    "MMA_Atom",
+    "MMA_Traits",
+    "Major",
+    "Operation",
+    "RegisterArray",
+    "ScaleIn",
+    "ScaleOut",
+    "SparseSel",
+    "ThrCopy",
+    "ThrMMA",
+    "TiledCopy",
+    "TiledMMA",
+    "ValueType",
+    "atom",
+    "atoms",
+    "make_cotiled_copy",
+    "make_tiled_copy",
+    "make_tiled_copy_A",
+    "make_tiled_copy_B",
+    "make_tiled_copy_C",
+    "make_tiled_copy_C_atom",
+    "make_tiled_copy_D",
+    "make_tiled_copy_S",
+    "make_tiled_mma",
+    "partition_fragment_C",
+    "partition_shape_A",
+    "partition_shape_B",
+    "partition_shape_C",
+    "value_type",
+]

@@ -1,0 +1,47 @@
+"""Finding atoms by the names of CUTLASS's operations."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+from lanewise.atoms.copy_atom import Copy_Atom
+from lanewise.atoms.copy_names import copy_operations, find_copy
+from lanewise.atoms.mma_atom import MMA_Atom
+from lanewise.atoms.names import find_operation, operations, unknown_name
+from lanewise.errors import LanewiseError
+
+
+def atom(name: str, kind: Any = None) -> MMA_Atom | Copy_Atom:
+    """The MMA or copy atom of an operation, by CUTLASS's name, with its template arguments if it has any.
+
+    `kind` is the type of the values that a copy atom moves (a C++ name, format, dtype or number of bits).
+
+    >>> atom("SM80_16x8x16_F32F16F16F32_TN")
+    MMA_Atom(SM80_16x8x16_F32F16F16F32_TN)
+    >>> atom("SM75_U32x4_LDSM_N", "half_t")
+    Copy_Atom(SM75_U32x4_LDSM_N, half_t)
+    """
+    found = find_operation(name)
+    if found is not None:
+        if kind is not None:
+            raise LanewiseError(f"{name} multiplies; a type of values ({kind!r}) is for copy atoms only")
+        return MMA_Atom(*found)
+    copy = find_copy(name)
+    if copy is not None:
+        return Copy_Atom(copy, kind)
+    raise unknown_name(
+        "operation", name, (*(operation.name for operation in operations()), *copy_operations())
+    )
+
+
+def atoms(pattern: str = "*") -> list[str]:
+    """The names of operations that fit a pattern with * and ?, anywhere in the name; all without one.
+
+    >>> atoms("SM75*LDSM_N")
+    ['SM75_U32x1_LDSM_N', 'SM75_U32x2_LDSM_N', 'SM75_U32x4_LDSM_N']
+    """
+    if not isinstance(pattern, str):
+        raise LanewiseError(f"a pattern is text such as 'SM80*F16*', not {pattern!r}")
+    names = [*(operation.name for operation in operations()), *copy_operations()]
+    return [name for name in names if fnmatchcase(name.lower(), f"*{pattern.lower()}*")]

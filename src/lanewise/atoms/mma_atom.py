@@ -1,0 +1,241 @@
+"""MMA_Atom: an MMA operation with its threads and values, what it computes, and how it is tiled.
+
+A lone atom is the tiling of one; TiledMMA in `tiled_mma.py` sets other tilings, with the same members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lanewise.atoms.compute import fma, multiply
+from lanewise.atoms.gmma import ScaleOut, scale_out
+from lanewise.atoms.mma_traits import MMA_Traits
+from lanewise.atoms.names import Operation
+from lanewise.atoms.thr_mma import ThrMMA, check_partitioned, descriptors, fragment_like, registers
+from lanewise.atoms.tiling import Modes, as_tensor, check_divides, thread_of_index, thrfrg
+from lanewise.engines import Drawn
+from lanewise.errors import LanewiseError
+from lanewise.layout import Layout, Tensor, composition, is_int, size, tiled_product
+from lanewise.layout.int_tuple import spell
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LONE = Layout((1, 1, 1), (0, 0, 0))
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class MMA_Atom(MMA_Traits, Drawn):
+    """One MMA operation: its traits, the thread and value layouts of its operands, and what it computes.
+
+    >>> from lanewise.atoms import MMA_Atom, make_tiled_mma
+    >>> mma = MMA_Atom("SM80_16x8x16_F32F16F16F32_TN")
+    >>> mma.Shape_MNK, mma.LayoutC_TV, mma.ThrID
+    ((16, 8, 16), ((4,8),(2,2)):((32,1),(16,8)), 32:1)
+    >>> mma == make_tiled_mma(mma, (1, 1, 1)), mma.tile_size_mnk
+    (True, (16, 8, 16))
+    """
+
+    accumulate_: ScaleOut
+
+    def __init__(
+        self,
+        operation: Operation | str,
+        arguments: Mapping[str, Enum] | None = None,
+        accumulate_: ScaleOut = ScaleOut.One,
+    ) -> None:
+        super().__init__(operation, arguments)
+        object.__setattr__(self, "accumulate_", scale_out(accumulate_))
+
+    @property
+    def AtomLayoutMNK(self) -> Layout:
+        """How many operations stand side by side along M, N and K, and in which order they take threads."""
+        return LONE
+
+    @property
+    def PermutationMNK(self) -> tuple[Any, ...]:
+        """How each of M, N and K is rearranged before operations are laid over it; None: not at all."""
+        return (None, None, None)
+
+    # one operation -------------------------------------------------------------------------------------
+
+    @property
+    def traits(self) -> MMA_Traits:
+        """The traits alone."""
+        return MMA_Traits(self.operation, self.arguments)
+
+    @property
+    def LayoutA_TV(self) -> Layout:
+        """(thread, value) of A to m + M·k."""
+        return self.ALayout
+
+    @property
+    def LayoutB_TV(self) -> Layout:
+        """(thread, value) of B to n + N·k."""
+        return self.BLayout
+
+    @property
+    def LayoutC_TV(self) -> Layout:
+        """(thread, value) of C and D to m + M·n."""
+        return self.CLayout
+
+    def with_(self, accumulate: ScaleOut) -> MMA_Atom:
+        """The same with the accumulator added to (One) or overwritten (Zero)."""
+        return replace(self, accumulate_=accumulate)
+
+    def fma(
+        self, a: Any, b: Any, c: Any, *more: Any, arch: str | None = None, **options: Any
+    ) -> NDArray[Any]:
+        """D's registers for the registers of A, B and C: see `lanewise.atoms.compute.fma`."""
+        return fma(self, a, b, c, *more, arch=arch, **{"scale_D": self.accumulate_, **options})
+
+    def __call__(
+        self, a: Any, b: Any, c: Any = None, *, arch: str | None = None, **options: Any
+    ) -> NDArray[Any]:
+        """D = A·B + C on whole matrices (M, K), (K, N), (M, N): see `lanewise.atoms.compute.multiply`."""
+        return multiply(self, a, b, c, arch=arch, **{"scale_D": self.accumulate_, **options})
+
+    # the tiling ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def thr_layout_vmnk(self) -> Layout:
+        """(thread of an operation, operation along M, along N, along K) to thread index."""
+        return tiled_product(self.ThrID, self.AtomLayoutMNK)
+
+    def get_thr_layout_vmnk(self) -> Layout:
+        """thr_layout_vmnk, as CuTe calls it."""
+        return self.thr_layout_vmnk
+
+    def size(self) -> int:
+        """How many threads take part."""
+        return size(self.thr_layout_vmnk)
+
+    @property
+    def permutation_mnk(self) -> Modes:
+        """For each of M, N and K: the extent or layout by which data is rearranged into one tile."""
+        return Modes(
+            extent * size(threads) if entry is None else entry
+            for entry, extent, threads in zip(
+                self.PermutationMNK, self.Shape_MNK, list(self.thr_layout_vmnk)[1:], strict=True
+            )
+        )
+
+    @property
+    def tile_size_mnk(self) -> Modes:
+        """(M, N, K) of one tile."""
+        return Modes(size(entry) for entry in self.permutation_mnk)
+
+    def _thrfrg(self, name: str, tensor: Any, modes: tuple[int, int], tv: Layout) -> Any:
+        target = as_tensor(tensor)
+        tile = tuple(self.tile_size_mnk[i] for i in modes)
+        check_divides(f"thrfrg_{name}", target, "".join("MNK"[i] for i in modes), tile)
+        return thrfrg(
+            target,
+            tuple(self.permutation_mnk[i] for i in modes),
+            tuple(self.Shape_MNK[i] for i in modes),
+            tv,
+            tuple(size(self.thr_layout_vmnk[i + 1]) for i in modes),
+        )
+
+    def thrfrg_A(self, tensor: Any) -> Any:
+        """A tensor or layout (M, K, …) as ((ThrV, (ThrM, ThrK)), (FrgV, (RestM, RestK, …)))."""
+        return self._thrfrg("A", tensor, (0, 2), self.LayoutA_TV)
+
+    def thrfrg_B(self, tensor: Any) -> Any:
+        """A tensor or layout (N, K, …) as ((ThrV, (ThrN, ThrK)), (FrgV, (RestN, RestK, …)))."""
+        return self._thrfrg("B", tensor, (1, 2), self.LayoutB_TV)
+
+    def thrfrg_C(self, tensor: Any) -> Any:
+        """A tensor or layout (M, N, …) as ((ThrV, (ThrM, ThrN)), (FrgV, (RestM, RestN, …)))."""
+        return self._thrfrg("C", tensor, (0, 1), self.LayoutC_TV)
+
+    def get_layoutA_TV(self) -> Layout:
+        """(thread index, value) of one tile of A to m + M·k; threads along N share the elements."""
+        return self._layout_tv(self.thrfrg_A, (0, 2))
+
+    def get_layoutB_TV(self) -> Layout:
+        """(thread index, value) of one tile of B to n + N·k; threads along M share the elements."""
+        return self._layout_tv(self.thrfrg_B, (1, 2))
+
+    def get_layoutC_TV(self) -> Layout:
+        """(thread index, value) of one tile of C to m + M·n; threads along K share the elements."""
+        return self._layout_tv(self.thrfrg_C, (0, 1))
+
+    def _layout_tv(self, split: Any, modes: tuple[int, int]) -> Layout:
+        tile = split(Layout(tuple(self.tile_size_mnk[i] for i in modes)))
+        m, n, k = (size(mode) for mode in list(self.thr_layout_vmnk)[1:])
+        # a thread's place along the mode that an operand has not changes nothing
+        over_mnk: dict[tuple[int, int], tuple[Any, Any]] = {
+            (0, 2): (Layout((m, n), (1, 0)), None),
+            (1, 2): (Layout((m, n), (0, 1)), None),
+            (0, 1): (None, Layout((n, k), (1, 0))),
+        }
+        tile = composition(tile, ((None, over_mnk[modes]), None))
+        result: Layout = composition(tile, (thread_of_index(self.thr_layout_vmnk), None))
+        return result
+
+    # one thread ----------------------------------------------------------------------------------------
+
+    def get_slice(self, thr_idx: int) -> ThrMMA:
+        """What thread thr_idx does."""
+        layout = self.thr_layout_vmnk
+        if not is_int(thr_idx):
+            raise LanewiseError(f"a thread is an integer, not {thr_idx!r}")
+        if 0 <= thr_idx < layout.cosize():
+            v, m, n, k = layout.get_flat_coord(int(thr_idx))
+            if layout((v, m, n, k)) == thr_idx:
+                return ThrMMA(self, int(thr_idx), (v, m, n, k))
+        taking = "" if size(layout) == layout.cosize() else f", of which {size(layout)} take part: {layout}"
+        raise LanewiseError(
+            f"thread {thr_idx} does not take part in {self!r}, "
+            f"which runs on threads 0 to {layout.cosize() - 1}{taking}"
+        )
+
+    def get_thread_slice(self, thr_idx: int) -> ThrMMA:
+        """The same, under its other name."""
+        return self.get_slice(thr_idx)
+
+    def make_fragment_A(self, part: Tensor) -> Tensor:
+        """Registers for a partition of A, or the descriptors of it if A stays in shared memory."""
+        check_partitioned("A", part, size(self.LayoutA_TV[1]))
+        in_registers = self.instruction.a.where == "registers"
+        return fragment_like(self.FrgTypeA, part) if in_registers else descriptors(part)
+
+    def make_fragment_B(self, part: Tensor) -> Tensor:
+        """Registers for a partition of B, or the descriptors of it if B stays in shared memory."""
+        check_partitioned("B", part, size(self.LayoutB_TV[1]))
+        in_registers = self.instruction.b.where == "registers"
+        return fragment_like(self.FrgTypeB, part) if in_registers else descriptors(part)
+
+    def make_fragment_C(self, part: Tensor) -> Tensor:
+        """Registers for a partition of C."""
+        check_partitioned("C", part, size(self.LayoutC_TV[1]))
+        return registers(self.FrgTypeC, Layout(part.shape))
+
+    # as a value and as a picture -----------------------------------------------------------------------
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (
+            self.operation,
+            tuple(self.arguments.items()),
+            self.accumulate_,
+            self.thr_layout_vmnk,
+            self.permutation_mnk,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MMA_Atom) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        return f"MMA_Atom({self.name})"
+
+    def __str__(self) -> str:
+        names = ("ThrID", "Shape_MNK", "LayoutA_TV", "LayoutB_TV", "LayoutC_TV")
+        return "\n".join(["MMA_Atom", *(f"  {name + ':':12}{spell(getattr(self, name))}" for name in names)])

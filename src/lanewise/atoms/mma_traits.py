@@ -1,0 +1,295 @@
+"""MMA_Traits: what CuTe says of an MMA operation, read off the operands of its instruction.
+
+Tiling and partitioning build on these in `tiling.py`; the arithmetic is in `compute.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+from lanewise.atoms.gmma import Major, ScaleIn, SparseSel
+from lanewise.atoms.names import Operation, named_operation
+from lanewise.atoms.value_types import (
+    COMPLEX,
+    GAUSS_COMPLEX,
+    RegisterArray,
+    ValueType,
+    of_format,
+    smem_desc,
+    sparse,
+    value_type,
+)
+from lanewise.errors import LanewiseError
+from lanewise.isa import Instruction, Operand
+from lanewise.layout import Layout, flatten, make_layout, unflatten
+
+_SHARED = "shared memory"
+
+
+@dataclass(frozen=True, init=False)
+class MMA_Traits:
+    """The shape, threads, value types, registers and (thread, value) layouts of one MMA operation.
+
+    Layouts map to the flat column-major index of (M, K), (N, K) and (M, N). K is that of the whole product:
+    an element of a sparse operand A stands for as many places along K as were packed into it.
+
+    >>> traits = MMA_Traits("SM80_16x8x16_F32F16F16F32_TN")
+    >>> traits.Shape_MNK, traits.ALayout, print(traits.ARegisters)
+    uint32_t[4]
+    ((16, 8, 16), ((4,8),(2,2,2)):((32,1),(16,8,128)), None)
+    """
+
+    operation: Operation
+    arguments: Mapping[str, Enum] = field(hash=False)
+
+    def __init__(self, operation: Operation | str, arguments: Mapping[str, Enum] | None = None) -> None:
+        found, chosen = named_operation(operation) if isinstance(operation, str) else (operation, {})
+        if not isinstance(found, Operation):
+            raise LanewiseError(f"an MMA operation is given by CUTLASS's name for it, not {operation!r}")
+        object.__setattr__(self, "operation", found)
+        object.__setattr__(self, "arguments", chosen if arguments is None else arguments)
+        if self.instruction.a_source == "registers" and self.tnspA is Major.MN:
+            raise LanewiseError(
+                f"{self.operation.name}: A comes from registers, where it is K-major "
+                "(tnspA = GMMA::Major::K); for an MN-major A in shared memory use "
+                f"{self.operation.name.replace('_RS', '_SS')}"
+            )
+
+    @property
+    def name(self) -> str:
+        """CUTLASS's name, with the template arguments that were chosen."""
+        if not self.arguments:
+            return self.operation.name
+        values = (f"GMMA::{type(value).__name__}::{value.name}" for value in self.arguments.values())
+        return f"{self.operation.name}<{', '.join(values)}>"
+
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction that the operation executes (several times over, for complex numbers)."""
+        return self.operation.instruction
+
+    # template arguments of GMMA ------------------------------------------------------------------------
+
+    def _argument(self, name: str, default: Enum) -> Enum:
+        return self.arguments.get(name, default)
+
+    @property
+    def tnspA(self) -> Enum:
+        """Which index of A is contiguous."""
+        return self._argument("tnspA", Major.K)
+
+    @property
+    def tnspB(self) -> Enum:
+        """Which index of B is contiguous."""
+        return self._argument("tnspB", Major.K)
+
+    @property
+    def scaleA(self) -> Enum:
+        """Whether A is negated."""
+        return self._argument("scaleA", ScaleIn.One)
+
+    @property
+    def scaleB(self) -> Enum:
+        """Whether B is negated."""
+        return self._argument("scaleB", ScaleIn.One)
+
+    @property
+    def spsel(self) -> Enum:
+        """Which threads of a quad hold the metadata."""
+        return self._argument("spsel", SparseSel.Zero)
+
+    # shape and layouts ---------------------------------------------------------------------------------
+
+    @property
+    def Shape_MNK(self) -> tuple[int, int, int]:
+        """(M, N, K) of the product."""
+        return self.instruction.m, self.instruction.n, self.instruction.k
+
+    @property
+    def ThrID(self) -> Layout:
+        """Logical thread of the operation to thread of the warp or warpgroup."""
+        thr_id = self.instruction.d.thr_id
+        return Layout(self.instruction.threads) if thr_id is None else thr_id
+
+    @cached_property
+    def ALayout(self) -> Layout:
+        """(thread, value) of A to m + M·k."""
+        layout = self.instruction.a.layout
+        return widen_k(layout, self.instruction.m, 2) if self.instruction.sparse else layout
+
+    @property
+    def BLayout(self) -> Layout:
+        """(thread, value) of B to n + N·k."""
+        return self.instruction.b.layout
+
+    @property
+    def CLayout(self) -> Layout:
+        """(thread, value) of C and D to m + M·n."""
+        return self.instruction.d.layout
+
+    @cached_property
+    def ELayout(self) -> Layout:
+        """(thread, value) of sparse metadata to m + M·k: which part of A a thread's word describes."""
+        return widen_k(self.instruction.metadata.layout, self.instruction.m, self.instruction.metadata.group)
+
+    @cached_property
+    def SFALayout(self) -> Layout:
+        """(thread, value) of A's scale factors to m + M·k, each standing at all the k that it scales."""
+        return make_layout(self.instruction.scale_a.layout[0], Layout(self.instruction.k, self.instruction.m))
+
+    @cached_property
+    def SFBLayout(self) -> Layout:
+        """(thread, value) of B's scale factors to n + N·k, each standing at all the k that it scales."""
+        return make_layout(self.instruction.scale_b.layout[0], Layout(self.instruction.k, self.instruction.n))
+
+    @property
+    def SFVecSize(self) -> int:
+        """How many elements along K share a scale factor."""
+        return self.instruction.k // self.instruction.scale_a.cols
+
+    # types and registers -------------------------------------------------------------------------------
+
+    @property
+    def ValTypeD(self) -> ValueType:
+        """The type of D's values."""
+        return self._accumulator(self.instruction.d)
+
+    @property
+    def ValTypeC(self) -> ValueType:
+        """The type of C's values."""
+        return self._accumulator(self.instruction.c)
+
+    @property
+    def ValTypeA(self) -> ValueType:
+        """The type of A's values; sparse ones stand for several places along K."""
+        raw = self._contained(self.instruction.a)
+        if not self.instruction.sparse:
+            return raw
+        if raw.bits == 4:  # two 4-bit elements in a byte, which stands for four places
+            return sparse(4, value_type("uint8_t"))
+        return sparse(2, of_format(self.instruction.a.format))
+
+    @property
+    def ValTypeB(self) -> ValueType:
+        """The type of B's values."""
+        return self._contained(self.instruction.b)
+
+    @property
+    def ValTypeE(self) -> ValueType:
+        """The type of metadata: a byte for as many places along K as its two codes cover."""
+        return sparse(2 * self.instruction.metadata.group, value_type("uint8_t"))
+
+    @property
+    def ValTypeSF(self) -> ValueType:
+        """The type of scale factors."""
+        return of_format(self.instruction.scale_a.format)
+
+    @property
+    def FrgTypeD(self) -> ValueType:
+        """What a fragment of D is made of."""
+        return self.ValTypeC
+
+    @property
+    def FrgTypeC(self) -> ValueType:
+        """What a fragment of C is made of."""
+        return self.ValTypeC
+
+    @property
+    def FrgTypeA(self) -> ValueType:
+        """What a fragment of A is made of: values, or descriptors of shared memory."""
+        if self.instruction.a.where == _SHARED:
+            return smem_desc(Major[self.tnspA.name])
+        contained = self._contained(self.instruction.a)
+        if self.instruction.sparse and contained.bits == 8:
+            return sparse(2, contained)
+        return self.ValTypeA
+
+    @property
+    def FrgTypeB(self) -> ValueType:
+        """What a fragment of B is made of: values, or descriptors of shared memory."""
+        return smem_desc(Major[self.tnspB.name]) if self.instruction.b.where == _SHARED else self.ValTypeB
+
+    def _contained(self, operand: Operand) -> ValueType:
+        """The type of an A or B value; formats that share an instruction are passed in plain containers."""
+        if self.operation.composed:
+            return COMPLEX
+        if self.instruction.kind:
+            return value_type("uint4b_t" if operand.slot_bits == 4 else "uint8_t")
+        return of_format(operand.format)
+
+    def _accumulator(self, operand: Operand) -> ValueType:
+        if self.operation.composed:
+            return COMPLEX if self.operation.composed == "complex" else GAUSS_COMPLEX
+        return of_format(operand.format)
+
+    def _registers(self, operand: Operand, accumulator: bool) -> RegisterArray:
+        if operand.where == _SHARED:
+            return RegisterArray("uint64_t", 1)
+        if self.operation.composed:
+            kind = self.ValTypeD if accumulator else COMPLEX
+            return RegisterArray(kind.name, operand.registers)
+        if operand.register_bits == 64:
+            return RegisterArray("double", operand.registers)
+        is_float = accumulator and operand.format.name == "f32"
+        return RegisterArray("float" if is_float else "uint32_t", operand.registers)
+
+    @property
+    def DRegisters(self) -> RegisterArray:
+        """The registers of D; GMMA has none of its own: it writes C's."""
+        if self.instruction.threads == 128:
+            return RegisterArray("void", 0)
+        return self._registers(self.instruction.d, accumulator=True)
+
+    @property
+    def ARegisters(self) -> RegisterArray:
+        """The registers of A, or its descriptor."""
+        return self._registers(self.instruction.a, accumulator=False)
+
+    @property
+    def BRegisters(self) -> RegisterArray:
+        """The registers of B, or its descriptor."""
+        return self._registers(self.instruction.b, accumulator=False)
+
+    @property
+    def CRegisters(self) -> RegisterArray:
+        """The registers of C."""
+        return self._registers(self.instruction.c, accumulator=True)
+
+    @property
+    def ERegisters(self) -> RegisterArray:
+        """The register of sparse metadata."""
+        return RegisterArray("uint32_t", self.instruction.metadata.registers)
+
+    @property
+    def SFARegisters(self) -> RegisterArray:
+        """The scale factors of A that a thread passes, in one register."""
+        return RegisterArray(f"uint{8 * self.instruction.scale_vec}_t", self.instruction.scale_a.registers)
+
+    @property
+    def SFBRegisters(self) -> RegisterArray:
+        """The scale factors of B that a thread passes, in one register."""
+        return RegisterArray(f"uint{8 * self.instruction.scale_vec}_t", self.instruction.scale_b.registers)
+
+
+def widen_k(layout: Layout, m: int, factor: int) -> Layout:
+    """A (thread, value) layout over (m, K) after every place along K has become `factor` neighbours.
+
+    >>> print(widen_k(Layout(((4, 8), (4, 2)), ((64, 1), (16, 8))), 16, 2))
+    ((4,8),(8,2)):((128,1),(16,8))
+    """
+    threads, values = layout
+    modes = [
+        (size * factor, stride) if stride == m else (size, stride * factor if stride > m else stride)
+        for size, stride in zip(flatten(values.shape), flatten(values.stride), strict=True)
+    ]
+    if all(stride != m for _, stride in modes):
+        modes.insert(0, (factor, m))
+    stretched = tuple(stride * factor if stride >= m else stride for stride in flatten(threads.stride))
+    sizes, strides = zip(*modes, strict=True)
+    return make_layout(
+        Layout(threads.shape, unflatten(stretched, threads.shape)),
+        Layout(sizes, strides) if len(sizes) > 1 else Layout(sizes[0], strides[0]),
+    )

@@ -1,0 +1,243 @@
+"""CUTLASS's names of MMA operations, made from the catalogue: which instruction each of them stands for.
+
+A row of `GROUPS` says which instructions a prefix covers; the rest of a name is written from the instruction.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import NamedTuple
+
+from lanewise.atoms.gmma import Major, ScaleIn, SparseSel
+from lanewise.atoms.template import Template, last_name, read_template
+from lanewise.atoms.value_types import NAMES
+from lanewise.errors import LanewiseError
+from lanewise.isa import Instruction, instructions
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One MMA operation of CUTLASS: its name, the instruction behind it, and the arch it is named for.
+
+    `parameters` are the template parameters that do not change the instruction (GMMA's); `composed` says how
+    operations on complex numbers are put together from real instructions: "", "complex" or "gauss".
+    """
+
+    name: str
+    instruction: Instruction
+    arch: str
+    parameters: tuple[str, ...] = ()
+    composed: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name without its namespaces."""
+        scope, bracket, arguments = self.name.partition("<")
+        return last_name(scope) + bracket + arguments
+
+
+def _shape(inst: Instruction) -> str:
+    return f"{inst.m}x{inst.n}x{inst.k}"
+
+
+def _types(names: Iterable[str]) -> str:
+    return "".join("U1" if name == "b1" else name.upper() for name in names)
+
+
+def _ending(inst: Instruction) -> str:
+    """TN and its kin as BLAS has them (T: row-major, N: column-major), then what else differs."""
+    a, b = ("T" if inst.layout_a == "row" else "N"), ("N" if inst.layout_b == "col" else "T")
+    return f"{a}{b}" + "_SATURATE" * inst.satfinite + (f"_{inst.bitop.upper()}POPC" if inst.bitop else "")
+
+
+def _warp(prefix: str, arch: str, covers: Callable[[Instruction], bool]) -> Iterator[Operation]:
+    """mma.sync operations named by shape and types; f64 also as the part of a complex product."""
+    for inst in instructions(arch, "mma"):
+        if inst.rounding or inst.kind or not covers(inst):
+            continue
+        yield Operation(f"{prefix}_{_shape(inst)}_{_types(inst.types)}_{_ending(inst)}", inst, arch)
+        if inst.types[0] == "f64":
+            yield Operation(f"{prefix}_{_shape(inst)}_C64C64C64C64_TN", inst, arch, composed="complex")
+            if inst.m == 8:
+                yield Operation(f"{prefix}_{_shape(inst)}_GC64C64C64GC64_TN", inst, arch, composed="gauss")
+
+
+def _warpgroup(family: str, prefix: str) -> Iterator[Operation]:
+    """GMMA: only 16-bit operands may be MN-major, so only they take tnspA and tnspB and go without _TN."""
+    for inst in instructions(family=family):
+        if inst.bitop:
+            continue
+        either_major = inst.types[1] in ("f16", "bf16")
+        parameters = ("tnspA", "tnspB") * either_major + ("scaleA", "scaleB") * (inst.types[0] != "s32")
+        name = (
+            f"{prefix}_{_shape(inst)}_{_types(inst.types)}_{'RS' if inst.a_source == 'registers' else 'SS'}"
+        )
+        name += "_TN" * (not either_major) + "_SATURATE" * inst.satfinite
+        yield Operation(name, inst, "sm_90a", parameters + ("spsel",) * inst.sparse)
+
+
+def _blackwell() -> Iterator[Operation]:
+    """SM120's narrow floats, their types as template arguments; block-scaled (VS) and sparse ones too."""
+    for family, sparse in (("mma", ""), ("mma.sp::ordered_metadata", "SPARSE")):
+        for inst in instructions("sm_120a", family):
+            if inst.kind not in ("f8f6f4", "mxf8f6f4", "mxf4nvf4") or (
+                inst.scale_type and not inst.scale_vec_written
+            ):
+                continue
+            scaled = bool(inst.scale_type)
+            scope = "::".join(part for part in ("SM120", "BLOCKSCALED" * scaled, sparse) if part)
+            scope = f"{scope}::" if scaled or sparse else ""
+            base = f"SM120_{sparse}{'_' * bool(sparse)}{_shape(inst)}_TN{'_VS' * scaled}"
+            arguments = [NAMES[name] for name in inst.types[1:]]
+            if scaled:
+                arguments += [NAMES[inst.scale_type], str(inst.k // inst.scale_vec)]
+            yield Operation(f"{scope}{base}<{', '.join(arguments)}>", inst, "sm_120a")
+
+
+def _named_for_turing(inst: Instruction) -> bool:
+    """What CUTLASS names SM75; the other forms that Turing began with are named SM80."""
+    named = {"m16n8k8": ("f16", "f16"), "m8n8k16": ("s8", "s8")}
+    return named.get(inst.shape_text) == inst.types[1:3] and not inst.satfinite
+
+
+def _new_double(inst: Instruction) -> bool:
+    return inst.m == 16 and inst.types[1] == "f64"
+
+
+class _Group(NamedTuple):
+    """The operations whose names, without namespaces, look alike."""
+
+    pattern: str
+    operations: Callable[[], Iterator[Operation]]
+
+
+GROUPS: tuple[_Group, ...] = (
+    _Group("SM70_", lambda: _warp("SM70", "sm_70", lambda inst: inst.types[0] == inst.types[3])),
+    _Group("SM75_", lambda: _warp("SM75", "sm_75", _named_for_turing)),
+    _Group("SM80_", lambda: _warp("SM80", "sm_80", lambda inst: inst.products == 1)),
+    _Group("SM89_", lambda: _warp("SM89", "sm_89", lambda inst: inst.types[1][0] == "e" and inst.k == 32)),
+    _Group("(MMA|SM90)_16", lambda: _warp("SM90::MMA", "sm_90", _new_double)),
+    _Group("(MMA|SM90)_64", lambda: _warpgroup("wgmma", "SM90::GMMA::MMA")),
+    _Group("GMMA_", lambda: _warpgroup("wgmma.sp", "SM90::GMMA::SPARSE::GMMA")),
+    _Group("SM120_", _blackwell),
+)
+
+
+@cache
+def _table(group: int) -> dict[str, Operation]:
+    return {operation.key: operation for operation in GROUPS[group].operations()}
+
+
+def operations() -> Iterator[Operation]:
+    """Every MMA operation that can be found by name.
+
+    >>> len(list(operations()))
+    2356
+    """
+    for group in range(len(GROUPS)):
+        yield from _table(group).values()
+
+
+def find_operation(text: str) -> tuple[Operation, dict[str, Enum]] | None:
+    """The operation of a name and the values of its parameters, or None if there is none of that name.
+
+    Namespaces may be left out, and CUTLASS's aliases `SM90_64x…` and `SM90_16x…` are known.
+
+    >>> operation, arguments = find_operation("SM90_64x8x16_F32F16F16_SS<GMMA::Major::K, GMMA::Major::MN>")
+    >>> operation.instruction.text, arguments["tnspB"].name
+    ('wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16', 'MN')
+    """
+    template = read_template(text)
+    key = last_name(template.name)
+    for index, group in enumerate(GROUPS):
+        if not re.match(group.pattern, key):
+            continue
+        table = _table(index)
+        if any("<" in name for name in table):
+            return _typed(template, table)
+        operation = table.get(key.replace("SM90_", "MMA_"))
+        if operation is None or not _in_scope(template.name, operation):
+            return None
+        return operation, _values(operation, template.arguments or ())
+    return None
+
+
+def named_operation(text: str) -> tuple[Operation, dict[str, Enum]]:
+    """The operation of a name and the values of its parameters, or an error that names the nearest.
+
+    >>> named_operation("SM80_16x8x16_F32F16F16F32_TN")[0].arch
+    'sm_80'
+    """
+    found = find_operation(text)
+    if found is None:
+        raise unknown_name("MMA operation", text, (operation.name for operation in operations()))
+    return found
+
+
+def unknown_name(what: str, text: str, known: Iterable[str]) -> LanewiseError:
+    """The error for a name that nothing has."""
+    written = last_name(read_template(text).name).lower()
+    by_key = {last_name(name.partition("<")[0]).lower(): name for name in known}
+    near = difflib.get_close_matches(written, by_key, n=3, cutoff=0.5)
+    hint = f"; nearest are {', '.join(by_key[name] for name in near)}" if near else ""
+    return LanewiseError(f"no {what} is named {text!r}{hint}")
+
+
+def _in_scope(written: str, operation: Operation) -> bool:
+    """Whether the namespaces written, if any, are the last ones of the operation's."""
+    canonical = operation.name.partition("<")[0]
+    if last_name(written).startswith("SM90_"):
+        return "::" not in written
+    return canonical == written or canonical.endswith(f"::{written}")
+
+
+def _typed(template: Template, table: dict[str, Operation]) -> tuple[Operation, dict[str, Enum]] | None:
+    """An operation whose types are template arguments; the size of a scaled block may be left to the name."""
+    base = last_name(template.name)
+    known = [operation for name, operation in table.items() if name.partition("<")[0] == base]
+    if not known or not _in_scope(template.name, known[0]):
+        return None
+    arguments = tuple(last_name(argument) for argument in template.arguments or ())
+    for operation in known:
+        expected = tuple(operation.name.partition("<")[2].rstrip(">").split(", "))
+        if arguments == expected or (
+            len(expected) == 5 and arguments in (expected[:4], (*expected[:4], "VS"))
+        ):
+            return operation, {}
+    kinds = "a_type, b_type, c_type" + (", sf_type, VS" if base.endswith("_VS") else "")
+    written = f"{base}<{', '.join(arguments)}>"
+    near = difflib.get_close_matches(written, [operation.key for operation in known], n=3, cutoff=0)
+    given = f"no instruction has {written}" if arguments else "none are given"
+    raise LanewiseError(f"{base} takes template arguments <{kinds}>; {given}. Try {' or '.join(near)}")
+
+
+_CHOICES: dict[str, type[Enum]] = {
+    "tnspA": Major, "tnspB": Major, "scaleA": ScaleIn, "scaleB": ScaleIn, "spsel": SparseSel,
+}  # fmt: skip
+_DEFAULTS: dict[str, Enum] = {
+    "tnspA": Major.K, "tnspB": Major.K, "scaleA": ScaleIn.One, "scaleB": ScaleIn.One, "spsel": SparseSel.Zero,
+}  # fmt: skip
+
+
+def _values(operation: Operation, arguments: tuple[str, ...]) -> dict[str, Enum]:
+    """The values of an operation's parameters: as written, else the defaults (K-major, not negated)."""
+    if len(arguments) > len(operation.parameters):
+        takes = (
+            f"at most <{', '.join(operation.parameters)}>"
+            if operation.parameters
+            else "no template arguments"
+        )
+        raise LanewiseError(f"{operation.name} takes {takes}; <{', '.join(arguments)}> given")
+    values = {name: _DEFAULTS[name] for name in operation.parameters}
+    for parameter, argument in zip(operation.parameters, arguments, strict=False):
+        choice = _CHOICES[parameter]
+        if last_name(argument) not in choice.__members__:
+            allowed = " or ".join(f"GMMA::{choice.__name__}::{member}" for member in choice.__members__)
+            raise LanewiseError(f"{operation.name}: {parameter} is {allowed}, not {argument}")
+        values[parameter] = choice[last_name(argument)]
+    return values

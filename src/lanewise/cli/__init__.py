@@ -1,0 +1,106 @@
+"""The command line: `lanewise list`, `explain`, `draw`, `compute`.
+
+`main` runs it and turns every complaint into one line; each command has a module of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+
+INTERRUPTED = 130
+#: What a shell reports for a program that a closed pipe ended; `| head` is no error and gets no message.
+PIPE_CLOSED = 141
+REFUSED = 2
+#: A mistake in lanewise itself.
+BROKEN = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0, 2 for a complaint about the input, 130 for Ctrl-C.
+
+    >>> main(["--version"])
+    lanewise ...
+    0
+    """
+    written = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without × is no reason to stop
+    try:
+        code = _run(written)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        return _pipe_closed()
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            return _pipe_closed()
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _say(f"{where}{error.strerror or error}", REFUSED)
+    except MemoryError:
+        return _say("not enough memory for this; ask for something smaller", REFUSED)
+    except Exception as error:
+        return _complain(error, written)
+    return code
+
+
+def _run(written: list[str]) -> int:
+    from lanewise.cli.app import command
+
+    try:
+        # A command returns a function that says its answer; exit codes come from help alone.
+        result = command(next(iter(written), "")).main(
+            args=written or ["--help"], prog_name="lanewise", standalone_mode=False
+        )
+    except SystemExit as error:  # how the argument parser answers a pipe that closed under its help
+        raise BrokenPipeError from error
+    if result == INTERRUPTED:  # how newer versions of it hand on Ctrl-C
+        raise KeyboardInterrupt
+    if callable(result):
+        result()
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def _complain(error: Exception, written: list[str]) -> int:
+    import typer
+
+    from lanewise.errors import LanewiseError
+
+    if isinstance(error, LanewiseError):
+        return _say(str(error), REFUSED)
+    if isinstance(error, typer.Abort):
+        return _say("interrupted", INTERRUPTED)
+    usage = getattr(error, "format_message", None)  # what every complaint of the argument parser has
+    if usage is not None:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else " ".join(["lanewise", *written[:1]])
+        return _say(f"{_sentence(usage())} See `{path} --help`.", REFUSED)
+    if os.environ.get("LANEWISE_TRACEBACK"):
+        raise error
+    return _say(
+        f"this is a defect of lanewise, not of your input: {type(error).__name__}: {error}. "
+        f"To see where, run it again with LANEWISE_TRACEBACK=1: lanewise {' '.join(written)}",
+        BROKEN,
+    )
+
+
+def _sentence(text: str) -> str:
+    line = " ".join(text.split())
+    return line if line.endswith((".", "?", "!")) else f"{line}."
+
+
+def _say(message: str, code: int) -> int:
+    print(f"lanewise: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _pipe_closed() -> int:
+    # What is still buffered has nowhere to go: without this the interpreter complains at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED

@@ -1,0 +1,62 @@
+"""The command tree: every command under its name, `--help` and `--version`."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+#: The function behind each command; a group of commands, `draw`, is a function that makes it.
+COMMANDS = {
+    "list": "lanewise.cli.listing:list_forms",
+    "explain": "lanewise.cli.explain:explain",
+    "draw": "lanewise.cli.draw:draw_app",
+    "compute": "lanewise.cli.compute:compute",
+    "atoms": "lanewise.cli.atom_names:atom_names",
+}
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from lanewise import __version__
+
+        print(f"lanewise {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and exit.")
+    ] = False,
+) -> None:
+    """NVIDIA's matrix instructions: which there are, who holds what, what they compute, how they look.
+
+    \b
+    lanewise list --arch sm_86 --a bf16
+    lanewise explain mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 --element A 3 9
+    lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))"
+    lanewise compute mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 a.npy b.npy --arch sm_80 --versus sm_90
+
+    Each command's --help has more examples. Tables become plain text in a pipe.
+    """
+
+
+def command(wanted: str = "") -> Any:
+    """The argument parser of every command, or of the one wanted; rich sets its help on a terminal."""
+    app = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+    app.callback()(_root)
+    for name in (wanted,) if wanted in COMMANDS else COMMANDS:
+        module, _, function = COMMANDS[name].partition(":")
+        found = getattr(import_module(module), function)
+        if name == "draw":
+            app.add_typer(found(), name=name)
+        else:
+            app.command(name)(found)
+    return typer.main.get_command(app)

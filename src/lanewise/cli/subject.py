@@ -1,0 +1,53 @@
+"""What a command is about: an instruction by its PTX text, or an atom by its CUTLASS name."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from lanewise.errors import LanewiseError
+from lanewise.isa import instruction
+
+if TYPE_CHECKING:
+    from lanewise.atoms import Copy_Atom, MMA_Atom
+    from lanewise.isa import Instruction
+
+_ATOM = re.compile(r"(cute::)?SM_?\d+", re.I)
+
+
+def is_atom_name(text: str) -> bool:
+    """Whether a text names a CUTLASS atom rather than spelling an instruction.
+
+    >>> is_atom_name("SM80_16x8x16_F32F16F16F32_TN"), is_atom_name("mma.sync.aligned")
+    (True, False)
+    """
+    return _ATOM.match(text.strip()) is not None
+
+
+def atom_named(text: str, kind: str | None = None) -> MMA_Atom | Copy_Atom:
+    """The MMA_Atom or Copy_Atom of a CUTLASS name; a copy atom moves values of the given kind."""
+    from lanewise.atoms import atom
+
+    return atom(text.strip(), kind)
+
+
+def instruction_named(
+    text: str, *, arch: str | None = None, a_source: str | None = None, stride: bool | None = None
+) -> Instruction:
+    """The instruction that a text spells or that an atom stands for, legal on the arch if one is given.
+
+    >>> instruction_named("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32").shape
+    (16, 8, 16)
+    """
+    if not is_atom_name(text):
+        return instruction(text, arch=arch, a_source=a_source, stride=stride)
+    if a_source is not None or stride is not None:
+        raise LanewiseError(f"{text} is an atom, whose name says all; leave --a-source and --stride out")
+    found = atom_named(text).instruction
+    if found is None:
+        raise LanewiseError(
+            f"{text} is no matrix instruction but a plain copy; see `lanewise draw atom {text}`"
+        )
+    if arch is not None:
+        found.require(arch)
+    return found

@@ -1,0 +1,44 @@
+"""Which picture an object has: one entry a kind of object, nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.atoms import Copy_Atom, MMA_Atom
+from lanewise.draw import banks, copy_atoms, instructions, layouts, mma_atoms, moves
+from lanewise.draw.options import Options
+from lanewise.draw.picture import Picture
+from lanewise.errors import LanewiseError
+from lanewise.isa import Instruction, Operand
+from lanewise.layout import ComposedLayout, Layout, Tensor
+
+
+def describe(thing: Any, options: Options) -> Picture:
+    """The picture of anything that has one."""
+    match thing:
+        case Instruction(family="ldmatrix" | "stmatrix"):
+            return moves.picture_of_rows(thing, options)
+        case Instruction(family="movmatrix"):
+            return moves.picture_of_transpose(thing, options)
+        case Instruction():
+            return instructions.picture_of_product(thing, options)
+        case MMA_Atom():
+            return mma_atoms.picture_of_mma(thing, options)
+        case Copy_Atom():
+            return copy_atoms.picture_of_copy(thing, options)
+        case Operand():
+            return instructions.picture_of_operand(thing, options)
+        case layouts.TVLayout():
+            return layouts.picture_of_tv(thing, options)
+        case banks.BankMap():
+            return banks.picture_of_banks(thing, options)
+        case Layout() | ComposedLayout():
+            return layouts.picture_of_layout(thing, options)
+        case Tensor():
+            return layouts.picture_of_tensor(thing, options)
+        case Picture():
+            return thing
+    raise LanewiseError(
+        f"{type(thing).__name__} has no picture: layouts, tensors, tv(layout, shape), "
+        "bank_map(layout, bits), instructions, their operands, atoms, TiledMMA and TiledCopy have"
+    )

@@ -1,0 +1,223 @@
+"""Drawing: a picture as rectangles, lines and words at places in pixels, for SVG and LaTeX to write.
+
+Fonts are monospaced, so that the room a word takes is known here.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import NamedTuple
+
+from lanewise.draw.arrange import Measures, Placed, arrange
+from lanewise.draw.palette import FADED_TEXT, SECOND_TEXT, SOFT_TEXT, TEXT
+from lanewise.draw.picture import Cell, Legend, Panel, Picture
+
+
+@dataclass(frozen=True)
+class Style:
+    """How words look: size in pixels (and in points, for LaTeX), colour, weight, and which end is given."""
+
+    size: int
+    points: int
+    colour: str
+    bold: bool = False
+    anchor: str = "start"
+
+    def width(self, words: str) -> int:
+        """The room that words take; the widest of the usual monospaced fonts has 0.602 em."""
+        return ceil(len(words) * self.size * 0.602)
+
+
+STYLES = {
+    "title": Style(13, 10, TEXT, bold=True),
+    "subtitle": Style(11, 8, SOFT_TEXT),
+    "caption": Style(12, 9, TEXT, bold=True),
+    "row": Style(9, 6, SOFT_TEXT, anchor="end"),
+    "col": Style(9, 6, SOFT_TEXT, anchor="middle"),
+    "label": Style(10, 7, TEXT, anchor="middle"),
+    "sublabel": Style(10, 7, SECOND_TEXT, anchor="middle"),
+    "faded": Style(10, 7, FADED_TEXT, anchor="middle"),
+    "note": Style(11, 8, TEXT),
+}
+
+MARGIN = 14
+SWATCH_HEIGHT = 16
+LINE = 16
+NOTE_COLUMNS = 96
+#: Width of cells without labels, in which only the colour speaks.
+BARE = 14
+
+
+class Rect(NamedTuple):
+    """A rectangle by its upper left corner."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+class Word(NamedTuple):
+    """Words on one line; (x, y) is the end of the baseline that the style's anchor names."""
+
+    x: int
+    y: int
+    text: str
+
+
+@dataclass
+class Block:
+    """One panel, or the words around them, ready to write. Lines are rectangles without width or height."""
+
+    name: str
+    fills: dict[str, list[Rect]] = field(default_factory=dict)
+    lines: list[Rect] = field(default_factory=list)
+    rules: list[Rect] = field(default_factory=list)
+    marks: list[Rect] = field(default_factory=list)
+    words: dict[str, list[Word]] = field(default_factory=dict)
+    hovers: list[tuple[Rect, str]] = field(default_factory=list)
+
+    def write(self, style: str, x: int, y: int, text: str) -> None:
+        """Add words."""
+        self.words.setdefault(style, []).append(Word(x, y, text))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture's blocks and its size in pixels."""
+
+    width: int
+    height: int
+    blocks: tuple[Block, ...]
+
+
+def draw(picture: Picture, *, labels: bool = True) -> Drawing:
+    """Lay a picture out in pixels."""
+    placed = arrange(picture, _measures(picture, labels))
+    columns = max(NOTE_COLUMNS, placed.width * 10 // (STYLES["note"].width("x" * 10)))
+    words = Block("words")
+    y = MARGIN
+    for style, text in (("title", picture.title), ("subtitle", picture.subtitle)):
+        for line in textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False):
+            y += LINE
+            words.write(style, MARGIN, y - 4, line)
+    y += 8
+    for legend in picture.legends:  # above the panels, which may be larger than the screen
+        _legend(words, legend, y)
+        y += SWATCH_HEIGHT + 8
+    y += 4
+    blocks = [_panel(at, y, labels) for at in placed.panels]
+    y += placed.height + 6
+    for note in picture.notes:
+        for line in textwrap.wrap(note, columns, break_long_words=False, break_on_hyphens=False):
+            y += LINE
+            words.write("note", MARGIN, y - 4, line)
+    width = max([MARGIN + placed.width, *_right_ends(words)])
+    return Drawing(width + MARGIN, y + MARGIN, (words, *blocks))
+
+
+def _right_ends(block: Block) -> Iterator[int]:
+    for style, words in block.words.items():
+        for word in words:
+            room = STYLES[style].width(word.text)
+            yield word.x + (room if STYLES[style].anchor == "start" else 0)
+    for rects in block.fills.values():
+        yield from (rect.x + rect.width for rect in rects)
+
+
+def _measures(picture: Picture, labels: bool) -> Measures:
+    def cell_width(panel: Panel) -> int:
+        if not labels:
+            return BARE
+        widest = max((len(line) for row in panel.cells for cell in row for line in cell.lines), default=0)
+        return max(28, STYLES["label"].width("x" * widest) + 8)
+
+    def gutter(panel: Panel) -> int:
+        return max(STYLES["row"].width(word) for word in (panel.corner, *panel.rows.labels)) + 6
+
+    lines = max(len(cell.lines) for panel in picture.panels for row in panel.cells for cell in row)
+    height = BARE if not labels else 28 if lines > 1 else 20
+    return Measures(cell_width, height, gutter, 32, (18, 14), STYLES["caption"].width)
+
+
+def _panel(placed: Placed, top: int, labels: bool) -> Block:
+    panel, width, height = placed.panel, placed.width, placed.height
+    cell = width, height
+    rows, cols = panel.extent
+    x0, y0 = placed.x + MARGIN, placed.y + top
+    block = Block(panel.name)
+    block.write("caption", x0, y0 - 19, panel.caption)
+    _axes(block, panel, cell, x0, y0)
+    for i, row in enumerate(panel.cells):
+        y = y0 + i * height
+        _fill_row(block, row, x0, y, width, height)
+        for j, one in enumerate(row):
+            x = x0 + j * width
+            if one.marked:
+                block.marks.append(Rect(x, y, width, height))
+            if one.title:
+                block.hovers.append((Rect(x, y, width, height), one.title))
+            if labels and one.lines:
+                _label(block, one, x + width // 2, y, height)
+    _ruling(block, panel, cell, x0, y0, rows, cols)
+    return block
+
+
+def _fill_row(block: Block, cells: Sequence[Cell], x0: int, y: int, width: int, height: int) -> None:
+    """Neighbours of one colour become one rectangle."""
+    start = 0
+    for j in range(1, len(cells) + 1):
+        if j == len(cells) or cells[j].fill != cells[start].fill:
+            run = Rect(x0 + start * width, y, (j - start) * width, height)
+            block.fills.setdefault(cells[start].fill, []).append(run)
+            start = j
+
+
+def _label(block: Block, cell: Cell, x: int, y: int, height: int) -> None:
+    styles = ("faded", "faded") if cell.faded else ("label", "sublabel")
+    if len(cell.lines) == 1:
+        block.write(styles[0], x, y + height // 2 + 4, cell.lines[0])
+        return
+    for i, line in enumerate(cell.lines):
+        block.write(styles[min(i, 1)], x, y + 12 + 11 * i, line)
+
+
+def _axes(block: Block, panel: Panel, cell: tuple[int, int], x0: int, y0: int) -> None:
+    width, height = cell
+    block.write("row", x0 - 4, y0 - 5, panel.corner)
+    for i, label in enumerate(panel.rows.labels):
+        block.write("row", x0 - 4, y0 + i * height + height // 2 + 3, label)
+    widest = max(STYLES["col"].width(label) for label in panel.cols.labels) + 2
+    step = -(-widest // width)
+    while step > 1 and step & (step - 1):  # every 1, 2, 4, … columns
+        step += 1
+    for j in range(0, len(panel.cols.labels), step):
+        block.write("col", x0 + j * width + width // 2, y0 - 5, panel.cols.labels[j])
+
+
+def _ruling(
+    block: Block, panel: Panel, cell: tuple[int, int], x0: int, y0: int, rows: int, cols: int
+) -> None:
+    width, height = cell
+    heavy_rows, heavy_cols = panel.rule
+    for i in range(rows + 1):
+        heavy = i in (0, rows) or (heavy_rows and i % heavy_rows == 0)
+        (block.rules if heavy else block.lines).append(Rect(x0, y0 + i * height, cols * width, 0))
+    for j in range(cols + 1):
+        heavy = j in (0, cols) or (heavy_cols and j % heavy_cols == 0)
+        (block.rules if heavy else block.lines).append(Rect(x0 + j * width, y0, 0, rows * height))
+
+
+def _legend(block: Block, legend: Legend, y: int) -> None:
+    block.write("note", MARGIN, y + 12, legend.heading)
+    x = MARGIN + STYLES["note"].width(legend.heading) + 10
+    for colour, label in legend.entries:
+        width = max(24, STYLES["label"].width(label) + 10)
+        block.fills.setdefault(colour, []).append(Rect(x, y, width, SWATCH_HEIGHT))
+        block.lines.extend(Rect(x, at, width, 0) for at in (y, y + SWATCH_HEIGHT))
+        block.lines.extend(Rect(at, y, 0, SWATCH_HEIGHT) for at in (x, x + width))
+        block.write("label", x + width // 2, y + 12, label)
+        x += width

@@ -1,0 +1,152 @@
+"""Pictures of instructions and of their single operands: which lane holds which element, as which value.
+
+What ldmatrix, stmatrix and movmatrix add is in moves.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lanewise.draw.options import Options
+from lanewise.draw.owners import Owner, Ownership, colour_legends, highlights, is_called, panel_of
+from lanewise.draw.picture import Axis, Picture, check_extent
+from lanewise.errors import LanewiseError
+from lanewise.isa import Instruction, Metadata, Operand, SelectedOperand, describe_targets
+
+#: Where the panel of each operand stands: C at the origin, A at its left, B above.
+PLACES = {
+    "scale_b": (0, 3),
+    "b": (1, 3),
+    "scale_a": (2, 0),
+    "metadata": (2, 1),
+    "a": (2, 2),
+    "c": (2, 3),
+    "d": (2, 4),
+}
+AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n"), "D": ("m", "n")}
+
+
+def ownership(
+    operand: Operand, product: int = 0, name: str = "", axes: tuple[str, str] | None = None
+) -> Ownership:
+    """Who holds each element of an operand."""
+    rows, cols = operand.shape
+    check_extent(operand.name, rows, cols, "choose a smaller instruction")
+    shared = operand.where != "registers"
+    owners = [
+        [
+            [Owner(h.lane, h.register * operand.slots + h.slot) for h in operand.holders(row, col, product)]
+            for col in range(0 if shared else cols)
+        ]
+        for row in range(rows)
+    ]
+    name = name or operand.name
+    where = ", shared memory" if shared else ""
+    row_axis, col_axis = axes or _axes(operand)
+    return Ownership(
+        name,
+        f"{name}: {rows}×{cols} {_unit(operand)}{where}",
+        owners,
+        Axis.counted(row_axis, rows),
+        Axis.counted(col_axis, cols),
+        threads=operand.threads,
+        slots=operand.slots,
+        shared=shared,
+        thread="thread" if operand.threads > 32 else "lane",
+    )
+
+
+def _unit(operand: Operand) -> str:
+    return "codes" if isinstance(operand, Metadata) else operand.format.name
+
+
+def _axes(operand: Operand) -> tuple[str, str]:
+    if isinstance(operand, Metadata):
+        return "m", "group"
+    if isinstance(operand, SelectedOperand):
+        return ("s", "n") if operand.transposed else ("m", "s")
+    if operand.name == "A" and ".sp" in operand.instruction:
+        return "m", "k/2"  # packed
+    return AXES.get(operand.name, ("m", "n"))
+
+
+def picture_of_operand(operand: Operand, options: Options) -> Picture:
+    """One operand."""
+    if options.operand is not None and not is_called(operand.name, options.operand):
+        raise LanewiseError(f"operand={options.operand!r}: the picture is of {operand.name} alone")
+    matrix = ownership(operand, options.product)
+    return Picture(
+        operand.instruction or str(operand),
+        str(operand),
+        (panel_of(matrix, options),),
+        colour_legends([matrix], options),
+        (*meaning([(operand, operand.name)], options.product), *highlights([matrix], options)),
+    )
+
+
+def picture_of_product(instruction: Instruction, options: Options) -> Picture:
+    """An instruction's operands, C at the origin, A left, B above."""
+    chosen = choose(instruction, options)
+    matrices = {key: ownership(operand, options.product, name) for key, (operand, name) in chosen.items()}
+    panels = tuple(panel_of(matrices[key], options, at=PLACES[key]) for key in matrices)
+    return Picture(
+        instruction.text,
+        _subtitle(instruction),
+        panels,
+        colour_legends(list(matrices.values()), options),
+        (*meaning(chosen.values(), options.product), *highlights(list(matrices.values()), options)),
+    )
+
+
+def choose(instruction: Instruction, options: Options) -> dict[str, tuple[Operand, str]]:
+    """The operands to draw and the names to draw them by; C and D share a panel where they are held alike."""
+    found = {key: (operand, operand.name) for key, operand in instruction.operands.items()}
+    if "c" in found and "d" in found and _alike(found["c"][0], found["d"][0]):
+        found.pop("d")
+        found["c"] = (found["c"][0], "C, D")
+    if options.operand is None:
+        return found
+    wanted = {key: pair for key, pair in found.items() if is_called(pair[1], options.operand)}
+    if not wanted:
+        names = ", ".join(operand.name for operand in instruction.operands.values())
+        raise LanewiseError(f"{instruction.text} has no operand {options.operand!r}; it has {names}")
+    return wanted
+
+
+def _alike(c: Operand, d: Operand) -> bool:
+    return (c.layout, c.format) == (d.layout, d.format)
+
+
+def _subtitle(instruction: Instruction) -> str:
+    group = "a warpgroup (128 threads)" if instruction.threads == 128 else "a warp (32 lanes)"
+    does = "D = A·B + C" if instruction.multiplies else instruction.family
+    return f"{does} by {group}; legal on {describe_targets(instruction.archs)}"
+
+
+def meaning(named: Iterable[tuple[Operand, str]], product: int = 0) -> list[str]:
+    """What the letters mean, and what is particular to these operands."""
+    named = list(named)
+    operands = [operand for operand, _ in named]
+    held = [operand for operand in operands if operand.where == "registers"]
+    notes = []
+    if held:
+        thread = "thread" if held[0].threads > 32 else "lane"
+        notes.append(
+            f"T: {thread}. V: the value's number among the {thread}'s own, through all its registers."
+        )
+        notes += [f"{name}: {operand.packing}." for operand, name in named]
+    if held and held[0].products > 1:
+        notes.append(
+            "Four products go side by side; product q has the same picture with every lane 4·q higher."
+        )
+    if any(isinstance(operand, SelectedOperand) for operand in operands):
+        notes.append(
+            "Where a cell names several lanes or values, the instruction's selectors say which one is read."
+        )
+    elif any(len(operand.holders(0, 0)) > 1 for operand in held):
+        notes.append("Where a cell names several values, the lane holds the element in each of them.")
+    if any(isinstance(operand, Metadata) for operand in operands):
+        notes.append("A is packed: E's 4-bit codes say which columns of the dense A its elements belong to.")
+    sources = {operand.source for operand in held} - {"PTX ISA"}
+    notes += [f"Layouts: {source}." for source in sorted(sources)]
+    return notes

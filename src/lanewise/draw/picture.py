@@ -1,0 +1,107 @@
+"""Picture: what is drawn, before anyone says how: panels of coloured, labelled cells, a title, a legend.
+
+Every kind of object is described as one of these, and SVG, LaTeX and text are written from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lanewise.draw.palette import WHITE
+from lanewise.errors import LanewiseError
+
+#: More cells than this, in one direction, no screen shows.
+MAX_EXTENT = 256
+
+
+class Cell(NamedTuple):
+    """One cell: its label, a line each; its colour; what it says when pointed at; how it stands out."""
+
+    lines: tuple[str, ...] = ()
+    fill: str = WHITE
+    title: str = ""
+    marked: bool = False
+    faded: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The name of an axis and a label for each row or column."""
+
+    name: str
+    labels: tuple[str, ...]
+
+    @classmethod
+    def counted(cls, name: str, extent: int) -> Axis:
+        """An axis labelled 0, 1, 2, …
+
+        >>> Axis.counted("k", 3).labels
+        ('0', '1', '2')
+        """
+        return cls(name, tuple(map(str, range(extent))))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A grid of cells under a caption.
+
+    `at` is its place in the picture, (row, column) of a table whose rows and columns take the room that their
+    panels need: panels in one row begin at the same height, so that A stands beside C and B above it. `rule`
+    draws a heavy line after every so many rows and columns; 0 draws none.
+    """
+
+    name: str
+    caption: str
+    cells: Sequence[Sequence[Cell]]
+    rows: Axis
+    cols: Axis
+    at: tuple[int, int] = (0, 0)
+    rule: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        rows, cols = self.extent
+        if len(self.cells) != rows or any(len(row) != cols for row in self.cells):
+            raise LanewiseError(f"the cells of panel {self.name} do not fill its axes, {rows}×{cols}")
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return len(self.rows.labels), len(self.cols.labels)
+
+    @property
+    def corner(self) -> str:
+        """What stands where the two axes meet."""
+        return "\\".join(name for name in (self.rows.name, self.cols.name) if name)
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What the colours mean: a heading, and (colour, label) pairs."""
+
+    heading: str
+    entries: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Panels under a title, with a legend, and notes in words below."""
+
+    title: str
+    subtitle: str
+    panels: tuple[Panel, ...]
+    legends: tuple[Legend, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.panels:
+            raise LanewiseError("a picture has at least one panel")
+
+
+def check_extent(what: str, rows: int, cols: int, advice: str) -> None:
+    """Refuse a panel that is too large to be seen, before any of its cells is made."""
+    if rows > MAX_EXTENT or cols > MAX_EXTENT:
+        raise LanewiseError(
+            f"{what} is {rows}×{cols} cells; a picture shows up to {MAX_EXTENT}×{MAX_EXTENT}: {advice}"
+        )

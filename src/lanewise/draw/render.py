@@ -1,0 +1,102 @@
+"""Pictures as SVG, HTML, LaTeX and text: what users of this room call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Unpack
+
+from lanewise.draw.describe import describe
+from lanewise.draw.drawing import draw
+from lanewise.draw.options import Choices, Options
+from lanewise.draw.write_html import to_html
+from lanewise.draw.write_latex import check_cells, to_latex
+from lanewise.draw.write_svg import to_svg
+from lanewise.draw.write_text import to_text
+from lanewise.errors import LanewiseError
+
+
+def svg(thing: Any, **options: Unpack[Choices]) -> str:
+    """An object's picture as SVG; for the options see `Options`.
+
+    >>> from lanewise.layout import Layout
+    >>> svg(Layout((4, 8), (8, 1))).startswith("<svg ")
+    True
+    """
+    chosen = Options.of(options)
+    picture = describe(thing, chosen)
+    return to_svg(draw(picture, labels=chosen.labels), picture.title)
+
+
+def html(thing: Any, **options: Unpack[Choices]) -> str:
+    """An object's picture as a page of its own.
+
+    >>> from lanewise.layout import Layout
+    >>> html(Layout((4, 8), (8, 1))).startswith("<!DOCTYPE html>")
+    True
+    """
+    chosen = Options.of(options)
+    picture = describe(thing, chosen)
+    drawing = draw(picture, labels=chosen.labels)
+    return to_html(to_svg(drawing, picture.title), picture.title)
+
+
+def latex(thing: Any, *, standalone: bool = True, **options: Unpack[Choices]) -> str:
+    """An object's picture as a LaTeX document; with standalone=False as a tikzpicture to put into one.
+
+    >>> from lanewise.layout import Layout
+    >>> latex(Layout((4, 8), (8, 1))).splitlines()[2]
+    '\\\\usepackage{tikz}'
+    """
+    chosen = Options.of(options)
+    picture = describe(thing, chosen)
+    check_cells(picture)
+    return to_latex(draw(picture, labels=chosen.labels), picture.title, standalone=standalone)
+
+
+def print_latex(thing: Any, **options: Unpack[Choices]) -> None:
+    """Print an object's picture as a LaTeX document."""
+    print(latex(thing, **options), end="")
+
+
+def text(thing: Any, **options: Unpack[Choices]) -> str:
+    """An object's picture as plain text.
+
+    >>> from lanewise.layout import Layout
+    >>> print(text(Layout((2, 4), (4, 1))))  # doctest: +NORMALIZE_WHITESPACE
+    Layout (2,4):(4,1)
+    8 coordinates, 8 different indices, 0 to 7
+    <BLANKLINE>
+        2×4
+    i\\j 0 1 2 3
+      0 0 1 2 3
+      1 4 5 6 7
+    <BLANKLINE>
+    Mode 0 runs down (i), mode 1 across (j). Each cell: its index.
+    """
+    chosen = Options.of(options)
+    if not chosen.labels:
+        raise LanewiseError("a text picture is its labels: leave labels=False to SVG and LaTeX")
+    return to_text(describe(thing, chosen))
+
+
+_WRITERS = {".svg": svg, ".html": html, ".htm": html, ".tex": latex, ".txt": text}
+
+
+def save(thing: Any, path: str | Path, **options: Unpack[Choices]) -> Path:
+    """Write an object's picture to a file; the suffix (.svg, .html, .tex, .txt) says how.
+
+    >>> save(None, "picture.jpg")
+    Traceback (most recent call last):
+        ...
+    lanewise.errors.LanewiseError: picture.jpg: pictures are written as .svg, .html, .htm, .tex, .txt
+    """
+    path = Path(path)
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise LanewiseError(f"{path}: pictures are written as {', '.join(_WRITERS)}")
+    picture = writer(thing, **options)
+    try:
+        path.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise LanewiseError(f"{path} cannot be written: {error.strerror}") from error
+    return path

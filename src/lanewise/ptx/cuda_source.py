@@ -1,0 +1,183 @@
+"""`cuda`: CUDA C++ as people publish it to a Module, by NVRTC or, if it holds host code, by nvcc.
+
+The Module keeps its source, so that instances of templates can be compiled when they are asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from lanewise.errors import LanewiseError
+from lanewise.isa import find_arch
+from lanewise.ptx.module import Module
+from lanewise.ptx.offline_compiler import find_nvcc, host_compiler, nvcc
+from lanewise.ptx.parser import parse
+from lanewise.ptx.runtime_compiler import Compiled, compile_source
+from lanewise.ptx.text_or_path import read_text_or_path
+from lanewise.ptx.toolkit import EXTRA, ToolFailed, ToolMissing
+
+_COMMENTS = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?', re.DOTALL)
+#: What only host code has, and what to call it.
+_HOST_CODE = (
+    (re.compile(r"<<<"), "a kernel launch <<<…>>>"),
+    (re.compile(r"\bmain\s*\("), "main()"),
+    (
+        re.compile(
+            r"\b(cuda(?:Malloc|Memcpy|Free|DeviceSynchronize|EventCreate|StreamCreate|GetLastError)\w*)\s*\("
+        ),
+        "{}()",
+    ),
+    (
+        re.compile(
+            r"^[ \t]*#[ \t]*include[ \t]*<(iostream|vector|string|random|chrono|fstream|sstream|iomanip|map|set|unordered_map|"
+            r"thread|mutex|memory|stdexcept|cublas\w*\.h|cublasLt\.h|curand\.h|cudnn\.h|thrust/[\w./]+|unistd\.h|sys/[\w.]+)>",
+            re.MULTILINE,
+        ),
+        "#include <{}>",
+    ),
+    (re.compile(r"^[ \t]*__host__(?!\s*__device__)[^;{]*\{", re.MULTILINE), "a __host__ function"),
+)
+
+
+#: What nvcc's implicit cuda_runtime.h brings from the host's headers, and sources therefore use without a word.
+_PRELUDE = """#pragma once
+typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
+typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t; typedef long long intptr_t; typedef unsigned long long uintptr_t;
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+"""
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """Where a Module came from: the source, what compiled it, and for which arch it is meant to run.
+
+    `note` says what is out of the ordinary, such as another target than the arch asked for.
+    """
+
+    text: str = field(repr=False)
+    arch: str
+    name: str = "kernel.cu"
+    options: tuple[str, ...] = ()
+    compiler: str = ""
+    note: str = ""
+    log: str = field(default="", repr=False)
+
+    def compile(self, expressions: Iterable[str] = ()) -> Compiled:
+        """The source compiled by NVRTC."""
+        return compile_source(
+            self.text,
+            self.arch,
+            name=self.name,
+            options=("--pre-include=lanewise_prelude.h", *self.options),
+            headers={"lanewise_prelude.h": _PRELUDE},
+            expressions=expressions,
+        )
+
+    def instance(self, expression: str, known: Container[str]) -> tuple[Module, str]:
+        """The source compiled with an instance of a template, and the name that has in the PTX.
+
+        nvcc lowers no names: host code then refers to the instance, and the entry that is not `known` is it.
+        """
+        if not self.compiler.startswith("nvcc"):
+            made = self.compile([expression])
+            return _module(made.ptx, self), made.lowered[expression]
+        more = f"\n__attribute__((used)) static void const* lanewise_instance = (void const*)&{expression};\n"
+        module = _by_nvcc(replace(self, text=self.text + more))
+        module.cuda = self
+        new = [name for name in module.entries if name not in known]
+        if len(new) != 1:
+            raise LanewiseError(
+                f"{expression} is no new instance of a kernel; entries are {', '.join(module.entries)}"
+            )
+        return module, new[0]
+
+
+def _module(ptx: str, source: CudaSource) -> Module:
+    module = parse(ptx)
+    module.cuda = source
+    return module
+
+
+def cuda(
+    source: str | Path, arch: str = "sm_80", *, options: Iterable[str] = (), lineinfo: bool = True
+) -> Module:
+    """Compile CUDA C++ (text, or the path of a file) to a Module.
+
+    Files without host code go to NVRTC, which needs neither a driver nor a host compiler; those with a main() or
+    launches go to nvcc. With `lineinfo`, instructions know their line in the source. `module.cuda.note` tells when the
+    module was compiled for another target than `arch`; `module.arch` is the one that it runs as.
+    """
+    text, path = read_text_or_path(source, suffixes=(".cu", ".cuh", ".cpp", ".h"), what="CUDA C++")
+    wanted = find_arch(arch)
+    flags = [*options, *(("-lineinfo",) if lineinfo else ())]
+    if path is not None:
+        flags.append(f"-I{path.parent.resolve()}")
+    asked = CudaSource(text, wanted, str(path) if path else "kernel.cu", tuple(flags))
+    host_code = _host_code(text)
+    if host_code:
+        return _with_host_code(asked, host_code)
+    runtime = replace(
+        asked, options=(*flags, "-default-device")
+    )  # as nvcc's --expt-relaxed-constexpr, and more
+    try:
+        return _by_nvrtc(runtime)
+    except ToolFailed as error:
+        if "cannot open source file" in error.log and find_nvcc() is not None and host_compiler() is not None:
+            return _by_nvcc(asked)  # a header that NVRTC has not
+        raise
+    except ToolMissing:
+        if find_nvcc() is not None and host_compiler() is not None:
+            return _by_nvcc(asked)
+        raise
+
+
+def _by_nvrtc(source: CudaSource) -> Module:
+    made = source.compile()
+    return _module(made.ptx, replace(source, compiler=made.compiler, note=made.note, log=made.log))
+
+
+def _by_nvcc(source: CudaSource) -> Module:
+    tool = find_nvcc()
+    target, note = source.arch, ""
+    if tool is not None and tool.release >= (13, 0) and source.arch in ("sm_70", "sm_72"):
+        target = "sm_75"
+        note = f"compiled for compute_75, since nvcc of CUDA 13 has no {source.arch}; matrix instructions compute as on {source.arch}"
+    release = ".".join(map(str, tool.release)) if tool else ""
+    ptx = nvcc(source.text, target, name=source.name, options=source.options)
+    return _module(ptx, replace(source, compiler=f"nvcc {release}", note=note))
+
+
+def _with_host_code(source: CudaSource, host_code: str) -> Module:
+    if find_nvcc() is not None and host_compiler() is not None:
+        return _by_nvcc(source)
+    lacking = [
+        word
+        for word, there in (("nvcc", find_nvcc()), ("a host C++ compiler (g++)", host_compiler()))
+        if not there
+    ]
+    raise ToolMissing(
+        f"{source.name} holds host code ({host_code}), which takes nvcc and a host compiler; {' and '.join(lacking)} "
+        f"is not installed. Leave the kernels alone in the file and NVRTC compiles it, or install what is missing "
+        f"({EXTRA} brings nvcc)"
+    )
+
+
+def _host_code(text: str) -> str:
+    """What in a source is host code, and on which line; empty if nothing is."""
+    code = _COMMENTS.sub(
+        lambda match: re.sub(r"[^\n]", " ", match.group()) if match.group()[0] == "/" else match.group(), text
+    )
+    found = [
+        (match.start(), words.format(*match.groups()))
+        for pattern, words in _HOST_CODE
+        if (match := pattern.search(code))
+    ]
+    if not found:
+        return ""
+    offset, words = min(found)
+    return f"{words} on line {code.count(chr(10), 0, offset) + 1}"

@@ -1,0 +1,255 @@
+"""Module, Function and Scope: parsed PTX as later rooms walk it.
+
+`parser.py` builds them, `printer.py` writes them; how an entry is launched is registered by a room further down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lanewise.engines import engine
+from lanewise.ptx.directives import Alias, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
+from lanewise.ptx.statements import BlockEnd, BlockStart, Label, Loc, Operation
+from lanewise.ptx.variables import Attribute, Variable
+
+if TYPE_CHECKING:
+    from lanewise.ptx.cuda_source import CudaSource
+
+Statement = (
+    Operation
+    | Label
+    | Variable
+    | BlockStart
+    | BlockEnd
+    | Loc
+    | Pragma
+    | File
+    | Prototype
+    | Targets
+    | Section
+    | Dwarf
+)
+
+
+@dataclass(slots=True)
+class Scope:
+    """What is declared between two braces: variables and labels, by name; `parent` is the scope around it.
+
+    `labels` gives the place of a label in the body. Scope 0 is the function's; its parent is -1.
+    """
+
+    parent: int = -1
+    variables: dict[str, Variable] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+
+    def variable(self, name: str) -> Variable | None:
+        """The variable of that name declared here, a member of a range of registers included."""
+        found = self.variables.get(name)
+        if found is not None and found.count < 0:
+            return found
+        stem = name.rstrip("0123456789")
+        while len(stem) < len(name):  # %r12 may be of the range %r<20> or of %r1<5>
+            found = self.variables.get(stem)
+            number = name[len(stem) :]
+            if (
+                found is not None
+                and len(number) < 12
+                and int(number) < found.count
+                and (number == "0" or number[0] != "0")
+            ):
+                return found
+            stem = name[: len(stem) + 1]
+        return None
+
+
+@dataclass(slots=True)
+class Function:
+    """A kernel (`entry`) or a device function: parameters, limits, and the body as a flat list of statements.
+
+    A body of None is a declaration. `scopes` are numbered as the braces open; every instruction, label and variable
+    of the body has the number of its scope.
+    """
+
+    name: str
+    is_entry: bool
+    parameters: tuple[Variable, ...] = ()
+    returns: tuple[Variable, ...] = ()
+    linking: str = ""
+    attributes: tuple[Attribute, ...] = ()
+    limits: tuple[Limit | Pragma, ...] = ()
+    body: list[Statement] | None = None
+    scopes: list[Scope] = field(default_factory=list, compare=False)
+    line: int = field(default=0, compare=False)
+    column: int = field(default=0, compare=False)
+
+    def limit(self, name: str) -> tuple[int, ...] | None:
+        """The values of a directive such as `maxntid`; None where it is not given."""
+        return next(
+            (limit.values for limit in self.limits if isinstance(limit, Limit) and limit.name == name), None
+        )
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The instructions alone."""
+        return [statement for statement in self.body or () if isinstance(statement, Operation)]
+
+    def variable(self, name: str, scope: int = 0) -> Variable | None:
+        """What a name stands for in a scope: a variable there or further out, a parameter; else None.
+
+        >>> from lanewise.ptx import parse
+        >>> module = parse(".version 9.0\\n.target sm_80\\n.entry k(.param .u64 p) { .reg .b32 %r<4>; ret; }")
+        >>> str(module["k"].function.variable("%r3")), module["k"].function.variable("%r4")
+        ('.reg .b32 %r<4>;', None)
+        """
+        while 0 <= scope < len(self.scopes):
+            found = self.scopes[scope].variable(name)
+            if found is not None:
+                return found
+            scope = self.scopes[scope].parent
+        return next((part for part in (*self.parameters, *self.returns) if part.name == name), None)
+
+    def label(self, name: str, scope: int = 0) -> int | None:
+        """The place in the body of the label that a branch in a scope means; None if there is none."""
+        while 0 <= scope < len(self.scopes):
+            if name in self.scopes[scope].labels:
+                return self.scopes[scope].labels[name]
+            scope = self.scopes[scope].parent
+        return None
+
+    def __str__(self) -> str:
+        from lanewise.ptx.printer import print_function
+
+        return print_function(self)
+
+
+Item = Variable | Function | Pragma | File | Alias | Section | Dwarf
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A kernel of a module: what `module["name"]` gives, and `module["name"][grid, block](…)` launches."""
+
+    module: Module = field(repr=False)
+    function: Function = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its name in the PTX."""
+        return self.function.name
+
+    @property
+    def parameters(self) -> tuple[Variable, ...]:
+        """Its parameters."""
+        return self.function.parameters
+
+    @property
+    def body(self) -> list[Statement]:
+        """Its statements; none of a kernel that is only declared."""
+        return self.function.body or []
+
+    @cached_property
+    def demangled(self) -> str:
+        """Its name as C++ writes it; its PTX name if that is not mangled."""
+        from lanewise.ptx.names import demangle
+
+        return demangle(self.name)
+
+    def __getitem__(self, configuration: Any) -> Any:
+        """The kernel with its grid, block and bytes of shared memory, ready to be called with its arguments."""
+        return engine("launch")(self, configuration)
+
+    def __repr__(self) -> str:
+        return f"<entry {self.demangled}>"
+
+
+@dataclass
+class Module:
+    """Parsed PTX: its header, and everything declared in it in order; `str(module)` is PTX again.
+
+    >>> from lanewise.ptx import parse
+    >>> module = parse(".version 8.0\\n.target sm_90a\\n.address_size 64\\n.visible .entry k(.param .u64 out) { ret; }")
+    >>> module.version, module.target, module.address_size, list(module.entries)
+    ('8.0', 'sm_90a', 64, ['k'])
+    """
+
+    version: str
+    target: str
+    target_options: tuple[str, ...] = ()
+    #: 64 where the PTX does not say: so ptxas takes it.
+    address_size: int = 64
+    says_address_size: bool = True
+    items: list[Item] = field(default_factory=list)
+    #: The text it was parsed from; empty if it was not.
+    text: str = field(default="", compare=False, repr=False)
+    #: The CUDA C++ it was compiled from, if it was compiled here.
+    cuda: CudaSource | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def arch(self) -> str:
+        """The GPU it is for: the target, unless it was compiled for another for want of a compiler."""
+        return self.cuda.arch if self.cuda is not None else self.target
+
+    def _functions(self, is_entry: bool) -> dict[str, Function]:
+        found: dict[str, Function] = {}
+        for item in self.items:
+            if (
+                isinstance(item, Function)
+                and item.is_entry is is_entry
+                and (item.body is not None or item.name not in found)  # the definition, not its declaration
+            ):
+                found[item.name] = item
+        return found
+
+    @cached_property
+    def entries(self) -> Mapping[str, Function]:
+        """The kernels, by the name in the PTX."""
+        return self._functions(is_entry=True)
+
+    @cached_property
+    def functions(self) -> Mapping[str, Function]:
+        """The device functions, by name, those that are only declared included."""
+        return self._functions(is_entry=False)
+
+    @cached_property
+    def variables(self) -> Mapping[str, Variable]:
+        """The variables declared outside functions, by name."""
+        return {item.name: item for item in self.items if isinstance(item, Variable)}
+
+    @cached_property
+    def aliases(self) -> Mapping[str, str]:
+        """Further names of functions."""
+        return {item.name: item.target for item in self.items if isinstance(item, Alias)}
+
+    @cached_property
+    def files(self) -> Mapping[int, str]:
+        """The source files by the number that `.loc` uses."""
+        everything = [
+            *self.items,
+            *(part for item in self.items if isinstance(item, Function) for part in item.body or ()),
+        ]
+        return {item.index: item.name for item in everything if isinstance(item, File)}
+
+    def source_line(self, line: int) -> str:
+        """A line of the PTX it was parsed from, without white space around it."""
+        lines = self.text.split("\n", line)
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+    def __getitem__(self, name: str) -> Entry:
+        """The kernel of that name: as in the PTX, demangled, or plain where that is enough.
+
+        A template that the module was compiled with is instantiated: `module["mm<half, half, float>"]`.
+        """
+        from lanewise.ptx.names import find_entry
+
+        return find_entry(self, name)
+
+    def __str__(self) -> str:
+        from lanewise.ptx.printer import print_module
+
+        return print_module(self)
+
+    def __repr__(self) -> str:
+        return f"<PTX {self.version} for {self.target}: {', '.join(self.entries) or 'no entry'}>"

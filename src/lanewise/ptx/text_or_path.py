@@ -1,0 +1,31 @@
+"""One argument that is a path, or text: which of them it is, and what stands there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lanewise.errors import LanewiseError
+
+
+def read_text_or_path(given: str | Path, *, suffixes: tuple[str, ...], what: str) -> tuple[str, Path | None]:
+    """The text, and the path it was read from; None if the text itself was given.
+
+    A string of one line that ends like a file name, or that names a file, is a path.
+    """
+    if isinstance(given, str):
+        stripped = given.strip()
+        if not stripped:
+            raise LanewiseError(f"empty text where {what} or the path of a file was expected")
+        if "\n" in stripped or len(stripped) > 4096 or "\0" in stripped:
+            return given, None
+        if not stripped.endswith(suffixes) and not Path(stripped).is_file():
+            return given, None
+        given = Path(stripped)
+    if not isinstance(given, Path):
+        raise LanewiseError(
+            f"{what} is given as text or as the path of a file, not as {type(given).__name__}"
+        )
+    try:
+        return given.read_text(encoding="utf-8", errors="replace"), given
+    except OSError as error:
+        raise LanewiseError(f"{given}: {error.strerror or error}") from None

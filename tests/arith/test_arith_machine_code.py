@@ -1,0 +1,80 @@
+"""Machine code on disk: written once, shared by processes, mended when damaged, done without if need be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lanewise.arith import machine_code
+
+SCRIPT = """
+import numpy as np
+from lanewise.arith import compute, machine_code
+from lanewise.isa import instruction
+
+if {read_only}:
+    machine_code._compile = None
+mma = instruction("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
+print(compute(mma, np.ones((16, 8), "f2"), np.ones((8, 8), "f2"), arch="sm_75").sum())
+"""
+
+
+def start(cache: Path | str, read_only: bool = False) -> subprocess.Popen[str]:
+    """A new process that computes one product; with `read_only` it cannot compile."""
+    environment = os.environ | {"LANEWISE_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-c", SCRIPT.format(read_only=read_only)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return output.strip()
+
+
+def test_processes_share_what_one_compiled(tmp_path: Path) -> None:
+    several = [start(tmp_path) for _ in range(3)]
+    assert {finish(each) for each in several} == {"1024.0"}
+    kept = list(tmp_path.iterdir())
+    assert len(kept) == 1 and kept[0].suffix == ".o"
+    assert finish(start(tmp_path, read_only=True)) == "1024.0"
+    kept[0].write_bytes(kept[0].read_bytes()[:-100] + bytes(100))  # damaged: compiled anew
+    assert finish(start(tmp_path)) == "1024.0"
+    assert finish(start(tmp_path, read_only=True)) == "1024.0"
+
+
+@pytest.mark.parametrize("where", ["", "/proc/nowhere", "file"])
+def test_no_cache_is_no_error(where: str, tmp_path: Path) -> None:
+    if where == "file":
+        (tmp_path / "file").write_text("not a directory")
+        where = str(tmp_path / "file")
+    assert finish(start(where)) == "1024.0"
+
+
+def test_the_cache_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("LANEWISE_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if sys.platform == "linux":
+        assert machine_code.cache_directory() == tmp_path / "lanewise"
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
+    assert machine_code.cache_directory() is None
+
+
+def test_one_program_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
+    written = []
+
+    def write() -> str:
+        written.append(1)
+        return "define void @f(ptr %0) { ret void }"
+
+    first = machine_code.load("a test's key", write)
+    assert machine_code.load("a test's key", write) is first
+    assert len(written) == 1
+    first("f", [])

@@ -1,0 +1,30 @@
+"""The answers printed in docs/command-line.md are those that the commands give; … stands for anything."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "command-line.md"
+
+
+def sessions():
+    """(command, the answer shown under it) of every console block."""
+    for block in re.findall(r"^```console\n(.*?)^```$", PAGE.read_text(), re.M | re.S):
+        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            command, _, answer = part.partition("\n")
+            yield shlex.split(command), answer
+
+
+def test_shown_answers_are_given(answered, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = 0
+    for (program, *arguments), answer in sessions():
+        if program == "python":
+            subprocess.run([sys.executable, *arguments], check=True, timeout=60)
+        elif answer:
+            pattern = "(.|\n)*".join(map(re.escape, answer.split("…\n")))
+            assert re.fullmatch(pattern, given := answered(*arguments)), f"{arguments}\n{given}"
+            shown += 1
+    assert shown >= 8

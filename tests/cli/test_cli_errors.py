@@ -1,0 +1,138 @@
+"""Bad input: one line on stderr that names what is wrong, exit code 2, never a traceback."""
+
+import pytest
+
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+WGMMA = "wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16"
+
+BAD = [
+    # command, what the complaint must name
+    (["nonsense"], ["nonsense"]),
+    (["explain"], ["INSTRUCTION"]),
+    (["explain", MMA, "--foo"], ["--foo"]),
+    (["explain", MMA, "extra"], ["extra"]),
+    (["explain", ""], ["''", "mma.sync.aligned"]),
+    (["explain", "hello"], ["hello", "wgmma.mma_async"]),
+    (["explain", MMA.replace("k16", "k24")], ["m16n8k24", "m16n8k8", MMA]),
+    (["explain", MMA, "--arch", "sm_75"], ["sm_75", "sm_80 and later"]),
+    (["explain", MMA, "--arch", "gfx90a"], ["gfx90a", "sm_90a"]),
+    (["explain", MMA, "--lane", "32"], ["lane 32", "0 to 31"]),
+    (["explain", MMA, "--lane", "-1"], ["lane -1", "0 to 31"]),
+    (["explain", MMA, "--lane", "five"], ["--lane", "integer"]),
+    (["explain", MMA, "--lane", "1e3"], ["--lane", "integer"]),
+    (["explain", MMA, "--element", "A", "3"], ["--element", "3"]),
+    (["explain", MMA, "--element", "A", "3", "x"], ["--element", "integer"]),
+    (["explain", MMA, "--element", "A", "16", "0"], ["row 16", "0 to 15"]),
+    (["explain", MMA, "--element", "B", "0", "8"], ["column 8", "0 to 7"]),
+    (["explain", MMA, "--element", "Q", "0", "0"], ["Q", "A, B, C, D"]),
+    (["explain", MMA, "--element", "E", "0", "0"], ["E", "A, B, C, D"]),
+    (["explain", MMA, "--element", "scale-a", "0", "0"], ["scale-a", "A, B, C, D"]),
+    (["explain", MMA, "--register", "B", "5", "2"], ["register 2", "0 to 1"]),
+    (["explain", MMA, "--register", "B", "5", "-1"], ["register -1", "0 to 1"]),
+    (["explain", MMA, "--register", "B", "99", "0"], ["lane 99", "0 to 31"]),
+    (["explain", MMA, "--register", "B", "99", "9"], ["lane 99", "0 to 31"]),
+    (["explain", MMA, "--product", "1", "--lane", "3"], ["product 1"]),
+    (["explain", MMA, "--product", "1"], ["--product", "--lane"]),
+    (["explain", MMA, "--operand", "B", "--by-lane", "--product", "1"], ["product 1"]),
+    (["explain", MMA, "--lane", "3", "--element", "A", "0", "0"], ["--lane and --element"]),
+    (["explain", MMA, "--operand", "B", "--element", "A", "0", "0"], ["--operand B"]),
+    (["explain", MMA, "--by-lane"], ["--by-lane", "--operand"]),
+    (["explain", MMA, "--transpose", "--lane", "1"], ["--transpose", "--operand"]),
+    (["explain", MMA, "--inputs"], ["--inputs", "element of D"]),
+    (["explain", MMA, "--inputs", "--element", "A", "0", "0"], ["--inputs", "element of D"]),
+    (["explain", MMA, "--json", "--csv"], ["--json and --csv"]),
+    (["explain", MMA, "--a-source", "registers"], ["a_source", "wgmma"]),
+    (["explain", MMA, "--svg", "/no/such/folder/a.svg"], ["/no/such/folder/a.svg", "No such file"]),
+    (["explain", WGMMA, "--a-source", "moon"], ["moon", "registers"]),
+    (["explain", WGMMA, "--element", "B", "0", "0"], ["B", "shared memory"]),
+    (["explain", WGMMA, "--operand", "B"], ["B", "shared memory"]),
+    (["explain", WGMMA, "--operand", "B", "--by-lane"], ["B", "shared memory"]),
+    (["explain", WGMMA, "--register", "B", "0", "0"], ["B", "shared memory"]),
+    (["explain", WGMMA, "--lane", "128"], ["lane 128", "0 to 127"]),
+    (["list", "--arch", "sm_71"], ["sm_71", "sm_70"]),
+    (["list", "--family", "mmx"], ["mmx", "wmma.load"]),
+    (["list", "--a", "f7"], ["f7", "bf16"]),
+    (["list", "--shape", "16by8"], ["16by8", "m16n8k16"]),
+    (["list", "--kind", "mx"], ["mx", "mxf4"]),
+    (["list", "--json", "--markdown"], ["--json and --markdown"]),
+    (["draw"], ["command"]),
+    (["draw", "layout", ""], ["shape:stride"]),
+    (["draw", "layout", "(8,"], ["(8,", "the end"]),
+    (["draw", "layout", "(8,8):(8"], [")", "the end"]),
+    (["draw", "layout", "8:9:7"], [":7"]),
+    (["draw", "layout", "(8,8)x"], ["x"]),
+    (["draw", "layout", "(8,8.5)"], ["8.5"]),
+    (["draw", "layout", "(0,3)"], ["0", "at least 1"]),
+    (["draw", "layout", "(8,8):8"], ["8", "nested"]),
+    (["draw", "layout", "(" * 5000], ["deep"]),
+    (["draw", "layout", "9" * 50], ["9" * 50]),
+    (["draw", "layout", "(100000,100000)"], ["100000"]),
+    (["draw", "layout", "a o b"], ["swizzle"]),
+    (["draw", "layout", "Sw<2,0,2> o 1,2 o (4,4)"], ["1,2"]),
+    (["draw", "layout", "(8,8)", "--tv", "2,2"], ["2×2"]),
+    (["draw", "layout", "(8,8)", "--tv", "8"], ["(8,)"]),
+    (["draw", "layout", "(8,8)", "--tv", "a,b"], ["a,b"]),
+    (["draw", "layout", "(8,8)", "-o", "picture.jpg"], ["picture.jpg", ".svg"]),
+    (["draw", "layout", "(8,8)", "-o", "/no/such/folder/a.svg"], ["/no/such/folder/a.svg"]),
+    (["draw", "swizzle", "3,4"], ["3,4"]),
+    (["draw", "swizzle", "3,4,1"], ["3,4,1"]),
+    (["draw", "swizzle", "3,4,3", "--bits", "24"], ["3"]),
+    (["draw", "swizzle", "3,4,3", "--bits", "0"], ["0 bits"]),
+    (["draw", "swizzle", "99,99,99"], ["256"]),
+    (["draw", "banks", "(8,8)", "--bits", "7"], ["7"]),
+    (["draw", "instruction", MMA, "--operand", "Z"], ["Z", "A, B, C, D"]),
+    (["draw", "instruction", MMA, "--element", "Z", "0", "0"], ["Z", "A, B, C, D"]),
+    (["draw", "instruction", MMA, "--colour", "pink"], ["pink", "thread"]),
+    (["draw", "atom", "SM80_NOTHING"], ["SM80_NOTHING"]),
+    (["draw", "tiled-mma", "SM80_16x8x16_F32F16F16F32_TN", "--atom-layout", "2,x,1"], ["2,x,1"]),
+    (["draw", "tiled-mma", "SM80_16x8x16_F32F16F16F32_TN", "--permutation", "32"], ["32", "M, N and K"]),
+    (["draw", "tiled-mma", "SM80_16x8x16_F32F16F16F32_TN", "--atom-layout", "9999999,1"], ["9999999 atoms"]),
+    (["draw", "tiled-mma", "SM75_U32x4_LDSM_N"], ["SM75_U32x4_LDSM_N"]),
+    (["draw", "tiled-copy", "SM75_U32x4_LDSM_N"], ["--threads"]),
+    (["draw", "tiled-copy", "SM75_U32x4_LDSM_N", "--threads", "(7,2)"], ["32 threads"]),
+    (["draw", "tiled-copy", "SM75_U32x4_LDSM_N", "--threads", "9999999"], ["9999999 threads"]),
+    (["draw", "tiled-copy", "SM75_U32x4_LDSM_N", "--threads", "32", "--type", "f99"], ["f99"]),
+    (
+        ["draw", "tiled-copy", "SM80_16x8x16_F32F16F16F32_TN", "--threads", "32"],
+        ["SM80_16x8x16_F32F16F16F32_TN"],
+    ),
+    (["explain", "SM80_CP_ASYNC_CACHEALWAYS"], ["plain copy"]),
+    (["explain", "sm80_nothing"], ["sm80_nothing", "operation"]),
+    (["explain", "SM80_16x8x16_F32F16F16F32_TN", "--arch", "sm_75"], ["sm_75", "sm_80"]),
+    (["explain", "SM80_16x8x16_F32F16F16F32_TN", "--a-source", "registers"], ["--a-source"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), BAD, ids=lambda value: " ".join(value)[:60])
+def test_complaint(lanewise, arguments, named):
+    said = lanewise(*arguments)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith("lanewise: ") and said.err.count("\n") == 1
+    assert "Traceback" not in said.err and "defect" not in said.err
+    for words in named:
+        assert words in said.err
+
+
+def test_usage_points_to_the_help_of_the_command(lanewise):
+    assert "lanewise explain --help" in lanewise("explain", MMA, "--foo").err
+    assert "lanewise explain --help" in lanewise("explain", MMA, "--element", "A[3][9]").err
+
+
+def test_a_defect_is_called_one(lanewise, monkeypatch):
+    monkeypatch.setattr("lanewise.cli.listing.instructions", lambda *_, **__: 1 / 0)
+    said = lanewise("list")
+    assert said.code == 1 and said.err.count("\n") == 1
+    assert "defect of lanewise" in said.err and "ZeroDivisionError" in said.err
+    monkeypatch.setenv("LANEWISE_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        lanewise("list")
+
+
+def test_running_out_of_memory_is_said(lanewise, monkeypatch):
+    def exhausted(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("lanewise.cli.listing.instructions", exhausted)
+    said = lanewise("list")
+    assert said.code == 2 and "memory" in said.err

@@ -1,0 +1,342 @@
+"""`lanewise explain` says what the operands say: holders, elements, registers, bits, whole layouts."""
+
+import csv
+import io
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+
+from lanewise.isa import FAMILIES, SelectedOperand, instruction, instructions
+
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+VOLTA = "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"
+SPARSE = "mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32"
+SCALED = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
+CONTAINED = "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e3m2.f32"
+BITS = "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc"
+DOUBLE = "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64"
+WMMA = "wmma.mma.sync.aligned.row.col.m32n8k16.f32.f32"
+WGMMA = "wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16"
+LDMATRIX = "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"
+MANY = (MMA, VOLTA, SPARSE, SCALED, CONTAINED, BITS, DOUBLE, WMMA, WGMMA, LDMATRIX)
+
+
+def held_operands(text):
+    return [operand for operand in instruction(text).operands.values() if operand.where == "registers"]
+
+
+def spelled(operand):
+    return operand.name.replace(" ", "-")
+
+
+@pytest.mark.parametrize("text", MANY)
+def test_element_lists_every_holder(answered, text):
+    rng = random.Random(text)
+    for operand in held_operands(text):
+        row, col = rng.randrange(operand.rows), rng.randrange(operand.cols)
+        product = rng.randrange(operand.products)
+        options = ("--product", product) if operand.products > 1 else ()
+        found = json.loads(
+            answered("explain", text, "--element", spelled(operand), row, col, *options, "--json")
+        )
+        places = tuple((place["lane"], place["register"], place["slot"]) for place in found["holders"])
+        assert places == operand.holders(row, col, product)
+
+
+@pytest.mark.parametrize("text", MANY)
+def test_bits_are_where_pack_puts_them(answered, text):
+    """Pack a matrix that is zero but for one element of all ones: its bits show in the register."""
+    rng = random.Random(text)
+    for operand in held_operands(text):
+        if isinstance(operand, SelectedOperand):
+            continue
+        row, col = rng.randrange(operand.rows), rng.randrange(operand.cols)
+        words = np.zeros(operand.matrix_shape, operand.format.word_dtype)
+        words[(0,) * (words.ndim - 2) + (row, col)] = (1 << operand.format.bits) - 1
+        packed = operand.pack(operand.format.from_bits(words))
+        found = json.loads(answered("explain", text, "--element", operand.name, row, col, "--json"))
+        told = np.zeros_like(packed)
+        for place in found["holders"]:
+            ones = (1 << (place["last_bit"] + 1)) - (1 << place["first_bit"])
+            told[place["lane"], place["register"]] |= told.dtype.type(ones)
+        assert np.array_equal(told, packed)
+
+
+@pytest.mark.parametrize("text", MANY)
+def test_lane_holds_what_its_values_are(answered, text):
+    lane = 21
+    found = json.loads(answered("explain", text, "--lane", lane, "--json"))["holds"]
+    expected = []
+    for operand in held_operands(text):
+        for value in range(operand.values):
+            product, row, col = operand.cell(lane, value)
+            expected.append((operand.name, product, row, col, *divmod(value, operand.slots)))
+    told = [
+        (each["operand"], each.get("product", 0), each["row"], each["col"], each["register"], each["slot"])
+        for each in found
+    ]
+    assert told == expected
+
+
+@pytest.mark.parametrize("text", MANY)
+def test_register_and_element_are_inverse(answered, text):
+    operand = held_operands(text)[-1]
+    register = operand.registers - 1
+    found = json.loads(answered("explain", text, "--register", spelled(operand), 13, register, "--json"))[
+        "holds"
+    ]
+    assert len(found) == min(operand.slots, operand.values - register * operand.slots)
+    for each in found:
+        assert (13, register, each["slot"]) in operand.holders(
+            each["row"], each["col"], each.get("product", 0)
+        )
+
+
+@pytest.mark.parametrize("text", MANY)
+@pytest.mark.parametrize("transpose", [False, True])
+def test_whole_layout_has_every_holder_in_its_cell(answered, text, transpose):
+    turned = ("--transpose",) if transpose else ()
+    for operand in held_operands(text)[:2]:
+        header, *rows = csv.reader(
+            io.StringIO(answered("explain", text, "--operand", spelled(operand), *turned, "--csv"))
+        )
+        several = header[0] == "product"
+        assert several == (operand.products > 1)
+        seen = 0
+        for line in rows:
+            product = int(line[0]) if several else 0
+            for name, cell in zip(header[1 + several :], line[1 + several :], strict=True):
+                row, col = int(line[several]), int(name)
+                row, col = (col, row) if transpose else (row, col)
+                places = [tuple(map(int, re.split("[:.]", place))) for place in cell.split("/")]
+                assert tuple(places) == operand.holders(row, col, product)
+                seen += 1
+        assert seen == operand.products * operand.rows * operand.cols
+
+
+@pytest.mark.parametrize("text", MANY)
+def test_layout_by_lane_lists_every_register(answered, text):
+    operand = held_operands(text)[0]
+    header, *rows = csv.reader(
+        io.StringIO(answered("explain", text, "--operand", operand.name, "--by-lane", "--csv"))
+    )
+    several = header[1] == "product"
+    assert [int(row[0]) for row in rows] == list(range(operand.threads))
+    for row in rows:
+        lane = int(row[0])
+        cells = []
+        for register in row[1 + several :]:
+            for first, last, left, right in re.findall(
+                r"\[(\d+)(?:\.\.(\d+))?\]\[(\d+)(?:\.\.(\d+))?\]", register
+            ):
+                cells += [
+                    (i, j)
+                    for i in range(int(first), int(last or first) + 1)
+                    for j in range(int(left), int(right or left) + 1)
+                ]
+        assert cells == [operand.element(lane, value) for value in range(operand.values)]
+
+
+@pytest.mark.parametrize("text", [MMA, VOLTA, SCALED, WMMA])
+def test_whole_layout_as_json_equals_the_holders(answered, text):
+    operand = instruction(text).a
+    found = json.loads(answered("explain", text, "--operand", "a", "--json"))
+    assert (found["rows"], found["cols"], found["layout"]) == (
+        operand.rows,
+        operand.cols,
+        str(operand.layout),
+    )
+    assert len(found["elements"]) == operand.products * operand.rows * operand.cols
+    for each in found["elements"]:
+        places = tuple((place["lane"], place["register"], place["slot"]) for place in each["holders"])
+        assert places == operand.holders(each["row"], each["col"], each.get("product", 0))
+
+
+def test_inputs_are_the_row_of_a_the_column_of_b_and_c(answered):
+    found = json.loads(answered("explain", MMA, "--element", "D", 3, 4, "--inputs", "--json"))["inputs"]
+    cells = {(each["operand"], each["row"], each["col"]) for each in found}
+    assert cells == {("A", 3, k) for k in range(16)} | {("B", k, 4) for k in range(16)} | {("C", 3, 4)}
+
+
+def test_inputs_of_a_register_are_those_of_its_elements(answered):
+    half = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
+    found = json.loads(answered("explain", half, "--register", "D", 5, 1, "--inputs", "--json"))
+    columns = {each["col"] for each in found["holds"]}
+    assert len(columns) == 2
+    assert {each["col"] for each in found["inputs"] if each["operand"] == "B"} == columns
+    assert {each["row"] for each in found["inputs"] if each["operand"] == "A"} == {found["holds"][0]["row"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SPARSE,
+        "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
+    ],
+)
+def test_packed_element_comes_with_the_code_that_places_it(answered, text):
+    """The dense columns that some metadata gives must lie in the group whose code is named."""
+    metadata, a = instruction(text).metadata, instruction(text).a
+    indices = np.zeros(metadata.indices_shape, np.uint8)
+    if metadata.per_code == 2:
+        indices[:, 1::2] = 3
+    columns = metadata.columns(indices)
+    for row, col in ((0, 0), (7, a.cols // 2 + 1), (a.rows - 1, a.cols - 1)):
+        found = json.loads(answered("explain", text, "--element", "A", row, col, "--json"))["with"]
+        assert {(each["row"], each["col"]) for each in found} == {(row, columns[row, col] // metadata.group)}
+
+
+def test_scaled_element_comes_with_its_scale(answered):
+    scaled = instruction(SCALED)
+    for k in (0, 15, 16, 63):
+        of_a = json.loads(answered("explain", SCALED, "--element", "A", 9, k, "--json"))["with"]
+        of_b = json.loads(answered("explain", SCALED, "--element", "B", k, 7, "--json"))["with"]
+        assert [each["lane"] for each in of_a] == [h.lane for h in scaled.scale_a.holders(9, k // 16)]
+        assert [each["lane"] for each in of_b] == [h.lane for h in scaled.scale_b.holders(k // 16, 7)]
+
+
+@pytest.mark.parametrize("text", [SPARSE, SCALED, "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"])
+def test_selectors_are_those_under_which_a_place_is_read(answered, text):
+    for operand in instruction(text).operands.values():
+        if not isinstance(operand, SelectedOperand):
+            continue
+        found = json.loads(answered("explain", text, "--element", spelled(operand), 0, 0, "--json"))[
+            "holders"
+        ]
+        for place in found:
+            told = place.get("read_when", {})
+            thread = told.get("sparsity-selector", told.get("thread-id", 0))
+            read = operand.holders(0, 0, thread_id=thread, byte_id=told.get("byte-id", 0))
+            assert (place["lane"], place["register"], place["slot"]) in read
+
+
+def test_row_addresses_of_ldmatrix(answered):
+    addresses = instruction(LDMATRIX).row_addresses
+    for row in range(addresses.rows):
+        found = json.loads(answered("explain", LDMATRIX, "--element", "D", row, 0, "--json"))
+        assert found["address_from_lane"] == addresses.lane(row)
+    assert json.loads(answered("explain", LDMATRIX, "--lane", 3, "--json"))["row_address"] == 3
+    assert json.loads(answered("explain", LDMATRIX, "--lane", 16, "--json"))["row_address"] is None
+    assert "16 to 31  not used" in answered("explain", LDMATRIX)
+
+
+def test_operand_narrows_a_lane(answered):
+    found = json.loads(answered("explain", MMA, "--lane", 5, "--operand", "b", "--json"))["holds"]
+    assert {each["operand"] for each in found} == {"B"} and len(found) == instruction(MMA).b.values
+
+
+def test_product_narrows_a_lane(answered):
+    found = json.loads(answered("explain", VOLTA, "--lane", 9, "--product", 2, "--json"))["holds"]
+    assert len(found) == sum(operand.values for operand in held_operands(VOLTA))
+    assert json.loads(answered("explain", VOLTA, "--lane", 9, "--product", 1, "--json"))["holds"] == []
+
+
+# the summary --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_summary_of_each_family(answered, family):
+    form = instructions(family=family)[-1]
+    found = json.loads(answered("explain", form.text, "--json"))
+    assert (found["instruction"], found["family"]) == (form.text, family)
+    assert tuple(found["archs"]) == form.archs
+    assert set(found["lowering"]) == set(form.archs)
+    told = instruction(form.text)  # the text leaves a choice of operands open for wgmma and wmma.load
+    for name, operand in told.operands.items():
+        entry = found["operands"][name]
+        assert entry["layout"] == str(operand.layout)
+        assert (entry["registers"], entry["format"]) == (operand.registers, operand.format.name)
+    text = answered("explain", form.text)
+    for operand in told.operands.values():
+        assert operand.packing in text and str(operand.layout) in text
+
+
+def test_summary_shows_who_holds_a(answered):
+    lines = answered("explain", MMA).splitlines()
+    start = lines.index("Lane:register of A") + 1
+    names, *rows = (line.split() for line in lines[start : start + 17])
+    a = instruction(MMA).a
+    for row, (_, *cells) in enumerate(rows):
+        for name, cell in zip(names[1:], cells, strict=True):
+            first, last = map(int, name.split("-"))
+            for col in range(first, last + 1):
+                lane, register, _ = a.holder(row, col)
+                assert cell == f"{lane}:{register}"
+
+
+def test_summary_for_one_arch(answered):
+    found = json.loads(answered("explain", MMA, "--arch", "86", "--json"))
+    assert list(found["lowering"]) == ["sm_86"]
+
+
+def test_a_source_and_stride(answered):
+    for where in ("registers", "descriptor"):
+        found = json.loads(answered("explain", WGMMA, "--a-source", where, "--json"))
+        assert found["operands"]["a"]["registers"] == instruction(WGMMA, a_source=where).a.registers
+    load = "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16"
+    assert "with a stride" in answered("explain", load, "--stride")
+    assert "with a stride" not in answered("explain", load, "--no-stride")
+
+
+def test_atoms_stand_for_their_instructions(answered):
+    assert answered("explain", "SM80_16x8x16_F32F16F16F32_TN") == answered("explain", MMA)
+    by_name = answered("explain", "SM90::GMMA::MMA_64x24x16_F32F16F16_RS", "--lane", 99)
+    assert by_name == answered("explain", WGMMA, "--a-source", "registers", "--lane", 99)
+
+
+def test_operands_after_the_text_are_read(answered):
+    statement = f"{MMA} {{d0,d1,d2,d3}}, {{a0,a1,a2,a3}}, {{b0,b1}}, {{c0,c1,c2,c3}};"
+    assert answered("explain", statement) == answered("explain", MMA)
+
+
+# styles -------------------------------------------------------------------------------------------------
+
+QUESTIONS = [
+    (),
+    ("--lane", 5),
+    ("--element", "A", 3, 9),
+    ("--register", "B", 5, 1),
+    ("--operand", "C"),
+    ("--operand", "C", "--by-lane"),
+]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_csv_is_one_rectangle(answered, question):
+    rows = list(csv.reader(io.StringIO(answered("explain", MMA, *question, "--csv"))))
+    assert len(rows) > 1 and len({len(row) for row in rows}) == 1
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_markdown_tables_are_rectangles(answered, question):
+    text = answered("explain", MMA, *question, "--markdown")
+    blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("| ")]
+    assert blocks
+    for header, rule, *rows in blocks:
+        width = len(re.split(r"(?<!\\)\|", header))
+        assert re.fullmatch(r"\| (---:?( \| |(?= \|$)))+ \|", rule), rule
+        assert rows and all(len(re.split(r"(?<!\\)\|", row)) == width for row in rows)
+
+
+def test_csv_and_json_say_the_same(answered):
+    rows = csv.DictReader(io.StringIO(answered("explain", SPARSE, "--lane", 6, "--csv")))
+    records = json.loads(answered("explain", SPARSE, "--lane", 6, "--json"))["holds"]
+    for row, record in zip(rows, records, strict=True):
+        assert row["operand"] == record["operand"]
+        for name in ("row", "col", "register", "slot"):
+            assert int(row[name]) == record[name]
+        high, _, low = row["bits"].partition(":")
+        assert (int(low or high), int(high)) == (record["first_bit"], record["last_bit"])
+
+
+def test_pictures_are_written_beside_the_answer(answered, tmp_path):
+    svg, tex = tmp_path / "a.svg", tmp_path / "a.tex"
+    said = answered("explain", MMA, "--element", "A", 3, 9, "--svg", svg, "--latex", tex)
+    assert said == answered("explain", MMA, "--element", "A", 3, 9)
+    assert svg.read_text().startswith("<svg ") and "tikz" in tex.read_text()
+    answered("explain", SCALED, "--operand", "scale-a", "--svg", svg)
+    assert "scale A" in svg.read_text()

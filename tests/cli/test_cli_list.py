@@ -1,0 +1,99 @@
+"""`lanewise list` says what the catalogue says."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from lanewise.atoms import atom, atoms
+from lanewise.isa import ARCHS, FAMILIES, instruction, instructions
+
+
+def test_forms_are_those_of_the_catalogue(answered):
+    found = json.loads(answered("list", "--arch", "sm_89", "--a", "e4m3", "--json"))
+    forms = instructions("sm_89", a="e4m3")
+    assert [entry["text"] for entry in found] == [form.text for form in forms]
+    for entry, form in zip(found, forms, strict=True):
+        assert entry["registers"] == {name: operand.registers for name, operand in form.operands.items()}
+        assert entry["lowering"] == form.lowering("sm_89")._asdict()
+        assert (tuple(entry["archs"]), entry["since"]) == (form.archs, form.since)
+
+
+@pytest.mark.parametrize(
+    ("options", "filters"),
+    [
+        (("--family", "ldmatrix"), {"family": "ldmatrix"}),
+        (("--shape", "m16n8k32", "--sparse"), {"shape": "m16n8k32", "sparse": True}),
+        (("--shape", "m16n8k*", "--dense"), {"shape": "m16n8k*", "sparse": False}),
+        (("--shape", "16x8x32"), {"shape": "m16n8k32"}),
+        (("--shape", "8x8", "--family", "movmatrix"), {"shape": "m8n8", "family": "movmatrix"}),
+        (("--kind", "mxf4"), {"kind": "mxf4"}),
+        (("--kind", "none", "--family", "mma"), {"kind": "", "family": "mma"}),
+        (
+            ("--a", "s8", "--b", "u8", "--c", "s32", "--d", "s32"),
+            {"a": "s8", "b": "u8", "c": "s32", "d": "s32"},
+        ),
+        (("--family", "wmma.mma", "--withdrawn"), {"family": "wmma.mma", "withdrawn": True}),
+    ],
+)
+def test_every_filter_is_passed_on(answered, options, filters):
+    rows = list(csv.reader(io.StringIO(answered("list", *options, "--csv"))))
+    assert [row[0] for row in rows[1:]] == [form.text for form in instructions(**filters)]
+    assert len(rows) > 1
+
+
+def test_words_are_whole_modifiers(answered):
+    """f16 asks for f16, not for bf16; several words must all be there."""
+    found = json.loads(answered("list", "mma", "f16", ".m16n8k16", "--json"))
+    expected = [
+        form.text
+        for form in instructions()
+        if {"mma", "f16", "m16n8k16"} <= {word.split("::")[0] for word in form.text.split(".")}
+    ]
+    assert [entry["text"] for entry in found] == expected and expected
+    assert json.loads(answered("list", "row.col.f32.bf16", "m16n8k8", "--family", "mma", "--json"))
+
+
+def test_counts_add_up_to_the_catalogue(answered):
+    counts = json.loads(answered("list", "--count", "--json"))
+    assert list(counts) == list(FAMILIES)
+    for family in FAMILIES:
+        for arch in ("sm_70", "sm_86", "sm_90a", "sm_120f"):
+            assert counts[family][arch] == len(instructions(arch, family))
+        assert list(counts[family]) == list(ARCHS)
+
+
+def test_counts_as_text_have_a_line_a_family(answered):
+    lines = answered("list", "--count").splitlines()
+    assert lines[0].split() == ["family", *ARCHS]
+    table = {line.split()[0]: [int(word) for word in line.split()[1:]] for line in lines[1:]}
+    total = table.pop("all")
+    assert [sum(column) for column in zip(*table.values(), strict=True)] == total
+
+
+def test_text_is_one_line_a_form(answered):
+    lines = answered("list", "--arch", "80", "--family", "mma").splitlines()
+    forms = instructions("sm_80", "mma")
+    assert [line.split()[0] for line in lines[1 : 1 + len(forms)]] == [form.text for form in forms]
+    assert lines[-1].startswith(f"{len(forms)} forms")
+
+
+def test_operand_variants_can_be_told_apart(answered):
+    rows = answered("list", "--family", "wgmma", "--shape", "m64n8k16", "--csv").splitlines()
+    assert len(rows) == len(set(rows))
+
+
+def test_atoms_come_with_their_instructions(answered):
+    found = json.loads(answered("atoms", "16x8x16*F32F16", "--json"))
+    assert [entry["atom"] for entry in found] == atoms("16x8x16*F32F16")
+    for entry in found:
+        assert instruction(entry["instruction"]) == atom(entry["atom"]).instruction
+    copies = json.loads(answered("atoms", "CP_ASYNC", "--json"))
+    assert copies and all(entry["instruction"] is None for entry in copies)
+    assert "No atom" in answered("atoms", "xyz")
+
+
+def test_nothing_fits(answered):
+    assert "No form fits" in answered("list", "--a", "f64", "--kind", "mxf4")
+    assert json.loads(answered("list", "--a", "f64", "--kind", "mxf4", "--json")) == []

@@ -1,0 +1,129 @@
+"""The program as people run it: in a pipe, on a terminal, interrupted, and starting fast."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import lanewise
+
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+PROGRAM = [sys.executable, "-m", "lanewise.cli"]
+
+
+def run(*arguments, **options):
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+def test_version():
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"lanewise {lanewise.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["list"], ["explain"], ["draw"], ["draw", "layout"], ["compute"], ["atoms"]]
+)
+def test_help_has_examples(command, lanewise):
+    said = lanewise(*command, "--help")
+    assert said.code == 0 and said.err == ""
+    assert f"lanewise {' '.join(command)}".strip() in said.out.split("Options:")[0].partition("\n")[2]
+    assert "\x1b" not in said.out
+
+
+def test_no_arguments_show_the_help(lanewise):
+    assert lanewise() == lanewise("--help")
+
+
+def test_pipe_gets_plain_text_of_any_width():
+    done = run("list", "--arch", "sm_120a", "--kind", "mxf4")
+    assert done.returncode == 0 and done.stderr == ""
+    assert all(sign not in done.stdout for sign in "\x1b│┃─━┏")
+    assert max(map(len, done.stdout.splitlines())) > 120
+
+
+def test_closed_pipe_is_no_error():
+    """`lanewise list | head -1`: the reader leaves before the writer is done."""
+    with subprocess.Popen([*PROGRAM, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 141
+
+
+def test_terminal_that_cannot_show_a_cross():
+    done = run("explain", MMA, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and "16?16" in done.stdout
+
+
+def test_interrupt(tmp_path: Path):
+    pipe = tmp_path / "a.npy"
+    os.mkfifo(pipe)
+    command = [*PROGRAM, "compute", MMA, str(pipe), str(pipe), "--arch", "sm_80"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        writer = None
+        while writer is None and process.poll() is None:
+            try:
+                writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # the program has not opened its end yet
+                time.sleep(0.05)
+        process.send_signal(signal.SIGINT)  # now it waits for a file that nobody writes
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert err == "lanewise: interrupted\n"
+    os.close(writer)
+
+
+def on_terminal(columns, *arguments):
+    """What the program writes to a terminal, and how it ends."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns)}
+        environment.pop("NO_COLOR", None)
+        os.execve(sys.executable, [*PROGRAM, *arguments], environment)
+    seen = b""
+    try:
+        while chunk := os.read(terminal, 65536):
+            seen += chunk
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    os.close(terminal)
+    return seen.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_terminal_gets_colours_and_its_width():
+    seen, code = on_terminal(60, "explain", MMA, "--operand", "A")
+    assert code == 0 and "\x1b[" in seen
+    plain = "".join(part.split("m", 1)[-1] if i else part for i, part in enumerate(seen.split("\x1b[")))
+    assert max(len(line) for line in plain.splitlines()) <= 60
+    assert "12:2.1" in plain
+
+
+def test_terminal_never_breaks_an_instruction():
+    seen, code = on_terminal(40, "list", "--arch", "sm_80", "--a", "bf16")
+    assert code == 0
+    for form in lanewise.instructions("sm_80", a="bf16"):
+        assert form.text in seen
+
+
+@pytest.mark.parametrize(
+    ("question", "heavy"),
+    [
+        (["--element", "A", "3", "9"], "rich.console numpy numba llvmlite"),
+        (["--lane", "5", "--csv"], "rich.console numpy numba llvmlite"),
+        ([], "rich.console numba llvmlite"),
+    ],
+)
+def test_explain_starts_light(question, heavy):
+    """The answer in a pipe needs none of the libraries that take their time to load."""
+    code = (
+        "import sys; from lanewise.cli import main; code = main(sys.argv[2:]);"
+        "print(code, *(set(sys.argv[1].split()) & set(sys.modules)), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, heavy, "explain", MMA, *question]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr == "0\n"

@@ -1,0 +1,216 @@
+"""Pictures of instructions and operands: every element once, under the lane that holds it."""
+
+import re
+
+import pytest
+
+from draw.picture_reader import numbers, read_svg, read_text
+from lanewise.draw import svg, text
+from lanewise.isa import FAMILIES, instruction, instructions
+
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+TEXTS = [
+    MMA,
+    "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
+    "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32",
+    "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32",
+    "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc",
+    "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+    "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e2m1.f32.ue8m0",
+    "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32",
+    "wmma.mma.sync.aligned.row.col.m8n32k16.f16.f16",
+    "wmma.load.a.sync.aligned.row.m16n16k16.f16",
+    "wmma.store.d.sync.aligned.row.m32n8k16.f32",
+]
+WGMMA = [
+    ("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16", "registers"),
+    ("wgmma.mma_async.sync.aligned.m64n24k32.f32.e4m3.e5m2", "descriptor"),
+    ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16", "registers"),
+]
+
+
+def panel_names(instruction):
+    """Which panel an operand is in: C and D share one where nothing tells them apart."""
+    operands = instruction.operands
+    shared = {"c", "d"} <= set(operands) and (operands["c"].layout, operands["c"].format) == (
+        operands["d"].layout,
+        operands["d"].format,
+    )
+    return {key: "C, D" if shared and key in "cd" else operand.name for key, operand in operands.items()}
+
+
+def holds_as_drawn(operand, labels, product=0):
+    """The law: the label of every element names exactly the lanes and values that hold it."""
+    if operand.where != "registers":
+        assert labels == {}
+        return
+    assert set(labels) == {(row, col) for row in range(operand.rows) for col in range(operand.cols)}
+    for (row, col), (lanes, values) in labels.items():
+        held = operand.holders(row, col, product)
+        assert lanes[0] == "T" and numbers(lanes) == {h.lane for h in held}
+        assert values[0] == "V" and numbers(values) == {h.register * operand.slots + h.slot for h in held}
+
+
+def check_picture(inst, **options):
+    picture = read_svg(svg(inst, **options))
+    names = panel_names(inst)
+    assert set(picture.panels) == set(names.values())
+    for key, operand in inst.operands.items():
+        panel = picture.panels[names[key]]
+        assert panel.extent == operand.shape
+        assert panel.rows == [str(i) for i in range(operand.rows)]
+        holds_as_drawn(operand, panel.labels, options.get("product", 0))
+    assert inst.text in picture.words
+    return picture
+
+
+@pytest.mark.parametrize("spelling", TEXTS)
+def test_svg_shows_who_holds_every_element(spelling):
+    check_picture(instruction(spelling))
+
+
+@pytest.mark.parametrize(("spelling", "a_source"), WGMMA)
+def test_svg_of_wgmma(spelling, a_source):
+    check_picture(instruction(spelling, a_source=a_source))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_pictures(family):
+    found = instructions(family=family)
+    for inst in found[:: max(1, len(found) // 3)]:
+        if inst.n <= 64:
+            assert svg(inst, labels=False, hover=False).startswith("<svg ")
+
+
+@pytest.mark.parametrize("product", range(4))
+def test_volta_draws_the_product_asked_for(product):
+    inst = instruction("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16")
+    picture = check_picture(inst, product=product)
+    assert set(picture.panels) == {"A", "B", "C", "D"}  # f16 and f32 accumulators are held differently
+
+
+@pytest.mark.parametrize("spelling", TEXTS)
+def test_text_shows_who_holds_every_element(spelling):
+    inst = instruction(spelling)
+    for operand in inst.operands.values():
+        (cells,) = read_text(text(operand)).values()
+        holds_as_drawn(operand, {at: label.split() for at, label in cells.items()})
+
+
+def test_wide_text_stacks_its_panels():
+    inst = instruction(MMA)
+    panels = read_text(text(inst))
+    for caption, operand in zip(panels, (inst.a, inst.b, inst.c), strict=True):
+        holds_as_drawn(operand, {at: label.split() for at, label in panels[caption].items()})
+
+
+def test_a_is_left_of_c_and_b_above_it():
+    drawn = svg(instruction(MMA), hover=False)
+    corner = {}
+    for name, body in re.findall(r'<g data-panel="([^"]+)">(.*?)\n</g>\n(?=<g data|</svg)', drawn, re.DOTALL):
+        xs, ys = zip(*((int(x), int(y)) for x, y in re.findall(r"M(\d+) (\d+)[hv]", body)), strict=True)
+        corner[name] = min(xs), min(ys)
+    assert corner["A"][0] < corner["C, D"][0] and corner["A"][1] == corner["C, D"][1]
+    assert corner["B"][0] == corner["C, D"][0] and corner["B"][1] < corner["C, D"][1]
+
+
+@pytest.mark.parametrize("colour", ["thread", "value", "register"])
+def test_cells_have_one_colour_exactly_if_they_agree_modulo_eight(colour):
+    inst = instruction(MMA)
+    picture = read_svg(svg(inst, colour=colour))
+    for operand, name in ((inst.a, "A"), (inst.b, "B"), (inst.d, "C, D")):
+        colours = picture.panels[name].colours
+        classes = {}
+        for row in range(operand.rows):
+            for col in range(operand.cols):
+                held = operand.holder(row, col)
+                value = held.register * operand.slots + held.slot
+                number = {"thread": held.lane, "value": value, "register": held.register}[colour] % 8
+                classes.setdefault(number, set()).add(colours[row, col])
+        assert all(len(found) == 1 for found in classes.values())
+        assert len(set.union(*classes.values())) == len(classes)
+
+
+@pytest.mark.parametrize("lane", [0, 5, 31])
+def test_a_lane_stands_out_with_the_elements_it_holds(lane):
+    inst = instruction(MMA)
+    picture = read_svg(svg(inst, lane=lane))
+    for operand, name in ((inst.a, "A"), (inst.b, "B"), (inst.c, "C, D")):
+        panel = picture.panels[name]
+        own = {operand.element(lane, value) for value in range(operand.values)}
+        assert set(panel.labels) - panel.faded == own
+        faint = {panel.colours[at] for at in panel.faded}
+        assert len(faint) == 1 and not faint & {panel.colours[at] for at in own}
+
+
+def test_an_element_is_marked_and_explained():
+    inst = instruction(MMA)
+    picture = read_svg(svg(inst, element=("A", 3, 9)))
+    assert picture.panels["A"].marks == [(3, 9)]
+    assert picture.panels["B"].marks == picture.panels["C, D"].marks == []
+    held = inst.a.holder(3, 9)
+    told = next(word for word in picture.words if word.startswith("Marked"))
+    assert f"lane {held.lane}" in told and f"register {held.register}, slot {held.slot}" in told
+
+
+def test_d_is_marked_in_the_panel_it_shares_with_c():
+    picture = read_svg(svg(instruction(MMA), element=("d", 1, 2)))
+    assert picture.panels["C, D"].marks == [(1, 2)]
+
+
+def test_hover_titles_name_register_and_slot():
+    inst = instruction(MMA)
+    titles = read_svg(svg(inst)).panels["A"].titles
+    assert len(titles) == 256
+    for (row, col), title in titles.items():
+        held = inst.a.holder(row, col)
+        assert title.startswith(f"A[{row}][{col}]: lane {held.lane}, ")
+        assert title.endswith(f"(register {held.register}, slot {held.slot})")
+    assert read_svg(svg(inst, hover=False)).panels["A"].titles == {}
+
+
+def test_one_operand_alone():
+    inst = instruction(MMA)
+    assert set(read_svg(svg(inst, operand="b")).panels) == {"B"}
+    assert read_svg(svg(inst, operand="B")).panels["B"].labels == read_svg(svg(inst.b)).panels["B"].labels
+    sparse = instruction("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    assert set(read_svg(svg(sparse, operand="metadata")).panels) == {"E"}
+
+
+def test_without_labels_the_colours_stay():
+    with_labels, without = (read_svg(svg(instruction(MMA), labels=on)) for on in (True, False))
+    assert without.panels["A"].labels == {}
+    assert without.panels["A"].colours == with_labels.panels["A"].colours
+    assert without.width < with_labels.width
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16",
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+        "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16",
+        "ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8",
+        "ldmatrix.sync.aligned.m8n16.x4.shared.b8x16.b6x16_p32",
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16",
+        "stmatrix.sync.aligned.m16n8.x2.trans.shared.b8",
+    ],
+)
+def test_ldmatrix_and_stmatrix_show_row_addresses_beside_the_fragment(spelling):
+    inst = instruction(spelling)
+    picture = read_svg(svg(inst))
+    (operand,) = inst.operands.values()
+    addresses = picture.panels.pop("row address")
+    (fragment,) = picture.panels.values()
+    holds_as_drawn(operand, fragment.labels)
+    rows = inst.row_addresses
+    assert addresses.labels == {(row, 0): [f"T{rows.lane(row)}"] for row in range(rows.rows)}
+    assert addresses.extent[0] == fragment.extent[0] == operand.rows
+
+
+def test_movmatrix_shows_both_sides():
+    inst = instruction("movmatrix.sync.aligned.m8n8.trans.b16")
+    picture = read_svg(svg(inst))
+    holds_as_drawn(inst.a, picture.panels["A"].labels)
+    holds_as_drawn(inst.d, picture.panels["D"].labels)

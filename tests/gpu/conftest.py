@@ -1,0 +1,53 @@
+"""The device, the record of what it showed, and the rule that everything in this folder needs a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu.device import Device, assembled, available
+from gpu.record import SEED, Record
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if HERE in item.path.parents]
+    for item in here:
+        item.add_marker(pytest.mark.gpu)
+        if not available():
+            skip = pytest.mark.skip(reason="no CUDA device here: these tests compare with a GPU, bit by bit")
+            item.add_marker(skip, append=False)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Set ptxas to work on everything that will be launched."""
+    if not available() or session.config.option.collectonly:
+        return
+    for item in session.items:
+        kernels_of = getattr(item.function, "kernels_of", None) if isinstance(item, pytest.Function) else None
+        if kernels_of is not None:
+            for kernel in kernels_of(**item.callspec.params):
+                assembled(kernel)
+
+
+@pytest.fixture(scope="session")
+def device() -> Device:
+    return Device()
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    return SEED
+
+
+@pytest.fixture(scope="session")
+def record(device: Device) -> Iterator[Record]:
+    found = Record()
+    yield found
+    path = os.environ.get("LANEWISE_RECORD")
+    if path:
+        found.write(Path(path), device)

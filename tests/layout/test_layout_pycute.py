@@ -1,0 +1,143 @@
+"""Code written for CUTLASS's pycute runs on lanewise.layout; where pycute is installed, the two agree."""
+
+import random
+
+import pytest
+
+import lanewise.layout as pycute
+from lanewise.errors import LanewiseError
+from lanewise.layout import *  # noqa: F403 (this is how pycute's users import it)
+from layout.layout_strategies import random_layout
+
+# what `from pycute import *` brings, as of CUTLASS 4.2
+PYCUTE = {
+    *(
+        "Integer",
+        "is_int",
+        "is_tuple",
+        "flatten",
+        "signum",
+        "product",
+        "inner_product",
+        "tuple_max",
+        "elem_scale",
+    ),
+    *("shape_div", "prefix_product", "idx2crd", "crd2idx", "crd2crd", "slice_", "has_none"),
+    *(
+        "LayoutBase",
+        "is_layout",
+        "Layout",
+        "make_layout",
+        "size",
+        "cosize",
+        "coalesce",
+        "filter",
+        "composition",
+    ),
+    *("complement", "right_inverse", "left_inverse", "logical_divide", "logical_product", "hier_unzip"),
+    *("zipped_divide", "tiled_divide", "zipped_product", "tiled_product", "slice_and_offset"),
+    *("shiftr", "shiftl", "Swizzle", "ComposedLayout"),
+}
+
+
+def test_every_name_is_here():
+    assert set(pycute.__all__) >= PYCUTE and set(globals()) >= set(pycute.__all__)
+
+
+def test_all_names_exist_once():
+    assert len(set(pycute.__all__)) == len(pycute.__all__) and all(hasattr(pycute, n) for n in pycute.__all__)
+
+
+def test_as_its_users_write():
+    layout = Layout((4, (2, 2)), (2, (1, 8)))  # noqa: F405
+    assert layout.shape == (4, (2, 2)) and layout.stride == (2, (1, 8))
+    assert layout(3, 1) == layout((3, (1, 0))) == layout(7) == 7
+    assert len(layout) == 2 and layout[1] == Layout((2, 2), (1, 8))  # noqa: F405
+    assert layout.size() == size(layout) == 16 and layout.cosize() == cosize(layout) == 16  # noqa: F405
+    assert layout(None, (1, None)) == Layout((4, 2), (2, 8))  # noqa: F405
+    assert layout(None) == Layout(((4, (2, 2)),), ((2, (1, 8)),))  # noqa: F405
+    assert has_none((1, (None, 2))) and not has_none(3)  # noqa: F405
+    smem = ComposedLayout(Swizzle(2, 0, 3), 0, Layout((8, 8), (8, 1)))  # noqa: F405
+    assert smem(2, 1) == Swizzle(2, 0, 3)(17) and size(smem) == 64 and len(smem) == 2  # noqa: F405
+    assert smem[1].layoutA == Layout(8, 1) and smem.layoutB == Swizzle(2, 0, 3) and smem.offset == 0  # noqa: F405
+    assert issubclass(int, Integer) and not issubclass(bool, Integer)  # noqa: F405
+    assert make_layout(m for m in layout) == layout  # noqa: F405
+    assert hier_unzip(logical_divide, layout, (2, None)) == zipped_divide(layout, (2, None))  # noqa: F405
+
+
+# layouts that pycute's own tests put through each operation, (shape, stride)
+ONES = [(1, 0), (1, 1), ((1, 1), (0, 0))]
+INJECTIVE = [
+    *ONES,
+    (4, 1),
+    (4, 2),
+    ((8, 4), (1, 8)),
+    ((8, 4), (4, 1)),
+    ((2, 4, 6), (1, 2, 8)),
+    ((2, 4, 6), (4, 1, 8)),
+    ((4, 2), (1, 16)),
+    (((2, 2), (2, 2)), ((1, 4), (8, 32))),
+]
+ANY = [
+    *INJECTIVE,
+    (4, 0),
+    ((3, 7), (0, 0)),
+    ((2, 4), (0, 2)),
+    ((4, 6), (1, 6)),
+    ((4, 10), (1, 10)),
+    ((2, 4), (1, 4)),
+]
+
+
+@pytest.mark.parametrize("pair", ANY)
+def test_its_postconditions(pair):
+    layout = pycute.Layout(*pair)
+    for f in (pycute.coalesce, lambda x: pycute.composition(x, pycute.Layout(pycute.size(x)))):
+        assert [f(layout)(i) for i in range(layout.size())] == [layout(i) for i in range(layout.size())]
+    rest = pycute.complement(layout)
+    indices = {layout(i) for i in range(layout.size())}
+    assert not indices & {rest(i) for i in range(1, rest.size())}
+    inverse = pycute.right_inverse(layout)
+    assert [layout(inverse(i)) for i in range(inverse.size())] == list(range(inverse.size()))
+    if pair in INJECTIVE:
+        inverse = pycute.left_inverse(layout)
+        assert [inverse(layout(i)) for i in range(layout.size())] == list(range(layout.size()))
+
+
+# pycute goes on where there is no answer: it drops what does not divide in a composition, and takes the
+# complement of overlapping modes. lanewise complains there, so the two are compared where both answer.
+@pytest.mark.parametrize("name", ["coalesce", "filter", "complement", "size", "cosize", "left_inverse"])
+def test_of_one_layout_as_pycute_itself(name):
+    theirs = pytest.importorskip("pycute")
+    rnd = random.Random(name)
+    for _ in range(1000):
+        layout = random_layout(rnd)
+        _same(theirs, name, layout)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["composition", "logical_divide", "zipped_divide", "tiled_divide", "logical_product", "tiled_product"],
+)
+def test_of_two_layouts_as_pycute_itself(name):
+    theirs = pytest.importorskip("pycute")
+    rnd = random.Random(name)
+    for _ in range(1000):
+        _same(theirs, name, random_layout(rnd), random_layout(rnd, depth=1))
+
+
+def _same(theirs, name, *args):
+    def convert(x):
+        return theirs.Layout(x.shape, x.stride)
+
+    try:
+        mine = getattr(pycute, name)(*args)
+        other = getattr(theirs, name)(*map(convert, args))
+    except (LanewiseError, AssertionError):
+        return
+    if isinstance(other, theirs.Layout):
+        if name == "left_inverse" and any(other(args[0](i)) != i for i in range(args[0].size())):
+            return  # pycute's is none where strides leave gaps that do not divide
+        assert (mine.shape, mine.stride) == (other.shape, other.stride), f"{name}{args}"
+    else:
+        assert mine == other
