@@ -1,7 +1,8 @@
-"""How fast the arithmetic is: GFLOP/s of each type, the ratio to MMA-Sim on the same product, and the first call.
+"""How fast the arithmetic is: GFLOP/s of each type, the ratio to MMA-Sim on the same product, the first call.
 
-Run `python benchmarks/arithmetic.py [--size 1024] [--json PATH]`. MMA-Sim (`pip install mmasim`) is left out where it
-is not installed; where it is, both products are also held against each other, bit for bit.
+Run `python benchmarks/arithmetic.py [--size 1024] [--json PATH]`. MMA-Sim (`pip install mmasim`) is left out
+where it is not installed; where it is, both products are also held against each other, bit for bit. It takes
+minutes for the first case, which it computes at full size; `--quick` spares that.
 """
 
 from __future__ import annotations
@@ -87,12 +88,11 @@ def mma_sim(names: tuple[str, str]) -> Callable[..., np.ndarray] | None:
     try:
         ctypes.CDLL("libgomp.so.1", ctypes.RTLD_GLOBAL)  # its extension asks for OpenMP without linking it
         import torch
-        from mmasim.nv_ptx import MMA as SimulatedMma
-        from mmasim.nv_ptx import WGMMA as SimulatedWgmma
+        from mmasim import nv_ptx
     except (ImportError, OSError):
         return None
     arch, shape = names
-    operation = (SimulatedWgmma if shape.startswith("m64") else SimulatedMma)(arch, shape)
+    operation = (nv_ptx.WGMMA if shape.startswith("m64") else nv_ptx.MMA)(arch, shape)
     torch.set_num_threads(threads.processors())
 
     def tensor(array: np.ndarray, dtype: Any) -> Any:
@@ -186,12 +186,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=1024, help="M, N and K of our products")
     parser.add_argument("--peer-size", type=int, default=256, help="M, N and K of the products both compute")
+    parser.add_argument("--quick", action="store_true", help="MMA-Sim's first product at --peer-size, too")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     print(f"{'instruction':60} {'arch':7} {'GFLOP/s':>8} {'MMA-Sim':>9} {'ratio':>8}  bits")
     rows = []
     for text, arch, peer in CASES:
-        row = measure(text, arch, peer, options.size, options.peer_size)
+        full = not rows and not options.quick
+        row = measure(text, arch, peer, options.size, options.size if full else options.peer_size)
         rows.append(row)
         line = f"{text:60} {arch:7} {row['gflops']:8.2f}"
         if "ratio" in row:

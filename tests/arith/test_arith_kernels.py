@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 import pytest
+from llvmlite import ir
 
 from arith.samples import KINDS, differing, expected, operands
-from lanewise.arith import compute, gemm, model_of
+from lanewise.arith import compute, gemm, machine_code, model_of
+from lanewise.arith.simd import Code
+from lanewise.formats import FORMATS
 from lanewise.isa import instruction
 
 # One instruction for each way that the kernels are put together: block lengths 4 to 64, sums of 24, 31 and
@@ -112,3 +117,41 @@ def test_an_unselected_element_meets_no_infinity() -> None:
     places = np.tile([0, 1], (16, 4)).astype(np.uint8)
     assert (compute(each, a, b, arch="sm_80", metadata=places) == 8.0).all()
     assert np.isnan(compute(each, a * 0, b, arch="sm_80", metadata=places + 2)).all()
+
+
+def write_flush(code: Code, flush: bool) -> None:
+    """Make this thread flush subnormals, or keep them."""
+    word, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+    if platform.machine() in ("aarch64", "arm64"):
+        put = code.external("llvm.aarch64.set.fpcr", ir.VoidType(), [ir.IntType(64)])
+        code.builder.call(put, [ir.Constant(ir.IntType(64), flush << 24)])
+    else:
+        put = code.external("llvm.x86.sse.ldmxcsr", ir.VoidType(), [pointer])
+        mode = code.builder.alloca(word)
+        code.builder.store(ir.Constant(word, 0x1F80 | flush * 0x8040), mode)
+        code.builder.call(put, [code.builder.bitcast(mode, pointer)])
+    code.end()
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("aarch64", "arm64", "x86_64", "AMD64"),
+    reason="this processor's mode is not known",
+)
+def test_subnormals_survive_in_a_thread_that_flushes_them() -> None:
+    each = instruction(MMA + "m16n8k16.row.col.f32.bf16.bf16.f32")
+    rng = np.random.default_rng(5)
+    a, b = (FORMATS["bf16"].array(rng.normal(size=shape) * 2.0**-64) for shape in ((16, 16), (16, 8)))
+    c = (rng.normal(size=(16, 8)) * 2.0**-128).astype(np.float32)
+    want = compute(each, a, b, c, arch="sm_90").view(np.uint32)
+    assert ((want & 0x7F800000) == 0).any() and want.any()
+    module = ir.Module("test")
+    write_flush(Code(module, "flush", ()), True)
+    write_flush(Code(module, "keep", ()), False)
+    program = machine_code.Program(machine_code._compile(str(module)))
+    program("flush", [])
+    try:
+        flushed = np.float32(2.0**-120) * np.float32(2.0**-10)
+        got = compute(each, a, b, c, arch="sm_90").view(np.uint32)
+    finally:
+        program("keep", [])
+    assert flushed == 0 and np.array_equal(got, want)

@@ -87,6 +87,7 @@ BAD = [
     (["draw", "tiled-mma", "SM80_16x8x16_F32F16F16F32_TN", "--atom-layout", "2,x,1"], ["2,x,1"]),
     (["draw", "tiled-mma", "SM80_16x8x16_F32F16F16F32_TN", "--permutation", "32"], ["32", "M, N and K"]),
     (["draw", "tiled-mma", "SM80_16x8x16_F32F16F16F32_TN", "--atom-layout", "9999999,1"], ["9999999 atoms"]),
+    (["draw", "tiled-mma", "SM80_16x8x16_F32F16F16F32_TN", "--permutation", "9999,9,9"], ["9999 places"]),
     (["draw", "tiled-mma", "SM75_U32x4_LDSM_N"], ["SM75_U32x4_LDSM_N"]),
     (["draw", "tiled-copy", "SM75_U32x4_LDSM_N"], ["--threads"]),
     (["draw", "tiled-copy", "SM75_U32x4_LDSM_N", "--threads", "(7,2)"], ["32 threads"]),

@@ -14,10 +14,12 @@ import lanewise
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 PROGRAM = [sys.executable, "-m", "lanewise.cli"]
+SOURCE = str(Path(lanewise.__file__).parent.parent)
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])}
 
 
-def run(*arguments, **options):
-    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=60, **options)
+def run(*arguments, env=ENVIRONMENT):
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=60, env=env)
 
 
 def test_version():
@@ -48,7 +50,9 @@ def test_pipe_gets_plain_text_of_any_width():
 
 def test_closed_pipe_is_no_error():
     """`lanewise list | head -1`: the reader leaves before the writer is done."""
-    with subprocess.Popen([*PROGRAM, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [*PROGRAM, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -56,7 +60,7 @@ def test_closed_pipe_is_no_error():
 
 
 def test_terminal_that_cannot_show_a_cross():
-    done = run("explain", MMA, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    done = run("explain", MMA, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and "16?16" in done.stdout
 
 
@@ -64,7 +68,7 @@ def test_interrupt(tmp_path: Path):
     pipe = tmp_path / "a.npy"
     os.mkfifo(pipe)
     command = [*PROGRAM, "compute", MMA, str(pipe), str(pipe), "--arch", "sm_80"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
         writer = None
         while writer is None and process.poll() is None:
             try:
@@ -82,7 +86,7 @@ def on_terminal(columns, *arguments):
     """What the program writes to a terminal, and how it ends."""
     pid, terminal = pty.fork()
     if pid == 0:
-        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns)}
+        environment = {**ENVIRONMENT, "TERM": "xterm-256color", "COLUMNS": str(columns)}
         environment.pop("NO_COLOR", None)
         os.execve(sys.executable, [*PROGRAM, *arguments], environment)
     seen = b""
@@ -125,5 +129,5 @@ def test_explain_starts_light(question, heavy):
         "print(code, *(set(sys.argv[1].split()) & set(sys.modules)), file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, heavy, "explain", MMA, *question]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
     assert done.stderr == "0\n"

@@ -263,7 +263,7 @@ def test_other_archs() -> None:
     for arch in ("sm_99", "hopper", "", "sm_90ab", 90, None):
         assert "arch" in message(lambda arch=arch: F16.require(arch))
         assert "sm_70" in message(lambda arch=arch: find_arch(arch)) or not isinstance(arch, str)
-    assert message(lambda: arch_number(None)).startswith("None is not an arch")  # type: ignore[arg-type]
+    assert message(lambda: arch_number(None)).startswith("None is not an arch")
     assert (find_arch("90a"), find_arch("compute_86"), find_arch(" SM_120F ")) == (
         "sm_90a",
         "sm_86",
@@ -309,7 +309,7 @@ def test_choices() -> None:
     assert "a_source is 'registers' or 'descriptor'" in message(
         lambda: instruction(WGMMA.text, a_source="shared")
     )
-    assert "stride is True or False" in message(lambda: instruction(WGMMA.text, stride=3))  # type: ignore[arg-type]
+    assert "stride is True or False" in message(lambda: instruction(WGMMA.text, stride=3))
     for wrong in ({"a_source": "registers"}, {"stride": True}):
         said = message(lambda wrong=wrong: instruction(F16.text, **wrong))
         assert said == "a_source is for wgmma, stride for wmma.load and wmma.store"
@@ -341,8 +341,9 @@ def test_lists(question: dict[str, Any], says: str) -> None:
 WORDS = (
     *TYPE_NAMES, "sync", "aligned", "row", "col", "satfinite", "block_scale", "scale_vec::1X",
     "scale_vec::4X", "kind::f8f6f4", "kind::mxf4", "ue8m0", "ue4m3", "rn", "xor", "and", "popc", "sp",
-    "sp::ordered_metadata", "global", "shared::cta", "x1", "x4", "trans", "a", "d", "m16n8k16", "m8n8", "m64n8k16", "m16n16k16",
-    "m0n0k0", "m99999n8k16", "", "fp16", "X", "kind::", "::", "é", "16", "-1", "None",
+    "sp::ordered_metadata", "global", "shared::cta", "x1", "x4", "trans", "a", "d", "m16n8k16", "m8n8",
+    "m64n8k16", "m16n16k16", "m0n0k0", "m99999n8k16", "", "fp16", "X", "kind::", "::", "é", "16", "-1",
+    "None",
 )  # fmt: skip
 OPCODES = (
     "mma",

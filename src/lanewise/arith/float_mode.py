@@ -1,7 +1,7 @@
 """The processor's floating-point mode around compiled code: set on the way in, put back on the way out.
 
-Other libraries may have told this thread to flush subnormal numbers; the kernels need them, and some need another
-rounding.
+Other libraries may have told this thread to flush subnormal numbers. The kernels need them, and some need
+another rounding.
 """
 
 from __future__ import annotations

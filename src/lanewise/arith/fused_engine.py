@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -182,30 +181,27 @@ class FusedWork:
         values = self.common() | {name: address(array) for name, array in room.items()} | given
         self.program(name, [values.get(each, 0) for each in order])
 
-    def scale_arguments(
-        self, a_item: int = 0, b_item: int = 0, column: int = 0, row: int = 0
-    ) -> dict[str, int]:
-        """Where an item's scale factors are."""
-        given = {}
-        if self.scale_a is not None and self.scale_b is not None:
-            steps = self.scale_a[0].shape[-1]
-            a_place, b_place = a_item + 4 * steps * row, b_item + 4 * column
-            for name, array in zip(("scale_a", "scale_a_sig"), self.scale_a, strict=True):
-                given[name] = address(array) + a_place
-            for name, array in zip(("scale_b", "scale_b_sig"), self.scale_b, strict=True):
-                given[name] = address(array) + b_place
-        return given
+    def scale_arguments(self, a_start: int = 0, b_start: int = 0) -> dict[str, int]:
+        """The scale factors from so many bytes on."""
+        if self.scale_a is None or self.scale_b is None:
+            return {}
+        return {
+            "scale_a": address(self.scale_a[0]) + a_start,
+            "scale_a_sig": address(self.scale_a[1]) + a_start,
+            "scale_b": address(self.scale_b[0]) + b_start,
+            "scale_b_sig": address(self.scale_b[1]) + b_start,
+        }
+
+    def starts(self) -> dict[str, Array]:
+        """Where each item's operands begin."""
+        scale_a = self.scale_a[0] if self.scale_a else self.a
+        scale_b = self.scale_b[0] if self.scale_b else self.b
+        operands = {"a": self.a, "b": self.b, "scale_a": scale_a, "scale_b": scale_b}
+        return {f"{name}_offsets": offsets(array, self.batch) for name, array in operands.items()}
 
     def run_items(self) -> None:
         """Many products, some for each thread; each decodes its own A and B."""
-        items = math.prod(self.batch)
-        starts = {"a_offsets": offsets(self.a, self.batch), "b_offsets": offsets(self.b, self.batch)}
-        starts["scale_a_offsets"] = (
-            offsets(self.scale_a[0], self.batch) if self.scale_a else starts["a_offsets"]
-        )
-        starts["scale_b_offsets"] = (
-            offsets(self.scale_b[0], self.batch) if self.scale_b else starts["b_offsets"]
-        )
+        items, starts = math.prod(self.batch), self.starts()
 
         def job(first: int, last: int) -> None:
             room = self.room_for_rows(self.rows) | self.room_for_b(self.columns) | starts
@@ -224,42 +220,43 @@ class FusedWork:
         threads.run([partial(job, *each) for each in shares(items, parts)])
 
     def run_matrices(self) -> None:
-        """Few large products: B decoded once by all threads, then blocks of rows."""
-        starts = [offsets(array, self.batch) for array in (self.a, self.b)]
-        scale_starts = [
-            offsets(scale[0], self.batch) if scale else np.zeros(starts[0].size, np.int64)
-            for scale in (self.scale_a, self.scale_b)
-        ]
+        """Few large products, one after the other, by all threads."""
         width = max(1, B_ELEMENTS // self.k // self.plan.strip) * self.plan.strip
-        for item, (a, b, scale_a, scale_b) in enumerate(zip(*starts, *scale_starts, strict=True)):
+        starts = self.starts()
+        for item in range(math.prod(self.batch)):
+            begin = {name.removesuffix("_offsets"): int(array[item]) for name, array in starts.items()}
+            begin["sum"] = item * self.rows * self.columns * 4
             for column in range(0, self.columns, width):
-                self.run_columns(
-                    a=address(self.a) + int(a),
-                    b=address(self.b) + int(b) + column * self.b.itemsize,
-                    sums=address(self.sums) + (item * self.rows * self.columns + column) * 4,
-                    strips=min(width, self.columns - column) // self.plan.strip,
-                    scales=partial(self.scale_arguments, int(scale_a), int(scale_b), column),
-                )
+                self.run_columns(begin, column, min(width, self.columns - column) // self.plan.strip)
 
-    def run_columns(
-        self, a: int, b: int, sums: int, strips: int, scales: Callable[[int], dict[str, int]]
-    ) -> None:
-        """Some strips of one product."""
-        packed = self.room_for_b(strips * self.plan.strip)
+    def run_columns(self, begin: dict[str, int], column: int, strips: int) -> None:
+        """Some strips of one product: B decoded by all threads, then blocks of rows and strips."""
+        plan, packed = self.plan, self.room_for_b(strips * self.plan.strip)
+        blocks = self.k // plan.length
+        steps = self.scale_a[0].shape[-1] if self.scale_a else 0
 
         def pack(first: int, last: int) -> None:
+            b = address(self.b) + begin["b"] + column * self.b.itemsize
             self.call("pack_b", fused_kernel.PACK_B, packed, {"b": b, "first": first, "last": last})
 
-        def rows(first: int, last: int) -> None:
-            room = self.room_for_rows(last - first) | packed
-            given = {
-                "a": a + first * self.k * self.a.itemsize,
-                "sum": sums + first * self.columns * 4,
-                "rows": last - first,
-                "strips": strips,
+        def multiply(row: int, last_row: int, strip: int, last_strip: int) -> None:
+            first_column = column + strip * plan.strip
+            scales = self.scale_arguments(
+                begin["scale_a"] + row * steps * 4, begin["scale_b"] + first_column * 4
+            )
+            given = scales | {
+                "a": address(self.a) + begin["a"] + row * self.k * self.a.itemsize,
+                "sum": address(self.sums) + begin["sum"] + (row * self.columns + first_column) * 4,
+                "b_val": address(packed["b_val"]) + strip * plan.strip * self.k * 4,
+                "b_exp": address(packed["b_exp"]) + strip * plan.strip * self.k,
+                "b_flag": address(packed["b_flag"]) + strip * blocks,
+                "rows": last_row - row,
+                "strips": last_strip - strip,
             }
-            self.call("rows", fused_kernel.ROWS, room, given | scales(first))
+            self.call("rows", fused_kernel.ROWS, self.room_for_rows(last_row - row), given)
 
-        threads.run([partial(pack, *each) for each in shares(strips, 4 * threads.processors())])
-        blocks = -(-self.rows // self.row_block)
-        threads.run([partial(rows, *each) for each in shares(self.rows, blocks)])
+        jobs = 4 * threads.processors()
+        threads.run([partial(pack, *each) for each in shares(strips, jobs)])
+        every_row = shares(self.rows, -(-self.rows // self.row_block))
+        every_strip = shares(strips, jobs // len(every_row))
+        threads.run([partial(multiply, *rows, *some) for rows in every_row for some in every_strip])

@@ -155,7 +155,7 @@ def _parts(operand: Operand, given: Any) -> NDArray[Any]:
     array = np.asarray(given)
     if array.dtype.kind not in "iufc" and array.dtype != GAUSS_COMPLEX.dtype:
         raise LanewiseError(
-            f"the registers of {operand.name} are complex128[…, {operand.threads}, {operand.registers}] here; "
+            f"the registers of {operand.name} are complex128[…, {operand.threads}, {operand.registers}]; "
             f"{array.dtype}{list(array.shape)} was given"
         )
     dtype = array.dtype if array.dtype.names else np.dtype(np.complex128)

@@ -144,7 +144,7 @@ class TiledCopy(Copy_Atom):
         values = size(part.shape[0]) if isinstance(part.shape, tuple) else 0
         if values == 0 or rank(part.shape) < 1 + len(self.Tiler_MN):
             raise LanewiseError(
-                f"retile takes a thread's fragment, (V, Rest, …), here of {1 + len(self.Tiler_MN)} modes or more; "
+                f"retile takes a thread's fragment, (V, Rest, …) of {1 + len(self.Tiler_MN)} modes at least; "
                 f"one of shape {spell(part.shape)} was given"
             )
         try:

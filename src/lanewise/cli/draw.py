@@ -15,8 +15,8 @@ from lanewise.cli.subject import atom_named, instruction_named
 from lanewise.errors import LanewiseError
 from lanewise.layout import ComposedLayout, Layout, Swizzle, recast
 
-#: The most atoms, threads, or values a thread that a tile to be drawn is made of.
-_MOST = 4096
+#: The most atoms, threads, values a thread, or places along M, N or K of a tile to be drawn.
+_MOST = 1024
 
 Output = Annotated[
     Path | None,
@@ -329,7 +329,7 @@ def _permutation(text: str | None) -> Any:
 
 
 def _mode(text: str) -> Any:
-    found = read_plain_layout(text)
+    found = _drawable(read_plain_layout(text), "places")
     return found.shape if ":" not in text and isinstance(found.shape, int) else found
 
 

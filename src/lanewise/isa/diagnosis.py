@@ -29,11 +29,12 @@ _OTHER_NUMBERS = 2.0
 
 
 class Entry(NamedTuple):
-    """A documented form, and what a reader sees of it."""
+    """A documented form, what a reader sees of it, and the words of its text."""
 
     form: Form
     legality: Legality
     features: dict[str, object]
+    words: Counter[str]
 
 
 def features(form: Form) -> dict[str, object]:
@@ -94,10 +95,9 @@ def add_nearest(error: IllegalInstruction, written: str) -> IllegalInstruction:
     count, types = Counter(words), [word for word in words if word in TYPES]
 
     def distance(entry: Entry) -> tuple[int, int]:
-        theirs = split_family(entry.form.text)[1]
-        shared = (count & Counter(theirs)).total()
-        misplaced = sum(one != other for one, other in zip(types, entry.form.types, strict=False))
-        return len(words) + len(theirs) - 2 * shared, misplaced
+        shared = (count & entry.words).total()
+        misplaced = sum(map(ne, types, entry.form.types))
+        return entry.words.total() - 2 * shared, misplaced
 
     nearest = min(_entries(family), key=distance)
     stop = "" if str(error).endswith("?") else "."
@@ -112,7 +112,8 @@ def _entries(base_family: str) -> tuple[Entry, ...]:
         if family == base_family or family.startswith(f"{base_family}.sp"):
             for form, legality in forms(family).items():
                 if legality.documented and legality.until is None:
-                    found.setdefault(form.text, Entry(form, legality, features(form)))
+                    words = Counter(split_family(form.text)[1])
+                    found.setdefault(form.text, Entry(form, legality, features(form), words))
     return tuple(found.values())
 
 

@@ -79,6 +79,16 @@ class Form:
         return self.family.split(".sp")[0]
 
     @property
+    def threads(self) -> int:
+        """Threads that execute it together: a warp, or a warpgroup of four for wgmma."""
+        return 128 if self.family.startswith("wgmma") else 32
+
+    @property
+    def products(self) -> int:
+        """Products that one instruction computes: four for Volta's m8n8k4, else one."""
+        return 4 if self.family == "mma" and self.types[1] == "f16" and self.shape_text == "m8n8k4" else 1
+
+    @property
     def text(self) -> str:
         """The instruction's text, modifiers in the order of the PTX ISA."""
         return ".".join(part for part in self._parts() if part)

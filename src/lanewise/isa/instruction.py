@@ -71,16 +71,6 @@ class Instruction(Form, Drawn):
         return self.layouts[1] if len(self.layouts) == 2 else ""
 
     @property
-    def threads(self) -> int:
-        """Threads that execute it together: a warp, or a warpgroup of four for wgmma."""
-        return 128 if self.family.startswith("wgmma") else 32
-
-    @property
-    def products(self) -> int:
-        """Products that one instruction computes: four for Volta's m8n8k4, else one."""
-        return 4 if self.family == "mma" and self.types[1] == "f16" and self.shape_text == "m8n8k4" else 1
-
-    @property
     def multiplies(self) -> bool:
         """Whether it computes D = A·B + C, as against loading, storing or transposing."""
         return self.family in ("mma", "wmma.mma", "wgmma") or self.sparse

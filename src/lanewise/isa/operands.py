@@ -44,7 +44,7 @@ def operands_of(form: Form, formats: Mapping[str, Format]) -> dict[str, Operand]
     named = {"a": a, "b": b, "c": rest[0] if rest else d, "d": d}
     if form.family == "wmma.mma":
         return _wmma(form, named)
-    if form.shape_text == "m8n8k4" and a.name == "f16":
+    if form.products > 1:
         return _volta(form, named)
     return _multiplied(form, named, formats)
 
@@ -73,19 +73,19 @@ def _make(form: Form, name: str, shape: tuple[int, int], fmt: Format, layout: La
 def _multiplied(form: Form, named: dict[str, Format], formats: Mapping[str, Format]) -> dict[str, Operand]:
     m, n, k = form.shape
     wgmma = form.family.startswith("wgmma")
-    warps = 4 if wgmma else 1
+    warps = form.threads // 32
     packed_k = k // 2 if form.sparse else k
     container = 8 if form.kind in BYTE_CONTAINERS else 0
 
     def in_registers(name: str, shape: tuple[int, int], layout: Layout) -> Operand:
-        made = replace(_make(form, name, shape, named[name], layout), threads=32 * warps)
+        made = replace(_make(form, name, shape, named[name], layout), threads=form.threads)
         if not container or name in "cd":
             return made
         return replace(made, slot_bits=container, shift=2 if named[name].bits == 4 else 0)  # e2m1: bits 5..2
 
     def in_shared_memory(name: str, shape: tuple[int, int], layout: Layout) -> Operand:
         made = _make(form, name, shape, named[name], layout)
-        return replace(made, threads=32 * warps, where="shared memory")
+        return replace(made, threads=form.threads, where="shared memory")
 
     found: dict[str, Operand] = {}
     if form.a_source == "descriptor":
@@ -119,7 +119,7 @@ def _metadata(form: Form, bits: int, warps: int, code: Format) -> Metadata:
         fragments.metadata_layout(m, groups, bits, warps),
         METADATA_SOURCES[groups, bits >= 16],
         slot_bits=4,
-        threads=32 * warps,
+        threads=form.threads,
         instruction=form.text,
         lane_choices=choices,
         lane_step=step,
@@ -164,7 +164,9 @@ def _volta(form: Form, named: dict[str, Format]) -> dict[str, Operand]:
     shapes = {"a": (m, k), "b": (k, n), "c": (m, n), "d": (m, n)}
     return {
         name: replace(
-            _make(form, name, shapes[name], named[name], layout), products=4, thr_id=fragments.VOLTA_THR_ID
+            _make(form, name, shapes[name], named[name], layout),
+            products=form.products,
+            thr_id=fragments.VOLTA_THR_ID,
         )
         for name, layout in layouts.items()
     }

@@ -21,8 +21,9 @@ _COMPLAINT = re.compile(
     r"^ptxas (?:\S+, line (?P<line>\d+); )?(?:error|fatal) *: (?P<message>.*)$", re.MULTILINE
 )
 _PROPERTIES = re.compile(
-    r"Function properties for (?P<name>\S+)\s*\n\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
-    r"(?P<loads>\d+) bytes spill loads(?:\s*\n[^\n]*?: Used (?P<registers>\d+) registers(?P<rest>[^\n]*))?"
+    r"Function properties for (?P<name>\S+)\s*\n\s*(?P<stack>\d+) bytes stack frame, "
+    r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+    r"(?:\s*\n[^\n]*?: Used (?P<registers>\d+) registers(?P<rest>[^\n]*))?"
 )
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 
@@ -63,8 +64,8 @@ def ptxas(
 ) -> Cubin:
     """Assemble PTX for an arch; without one, for the arch that the PTX is for.
 
-    A PTX version newer than this ptxas knows is lowered to the newest that it does; what the PTX then uses is checked
-    all the same. `notes` of the cubin say so.
+    A PTX version newer than ptxas knows is lowered to the newest that it does, and `notes` of the cubin say
+    so; what the PTX uses is checked all the same.
     """
     text = str(ptx)
     Source(text)  # ptxas hangs on a comment that does not end; this refuses it
@@ -103,7 +104,7 @@ def _assembler(arch: str) -> Tool:
         if tool.release < (13, 0):
             return tool
     raise ToolMissing(
-        f"no ptxas for {arch} is installed (CUDA 13 dropped it): pip install nvidia-cuda-nvcc-cu12 (about 40 MB)"
+        f"no ptxas for {arch} is installed, CUDA 13 has none: pip install nvidia-cuda-nvcc-cu12 (about 40 MB)"
         + ("" if find_tools("ptxas") else f"; for newer GPUs, {EXTRA}")
     )
 

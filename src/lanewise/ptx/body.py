@@ -1,7 +1,7 @@
 """Reading the body of a function: a flat list of statements, and the scopes its braces open.
 
-Nearly all of a PTX file is here, so what compilers write all the time is cut by one regular expression a statement and
-operands already seen are looked up; everything else goes through the grammar of `operand_parser.py`.
+Nearly all of a PTX file is here, so a statement is cut by one regular expression and operands seen before
+are looked up; what compilers do not write all the time goes through the grammar of `operand_parser.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lanewise.ptx.variables import Variable
 
 _HEAD = r"[a-z]\w*+(?:\s*+\.\w++(?:::\w++)*+)*+"
 _PLACE = r"[1-9]\d{0,17}|0"
-#: One statement and the white space after it. Groups: 1 `!`, 2 guard, 3 head, 4 operands; 5 label; 6-8 `.loc`;
-#: 9 brace; 10 what begins any other directive; 11 an empty statement.
+#: One statement and the white space after it. Groups: 1 `!`, 2 guard, 3 head, 4 operands; 5 label;
+#: 6-8 `.loc`; 9 brace; 10 what begins any other directive; 11 an empty statement.
 _STATEMENT = re.compile(
     rf"""(?:
         (?:@\s*+(!?)\s*+({NAME})\s*+)? ({_HEAD}) (?![$]|\s*+:) \s*+ ([^;]*+) ;
@@ -43,7 +43,7 @@ _ADDRESS = re.compile(rf"\[\s*+({NAME})\s*+(?:\+\s*+(-?(?:[1-9]\d{{0,17}}|0))\s*
 
 
 class BodyParser:
-    """Reads bodies; operands, guards and opcodes that repeat are the same objects in all bodies of a module."""
+    """Reads bodies; operands, guards and opcodes that repeat are the same objects throughout a module."""
 
     def __init__(self, reader: Reader, read_directive: Callable[[Reader], list[Statement]]) -> None:
         self._reader = reader

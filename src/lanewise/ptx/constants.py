@@ -1,7 +1,7 @@
 """Constants of PTX: the literals, and the arithmetic of constant expressions with its 64-bit types.
 
-Follows ptxas where it and the PTX ISA's table of evaluation rules differ: a remainder is unsigned, `&`, `|` and `^`
-convert as `+` does, `?:` has the type of the side taken, and shifts count modulo 64.
+Follows ptxas where it and the PTX ISA's table of evaluation rules differ: a remainder is unsigned, `&`, `|`
+and `^` convert as `+` does, `?:` has the type of the side taken, and shifts count modulo 64.
 """
 
 from __future__ import annotations

@@ -20,29 +20,25 @@ from lanewise.ptx.text_or_path import read_text_or_path
 from lanewise.ptx.toolkit import EXTRA, ToolFailed, ToolMissing
 
 _COMMENTS = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?', re.DOTALL)
+_HOST_HEADERS = (
+    "iostream", "vector", "string", "random", "chrono", "fstream", "sstream", "iomanip", "map", "set",
+    "thread", "unordered_map", "mutex", "memory", "stdexcept", r"cublas\w*\.h", r"curand\.h", r"cudnn\w*\.h",
+    r"unistd\.h", r"thrust/[\w./]+", r"sys/[\w.]+",
+)  # fmt: skip
+_HOST_CALLS = "Malloc|Memcpy|Memset|Free|DeviceSynchronize|EventCreate|StreamCreate|GetLastError|SetDevice"
 #: What only host code has, and what to call it.
 _HOST_CODE = (
     (re.compile(r"<<<"), "a kernel launch <<<…>>>"),
     (re.compile(r"\bmain\s*\("), "main()"),
+    (re.compile(rf"\b(cuda(?:{_HOST_CALLS})\w*)\s*\("), "{}()"),
     (
-        re.compile(
-            r"\b(cuda(?:Malloc|Memcpy|Free|DeviceSynchronize|EventCreate|StreamCreate|GetLastError)\w*)\s*\("
-        ),
-        "{}()",
-    ),
-    (
-        re.compile(
-            r"^[ \t]*#[ \t]*include[ \t]*<(iostream|vector|string|random|chrono|fstream|sstream|iomanip|map|set|unordered_map|"
-            r"thread|mutex|memory|stdexcept|cublas\w*\.h|cublasLt\.h|curand\.h|cudnn\.h|thrust/[\w./]+|unistd\.h|sys/[\w.]+)>",
-            re.MULTILINE,
-        ),
+        re.compile(rf"^[ \t]*#[ \t]*include[ \t]*<({'|'.join(_HOST_HEADERS)})>", re.MULTILINE),
         "#include <{}>",
     ),
     (re.compile(r"^[ \t]*__host__(?!\s*__device__)[^;{]*\{", re.MULTILINE), "a __host__ function"),
 )
 
-
-#: What nvcc's implicit cuda_runtime.h brings from the host's headers, and sources therefore use without a word.
+#: What nvcc's implicit cuda_runtime.h brings from the host's headers, so that sources use it without a word.
 _PRELUDE = """#pragma once
 typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
 typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
@@ -108,32 +104,30 @@ def cuda(
 ) -> Module:
     """Compile CUDA C++ (text, or the path of a file) to a Module.
 
-    Files without host code go to NVRTC, which needs neither a driver nor a host compiler; those with a main() or
-    launches go to nvcc. With `lineinfo`, instructions know their line in the source. `module.cuda.note` tells when the
-    module was compiled for another target than `arch`; `module.arch` is the one that it runs as.
+    Files without host code go to NVRTC, which needs neither a driver nor a host compiler; those with a main()
+    or launches go to nvcc. With `lineinfo`, instructions know their line in the source. `module.arch` is the
+    GPU that it is for; `module.cuda.note` tells if it was compiled for another.
     """
     text, path = read_text_or_path(source, suffixes=(".cu", ".cuh", ".cpp", ".h"), what="CUDA C++")
     wanted = find_arch(arch)
-    flags = [*options, *(("-lineinfo",) if lineinfo else ())]
+    flags = [options] if isinstance(options, str) else list(options)
+    if lineinfo and not {"-G", "--device-debug"} & set(flags):
+        flags.append("-lineinfo")
     if path is not None:
         flags.append(f"-I{path.parent.resolve()}")
     asked = CudaSource(text, wanted, str(path) if path else "kernel.cu", tuple(flags))
     host_code = _host_code(text)
     if host_code:
         return _with_host_code(asked, host_code)
-    runtime = replace(
-        asked, options=(*flags, "-default-device")
-    )  # as nvcc's --expt-relaxed-constexpr, and more
     try:
-        return _by_nvrtc(runtime)
-    except ToolFailed as error:
-        if "cannot open source file" in error.log and find_nvcc() is not None and host_compiler() is not None:
-            return _by_nvcc(asked)  # a header that NVRTC has not
-        raise
-    except ToolMissing:
-        if find_nvcc() is not None and host_compiler() is not None:
-            return _by_nvcc(asked)
-        raise
+        # functions without a word of where they run are for the device, as with nvcc's --expt-relaxed-constexpr
+        return _by_nvrtc(replace(asked, options=(*flags, "-default-device")))
+    except (ToolFailed, ToolMissing) as error:
+        # a header that NVRTC has not, or no NVRTC at all: nvcc may do
+        may_help = isinstance(error, ToolMissing) or "cannot open source file" in error.log
+        if not may_help or find_nvcc() is None or host_compiler() is None:
+            raise
+    return _by_nvcc(asked)
 
 
 def _by_nvrtc(source: CudaSource) -> Module:
@@ -146,7 +140,10 @@ def _by_nvcc(source: CudaSource) -> Module:
     target, note = source.arch, ""
     if tool is not None and tool.release >= (13, 0) and source.arch in ("sm_70", "sm_72"):
         target = "sm_75"
-        note = f"compiled for compute_75, since nvcc of CUDA 13 has no {source.arch}; matrix instructions compute as on {source.arch}"
+        note = (
+            f"compiled for compute_75, since nvcc of CUDA 13 has no {source.arch}; "
+            f"matrix instructions compute as on {source.arch}"
+        )
     release = ".".join(map(str, tool.release)) if tool else ""
     ptx = nvcc(source.text, target, name=source.name, options=source.options)
     return _module(ptx, replace(source, compiler=f"nvcc {release}", note=note))
@@ -161,9 +158,9 @@ def _with_host_code(source: CudaSource, host_code: str) -> Module:
         if not there
     ]
     raise ToolMissing(
-        f"{source.name} holds host code ({host_code}), which takes nvcc and a host compiler; {' and '.join(lacking)} "
-        f"is not installed. Leave the kernels alone in the file and NVRTC compiles it, or install what is missing "
-        f"({EXTRA} brings nvcc)"
+        f"{source.name} holds host code ({host_code}), which takes nvcc and a host compiler; "
+        f"{' and '.join(lacking)} is not installed. A file of kernels alone is compiled by NVRTC; "
+        f"{EXTRA} brings nvcc"
     )
 
 

@@ -56,7 +56,7 @@ class Alias:
 
 @dataclass(slots=True)
 class Limit:
-    """A directive that tunes a function: `.maxntid 128, 1, 1`, `.minnctapersm 2`, `.explicitcluster`, `.noreturn`."""
+    """A directive that bounds or tunes a function: `.maxntid 128, 1, 1`, `.explicitcluster`, `.noreturn`."""
 
     name: str
     values: tuple[int, ...] = ()

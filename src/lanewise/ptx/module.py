@@ -1,6 +1,6 @@
 """Module, Function and Scope: parsed PTX as later rooms walk it.
 
-`parser.py` builds them, `printer.py` writes them; how an entry is launched is registered by a room further down.
+`parser.py` builds them, `printer.py` writes them; how an entry is launched, a room further down registers.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Scope:
 class Function:
     """A kernel (`entry`) or a device function: parameters, limits, and the body as a flat list of statements.
 
-    A body of None is a declaration. `scopes` are numbered as the braces open; every instruction, label and variable
-    of the body has the number of its scope.
+    A body of None is a declaration. `scopes` are numbered as the braces open; every instruction, label and
+    variable of the body has the number of its scope.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Function:
 Item = Variable | Function | Pragma | File | Alias | Section | Dwarf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
     """A kernel of a module: what `module["name"]` gives, and `module["name"][grid, block](…)` launches."""
 
@@ -158,7 +158,7 @@ class Entry:
         return demangle(self.name)
 
     def __getitem__(self, configuration: Any) -> Any:
-        """The kernel with its grid, block and bytes of shared memory, ready to be called with its arguments."""
+        """The kernel with its grid, block and bytes of shared memory, to be called with its arguments."""
         return engine("launch")(self, configuration)
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ class Module:
     """Parsed PTX: its header, and everything declared in it in order; `str(module)` is PTX again.
 
     >>> from lanewise.ptx import parse
-    >>> module = parse(".version 8.0\\n.target sm_90a\\n.address_size 64\\n.visible .entry k(.param .u64 out) { ret; }")
+    >>> module = parse(".version 8.0\\n.target sm_90a\\n.address_size 64\\n.visible .entry k() { ret; }")
     >>> module.version, module.target, module.address_size, list(module.entries)
     ('8.0', 'sm_90a', 64, ['k'])
     """

@@ -19,8 +19,8 @@ _MANGLED = re.compile(r"_Z\w+", re.ASCII)
 #: Other spellings of the types that kernels are instantiated with.
 _ALIASES = {
     "half": "__half", "half2": "__half2", "nv_bfloat16": "__nv_bfloat16", "nv_bfloat162": "__nv_bfloat162",
-    "bfloat16": "__nv_bfloat16", "uint8_t": "unsigned char", "int8_t": "signed char", "uint16_t": "unsigned short",
-    "int16_t": "short", "uint32_t": "unsigned int", "int32_t": "int", "unsigned": "unsigned int",
+    "bfloat16": "__nv_bfloat16", "uint8_t": "unsigned char", "int8_t": "signed char", "int16_t": "short",
+    "uint16_t": "unsigned short", "uint32_t": "unsigned int", "int32_t": "int",
 }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def plain_name(mangled: str) -> str:
 
 
 def find_entry(module: Module, name: str) -> Entry:
-    """The entry of a module that a name means: mangled, demangled or plain; a template's instance is compiled."""
+    """The entry that a name means: mangled, demangled or plain; an instance of a template is compiled."""
     if not isinstance(name, str):
         raise LanewiseError(f"an entry is asked for by name, as module['mm'], not by {name!r}")
     if name in module.entries:
@@ -115,7 +115,7 @@ def find_entry(module: Module, name: str) -> Entry:
 
 def _not_there(module: Module, name: str, wanted: str) -> str:
     if any(wanted in _spellings(function) or name == function for function in module.functions):
-        return f"{name!r} is a device function; entries (.entry, __global__) are:\n{_listed(module.entries.values())}"
+        return f"{name!r} is a device function, no entry\nentries are:\n{_listed(module.entries.values())}"
     plain = {plain_name(function) for function in module.entries}
     near = difflib.get_close_matches(name, [*plain, *module.entries], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -134,7 +134,7 @@ def _listed(functions: Any) -> str:
 
 
 def _normal(text: str) -> str:
-    """A C++ name in one spelling: aliases, `const` behind its type, integers without suffix, no needless spaces."""
+    """A C++ name in one spelling: `const` behind its type, integers without suffix, no needless spaces."""
     text = re.sub(r"\bunsigned\b(?! (?:int|char|short|long)\b)", "unsigned int", text.strip())
     text = re.sub(r"\b[A-Za-z_]\w*\b", lambda match: _ALIASES.get(match.group(), match.group()), text)
     text = text.replace("unsigned int int", "unsigned int")
@@ -158,7 +158,7 @@ def _spellings(name: str) -> frozenset[str]:
 
 
 def _split_parameters(full: str) -> tuple[str, str]:
-    """`void ns::f<int>(float*)` to `ns::f<int>` and `(float*)`: the last parenthesis at depth 0, and no return type."""
+    """`void ns::f<int>(float*)` to `ns::f<int>` and `(float*)`; the type it returns is dropped."""
     full = full.replace("(anonymous namespace)", "{anonymous}")
     depth = 0
     end = len(full)

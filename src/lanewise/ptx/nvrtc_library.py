@@ -1,4 +1,4 @@
-"""NVRTC's C interface: through cuda.bindings, or by itself where only the library is there (or an older one is wanted).
+"""NVRTC's interface: through cuda.bindings, or the library itself where that lacks or an older one is wanted.
 
 Neither needs a driver. What is compiled, and with which options, is `runtime_compiler.py`'s business.
 """

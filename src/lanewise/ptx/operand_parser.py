@@ -1,6 +1,6 @@
 """The grammar of operands and constant expressions, read token by token.
 
-This is the whole truth about operands; `body.py` takes short cuts for those that compilers write all the time.
+The whole truth about operands; `body.py` takes short cuts for those that compilers write all the time.
 """
 
 from __future__ import annotations

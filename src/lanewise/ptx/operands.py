@@ -1,6 +1,6 @@
 """What an instruction works on: names, constants, vectors, addresses, as PTX writes them.
 
-All are frozen, hashable and print themselves; what a name stands for is decided by the scopes of its function.
+All are frozen, hashable and print themselves; what a name stands for, the scopes of its function say.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
-    """A constant: its type (`s64`, `u64`, `f64`, or `f32` for 0f…) and its bits; `text` is how it was written.
+    """A constant: its type (`s64`, `u64`, `f64`, or `f32` for 0f…) and bits; `text` is how it was written.
 
     >>> from lanewise.ptx import constant
     >>> constant("0f3F800000").value, constant("-1").value, constant("(1 << 4) | 3").value

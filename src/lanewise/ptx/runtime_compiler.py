@@ -11,7 +11,7 @@ from lanewise.isa import arch_number, find_arch
 from lanewise.ptx.nvrtc_library import Nvrtc, load
 from lanewise.ptx.toolkit import EXTRA, ToolFailed, ToolMissing, include_folders
 
-#: Headers of the C and C++ libraries that device code includes: NVRTC brings none, libcu++ has what is in them.
+#: Headers of the C and C++ libraries that device code includes: NVRTC has none, libcu++ has what is in them.
 _STANDARD = (
     "algorithm", "array", "bit", "cassert", "cfloat", "climits", "cmath", "complex", "cstddef", "cstdint",
     "cstdlib", "cstring", "functional", "initializer_list", "limits", "numeric", "optional", "tuple",
@@ -32,7 +32,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Compiled:
-    """What NVRTC made of a source: PTX, the names of the instances asked for, warnings, and what was compiled for."""
+    """What NVRTC made of a source: PTX, the names of instances asked for, warnings, and for what it is."""
 
     ptx: str = field(repr=False)
     lowered: Mapping[str, str]
@@ -68,6 +68,8 @@ def compile_source(
     expressions: Iterable[str] = (),
 ) -> Compiled:
     """Compile CUDA C++, with instances of templates (`mm<half, float>`) asked for by name."""
+    if "\0" in source:
+        raise LanewiseError(f"{name} has a NUL character in it; NVRTC would read no further")
     library, major, target, note = _compiler(find_arch(arch))
     given = {**_HEADERS, **(headers or {})}
     flags = [
@@ -80,7 +82,7 @@ def compile_source(
     program = _check(
         library,
         library.nvrtcCreateProgram(
-            source.encode(), name.encode(), len(given), [text.encode() for text in given.values()],
+            source.encode(errors="replace"), name.encode(), len(given), [text.encode() for text in given.values()],
             [title.encode() for title in given],
         ),
         "create a program",
@@ -111,7 +113,7 @@ def compile_source(
 
 
 def _compiler(arch: str) -> tuple[Nvrtc, int, str, str]:
-    """The library to use, its major release, what to compile for, and a word on it if that is not the arch asked for."""
+    """The library to use, its major release, what to compile for, and a word on that if it is unusual."""
     newest = load(13)
     if newest is not None and arch_number(arch) in newest.nvrtcGetSupportedArchs()[1]:
         return newest, 13, arch, ""
@@ -124,13 +126,12 @@ def _compiler(arch: str) -> tuple[Nvrtc, int, str, str]:
     supported = sorted(library.nvrtcGetSupportedArchs()[1])
     if arch_number(arch) in (70, 72):
         note = (
-            f"compiled for compute_75, since the NVRTC installed has no {arch} (pip install nvidia-cuda-nvrtc-cu12 for one "
-            f"that has); matrix instructions compute as on {arch}"
+            f"compiled for compute_75, since the NVRTC installed has no {arch} (that of "
+            f"nvidia-cuda-nvrtc-cu12 has); matrix instructions compute as on {arch}"
         )
         return library, major, "sm_75", note
-    raise LanewiseError(
-        f"the NVRTC installed does not know {arch}; it knows {', '.join(f'sm_{number}' for number in supported)}"
-    )
+    known = ", ".join(f"sm_{number}" for number in supported)
+    raise LanewiseError(f"the NVRTC installed does not know {arch}; it knows {known}")
 
 
 def _words(library: Nvrtc, status: Any) -> str:

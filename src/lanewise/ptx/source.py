@@ -1,6 +1,6 @@
 """PTX text made ready to be read: comments taken out, lines counted, tokens cut.
 
-Leaves the grammar to the parsers. Offsets are into `code`; lines and columns are the same in `code` and in the text.
+Leaves the grammar to the parsers. Offsets are into `code`; lines and columns are those of the text.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _TOKEN = re.compile(
     )""",
     re.ASCII | re.VERBOSE | re.DOTALL,
 )
-#: A string, or a comment: group 1 is the start of one in /* */, group 2 its end. Beginning with a set of characters
-#: lets the search skip to them quickly.
+#: A string, or a comment: group 1 is the start of one in /* */, group 2 its end. That it begins with a set of
+#: characters lets the search skip to them.
 _COMMENT = re.compile(
     r"""["/](?:(?<=")(?:[^"\\\n]|\\[^\n])*+"|(?<=/)/[^\n]*+|(?<=/)(\*)(?:[^*]++|\*(?!/))*+(\*/)?)"""
 )

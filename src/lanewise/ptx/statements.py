@@ -1,6 +1,6 @@
-"""What stands in the body of a function: instructions, labels, blocks and `.loc`, each with its place in the text.
+"""What stands in the body of a function: instructions, labels, blocks, `.loc`, with their places in the text.
 
-They print themselves as PTX. Places, the `.loc` in force and the scope are not part of what makes two of them equal.
+They print themselves as PTX. Places, the `.loc` in force and the scope do not count when two are compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Operation:
     """An instruction: opcode, modifiers in the order written, operands, and the predicate before it.
 
     >>> from lanewise.ptx import parse
-    >>> module = parse(".version 9.0\\n.target sm_80\\n.entry k() { @!p shfl.sync.idx.b32 a|q, b, 0, 31, -1; }")
+    >>> module = parse(".version 9.0\\n.target sm_80\\n.entry k() { @!p shfl.sync.idx.b32 a|q, b, 0, 31; }")
     >>> operation = module["k"].body[0]
     >>> operation.opcode, operation.modifiers, str(operation.guard), str(operation.operands[0])
     ('shfl', ('sync', 'idx', 'b32'), '@!p', 'a|q')
@@ -93,7 +93,7 @@ class Operation:
             or not isinstance(arguments, Group) or not isinstance(prototype, Name | None)
         ):  # fmt: skip
             raise IllegalInstruction(
-                f"line {self.line}: '{self}' is no call; one is written: call (results), function, (arguments), prototype;"
+                f"line {self.line}: '{self}' is not: call (results), function, (arguments), prototype;"
             )
         return Call(results.elements, target.name, arguments.elements, prototype.name if prototype else "")
 

@@ -12,9 +12,11 @@ class PtxSyntaxError(LanewiseError):
     """PTX text that cannot be read; `line` and `column` count from 1.
 
     >>> from lanewise.ptx import parse
-    >>> parse(".version 9.0\\n.target sm_80\\n.entry k() { add.s32 %r1, %r2 5; }")
-    Traceback (most recent call last):
-    lanewise.ptx.syntax_error.PtxSyntaxError: line 3, column 30: found '5', expected ',' or ';'
+    >>> try:
+    ...     parse(".version 9.0\\n.target sm_80\\n.entry k() { add.s32 %r1, %r2 5; }")
+    ... except PtxSyntaxError as error:
+    ...     print(error)
+    line 3, column 31: found '5', expected ',' or ';'
         .entry k() { add.s32 %r1, %r2 5; }
                                       ^
     """

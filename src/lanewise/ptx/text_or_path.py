@@ -7,6 +7,13 @@ from pathlib import Path
 from lanewise.errors import LanewiseError
 
 
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # too long for the name of a file
+        return False
+
+
 def read_text_or_path(given: str | Path, *, suffixes: tuple[str, ...], what: str) -> tuple[str, Path | None]:
     """The text, and the path it was read from; None if the text itself was given.
 
@@ -18,7 +25,7 @@ def read_text_or_path(given: str | Path, *, suffixes: tuple[str, ...], what: str
             raise LanewiseError(f"empty text where {what} or the path of a file was expected")
         if "\n" in stripped or len(stripped) > 4096 or "\0" in stripped:
             return given, None
-        if not stripped.endswith(suffixes) and not Path(stripped).is_file():
+        if not stripped.endswith(suffixes) and not _is_file(stripped):
             return given, None
         given = Path(stripped)
     if not isinstance(given, Path):

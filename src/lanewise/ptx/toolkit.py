@@ -64,7 +64,7 @@ class Tool:
             )
         except subprocess.TimeoutExpired:
             raise ToolFailed(
-                f"{self.path.name} was stopped after {timeout:g} seconds without a result; give it more with timeout="
+                f"{self.path.name} was stopped after {timeout:g} seconds; timeout= gives it more"
             ) from None
         except OSError as error:
             raise ToolFailed(f"{self.path} cannot be run: {error}") from None

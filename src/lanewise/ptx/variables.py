@@ -16,7 +16,7 @@ _WIDTH = re.compile(r"[a-z]+([0-9]+)(?:x([0-9]+))?")
 
 @dataclass(frozen=True, slots=True)
 class SymbolAddress:
-    """The address of a symbol in an initialiser: `x+4`, `generic(x)`, `0xFF00(x)` (the bytes under a mask)."""
+    """The address of a symbol as an initial value: `x+4`, `generic(x)`, `0xFF00(x)` (bytes under a mask)."""
 
     name: str
     offset: int = 0
@@ -79,8 +79,8 @@ class Pointer:
 class Variable:
     """A declaration: state space, type, name, and whatever else was said.
 
-    `count` stands for a range of registers: `%r<10>` declares %r0 to %r9; -1 where there is none. `dims` are the
-    sizes of an array, outermost first, 0 where a size is left open. Sizes are in bytes.
+    `count` stands for a range of registers: `%r<10>` declares %r0 to %r9; -1 where there is none. `dims` are
+    the sizes of an array, outermost first, 0 where one is left open. `align` is 0 where nothing is said.
 
     >>> from lanewise.ptx import parse
     >>> module = parse(".version 9.0\\n.target sm_80\\n.shared .align 16 .b8 tile[2][64];")
@@ -106,14 +106,14 @@ class Variable:
 
     @property
     def element_size(self) -> int:
-        """Bytes of one element: the type, times the vector's length. Predicates and opaque types have none."""
+        """Bytes of one element: the type, times the vector's length; none of predicates and opaque types."""
         match = _WIDTH.fullmatch(self.type)
         width = int(match.group(1)) * int(match.group(2) or 1) // 8 if match else 0
         return width * self.vector
 
     @property
     def size(self) -> int:
-        """Bytes it occupies; with the first size left open, as many as its initialiser has elements (else none)."""
+        """Bytes it occupies; a first size left open is as large as its initial value, if it has one."""
         elements = 1
         for place, dim in enumerate(self.dims):
             if dim == 0 and place == 0 and isinstance(self.initialiser, Initialiser):
