@@ -38,7 +38,18 @@ from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
 if TYPE_CHECKING:
     from lanewise import arith, atoms, draw
-    from lanewise.atoms import Copy_Atom, MMA_Atom, TiledCopy, TiledMMA, atom, make_tiled_copy, make_tiled_mma
+    from lanewise.atoms import (
+        Copy_Atom,
+        MMA_Atom,
+        TiledCopy,
+        TiledMMA,
+        atom,
+        make_tiled_copy,
+        make_tiled_copy_A,
+        make_tiled_copy_B,
+        make_tiled_copy_C,
+        make_tiled_mma,
+    )
 
 __version__ = "0.1.0"
 
@@ -59,6 +70,9 @@ _LATER = {
     "TiledMMA": "atoms",
     "atom": "atoms",
     "make_tiled_copy": "atoms",
+    "make_tiled_copy_A": "atoms",
+    "make_tiled_copy_B": "atoms",
+    "make_tiled_copy_C": "atoms",
     "make_tiled_mma": "atoms",
 }
 
@@ -100,6 +114,9 @@ __all__ = [
     "instructions",
     "make_layout",
     "make_tiled_copy",
+    "make_tiled_copy_A",
+    "make_tiled_copy_B",
+    "make_tiled_copy_C",
     "make_tiled_mma",
     "s4",
     "s8",

@@ -7,7 +7,6 @@ import pytest
 from draw.picture_reader import numbers, read_svg, read_text
 from lanewise.atoms import (
     atom,
-    make_copy_atom,
     make_tiled_copy,
     make_tiled_copy_A,
     make_tiled_copy_B,
@@ -138,7 +137,7 @@ def test_copy_panels_are_the_partitions_of_all_threads(copy):
     "name", ["SM75_U32x1_LDSM_N", "SM75_U32x4_LDSM_N", "SM75_U16x4_LDSM_T", "SM90_U32x2_STSM_N"]
 )
 def test_a_matrix_copy_shows_rows_on_one_side_and_the_fragment_on_the_other(name):
-    copy = make_copy_atom(name, "half_t")
+    copy = atom(name, "half_t")
     panels = read_svg(svg(copy)).panels
     memory, registers = ("S", "D") if copy.instruction.family == "ldmatrix" else ("D", "S")
     (operand,) = copy.instruction.operands.values()
@@ -154,7 +153,7 @@ def test_a_matrix_copy_shows_rows_on_one_side_and_the_fragment_on_the_other(name
 
 
 def test_a_plain_copy_is_a_row():
-    panels = read_svg(svg(make_copy_atom("UniversalCopy<uint128_t>", "half_t"))).panels
+    panels = read_svg(svg(atom("UniversalCopy<uint128_t>", "half_t"))).panels
     assert panels["S"].labels == panels["D"].labels == {(0, v): ["T0", f"V{v}"] for v in range(8)}
 
 

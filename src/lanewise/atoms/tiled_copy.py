@@ -111,7 +111,7 @@ class TiledCopy(Copy_Atom):
 
     def _tidfrg(self, name: str, tensor: Any, from_ref: Layout) -> Any:
         target = as_tensor(tensor)
-        check_divides(f"tidfrg_{name}", target, "MNKL"[: len(self.Tiler_MN)], self.tile_mn)
+        check_divides(f"tidfrg_{name}", target, "MN", self.Tiler_MN)
         return _tile_to_threads(target, self.Tiler_MN, self._thrval(from_ref))
 
     def tidfrg_S(self, tensor: Any) -> Any:
@@ -157,7 +157,7 @@ class TiledCopy(Copy_Atom):
         if size(order) % atom_values:
             raise self._no_retile(part.shape)
         tile = (values, *(product(mode.shape) for mode in fragments))
-        check_divides("retile", part, "VMNKL"[: len(tile)], tile)
+        check_divides("retile", part, "VMN", tile)
         return _retile(part, tile, zipped_divide(order, Layout(atom_values)))
 
     def _no_retile(self, shape: Any) -> LanewiseError:

@@ -50,18 +50,26 @@ def as_tensor(what: Any) -> Any:
     return what if isinstance(what, (Tensor, Layout, ComposedLayout)) else Tensor(what)
 
 
-def check_divides(what: str, target: Any, names: str, tile: tuple[int, ...]) -> None:
+def _divides(entry: Any, extent: int) -> bool:
+    """Whether copies of a tile, an extent or a layout, fill a mode without a gap."""
+    if not isinstance(entry, Layout):
+        return extent % int(entry) == 0
+    return entry.cosize() <= extent and size(entry) * size(complement(entry, extent)) == extent
+
+
+def check_divides(what: str, target: Any, names: str, tile: tuple[Any, ...]) -> None:
     """An error unless the modes of a tensor are whole numbers of tiles."""
     shape = target.shape
     if not isinstance(shape, tuple) or len(shape) < len(tile):
         raise LanewiseError(
             f"{what} takes a tensor of modes ({', '.join(names)}, …); one of shape {spell(shape)} was given"
         )
-    for name, mode, extent in zip(names, shape, tile, strict=False):
-        if product(mode) % extent:
+    for i, entry in enumerate(tile):
+        name, extent = names[i] if i < len(names) else f"mode {i}", product(shape[i])
+        if not _divides(entry, extent):
             raise LanewiseError(
-                f"{what}: the tile takes {extent} along {name}, and the tensor of shape {spell(shape)} has "
-                f"{product(mode)} there, which is no multiple of it; pad the tensor (an identity tensor "
+                f"{what}: the tile takes {entry} along {name}, and the tensor of shape {spell(shape)} has "
+                f"{extent} there, which is no multiple of it; pad the tensor (an identity tensor "
                 "partitioned alike tells what lies outside) or choose another tile"
             )
 

@@ -179,7 +179,8 @@ class BodyParser:
             found = Name(text)
         elif match := _ADDRESS.fullmatch(text):
             name, offset = match.groups()
-            found = Address(Name(name), int(offset or 0)) if name != "WARP_SZ" else None
+            if name != "WARP_SZ":
+                found = Address(Name(name), int(offset or 0), says_zero=offset in ("0", "-0"))
         elif text[:1] == "{":
             elements = self._known(text[1:-1])
             found = Vector(elements) if elements is not None else None

@@ -120,7 +120,7 @@ def cuda(
     if host_code:
         return _with_host_code(asked, host_code)
     try:
-        # functions without a word of where they run are for the device, as with nvcc's --expt-relaxed-constexpr
+        # what does not say where it runs is for the device: nvcc's --expt-relaxed-constexpr, and more
         return _by_nvrtc(replace(asked, options=(*flags, "-default-device")))
     except (ToolFailed, ToolMissing) as error:
         # a header that NVRTC has not, or no NVRTC at all: nvcc may do

@@ -254,12 +254,13 @@ def _index(reader: Reader, name: str) -> Index:
 
 def _address(reader: Reader, depth: int) -> Address:
     reader.expect("[")
-    offset = 0
+    offset, says_zero = 0, False
     base: Name | Element | Immediate
     if _at_name(reader):
         base = _name_or_element(reader)
         if reader.take("+"):
             offset = read_integer(reader, "a constant number of bytes")
+            says_zero = offset == 0
     elif starts_constant(reader):
         base = read_constant(reader)
     else:
@@ -268,7 +269,7 @@ def _address(reader: Reader, depth: int) -> Address:
     while reader.take(","):
         rest.append(read_operand(reader, depth=depth))
     reader.expect("]", "'+', ',' or ']'")
-    return Address(base, offset, tuple(rest))
+    return Address(base, offset, tuple(rest), says_zero)
 
 
 def _list(reader: Reader, opening: str, closing: str, depth: int) -> tuple[Operand, ...]:

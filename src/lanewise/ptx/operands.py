@@ -144,9 +144,11 @@ class Address:
     base: Name | Element | Immediate
     offset: int = 0
     rest: tuple[Operand, ...] = ()
+    #: `[a+0]` means what `[a]` does, but ptxas -g adds the zero all the same.
+    says_zero: bool = field(default=False, compare=False, repr=False)
 
     def __str__(self) -> str:
-        first = f"{self.base}+{self.offset}" if self.offset else str(self.base)
+        first = f"{self.base}+{self.offset}" if self.offset or self.says_zero else str(self.base)
         return f"[{', '.join((first, *map(str, self.rest)))}]"
 
 

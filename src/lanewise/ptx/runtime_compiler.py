@@ -79,14 +79,11 @@ def compile_source(
         *options,
     ]
     wanted = list(expressions)
-    program = _check(
-        library,
-        library.nvrtcCreateProgram(
-            source.encode(errors="replace"), name.encode(), len(given), [text.encode() for text in given.values()],
-            [title.encode() for title in given],
-        ),
-        "create a program",
-    )  # fmt: skip
+    titles, texts = [title.encode() for title in given], [text.encode() for text in given.values()]
+    created = library.nvrtcCreateProgram(
+        source.encode(errors="replace"), name.encode(), len(given), texts, titles
+    )
+    program = _check(library, created, "create a program")
     try:
         for expression in wanted:
             _check(

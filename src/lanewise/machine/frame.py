@@ -1,0 +1,65 @@
+"""Where things lie in memory while a kernel runs: launch, block and warp records, and the address windows.
+
+Offsets are in bytes. The compiled code and the Python side both take them from here.
+"""
+
+from __future__ import annotations
+
+LANES = 32
+
+# The launch, one a run: 8-byte slots.
+STOP, ALLOCATIONS, ALLOCATION_COUNT, PARAMETERS, PARAMETER_BYTES = range(0, 40, 8)
+NTID, NCTAID = 40, 64
+WARPS, SHARED_BYTES, LOCAL_BYTES, FRAME_BYTES, SLICE, NEXT_BLOCK, BLOCKS, TEMPLATE = range(88, 152, 8)
+STEP_LIMIT, THREADS, YIELDS, WORKERS = range(152, 184, 8)
+LAUNCH_BYTES = 256
+
+# A block, one for each that is under way.
+LAUNCH, SHARED, FRAMES, LOCAL = range(0, 32, 8)
+CTAID, LINEAR, CACHES, STATUS, KIND, SITE, ADDRESS, WARP, LANE, SIZE, STEPS, SCRATCH = (
+    32, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136,
+)  # fmt: skip
+ARRIVED = 160  # sixteen counts of threads that only arrived at a barrier
+BLOCK_BYTES = 512
+
+# A warp.
+BLOCK, INDEX, MASK, BASE, MASK_BYTES, PCS = 0, 8, 16, 20, 32, 64
+BARRIER, BARRIER_ARGUMENT, BARRIER_VALUE, BARRIER_RESULT = 192, 320, 448, 576
+TID = 704  # x, y, z: 128 bytes each
+REGISTERS = 1088
+
+#: Numbers a lane's pc may have beyond those of blocks of code.
+PARKED = 0x4000_0000
+EXITED = 0x7FFF_FFFF
+#: What a lane waits for if not for one of the sixteen barriers: its siblings.
+SIBLINGS = 16
+
+# What a run of a block of threads ends with.
+DONE, YIELDED, STOPPED, INTERRUPTED, DEADLOCKED, LIMIT = range(6)
+
+# Why it stopped (KIND).
+FAULTS = {
+    1: "out of bounds",
+    2: "misaligned",
+    3: "read-only",
+    4: "trap",
+    5: "assertion",
+    6: "host call",
+    7: "bad branch",
+    8: "bad operand",
+    9: "divergence",
+}
+HOST_CALL = 6
+
+# Address windows.
+GLOBAL_BASE = 0x2_0000_0000
+ARGUMENT_BASE = 0x100_0000_0000
+SHARED_WINDOW = 0x7000_0000_0000
+LOCAL_WINDOW = 0x7100_0000_0000
+PARAM_WINDOW = 0x7200_0000_0000
+FUNCTION_BASE = 0x7300_0000_0000
+WINDOW_BYTES = 1 << 32
+
+#: What a site remembers of the allocation it touched last: first address, bytes, where it is, writable.
+CACHE_BYTES = 32
+ALLOCATION_BYTES = 32
