@@ -80,10 +80,9 @@ def test_the_maximal_sum_passes_int32() -> None:
     each = instruction(MMA + "m16n8k16.row.col.f32.f16.f16.f32")
     model = model_of(each, "sm_90")
     assert model is not None
-    largest = np.float16(65504)
     c = np.full((16, 8), np.nextafter(np.float32(2.0**31), np.float32(0)))
     for sign in (1, -1):
-        a, b = np.full((16, 16), sign * largest), np.full((16, 8), largest)
+        a, b = np.full((16, 16), sign * 65504, np.float16), np.full((16, 8), 65504, np.float16)
         d = compute(each, a, b, sign * c, arch="sm_90")
         want = expected(each, model, a, b, sign * c, {}, slice(0, 1), slice(0, 1))
         assert (d == want[0, 0]).all()

@@ -246,6 +246,8 @@ def test_names_resolve_to_the_innermost_declaration() -> None:
     assert function.variable("%r11", inside).type == "b32"
     assert function.variable("%r13").type == "b64"  # %r1<5> is %r10 … %r14, and %r<12> has no %r13
     assert function.variable("q").space == "param"
+    beside = read(f"{HEADER}.entry k() {{ .reg .b32 %r<2>; .reg .b64 %r; ret; }}")["k"].function
+    assert (beside.variable("%r").type, beside.variable("%r1").type) == ("b64", "b32")
     for absent in ("%r15", "%r", "%r01", "y", "%r99999999999999999999"):
         assert function.variable(absent) is None
 

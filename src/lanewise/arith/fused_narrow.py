@@ -125,7 +125,9 @@ def rounded_sum(plan: Plan, work: Block, place: Value, unit: Value) -> Value:
         if plan.half:
             return nearest_half(plan, (bits & 0x7FFFFFFF).view(f32), bits & 0x80000000)
         return ((bits & ~0x3FF) if plan.scheme.rounding == "RZ-E8M13" else bits).view(f32) + 0.0
+    # The whole sum fits uint32 with room to be rounded up, and one more than half of its terms fit int32.
     assert plan.scheme.rounding != "RZ-E8M13" and plan.bound < (1 << 32) - (1 << 9)
+    assert plan.bound * (plan.model.block // 2 + 1) / plan.model.block < 1 << 31
     if in_halves(plan):
         # The sign of the whole sum is known even where it wraps around; its magnitude fits uint32.
         first, second = total, work.room.more_sums.load(place, plan.lanes)

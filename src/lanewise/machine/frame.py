@@ -26,7 +26,8 @@ BLOCK_BYTES = 512
 BLOCK, INDEX, MASK, BASE, MASK_BYTES, PCS = 0, 8, 16, 20, 32, 64
 BARRIER, BARRIER_ARGUMENT, BARRIER_VALUE, BARRIER_RESULT = 192, 320, 448, 576
 TID = 704  # x, y, z: 128 bytes each
-REGISTERS = 1088
+CARRY = 1088  # the carry flag of add.cc and its kin, a byte a lane
+REGISTERS = 1120
 
 #: Numbers a lane's pc may have beyond those of blocks of code.
 PARKED = 0x4000_0000

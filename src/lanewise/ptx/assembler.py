@@ -67,6 +67,8 @@ def ptxas(
     A PTX version newer than ptxas knows is lowered to the newest that it does, and `notes` of the cubin say
     so; what the PTX uses is checked all the same.
     """
+    if not isinstance(ptx, Module | str):
+        raise LanewiseError(f"ptxas takes a Module or PTX text, not {type(ptx).__name__}")
     text = str(ptx)
     Source(text)  # ptxas hangs on a comment that does not end; this refuses it
     if arch is None:
@@ -78,12 +80,12 @@ def ptxas(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         arguments = ["-v", f"-arch={name}", *options, _FILE, "-o", "module.cubin"]
-        Path(folder, _FILE).write_text(text)
+        Path(folder, _FILE).write_text(text, encoding="utf-8", errors="replace")
         done = tool.run(arguments, folder, timeout)
         if newest := _NEWER.search(done.stdout + done.stderr):
             text = _VERSION.sub(rf"\g<1>{newest.group(1)}", text, count=1)
             notes = (f"assembled as PTX {newest.group(1)}, the newest that ptxas {_words(tool)} knows",)
-            Path(folder, _FILE).write_text(text)
+            Path(folder, _FILE).write_text(text, encoding="utf-8", errors="replace")
             done = tool.run(arguments, folder, timeout)
         log = done.stdout + done.stderr
         if done.returncode:

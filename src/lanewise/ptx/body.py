@@ -13,7 +13,7 @@ from lanewise.ptx.constants import literal
 from lanewise.ptx.module import Scope, Statement
 from lanewise.ptx.operand_parser import read_operands
 from lanewise.ptx.operands import Address, Element, Guard, Name, Operand, Vector
-from lanewise.ptx.source import DECLARED, NAME, Reader
+from lanewise.ptx.source import DECLARED, NAME, SPACE, Reader
 from lanewise.ptx.statements import BlockEnd, BlockStart, Label, Loc, Operation
 from lanewise.ptx.syntax_error import PtxSyntaxError
 from lanewise.ptx.variables import Variable
@@ -61,7 +61,7 @@ class BodyParser:
         scopes = [Scope()]
         scope = 0
         loc: Loc | None = None
-        opened = reader.expect("{")
+        openings = [reader.expect("{")]
         position = reader.start
         line = source.place(position)[0]
         lines = len(starts)
@@ -72,7 +72,7 @@ class BodyParser:
             match = match_statement(code, position)
             if match is None:
                 reader.seek(position)
-                raise self._unreadable(opened)
+                raise self._unreadable(openings[scope])
             kind = match.lastindex
             if kind == 4:
                 negated, guard_name, head, rest = match.group(1, 2, 3, 4)
@@ -100,7 +100,8 @@ class BodyParser:
             elif kind == 9:
                 if match.group(9) == "{":
                     scopes.append(Scope(scope))
-                    opened, scope = position, len(scopes) - 1
+                    openings.append(position)
+                    scope = len(scopes) - 1
                     body.append(BlockStart(line, column, scope))
                 elif scope == 0:
                     reader.seek(match.end())
@@ -113,7 +114,7 @@ class BodyParser:
                 for statement in self._read_directive(reader):
                     if isinstance(statement, Variable):
                         statement.scope = scope
-                        scopes[scope].variables[statement.name] = statement
+                        scopes[scope].declare(statement)
                     elif isinstance(statement, Loc):
                         loc = statement
                     body.append(statement)
@@ -163,7 +164,7 @@ class BodyParser:
         for piece in pieces:
             operand = known.get(piece)
             if operand is None:
-                operand = self._simple(piece.strip())
+                operand = self._simple(piece.strip(SPACE))
                 if operand is None:
                     return None
                 known[piece] = operand

@@ -39,7 +39,9 @@ _HOST_CODE = (
 )
 
 #: What nvcc's implicit cuda_runtime.h brings from the host's headers, so that sources use it without a word.
+#: (Diagnostic 47 is the redefinition of a macro: libcu++'s cmath has INFINITY and NAN as well.)
 _PRELUDE = """#pragma once
+#pragma nv_diag_suppress 47
 typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
 typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t; typedef long long intptr_t; typedef unsigned long long uintptr_t;
@@ -166,9 +168,7 @@ def _with_host_code(source: CudaSource, host_code: str) -> Module:
 
 def _host_code(text: str) -> str:
     """What in a source is host code, and on which line; empty if nothing is."""
-    code = _COMMENTS.sub(
-        lambda match: re.sub(r"[^\n]", " ", match.group()) if match.group()[0] == "/" else match.group(), text
-    )
+    code = _COMMENTS.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     found = [
         (match.start(), words.format(*match.groups()))
         for pattern, words in _HOST_CODE

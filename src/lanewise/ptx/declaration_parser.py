@@ -13,7 +13,7 @@ from lanewise.ptx.operand_parser import (
     read_literal,
     starts_constant,
 )
-from lanewise.ptx.source import Reader
+from lanewise.ptx.source import SPACE, Reader
 from lanewise.ptx.variables import Attribute, Initialiser, Pointer, Setting, SymbolAddress, Value, Variable
 
 SPACES = ("reg", "sreg", "const", "global", "local", "param", "shared", "tex")
@@ -183,7 +183,7 @@ def _numbers_only(reader: Reader) -> Initialiser | None:
     match = _FLAT_LIST.match(reader.source.code, reader.start)
     if match is None:
         return None
-    pieces = [piece.strip() for piece in match.group(1).split(",")]
+    pieces = [piece.strip(SPACE) for piece in match.group(1).split(",")]
     if not all(map(_SIMPLE_NUMBER.fullmatch, pieces)):
         return None
     reader.seek(match.end())

@@ -8,7 +8,7 @@ from functools import lru_cache
 from lanewise.ptx.declaration_parser import read_parameters
 from lanewise.ptx.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
 from lanewise.ptx.operand_parser import read_count, read_integer
-from lanewise.ptx.source import DECLARED, Reader
+from lanewise.ptx.source import DECLARED, SPACE, Reader
 from lanewise.ptx.statements import Label, Loc
 
 #: Directives that may follow the head of a function, and how many numbers each takes.
@@ -30,6 +30,7 @@ _SECTION_ITEM = re.compile(
     )\s*+""",
     re.ASCII | re.VERBOSE,
 )
+_DATA = re.compile(r"\.b(8|16|32|64)\s++(.*)", re.ASCII | re.DOTALL)
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})", re.ASCII)
 _LABELS = re.compile(
     rf"\.?{DECLARED}(?:[+-](?:0[xX][0-9a-fA-F]{{1,16}}|[0-9]{{1,20}}|{DECLARED}))?", re.ASCII
@@ -208,13 +209,16 @@ def read_section(reader: Reader) -> Section:
 @lru_cache(maxsize=1 << 15)
 def _section_data(text: str) -> Data | None:
     """What `.b8 1, 2` says; None if it does not say anything."""
-    head, values = text.split(maxsplit=1)
+    match = _DATA.fullmatch(text)
+    if match is None:
+        return None
+    bits, values = match.groups()
     found: list[int | str] = []
-    for value in map(str.strip, values.split(",")):
+    for value in (part.strip(SPACE) for part in values.split(",")):
         if _INTEGER.fullmatch(value):
             found.append(int(value, 16) if value.lstrip("-")[:2] in ("0x", "0X") else int(value))
         elif _LABELS.fullmatch(value):
             found.append(value)
         else:
             return None
-    return Data(int(head[2:]), tuple(found))
+    return Data(int(bits), tuple(found))

@@ -42,24 +42,24 @@ class Scope:
     """
 
     parent: int = -1
+    #: By name; a range of registers (`%r<9>`) under its name and `<`, since `%r` may be another variable.
     variables: dict[str, Variable] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
 
+    def declare(self, variable: Variable) -> None:
+        """Add a variable."""
+        self.variables[f"{variable.name}<" if variable.count >= 0 else variable.name] = variable
+
     def variable(self, name: str) -> Variable | None:
         """The variable of that name declared here, a member of a range of registers included."""
-        found = self.variables.get(name)
-        if found is not None and found.count < 0:
-            return found
+        if name in self.variables:
+            return self.variables[name]
         stem = name.rstrip("0123456789")
         while len(stem) < len(name):  # %r12 may be of the range %r<20> or of %r1<5>
-            found = self.variables.get(stem)
+            found = self.variables.get(f"{stem}<")
             number = name[len(stem) :]
-            if (
-                found is not None
-                and len(number) < 12
-                and int(number) < found.count
-                and (number == "0" or number[0] != "0")
-            ):
+            plain = len(number) < 12 and (number == "0" or number[0] != "0")
+            if found is not None and plain and int(number) < found.count:
                 return found
             stem = name[: len(stem) + 1]
         return None
@@ -186,6 +186,8 @@ class Module:
     text: str = field(default="", compare=False, repr=False)
     #: The CUDA C++ it was compiled from, if it was compiled here.
     cuda: CudaSource | None = field(default=None, compare=False, repr=False)
+    #: Entries that were asked for before, by the name used; instances of templates are compiled once.
+    _found: dict[str, Entry] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def arch(self) -> str:
@@ -244,7 +246,9 @@ class Module:
         """
         from lanewise.ptx.names import find_entry
 
-        return find_entry(self, name)
+        if not isinstance(name, str) or name not in self._found:
+            self._found[name] = find_entry(self, name)
+        return self._found[name]
 
     def __str__(self) -> str:
         from lanewise.ptx.printer import print_module

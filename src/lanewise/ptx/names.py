@@ -6,7 +6,7 @@ import ctypes
 import difflib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
@@ -16,6 +16,8 @@ from lanewise.ptx.module import Entry, Function, Module
 #: The C++ runtime's own demangler keeps its state on the stack; far longer names are left as they are.
 _LONGEST = 4096
 _MANGLED = re.compile(r"_Z\w+", re.ASCII)
+_LENGTH = re.compile(r"[1-9]\d{0,4}", re.ASCII)
+_SUBSTITUTION = re.compile(r"[STA][0-9A-Z]*_|S[abdiost]|DF\d+_", re.ASCII)
 #: Other spellings of the types that kernels are instantiated with.
 _ALIASES = {
     "half": "__half", "half2": "__half2", "nv_bfloat16": "__nv_bfloat16", "nv_bfloat162": "__nv_bfloat162",
@@ -73,13 +75,13 @@ def plain_name(mangled: str) -> str:
     nested = mangled[place : place + 1] == "N"
     place += nested
     while place < len(mangled):
-        if number := re.compile(r"[1-9]\d{0,4}").match(mangled, place):
+        if number := _LENGTH.match(mangled, place):
             place = number.end() + int(number.group())
             if depth == 0:
                 found = mangled[number.end() : place]
             if not nested and depth == 0:
                 break
-        elif skipped := re.compile(r"[STA][0-9A-Z]*_|S[abdiost]|DF\d+_").match(mangled, place):
+        elif skipped := _SUBSTITUTION.match(mangled, place):
             place = skipped.end()
         else:
             if mangled[place] in "INXLJFZ":
@@ -109,6 +111,8 @@ def find_entry(module: Module, name: str) -> Entry:
         raise LanewiseError(f"{name!r} may be any of:\n{_listed(found)}")
     if "<" in name and module.cuda is not None:
         instance, lowered = module.cuda.instance(name, module.entries)
+        if lowered not in instance.entries:
+            raise LanewiseError(f"{name!r} is no kernel: only a __global__ function can be launched")
         return Entry(instance, instance.entries[lowered])
     raise LanewiseError(_not_there(module, name, wanted))
 
@@ -124,10 +128,9 @@ def _not_there(module: Module, name: str, wanted: str) -> str:
     return f"no entry {name!r}{hint}\nentries are:\n{_listed(module.entries.values())}"
 
 
-def _listed(functions: Any) -> str:
+def _listed(functions: Iterable[Function]) -> str:
     lines = []
     for function in functions:
-        assert isinstance(function, Function)
         cpp = demangle(function.name)
         lines.append(f"    {cpp}" if cpp == function.name else f"    {cpp}  ({function.name})")
     return "\n".join(lines) or "    (none)"
@@ -150,7 +153,7 @@ def _spellings(name: str) -> frozenset[str]:
     if full == name:
         return frozenset((name, plain_name(name)))
     head, parameters = _split_parameters(full)
-    found = set()
+    found = {full}
     for qualified in _suffixes(head):
         bare = _without_arguments(qualified)
         found |= {qualified, bare, qualified + parameters, bare + parameters}

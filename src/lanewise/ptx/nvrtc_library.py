@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from lanewise.ptx.toolkit import package_folders, toolkit_folders
 
@@ -42,7 +42,7 @@ def load(major: int) -> Nvrtc | None:
             from cuda.bindings import nvrtc
 
             if nvrtc.nvrtcVersion()[1] >= major:
-                return nvrtc  # type: ignore[no-any-return]  # cuda.bindings has no types
+                return cast(Nvrtc, nvrtc)
         except (ImportError, OSError, RuntimeError):
             pass  # not installed, or without the library itself: look for the library alone
     for path in _libraries(major):

@@ -53,7 +53,7 @@ def nvcc(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         file = folder / (Path(name).name if Path(name).suffix == ".cu" else "kernel.cu")
-        file.write_text(source)
+        file.write_text(source, encoding="utf-8", errors="replace")
         arguments = [
             "-ptx",
             f"-arch={arch}",

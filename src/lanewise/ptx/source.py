@@ -11,6 +11,8 @@ from bisect import bisect_right
 
 from lanewise.ptx.syntax_error import PtxSyntaxError
 
+#: What separates tokens; Python's own notion of white space is wider.
+SPACE = " \t\n\r\f\v"
 NAME = r"(?:[a-zA-Z_][\w$]*+|[$%][\w$]++)"
 #: Two or more characters where the first is `_`, `$` or `%`: what may be declared, and may be a label.
 DECLARED = r"(?:[a-zA-Z][\w$]*+|[_$%][\w$]++)"

@@ -1,0 +1,192 @@
+"""A block of code being written: `i32 block(frame)`, which returns the number of the block that follows.
+
+-1 says that the lanes' pcs were stored, -2 that the launch stops or Python is wanted. Loops over lanes,
+the frame's records and faults are here; what instructions do is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+
+from lanewise.arith.simd import Code, Pointer, Type, Value, i64
+from lanewise.machine import frame
+from lanewise.machine.lanes import BOOL, Lanes
+from lanewise.machine.resolve import Immediate, Op, Place, Register, Resolved, Sink, Symbol
+
+BYTE = ir.IntType(8).as_pointer()
+U8, U32, U64 = Type("u", 8), Type("u", 32), Type("u", 64)
+DIVERGED, STOPPING = -1, -2
+
+
+class FunctionCode(Code):
+    """A function of pointers and numbers, all 64 bits wide, that returns a 32-bit number or a pointer."""
+
+    def __init__(self, module: ir.Module, name: str, arguments: tuple[str, ...], result: Any, linkage: str = "") -> None:
+        self.module = module
+        kinds = [ir.IntType(64)] * len(arguments)
+        self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
+        self.function.linkage = linkage or "internal"
+        self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
+        body = self.function.append_basic_block("body")
+        self.builder.branch(body)
+        self.builder.position_at_end(body)
+        self._arguments = {
+            each: Value(self, i64, handle) for each, handle in zip(arguments, self.function.args, strict=True)
+        }
+
+    def record(self, argument: str) -> Record:
+        """An argument as the address of a record."""
+        return Record(self, self[argument])
+
+    def give(self, number: int | Value) -> None:
+        """Return a number."""
+        kind = self.function.function_type.return_type
+        handle = ir.Constant(kind, number) if isinstance(number, int) else number.handle
+        self.builder.ret(handle)
+
+
+class Record:
+    """Memory with fields at known offsets."""
+
+    def __init__(self, code: Code, address: Value) -> None:
+        self.code, self.address = code, address
+        self.handle = code.builder.inttoptr(address.handle, BYTE)
+
+    def pointer(self, offset: int | Value, type: Type) -> Pointer:
+        """The place of a field."""
+        offset = offset if isinstance(offset, Value) else self.code.constant(i64, offset)
+        return Pointer(self.code, type, self.code.builder.gep(self.handle, [offset.handle]))
+
+    def get(self, offset: int | Value, type: Type = i64, lanes: int = 1) -> Value:
+        """A field."""
+        return self.pointer(offset, type).load(0, lanes)
+
+    def set(self, offset: int | Value, value: Value | int) -> None:
+        """Change a field; a plain number is one of 64 bits."""
+        value = value if isinstance(value, Value) else self.code.constant(i64, value)
+        self.pointer(offset, value.type.by(1)).store(value)
+
+    def at(self, offset: int) -> Record:
+        """The record that a field points to."""
+        return Record(self.code, self.get(offset))
+
+
+class BlockCode(FunctionCode):
+    """A block of code of a warp."""
+
+    def __init__(self, module: ir.Module, name: str) -> None:
+        super().__init__(module, name, ("frame",), ir.IntType(32))
+        self.frame = self.record("frame")
+
+    @property
+    def block(self) -> Record:
+        """The record of the block of threads."""
+        return self.frame.at(frame.BLOCK)
+
+    def mask_bits(self) -> Value:
+        """The lanes that take part, as bits."""
+        return self.frame.get(frame.MASK, U32)
+
+    def mask_lanes(self) -> Value:
+        """The lanes that take part, as conditions."""
+        return self.frame.get(frame.MASK_BYTES, U8, frame.LANES).differs(0)
+
+    def active(self, op: Op | None) -> Value:
+        """The lanes for which an instruction's guard holds too."""
+        mask = self.mask_lanes()
+        if op is None or op.guard is None:
+            return mask
+        register, negated = op.guard
+        holds = self.frame.get(register.offset, U8, frame.LANES).differs(0)
+        return mask & (~holds if negated else holds)
+
+    def bits(self, condition: Value) -> Value:
+        """Conditions of 32 lanes as bits of a word."""
+        return Value(self, U32, self.builder.bitcast(condition.handle, ir.IntType(32)))
+
+    def lanes_of(self, bits: Value) -> Value:
+        """Bits of a word as conditions of 32 lanes."""
+        vector = ir.VectorType(ir.IntType(1), frame.LANES)
+        return Value(self, BOOL.by(frame.LANES), self.builder.bitcast(bits.handle, vector))
+
+    @contextmanager
+    def each_lane(self, active: Value) -> Iterator[Value]:
+        """The body for every lane among some (bits), with the lane's number."""
+        with self.loop(frame.LANES) as lane:
+            chosen = (active >> lane.to(U32)) & 1
+            with self.when(chosen.differs(0)):
+                yield lane
+
+    def lane_read(self, operand: Resolved, type: Type, lane: Value) -> Value:
+        """What one lane has in an operand."""
+        if isinstance(operand, Register):
+            size = Type("u", operand.bits)
+            value = self.frame.pointer(operand.offset, size).load(lane)
+            if operand.type == "pred":
+                return value.differs(0)
+            return _scalar_fit(value, type)
+        if isinstance(operand, Immediate):
+            scalar = Lanes.__new__(Lanes)
+            scalar.code, scalar.count = self, 1
+            return scalar.immediate(operand, type)
+        whole = Lanes(self, self.frame.handle, self.constant(i64, 0), frame.LANES)
+        vector = whole.read(operand, type)
+        handle = self.builder.extract_element(vector.handle, lane.handle)
+        return Value(self, type, handle)
+
+    def lane_write(self, operand: Resolved, value: Value, lane: Value) -> None:
+        """Put one lane's value into a register."""
+        if isinstance(operand, Sink):
+            return
+        assert isinstance(operand, Register)
+        if operand.type == "pred":
+            value = value.to(U8)
+        else:
+            if value.type.kind == "f":
+                value = value.view(Type("u", value.type.bits))
+            value = value.to(Type(value.type.kind, operand.bits))
+        self.frame.pointer(operand.offset, Type("u", operand.bits)).store(value, lane)
+
+    def address_of(self, place: Place, lane: Value) -> Value:
+        """One lane's address."""
+        base = place.base
+        if isinstance(base, Register):
+            word = self.frame.pointer(base.offset, Type("u", base.bits)).load(lane)
+            value = word.to(U64)
+            if base.bits == 32 and place.offset:
+                return (word + place.offset).to(U64)
+            return value + place.offset
+        if isinstance(base, Symbol):
+            if base.space == "dynamic":
+                return self.constant(U64, self.dynamic_offset + place.offset)
+            return self.constant(U64, base.address + place.offset)
+        return self.constant(U64, base.bits + place.offset)
+
+    #: Where dynamic shared memory begins.
+    dynamic_offset = 0
+
+    def set_pcs(self, condition: Value, number: int) -> None:
+        """Send some lanes to a block."""
+        pcs = self.frame.pointer(frame.PCS, U32)
+        pcs.store(condition.select(self.constant(U32.by(frame.LANES), number), pcs.load(0, frame.LANES)))
+
+    def fault(self, kind: int, op: Op, lane: Value, address: Value, size: int | Value) -> None:
+        """Record why the launch stops, and return."""
+        block = self.block
+        block.set(frame.KIND, kind)
+        block.set(frame.SITE, op.site)
+        block.set(frame.LANE, lane)
+        block.set(frame.ADDRESS, address.to(i64))
+        block.set(frame.SIZE, size)
+        self.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
+
+
+def _scalar_fit(value: Value, type: Type) -> Value:
+    if value.type.bits != type.bits:
+        kind = "u" if type.kind == "f" else type.kind
+        value = value.to(Type(value.type.kind, type.bits)).to(Type(kind, type.bits))
+    return value.view(Type(type.kind, type.bits))

@@ -1,0 +1,330 @@
+"""The scheduler, as compiled code: paths of a warp, warps of a block, barriers, blocks one after the other.
+
+A path that spins gives way to its siblings, then to other warps; a block that only spins returns, so that
+another may run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from lanewise.arith.simd import Type, Value, i64
+from lanewise.machine import frame
+from lanewise.machine.code import U8, U32, U64, FunctionCode, Record
+from lanewise.machine.lanes import BOOL
+
+WORD = ir.IntType(32)
+LANES = frame.LANES
+
+
+def _bits(code: FunctionCode, condition: Value) -> Value:
+    return Value(code, U32, code.builder.bitcast(condition.handle, WORD))
+
+
+def write_scheduler(module: ir.Module, blocks: list[Any], entry: int, name: str) -> None:
+    """Everything from `run_warp` up to the function that Python calls."""
+    warp = _write_run_warp(module, blocks)
+    settle = _write_settle(module)
+    run_block = _write_run_block(module, warp, settle)
+    _write_run_grid(module, run_block, name)
+
+
+def _least(code: FunctionCode, value: Value) -> Value:
+    return code.intrinsic("vector.reduce.umin", U32, [value], of=value.type)
+
+
+def _write_run_warp(module: ir.Module, blocks: list[Any]) -> Any:
+    """`run_warp(frame)`: 0 if no lane can go on, 1 if the time is up, 2 if the launch stops."""
+    code = FunctionCode(module, "run_warp", ("frame",), WORD)
+    warp = code.record("frame")
+    block = warp.at(frame.BLOCK)
+    builder = code.builder
+    budget = code.variable(block.at(frame.LAUNCH).get(frame.SLICE))
+    whole = budget.get()
+    current = code.variable(code.constant(U32, 0))
+    others = code.variable(code.constant(BOOL, 0))
+    dispatch, call, go_on, diverged, follow, spread, expired = (
+        code.function.append_basic_block(each)
+        for each in ("dispatch", "call", "go_on", "diverged", "follow", "spread", "expired")
+    )
+    pcs_place = warp.pointer(frame.PCS, U32)
+    builder.branch(dispatch)
+
+    builder.position_at_end(dispatch)
+    pcs = pcs_place.load(0, LANES)
+    base = warp.get(frame.BASE, U32)
+    runnable = pcs < frame.PARKED
+    key = runnable.select((pcs - base.spread(LANES)) & (frame.PARKED - 1), -1)
+    least = _least(code, key)
+    with code.when(least.equals(-1)):
+        # Siblings may all be here now.
+        released = _release_siblings(code, warp, pcs)
+        with code.when(released.differs(0)):
+            builder.branch(dispatch)
+        warp.set(frame.BASE, code.constant(U32, 0))
+        _spend(code, block, whole - budget.get())
+        code.give(0)
+    pc = (least + base) & (frame.PARKED - 1)
+    current.set(pc)
+    mask = pcs.equals(pc.spread(LANES))
+    warp.set(frame.MASK, _bits(code, mask))
+    warp.pointer(frame.MASK_BYTES, U8).store(mask.to(U8))
+    others.set((runnable & ~mask).any())
+    builder.branch(call)
+
+    builder.position_at_end(call)
+    after = [code.function.append_basic_block(f"call_{number}") for number in range(len(blocks))]
+    unknown = code.function.append_basic_block("unknown")
+    switch = builder.switch(current.get().handle, unknown)
+    answers: list[tuple[Any, Any]] = []
+    for number, target in enumerate(after):
+        switch.add_case(ir.Constant(WORD, number), target)
+        builder.position_at_end(target)
+        answers.append((builder.call(blocks[number], [code["frame"].handle]), target))
+        builder.branch(go_on)
+    builder.position_at_end(unknown)
+    code.give(2)
+    builder.position_at_end(go_on)
+    answer = builder.phi(WORD)
+    for value, target in answers:
+        answer.add_incoming(value, target)
+    following = Value(code, Type("i", 32), answer)
+    budget.set(budget.get() - 1)
+    with code.when(following.equals(-2)):
+        _spend(code, block, whole - budget.get())
+        code.give(2)
+    builder.cbranch((following < 0).handle, diverged, follow)
+
+    builder.position_at_end(diverged)
+    builder.cbranch((budget.get() > 0).handle, dispatch, expired)
+
+    builder.position_at_end(follow)
+    target_pc = following.view(U32)
+    stays = ~others.get() & (budget.get() > 0)
+    current_before = current.get()
+    current.set(target_pc)
+    builder.cbranch(stays.handle, call, spread)
+
+    builder.position_at_end(spread)
+    mask_again = warp.get(frame.MASK_BYTES, U8, LANES).differs(0)
+    pcs_place.store(mask_again.select(target_pc.spread(LANES), pcs_place.load(0, LANES)))
+    current.set(current_before)
+    builder.cbranch((budget.get() > 0).handle, dispatch, expired)
+
+    builder.position_at_end(expired)
+    # The next turn begins with the path behind the one that ran last.
+    next_base = others.get().select(current.get() + 1, 0)
+    warp.set(frame.BASE, next_base & (frame.PARKED - 1))
+    _release_siblings(code, warp, pcs_place.load(0, LANES))
+    _spend(code, block, whole)
+    code.give(1)
+    return code.function
+
+
+def _spend(code: FunctionCode, block: Record, steps: Value) -> None:
+    block.set(frame.STEPS, block.get(frame.STEPS) + steps)
+
+
+def _release_siblings(code: FunctionCode, warp: Record, pcs: Value) -> Value:
+    """Let lanes go on that wait for siblings which are all there or gone; returns which."""
+    parked = (pcs > frame.PARKED - 1) & (pcs < frame.EXITED)
+    waits = parked & warp.get(frame.BARRIER, U32, LANES).equals(frame.SIBLINGS)
+    here, gone = _bits(code, waits), _bits(code, pcs.equals(frame.EXITED))
+    needed = warp.get(frame.BARRIER_ARGUMENT, U32, LANES)
+    # A lane goes on if every lane that it names waits too, or is gone.
+    there = (here | gone).spread(LANES)
+    ready = waits & (needed & ~there).equals(0)
+    place = warp.pointer(frame.PCS, U32)
+    place.store(ready.select(pcs & (frame.PARKED - 1), pcs))
+    return _bits(code, ready)
+
+
+def _write_settle(module: ir.Module) -> Any:
+    """`settle(block, barrier)`: complete a barrier if all whom it waits for are there; 1 if so."""
+    code = FunctionCode(module, "settle", ("block", "barrier"), WORD)
+    block = code.record("block")
+    launch = block.at(frame.LAUNCH)
+    size, frames, warps = launch.get(frame.FRAME_BYTES), block.get(frame.FRAMES), launch.get(frame.WARPS)
+    zero = code.constant(i64, 0)
+    waiting, elsewhere, counted, wanted, yes = (code.variable(zero) for _ in range(5))
+    number = code["barrier"].to(U32)
+
+    def look(warp: Record) -> tuple[Value, Value, Value]:
+        pcs = warp.get(frame.PCS, U32, LANES)
+        parked = (pcs > frame.PARKED - 1) & (pcs < frame.EXITED)
+        here = parked & warp.get(frame.BARRIER, U32, LANES).equals(number.spread(LANES))
+        return pcs, here, pcs.equals(frame.EXITED)
+
+    def count(condition: Value) -> Value:
+        return code.intrinsic("ctpop", U32, [_bits(code, condition)]).to(U64).to(i64)
+
+    with code.loop(warps) as index:
+        warp = Record(code, frames + index * size)
+        _, here, gone = look(warp)
+        some, dead = count(here), count(gone)
+        waiting.set(waiting.get() + some)
+        elsewhere.set(elsewhere.get() + (LANES - some - dead))
+        arguments = warp.get(frame.BARRIER_ARGUMENT, U32, LANES)
+        with code.when(some > 0):
+            counted.set(counted.get() + some + dead)
+            largest = code.intrinsic("vector.reduce.umax", U32, [here.select(arguments, 0)], of=arguments.type)
+            wanted.set(wanted.get().max(largest.to(U64).to(i64)))
+            values = warp.get(frame.BARRIER_VALUE, U32, LANES)
+            yes.set(yes.get() + count(here & values.differs(0)))
+    arrived_place = code["barrier"] * 8 + frame.ARRIVED
+    counted.set(counted.get() + block.get(arrived_place))
+    all_here = elsewhere.get().equals(0)
+    enough = (wanted.get() > 0) & ~(counted.get() < wanted.get())
+    done = (waiting.get() > 0) & (enough | (wanted.get().equals(0) & all_here))
+    with code.when(~done):
+        code.give(0)
+    block.set(arrived_place, 0)
+    result = (yes.get() | (waiting.get() << 16)).to(U32)
+    with code.loop(warps) as index:
+        warp = Record(code, frames + index * size)
+        pcs, here, _ = look(warp)
+        warp.pointer(frame.PCS, U32).store(here.select(pcs & (frame.PARKED - 1), pcs))
+        old = warp.get(frame.BARRIER_RESULT, U32, LANES)
+        warp.pointer(frame.BARRIER_RESULT, U32).store(here.select(result.spread(LANES), old))
+    code.give(1)
+    return code.function
+
+
+def _write_run_block(module: ir.Module, run_warp: Any, settle: Any) -> Any:
+    """`run_block(block)`: how it ended (`frame.DONE`, …)."""
+    code = FunctionCode(module, "run_block", ("block",), WORD)
+    block = code.record("block")
+    launch = block.at(frame.LAUNCH)
+    size, frames, warps = launch.get(frame.FRAME_BYTES), block.get(frame.FRAMES), launch.get(frame.WARPS)
+    builder = code.builder
+    turns = code.variable(launch.get(frame.YIELDS))
+    limit = launch.get(frame.STEP_LIMIT)
+    turn = code.function.append_basic_block("turn")
+    builder.branch(turn)
+    builder.position_at_end(turn)
+    yielded = code.variable(code.constant(U32, 0))
+    yielded.set(code.constant(U32, 0))
+    with code.loop(warps) as index:
+        warp = frames + index * size
+        ended = Value(code, U32, builder.call(run_warp, [warp.handle]))
+        with code.when(ended.equals(2)):
+            block.set(frame.WARP, index)
+            code.give(frame.STOPPED)
+        yielded.set(yielded.get() | ended)
+    stop = Value(code, i64, builder.load_atomic(launch.pointer(frame.STOP, i64)._typed(i64), "monotonic", 8))
+    with code.when(stop.differs(0)):
+        code.give(frame.INTERRUPTED)
+    with code.when(block.get(frame.STEPS) > limit):
+        code.give(frame.LIMIT)
+    # Who waits where, and who can run?
+    zero = code.constant(U32, 0)
+    runs, alive, barriers = (code.variable(zero) for _ in range(3))
+    for each in (runs, alive, barriers):
+        each.set(zero)
+    with code.loop(warps) as index:
+        warp_record = Record(code, frames + index * size)
+        pcs = warp_record.get(frame.PCS, U32, LANES)
+        runs.set(runs.get() | _bits(code, pcs < frame.PARKED))
+        alive.set(alive.get() | _bits(code, pcs < frame.EXITED))
+        parked = (pcs > frame.PARKED - 1) & (pcs < frame.EXITED)
+        which = code.constant(U32.by(LANES), 1) << (warp_record.get(frame.BARRIER, U32, LANES) & 31)
+        chosen = parked.select(which, 0)
+        barriers.set(barriers.get() | code.intrinsic("vector.reduce.or", U32, [chosen], of=chosen.type))
+    with code.when(alive.get().equals(0)):
+        code.give(frame.DONE)
+    freed = code.variable(zero)
+    freed.set(zero)
+    with code.when((barriers.get() & 0xFFFF).differs(0)), code.loop(16) as number:
+        with code.when(((barriers.get() >> number.to(U32)) & 1).differs(0)):
+            answer = builder.call(settle, [code["block"].handle, number.handle])
+            freed.set(freed.get() | Value(code, U32, answer))
+    progress = freed.get().differs(0) | runs.get().differs(0)
+    with code.when(~progress):
+        code.give(frame.DEADLOCKED)
+    with code.when(yielded.get().differs(0)):
+        turns.set(turns.get() - 1)
+        with code.when(turns.get() < 0):
+            code.give(frame.YIELDED)
+    builder.branch(turn)
+    return code.function
+
+
+def _write_run_grid(module: ir.Module, run_block: Any, name: str) -> None:
+    """`name(arguments)`: resume a block if it is under way, then take blocks until none is left or one stops."""
+    from lanewise.arith.float_mode import float_mode
+    from lanewise.arith.simd import Code
+
+    inner = FunctionCode(module, "run_grid", ("block", "resume"), WORD)
+    inner.function.attributes.add("noinline")
+    block = inner.record("block")
+    launch = block.at(frame.LAUNCH)
+    builder = inner.builder
+    take = inner.function.append_basic_block("take")
+    run = inner.function.append_basic_block("run")
+    builder.cbranch(inner["resume"].differs(0).handle, run, take)
+    builder.position_at_end(take)
+    place = launch.pointer(frame.NEXT_BLOCK, i64)._typed(i64)
+    one = ir.Constant(ir.IntType(64), 1)
+    number = Value(inner, i64, builder.atomic_rmw("add", place, one, "seq_cst"))
+    with inner.when(~(number < launch.get(frame.BLOCKS))):
+        block.set(frame.LINEAR, -1)
+        inner.give(frame.DONE)
+    _begin(inner, block, launch, number)
+    builder.branch(run)
+    builder.position_at_end(run)
+    ended = Value(inner, U32, builder.call(run_block, [inner["block"].handle]))
+    with inner.when(ended.differs(frame.DONE)):
+        inner.give(ended)
+    builder.branch(take)
+
+    outer = Code(module, name, ("block", "resume"))
+    with float_mode(outer, "rn"):
+        status = outer.builder.call(inner.function, [outer["block"].handle, outer["resume"].handle])
+    Record(outer, outer["block"]).set(frame.STATUS, Value(outer, U32, status).to(U64).to(i64))
+    outer.end()
+
+
+def _begin(code: FunctionCode, block: Record, launch: Record, number: Value) -> None:
+    """A block of threads at its start: numbers, fresh frames, zeroed shared and local memory."""
+    builder = code.builder
+    block.set(frame.LINEAR, number)
+    block.set(frame.STEPS, 0)
+    x, y = launch.get(frame.NCTAID), launch.get(frame.NCTAID + 8)
+
+    def divided(a: Value, b: Value) -> tuple[Value, Value]:
+        quotient = Value(code, i64, builder.sdiv(a.handle, b.handle))
+        return quotient, a - quotient * b
+
+    rest, first = divided(number, x)
+    third, second = divided(rest, y)
+    for axis, value in enumerate((first, second, third)):
+        block.set(frame.CTAID + 8 * axis, value)
+    for barrier in range(16):
+        block.set(frame.ARRIVED + 8 * barrier, 0)
+    warps = launch.get(frame.WARPS)
+    _copy(code, block.get(frame.FRAMES), launch.get(frame.TEMPLATE), warps * launch.get(frame.FRAME_BYTES))
+    with code.loop(warps) as index:
+        warp = Record(code, block.get(frame.FRAMES) + index * launch.get(frame.FRAME_BYTES))
+        warp.set(frame.BLOCK, code["block"])
+    _zero(code, block.get(frame.SHARED), launch.get(frame.SHARED_BYTES))
+    _zero(code, block.get(frame.LOCAL), launch.get(frame.LOCAL_BYTES) * warps * LANES)
+
+
+def _copy(code: FunctionCode, to: Value, source: Value, size: Value) -> None:
+    pointer = ir.IntType(8).as_pointer()
+    function = code.external(
+        "llvm.memcpy.p0.p0.i64", ir.VoidType(), [pointer, pointer, ir.IntType(64), ir.IntType(1)]
+    )
+    handles = [code.builder.inttoptr(each.handle, pointer) for each in (to, source)]
+    code.builder.call(function, [*handles, size.handle, ir.Constant(ir.IntType(1), 0)])
+
+
+def _zero(code: FunctionCode, to: Value, size: Value) -> None:
+    pointer = ir.IntType(8).as_pointer()
+    function = code.external(
+        "llvm.memset.p0.i64", ir.VoidType(), [pointer, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
+    )
+    handle = code.builder.inttoptr(to.handle, pointer)
+    code.builder.call(function, [handle, ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)])
