@@ -182,7 +182,7 @@ def machine() -> dict[str, Any]:
         "llvm_processor": binding.get_host_cpu_name(),
         "processors": threads.processors(),
         "load": round(os.getloadavg()[0], 2),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "numpy": np.__version__,
         "llvmlite": llvmlite.__version__,

@@ -195,6 +195,47 @@ def test_bad_words_and_dtypes_are_named() -> None:
         FORMATS["f16"].encode(["x"])
 
 
+@pytest.mark.parametrize(
+    "given",
+    [1j, None, "1.5", [None], np.array(1, "M8[s]"), [[1], [1, 2]], [10**400], np.zeros(2, "V4")],
+    ids=repr,
+)
+@pytest.mark.parametrize("name", ["f16", "s8"])
+def test_what_is_no_real_number_is_refused_and_not_cast(name: str, given: object) -> None:
+    with pytest.raises(LanewiseError):
+        FORMATS[name].encode(given)  # type: ignore[arg-type]  # the point of the test
+
+
+def test_any_real_dtype_is_encoded() -> None:
+    for dtype in (
+        np.longdouble,
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e4m3fnuz,
+        ml_dtypes.int4,
+        ">f4",
+        object,
+    ):
+        assert FORMATS["f16"].encode(np.array([1, 2]).astype(dtype)).tolist() == [0x3C00, 0x4000]
+
+
+def test_rows_of_unequal_length_are_no_array() -> None:
+    for ask in (FORMATS["f16"].decode, FORMATS["f16"].to_bits, FORMATS["f16"].from_bits):
+        with pytest.raises(LanewiseError, match="not an array"):
+            ask([[1], [1, 2]])
+
+
+def test_saturate_is_not_advised_for_nan() -> None:
+    with pytest.raises(LanewiseError, match="has no NaN") as error:
+        FORMATS["e2m1"].encode([np.nan], saturate=True)
+    assert "saturate" not in str(error.value)
+
+
+@pytest.mark.parametrize("given", [None, 3.5, [1], object()], ids=repr)
+def test_what_names_no_format_is_refused(given: object) -> None:
+    with pytest.raises(LanewiseError, match="the formats are"):
+        format_of(given)  # type: ignore[arg-type]  # the point of the test
+
+
 def test_format_of_takes_names_dtypes_and_formats() -> None:
     for name, fmt in FORMATS.items():
         assert format_of(name) is fmt and format_of(fmt) is fmt

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from lanewise.errors import LanewiseError
@@ -42,7 +43,21 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+def as_array(values: Any, what: str) -> npt.NDArray[Any]:
+    """The values as a NumPy array, or an error if they are none (rows of unequal length, say).
+
+    >>> as_array([[1, 2], [3, 4]], "A").shape
+    (2, 2)
+    """
+    import numpy as np
+
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise LanewiseError(f"{what}: what was given is not an array ({error})") from None
+
+
+@dataclass(frozen=True, repr=False)
 class Format:
     """One number format.
 
@@ -77,6 +92,9 @@ class Format:
 
     def __str__(self) -> str:
         return self.name
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -198,9 +216,9 @@ class Format:
             code = np.where(unrepresentable, self._nan_code, code)
         if code.size and code.min() < 0:
             worst = numbers.flat[int(np.argmin(code))]
+            way = ", which has no NaN" if np.isnan(worst) else "; pass saturate=True to clamp"
             raise LanewiseError(
-                f"{worst} is not representable in {self.name}, which goes from {self.min} to {self.max}; "
-                "pass saturate=True to take the nearest finite number"
+                f"{worst} is not representable in {self.name} ({self.min} to {self.max}){way}"
             )
         if self.signed:
             code |= np.signbit(numbers).astype(np.int64) << self._magnitude_bits
@@ -215,7 +233,7 @@ class Format:
         """
         import numpy as np
 
-        values = np.asarray(array)
+        values = as_array(array, self.name)
         if values.dtype != self.dtype:
             raise LanewiseError(
                 f"{self.name} takes arrays of dtype {self.dtype}, not {values.dtype}; "
@@ -276,9 +294,7 @@ class Format:
         return self._max_code + 1 if self.has_inf else self._nan_code
 
     def _words(self, bits: npt.ArrayLike) -> Words:
-        import numpy as np
-
-        raw = np.asarray(bits)
+        raw = as_array(bits, f"raw words of {self.name}")
         if raw.size == 0:
             raw = raw.astype(self.word_dtype)
         if raw.dtype.kind not in "ui" or (raw.min(initial=0) < 0) or raw.max(initial=0) >= 1 << self.bits:
@@ -292,16 +308,20 @@ class Format:
     def _real_numbers(self, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
         import numpy as np
 
-        numbers = np.asarray(values)
+        numbers = as_array(values, self.name)
+        # NumPy would cast these too, and lose an imaginary part or a unit, or take None for NaN.
+        unreal = numbers.dtype.kind in "cmMSU"
+        if unreal or (numbers.dtype.kind == "O" and not all(isinstance(each, Real) for each in numbers.flat)):
+            raise LanewiseError(f"{self.name} encodes real numbers, not dtype {numbers.dtype}")
         try:
             return numbers.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise LanewiseError(f"{self.name} encodes real numbers, not dtype {numbers.dtype}") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise LanewiseError(f"{self.name} encodes real numbers: {error}") from error
 
     def _encode_integers(self, values: npt.ArrayLike, saturate: bool) -> Words:
         import numpy as np
 
-        numbers = np.asarray(values)
+        numbers = as_array(values, self.name)
         if numbers.dtype.kind not in "biu":
             reals = self._real_numbers(values)
             if not np.array_equal(reals, np.rint(reals)):
@@ -318,7 +338,7 @@ class Format:
 
     def _require_float(self, what: str) -> None:
         if self.kind != "float":
-            raise LanewiseError(f"{self.name} is not a float format and has no {what}")
+            raise LanewiseError(f"{self.name} is not a float format: {what} is what floats have")
 
 
 def _float(name: str, bits: int, exponent: int, mantissa: int, dtype: str, **more: Any) -> Format:
@@ -348,26 +368,9 @@ b1 = Format("b1", 1, "bits", "bool", signed=False)
 FORMATS: dict[str, Format] = {
     each.name: each
     for each in (
-        f16,
-        bf16,
-        tf32,
-        e4m3,
-        e5m2,
-        e3m2,
-        e2m3,
-        e2m1,
-        ue8m0,
-        ue4m3,
-        f32,
-        f64,
-        s8,
-        u8,
-        s4,
-        u4,
-        b1,
-        s32,
+        f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1, ue8m0, ue4m3, f32, f64, s8, u8, s4, u4, b1, s32,
     )
-}
+}  # fmt: skip
 
 
 def format_of(what: str | Format | npt.DTypeLike) -> Format:
@@ -386,8 +389,11 @@ def format_of(what: str | Format | npt.DTypeLike) -> Format:
     else:
         import numpy as np
 
-        dtype = np.dtype(what)
-        found = [each for each in own if each.dtype == dtype]
+        try:
+            dtype = None if what is None else np.dtype(what)  # NumPy takes None for float64
+        except TypeError:
+            dtype = None
+        found = [each for each in own if each.dtype == dtype and dtype is not None]
     if not found:
         raise LanewiseError(f"no format {what!r}; the formats are {', '.join(FORMATS)}")
     return found[0]

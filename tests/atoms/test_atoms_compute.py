@@ -66,6 +66,15 @@ def test_fma_multiplies_registers(name: str) -> None:
     np.testing.assert_array_equal(wide(mma(a, b, c)), wide(a) @ wide(b) + wide(c))
 
 
+def test_fma_takes_registers_in_either_byte_order() -> None:
+    mma = MMA_Atom("SM80_16x8x8_F32TF32TF32F32_TN")
+    a, b, c = (operand.pack(numbers(operand)) for operand in list(mma.instruction.operands.values())[:3])
+    expected = mma.fma(a, b, c)
+    for dtype in ("<u4", ">u4"):
+        np.testing.assert_array_equal(mma.fma(a.astype(dtype), b.astype(dtype), c), expected)
+    np.testing.assert_array_equal(mma.fma(a, b, c.view(np.float32).astype(">f4")), expected)
+
+
 @pytest.mark.parametrize("name", SPARSE)
 def test_fma_of_sparse_operations_takes_metadata(name: str) -> None:
     mma = MMA_Atom(name)

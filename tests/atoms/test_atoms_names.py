@@ -118,6 +118,7 @@ def test_accumulate_can_be_set() -> None:
         ("SM80_16x8x16_F32F16F16F32_NT", "nearest are SM80_16x8x16_F32F16F16F32_TN"),
         ("sm75_u32x4_ldsm_n", "nearest are SM75_U32x4_LDSM_N"),
         ("SM90::FOO::MMA_64x8x16_F32F16F16_RS", "no operation is named"),
+        ("FOO", "no operation is named 'FOO'; `lanewise atoms`"),
         ("SM80_16x8x16_F32F16F16F32_TN<2>", "takes no template arguments"),
         (
             "SM90_64x8x16_F32F16F16_RS<GMMA::Major::MN, GMMA::Major::K>",

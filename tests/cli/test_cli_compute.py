@@ -67,6 +67,12 @@ def test_leading_dimensions(answered, tmp_path):
     assert "3, 16, 8" in answered("compute", MMA, tmp_path / "a.npy", tmp_path / "b.npy", "--arch", "sm_90")
 
 
+def test_no_products_are_not_too_many(answered, tmp_path):
+    a, b = random_array(MMA, "a", shape=(0, 16, 16)), random_array(MMA, "b")
+    told = answered("compute", MMA, *saved(tmp_path, a=a, b=b), "--arch", "sm_90")
+    assert "0, 16, 8" in told and "Nothing to print" in told
+
+
 def test_gemm(answered, tmp_path):
     a, b = random_array(MMA, "a", shape=(20, 50)), random_array(MMA, "b", shape=(50, 9))
     out = tmp_path / "d.npy"

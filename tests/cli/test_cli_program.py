@@ -112,6 +112,9 @@ def test_terminal_never_breaks_an_instruction():
     assert code == 0
     for form in lanewise.instructions("sm_80", a="bf16"):
         assert form.text in seen
+    for columns in (30, 60, 120):
+        seen, code = on_terminal(columns, "explain", MMA, "--element", "A", "3", "9")
+        assert code == 0 and MMA in seen
 
 
 @pytest.mark.parametrize(

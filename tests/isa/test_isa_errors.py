@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,11 @@ def message(call: Callable[[], object], kind: type[Exception] = LanewiseError) -
 
 #: A text, what the message must say about it, and the legal form it must name (empty: none is named).
 REFUSED = [
+    (
+        "mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32",
+        "or layout of A .row (here .col) together with layout of B .col (here .row)",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 (sm_80 and later; PTX 7.0)",
+    ),
     (
         "mma.sync.aligned.m16n8k16.row.row.f32.f16.f16.f32",
         "layout of B is .row, where the rest allows .col only; or shape is .m16n8k16, where the rest",
@@ -213,8 +219,16 @@ REFUSED = [
         "the shape is missing",
         "mma.sync.aligned.m16n8k8.row.col.f32.bf16",
     ),
-    ("MMA.SYNC.ALIGNED.M16N8K16", "not a matrix instruction; modifiers are lower case", ""),
-    ("tcgen05.mma.cta_group::1.kind::f16", "not a matrix instruction; those begin with mma, wmma.load", ""),
+    (
+        "MMA.SYNC.ALIGNED.M16N8K16",
+        "not a matrix instruction of a warp or warpgroup; modifiers are lower case",
+        "",
+    ),
+    (
+        "tcgen05.mma.cta_group::1.kind::f16",
+        "not a matrix instruction of a warp or warpgroup; those begin with mma, wmma.load",
+        "",
+    ),
     ("wgmma.fence.sync.aligned", "not a matrix instruction", ""),
     ("", "an instruction such as 'mma.sync.aligned…' was expected, not ''", ""),
     ("{%r0}", "an instruction such as 'mma.sync.aligned…' was expected", ""),
@@ -503,3 +517,10 @@ def test_any_lane_gives_an_answer_or_an_error(lane: Any, value: int) -> None:
         assert not (isinstance(lane, int) and 0 <= lane < 32 and 0 <= value < 8)
     else:
         assert (row < 16, col < 16) == (True, True)
+
+
+def test_an_operand_that_is_not_there_is_a_missing_attribute() -> None:
+    for found in (F16, LDMATRIX, WGMMA):
+        for name in ("a", "b", "c", "d", "metadata", "scale_a", "scale_b"):
+            assert hasattr(found, name) == (name in found.operands)
+        assert dict(inspect.getmembers(found))["text"] == found.text

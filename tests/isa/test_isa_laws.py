@@ -246,6 +246,8 @@ def test_unpack_undoes_pack_over_batches() -> None:
         assert np.array_equal(operand.format.to_bits(back), bits)
         signed = operand.unpack(words.view(words.dtype.str.replace("u", "i")))
         assert np.array_equal(operand.format.to_bits(signed), bits)
+        swapped = operand.unpack(words.astype(words.dtype.newbyteorder(">")))
+        assert np.array_equal(operand.format.to_bits(swapped), bits)
         empty = operand.pack(matrices[:0])
         assert operand.unpack(empty).shape == (0, 3, *operand.matrix_shape)
 

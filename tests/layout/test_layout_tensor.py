@@ -206,6 +206,8 @@ def test_printing():
         (lambda t: Tensor([0] * 9, Layout(4, -1))[1], "leads to index -1"),
         (lambda t: t.__setitem__((0, 0), 1), "no data to write"),
         (lambda t: Tensor([0] * 32, t.layout).__setitem__((None, 0), t), "32 elements, but"),
+        (lambda t: Tensor(np.broadcast_to(0, 32), t.layout).__setitem__((0, 0), 1), "read-only"),
+        (lambda t: Tensor((0,) * 32, t.layout).__setitem__((None, 0), 1), "does not take 1 at index 0"),
         (lambda t: Tensor(5), "needs a layout"),
         (lambda t: Tensor(object(), Layout(4)), "indexed by one"),
         (lambda t: Tensor(np.zeros((4, 4))[:, ::2], Layout(8)), "not contiguous"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lanewise.atoms.gmma import ScaleIn, ScaleOut, scale_out
 from lanewise.atoms.value_types import GAUSS_COMPLEX
 from lanewise.errors import LanewiseError
+from lanewise.formats import as_array
 from lanewise.isa import Operand
 
 if TYPE_CHECKING:
@@ -34,15 +35,12 @@ def multiply(
     that the operation is named for. Further options (metadata, scale_a, scale_b) go to the instruction.
     A Gauss complex accumulator is a structured array of t0, t1, t2.
     """
-    import numpy as np
-
     where = mma.operation.arch if arch is None else arch
     if scale_out(scale_D) is ScaleOut.Zero:
         c = None
-    if mma.operation.composed == "complex":
-        return _complex(mma, np.asarray(a), np.asarray(b), c, where)
-    if mma.operation.composed == "gauss":
-        return _gauss(mma, np.asarray(a), np.asarray(b), c, where)
+    if mma.operation.composed:
+        composed = _complex if mma.operation.composed == "complex" else _gauss
+        return composed(mma, as_array(a, f"A of {mma.name}"), as_array(b, f"B of {mma.name}"), c, where)
     for name, scale in (("negate_a", mma.scaleA), ("negate_b", mma.scaleB)):
         if scale is ScaleIn.Neg:
             options[name] = True
@@ -133,7 +131,8 @@ def _matrix(operand: Operand, given: Any) -> Any:
 
     if operand.where != "registers":
         return given
-    array = np.asarray(given)
+    array = as_array(given, f"the registers of {operand.title}")
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind == "f" and array.dtype.itemsize * 8 == operand.register_bits:
         array = np.ascontiguousarray(array).view(f"uint{operand.register_bits}")
     return operand.unpack(array)
@@ -152,7 +151,7 @@ def _parts(operand: Operand, given: Any) -> NDArray[Any]:
     """The matrix of a register array of complex numbers, or of structures of doubles."""
     import numpy as np
 
-    array = np.asarray(given)
+    array = as_array(given, f"the registers of {operand.title}")
     if array.dtype.kind not in "iufc" and array.dtype != GAUSS_COMPLEX.dtype:
         raise LanewiseError(
             f"the registers of {operand.name} are complex128[…, {operand.threads}, {operand.registers}]; "

@@ -184,7 +184,11 @@ def unknown_name(what: str, text: str, known: Iterable[str]) -> LanewiseError:
     written = last_name(read_template(text).name).lower()
     by_key = {last_name(name.partition("<")[0]).lower(): name for name in known}
     near = difflib.get_close_matches(written, by_key, n=3, cutoff=0.5)
-    hint = f"; nearest are {', '.join(by_key[name] for name in near)}" if near else ""
+    hint = (
+        f"; nearest are {', '.join(by_key[name] for name in near)}"
+        if near
+        else "; `lanewise atoms`, or lanewise.atoms.atoms(), lists those that there are"
+    )
     return LanewiseError(f"no {what} is named {text!r}{hint}")
 
 

@@ -177,9 +177,10 @@ def _result(instruction: Instruction, arch: str, d: NDArray[Any], style: str) ->
 
     fmt = instruction.d.format
     bits = fmt.to_bits(d)
-    if style == "text" and (d.ndim != 2 or max(d.shape) > _SHOWN):
+    if style == "text" and (d.ndim != 2 or d.size == 0 or max(d.shape) > _SHOWN):
         about = facts("", [("D", f"{d.dtype}{list(d.shape)}"), ("arch", arch)])
-        return Answer((about,), None, ("Too large to print: save it with -o, or take --json or --csv.",))
+        much = "Too large to print" if d.size else "Nothing to print"
+        return Answer((about,), None, (f"{much}: save it with -o, or take --json or --csv.",))
     data = {"instruction": instruction.text, "arch": arch, "fidelity": instruction.fidelity(arch)}
     places = [tuple(place) for place in np.ndindex(d.shape)]
     flat = Table("", ("D", "bits", "value"), [(_index(p), _hex(bits[p], fmt), str(d[p])) for p in places])

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -172,10 +173,10 @@ def _print_table(console: Console, table: Table) -> None:
     from rich.text import Text
 
     named = table.columns != ("property", "value")
+    # Not rich's own title, which breaks at the width of the table, in the midst of an instruction.
+    for line in textwrap.wrap(table.title, console.width, break_long_words=False, break_on_hyphens=False):
+        console.print(line, style="bold", soft_wrap=True)
     grid = RichTable(
-        title=table.title or None,
-        title_justify="left",
-        title_style="bold",
         box=None,
         pad_edge=False,
         padding=(0, 2, 0, 0),

@@ -90,7 +90,10 @@ def save(thing: Any, path: str | Path, **options: Unpack[Choices]) -> Path:
         ...
     lanewise.errors.LanewiseError: picture.jpg: pictures are written as .svg, .html, .htm, .tex, .txt
     """
-    path = Path(path)
+    try:
+        path = Path(path)
+    except TypeError:
+        raise LanewiseError(f"a picture is saved to the path of a file, not to {path!r}") from None
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         raise LanewiseError(f"{path}: pictures are written as {', '.join(_WRITERS)}")

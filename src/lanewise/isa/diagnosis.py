@@ -120,15 +120,18 @@ def _entries(base_family: str) -> tuple[Entry, ...]:
 def _reason(form: Form, nearest: Entry) -> str:
     mine = features(form)
     allowed = _allowed(form)
-    if allowed:
-        order = sorted(allowed, key=lambda name: _WEIGHTS.get(name, 1.0))
-        return "; or ".join(_complaint(name, mine[name], allowed[name]) for name in order)
+    order = sorted(allowed, key=lambda name: _WEIGHTS.get(name, 1.0))
+    complaints = [_complaint(name, mine[name], allowed[name]) for name in order]
     parts = [
         f"{name} {_spell(name, value)} (here {_spell(name, mine[name])})"
         for name, value in nearest.features.items()
         if value != mine[name]
     ]
-    return f"several modifiers do not go together; the nearest legal form has {', '.join(parts)}"
+    if not complaints:
+        return f"several modifiers do not go together; the nearest legal form has {', '.join(parts)}"
+    if len(parts) > 1:  # two small changes may lead less far away than a large one
+        complaints.append(" together with ".join(parts))
+    return "; or ".join(complaints)
 
 
 def _allowed(form: Form) -> dict[str, list[object]]:

@@ -11,13 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from lanewise.engines import Drawn, engine
-from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import refuse_arch
 from lanewise.isa.form import Form, stated
 from lanewise.isa.lowering import Lowering, lowering
-from lanewise.isa.operand import Operand
+from lanewise.isa.operand import MissingOperand, Operand
 from lanewise.isa.operands import RowAddresses, operands_of, row_addresses
 from lanewise.isa.selected import SelectedOperand
 from lanewise.isa.sparsity import Metadata
@@ -152,7 +151,7 @@ class Instruction(Form, Drawn):
 
     def _operand(self, name: str) -> Operand:
         if name not in self.operands:
-            raise LanewiseError(f"{self.text} has no operand {name}; it has {', '.join(self.operands)}")
+            raise MissingOperand(f"{self.text} has no operand {name}; it has {', '.join(self.operands)}")
         return self.operands[name]
 
     @property

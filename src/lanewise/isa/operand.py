@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format
+from lanewise.formats import Format, as_array
 from lanewise.isa.form import stated
 from lanewise.layout import Layout
 
@@ -27,6 +27,10 @@ class Holder(NamedTuple):
     lane: int
     register: int
     slot: int
+
+
+class MissingOperand(LanewiseError, AttributeError):
+    """An operand that an instruction does not have: also an AttributeError, so that hasattr says no."""
 
 
 def within(number: int, limit: int, what: str, owner: str) -> int:
@@ -45,17 +49,7 @@ def within(number: int, limit: int, what: str, owner: str) -> int:
     return found
 
 
-def as_array(values: Any, what: str) -> NDArray[Any]:
-    """The values as a NumPy array, or an error if they are none (rows of unequal length, say)."""
-    import numpy as np
-
-    try:
-        return np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise LanewiseError(f"{what}: what was given is not an array ({error})") from None
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Operand(Drawn):
     """One operand: a matrix of `rows` × `cols` elements and where the threads hold them.
 
@@ -255,7 +249,7 @@ class Operand(Drawn):
         array = as_array(words, f"the registers of {self.title}")
         fits = array.dtype.kind in "ui" and array.dtype.itemsize == self._word.itemsize
         if fits and array.shape[-2:] == (self.threads, self.registers):
-            return array.view(self._word)
+            return array.astype(array.dtype.newbyteorder("="), copy=False).view(self._word)
         raise LanewiseError(
             f"the registers of {self.title} are {self._word}[…, {self.threads}, {self.registers}]; "
             f"{array.dtype}{list(array.shape)} was given"
@@ -263,6 +257,9 @@ class Operand(Drawn):
 
     def __getstate__(self) -> dict[str, Any]:
         return stated(self)
+
+    def __repr__(self) -> str:
+        return f"<{self}; {self.layout}>"
 
     def __str__(self) -> str:
         return f"{self.name} ({self.rows}×{self.cols} {self.format.name}): {self.packing}"

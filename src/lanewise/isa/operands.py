@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa import fragments
 from lanewise.isa.form import Form
-from lanewise.isa.operand import Operand, within
+from lanewise.isa.operand import MissingOperand, Operand, within
 from lanewise.isa.selected import SelectedOperand
 from lanewise.isa.sparsity import Metadata
 from lanewise.layout import Layout
@@ -231,6 +230,6 @@ class RowAddresses(NamedTuple):
 def row_addresses(form: Form) -> RowAddresses:
     """The rows that a form addresses: 16 bytes each, one lane a row."""
     if form.family not in ("ldmatrix", "stmatrix"):
-        raise LanewiseError(f"{form.text} takes no row addresses; ldmatrix and stmatrix do")
+        raise MissingOperand(f"{form.text} takes no row addresses; ldmatrix and stmatrix do")
     rows = 16 if form.shape_text == "m16n16" else 8
     return RowAddresses(rows * form.num, 16, form.num)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SelectedOperand(Operand):
     """An operand with modes of stride 0: a selector says which of those lanes (and bytes) are read.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
-from lanewise.isa.operand import as_array
+from lanewise.formats import as_array
 from lanewise.isa.selected import SelectedOperand
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TF32_CODES = (0b0100, 0b1110)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Metadata(SelectedOperand):
     """The metadata operand E: a 4-bit code a group; its matrix is (M, groups).
 

@@ -141,8 +141,8 @@ def split_family(head: str) -> tuple[str, list[str]]:
         return pair, modifiers[1:]
     hint = "; modifiers are lower case" if head.lower() != head else ""
     raise IllegalInstruction(
-        f"{head}: not a matrix instruction{hint}; those begin with mma, wmma.load, wmma.store, wmma.mma, "
-        "wgmma.mma_async, ldmatrix, stmatrix or movmatrix"
+        f"{head}: not a matrix instruction of a warp or warpgroup{hint}; those begin with mma, wmma.load, "
+        "wmma.store, wmma.mma, wgmma.mma_async, ldmatrix, stmatrix or movmatrix"
     )
 
 

@@ -95,7 +95,7 @@ class Tensor(Mapped):
             raise LanewiseError(f"{self} has no data to write to; give Tensor a list or an array")
         crd = _checked(crd, self.shape)
         if not has_none(crd):
-            self.data[self._index(crd)] = value
+            self._put(self._index(crd), value)
             return
         target = self._slice(crd)
         n = target.size()
@@ -103,7 +103,7 @@ class Tensor(Mapped):
             raise LanewiseError(f"{value} has {value.size()} elements, but {target} has {n}")
         values = list(value) if isinstance(value, Tensor) else [value] * n
         for i, v in enumerate(values):
-            target.data[target._index(i)] = v
+            target._put(target._index(i), v)
 
     def __iter__(self) -> Iterator[Any]:
         """The elements in the order of linear coordinates."""
@@ -130,6 +130,12 @@ class Tensor(Mapped):
 
     def _get(self, index: Any) -> Any:
         return index if self.data is None else self.data[index]
+
+    def _put(self, index: Any, value: Any) -> None:
+        try:
+            self.data[index] = value
+        except (TypeError, ValueError) as error:  # read-only data, or a value that it cannot hold
+            raise LanewiseError(f"{self} does not take {value!r} at index {index}: {error}") from error
 
     def __repr__(self) -> str:
         base = "" if self.data is None else f"{type(self.data).__name__}[{len(self.data)}]+"

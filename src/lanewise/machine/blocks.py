@@ -6,7 +6,7 @@ where they can meet again soonest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.resolve import PROVIDED, Body, Callee, Op, Program, Target
@@ -15,6 +15,9 @@ from lanewise.machine.resolve import PROVIDED, Body, Callee, Op, Program, Target
 WARP_SYNC = {"shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "elect"}
 #: What ends a block.
 ENDS = {"bra", "brx", "ret", "exit", "call", "trap"}
+
+#: What is done first after a wait: taking the results of bar.red, of a device function.
+BARRIER_RESULT, CALL_RESULTS = "(bar.red)", "(call)"
 
 
 @dataclass(eq=False)
@@ -99,11 +102,15 @@ def _cut_body(body: Body) -> list[Block]:
             begin().ops.append(op)
         elif is_barrier(op):
             blocks[-1].end, blocks[-1].op = "barrier", op
+            if "red" in op.modifiers:
+                begin().ops.append(replace(op, opcode=BARRIER_RESULT))
         elif is_host(op):
             blocks[-1].end, blocks[-1].op = "host", op
         elif op.opcode in ENDS:
             blocks[-1].end = {"bra": "jump", "brx": "switch"}.get(op.opcode, op.opcode)
             blocks[-1].op = op
+            if op.opcode == "call":
+                begin().ops.append(replace(op, opcode=CALL_RESULTS))
         else:
             blocks[-1].ops.append(op)
     last = len(body.ops)

@@ -227,7 +227,8 @@ class Lanes:
 
     def symbol(self, operand: Symbol) -> Value:
         """The address of a variable in its space."""
-        return self.constant(Type("u", 64), operand.address)
+        offset = getattr(self.code, "dynamic_offset", 0) if operand.space == "dynamic" else 0
+        return self.constant(Type("u", 64), operand.address + offset)
 
 
 def fit(value: Value, type: Type) -> Value:

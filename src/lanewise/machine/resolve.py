@@ -146,6 +146,8 @@ class Body:
     labels: dict[int, int]
     parameters: tuple[Symbol | Register, ...]
     returns: tuple[Symbol | Register, ...]
+    #: Where a lane goes when it returns.
+    link: Register
 
 
 @dataclass(eq=False)
@@ -284,7 +286,9 @@ class _Resolver:
             elif isinstance(statement, Operation):
                 if statement.opcode != "pragma":
                     ops.append(self.op(statement))
-        return Body(self.function, ops, labels, self.parameters, self.returns)
+        link = Register("return", "u32", 32, self.program.frame_bytes)
+        self.program.frame_bytes += 4 * frame.LANES
+        return Body(self.function, ops, labels, self.parameters, self.returns, link)
 
     def op(self, operation: Operation) -> Op:
         """One instruction."""

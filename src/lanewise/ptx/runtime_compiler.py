@@ -23,9 +23,21 @@ _SHIM = """#pragma once
 namespace cuda {{ namespace std {{}} }}
 namespace std {{ using namespace cuda::std; }}
 """
+#: The limits of IEEE floats; libcu++ of CUDA 13.0 leaves them out for NVRTC, later ones have them.
+_FLOAT_LIMITS = {
+    "FLT_RADIX": "2", "FLT_DIG": "6", "FLT_MANT_DIG": "24", "FLT_MIN_EXP": "(-125)", "FLT_MAX_EXP": "128",
+    "FLT_MIN": "1.17549435e-38f", "FLT_MAX": "3.40282347e+38f", "FLT_EPSILON": "1.19209290e-7f",
+    "DBL_DIG": "15", "DBL_MANT_DIG": "53", "DBL_MIN_EXP": "(-1021)", "DBL_MAX_EXP": "1024",
+    "DBL_MIN": "2.2250738585072014e-308", "DBL_MAX": "1.7976931348623157e+308",
+    "DBL_EPSILON": "2.2204460492503131e-16",
+}  # fmt: skip
+_FLOAT_SHIM = _SHIM.format("cfloat") + "".join(
+    f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in _FLOAT_LIMITS.items()
+)
 _HEADERS = {
     **{name: _SHIM.format(name) for name in _STANDARD},
     **{f"{name}.h": _SHIM.format(f"c{name}") for name in _C_HEADERS},
+    **dict.fromkeys(("cfloat", "float.h"), _FLOAT_SHIM),
     **dict.fromkeys(("cstdio", "stdio.h"), "#pragma once\nnamespace std { using ::printf; }\n"),
 }
 

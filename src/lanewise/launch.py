@@ -1,0 +1,86 @@
+"""`module["k"][grid, block](…)`: the shape of a launch, and the engine that the data asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lanewise.errors import LanewiseError
+from lanewise.isa import find_arch
+
+if TYPE_CHECKING:
+    from lanewise.machine import Shape
+    from lanewise.ptx import Entry
+
+_LARGEST_GRID = (2**31 - 1, 65535, 65535)
+_LARGEST_BLOCK = (1024, 1024, 64)
+#: Bytes of shared memory that no block of any GPU has more of.
+_MOST_SHARED = 227 * 1024
+
+
+def _three(what: str, given: Any, largest: tuple[int, int, int]) -> tuple[int, int, int]:
+    parts = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(parts) <= 3:
+        raise LanewiseError(f"{what} is an integer or up to three of them, not {given!r}")
+    sizes = []
+    for part, limit in zip(parts, largest, strict=False):
+        try:
+            size = part.__index__()
+        except (AttributeError, TypeError):
+            raise LanewiseError(f"{what} is an integer or up to three of them, not {given!r}") from None
+        if not 1 <= size <= limit:
+            raise LanewiseError(f"{what} {given!r}: {size} is not within 1 to {limit}")
+        sizes.append(size)
+    first, second, third = (*sizes, 1, 1)[:3]
+    return first, second, third
+
+
+class Configured:
+    """A kernel with its grid, block and dynamic shared memory: to be called with its arguments."""
+
+    def __init__(self, entry: Entry, shape: Shape) -> None:
+        self.entry, self.shape = entry, shape
+
+    def __call__(self, *arguments: Any, arch: str | None = None, steps: int | None = None) -> None:
+        """Run it. `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run."""
+        from lanewise.machine import Launch, compiled
+
+        module = self.entry.module
+        name = find_arch(arch if arch is not None else module.arch)
+        ready = compiled(module, self.entry.function, name)
+        static = ready.program.dynamic_offset if self.shape.shared_bytes else ready.program.shared_bytes
+        if static + self.shape.shared_bytes > _MOST_SHARED:
+            raise LanewiseError(
+                f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones are more than "
+                f"the {_MOST_SHARED} that any GPU has"
+            )
+        Launch(ready, self.shape, arguments, steps).run()
+
+    def __repr__(self) -> str:
+        return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]>"
+
+
+def launch(entry: Entry, configuration: Any) -> Configured:
+    """The kernel with its configuration: `[grid, block]` or `[grid, block, shared_bytes]`."""
+    from lanewise.machine import Shape
+
+    if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
+        raise LanewiseError(
+            f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes], not {configuration!r}"
+        )
+    grid = _three("a grid", configuration[0], _LARGEST_GRID)
+    block = _three("a block", configuration[1], _LARGEST_BLOCK)
+    shared = configuration[2] if len(configuration) == 3 else 0
+    if not isinstance(shared, int) or shared < 0:
+        raise LanewiseError(f"shared memory is a number of bytes, not {shared!r}")
+    shape = Shape(grid, block, shared)
+    if shape.threads > 1024:
+        raise LanewiseError(f"a block has at most 1024 threads; {block} has {shape.threads}")
+    for limit, wanted in (("maxntid", "at most"), ("reqntid", "exactly")):
+        values = entry.function.limit(limit)
+        if values is None:
+            continue
+        full = (*values, 1, 1)[:3]
+        product = full[0] * full[1] * full[2]
+        if (limit == "reqntid" and block != full) or shape.threads > product:
+            raise LanewiseError(f"{entry.name} says .{limit} {full}: {wanted} {product} threads a block, not {block}")
+    return Configured(entry, shape)

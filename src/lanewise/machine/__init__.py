@@ -1,0 +1,12 @@
+"""The machine: PTX run on the CPU, a warp at a time, with every access checked.
+
+Passes: `resolve` (names), `blocks` (control flow), `write` (LLVM IR, through the files of each kind of
+instruction), `schedule` (warps and blocks), `run` (launches). What the arguments of a launch look like to a
+user is `lanewise.launch`'s.
+"""
+
+from lanewise.machine.faults import Deadlock, KernelFault, Unsupported
+from lanewise.machine.program import Compiled, compiled
+from lanewise.machine.run import Launch, Shape
+
+__all__ = ["Compiled", "Deadlock", "KernelFault", "Launch", "Shape", "Unsupported", "compiled"]

@@ -1,0 +1,58 @@
+"""A kernel made ready to run: resolved, compiled once, kept on disk and in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from lanewise.arith import machine_code
+from lanewise.machine import resolve
+from lanewise.ptx import Function, Module
+
+RUN = "run"
+
+
+@dataclass(eq=False)
+class Compiled:
+    """A kernel as machine code, and what of it is needed to launch it."""
+
+    program: resolve.Program
+    native: machine_code.Program
+    entry: int
+    lines: list[int]
+    arch: str
+
+
+_READY: dict[tuple[int, str, str], tuple[Module, Compiled]] = {}
+
+
+def compiled(module: Module, entry: Function, arch: str) -> Compiled:
+    """The kernel for an arch, compiled now if it never was."""
+    key = (id(module), entry.name, arch)
+    kept = _READY.get(key)
+    if kept is not None and kept[0] is module:
+        return kept[1]
+    from lanewise.machine.write import Writer, strip
+
+    program = resolve.resolve(module, entry)
+    writer = Writer(program, entry.name)
+    writer.check()
+    text = module.text or str(module)
+    name = hashlib.sha256(f"{text}\0{entry.name}\0{arch}\0{_source()}\0{strip()}".encode()).hexdigest()
+    native = machine_code.load(f"machine {name}", lambda: writer.write(RUN))
+    ready = Compiled(program, native, writer.entry, [block.line for block in writer.blocks], arch)
+    if len(_READY) > 256:
+        _READY.clear()
+    _READY[key] = (module, ready)
+    return ready
+
+
+@cache
+def _source() -> str:
+    """This room's own source: machine code that it wrote is worthless once it changes."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,77 @@
+"""Faults in words: what, where in the PTX and in the source, which thread, which address and what is near it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanewise.machine import frame
+from lanewise.machine.resolve import Op
+
+if TYPE_CHECKING:
+    from lanewise.machine.run import BlockState, Launch
+
+
+def place_of(launch: Launch, op: Op) -> str:
+    """An instruction's line, its text, and the line of the source it came from."""
+    module = launch.compiled.program.module
+    text = f"line {op.line}: {op.source}"
+    if op.loc is not None:
+        file = module.files.get(op.loc.file, f"file {op.loc.file}")
+        text += f"\n    from {file}:{op.loc.source_line}"
+    return text
+
+
+def thread_of(launch: Launch, state: BlockState, warp: int, lane: int) -> str:
+    """A thread and its block, as CUDA counts them."""
+    number = warp * frame.LANES + lane
+    x, y, _ = launch.shape.block
+    thread = (number % x, number // x % y, number // (x * y))
+    block = tuple(state[frame.CTAID + 8 * axis] for axis in range(3))
+    return f"by thread {thread} in block {block}"
+
+
+def _where(launch: Launch, address: int, space: str) -> str:
+    if space == "shared" or 0 <= address - frame.SHARED_WINDOW < frame.WINDOW_BYTES:
+        offset = address - frame.SHARED_WINDOW if address >= frame.SHARED_WINDOW else address
+        return f"address {offset:#x}; the block has {launch.shared_bytes} bytes of shared memory"
+    if space == "local" or 0 <= address - frame.LOCAL_WINDOW < frame.WINDOW_BYTES:
+        offset = address - frame.LOCAL_WINDOW if address >= frame.LOCAL_WINDOW else address
+        return f"address {offset:#x}; a thread has {launch.compiled.program.local_bytes} bytes of local memory"
+    if space == "param":
+        return f"address {address:#x}; there are {launch.compiled.program.parameter_bytes} bytes of parameters"
+    if not launch.allocations:
+        return f"address {address:#x}; nothing was passed"
+    near = min(launch.allocations, key=lambda each: each.distance(address))
+    span = f"argument {near.name}" if near.first >= frame.ARGUMENT_BASE else f"variable {near.name}"
+    if address in near:
+        relation = f"byte {address - near.first} of"
+    elif address < near.first:
+        relation = f"{near.first - address} bytes before"
+    else:
+        relation = f"{address - near.first - near.size} bytes past the end of"
+    return f"address {address:#x} is {relation} {span} ({near.size} bytes at {near.first:#x})"
+
+
+def describe(launch: Launch, state: BlockState) -> tuple[str, int]:
+    """A fault in words, and its line."""
+    from lanewise.machine.access import space_of
+
+    kind, op = state[frame.KIND], launch.compiled.program.sites[state[frame.SITE]]
+    what = "write" if op.opcode in ("st", "red", "stmatrix") or op.head.startswith("wmma.store") else "read"
+    what = "atomic" if op.opcode in ("atom", "red") else what
+    space = space_of(op)
+    size, address = state[frame.SIZE], state[frame.ADDRESS] & (1 << 64) - 1
+    who = thread_of(launch, state, state[frame.WARP], state[frame.LANE])
+    head = {
+        1: f"{space} {what} of {size} bytes out of bounds",
+        2: f"misaligned {space} {what} of {size} bytes",
+        3: f"{space} {what} of {size} bytes to read-only memory",
+        4: "trap",
+        7: "brx.idx with an index beyond its list of targets",
+        8: "an operand out of range (a barrier is 0 to 15)",
+        9: "not all lanes of the warp are there",
+    }.get(kind, frame.FAULTS.get(kind, "fault"))
+    lines = [head, f"    {place_of(launch, op)}", f"    {who}"]
+    if kind in (1, 2, 3):
+        lines.append(f"    {_where(launch, address, space)}")
+    return "\n".join(lines), op.line

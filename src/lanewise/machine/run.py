@@ -1,0 +1,257 @@
+"""A launch: memory for blocks under way, threads that run them, and what is said when one stops."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.arith import threads
+from lanewise.arith.machine_code import address
+from lanewise.errors import LanewiseError
+from lanewise.machine import frame, memory
+from lanewise.machine.arguments import Arguments
+from lanewise.machine.faults import Deadlock, KernelFault
+from lanewise.machine.host import host_call
+from lanewise.machine.memory import Allocation, Bytes, room
+from lanewise.machine.program import RUN, Compiled
+from lanewise.machine.report import describe
+
+#: Blocks of code that a path of a warp runs before another path or warp has a turn.
+SLICE = 20_000
+#: Turns of all warps that a block of threads has before another block may.
+TURNS = 4
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Grid and block, and dynamic shared memory."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return -(-self.threads // frame.LANES)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+class BlockState:
+    """The memory of one block of threads under way."""
+
+    def __init__(self, launch: Launch) -> None:
+        compiled, shape = launch.compiled, launch.shape
+        program = compiled.program
+        self.launch = launch
+        self.record = room(frame.BLOCK_BYTES)
+        self.frames = room(program.frame_bytes * shape.warps)
+        self.shared = room(max(launch.shared_bytes, 1))
+        self.local = room(max(program.local_bytes * shape.warps * frame.LANES, 1))
+        self.caches = room(frame.CACHE_BYTES * max(len(program.sites), 1))
+        self.scratch: Any = launch.scratch()
+        for offset, value in (
+            (frame.LAUNCH, address(launch.record)),
+            (frame.SHARED, address(self.shared)),
+            (frame.FRAMES, address(self.frames)),
+            (frame.LOCAL, address(self.local)),
+            (frame.CACHES, address(self.caches)),
+            (frame.SCRATCH, address(self.scratch.table) if self.scratch is not None else 0),
+        ):
+            self[offset] = value
+
+    def __setitem__(self, offset: int, value: int) -> None:
+        self.record[offset : offset + 8].view(np.int64)[0] = value
+
+    def __getitem__(self, offset: int) -> int:
+        return int(self.record[offset : offset + 8].view(np.int64)[0])
+
+    def frame_of(self, warp: int) -> Bytes:
+        """The frame of a warp."""
+        size = self.launch.compiled.program.frame_bytes
+        return self.frames[warp * size : (warp + 1) * size]
+
+    def lanes(self, warp: int, offset: int, bits: int) -> npt.NDArray[Any]:
+        """An array of a warp's frame, one element a lane."""
+        return self.frame_of(warp)[offset : offset + bits // 8 * frame.LANES].view(f"uint{bits}")
+
+
+class Launch:
+    """One run of a kernel."""
+
+    def __init__(self, compiled: Compiled, shape: Shape, values: tuple[Any, ...], steps: int | None = None) -> None:
+        self.compiled, self.shape = compiled, shape
+        program = compiled.program
+        body = program.body(program.entry.name)
+        arguments = Arguments(body, program.parameter_bytes, values)
+        placed, where = arguments.arrays.place()
+        self.allocations: list[Allocation] = [*placed, *memory.variables(program.module, program)]
+        self.parameters = arguments.bytes(where)
+        self.keep = values
+        self.table = memory.table(self.allocations)
+        self.shared_bytes = program.dynamic_offset + shape.shared_bytes if shape.shared_bytes else program.shared_bytes
+        self.template = self._template()
+        self.record = room(frame.LAUNCH_BYTES)
+        slots = self.record.view(np.int64)
+        for offset, value in {
+            frame.ALLOCATIONS: address(self.table),
+            frame.ALLOCATION_COUNT: len(self.allocations),
+            frame.PARAMETERS: address(self.parameters),
+            frame.PARAMETER_BYTES: program.parameter_bytes,
+            frame.WARPS: shape.warps,
+            frame.SHARED_BYTES: self.shared_bytes,
+            frame.LOCAL_BYTES: program.local_bytes,
+            frame.FRAME_BYTES: program.frame_bytes,
+            frame.SLICE: SLICE,
+            frame.BLOCKS: shape.blocks,
+            frame.TEMPLATE: address(self.template),
+            frame.STEP_LIMIT: steps if steps is not None else 1 << 62,
+            frame.THREADS: shape.threads,
+            frame.YIELDS: TURNS,
+        }.items():
+            slots[offset // 8] = value
+        slots[frame.NTID // 8 : frame.NTID // 8 + 3] = shape.block
+        slots[frame.NCTAID // 8 : frame.NCTAID // 8 + 3] = shape.grid
+        self.stopped = threading.Event()
+        self.printing = threading.Lock()
+
+    def scratch(self) -> Any:
+        """Memory for matrix instructions, if the kernel has any."""
+        from lanewise.machine.products import scratch_for
+
+        return scratch_for(self.compiled)
+
+    def _template(self) -> Bytes:
+        """The frames of a block at its start."""
+        shape, size = self.shape, self.compiled.program.frame_bytes
+        template = room(size * shape.warps)
+        count = shape.warps * frame.LANES
+        numbers = np.arange(count)
+        x, y, _ = shape.block
+        tids = numbers % x, numbers // x % y, numbers // (x * y)
+        pcs = np.where(numbers < shape.threads, self.compiled.entry, frame.EXITED)
+        for warp in range(shape.warps):
+            own = template[warp * size : (warp + 1) * size]
+            some = slice(warp * frame.LANES, (warp + 1) * frame.LANES)
+            own[frame.INDEX : frame.INDEX + 8].view(np.int64)[0] = warp
+            own[frame.PCS : frame.PCS + 128].view(np.uint32)[:] = pcs[some]
+            for axis, tid in enumerate(tids):
+                start = frame.TID + 128 * axis
+                own[start : start + 128].view(np.uint32)[:] = tid[some]
+        return template
+
+    # running --------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run all blocks; returns when they are done, raises if one stops."""
+        workers = min(threads.processors(), self.shape.blocks)
+        with ThreadPoolExecutor(workers, thread_name_prefix="lanewise-machine") as pool:
+            futures = [pool.submit(self._work) for _ in range(workers)]
+            try:
+                while True:
+                    done, pending = wait(futures, timeout=0.2)
+                    if not pending:
+                        break
+                    if any(future.exception() for future in done):
+                        self.stop()
+            except BaseException:
+                self.stop()
+                raise
+        errors = [future.exception() for future in futures]
+        for error in errors:
+            if error is not None and not isinstance(error, _Interrupted):
+                raise error
+
+    def stop(self) -> None:
+        """Make all blocks return soon."""
+        self.stopped.set()
+        self.record.view(np.int64)[frame.STOP // 8] = 1
+
+    def _work(self) -> None:
+        try:
+            self._blocks()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _blocks(self) -> None:
+        """Take blocks until none is left; those that only spin have to wait for the others."""
+        waiting: deque[BlockState] = deque()
+        spare: BlockState | None = BlockState(self)
+        state, resume = spare, 0
+        while state is not None:
+            self.compiled.native(RUN, [address(state.record), resume])
+            status = state[frame.STATUS]
+            if status == frame.DONE:
+                # No block is left to begin.
+                spare = state
+                state, resume = (waiting.popleft(), 1) if waiting else (None, 0)
+                continue
+            if status == frame.YIELDED:
+                waiting.append(state)
+                if int(self.record.view(np.int64)[frame.NEXT_BLOCK // 8]) < self.shape.blocks:
+                    state, resume = BlockState(self), 0
+                else:
+                    state, resume = waiting.popleft(), 1
+                    if len(waiting) == 0:
+                        os.sched_yield() if hasattr(os, "sched_yield") else None
+                continue
+            self._settle(state, status)
+            resume = 1
+
+    def _settle(self, state: BlockState, status: int) -> None:
+        """Python's turn, or the end."""
+        if status == frame.STOPPED and state[frame.KIND] == frame.HOST_CALL:
+            host_call(self, state)
+            return
+        if status == frame.INTERRUPTED:
+            raise _Interrupted
+        if status == frame.DEADLOCKED:
+            raise Deadlock(*describe_deadlock(self, state))
+        if status == frame.LIMIT:
+            raise KernelFault(
+                f"{self.compiled.program.entry.name}: a block ran more than the {self.record.view(np.int64)[frame.STEP_LIMIT // 8]} "
+                "steps that were allowed (steps=)", "endless"
+            )  # fmt: skip
+        message, line = describe(self, state)
+        raise KernelFault(message, frame.FAULTS.get(state[frame.KIND], ""), line)
+
+
+class _Interrupted(LanewiseError):
+    """Another block stopped the launch."""
+
+
+def describe_deadlock(launch: Launch, state: BlockState) -> tuple[str, str, int]:
+    """Who waits where."""
+    lines: dict[tuple[int, int], int] = {}
+    for warp in range(launch.shape.warps):
+        pcs = state.lanes(warp, frame.PCS, 32)
+        barriers = state.lanes(warp, frame.BARRIER, 32)
+        for pc, barrier in zip(pcs, barriers, strict=True):
+            if frame.PARKED <= pc < frame.EXITED:
+                line = launch.compiled.lines[int(pc) & (frame.PARKED - 1)]
+                key = (line, int(barrier))
+                lines[key] = lines.get(key, 0) + 1
+    waits = "; ".join(
+        f"{count} threads wait {'for their warp' if barrier == frame.SIBLINGS else f'at barrier {barrier}'} before line {line}"
+        for (line, barrier), count in sorted(lines.items())
+    )
+    block = tuple(state[frame.CTAID + 8 * axis] for axis in range(3))
+    first = min((line for line, _ in lines), default=0)
+    return f"deadlock in block {block}: {waits}", "deadlock", first

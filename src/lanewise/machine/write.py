@@ -1,0 +1,294 @@
+"""A kernel as LLVM IR: a function for each block of code, and the scheduler that calls them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from llvmlite import ir
+
+from lanewise.arith import machine_code
+from lanewise.arith.simd import Value, i64
+from lanewise.machine import access, atomics, calls, compare, convert, floating, frame, integer, logic, matrix, warp
+from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, entry_block, is_sync
+from lanewise.machine.code import DIVERGED, U8, U32, BlockCode
+from lanewise.machine.lanes import BOOL, PURE, Lanes
+from lanewise.machine.resolve import Callee, Immediate, Op, Program, Register, Resolved, Several
+from lanewise.machine.schedule import write_scheduler
+
+#: Nothing is to be done for these: memory is coherent, and hints are hints.
+NOTHING = frozenset(
+    ("membar", "fence", "prefetch", "prefetchu", "discard", "applypriority", "griddepcontrol", "nanosleep",
+     "pmevent", "setmaxnreg", "brkpt")
+)  # fmt: skip
+WARP: dict[str, Callable[[BlockCode, Op], None]] = {
+    "ld": access.move, "ldu": access.move, "st": access.move, "atom": atomics.lower, "red": atomics.lower,
+    "shfl": warp.shuffle, "vote": warp.vote, "match": warp.match, "redux": warp.reduce, "elect": warp.elect,
+    "activemask": warp.activemask, BARRIER_RESULT: warp.barrier_result, "cp": matrix.copy_async,
+    "mma": matrix.multiply, "wmma": matrix.wmma, "ldmatrix": matrix.load, "stmatrix": matrix.store,
+    "movmatrix": matrix.transpose,
+}  # fmt: skip
+ROOMS = (compare, convert, floating, integer, logic)
+
+
+def strip() -> int:
+    """Lanes done together in a loop over a warp."""
+    return max(8, machine_code.lanes_of(32))
+
+
+def supported(op: Op) -> bool:
+    """Whether something writes code for an opcode."""
+    return op.opcode in PURE or op.opcode in WARP or op.opcode in NOTHING or op.opcode in (CALL_RESULTS, "stacksave")
+
+
+def registers_in(operands: Iterable[Resolved]) -> Iterable[Register]:
+    """Every register among operands."""
+    for operand in operands:
+        if isinstance(operand, Register):
+            yield operand
+        elif isinstance(operand, Several):
+            yield from registers_in(operand.elements)
+        else:
+            inner = getattr(operand, "operand", None) or getattr(operand, "base", None)
+            if inner is not None:
+                yield from registers_in((inner,))
+
+
+def registers_of(op: Op) -> list[Register]:
+    """Every register that an instruction has to do with."""
+    guard = [op.guard[0]] if op.guard else []
+    return [*registers_in(op.operands), *guard]
+
+
+class Writer:
+    """Writes the IR of a program."""
+
+    def __init__(self, program: Program, name: str) -> None:
+        self.program = program
+        self.blocks = cut(program)
+        self.entry = entry_block(program, self.blocks)
+        self.module = ir.Module(name)
+        self.uses = Counter(
+            register for block in self.blocks for op in [*block.ops, *([block.op] if block.op else [])] for register in registers_of(op)
+        )
+
+    def check(self) -> None:
+        """Complain of the first instruction that nothing here can run."""
+        for block in self.blocks:
+            for op in block.ops:
+                if not supported(op):
+                    raise op.unsupported()
+
+    def write(self, name: str) -> str:
+        """The IR; `name` is the function that runs blocks of threads."""
+        self.check()
+        access.write_locate(self.module)
+        functions = [self.block(block) for block in self.blocks]
+        write_scheduler(self.module, functions, self.entry, name)
+        return str(self.module)
+
+    def block(self, block: Block) -> ir.Function:
+        """One block of code."""
+        code = BlockCode(self.module, f"block_{block.number}")
+        code.dynamic_offset = self.program.dynamic_offset
+        run: list[Op] = []
+        for op in block.ops:
+            try:
+                if op.opcode in PURE:
+                    run.append(op)
+                    continue
+                self.run(code, run)
+                run = []
+                if op.opcode == CALL_RESULTS:
+                    callee = op.operands[1]
+                    assert isinstance(callee, Callee)
+                    calls.results(code, op, self.program.body(callee.name))
+                elif op.opcode not in NOTHING:
+                    WARP[op.opcode](code, op)
+            except (TypeError, KeyError, ValueError, AssertionError, IndexError, AttributeError, NotImplementedError) as error:
+                raise self.refused(op, error) from error
+        self.run(code, run)
+        self.end(code, block)
+        return code.function
+
+    def refused(self, op: Op, error: Exception) -> Exception:
+        """A form that the code of its opcode does not know."""
+        from lanewise.errors import LanewiseError
+
+        return error if isinstance(error, LanewiseError) else op.unsupported("this form is not known")
+
+    def run(self, code: BlockCode, ops: list[Op]) -> None:
+        """Instructions of lanes' own, in a loop over the warp."""
+        if not ops:
+            return
+        here = Counter(register for op in ops for register in registers_of(op))
+        width = strip()
+        with code.loop(frame.LANES // width) as part:
+            lanes = Lanes(code, code.frame.handle, part * width, width)
+            for op in ops:
+                try:
+                    lanes.guard = None
+                    if op.guard is not None:
+                        register, negated = op.guard
+                        holds = lanes.register(register)
+                        lanes.guard = ~holds if negated else holds
+                    PURE[op.opcode](lanes, op)
+                except (TypeError, KeyError, ValueError, AssertionError, IndexError, AttributeError) as error:
+                    raise self.refused(op, error) from error
+            lanes.put_back(lambda register: here[register] == self.uses[register])
+
+    # how a block ends ---------------------------------------------------------------------------------------
+
+    def end(self, code: BlockCode, block: Block) -> None:
+        """Where the lanes go."""
+        following = block.following.number if block.following else -1
+        op = block.op
+        if block.end == "none" or op is None:
+            self.leave(code, block) if following < 0 else code.give(following)
+            return
+        match block.end:
+            case "jump":
+                self.branch(code, code.active(op), block.targets[0].number, following, op.guard is not None)
+            case "switch":
+                self.switch(code, op, block)
+            case "ret" | "exit":
+                if block.end == "ret" and not block.body.function.is_entry:
+                    self.scatter(code, op, following, code.frame.get(block.body.link.offset, U32, frame.LANES))
+                else:
+                    self.branch(code, code.active(op), frame.EXITED, following, op.guard is not None, always=True)
+            case "call":
+                callee = next(body for body in self.program.bodies if body.function.name == op.operands[1].name)  # type: ignore[union-attr]  # a Callee
+                calls.arguments(code, op, callee)
+                link = code.frame.pointer(callee.link.offset, U32)
+                back = code.constant(U32.by(frame.LANES), following)
+                link.store(code.active(op).select(back, link.load(0, frame.LANES)))
+                # Lanes that do not call still take no results: the pseudo-instruction has the same guard.
+                self.branch(code, code.active(op), block.targets[0].number, following, op.guard is not None)
+            case "sync":
+                self.sync(code, op, following)
+            case "barrier":
+                self.barrier(code, op, following)
+            case "host":
+                active = code.active(op)
+                bits = code.bits(active)
+                code.set_pcs(code.mask_lanes(), following)
+                with code.when(bits.differs(0)):
+                    code.frame.set(frame.MASK, bits)
+                    code.fault(frame.HOST_CALL, op, code.constant(i64, 0), code.constant(i64, 0), 0)
+                code.give(DIVERGED)
+            case _:
+                bits = code.bits(code.active(op))
+                with code.when(bits.differs(0)):
+                    first = code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)])
+                    code.fault(4, op, first.to(i64), code.constant(i64, 0), 0)
+                code.give(max(following, 0))
+
+    def leave(self, code: BlockCode, block: Block) -> None:
+        """The end of the text is a return."""
+        if block.body.function.is_entry:
+            self.branch(code, code.mask_lanes(), frame.EXITED, -1, False, always=True)
+        else:
+            links = code.frame.get(block.body.link.offset, U32, frame.LANES)
+            self.scatter_lanes(code, code.mask_lanes(), links, -1)
+
+    def branch(self, code: BlockCode, taken: Value, target: int, following: int, guarded: bool, always: bool = False) -> None:
+        """Some lanes to a target, the others on; without storing pcs if all go one way."""
+        if not guarded and not always:
+            code.give(target)
+            return
+        bits = code.bits(taken)
+        if guarded:
+            with code.when(bits.equals(0)):
+                code.give(following)
+        if not always:
+            with code.when(bits.equals(code.mask_bits())):
+                code.give(target)
+        if guarded:
+            code.set_pcs(code.mask_lanes(), following)
+        code.set_pcs(taken, target)
+        code.give(DIVERGED)
+
+    def scatter(self, code: BlockCode, op: Op, following: int, targets: Value) -> None:
+        """Every lane to a block of its own."""
+        self.scatter_lanes(code, code.active(op), targets, following)
+
+    def scatter_lanes(self, code: BlockCode, taken: Value, targets: Value, following: int) -> None:
+        """Some lanes to blocks of their own, the others on."""
+        if following >= 0:
+            code.set_pcs(code.mask_lanes(), following)
+        pcs = code.frame.pointer(frame.PCS, U32)
+        pcs.store(taken.select(targets, pcs.load(0, frame.LANES)))
+        code.give(DIVERGED)
+
+    def switch(self, code: BlockCode, op: Op, block: Block) -> None:
+        """brx.idx: by a lane's index into a list of labels."""
+        active = code.active(op)
+        lanes = Lanes(code, code.frame.handle, code.constant(i64, 0), frame.LANES)
+        index = lanes.read(op.operands[0], U32)
+        outside = code.bits(active & (index > len(block.targets) - 1))
+        with code.when(outside.differs(0)):
+            first = code.intrinsic("cttz", U32, [outside, code.constant(BOOL, 0)])
+            code.fault(7, op, first.to(i64), code.constant(i64, len(block.targets)), 0)
+        targets = lanes.constant(U32, 0)
+        for place, target in enumerate(block.targets):
+            targets = index.equals(place).select(lanes.constant(U32, target.number), targets)
+        following = block.following.number if block.following and op.guard else -1
+        self.scatter_lanes(code, active, targets, following)
+
+    def sync(self, code: BlockCode, op: Op, following: int) -> None:
+        """Wait for the lanes that an instruction names, unless they are all here."""
+        active = code.active(op)
+        bits = code.bits(active)
+        named = isinstance(op.operands[-1], Register | Immediate) and op.opcode in ("shfl", "vote", "match", "redux", "elect", "bar", "barrier")
+        lanes = Lanes(code, code.frame.handle, code.constant(i64, 0), frame.LANES)
+        members = lanes.read(op.operands[-1], U32) if named else lanes.constant(U32, -1)
+        missing = active & (members & ~bits.spread(frame.LANES)).differs(0)
+        with code.when(~missing.any()):
+            code.give(following)
+        self.park(code, active, following, lanes.constant(U32, frame.SIBLINGS), members)
+
+    def park(self, code: BlockCode, active: Value, following: int, which: Value, argument: Value) -> None:
+        """Let lanes wait."""
+        for offset, value in ((frame.BARRIER, which), (frame.BARRIER_ARGUMENT, argument)):
+            place = code.frame.pointer(offset, U32)
+            place.store(active.select(value, place.load(0, frame.LANES)))
+        code.set_pcs(code.mask_lanes(), following)
+        code.set_pcs(active, following | frame.PARKED)
+        code.give(DIVERGED)
+
+    def barrier(self, code: BlockCode, op: Op, following: int) -> None:
+        """bar and barrier: sync, arrive, red, warp.sync."""
+        if op.has("warp"):
+            self.sync(code, op, following)
+            return
+        operands = list(op.operands)
+        active = code.active(op)
+        lanes = Lanes(code, code.frame.handle, code.constant(i64, 0), frame.LANES)
+        if op.has("red"):
+            predicate = lanes.read(operands.pop(), BOOL)
+            operands.pop(0)
+            place = code.frame.pointer(frame.BARRIER_VALUE, U32)
+            place.store(active.select(predicate.to(U32), place.load(0, frame.LANES)))
+        which = lanes.read(operands[0], U32) if operands else lanes.constant(U32, 0)
+        count = lanes.read(operands[1], U32) if len(operands) > 1 else lanes.constant(U32, 0)
+        wrong = code.bits(active & (which > 15))
+        with code.when(wrong.differs(0)):
+            first = code.intrinsic("cttz", U32, [wrong, code.constant(BOOL, 0)])
+            code.fault(8, op, first.to(i64), code.constant(i64, 0), 0)
+        if op.has("arrive"):
+            block = code.block
+            gone = code.bits(code.frame.get(frame.PCS, U32, frame.LANES).equals(frame.EXITED))
+            with code.each_lane(code.bits(active)) as lane:
+                number = Value(code, U32, code.builder.extract_element(which.handle, lane.handle))
+                place_of = number.to(i64) * 8 + frame.ARRIVED
+                block.set(place_of, block.get(place_of) + 1)
+            with code.when(code.bits(active).differs(0)):
+                number = which.lane(0).to(i64) * 8 + frame.ARRIVED
+                dead = code.intrinsic("ctpop", U32, [gone])
+                block.set(number, block.get(number) + dead.to(i64))
+            code.give(following)
+            return
+        self.park(code, active, following, which, count)
+
+
+__all__ = ["NOTHING", "U8", "WARP", "Writer", "is_sync", "strip", "supported"]
