@@ -35,7 +35,7 @@ def room_of(path: Path) -> str:
 
 
 def imported(path: Path) -> list[tuple[int, str]]:
-    """(line, room) of every import of the package in a file, those inside functions and TYPE_CHECKING included."""
+    """(line, room) of every import of the package in a file, in functions and under TYPE_CHECKING too."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []

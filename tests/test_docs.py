@@ -1,4 +1,4 @@
-"""Every snippet in README.md and docs/ runs: Python blocks as one program a page, console blocks as commands."""
+"""Every snippet in README.md and docs/ runs: Python as one program a page, console blocks as commands."""
 
 import os
 import re
@@ -28,7 +28,12 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     script.write_text(program)
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
 
@@ -43,6 +48,11 @@ def test_console_blocks_run(page: Path, tmp_path: Path) -> None:
     ]
     for command in commands:
         done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"

@@ -37,7 +37,7 @@ from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruct
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
 if TYPE_CHECKING:
-    from lanewise import arith, atoms, draw
+    from lanewise import arith, atoms, draw, ptx
     from lanewise.atoms import (
         Copy_Atom,
         MMA_Atom,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         make_tiled_copy_C,
         make_tiled_mma,
     )
+    from lanewise.ptx import Module, cuda, load
 
 __version__ = "0.1.0"
 
@@ -64,6 +65,7 @@ _LATER = {
     "arith": "",
     "atoms": "",
     "draw": "",
+    "ptx": "",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
     "TiledCopy": "atoms",
@@ -74,6 +76,9 @@ _LATER = {
     "make_tiled_copy_B": "atoms",
     "make_tiled_copy_C": "atoms",
     "make_tiled_mma": "atoms",
+    "Module": "ptx",
+    "cuda": "ptx",
+    "load": "ptx",
 }
 
 __all__ = [
@@ -89,6 +94,7 @@ __all__ = [
     "LanewiseError",
     "Layout",
     "MMA_Atom",
+    "Module",
     "Operand",
     "Swizzle",
     "Tensor",
@@ -100,6 +106,7 @@ __all__ = [
     "atoms",
     "b1",
     "bf16",
+    "cuda",
     "draw",
     "e2m1",
     "e2m3",
@@ -112,12 +119,14 @@ __all__ = [
     "format_of",
     "instruction",
     "instructions",
+    "load",
     "make_layout",
     "make_tiled_copy",
     "make_tiled_copy_A",
     "make_tiled_copy_B",
     "make_tiled_copy_C",
     "make_tiled_mma",
+    "ptx",
     "s4",
     "s8",
     "s32",

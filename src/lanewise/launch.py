@@ -82,5 +82,7 @@ def launch(entry: Entry, configuration: Any) -> Configured:
         full = (*values, 1, 1)[:3]
         product = full[0] * full[1] * full[2]
         if (limit == "reqntid" and block != full) or shape.threads > product:
-            raise LanewiseError(f"{entry.name} says .{limit} {full}: {wanted} {product} threads a block, not {block}")
+            raise LanewiseError(
+                f"{entry.name} says .{limit} {full}: {wanted} {product} threads a block, not {block}"
+            )
     return Configured(entry, shape)

@@ -162,7 +162,11 @@ class Instruction(Form, Drawn):
     # what can be done with it --------------------------------------------------------------------------
 
     def __call__(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> NDArray[Any]:
-        """D = A·B + C on arrays, with the bits that the arch returns: see `lanewise.arith.compute`."""
+        """D = A·B + C on arrays, with the bits that the arch returns: see `lanewise.arith.compute`.
+
+        Options: metadata (sparse), scale_a and scale_b (block-scaled), satfinite (wmma and integers),
+        negate_a and negate_b (wgmma).
+        """
         return cast("NDArray[Any]", engine("compute")(self, a, b, c, arch=arch, **options))
 
     def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.machine import frame
-from lanewise.machine.code import BYTE, U32, U64, BlockCode, FunctionCode, Record
+from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, FunctionCode, Record, call
 from lanewise.machine.lanes import several, type_of, types
 from lanewise.machine.resolve import Op, Place, Register, Resolved, Sink
 
@@ -73,7 +73,9 @@ def write_locate(module: ir.Module) -> Any:
             _dead(code)
         parameter = address - frame.PARAM_WINDOW
         with code.when(parameter < frame.WINDOW_BYTES):
-            readable = inside(parameter, launch.get(frame.PARAMETER_BYTES).to(U64)) & (flags & WRITE).equals(0)
+            readable = inside(parameter, launch.get(frame.PARAMETER_BYTES).to(U64)) & (flags & WRITE).equals(
+                0
+            )
             with code.when(readable):
                 code.give(launch.get(frame.PARAMETERS) + parameter.to(i64))
             fail(1)
@@ -110,8 +112,10 @@ def _dead(code: FunctionCode) -> None:
 class Access:
     """How one instruction turns addresses into places of the host's memory."""
 
-    def __init__(self, code: BlockCode, op: Op, space: str, size: int, alignment: int, flags: int) -> None:
-        self.code, self.op, self.size, self.alignment = code, op, size, alignment
+    def __init__(
+        self, code: BlockCode, site: int | Value, space: str, size: int, alignment: int, flags: int
+    ) -> None:
+        self.code, self.site, self.size, self.alignment = code, site, size, alignment
         self.space, self.flags = space, flags | (GENERIC if space == "generic" else 0)
         self.block = code.block
         self.launch = self.block.at(frame.LAUNCH)
@@ -120,14 +124,31 @@ class Access:
         code = self.code
         inside = (offset < limit) & ((offset + (size - 1)) < limit)
         with code.when(~inside):
-            code.fault(1, self.op, lane, address, size)
+            code.fault(1, self.site, lane, address, size)
         if self.alignment > 1:
             with code.when((offset & (self.alignment - 1)).differs(0)):
-                code.fault(2, self.op, lane, address, size)
+                code.fault(2, self.site, lane, address, size)
 
-    def host(self, address: Value, lane: Value, size: int | None = None) -> Any:
+    def known(self, address: Value, size: int) -> tuple[Value, Value]:
+        """Whether so many bytes from an address on are known to be good, and the host's address then."""
+        code = self.code
+        if self.space == "shared":
+            offset, limit, start = (
+                address,
+                self.launch.get(frame.SHARED_BYTES).to(U64),
+                self.block.get(frame.SHARED),
+            )
+        else:
+            cache = Record(code, self.block.get(frame.CACHES) + code.number(self.site) * frame.CACHE_BYTES)
+            offset, limit, start = address - cache.get(0, U64), cache.get(8, U64), cache.get(16)
+        good = (offset < limit) & ((offset + (size - 1)) < limit)
+        if self.alignment > 1:
+            good = good & (address & (self.alignment - 1)).equals(0)
+        return good, start + offset.to(i64)
+
+    def host(self, address: Value, lane: Value) -> Any:
         """The host's place of an address, checked; a bad one ends the block of code."""
-        code, size = self.code, size or self.size
+        code, size = self.code, self.size
         if self.space == "shared":
             self._checked(address, self.launch.get(frame.SHARED_BYTES).to(U64), address, lane, size)
             return Record(code, self.block.get(frame.SHARED) + address.to(i64)).handle
@@ -139,7 +160,7 @@ class Access:
         if self.space == "param":
             self._checked(address, self.launch.get(frame.PARAMETER_BYTES).to(U64), address, lane, size)
             return Record(code, self.launch.get(frame.PARAMETERS) + address.to(i64)).handle
-        cache = Record(code, self.block.get(frame.CACHES) + self.op.site * frame.CACHE_BYTES)
+        cache = Record(code, self.block.get(frame.CACHES) + code.number(self.site) * frame.CACHE_BYTES)
         offset, limit = address - cache.get(0, U64), cache.get(8, U64)
         known = (offset < limit) & ((offset + (size - 1)) < limit)
         if self.alignment > 1:
@@ -149,7 +170,7 @@ class Access:
         found = code.variable(cache.get(16) + offset.to(i64))
         with code.when(~known):
             locate = code.module.globals["locate"]
-            numbers = [code.constant(i64, n) for n in (size, self.alignment, self.flags, self.op.site)]
+            numbers = [code.number(n) for n in (size, self.alignment, self.flags, self.site)]
             values = [code["frame"], address.to(i64), *numbers, lane]
             where = Value(code, i64, code.builder.call(locate, [each.handle for each in values]))
             with code.when(where.equals(0)):
@@ -188,29 +209,61 @@ def move(code: BlockCode, op: Op) -> None:
     space = effective_space(op, place)
     if space == "const":
         space = "global"
-    if storing and space == "param" or any(each.startswith("cluster") for each in op.modifiers):
+    if (storing and space == "param") or any(each.startswith("cluster") for each in op.modifiers):
         raise op.unsupported()
-    access = Access(code, op, space, size, size, WRITE if storing else 0)
-    active = code.bits(code.active(op))
-    single = all(isinstance(part, Register | Sink) or storing for part in parts)
-    if not single:
+    if not all(isinstance(part, Register | Sink) or storing for part in parts):
         raise op.unsupported("its destination is no register")
-    uniform = not isinstance(place.base, Register)
-    if space == "param" or (uniform and not storing and space in ("global", "shared")):
+    active = code.bits(code.active(op))
+    if not isinstance(place.base, Register) and not storing and space != "local":
+        access = Access(code, op.site, space, size, size, 0)
         _broadcast(code, access, place, parts, element, active)
         return
-    fast = isinstance(place.base, Register) and space != "local" and all(isinstance(p, Register) for p in parts)
-    if not fast:
+    if not isinstance(place.base, Register) or not all(isinstance(part, Register) for part in parts):
+        access = Access(code, op.site, space, size, size, WRITE if storing else 0)
         _one_by_one(code, access, place, parts, element, active, storing)
         return
-    neighbours = code.variable(_contiguous(code, place, size) & active.equals(-1))
-    with code.builder.if_else(neighbours.get().handle) as (then, otherwise):
-        with then:
-            first = code.constant(i64, 0)
-            host = access.host(code.address_of(place, first), first, size * frame.LANES)
-            _together(code, host, parts, element, storing)
-        with otherwise:
-            _one_by_one(code, access, place, parts, element, active, storing)
+    registers = [part for part in parts if isinstance(part, Register)]
+    function = _mover(code, space, element, place.base, registers, storing)
+    values: list[Value | int] = [code["frame"], active, place.base.offset, place.offset, op.site]
+    answer = call(code, function, [*values, *(register.offset for register in registers)])
+    with code.when(answer.differs(0)):
+        code.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
+
+
+def _mover(
+    code: BlockCode, space: str, element: Type, base: Register, parts: list[Register], storing: bool
+) -> Any:
+    """A function that moves data of one kind for any registers: written once a program."""
+    kinds = "_".join(f"{part.bits}{'p' * (part.type == 'pred')}" for part in parts)
+    verb = "st" if storing else "ld"
+    name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
+    existing = code.module.globals.get(name)
+    if existing is not None:
+        return existing
+    names = tuple(f"r{number}" for number in range(len(parts)))
+    inner = BlockCode(code.module, name, ("active", "base", "displacement", "site", *names))
+    registers: Any = tuple(
+        Register(part.name, part.type, part.bits, inner[each])  # type: ignore[arg-type]  # known when it runs
+        for part, each in zip(parts, names, strict=True)
+    )
+    address: Any = Register(base.name, base.type, base.bits, inner["base"])  # type: ignore[arg-type]
+    place = Place(address, inner["displacement"])  # type: ignore[arg-type]
+    size = element.bits // 8 * len(parts)
+    access = Access(inner, inner["site"], space, size, size, WRITE if storing else 0)
+    active = inner["active"].to(U32)
+    if space in ("local", "param"):
+        _one_by_one(inner, access, place, registers, element, active, storing)
+        inner.give(0)
+        return inner.function
+    first = inner.address_of(place, inner.constant(i64, 0))
+    known, start = access.known(first, size * frame.LANES)
+    together = _contiguous(inner, place, size) & active.equals(-1) & known
+    with inner.when(together):
+        _together(inner, inner.builder.inttoptr(start.handle, BYTE), registers, element, storing)
+        inner.give(0)
+    _one_by_one(inner, access, place, registers, element, active, storing)
+    inner.give(0)
+    return inner.function
 
 
 def _contiguous(code: BlockCode, place: Place, size: int) -> Value:
@@ -246,7 +299,9 @@ def _together(code: BlockCode, host: Any, parts: tuple[Resolved, ...], element: 
     for number, register in enumerate(registers):
         values = whole
         if count > 1:
-            places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), list(range(number, lanes * count, count)))
+            places = ir.Constant(
+                ir.VectorType(ir.IntType(32), lanes), list(range(number, lanes * count, count))
+            )
             undefined = ir.Constant(whole.type.ir, ir.Undefined)
             values = Value(code, word.by(lanes), code.builder.shuffle_vector(whole.handle, undefined, places))
         values = Value(code, element.by(lanes), values.handle) if element.kind != "f" else values
@@ -273,20 +328,17 @@ def _interleaved(code: BlockCode, handles: list[Any], word: Type, count: int) ->
 def _broadcast(
     code: BlockCode, access: Access, place: Place, parts: tuple[Resolved, ...], element: Type, active: Value
 ) -> None:
-    """A load from one place for all lanes; a register as address of parameters is the same in all lanes."""
+    """A load from one place for all lanes."""
     with code.when(active.differs(0)):
-        if isinstance(place.base, Register):
-            _one_by_one(code, access, place, parts, element, active, False)
-        else:
-            zero = code.constant(i64, 0)
-            host = access.host(code.address_of(place, zero), zero)
-            mask = code.lanes_of(active)
-            for number, part in enumerate(parts):
-                if isinstance(part, Register):
-                    value = Pointer(code, Type(_integer_kind(element), element.bits), host).load(number)
-                    wide = value.to(Type(value.type.kind, part.bits)).to(Type("u", part.bits))
-                    pointer = code.frame.pointer(part.offset, Type("u", part.bits))
-                    pointer.store(mask.select(wide.spread(frame.LANES), pointer.load(0, frame.LANES)))
+        zero = code.constant(i64, 0)
+        host = access.host(code.address_of(place, zero), zero)
+        mask = code.lanes_of(active)
+        for number, part in enumerate(parts):
+            if isinstance(part, Register):
+                value = Pointer(code, Type(_integer_kind(element), element.bits), host).load(number)
+                wide = value.to(Type(value.type.kind, part.bits)).to(Type("u", part.bits))
+                pointer = code.frame.pointer(part.offset, Type("u", part.bits))
+                pointer.store(mask.select(wide.spread(frame.LANES), pointer.load(0, frame.LANES)))
 
 
 def _integer_kind(element: Type) -> Any:
@@ -325,4 +377,14 @@ def _unaligned_store(code: BlockCode, pointer: Pointer, value: Value, number: in
     code.builder.store(value.handle, (pointer + number)._typed(value.type), align=1)
 
 
-__all__ = ["ATOMIC", "GENERIC", "U32", "WRITE", "Access", "effective_space", "move", "space_of", "write_locate"]
+__all__ = [
+    "ATOMIC",
+    "GENERIC",
+    "U32",
+    "WRITE",
+    "Access",
+    "effective_space",
+    "move",
+    "space_of",
+    "write_locate",
+]

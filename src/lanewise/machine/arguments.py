@@ -48,7 +48,7 @@ class Arguments:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim > 0 or hasattr(value, "__cuda_array_interface__")
+    return (isinstance(value, np.ndarray) and value.ndim > 0) or hasattr(value, "__cuda_array_interface__")
 
 
 def _array(name: str, value: Any, variable: Variable) -> Any:
@@ -67,8 +67,14 @@ def _encoded(name: str, value: Any, variable: Variable) -> bytes:
         if len(raw) != size:
             raise LanewiseError(f"argument {name} is {size} bytes; {len(raw)} were given")
         return raw
-    if isinstance(value, np.generic | np.ndarray) and value.dtype.itemsize == size and value.dtype.kind not in "OUS":
-        mismatch = variable.type[0] == "f" and value.dtype.kind in "biu" or variable.type[0] in "su" and value.dtype.kind in "fc"
+    if (
+        isinstance(value, np.generic | np.ndarray)
+        and value.dtype.itemsize == size
+        and value.dtype.kind not in "OUS"
+    ):
+        mismatch = (variable.type[0] == "f" and value.dtype.kind in "biu") or (
+            variable.type[0] in "su" and value.dtype.kind in "fc"
+        )
         if not mismatch:
             return bytes(np.asarray(value).tobytes())
     if isinstance(value, np.generic | np.ndarray):

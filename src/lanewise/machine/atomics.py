@@ -92,8 +92,14 @@ def lower(code: BlockCode, op: Op) -> None:
     parts = several(sources[0])
     word = Type("u", width)
     size = width // 8
-    access = Access(code, op, effective_space(op, place), size * len(parts), size * len(parts), WRITE | ATOMIC)
-    targets = several(destination) if len(parts) > 1 and not isinstance(destination, Sink) else (destination,) * len(parts)
+    access = Access(
+        code, op.site, effective_space(op, place), size * len(parts), size * len(parts), WRITE | ATOMIC
+    )
+    targets = (
+        several(destination)
+        if len(parts) > 1 and not isinstance(destination, Sink)
+        else (destination,) * len(parts)
+    )
     with code.each_lane(code.bits(code.active(op))) as lane:
         host = access.host(code.address_of(place, lane), lane)
         for number, part in enumerate(parts):

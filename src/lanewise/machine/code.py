@@ -25,7 +25,9 @@ DIVERGED, STOPPING = -1, -2
 class FunctionCode(Code):
     """A function of pointers and numbers, all 64 bits wide, that returns a 32-bit number or a pointer."""
 
-    def __init__(self, module: ir.Module, name: str, arguments: tuple[str, ...], result: Any, linkage: str = "") -> None:
+    def __init__(
+        self, module: ir.Module, name: str, arguments: tuple[str, ...], result: Any, linkage: str = ""
+    ) -> None:
         self.module = module
         kinds = [ir.IntType(64)] * len(arguments)
         self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
@@ -37,6 +39,10 @@ class FunctionCode(Code):
         self._arguments = {
             each: Value(self, i64, handle) for each, handle in zip(arguments, self.function.args, strict=True)
         }
+
+    def number(self, number: int | Value) -> Value:
+        """A 64-bit number."""
+        return number if isinstance(number, Value) else self.constant(i64, number)
 
     def record(self, argument: str) -> Record:
         """An argument as the address of a record."""
@@ -78,8 +84,9 @@ class Record:
 class BlockCode(FunctionCode):
     """A block of code of a warp."""
 
-    def __init__(self, module: ir.Module, name: str) -> None:
-        super().__init__(module, name, ("frame",), ir.IntType(32))
+    def __init__(self, module: ir.Module, name: str, more: tuple[str, ...] = ()) -> None:
+        super().__init__(module, name, ("frame", *more), ir.IntType(32))
+        self.function.attributes.add("noinline")  # compile time stays in proportion to the code
         self.frame = self.record("frame")
 
     @property
@@ -157,9 +164,13 @@ class BlockCode(FunctionCode):
         if isinstance(base, Register):
             word = self.frame.pointer(base.offset, Type("u", base.bits)).load(lane)
             value = word.to(U64)
-            if base.bits == 32 and place.offset:
-                return (word + place.offset).to(U64)
-            return value + place.offset
+            offset: Any = place.offset
+            if isinstance(offset, Value):
+                offset = offset.to(U64)
+                return (word + offset.to(U32)).to(U64) if base.bits == 32 else value + offset
+            if base.bits == 32 and offset:
+                return (word + offset).to(U64)
+            return value + offset
         if isinstance(base, Symbol):
             if base.space == "dynamic":
                 return self.constant(U64, self.dynamic_offset + place.offset)
@@ -168,21 +179,30 @@ class BlockCode(FunctionCode):
 
     #: Where dynamic shared memory begins.
     dynamic_offset = 0
+    #: The GPU that matrix instructions compute like.
+    arch = ""
 
     def set_pcs(self, condition: Value, number: int) -> None:
         """Send some lanes to a block."""
         pcs = self.frame.pointer(frame.PCS, U32)
         pcs.store(condition.select(self.constant(U32.by(frame.LANES), number), pcs.load(0, frame.LANES)))
 
-    def fault(self, kind: int, op: Op, lane: Value, address: Value, size: int | Value) -> None:
+    def fault(self, kind: int, site: int | Value, lane: Value, address: Value, size: int | Value) -> None:
         """Record why the launch stops, and return."""
         block = self.block
         block.set(frame.KIND, kind)
-        block.set(frame.SITE, op.site)
+        block.set(frame.SITE, site)
         block.set(frame.LANE, lane)
         block.set(frame.ADDRESS, address.to(i64))
         block.set(frame.SIZE, size)
         self.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
+
+
+def call(code: BlockCode, function: Any, values: list[Value | int]) -> Value:
+    """Call a function of the program with numbers; returns its answer."""
+    given = [each if isinstance(each, Value) else code.constant(i64, each) for each in values]
+    wide = [each.to(U64).to(i64) if each.type.bits < 64 else each for each in given]
+    return Value(code, U32, code.builder.call(function, [each.handle for each in wide]))
 
 
 def _scalar_fit(value: Value, type: Type) -> Value:

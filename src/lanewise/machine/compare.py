@@ -8,7 +8,18 @@ from lanewise.machine.lanes import BOOL, Lanes, lowers, several, type_of, types
 from lanewise.machine.narrow import flush, flush_half, is_nan, widen
 from lanewise.machine.resolve import Op, Sink
 
-_INTEGER = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+_INTEGER = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
 _FLOAT = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 COMPARISONS = {*_INTEGER, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}
 

@@ -165,7 +165,9 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
         found = []
         for side in (0, 32):
             parts = [(word >> side).to(U32).view(f32) for word in words]
-            found.append(_finish(op, operate(lanes, name, [_start(op, part) for part in parts], rounding_of(op))))
+            found.append(
+                _finish(op, operate(lanes, name, [_start(op, part) for part in parts], rounding_of(op)))
+            )
         low, high = (each.view(U32).to(U64) for each in found)
         lanes.write(op.operands[0], low | (high << 32))
         return
@@ -246,7 +248,11 @@ def inverse_root(lanes: Lanes, op: Op) -> None:
     single = float_type(op) == "f32"
     value = _start(op, lanes.read(op.operands[1], f32 if single else f64))
     wide = value.to(f64)
-    found = Value(lanes.code, wide.type, lanes.code.builder.fdiv(lanes.constant(f64, 1.0).handle, intrinsic("sqrt", wide).handle))
+    found = Value(
+        lanes.code,
+        wide.type,
+        lanes.code.builder.fdiv(lanes.constant(f64, 1.0).handle, intrinsic("sqrt", wide).handle),
+    )
     if single:
         found = found.to(f32)
     elif op.has("ftz"):

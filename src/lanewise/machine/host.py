@@ -33,11 +33,14 @@ def host_call(launch: Launch, state: BlockState) -> None:
         words = [_argument(launch, state, op, number, warp, lane) for number in range(_count(op))]
         if callee.name == "__assertfail":
             message, file, function = (
-                text(launch, state, word, warp, lane).decode(errors="replace") for word in (words[0], words[1], words[3])
+                text(launch, state, word, warp, lane).decode(errors="replace")
+                for word in (words[0], words[1], words[3])
             )
             who = thread_of(launch, state, warp, lane)
             raise KernelFault(
-                f"assertion failed: {message}\n    {file}:{words[2] & 0xFFFFFFFF}, {function}\n    {who}", "assertion", op.line
+                f"assertion failed: {message}\n    {file}:{words[2] & 0xFFFFFFFF}, {function}\n    {who}",
+                "assertion",
+                op.line,
             )
         if callee.name == "vprintf":
             line = formatted(launch, state, words[0], words[1], warp, lane)
@@ -46,7 +49,9 @@ def host_call(launch: Launch, state: BlockState) -> None:
             _result(launch, state, op, line.count(b"%") * 0 + 1, warp, lane)
         else:
             raise KernelFault(
-                f"{callee.name} is not supported: there is no heap\n    {place_of(launch, op)}", "host call", op.line
+                f"{callee.name} is not supported: there is no heap\n    {place_of(launch, op)}",
+                "host call",
+                op.line,
             )
 
 
@@ -122,7 +127,10 @@ def formatted(launch: Launch, state: BlockState, pattern: int, arguments: int, w
         flags, width, precision, length, kind = match.groups()
         if kind == b"%":
             return b"%"
-        sizes = [str(int.from_bytes(take(4), "little", signed=True)).encode() if part == b"*" else part for part in (width, precision)]
+        sizes = [
+            str(int.from_bytes(take(4), "little", signed=True)).encode() if part == b"*" else part
+            for part in (width, precision)
+        ]
         spec = b"%" + flags + (sizes[0] or b"") + (b"." + sizes[1] if sizes[1] is not None else b"")
         if kind in b"eEfFgGaA":
             number = struct.unpack("<d", take(8))[0]

@@ -216,7 +216,12 @@ def convert_address(lanes: Lanes, op: Op) -> None:
 
     windows = {"shared": frame.SHARED_WINDOW, "local": frame.LOCAL_WINDOW, "param": frame.PARAM_WINDOW}
     space = next(
-        (each.split("::")[0] for each in op.modifiers if each.split("::")[0] in (*windows, "global", "const")), "global"
+        (
+            each.split("::")[0]
+            for each in op.modifiers
+            if each.split("::")[0] in (*windows, "global", "const")
+        ),
+        "global",
     )
     address = lanes.read(op.operands[1], U64)
     base = windows.get(space, 0)

@@ -68,7 +68,9 @@ def variables(module: Module, program: Program) -> list[Allocation]:
         if name not in kept:
             kept[name] = room(max(symbol.size, 1))
             kept[name][: symbol.size] = image(module.variables[name], program.globals)
-        found.append(Allocation(name, symbol.address, symbol.size, address(kept[name]), symbol.space == "global"))
+        found.append(
+            Allocation(name, symbol.address, symbol.size, address(kept[name]), symbol.space == "global")
+        )
     return found
 
 
@@ -85,7 +87,9 @@ def _length(value: Value) -> int:
     return len(value.items) if isinstance(value, Initialiser) else 1
 
 
-def _fill(memory: Bytes, place: int, value: Value, variable: Variable, dims: list[int], symbols: dict[str, Symbol]) -> None:
+def _fill(
+    memory: Bytes, place: int, value: Value, variable: Variable, dims: list[int], symbols: dict[str, Symbol]
+) -> None:
     size = variable.element_size // max(variable.vector, 1)
     if isinstance(value, Initialiser):
         step = size * variable.vector * int(np.prod(dims[1:], dtype=np.int64)) if dims else size
@@ -95,7 +99,9 @@ def _fill(memory: Bytes, place: int, value: Value, variable: Variable, dims: lis
     if isinstance(value, SymbolAddress):
         symbol = symbols.get(value.name)
         if symbol is None:
-            raise LanewiseError(f"line {variable.line}: {variable.name} begins with the address of {value.name}, which is not known")
+            raise LanewiseError(
+                f"line {variable.line}: {variable.name} begins with the address of {value.name}, which is not known"
+            )
         bits = symbol.address + value.offset
         if value.mask is not None:
             low = (value.mask & -value.mask).bit_length() - 1
@@ -156,7 +162,13 @@ class Arrays:
         first = frame.ARGUMENT_BASE
         bases: dict[int, int] = {}
         for _, array in self._given:
-            number = next(n for n, piece in enumerate(pieces) if piece[1] <= address(array) and address(array) + array.nbytes <= piece[2] and piece[3] == array.flags.writeable)
+            number = next(
+                n
+                for n, piece in enumerate(pieces)
+                if piece[1] <= address(array)
+                and address(array) + array.nbytes <= piece[2]
+                and piece[3] == array.flags.writeable
+            )
             name, start, end, writable = pieces[number]
             if number not in bases:
                 bases[number] = first

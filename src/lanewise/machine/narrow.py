@@ -66,7 +66,9 @@ def widen(word: Value, name: str) -> Value:
 def is_nan(value: Value) -> Value:
     """Whether a float is no number."""
     builder = value.code.builder
-    return Value(value.code, Type("u", 1, value.type.lanes), builder.fcmp_unordered("uno", value.handle, value.handle))
+    return Value(
+        value.code, Type("u", 1, value.type.lanes), builder.fcmp_unordered("uno", value.handle, value.handle)
+    )
 
 
 def to_odd(total: Value, error: Value) -> Value:
@@ -163,4 +165,16 @@ def flush_half(word: Value) -> Value:
     return small.select(word & 0x8000, word)
 
 
-__all__ = ["I32", "SMALL", "Small", "flush", "flush_half", "is_nan", "round_to", "single_odd", "to_odd", "two_sum", "widen"]
+__all__ = [
+    "I32",
+    "SMALL",
+    "Small",
+    "flush",
+    "flush_half",
+    "is_nan",
+    "round_to",
+    "single_odd",
+    "to_odd",
+    "two_sum",
+    "widen",
+]

@@ -37,7 +37,7 @@ def compiled(module: Module, entry: Function, arch: str) -> Compiled:
     from lanewise.machine.write import Writer, strip
 
     program = resolve.resolve(module, entry)
-    writer = Writer(program, entry.name)
+    writer = Writer(program, entry.name, arch)
     writer.check()
     text = module.text or str(module)
     name = hashlib.sha256(f"{text}\0{entry.name}\0{arch}\0{_source()}\0{strip()}".encode()).hexdigest()

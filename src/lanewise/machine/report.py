@@ -36,9 +36,13 @@ def _where(launch: Launch, address: int, space: str) -> str:
         return f"address {offset:#x}; the block has {launch.shared_bytes} bytes of shared memory"
     if space == "local" or 0 <= address - frame.LOCAL_WINDOW < frame.WINDOW_BYTES:
         offset = address - frame.LOCAL_WINDOW if address >= frame.LOCAL_WINDOW else address
-        return f"address {offset:#x}; a thread has {launch.compiled.program.local_bytes} bytes of local memory"
+        return (
+            f"address {offset:#x}; a thread has {launch.compiled.program.local_bytes} bytes of local memory"
+        )
     if space == "param":
-        return f"address {address:#x}; there are {launch.compiled.program.parameter_bytes} bytes of parameters"
+        return (
+            f"address {address:#x}; there are {launch.compiled.program.parameter_bytes} bytes of parameters"
+        )
     if not launch.allocations:
         return f"address {address:#x}; nothing was passed"
     near = min(launch.allocations, key=lambda each: each.distance(address))

@@ -304,7 +304,16 @@ class _Resolver:
         else:
             operands = tuple(self.operand(each, scope, operation) for each in operation.operands)
         site = len(self.program.sites)
-        op = Op(operation.opcode, operation.modifiers, operands, guard, operation.line, operation.loc, site, operation)
+        op = Op(
+            operation.opcode,
+            operation.modifiers,
+            operands,
+            guard,
+            operation.line,
+            operation.loc,
+            site,
+            operation,
+        )
         self.program.sites.append(op)
         return op
 
@@ -358,7 +367,12 @@ class _Resolver:
                 raise self.wrong(operation, f"{name} has no element {element}")
             return Special(name, element)
         variable = self.function.variable(name, scope)
-        if variable is not None and variable.space == "reg" and variable.vector > 1 and element in "xyzw"[: variable.vector]:
+        if (
+            variable is not None
+            and variable.space == "reg"
+            and variable.vector > 1
+            and element in "xyzw"[: variable.vector]
+        ):
             return self._cached(variable, f"{name}.{element}")
         raise Unsupported(f"line {operation.line}: '{operation}': {name}.{element} is not supported")
 
@@ -376,12 +390,16 @@ class _Resolver:
         if variable is not None:
             if variable.space == "reg":
                 for part, symbol in zip(
-                    (*self.function.parameters, *self.function.returns), (*self.parameters, *self.returns), strict=True
+                    (*self.function.parameters, *self.function.returns),
+                    (*self.parameters, *self.returns),
+                    strict=True,
                 ):
                     if part is variable:
                         return symbol
                 if variable.vector > 1:
-                    return Several(tuple(self._cached(variable, f"{name}.{e}") for e in "xyzw"[: variable.vector]))
+                    return Several(
+                        tuple(self._cached(variable, f"{name}.{e}") for e in "xyzw"[: variable.vector])
+                    )
                 return self._cached(variable, name)
             return self._variable(variable)
         if name in self.program.globals:
@@ -395,9 +413,13 @@ class _Resolver:
         if place is not None:
             return Target(tuple(self._targets(place, scope, operation)))
         if name in self.program.module.functions or name in self.program.module.aliases:
-            raise Unsupported(f"line {operation.line}: the address of a function ({name}) is not supported yet")
+            raise Unsupported(
+                f"line {operation.line}: the address of a function ({name}) is not supported yet"
+            )
         if name.startswith("%"):
-            raise Unsupported(f"line {operation.line}: '{operation}': {name} is not declared, or not supported")
+            raise Unsupported(
+                f"line {operation.line}: '{operation}': {name} is not declared, or not supported"
+            )
         raise self.wrong(operation, f"{name} is not declared")
 
     def _targets(self, place: int, scope: int, operation: Operation) -> Iterator[int]:

@@ -95,7 +95,9 @@ class BlockState:
 class Launch:
     """One run of a kernel."""
 
-    def __init__(self, compiled: Compiled, shape: Shape, values: tuple[Any, ...], steps: int | None = None) -> None:
+    def __init__(
+        self, compiled: Compiled, shape: Shape, values: tuple[Any, ...], steps: int | None = None
+    ) -> None:
         self.compiled, self.shape = compiled, shape
         program = compiled.program
         body = program.body(program.entry.name)
@@ -105,7 +107,9 @@ class Launch:
         self.parameters = arguments.bytes(where)
         self.keep = values
         self.table = memory.table(self.allocations)
-        self.shared_bytes = program.dynamic_offset + shape.shared_bytes if shape.shared_bytes else program.shared_bytes
+        self.shared_bytes = (
+            program.dynamic_offset + shape.shared_bytes if shape.shared_bytes else program.shared_bytes
+        )
         self.template = self._template()
         self.record = room(frame.LAUNCH_BYTES)
         slots = self.record.view(np.int64)
@@ -229,6 +233,8 @@ class Launch:
                 f"{self.compiled.program.entry.name}: a block ran more than the {self.record.view(np.int64)[frame.STEP_LIMIT // 8]} "
                 "steps that were allowed (steps=)", "endless"
             )  # fmt: skip
+        if state.scratch is not None and state.scratch.failures:
+            raise state.scratch.failures[0]
         message, line = describe(self, state)
         raise KernelFault(message, frame.FAULTS.get(state[frame.KIND], ""), line)
 

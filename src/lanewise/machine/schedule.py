@@ -169,7 +169,9 @@ def _write_settle(module: ir.Module) -> Any:
         arguments = warp.get(frame.BARRIER_ARGUMENT, U32, LANES)
         with code.when(some > 0):
             counted.set(counted.get() + some + dead)
-            largest = code.intrinsic("vector.reduce.umax", U32, [here.select(arguments, 0)], of=arguments.type)
+            largest = code.intrinsic(
+                "vector.reduce.umax", U32, [here.select(arguments, 0)], of=arguments.type
+            )
             wanted.set(wanted.get().max(largest.to(U64).to(i64)))
             values = warp.get(frame.BARRIER_VALUE, U32, LANES)
             yes.set(yes.get() + count(here & values.differs(0)))
@@ -327,4 +329,6 @@ def _zero(code: FunctionCode, to: Value, size: Value) -> None:
         "llvm.memset.p0.i64", ir.VoidType(), [pointer, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
     )
     handle = code.builder.inttoptr(to.handle, pointer)
-    code.builder.call(function, [handle, ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)])
+    code.builder.call(
+        function, [handle, ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)]
+    )

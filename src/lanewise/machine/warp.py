@@ -68,7 +68,8 @@ def shuffle(code: BlockCode, op: Op) -> None:
         sources = code.builder.alloca(ir.ArrayType(ir.IntType(32), frame.LANES))
         results = code.builder.alloca(ir.ArrayType(ir.IntType(32), frame.LANES))
     pointers = [
-        Pointer(code, U32, code.builder.bitcast(each, ir.IntType(8).as_pointer())) for each in (values, sources, results)
+        Pointer(code, U32, code.builder.bitcast(each, ir.IntType(8).as_pointer()))
+        for each in (values, sources, results)
     ]
     pointers[0].store(value)
     pointers[1].store(source)
@@ -148,8 +149,24 @@ def reduce(code: BlockCode, op: Op) -> None:
         slot = code.builder.alloca(ir.ArrayType(ir.IntType(32), frame.LANES))
     results = Pointer(code, U32, code.builder.bitcast(slot, ir.IntType(8).as_pointer()))
     results.store(code.constant(U32.by(frame.LANES), 0))
-    kinds = {"add": "add", "and": "and", "or": "or", "xor": "xor", "min": "smin" if word.kind == "i" else "umin", "max": "smax" if word.kind == "i" else "umax"}
-    neutral = {"add": 0, "and": -1, "or": 0, "xor": 0, "smin": 2**31 - 1, "umin": -1, "smax": -(2**31), "umax": 0}
+    kinds = {
+        "add": "add",
+        "and": "and",
+        "or": "or",
+        "xor": "xor",
+        "min": "smin" if word.kind == "i" else "umin",
+        "max": "smax" if word.kind == "i" else "umax",
+    }
+    neutral = {
+        "add": 0,
+        "and": -1,
+        "or": 0,
+        "xor": 0,
+        "smin": 2**31 - 1,
+        "umin": -1,
+        "smax": -(2**31),
+        "umax": 0,
+    }
     with code.each_lane(bits) as lane:
         mine = Value(code, U32, code.builder.extract_element(members.handle, lane.handle)) & bits
         some = code.lanes_of(mine).select(values, neutral[kinds[name]])
@@ -188,4 +205,16 @@ def barrier_result(code: BlockCode, op: Op) -> None:
     _store(code, lanes, active)
 
 
-__all__ = ["U64", "U8", "Register", "activemask", "barrier_result", "elect", "match", "member_mask", "reduce", "shuffle", "vote"]
+__all__ = [
+    "U8",
+    "U64",
+    "Register",
+    "activemask",
+    "barrier_result",
+    "elect",
+    "match",
+    "member_mask",
+    "reduce",
+    "shuffle",
+    "vote",
+]

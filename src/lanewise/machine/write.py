@@ -9,9 +9,21 @@ from llvmlite import ir
 
 from lanewise.arith import machine_code
 from lanewise.arith.simd import Value, i64
-from lanewise.machine import access, atomics, calls, compare, convert, floating, frame, integer, logic, matrix, warp
+from lanewise.machine import (
+    access,
+    atomics,
+    calls,
+    compare,
+    convert,
+    floating,
+    frame,
+    integer,
+    logic,
+    matrix,
+    warp,
+)
 from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, entry_block, is_sync
-from lanewise.machine.code import DIVERGED, U8, U32, BlockCode
+from lanewise.machine.code import DIVERGED, U8, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
 from lanewise.machine.resolve import Callee, Immediate, Op, Program, Register, Resolved, Several
 from lanewise.machine.schedule import write_scheduler
@@ -38,7 +50,12 @@ def strip() -> int:
 
 def supported(op: Op) -> bool:
     """Whether something writes code for an opcode."""
-    return op.opcode in PURE or op.opcode in WARP or op.opcode in NOTHING or op.opcode in (CALL_RESULTS, "stacksave")
+    return (
+        op.opcode in PURE
+        or op.opcode in WARP
+        or op.opcode in NOTHING
+        or op.opcode in (CALL_RESULTS, "stacksave")
+    )
 
 
 def registers_in(operands: Iterable[Resolved]) -> Iterable[Register]:
@@ -63,13 +80,16 @@ def registers_of(op: Op) -> list[Register]:
 class Writer:
     """Writes the IR of a program."""
 
-    def __init__(self, program: Program, name: str) -> None:
-        self.program = program
+    def __init__(self, program: Program, name: str, arch: str) -> None:
+        self.program, self.arch = program, arch
         self.blocks = cut(program)
         self.entry = entry_block(program, self.blocks)
         self.module = ir.Module(name)
         self.uses = Counter(
-            register for block in self.blocks for op in [*block.ops, *([block.op] if block.op else [])] for register in registers_of(op)
+            register
+            for block in self.blocks
+            for op in [*block.ops, *([block.op] if block.op else [])]
+            for register in registers_of(op)
         )
 
     def check(self) -> None:
@@ -90,7 +110,7 @@ class Writer:
     def block(self, block: Block) -> ir.Function:
         """One block of code."""
         code = BlockCode(self.module, f"block_{block.number}")
-        code.dynamic_offset = self.program.dynamic_offset
+        code.dynamic_offset, code.arch = self.program.dynamic_offset, self.arch
         run: list[Op] = []
         for op in block.ops:
             try:
@@ -105,7 +125,15 @@ class Writer:
                     calls.results(code, op, self.program.body(callee.name))
                 elif op.opcode not in NOTHING:
                     WARP[op.opcode](code, op)
-            except (TypeError, KeyError, ValueError, AssertionError, IndexError, AttributeError, NotImplementedError) as error:
+            except (
+                TypeError,
+                KeyError,
+                ValueError,
+                AssertionError,
+                IndexError,
+                AttributeError,
+                NotImplementedError,
+            ) as error:
                 raise self.refused(op, error) from error
         self.run(code, run)
         self.end(code, block)
@@ -153,11 +181,17 @@ class Writer:
                 self.switch(code, op, block)
             case "ret" | "exit":
                 if block.end == "ret" and not block.body.function.is_entry:
-                    self.scatter(code, op, following, code.frame.get(block.body.link.offset, U32, frame.LANES))
+                    self.scatter(
+                        code, op, following, code.frame.get(block.body.link.offset, U32, frame.LANES)
+                    )
                 else:
-                    self.branch(code, code.active(op), frame.EXITED, following, op.guard is not None, always=True)
+                    self.branch(
+                        code, code.active(op), frame.EXITED, following, op.guard is not None, always=True
+                    )
             case "call":
-                callee = next(body for body in self.program.bodies if body.function.name == op.operands[1].name)  # type: ignore[union-attr]  # a Callee
+                callee = next(
+                    body for body in self.program.bodies if body.function.name == op.operands[1].name
+                )  # type: ignore[union-attr]  # a Callee
                 calls.arguments(code, op, callee)
                 link = code.frame.pointer(callee.link.offset, U32)
                 back = code.constant(U32.by(frame.LANES), following)
@@ -174,13 +208,13 @@ class Writer:
                 code.set_pcs(code.mask_lanes(), following)
                 with code.when(bits.differs(0)):
                     code.frame.set(frame.MASK, bits)
-                    code.fault(frame.HOST_CALL, op, code.constant(i64, 0), code.constant(i64, 0), 0)
+                    code.fault(frame.HOST_CALL, op.site, code.constant(i64, 0), code.constant(i64, 0), 0)
                 code.give(DIVERGED)
             case _:
                 bits = code.bits(code.active(op))
                 with code.when(bits.differs(0)):
                     first = code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)])
-                    code.fault(4, op, first.to(i64), code.constant(i64, 0), 0)
+                    code.fault(4, op.site, first.to(i64), code.constant(i64, 0), 0)
                 code.give(max(following, 0))
 
     def leave(self, code: BlockCode, block: Block) -> None:
@@ -191,7 +225,9 @@ class Writer:
             links = code.frame.get(block.body.link.offset, U32, frame.LANES)
             self.scatter_lanes(code, code.mask_lanes(), links, -1)
 
-    def branch(self, code: BlockCode, taken: Value, target: int, following: int, guarded: bool, always: bool = False) -> None:
+    def branch(
+        self, code: BlockCode, taken: Value, target: int, following: int, guarded: bool, always: bool = False
+    ) -> None:
         """Some lanes to a target, the others on; without storing pcs if all go one way."""
         if not guarded and not always:
             code.give(target)
@@ -203,10 +239,21 @@ class Writer:
         if not always:
             with code.when(bits.equals(code.mask_bits())):
                 code.give(target)
-        if guarded:
-            code.set_pcs(code.mask_lanes(), following)
-        code.set_pcs(taken, target)
+        answer = call(code, self.splitter(), [code["frame"], bits, target, following])
+        code.give(answer)
+
+    def splitter(self) -> object:
+        """`split(frame, taken, target, following)`: some lanes to a block, the others of the path on."""
+        existing = self.module.globals.get("split")
+        if existing is not None:
+            return existing
+        code = BlockCode(self.module, "split", ("taken", "target", "following"))
+        taken = code.lanes_of(code["taken"].to(U32))
+        target, following = (code[each].to(U32).spread(frame.LANES) for each in ("target", "following"))
+        pcs = code.frame.pointer(frame.PCS, U32)
+        pcs.store(taken.select(target, code.mask_lanes().select(following, pcs.load(0, frame.LANES))))
         code.give(DIVERGED)
+        return code.function
 
     def scatter(self, code: BlockCode, op: Op, following: int, targets: Value) -> None:
         """Every lane to a block of its own."""
@@ -228,7 +275,7 @@ class Writer:
         outside = code.bits(active & (index > len(block.targets) - 1))
         with code.when(outside.differs(0)):
             first = code.intrinsic("cttz", U32, [outside, code.constant(BOOL, 0)])
-            code.fault(7, op, first.to(i64), code.constant(i64, len(block.targets)), 0)
+            code.fault(7, op.site, first.to(i64), code.constant(i64, len(block.targets)), 0)
         targets = lanes.constant(U32, 0)
         for place, target in enumerate(block.targets):
             targets = index.equals(place).select(lanes.constant(U32, target.number), targets)
@@ -237,24 +284,51 @@ class Writer:
 
     def sync(self, code: BlockCode, op: Op, following: int) -> None:
         """Wait for the lanes that an instruction names, unless they are all here."""
-        active = code.active(op)
-        bits = code.bits(active)
-        named = isinstance(op.operands[-1], Register | Immediate) and op.opcode in ("shfl", "vote", "match", "redux", "elect", "bar", "barrier")
-        lanes = Lanes(code, code.frame.handle, code.constant(i64, 0), frame.LANES)
-        members = lanes.read(op.operands[-1], U32) if named else lanes.constant(U32, -1)
+        named = op.opcode in ("shfl", "vote", "match", "redux", "elect", "bar", "barrier")
+        members = op.operands[-1] if named else Immediate("s64", (1 << 64) - 1, "-1")
+        bits = code.bits(code.active(op))
+        if isinstance(members, Immediate):
+            with code.when((code.constant(U32, members.bits) & ~bits).equals(0)):
+                code.give(following)
+            code.give(
+                call(code, self.waiter(), [code["frame"], bits, following, 0, members.bits & 0xFFFFFFFF])
+            )
+        else:
+            assert isinstance(members, Register)
+            code.give(call(code, self.waiter(), [code["frame"], bits, following, members.offset, 0]))
+
+    def waiter(self) -> object:
+        """`wait(frame, active, following, register, members)`: for siblings that a register or a number names."""
+        existing = self.module.globals.get("wait")
+        if existing is not None:
+            return existing
+        self.splitter()
+        code = BlockCode(self.module, "wait", ("active", "following", "register", "members"))
+        bits = code["active"].to(U32)
+        active = code.lanes_of(bits)
+        held = code.frame.get(code["register"], U32, frame.LANES)
+        given = code["members"].to(U32).spread(frame.LANES)
+        members = code["register"].equals(0).spread(frame.LANES).select(given, held)
         missing = active & (members & ~bits.spread(frame.LANES)).differs(0)
         with code.when(~missing.any()):
-            code.give(following)
-        self.park(code, active, following, lanes.constant(U32, frame.SIBLINGS), members)
+            code.give(code["following"].to(U32))
+        for offset, value in (
+            (frame.BARRIER, code.constant(U32.by(frame.LANES), frame.SIBLINGS)),
+            (frame.BARRIER_ARGUMENT, members),
+        ):
+            place = code.frame.pointer(offset, U32)
+            place.store(active.select(value, place.load(0, frame.LANES)))
+        parked = code["following"] | frame.PARKED
+        code.give(call(code, self.splitter(), [code["frame"], bits, parked, code["following"]]))
+        return code.function
 
     def park(self, code: BlockCode, active: Value, following: int, which: Value, argument: Value) -> None:
         """Let lanes wait."""
         for offset, value in ((frame.BARRIER, which), (frame.BARRIER_ARGUMENT, argument)):
             place = code.frame.pointer(offset, U32)
             place.store(active.select(value, place.load(0, frame.LANES)))
-        code.set_pcs(code.mask_lanes(), following)
-        code.set_pcs(active, following | frame.PARKED)
-        code.give(DIVERGED)
+        values: list[Value | int] = [code["frame"], code.bits(active), following | frame.PARKED, following]
+        code.give(call(code, self.splitter(), values))
 
     def barrier(self, code: BlockCode, op: Op, following: int) -> None:
         """bar and barrier: sync, arrive, red, warp.sync."""
@@ -274,7 +348,7 @@ class Writer:
         wrong = code.bits(active & (which > 15))
         with code.when(wrong.differs(0)):
             first = code.intrinsic("cttz", U32, [wrong, code.constant(BOOL, 0)])
-            code.fault(8, op, first.to(i64), code.constant(i64, 0), 0)
+            code.fault(8, op.site, first.to(i64), code.constant(i64, 0), 0)
         if op.has("arrive"):
             block = code.block
             gone = code.bits(code.frame.get(frame.PCS, U32, frame.LANES).equals(frame.EXITED))
