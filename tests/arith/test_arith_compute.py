@@ -160,7 +160,7 @@ def test_satfinite_is_wmmas() -> None:
         instruction("wmma.mma.sync.aligned.row.col.m16n16k16.f16.f16"), a, b, arch="sm_90", satfinite=True
     )
     assert (half_d == 65504.0).all() and half_d.dtype == np.float16
-    with pytest.raises(LanewiseError, match="satfinite=True is for wmma"):
+    with pytest.raises(LanewiseError, match="has no such form"):
         compute(MMA, a, b[:, :8], arch="sm_90", satfinite=True)
 
 
@@ -295,3 +295,51 @@ def test_a_forked_child_computes_too() -> None:
     assert queue.get(timeout=60) == want
     child.join(60)
     assert child.exitcode == 0
+
+
+def test_withdrawn_satfinite_is_what_the_assembler_leaves_of_it():
+    text = "wmma.mma.sync.aligned.row.col.m16n16k16.{}.{}{}"
+    a = np.full((16, 16), np.inf, np.float16)
+    b = np.ones((16, 16), np.float16)
+    saturating = instruction(text.format("f32", "f32", ".satfinite"))
+    assert np.isinf(saturating(a, b, arch="sm_90")).all()  # ptxas 13.0 drops it from sm_80 on
+    assert saturating.fidelity("sm_90") == "inferred"
+    assert (saturating(a, b, arch="sm_70") == np.finfo(np.float32).max).all()
+    # What is left of it: an f32 sum becomes an f16 D toward zero.
+    narrowing = instruction(text.format("f16", "f32", ".satfinite"))
+    c = np.full((16, 16), 1 + 2**-10 - 2**-20, np.float32)
+    c[0, :4] = 70000, -70000, np.inf, 65519
+    d = narrowing(np.zeros_like(a), b, c, arch="sm_90")
+    assert d[1, 1] == 1 and d[0, :4].tolist() == [65504, -65504, np.inf, 65504]
+
+
+def test_gemm_refuses_to_lose_an_accumulator():
+    half_c = instruction("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16")
+    a, b = np.ones((8, 8), np.float16), np.ones((8, 8), np.float16)
+    with pytest.raises(LanewiseError, match="cannot be repeated along K"):
+        half_c.gemm(a, b, arch="sm_70")
+    assert half_c.gemm(a[:, :4], b[:4], arch="sm_70")[0, 0] == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc",
+        "wmma.mma.sync.aligned.row.col.m8n8k4.f64.f64.f64.f64",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    ],
+)
+def test_satfinite_only_where_it_means_something(text):
+    form = instruction(text)
+    a, b = np.zeros(form.a.shape, form.a.format.dtype), np.zeros(form.b.shape, form.b.format.dtype)
+    with pytest.raises(LanewiseError, match="satfinite=True is for"):
+        form(a, b, arch="sm_90", satfinite=True)
+
+
+def test_masked_and_ragged_operands_are_refused():
+    form = instruction("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    a, b = np.zeros((16, 8), np.float16), np.zeros((16, 8), np.float16)
+    with pytest.raises(LanewiseError, match="masked"):
+        form(np.ma.masked_array(a, mask=True), b, arch="sm_80", metadata=np.zeros((16, 8), int))
+    with pytest.raises(LanewiseError, match="metadata"):
+        form(a, b, arch="sm_80", metadata=[[1], [1, 2]])

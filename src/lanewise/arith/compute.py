@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lanewise.arith.batches import Product
 from lanewise.arith.models import NAN_BITS, Fidelity, FmaChain, FusedSum, IntegerSum, Model, model_of
-from lanewise.arith.operands import as_array, as_indices, batch_of, check_shape
+from lanewise.arith.operands import as_indices, as_operand, batch_of, check_shape
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa import Instruction
@@ -122,12 +122,12 @@ class Given:
         scale_b: Any,
     ) -> None:
         self.instruction, self.model = instruction, model
-        self.a, self.b = as_array("A", a, model.a), as_array("B", b, model.b)
+        self.a, self.b = as_operand("A", a, model.a), as_operand("B", b, model.b)
         rows, packed, k, columns = *self.a.shape[-2:], *self.b.shape[-2:]
         if packed * (2 if model.sparse else 1) != k:
             wanted = "half as many columns as B has rows" if model.sparse else "as many columns as B has rows"
             raise LanewiseError(f"A has shape {self.a.shape} and B {self.b.shape}; A needs {wanted}")
-        self.c = None if c is None else as_array("C", c, model.c)
+        self.c = None if c is None else as_operand("C", c, model.c)
         if self.c is not None:
             check_shape("C", self.c, rows, columns, "a product of these A and B")
         self.steps = -(-k // instruction.k)
@@ -153,7 +153,7 @@ class Given:
             raise LanewiseError(
                 f"{self.instruction.text} needs {name}: {fmt.dtype} of shape (…, {rows}, {columns})"
             )
-        array = as_array(name, what, fmt)
+        array = as_operand(name, what, fmt)
         check_shape(name, array, rows, columns, self.instruction.text)
         return array
 
@@ -165,11 +165,19 @@ def multiply(given: Given, satfinite: bool, negate_a: bool, negate_b: bool) -> A
         not given.instruction.family.startswith("wgmma") or model.a.kind != "float"
     ):
         raise LanewiseError(f"{given.instruction.text} cannot negate its operands; float wgmma can")
-    if satfinite and given.instruction.family != "wmma.mma" and model.a.kind == "float":
-        raise LanewiseError(f"satfinite=True is for wmma; {given.instruction.text} has no such form")
     if satfinite and isinstance(model.scheme, IntegerSum):
         model = replace(model, satfinite=True)
+    elif satfinite and (given.instruction.family != "wmma.mma" or model.d.name not in ("f16", "f32")):
+        raise LanewiseError(
+            "satfinite=True is for integer sums and for wmma with f16 or f32 results; "
+            f"{given.instruction.text} has no such form"
+        )
     clamps = model.d.kind == "float" and (satfinite or model.satfinite)
+    if given.steps > 1 and (model.c.name, model.d.name) == ("f16", "f32"):
+        raise LanewiseError(
+            f"{given.instruction.text} makes an f32 D and takes an f16 C: it cannot be repeated along K; "
+            "take the form whose C is f32"
+        )
     a, b = raw_a(given, negate_a), padded_k(raw_b(given, negate_b), given.instruction.k, axis=-2)
     rows, columns = a.shape[-2], b.shape[-1]
     sums = np.zeros((*given.batch, rows, columns), sum_dtype(model))
@@ -260,6 +268,9 @@ def finished(model: Model, sums: Array) -> Array:
     """Sums as D: rounded to its format if that is narrower, every NaN the hardware's."""
     with np.errstate(over="ignore", invalid="ignore"):
         d = np.ascontiguousarray(sums).astype(model.d.dtype, copy=False)
+        if model.narrowing == "rz" and model.d.name == "f16":
+            past = np.abs(d.astype(sums.dtype)) > np.abs(sums)
+            d = np.where(past, np.nextafter(d, np.zeros_like(d)), d)
     if isinstance(model.scheme, FmaChain) and model.scheme.nan == "one":
         words = d.view(model.d.word_dtype)
         words[np.isnan(d)] = NAN_BITS[model.d.name]

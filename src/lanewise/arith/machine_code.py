@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,16 @@ import numpy.typing as npt
 
 _LOCK = threading.RLock()
 _LOADED: dict[str, Program] = {}
+
+
+def _unlock() -> None:
+    """In a forked child the lock may be held by a thread that is not there."""
+    global _LOCK
+    _LOCK = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
 
 
 class Program:
@@ -163,10 +174,24 @@ def _keep(name: str, image: bytes) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
-            file.write(hashlib.sha256(image).digest() + image)
-        Path(file.name).replace(directory / f"{name}.o")
+            try:
+                file.write(hashlib.sha256(image).digest() + image)
+                file.flush()
+                Path(file.name).replace(directory / f"{name}.o")
+            except OSError:
+                Path(file.name).unlink(missing_ok=True)
+        _drop_unused(directory)
     except OSError:
         return
+
+
+def _drop_unused(directory: Path) -> None:
+    """Remove images that no process has read for a month: those of older versions and other processors."""
+    oldest = time.time() - 30 * 24 * 3600
+    for path in directory.glob("*.o"):
+        status = path.stat()
+        if max(status.st_atime, status.st_mtime) < oldest:
+            path.unlink(missing_ok=True)
 
 
 def address(array: npt.NDArray[Any]) -> int:

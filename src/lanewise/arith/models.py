@@ -20,7 +20,7 @@ Rounding = Literal["RZ-FP32", "RZ-E8M13", "RNE-FP16"]
 Fidelity = Literal["confirmed on hardware", "from published models", "inferred", "unknown"]
 
 
-#: The bits of every NaN result (f64: not yet seen on hardware).
+#: The bits of a NaN result. An f64 NaN may also come from an operand: see `FmaChain`.
 NAN_BITS = {"f16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0xFFF8000000000000}
 
 
@@ -116,6 +116,7 @@ class Evidence:
     formats: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
     rounding: tuple[str, ...] | None = None
+    withdrawn: bool | None = None
 
     def matches(self, instruction: Instruction, arch: int) -> bool:
         """Whether this evidence is about this instruction on this arch."""
@@ -125,6 +126,7 @@ class Evidence:
             and (not self.formats or instruction.a.format.name in self.formats)
             and (not self.shapes or instruction.shape_text in self.shapes)
             and (self.rounding is None or instruction.rounding in self.rounding)
+            and (self.withdrawn is None or (instruction.until is not None) == self.withdrawn)
         )
 
 
@@ -207,6 +209,7 @@ _SASS = "the instructions ptxas 13.0 writes, and the model of those"
 _KIN = "the same instruction on its nearest measured kin"
 
 EVIDENCE: tuple[Evidence, ...] = (
+    Evidence("inferred", _SASS, EVERY, WMMA, withdrawn=True),
     Evidence("confirmed on hardware", _H200, HOPPER, ALL),
     Evidence("inferred", _SASS, FROM_AMPERE, ("mma",), ("f16",), ("m8n8k4",)),
     Evidence("inferred", _KIN, EVERY, SPARSE),
@@ -238,6 +241,8 @@ class Model:
     scale_vec: int = 0
     rounding: str = "rn"
     satfinite: bool = False
+    #: How an f32 sum becomes an f16 D.
+    narrowing: Literal["rn", "rz"] = "rn"
     bitop: str = ""
 
     @property
@@ -292,6 +297,8 @@ k_order='ascending', widened=False, underflow='positive')
         return None
     evidence = next(each for each in EVIDENCE if each.matches(instruction, number))
     scale = instruction.operands.get("scale_a")
+    # From sm_80 on ptxas 13.0 drops .satfinite from a float wmma.mma; only the narrowing of D then truncates.
+    dropped = instruction.satfinite and instruction.d.format.kind == "float" and number >= 80
     return Model(
         scheme=row.scheme,
         fidelity=evidence.fidelity,
@@ -306,6 +313,7 @@ k_order='ascending', widened=False, underflow='positive')
         scale=scale.format if scale is not None else None,
         scale_vec=instruction.scale_vec,
         rounding=instruction.rounding or "rn",
-        satfinite=instruction.satfinite,
+        satfinite=instruction.satfinite and not dropped,
+        narrowing="rz" if dropped else "rn",
         bitop=instruction.bitop,
     )

@@ -11,14 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format
+from lanewise.formats import Format, as_array
 from lanewise.isa import Instruction
 
 Array = npt.NDArray[Any]
 
 
-def as_array(name: str, what: Any, fmt: Format) -> Array:
+def as_operand(name: str, what: Any, fmt: Format) -> Array:
     """The operand as an array of the format's dtype, at least a matrix."""
+    if isinstance(what, np.ma.MaskedArray):
+        raise LanewiseError(f"{name} is a masked array; .filled(value) says what its masked elements are")
     array = what if isinstance(what, np.ndarray) else exact_array(name, what, fmt)
     if array.dtype != fmt.dtype:
         raise LanewiseError(
@@ -33,7 +35,7 @@ def as_array(name: str, what: Any, fmt: Format) -> Array:
 def exact_array(name: str, what: Any, fmt: Format) -> Array:
     """Numbers that are no array yet, if the format holds every one of them exactly."""
     if hasattr(what, "__array__") or hasattr(what, "__array_interface__"):
-        return np.asarray(what)
+        return as_array(what, name)
     try:
         numbers = np.asarray(what if what is not None else "None", dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -41,7 +43,7 @@ def exact_array(name: str, what: Any, fmt: Format) -> Array:
     words = fmt.encode(numbers)
     back = fmt.decode(words).astype(np.float64)
     if not np.array_equal(back, numbers, equal_nan=True):
-        worst = numbers[back != numbers].flat[0]
+        worst = numbers[(back != numbers) & ~np.isnan(numbers)].flat[0]
         raise LanewiseError(
             f"{name}: {worst} is not a number of {fmt.name}; "
             f"lanewise.formats.{fmt.name}.array({name}) rounds numbers to it"
@@ -76,7 +78,7 @@ def as_indices(instruction: Instruction, metadata: Any, packed: Array, groups: i
             f"{instruction.text} needs metadata: an integer array (…, {packed.shape[-2]}, "
             f"{per_instruction * groups}) of the places that A's elements take in their groups"
         )
-    indices = np.asarray(metadata)
+    indices = as_array(metadata, "metadata")
     wanted = (packed.shape[-2], per_instruction * groups)
     if indices.dtype.kind not in "ui" or indices.ndim < 2 or indices.shape[-2:] != wanted:
         raise LanewiseError(
