@@ -21,8 +21,8 @@ def test_every_legal_instruction_has_a_model_on_every_arch(family: str) -> None:
 
 
 def test_every_row_and_every_piece_of_evidence_is_used() -> None:
-    pairs = [(each, int(arch.strip("sm_af"))) for family in FAMILIES for each in instructions(family=family, withdrawn=True)
-             for arch in each.archs]  # fmt: skip
+    forms = [each for family in FAMILIES for each in instructions(family=family, withdrawn=True)]
+    pairs = [(each, int(arch.strip("sm_af"))) for each in forms for arch in each.archs]
     for table in (ROWS, EVIDENCE):
         used = {next(row for row in table if row.matches(each, arch)) for each, arch in pairs}
         assert used == set(table)
