@@ -1,14 +1,14 @@
-"""ptxas as an oracle: find it (PyPI's nvidia-cuda-nvcc, or PATH), run it, and read its complaints."""
+"""ptxas as an oracle: run it, and read all of its complaints."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tempfile
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
+
+from lanewise.ptx.toolkit import find_tools
 
 _COMPLAINT = re.compile(r"ptxas (?:(?P<place>\S+), line (?P<line>\d+); )?(?:error|fatal) *: (?P<message>.*)")
 _SUMMARY = "Ptx assembly aborted due to errors"
@@ -17,11 +17,8 @@ _SUMMARY = "Ptx assembly aborted due to errors"
 @cache
 def find_ptxas() -> str | None:
     """The path of ptxas, or None where there is none."""
-    spec = find_spec("nvidia")
-    for root in (spec.submodule_search_locations or ()) if spec else ():
-        for found in sorted(Path(root).glob("**/bin/ptxas")):
-            return str(found)
-    return shutil.which("ptxas")
+    found = find_tools("ptxas")
+    return str(found[0].path) if found else None
 
 
 def assemble(ptx: str, arch: str) -> list[tuple[int, str]]:

@@ -93,7 +93,7 @@ def _in_mode(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
         block = builder.alloca(ir.IntType(64), len(slots))
     for value, slot in zip(values, slots, strict=False):
         builder.store(value.handle, slot)
-    pointer = Pointer(code, i64, block)
+    pointer = Pointer(code, i64, builder.bitcast(block, ir.IntType(8).as_pointer()))
     for place, slot in enumerate(slots):
         pointer.store(Value(code, i64, builder.ptrtoint(slot, ir.IntType(64))), place)
     builder.call(outer, [block])

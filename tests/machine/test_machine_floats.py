@@ -1,0 +1,296 @@
+"""Floating-point instructions against exact arithmetic with fractions, and conversions among all formats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from machine.exact import BF16, F16, F32, F64, FMTS, Fmt, decode, encode, operate
+from machine.kernels import Case, edges, run_cases
+
+COUNT = 128
+
+
+def inputs(bits: int, fmt: str, seed: int, places: int = 3) -> dict[int, list[np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    return {bits: [edges(bits, rng, COUNT, fmt) for _ in range(places)]}
+
+
+def same(expected: int, found: int, fmt: Fmt, loose_nan: bool = False) -> bool:
+    if loose_nan and math.isnan(float(_float(expected, fmt))):
+        return math.isnan(float(_float(found, fmt)))
+    return expected == found
+
+
+def _float(word: int, fmt: Fmt) -> float:
+    value = decode(word, fmt)
+    if isinstance(value, float):
+        return value
+    return 0.0  # only asked whether it is NaN
+
+
+def compare(cases: list[Case], given: dict[int, list[np.ndarray]], oracles: list[Callable[..., int]], fmt: Fmt, loose_nan: bool = False) -> None:
+    wrong = []
+    for case, got, oracle in zip(cases, run_cases(cases, given), oracles, strict=True):
+        arrays = [given[bits][place] for place, bits in enumerate(case.sources)]
+        for row, found in enumerate(got):
+            words = [int(array[row]) for array in arrays]
+            expected = oracle(*words)
+            if not same(expected, int(found), fmt, loose_nan):
+                wrong.append(f"{case.text} {[hex(word) for word in words]}: {int(found):#x}, expected {expected:#x}")
+                break
+    assert not wrong, "\n".join(wrong)
+
+
+def flushed(word: int) -> int:
+    return word & 0x80000000 if word & 0x7F800000 == 0 else word
+
+
+def saturated(word: int) -> int:
+    value = decode(word, F32)
+    if isinstance(value, float) and math.isnan(value):
+        return 0
+    if value <= 0:
+        return 0
+    return min(word, 0x3F800000)
+
+
+@pytest.mark.parametrize("name", ["f32", "f64"])
+def test_arithmetic_in_every_rounding_mode(name: str) -> None:
+    fmt = FMTS[name]
+    cases, oracles = [], []
+    for operation, count in (("add", 2), ("sub", 2), ("mul", 2), ("div", 2), ("fma", 3)):
+        for mode in ("rn", "rz", "rm", "rp"):
+            cases.append(Case(f"{operation}.{mode}.{name}", (fmt.bits,) * count, fmt.bits))
+            oracles.append(lambda *words, o=operation, m=mode: operate(o, list(words), fmt, m))
+    if name == "f32":
+        for operation, count in (("add", 2), ("mul", 2), ("fma", 3)):
+            cases.append(Case(f"{operation}.rn.ftz.f32", (32,) * count, 32))
+            oracles.append(lambda *words, o=operation: flushed(operate(o, [flushed(w) for w in words], F32)))
+            cases.append(Case(f"{operation}.rn.sat.f32", (32,) * count, 32))
+            oracles.append(lambda *words, o=operation: saturated(operate(o, list(words), F32)))
+    compare(cases, inputs(fmt.bits, name, 3), oracles, fmt, loose_nan=name == "f64")
+
+
+@pytest.mark.parametrize("name", ["f32", "f64"])
+def test_square_roots(name: str) -> None:
+    fmt = FMTS[name]
+
+    def root(word: int, mode: str) -> int:
+        value = decode(word, fmt)
+        if isinstance(value, float) and (math.isnan(value) or value == 0 or value > 0):
+            return encode(value, fmt)
+        if value < 0:
+            return fmt.nan
+        if value == 0:
+            return word
+        # Enough digits that rounding them rounds the root: a root is never a tie, nor near one.
+        scale = 1 << 300
+        digits = math.isqrt(value.numerator * value.denominator * scale * scale)
+        exact = digits * digits == value.numerator * value.denominator * scale * scale
+        found = Fraction(2 * digits + (not exact), 2 * scale * value.denominator)
+        return encode(found, fmt, mode)
+
+    modes = ("rn", "rz", "rm", "rp")
+    cases = [Case(f"sqrt.{mode}.{name}", (fmt.bits,), fmt.bits) for mode in modes]
+    compare(cases, inputs(fmt.bits, name, 4, 1), [lambda word, m=mode: root(word, m) for mode in modes], fmt, name == "f64")
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_half_arithmetic(name: str) -> None:
+    fmt = FMTS[name]
+    packed = {"f16": "f16x2", "bf16": "bf16x2"}[name]
+    cases, oracles = [], []
+    for operation, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3)):
+        cases.append(Case(f"{operation}.rn.{name}", (16,) * count, 16))
+        oracles.append(lambda *words, o=operation: operate(o, list(words), fmt))
+    compare(cases, inputs(16, name, 5), oracles, fmt)
+    given = inputs(16, name, 6)[16]
+    pairs = {32: [array[::2].astype(np.uint32) | array[1::2].astype(np.uint32) << 16 for array in given]}
+    cases = [Case(case.text.replace(f".{name}", f".{packed}"), (32,) * len(case.sources), 32) for case in cases]
+
+    def both(operation: str, words: tuple[int, ...]) -> int:
+        low, high = (operate(operation, [word >> side & 0xFFFF for word in words], fmt) for side in (0, 16))
+        return high << 16 | low
+
+    names = [case.text.split(".")[0] for case in cases]
+    compare(cases, pairs, [lambda *words, o=o: both(o, words) for o in names], F32)
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "f16", "bf16"])
+def test_min_max(name: str) -> None:
+    fmt = FMTS[name]
+
+    def pick(word_a: int, word_b: int, largest: bool, nan: bool) -> int:
+        a, b = decode(word_a, fmt), decode(word_b, fmt)
+        no_a, no_b = (isinstance(x, float) and math.isnan(x) for x in (a, b))
+        canonical = 0x7FFFFFFFFFFFFFFF if name == "f64" else fmt.nan
+        if (no_a and no_b) or (nan and (no_a or no_b)):
+            return canonical
+        if no_a or no_b:
+            return word_b if no_a else word_a
+        if a == b == 0:
+            return word_a & word_b if largest else word_a | word_b
+        return word_a if (a > b) == largest else word_b
+
+    cases, oracles = [], []
+    for operation in ("min", "max"):
+        for nan in ("", ".NaN") if name != "f64" else ("",):
+            cases.append(Case(f"{operation}{nan}.{name}", (fmt.bits, fmt.bits), fmt.bits))
+            oracles.append(lambda a, b, o=operation, n=nan: pick(a, b, o == "max", bool(n)))
+    compare(cases, inputs(fmt.bits, name, 7, 2), oracles, fmt, loose_nan=True)
+
+
+def test_comparisons() -> None:
+    tests: dict[str, Callable[[float, float], bool]] = {
+        "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
+        "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+    }  # fmt: skip
+    for name in ("f32", "f64", "f16"):
+        fmt = FMTS[name]
+
+        def holds(a: int, b: int, test: str, fmt: Fmt = fmt) -> int:
+            x, y = decode(a, fmt), decode(b, fmt)
+            unordered = any(isinstance(v, float) and math.isnan(v) for v in (x, y))
+            if test in ("num", "nan"):
+                return int(unordered == (test == "nan"))
+            if test.endswith("u"):
+                return int(unordered or tests[test[:-1]](x, y))
+            return int(not unordered and tests[test](x, y))
+
+        names = [*tests, *(f"{each}u" for each in tests), "num", "nan"]
+        cases = [Case(f"setp.{test}.{name}", (fmt.bits, fmt.bits), 0) for test in names]
+        compare(cases, inputs(fmt.bits, name, 8, 2), [lambda a, b, t=t, h=holds: h(a, b, t) for t in names], F32)
+
+
+def test_floats_to_integers() -> None:
+    rounds: dict[str, Callable[[Fraction], int]] = {
+        "rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil,
+    }  # fmt: skip
+    for name in ("f32", "f64", "f16"):
+        fmt = FMTS[name]
+        cases, oracles = [], []
+        for kind in ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"):
+            width = int(kind[1:])
+            low, high = (-(1 << width - 1), (1 << width - 1) - 1) if kind[0] == "s" else (0, (1 << width) - 1)
+            out = max(width, 16)
+
+            def convert(word: int, rounding: str, low: int = low, high: int = high, out: int = out, fmt: Fmt = fmt) -> int:
+                value = decode(word, fmt)
+                if isinstance(value, float):
+                    whole = 0 if math.isnan(value) or value == 0 else (high if value > 0 else low)
+                else:
+                    whole = min(max(rounds[rounding](value), low), high)
+                return whole % (1 << out)
+
+            for rounding in rounds:
+                cases.append(Case(f"cvt.{rounding}.{kind}.{name}", (fmt.bits,), out))
+                oracles.append(lambda word, r=rounding, c=convert: c(word, r))
+        compare(cases, inputs(fmt.bits, name, 9, 1), oracles, F64)
+
+
+def test_integers_to_floats() -> None:
+    rng = np.random.default_rng(10)
+    given = {bits: [edges(bits, rng, COUNT)] for bits in (16, 32, 64)}
+    cases, oracles = [], []
+    for kind in ("s16", "u16", "s32", "u32", "s64", "u64"):
+        bits = int(kind[1:])
+        for name in ("f16", "bf16", "f32", "f64"):
+            for mode in ("rn", "rz", "rm", "rp"):
+                if name == "bf16" and mode != "rn":
+                    continue
+
+                def convert(word: int, kind: str = kind, bits: int = bits, name: str = name, mode: str = mode) -> int:
+                    value = word - (1 << bits) if kind[0] == "s" and word >> (bits - 1) else word
+                    return encode(Fraction(value), FMTS[name], mode)
+
+                cases.append(Case(f"cvt.{mode}.{name}.{kind}", (bits,), FMTS[name].bits))
+                oracles.append(convert)
+    compare(cases, given, oracles, F64)
+
+
+def test_floats_to_floats() -> None:
+    for source in ("f16", "bf16", "f32", "f64"):
+        fmt = FMTS[source]
+        cases, oracles = [], []
+        for target in ("f16", "bf16", "f32", "f64"):
+            goal = FMTS[target]
+            if target == source or {source, target} <= {"f16", "bf16"}:
+                continue
+            narrower = goal.bits < fmt.bits or target == "bf16"
+            for mode in ("rn", "rz", "rm", "rp") if narrower and target != "bf16" else ("rn",) if narrower else ("",):
+
+                def convert(word: int, mode: str = mode, goal: Fmt = goal, fmt: Fmt = fmt) -> int:
+                    return encode(decode(word, fmt), goal, mode or "rn")
+
+                cases.append(Case(f"cvt.{mode + '.' if mode else ''}{target}.{source}", (fmt.bits,), goal.bits))
+                oracles.append(convert)
+        got = run_cases(cases, given := inputs(fmt.bits, source, 11, 1))
+        for case, results, oracle in zip(cases, got, oracles, strict=True):
+            goal = FMTS[case.text.split(".")[-2]]
+            for word, found in zip(given[fmt.bits][0], results, strict=True):
+                assert same(oracle(int(word)), int(found), goal, loose_nan=True), (case.text, hex(word), hex(found))
+
+
+def test_packed_conversions() -> None:
+    given = inputs(32, "f32", 12, 2)
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+
+    def eight(word: int, dtype: object, largest: int, nan: int) -> int:
+        value = np.uint32(word).view(np.float32)
+        if math.isnan(value):
+            return nan
+        with np.errstate(over="ignore"):
+            found = int(np.array(value).astype(dtype).view(np.uint8))  # type: ignore[arg-type]
+        return largest | (found & 0x80) | (0x80 if value < 0 else 0) if (found & 0x7F) > largest else found
+
+    e4m3 = lambda w: eight(w, ml_dtypes.float8_e4m3fn, 0x7E, 0x7F)  # noqa: E731
+    e5m2 = lambda w: eight(w, ml_dtypes.float8_e5m2, 0x7B, 0x7F)  # noqa: E731
+    cases = [
+        Case("cvt.rn.f16x2.f32", (32, 32), 32), Case("cvt.rz.bf16x2.f32", (32, 32), 32),
+        Case("cvt.rn.bf16x2.f32", (32, 32), 32), Case("cvt.rn.satfinite.e4m3x2.f32", (32, 32), 16),
+        Case("cvt.rn.satfinite.e5m2x2.f32", (32, 32), 16), Case("cvt.rna.tf32.f32", (32,), 32),
+    ]  # fmt: skip
+
+    def half(word: int, fmt: Fmt, mode: str) -> int:
+        return encode(decode(word, F32), fmt, mode)
+
+    tf32 = Fmt(8, 10, 0x3FFFF)
+    compare(
+        cases,
+        given,
+        [
+            lambda a, b: half(a, F16, "rn") << 16 | half(b, F16, "rn"),
+            lambda a, b: half(a, BF16, "rz") << 16 | half(b, BF16, "rz"),
+            lambda a, b: half(a, BF16, "rn") << 16 | half(b, BF16, "rn"),
+            lambda a, b: e4m3(a) << 8 | e4m3(b),
+            lambda a, b: e5m2(a) << 8 | e5m2(b),
+            lambda a: half(a, tf32, "rna") << 13,
+        ],
+        F64,
+    )
+
+
+def test_approximate_functions_stay_within_the_stated_error() -> None:
+    rng = np.random.default_rng(13)
+    values = np.concatenate([rng.uniform(0.01, 20, 96), rng.uniform(1e-30, 1e30, 32)]).astype(np.float32)
+    angles = rng.uniform(-np.pi, np.pi, 128).astype(np.float32)
+    given = {32: [values.view(np.uint32), angles.view(np.uint32)]}
+
+    def second(text: str) -> Case:
+        return Case(text, (32,), 32)
+
+    got = run_cases([second(f"{name}.approx.f32") for name in ("rcp", "sqrt", "rsqrt", "lg2")], given)
+    wide = values.astype(np.float64)
+    for found, exact, error in zip(got[:3], (1 / wide, np.sqrt(wide), 1 / np.sqrt(wide)), (2**-23, 2**-23, 2**-22.9), strict=True):
+        assert (np.abs(found.view(np.float32) / exact - 1) <= error * 1.0001).all()
+    assert (np.abs(got[3].view(np.float32) - np.log2(wide)) <= np.maximum(2**-22, 2**-22 * np.abs(np.log2(wide)))).all()
+    swapped = {32: [given[32][1]]}
+    sines = run_cases([second(f"{name}.approx.f32") for name in ("sin", "cos", "ex2", "tanh")], swapped)
+    x = angles.astype(np.float64)
+    for found, exact, error in zip(sines, (np.sin(x), np.cos(x), np.exp2(x), np.tanh(x)), (2**-20.5, 2**-20.5, 2**-20, 2**-11), strict=True):
+        assert (np.abs(found.view(np.float32) - exact) <= error).all()
