@@ -59,6 +59,7 @@ register("gemm", "lanewise.arith:gemm")
 register("fidelity", "lanewise.arith:fidelity")
 register("draw", "lanewise.draw:svg")
 register("print_latex", "lanewise.draw:print_latex")
+register("launch", "lanewise.launch:launch")
 
 #: Loaded on first use: a room, or a name out of one.
 _LATER = {

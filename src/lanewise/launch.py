@@ -50,8 +50,8 @@ class Configured:
         static = ready.program.dynamic_offset if self.shape.shared_bytes else ready.program.shared_bytes
         if static + self.shape.shared_bytes > _MOST_SHARED:
             raise LanewiseError(
-                f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones are more than "
-                f"the {_MOST_SHARED} that any GPU has"
+                f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
+                f"are more than the {_MOST_SHARED} that any GPU has"
             )
         Launch(ready, self.shape, arguments, steps).run()
 

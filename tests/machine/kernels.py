@@ -22,10 +22,14 @@ class Case:
     result: int
 
 
-def run_cases(cases: list[Case], inputs: dict[int, list[np.ndarray]], target: str = "sm_90") -> list[np.ndarray]:
+def run_cases(
+    cases: list[Case], inputs: dict[int, list[np.ndarray]], target: str = "sm_90"
+) -> list[np.ndarray]:
     """The results of each instruction on inputs (by bits: one array for each operand place)."""
     count = len(next(iter(inputs.values()))[0])
-    names = {(bits, place): f"in_{bits}_{place}" for bits, arrays in inputs.items() for place in range(len(arrays))}
+    names = {
+        (bits, place): f"in_{bits}_{place}" for bits, arrays in inputs.items() for place in range(len(arrays))
+    }
     body, outputs = [], []
     parameters = [f".param .u64 {name}" for name in names.values()]
     for number, case in enumerate(cases):
@@ -84,9 +88,24 @@ def edges(bits: int, rng: np.random.Generator, count: int, floats: str = "") -> 
 
         fmt = FMTS[floats]
         one = fmt.bias << fmt.mantissa
-        magnitudes = [0, 1, 1 << fmt.mantissa, (1 << fmt.mantissa) - 1, one, one + 1, one - 1, fmt.inf - 1, fmt.inf, fmt.inf + 1, fmt.inf | 1 << fmt.mantissa - 1, one + (1 << fmt.mantissa) * 3]
+        magnitudes = [
+            0,
+            1,
+            1 << fmt.mantissa,
+            (1 << fmt.mantissa) - 1,
+            one,
+            one + 1,
+            one - 1,
+            fmt.inf - 1,
+            fmt.inf,
+            fmt.inf + 1,
+            fmt.inf | 1 << fmt.mantissa - 1,
+            one + (1 << fmt.mantissa) * 3,
+        ]
         special = [word | sign for word in magnitudes for sign in (0, top)]
-        near = rng.integers(max(one - (8 << fmt.mantissa), 0), one + (8 << fmt.mantissa), count, dtype=np.uint64)
+        near = rng.integers(
+            max(one - (8 << fmt.mantissa), 0), one + (8 << fmt.mantissa), count, dtype=np.uint64
+        )
         near |= rng.integers(0, 2, count, dtype=np.uint64) << np.uint64(bits - 1)
         words = np.where(rng.random(count) < 0.6, near, words)
     chosen = rng.choice(np.array(special, np.uint64), count)

@@ -71,7 +71,7 @@ __global__ void endless(volatile int* x) { while (*x == 0); }
 __global__ void say(int n) { printf("%d:%5.2f %s|%x\n", n + (int)threadIdx.x, 1.5 * n, "word", 255); }
 __global__ void hold(const int* x) { extern __shared__ int s[]; s[threadIdx.x] = x[threadIdx.x]; if (s[0] < 0) __trap(); }
 }
-"""
+"""  # noqa: E501  # CUDA C++ as it is written
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,9 @@ def test_device_functions_from_diverged_lanes(module: ptx.Module) -> None:
     y = np.zeros_like(x)
     launch(module["calls"], (1, 64))(x, y)
     triangle = lambda n: n * (n + 1) // 2  # noqa: E731
-    assert y.tolist() == [triangle(v) + triangle(v + 1) if i % 3 else triangle(i) for i, v in enumerate(x.tolist())]
+    assert y.tolist() == [
+        triangle(v) + triangle(v + 1) if i % 3 else triangle(i) for i, v in enumerate(x.tolist())
+    ]
 
 
 def test_lanes_of_a_warp_wait_for_each_other(module: ptx.Module) -> None:
@@ -218,7 +220,8 @@ def test_misaligned_and_read_only() -> None:
 
 
 def test_what_is_not_supported_is_named_before_anything_runs() -> None:
-    body = ".reg .b64 %a; .reg .b32 %r;\nld.param.u64 %a, [p];\nst.global.u32 [%a], 5;\nfrobnicate.u32 %r, %r;\nret;"
+    body = ".reg .b64 %a; .reg .b32 %r;\nld.param.u64 %a, [p];\nst.global.u32 [%a], 5;\n"
+    body += "frobnicate.u32 %r, %r;\nret;"
     out = np.zeros(1, np.uint32)
     with pytest.raises(Unsupported, match=r"line 8.*frobnicate"):
         launch(_ptx(body), (1, 1))(out)
@@ -229,6 +232,49 @@ def test_arguments_are_checked() -> None:
     entry = _ptx("ret;", ".param .u64 p, .param .u32 n, .param .f32 x")
     run = launch(entry, (1, 1))
     run(np.zeros(1), 3, 1.5)
-    for wrong in ((np.zeros(1),), (np.zeros((4, 4))[:, 1], 1, 1.0), (np.zeros(1), 2**40, 1.0), (np.zeros(1), 1.5, 1.0), (1.5, 1, 1.0), (np.zeros(1), 1, "x")):
+    for wrong in (
+        (np.zeros(1),),
+        (np.zeros((4, 4))[:, 1], 1, 1.0),
+        (np.zeros(1), 2**40, 1.0),
+        (np.zeros(1), 1.5, 1.0),
+        (1.5, 1, 1.0),
+        (np.zeros(1), 1, "x"),
+    ):
         with pytest.raises(ValueError, match=r"argument|takes"):
             run(*wrong)
+
+
+def test_a_device_functions_parameters_are_named():
+    text = """
+.version 8.0
+.target sm_80
+.address_size 64
+.func (.param .b32 out) pick(.param .align 4 .b8 table[16])
+{
+    .reg .b64 %a; .reg .b32 %r;
+    mov.u64 %a, table;
+    ld.param.u32 %r, [%a+4];
+    st.param.b32 [out], %r;
+    ret;
+}
+.visible .entry k()
+{
+    .reg .b32 %r;
+    { .param .align 4 .b8 t[16]; .param .b32 o; call (o), pick, (t); ld.param.b32 %r, [o]; }
+    ret;
+}
+"""
+    with pytest.raises(Unsupported, match=r"line 9.*by name"):
+        launch(ptx.parse(text)["k"], (1, 32))()
+
+
+def test_the_kernel_is_launched_by_subscript():
+    import lanewise as lw
+
+    kernel = lw.load(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry one(.param .u64 x) {\n"
+        ".reg .b64 %a; ld.param.u64 %a, [x]; st.global.u32 [%a], 1; ret; }"
+    )["one"]
+    x = np.zeros(1, np.uint32)
+    kernel[1, 1](x)
+    assert x[0] == 1

@@ -21,21 +21,35 @@ def clamp(value: int, bits: int, is_signed: bool = True) -> int:
     return min(max(value, low), high)
 
 
+def narrow(count: int, bits: int) -> int:
+    """Places and lengths of fields: an H200 takes the low byte for 32-bit words, all bits for 64-bit ones."""
+    return count & 255 if bits == 32 else min(count, 255)
+
+
 def quotient(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else -1
 
 
 def remainder(a: int, b: int) -> int:
-    return a - b * quotient(a, b) if b else a
+    return a - b * quotient(a, b) if b else -1
 
 
 def table() -> list[tuple[Case, Oracle, str]]:
     """Case, oracle on integers as the type reads them, the type."""
     rows: list[tuple[Case, Oracle, str]] = []
 
-    def add(text: str, kind: str, count: int, oracle: Oracle, result: int | None = None, sources: tuple[int, ...] | None = None) -> None:
+    def add(
+        text: str,
+        kind: str,
+        count: int,
+        oracle: Oracle,
+        result: int | None = None,
+        sources: tuple[int, ...] | None = None,
+    ) -> None:
         bits = int(kind[1:])
-        rows.append((Case(text, sources or (bits,) * count, bits if result is None else result), oracle, kind))
+        rows.append(
+            (Case(text, sources or (bits,) * count, bits if result is None else result), oracle, kind)
+        )
 
     for kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
         bits = int(kind[1:])
@@ -54,7 +68,14 @@ def table() -> list[tuple[Case, Oracle, str]]:
         if kind[0] == "s":
             add(f"abs.{kind}", kind, 1, abs)
             add(f"neg.{kind}", kind, 1, lambda a: -a)
-        for name, holds in {"eq": int.__eq__, "ne": int.__ne__, "lt": int.__lt__, "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__}.items():
+        for name, holds in {
+            "eq": int.__eq__,
+            "ne": int.__ne__,
+            "lt": int.__lt__,
+            "le": int.__le__,
+            "gt": int.__gt__,
+            "ge": int.__ge__,
+        }.items():
             add(f"setp.{name}.{kind}", kind, 2, lambda a, b, holds=holds: int(holds(a, b)), result=0)
         shift = (bits, 32)
         add(f"shr.{kind}", kind, 2, lambda a, n, bits=bits: a >> min(n, bits), sources=shift)
@@ -78,7 +99,7 @@ def table() -> list[tuple[Case, Oracle, str]]:
             return a.bit_length() - 1
 
         def bfe(a: int, place: int, length: int, kind: str = kind, bits: int = bits) -> int:
-            place, length = place & 255, length & 255
+            place, length = narrow(place, bits), narrow(length, bits)
             word = a % (1 << bits)
             if length == 0:
                 return 0
@@ -90,12 +111,18 @@ def table() -> list[tuple[Case, Oracle, str]]:
             return found
 
         add(f"bfind.{kind}", kind, 1, bfind, result=32)
-        add(f"bfind.shiftamt.{kind}", kind, 1, lambda a, bits=bits, f=bfind: bits - 1 - f(a) if f(a) >= 0 else -1, result=32)
+        add(
+            f"bfind.shiftamt.{kind}",
+            kind,
+            1,
+            lambda a, bits=bits, f=bfind: bits - 1 - f(a) if f(a) >= 0 else -1,
+            result=32,
+        )
         add(f"bfe.{kind}", kind, 3, bfe, sources=(bits, 32, 32))
 
     def bfi(bits: int) -> Oracle:
         def insert(a: int, b: int, place: int, length: int) -> int:
-            place, length = place & 255, length & 255
+            place, length = narrow(place, bits), narrow(length, bits)
             for i in range(length):
                 if place + i < bits:
                     b = b & ~(1 << place + i) | (a >> i & 1) << place + i
@@ -109,9 +136,9 @@ def table() -> list[tuple[Case, Oracle, str]]:
     add("mul24.hi.u32", "u32", 2, lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF) >> 16)
     add("add.sat.s32", "s32", 2, lambda a, b: clamp(a + b, 32))
     add("sub.sat.s32", "s32", 2, lambda a, b: clamp(a - b, 32))
-    add("shf.l.clamp.b32", "b32", 3, lambda a, b, n: (((b << 32 | a) << min(n, 32)) >> 32))
+    add("shf.l.clamp.b32", "b32", 3, lambda a, b, n: ((b << 32 | a) << min(n, 32)) >> 32)
     add("shf.r.clamp.b32", "b32", 3, lambda a, b, n: (b << 32 | a) >> min(n, 32))
-    add("shf.l.wrap.b32", "b32", 3, lambda a, b, n: (((b << 32 | a) << (n & 31)) >> 32))
+    add("shf.l.wrap.b32", "b32", 3, lambda a, b, n: ((b << 32 | a) << (n & 31)) >> 32)
     add("shf.r.wrap.b32", "b32", 3, lambda a, b, n: (b << 32 | a) >> (n & 31))
     add("bmsk.clamp.b32", "b32", 2, lambda a, b: ((1 << min(b, 32)) - 1) << a if a < 32 else 0)
     add("bmsk.wrap.b32", "b32", 2, lambda a, b: ((1 << (b & 31)) - 1) << (a & 31))
@@ -139,16 +166,51 @@ def table() -> list[tuple[Case, Oracle, str]]:
     for sa in (False, True):
         for sb in (False, True):
             add(f"dp4a.{'s' if sa else 'u'}32.{'s' if sb else 'u'}32", "u32", 3, dp4a(sa, sb))
-    add("dp2a.lo.s32.s32", "u32", 3, lambda a, b, c: c + sum(signed(a >> 16 * i & 0xFFFF, 16) * signed(b >> 8 * i & 255, 8) for i in range(2)))
-    add("dp2a.hi.u32.u32", "u32", 3, lambda a, b, c: c + sum((a >> 16 * i & 0xFFFF) * (b >> 8 * (i + 2) & 255) for i in range(2)))
-    add("szext.clamp.s32", "s32", 2, lambda a, n: 0 if n % (1 << 32) == 0 else signed(a % (1 << min(n % (1 << 32), 32)), min(n % (1 << 32), 32)))
+    add(
+        "dp2a.lo.s32.s32",
+        "u32",
+        3,
+        lambda a, b, c: (
+            c + sum(signed(a >> 16 * i & 0xFFFF, 16) * signed(b >> 8 * i & 255, 8) for i in range(2))
+        ),
+    )
+    add(
+        "dp2a.hi.u32.u32",
+        "u32",
+        3,
+        lambda a, b, c: c + sum((a >> 16 * i & 0xFFFF) * (b >> 8 * (i + 2) & 255) for i in range(2)),
+    )
+    add(
+        "szext.clamp.s32",
+        "s32",
+        2,
+        lambda a, n: (
+            0 if n % (1 << 32) == 0 else signed(a % (1 << min(n % (1 << 32), 32)), min(n % (1 << 32), 32))
+        ),
+    )
     add("szext.wrap.u32", "u32", 2, lambda a, n: a % (1 << (n & 31)))
     for kind in ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"):
         for source in ("s32", "u32", "s64", "u64", "s16"):
             width = int(kind[1:])
-            add(f"cvt.sat.{kind}.{source}", source, 1, lambda a, kind=kind, width=width: clamp(a, width, kind[0] == "s"), result=max(width, 16))
+            reach = [clamp(end, int(source[1:]), source[0] == "s") for end in (-(1 << 70), 1 << 70)]
+            if any(clamp(end, width, kind[0] == "s") != end for end in reach):  # else ptxas refuses .sat
+                add(
+                    f"cvt.sat.{kind}.{source}",
+                    source,
+                    1,
+                    lambda a, kind=kind, width=width: clamp(a, width, kind[0] == "s"),
+                    result=max(width, 16),
+                )
             if kind != source:
-                add(f"cvt.{kind}.{source}", source, 1, lambda a, kind=kind, width=width: signed(a % (1 << width), width) if kind[0] == "s" else a % (1 << width), result=max(width, 16))
+                add(
+                    f"cvt.{kind}.{source}",
+                    source,
+                    1,
+                    lambda a, kind=kind, width=width: (
+                        signed(a % (1 << width), width) if kind[0] == "s" else a % (1 << width)
+                    ),
+                    result=max(width, 16),
+                )
     return rows
 
 
@@ -167,7 +229,9 @@ def results() -> list[tuple[Case, Oracle, str, list[np.ndarray], np.ndarray]]:
     ]
 
 
-def test_every_integer_instruction(results: list[tuple[Case, Oracle, str, list[np.ndarray], np.ndarray]]) -> None:
+def test_every_integer_instruction(
+    results: list[tuple[Case, Oracle, str, list[np.ndarray], np.ndarray]],
+) -> None:
     wrong = []
     for case, oracle, kind, arrays, got in results:
         bits = int(kind[1:])
@@ -175,14 +239,20 @@ def test_every_integer_instruction(results: list[tuple[Case, Oracle, str, list[n
         for row, found in enumerate(got):
             words = [int(array[row]) for array in arrays]
             values = [
-                signed(word, source) if kind[0] == "s" and (source == bits) and not (place and case.sources[place] != case.sources[0]) else word
+                signed(word, source)
+                if kind[0] == "s"
+                and (source == bits)
+                and not (place and case.sources[place] != case.sources[0])
+                else word
                 for place, (word, source) in enumerate(zip(words, case.sources, strict=True))
             ]
             if kind[0] == "s" and case.text.startswith(("shr", "bfe")):
                 values[1:] = words[1:]
             expected = oracle(*values) % (1 << width)
             if expected != int(found):
-                wrong.append(f"{case.text} {[hex(word) for word in words]}: {int(found):#x}, expected {expected:#x}")
+                wrong.append(
+                    f"{case.text} {[hex(word) for word in words]}: {int(found):#x}, expected {expected:#x}"
+                )
                 break
     assert not wrong, "\n".join(wrong)
 

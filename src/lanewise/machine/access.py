@@ -375,16 +375,3 @@ def _unaligned_load(code: BlockCode, pointer: Pointer, number: int) -> Value:
 
 def _unaligned_store(code: BlockCode, pointer: Pointer, value: Value, number: int) -> None:
     code.builder.store(value.handle, (pointer + number)._typed(value.type), align=1)
-
-
-__all__ = [
-    "ATOMIC",
-    "GENERIC",
-    "U32",
-    "WRITE",
-    "Access",
-    "effective_space",
-    "move",
-    "space_of",
-    "write_locate",
-]

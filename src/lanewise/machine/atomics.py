@@ -34,7 +34,7 @@ def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
         if name != "add":
             raise op.unsupported("of floats")
         found = quiet(a + b, a, b)
-        # red and atom on f32 in global memory flush subnormal numbers (PTX ISA); in shared memory they do not.
+        # On f32 in global memory subnormal numbers are flushed (PTX ISA); in shared memory they are not.
         if type is f32 and effective_space(op, _place(op)) != "shared":
             found = flush(quiet(flush(a) + flush(b)))
         return found.view(Type("u", bits))

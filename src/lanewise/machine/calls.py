@@ -5,7 +5,7 @@ A function has one set of registers and parameters a lane: lanes from several ca
 
 from __future__ import annotations
 
-from lanewise.arith.simd import Pointer, Type, Value, i64
+from lanewise.arith.simd import Type, Value
 from lanewise.machine import frame
 from lanewise.machine.code import BlockCode, Record
 from lanewise.machine.resolve import Body, Op, Register, Resolved, Several, Symbol
@@ -65,6 +65,3 @@ def results(code: BlockCode, op: Op, callee: Body) -> None:
     wanted = op.operands[0]
     assert isinstance(wanted, Several)
     _passed(code, op, callee.returns, wanted.elements)
-
-
-__all__ = ["Pointer", "arguments", "i64", "local_place", "results"]

@@ -15,11 +15,16 @@ from llvmlite import ir
 from lanewise.arith.simd import Code, Pointer, Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.lanes import BOOL, Lanes
-from lanewise.machine.resolve import Immediate, Op, Place, Register, Resolved, Sink, Symbol
+from lanewise.machine.resolve import Op, Place, Register, Resolved, Sink, Symbol
+from lanewise.ptx import Immediate
 
 BYTE = ir.IntType(8).as_pointer()
 U8, U32, U64 = Type("u", 8), Type("u", 32), Type("u", 64)
 DIVERGED, STOPPING = -1, -2
+
+
+#: Stands in the text for the metadata of a loop, which has to name itself (`write.py` puts it there).
+LOOP = "lanewise.loop"
 
 
 class FunctionCode(Code):
@@ -39,6 +44,16 @@ class FunctionCode(Code):
         self._arguments = {
             each: Value(self, i64, handle) for each, handle in zip(arguments, self.function.args, strict=True)
         }
+
+    @contextmanager
+    def loop(self, count: Value | int, start: Value | int = 0) -> Iterator[Value]:
+        """As ever, but marked so that LLVM does not unroll it: that would only take time to compile."""
+        with super().loop(count, start) as index:
+            yield index
+            body = self.builder.block
+        body.terminator.set_metadata(
+            "llvm.loop", self.module.add_metadata([ir.MetaDataString(self.module, LOOP)])
+        )
 
     def number(self, number: int | Value) -> Value:
         """A 64-bit number."""
@@ -164,7 +179,7 @@ class BlockCode(FunctionCode):
         if isinstance(base, Register):
             word = self.frame.pointer(base.offset, Type("u", base.bits)).load(lane)
             value = word.to(U64)
-            offset: Any = place.offset
+            offset: int | Value = place.offset
             if isinstance(offset, Value):
                 offset = offset.to(U64)
                 return (word + offset.to(U32)).to(U64) if base.bits == 32 else value + offset

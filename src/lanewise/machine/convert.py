@@ -1,4 +1,4 @@
-"""cvt: among all integer and floating-point formats, with its rounding and saturation, packed forms included."""
+"""cvt: among all integer and floating-point formats, with rounding and saturation, packed forms included."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from lanewise.arith.simd import Type, Value, f32, f64
 from lanewise.machine.floating import operate, quiet, saturate
-from lanewise.machine.integer import I64, U32, U64, halves, joined
+from lanewise.machine.integer import U32, U64, halves, joined
 from lanewise.machine.lanes import Lanes, intrinsic, lowers, type_of, types
 from lanewise.machine.narrow import SMALL, flush, flush_half, is_nan, round_to, single_odd, widen
 from lanewise.machine.resolve import Op
@@ -20,11 +20,17 @@ def _mode(op: Op) -> str:
     return next((each for each in op.modifiers if each in ("rn", "rz", "rm", "rp", "rna")), "rn")
 
 
+def single_nan(value: Value) -> Value:
+    """An f64 NaN as f32 has it: sign and payload kept, quiet (seen on an H200)."""
+    bits = value.view(U64)
+    return ((bits >> 63).to(U32) << 31) | 0x7FC00000 | ((bits >> 29).to(U32) & 0x3FFFFF)
+
+
 def to_single(value: Value, mode: str) -> Value:
     """f64 to f32 in a rounding mode."""
     near = value.to(f32)
     if mode == "rn":
-        return quiet(near)
+        return is_nan(value).select(single_nan(value), near.view(U32)).view(f32)
     bits, back = near.view(U32), near.to(f64)
     clear = (1 << 63) - 1
     negative = bits > 0x7FFFFFFF
@@ -36,7 +42,7 @@ def to_single(value: Value, mode: str) -> Value:
         outwards = negative if mode == "rm" else ~negative
         step = outwards.select(bits + 1, bits - 1)
         moved = wrong.select(step, bits)
-    return quiet(moved.view(f32))
+    return is_nan(value).select(single_nan(value), moved).view(f32)
 
 
 def _integer_to_double(lanes: Lanes, value: Value, mode: str) -> Value:
@@ -57,12 +63,14 @@ def _integer_odd(value: Value) -> Value:
     negative = value < 0 if value.type.kind == "i" else value.differs(value)
     magnitude = negative.select(0 - value, value).view(U64)
     sticky = (magnitude & 0x7FF).differs(0).to(U64) << 11
-    found = (((magnitude >> 11) << 11) | sticky).to(f64)
+    # Up to 53 bits it is exact as it is.
+    cut = ((magnitude >> 11) << 11) | sticky
+    found = (magnitude < 1 << 53).select(magnitude, cut).to(f64)
     return negative.select(0.0 - found, found)
 
 
 def _to_integer(lanes: Lanes, op: Op, value: Value, target: Type) -> Value:
-    """A float to an integer: rounded, clamped, NaN to zero."""
+    """A float to an integer: rounded and clamped."""
     rounding = next((each for each in op.modifiers if each in _TO_INTEGER), "rzi")
     whole = intrinsic(_TO_INTEGER[rounding], value)
     name = "fptosi.sat" if target.kind == "i" else "fptoui.sat"
@@ -71,6 +79,9 @@ def _to_integer(lanes: Lanes, op: Op, value: Value, target: Type) -> Value:
     found = Value(lanes.code, wide, lanes.code.builder.call(function, [whole.handle]))
     if target.bits < 32:
         found = _clamped(found, target)
+    if value.type.bits == 64 or target.bits == 64:
+        # Seen on an H200: NaN becomes 0, as the PTX ISA says, only from f32 and f16 to 32 bits and fewer.
+        found = is_nan(value).select(lanes.constant(wide.by(1), 1 << target.bits - 1), found)
     return found
 
 
@@ -119,7 +130,7 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
     if source in ("f16", "bf16"):
         word = lanes.read(op.operands[1], Type("u", 16))
         value = widen(word, source)
-        if source == "f16" and target in ("f32", "f64"):
+        if source == "f16" and target == "f32":
             value = quiet(value)
     elif source in ("f32", "f64"):
         value = lanes.read(op.operands[1], f32 if source == "f32" else f64)
@@ -152,7 +163,7 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
         if source == "f32" and whole == "" and not op.has("ftz"):
             single = value
         single = flush(single) if op.has("ftz") else single
-        lanes.write(op.operands[0], saturate(single) if op.has("sat") else single)
+        lanes.write(op.operands[0], saturate(quiet(single)) if op.has("sat") else single)
     else:
         single = single_odd(value) if value.type.bits == 64 else value
         if op.has("sat"):
@@ -160,6 +171,12 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
         if target == "tf32" and not any(op.has(each) for each in ("rn", "rz", "rna")):
             raise op.unsupported("it names no rounding")
         word = round_to(single, target, mode, op.has("satfinite"), op.has("relu"))
+        if source == "f64" and not op.has("relu"):
+            nan = single_nan(value)
+            kept = nan >> 16 if target == "bf16" else ((nan >> 16) & 0x8000) | 0x7C00 | ((nan >> 13) & 0x3FF)
+            word = is_nan(value).select(kept.to(word.type), word)
+        if target == "tf32" and mode == "rna":
+            word = is_nan(single).select(single.view(U32) & 0xFFFFE000, word)
         if op.has("ftz") and target == "f16":
             word = flush_half(word)
         lanes.write(op.operands[0], word)
@@ -197,6 +214,3 @@ def _repack(lanes: Lanes, op: Op, target: str, source: str) -> None:
     else:
         wide = Type("u", 16)
         lanes.write(op.operands[0], low.to(wide) | (high.to(wide) << 8))
-
-
-__all__ = ["I64", "convert", "to_single"]

@@ -5,7 +5,6 @@ Every NaN that an f32 instruction computes is 0x7FFFFFFF, as on GPUs; f64 ones k
 
 from __future__ import annotations
 
-import platform
 from typing import Any
 
 from llvmlite import ir
@@ -24,7 +23,7 @@ PACKED = {"f16x2": ("f16", 2), "bf16x2": ("bf16", 2)}
 
 
 def quiet(value: Value, *sources: Value) -> Value:
-    """NaN results as GPUs return them."""
+    """NaN results as an H200 returns them: f64 ones are the first source that is NaN, quieted."""
     if value.type.bits == 32:
         bits = value.view(U32)
         return is_nan(value).select(value.code.constant(bits.type, 0x7FFFFFFF), bits).view(f32)
@@ -103,7 +102,12 @@ def _in_mode(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
 def operate(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
     """An operation on f32 or f64."""
     found = _plain(lanes.code, name, values) if mode == "rn" else _in_mode(lanes, name, values, mode)
-    return quiet(found, *values)
+    # Which operand's NaN comes through, as an H200 has it: b, c, a; the first of a division.
+    order = values if name in ("div", "sqrt") else [*values[1:], values[0]]
+    if name == "sqrt" and found.type.bits == 64:
+        negative = (found.view(U64) ^ found.view(U64)) | 0xFFF8000000000000
+        order = [*order, negative.view(f64)]
+    return quiet(found, *order)
 
 
 # small floats ---------------------------------------------------------------------------------------------
@@ -236,7 +240,8 @@ def root(lanes: Lanes, op: Op) -> None:
         # The low words are zero: a 20-bit mantissa.
         value = (value.view(U64) & 0xFFFFFFFF00000000).view(f64)
         found = operate(lanes, "div", [values[0], value], "rn")
-        lanes.write(op.operands[0], (found.view(U64) & 0xFFFFFFFF00000000).view(f64))
+        word = found.view(U64) & 0xFFFFFFFF00000000
+        lanes.write(op.operands[0], is_nan(found).select(lanes.constant(U64, 0x7FFFFFFF00000000), word))
         return
     found = operate(lanes, "div" if op.opcode == "rcp" else "sqrt", values, rounding_of(op))
     lanes.write(op.operands[0], _finish(op, found))
@@ -309,15 +314,15 @@ def sign(lanes: Lanes, op: Op) -> None:
     if fmt in ("f32", "f64"):
         value = _start(op, lanes.read(op.operands[1], f32 if fmt == "f32" else f64))
         bits = value.type.bits
-        word = change(value.view(Type("u", bits)), bits)
-        if bits == 32:
-            word = is_nan(value).select(lanes.constant(U32, 0x7FFFFFFF), word) if op.has("ftz") else word
-        lanes.write(op.operands[0], word)
+        raw = value.view(Type("u", bits))
+        # Seen on an H200: an f64 NaN keeps its sign and becomes quiet, any other becomes the canonical one.
+        nan = lanes.constant(U32, 0x7FFFFFFF) if bits == 32 else raw | (1 << 51)
+        lanes.write(op.operands[0], is_nan(value).select(nan, change(raw, bits)))
         return
 
     def compute(element: str, words: list[Value]) -> Value:
         word = flush_half(words[0]) if op.has("ftz") and element == "f16" else words[0]
-        return change(word, 16)
+        return is_nan(widen(word, element)).select(lanes.constant(Type("u", 16), 0x7FFF), change(word, 16))
 
     each_half(lanes, op, fmt, compute)
 
@@ -374,7 +379,7 @@ def _pick(op: Op, a: Value, b: Value, unsigned: Type, nan: int) -> Value:
         found = (no_a & no_b).select(canonical, found)
     if op.has("xorsign"):
         sign = (a.view(unsigned) ^ b.view(unsigned)) & (1 << bits - 1)
-        found = found | sign
+        found = (no_a & no_b).select(found, found | sign)
     return found.view(a.type.by(1))
 
 
@@ -394,7 +399,7 @@ def test(lanes: Lanes, op: Op) -> None:
     word = lanes.read(op.operands[1], Type("u", bits))
     magnitude = word & ((1 << bits - 1) - 1)
     infinity = ((1 << bits - 1 - mantissa) - 1) << mantissa
-    tiny = magnitude < (1 << mantissa)
+    tiny = (magnitude < (1 << mantissa)) & magnitude.differs(0)
     match op.modifiers[0]:
         case "finite":
             found = magnitude < infinity
@@ -407,9 +412,6 @@ def test(lanes: Lanes, op: Op) -> None:
         case "normal":
             found = (magnitude < infinity) & ~tiny
         case _:
-            # Zero counts as subnormal here: so the PTX ISA has it.
+            # Zero counts as normal: so an H200 has it.
             found = tiny
     lanes.write(op.operands[0], found)
-
-
-HOST = platform.machine()

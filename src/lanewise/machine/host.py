@@ -133,8 +133,8 @@ def formatted(launch: Launch, state: BlockState, pattern: int, arguments: int, w
         ]
         spec = b"%" + flags + (sizes[0] or b"") + (b"." + sizes[1] if sizes[1] is not None else b"")
         if kind in b"eEfFgGaA":
-            number = struct.unpack("<d", take(8))[0]
-            return number.hex().encode() if kind in b"aA" else (spec + kind) % number
+            real: float = struct.unpack("<d", take(8))[0]
+            return real.hex().encode() if kind in b"aA" else (spec + kind) % real
         if kind == b"s":
             return (spec + b"s") % text(launch, state, int.from_bytes(take(8), "little"), warp, lane)
         if kind == b"p":

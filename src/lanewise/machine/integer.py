@@ -171,7 +171,7 @@ def sad(lanes: Lanes, op: Op) -> None:
 
 @lowers("rem")
 def divide(lanes: Lanes, op: Op) -> None:
-    """Quotient and remainder. By zero: all ones, and the dividend, as GPUs return them."""
+    """Quotient and remainder. By zero: all ones, both, as an H200 returns them."""
     type = integer_type(op)
     a, b = operands(lanes, op, type)
     zero = b.equals(0)
@@ -187,7 +187,7 @@ def divide(lanes: Lanes, op: Op) -> None:
     else:
         method = builder.srem if type.kind == "i" else builder.urem
         found = Value(lanes.code, a.type, method(a.handle, divisor.handle))
-        lanes.write(op.operands[0], zero.select(a, found))
+        lanes.write(op.operands[0], zero.select(lanes.constant(type, -1), found))
 
 
 def absolute(lanes: Lanes, op: Op) -> None:

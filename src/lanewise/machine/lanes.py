@@ -14,17 +14,8 @@ from llvmlite import ir
 
 from lanewise.arith.simd import Code, Pointer, Type, Value, i64
 from lanewise.machine import frame
-from lanewise.machine.resolve import (
-    Immediate,
-    Inverted,
-    Op,
-    Register,
-    Resolved,
-    Several,
-    Sink,
-    Special,
-    Symbol,
-)
+from lanewise.machine.resolve import Inverted, Op, Register, Resolved, Several, Sink, Special, Symbol
+from lanewise.ptx import Immediate
 
 BOOL = Type("u", 1)
 CARRY = Register("carry flag", "pred", 8, frame.CARRY)

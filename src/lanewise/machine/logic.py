@@ -8,7 +8,8 @@ from __future__ import annotations
 from lanewise.arith.simd import Type, Value
 from lanewise.machine.integer import I32, U32, U64, integer_type, operands
 from lanewise.machine.lanes import BOOL, Lanes, intrinsic, lowers, type_of, types
-from lanewise.machine.resolve import Immediate, Op, Several
+from lanewise.machine.resolve import Op, Several
+from lanewise.ptx import Immediate
 
 
 @lowers("and", "or", "xor", "not", "cnot")
@@ -69,16 +70,19 @@ def shift(lanes: Lanes, op: Op) -> None:
 def funnel(lanes: Lanes, op: Op) -> None:
     """Shift of two registers as one of 64 bits."""
     low, high, count = (lanes.read(each, U32) for each in op.operands[1:4])
-    if op.has("wrap"):
-        count = count & 31
-    else:
-        count = (count > 32).select(lanes.constant(U32, 32), count)
+    count = count & 31 if op.has("wrap") else (count > 32).select(lanes.constant(U32, 32), count)
     both = low.to(U64) | (high.to(U64) << 32)
-    if op.has("l"):
-        found = ((both << count.to(U64)) >> 32).to(U32)
-    else:
-        found = (both >> count.to(U64)).to(U32)
+    found = (both << count.to(U64) >> 32).to(U32) if op.has("l") else (both >> count.to(U64)).to(U32)
     lanes.write(op.operands[0], found)
+
+
+def _field(lanes: Lanes, op: Op, first: int, bits: int) -> tuple[Value, Value]:
+    """Place and length of a field: their low bytes; of 64-bit words all their bits (seen on an H200)."""
+    place, length = (lanes.read(each, U32) for each in op.operands[first : first + 2])
+    if bits == 32:
+        return place & 0xFF, length & 0xFF
+    most = lanes.constant(U32, 0xFF)
+    return (place > 0xFF).select(most, place), (length > 0xFF).select(most, length)
 
 
 @lowers("bfe")
@@ -87,7 +91,7 @@ def extract(lanes: Lanes, op: Op) -> None:
     type = integer_type(op)
     bits = type.bits
     a = lanes.read(op.operands[1], type)
-    place, length = (lanes.read(each, U32) & 0xFF for each in op.operands[2:4])
+    place, length = _field(lanes, op, 2, bits)
     unsigned = Type("u", bits)
     moved = shifted(a, place, left=False).view(unsigned)
     wide = length > bits - 1
@@ -106,7 +110,7 @@ def insert(lanes: Lanes, op: Op) -> None:
     """A field of bits put into a word."""
     type = integer_type(op)
     a, b = (lanes.read(each, type) for each in op.operands[1:3])
-    place, length = (lanes.read(each, U32) & 0xFF for each in op.operands[3:5])
+    place, length = _field(lanes, op, 3, type.bits)
     ones = shifted(lanes.constant(type, -1), length, left=True)
     field = shifted(~ones, place, left=True)
     lanes.write(op.operands[0], (b & ~field) | (shifted(a, place, left=True) & field))

@@ -1,4 +1,4 @@
-"""Matrix instructions: fragments to matrices and back by the catalogue's layouts, products by `lanewise.arith`.
+"""Matrix instructions: fragments to matrices and back by the catalogue's layouts, products by `arith`.
 
 Registers are put side by side (the stage), a compiled function or Python computes, and the result goes back.
 Also cp.async, which copies at once: what its groups allow.

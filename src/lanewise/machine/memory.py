@@ -100,7 +100,7 @@ def _fill(
         symbol = symbols.get(value.name)
         if symbol is None:
             raise LanewiseError(
-                f"line {variable.line}: {variable.name} begins with the address of {value.name}, which is not known"
+                f"line {variable.line}: {variable.name} is the address of {value.name}, an unknown name"
             )
         bits = symbol.address + value.offset
         if value.mask is not None:

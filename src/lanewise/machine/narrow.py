@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lanewise.arith.simd import Type, Value, f32, f64
-from lanewise.machine.integer import I32, U32, U64
+from lanewise.machine.integer import U32, U64
 
 
 @dataclass(frozen=True)
@@ -163,18 +163,3 @@ def flush_half(word: Value) -> Value:
     """Subnormal f16 numbers as zeros of their sign."""
     small = (word & 0x7C00).equals(0)
     return small.select(word & 0x8000, word)
-
-
-__all__ = [
-    "I32",
-    "SMALL",
-    "Small",
-    "flush",
-    "flush_half",
-    "is_nan",
-    "round_to",
-    "single_odd",
-    "to_odd",
-    "two_sum",
-    "widen",
-]

@@ -158,7 +158,7 @@ class Scratch:
         """A function that compiled code calls, which computes by `Instruction.__call__`."""
 
         def compute(stage: int) -> None:
-            memory = np.frombuffer((ctypes.c_uint8 * STAGE_BYTES).from_address(stage), np.uint8)
+            memory = np.ctypeslib.as_array((ctypes.c_uint8 * STAGE_BYTES).from_address(stage))
             try:
                 _compute(instruction, arch, memory)
             except BaseException as error:  # nothing may escape into compiled code

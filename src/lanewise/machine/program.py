@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lanewise.arith import machine_code
 from lanewise.machine import resolve
+from lanewise.machine.faults import Unsupported
 from lanewise.ptx import Function, Module
 
 RUN = "run"
@@ -41,7 +42,10 @@ def compiled(module: Module, entry: Function, arch: str) -> Compiled:
     writer.check()
     text = module.text or str(module)
     name = hashlib.sha256(f"{text}\0{entry.name}\0{arch}\0{_source()}\0{strip()}".encode()).hexdigest()
-    native = machine_code.load(f"machine {name}", lambda: writer.write(RUN))
+    try:
+        native = machine_code.load(f"machine {name}", lambda: writer.write(RUN))
+    except RuntimeError as error:  # LLVM refuses what was written: a form whose operands do not fit
+        raise Unsupported(f"{entry.name}: the machine cannot compile this kernel: {error}") from error
     ready = Compiled(program, native, writer.entry, [block.line for block in writer.blocks], arch)
     if len(_READY) > 256:
         _READY.clear()

@@ -1,4 +1,4 @@
-"""Faults in words: what, where in the PTX and in the source, which thread, which address and what is near it."""
+"""Faults in words: what, where in the PTX and the source, which thread, which address, what is near it."""
 
 from __future__ import annotations
 

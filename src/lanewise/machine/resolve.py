@@ -283,9 +283,8 @@ class _Resolver:
         for place, statement in enumerate(self.function.body or ()):
             if isinstance(statement, Label):
                 labels[place] = len(ops)
-            elif isinstance(statement, Operation):
-                if statement.opcode != "pragma":
-                    ops.append(self.op(statement))
+            elif isinstance(statement, Operation) and statement.opcode != "pragma":
+                ops.append(self.op(statement))
         link = Register("return", "u32", 32, self.program.frame_bytes)
         self.program.frame_bytes += 4 * frame.LANES
         return Body(self.function, ops, labels, self.parameters, self.returns, link)
@@ -314,6 +313,10 @@ class _Resolver:
             site,
             operation,
         )
+        by_register = any(isinstance(each, Place) and isinstance(each.base, Register) for each in operands)
+        if by_register and "param" in op.modifiers and not self.function.is_entry:
+            # Its parameters lie in local memory: an address in a register would lead to the kernel's.
+            raise op.unsupported("a device function's parameters are read and written by name")
         self.program.sites.append(op)
         return op
 

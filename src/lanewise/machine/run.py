@@ -160,7 +160,7 @@ class Launch:
                 own[start : start + 128].view(np.uint32)[:] = tid[some]
         return template
 
-    # running --------------------------------------------------------------------------------------------------
+    # running ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Run all blocks; returns when they are done, raises if one stops."""
@@ -229,10 +229,11 @@ class Launch:
         if status == frame.DEADLOCKED:
             raise Deadlock(*describe_deadlock(self, state))
         if status == frame.LIMIT:
+            allowed = self.record.view(np.int64)[frame.STEP_LIMIT // 8]
+            name = self.compiled.program.entry.name
             raise KernelFault(
-                f"{self.compiled.program.entry.name}: a block ran more than the {self.record.view(np.int64)[frame.STEP_LIMIT // 8]} "
-                "steps that were allowed (steps=)", "endless"
-            )  # fmt: skip
+                f"{name}: a block ran more than the {allowed} steps allowed (steps=)", "endless"
+            )
         if state.scratch is not None and state.scratch.failures:
             raise state.scratch.failures[0]
         message, line = describe(self, state)
@@ -254,8 +255,12 @@ def describe_deadlock(launch: Launch, state: BlockState) -> tuple[str, str, int]
                 line = launch.compiled.lines[int(pc) & (frame.PARKED - 1)]
                 key = (line, int(barrier))
                 lines[key] = lines.get(key, 0) + 1
+
+    def what(barrier: int) -> str:
+        return "for their warp" if barrier == frame.SIBLINGS else f"at barrier {barrier}"
+
     waits = "; ".join(
-        f"{count} threads wait {'for their warp' if barrier == frame.SIBLINGS else f'at barrier {barrier}'} before line {line}"
+        f"{count} threads wait {what(barrier)} before line {line}"
         for (line, barrier), count in sorted(lines.items())
     )
     block = tuple(state[frame.CTAID + 8 * axis] for axis in range(3))

@@ -238,10 +238,9 @@ def _write_run_block(module: ir.Module, run_warp: Any, settle: Any) -> Any:
         code.give(frame.DONE)
     freed = code.variable(zero)
     freed.set(zero)
-    with code.when((barriers.get() & 0xFFFF).differs(0)), code.loop(16) as number:
-        with code.when(((barriers.get() >> number.to(U32)) & 1).differs(0)):
-            answer = builder.call(settle, [code["block"].handle, number.handle])
-            freed.set(freed.get() | Value(code, U32, answer))
+    with code.loop(16) as number, code.when(((barriers.get() >> number.to(U32)) & 1).differs(0)):
+        answer = builder.call(settle, [code["block"].handle, number.handle])
+        freed.set(freed.get() | Value(code, U32, answer))
     progress = freed.get().differs(0) | runs.get().differs(0)
     with code.when(~progress):
         code.give(frame.DEADLOCKED)
@@ -254,7 +253,7 @@ def _write_run_block(module: ir.Module, run_warp: Any, settle: Any) -> Any:
 
 
 def _write_run_grid(module: ir.Module, run_block: Any, name: str) -> None:
-    """`name(arguments)`: resume a block if it is under way, then take blocks until none is left or one stops."""
+    """`name(arguments)`: resume a block if one is under way, then take blocks until none is left."""
     from lanewise.arith.float_mode import float_mode
     from lanewise.arith.simd import Code
 

@@ -6,9 +6,9 @@ from llvmlite import ir
 
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.machine import frame
-from lanewise.machine.code import U8, U32, U64, BlockCode
+from lanewise.machine.code import U32, BlockCode
 from lanewise.machine.lanes import BOOL, Lanes, several, type_of, types
-from lanewise.machine.resolve import Op, Register, Sink
+from lanewise.machine.resolve import Op, Sink
 
 _UNDEFINED = "its mask is no register or constant"
 
@@ -203,18 +203,3 @@ def barrier_result(code: BlockCode, op: Op) -> None:
     else:
         lanes.write(op.operands[0], yes.differs(0))
     _store(code, lanes, active)
-
-
-__all__ = [
-    "U8",
-    "U64",
-    "Register",
-    "activemask",
-    "barrier_result",
-    "elect",
-    "match",
-    "member_mask",
-    "reduce",
-    "shuffle",
-    "vote",
-]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -22,11 +23,12 @@ from lanewise.machine import (
     matrix,
     warp,
 )
-from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, entry_block, is_sync
-from lanewise.machine.code import DIVERGED, U8, U32, BlockCode, call
+from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, entry_block
+from lanewise.machine.code import DIVERGED, LOOP, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
-from lanewise.machine.resolve import Callee, Immediate, Op, Program, Register, Resolved, Several
+from lanewise.machine.resolve import Callee, Op, Program, Register, Resolved, Several
 from lanewise.machine.schedule import write_scheduler
+from lanewise.ptx import Immediate
 
 #: Nothing is to be done for these: memory is coherent, and hints are hints.
 NOTHING = frozenset(
@@ -40,6 +42,8 @@ WARP: dict[str, Callable[[BlockCode, Op], None]] = {
     "mma": matrix.multiply, "wmma": matrix.wmma, "ldmatrix": matrix.load, "stmatrix": matrix.store,
     "movmatrix": matrix.transpose,
 }  # fmt: skip
+#: Instructions of a block of code beyond which its runs are functions of their own.
+LONG = 64
 ROOMS = (compare, convert, floating, integer, logic)
 
 
@@ -105,19 +109,26 @@ class Writer:
         access.write_locate(self.module)
         functions = [self.block(block) for block in self.blocks]
         write_scheduler(self.module, functions, self.entry, name)
-        return str(self.module)
+        text = str(self.module)
+        mark = re.search(rf'^!(\d+) = !{{ !"{LOOP}" }}$', text, re.MULTILINE)
+        if mark is None:
+            return text
+        number = mark.group(1)
+        named = f'!{number} = distinct !{{!{number}, !{{!"llvm.loop.unroll.disable"}}}}'
+        return text[: mark.start()] + named + text[mark.end() :]
 
     def block(self, block: Block) -> ir.Function:
         """One block of code."""
         code = BlockCode(self.module, f"block_{block.number}")
         code.dynamic_offset, code.arch = self.program.dynamic_offset, self.arch
         run: list[Op] = []
+        apart = len(block.ops) > LONG
         for op in block.ops:
             try:
                 if op.opcode in PURE:
                     run.append(op)
                     continue
-                self.run(code, run)
+                self.run(code, run, apart)
                 run = []
                 if op.opcode == CALL_RESULTS:
                     callee = op.operands[1]
@@ -135,7 +146,7 @@ class Writer:
                 NotImplementedError,
             ) as error:
                 raise self.refused(op, error) from error
-        self.run(code, run)
+        self.run(code, run, apart)
         self.end(code, block)
         return code.function
 
@@ -145,9 +156,17 @@ class Writer:
 
         return error if isinstance(error, LanewiseError) else op.unsupported("this form is not known")
 
-    def run(self, code: BlockCode, ops: list[Op]) -> None:
+    def run(self, code: BlockCode, ops: list[Op], apart: bool = False) -> None:
         """Instructions of lanes' own, in a loop over the warp."""
         if not ops:
+            return
+        if apart:
+            # LLVM takes more than its share of time for a long function: each run is one of its own.
+            inner = BlockCode(self.module, f"run_{ops[0].site}")
+            inner.dynamic_offset, inner.arch = code.dynamic_offset, code.arch
+            self.run(inner, ops)
+            inner.give(0)
+            call(code, inner.function, [code["frame"]])
             return
         here = Counter(register for op in ops for register in registers_of(op))
         width = strip()
@@ -189,9 +208,9 @@ class Writer:
                         code, code.active(op), frame.EXITED, following, op.guard is not None, always=True
                     )
             case "call":
-                callee = next(
-                    body for body in self.program.bodies if body.function.name == op.operands[1].name
-                )  # type: ignore[union-attr]  # a Callee
+                target = op.operands[1]
+                assert isinstance(target, Callee)
+                callee = self.program.body(target.name)
                 calls.arguments(code, op, callee)
                 link = code.frame.pointer(callee.link.offset, U32)
                 back = code.constant(U32.by(frame.LANES), following)
@@ -298,7 +317,7 @@ class Writer:
             code.give(call(code, self.waiter(), [code["frame"], bits, following, members.offset, 0]))
 
     def waiter(self) -> object:
-        """`wait(frame, active, following, register, members)`: for siblings that a register or a number names."""
+        """`wait(frame, active, following, register, members)`: for siblings named by a register or number."""
         existing = self.module.globals.get("wait")
         if existing is not None:
             return existing
@@ -363,6 +382,3 @@ class Writer:
             code.give(following)
             return
         self.park(code, active, following, which, count)
-
-
-__all__ = ["NOTHING", "U8", "WARP", "Writer", "is_sync", "strip", "supported"]

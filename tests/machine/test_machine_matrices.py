@@ -1,0 +1,190 @@
+"""Matrix instructions on the machine against `lanewise.arith` and the catalogue's own fragments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lanewise.ptx as ptx
+from gpu.kernels import register_kernel, row_kernel, wmma_move_kernel
+from lanewise.isa import instruction
+from lanewise.launch import launch
+from lanewise.machine import KernelFault
+
+PRODUCTS = [
+    ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sm_80"),
+    ("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "sm_90"),
+    ("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", "sm_80"),
+    ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "sm_86"),
+    ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32", "sm_89"),
+    ("mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32", "sm_80"),
+    ("mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32", "sm_75"),
+    ("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc", "sm_80"),
+    ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "sm_80"),
+    ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "sm_70"),
+    ("wmma.mma.sync.aligned.row.col.m16n16k16.f16.f16", "sm_80"),
+    ("wmma.mma.sync.aligned.row.col.m8n32k16.s32.s8.s8.s32", "sm_80"),
+]  # fmt: skip
+
+
+def entry(text: str) -> ptx.Entry:
+    return ptx.parse(text)["k"]
+
+
+def draw(fmt: object, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    if fmt.kind == "int" or fmt.bits == 1:  # type: ignore[attr-defined]
+        words = rng.integers(0, 1 << min(fmt.bits, 20), shape, dtype=np.uint64)  # type: ignore[attr-defined]
+        return fmt.from_bits(words.astype(fmt.word_dtype))  # type: ignore[attr-defined,no-any-return]
+    return fmt.from_bits(fmt.encode(rng.standard_normal(shape)))  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.parametrize(("text", "arch"), PRODUCTS)
+def test_products_have_the_bits_of_the_arithmetic(text: str, arch: str) -> None:
+    mma = instruction(text)
+    rng = np.random.default_rng(5)
+    items = 3
+    a, b, c = (
+        draw(mma.operands[name].format, (items, *mma.operands[name].matrix_shape), rng) for name in "abc"
+    )
+    kernel = register_kernel(mma, arch)
+    d = np.zeros((items, 32, mma.d.registers), f"uint{mma.d.register_bits}")
+    launch(entry(kernel.ptx), (items, kernel.threads))(
+        mma.a.pack(a), mma.b.pack(b), mma.c.pack(c), d, arch=arch
+    )
+    assert (d == mma.d.pack(mma(a, b, c, arch=arch))).all()
+
+
+@pytest.mark.parametrize("selector", [0, 1])
+def test_sparse_products(selector: int) -> None:
+    mma = instruction("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    rng = np.random.default_rng(6)
+    a, b, c = (draw(mma.operands[name].format, mma.operands[name].shape, rng) for name in "abc")
+    places = (
+        np.array([(0, 1), (0, 3), (1, 2), (2, 3)])[rng.integers(0, 4, (16, 8))]
+        .reshape(16, 16)
+        .astype(np.uint8)
+    )
+    kernel = register_kernel(mma, "sm_80", selector)
+    d = np.zeros((1, 32, mma.d.registers), np.uint32)
+    words = mma.metadata.pack(places, thread_id=selector)
+    launch(entry(kernel.ptx), (1, 32))(mma.a.pack(a), mma.b.pack(b), mma.c.pack(c), words, d, arch="sm_80")
+    assert (d[0] == mma.d.pack(mma(a, b, c, metadata=places, arch="sm_80"))).all()
+
+
+@pytest.mark.parametrize("text", [
+    "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16",
+    "ldmatrix.sync.aligned.m8n8.x1.b16", "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16",
+    "stmatrix.sync.aligned.m8n8.x2.shared.b16",
+])  # fmt: skip
+def test_rows_of_matrices(text: str) -> None:
+    move = instruction(text)
+    rng = np.random.default_rng(7)
+    kernel = row_kernel(move, "sm_90")
+    rows = move.row_addresses.rows
+    offsets = (rng.permutation(32).astype(np.uint32) * 16)[None, :]
+    operand = move.d if move.family == "ldmatrix" else move.a
+    matrix = rng.integers(0, 1 << 16, operand.shape).astype(np.uint16)
+    image = np.zeros(512, np.uint8)
+    packed = operand.pack(matrix)[None]
+    for row in range(rows):
+        image[offsets[0, row] : offsets[0, row] + 16] = matrix[row].view(np.uint8)
+    if move.family == "ldmatrix":
+        got = np.zeros_like(packed)
+        launch(entry(kernel.ptx), (1, 32))(image, offsets.reshape(1, 32, 1), got)
+        assert (got == packed).all()
+    else:
+        out = np.zeros_like(image)
+        launch(entry(kernel.ptx), (1, 32))(packed, offsets.reshape(1, 32, 1), out)
+        assert (out == image).all()
+
+
+@pytest.mark.parametrize("text", [
+    "wmma.load.a.sync.aligned.row.m16n16k16.global.f16", "wmma.load.b.sync.aligned.col.m32n8k16.global.s8",
+    "wmma.store.d.sync.aligned.col.m16n16k16.global.f32",
+])  # fmt: skip
+def test_fragments_from_and_to_memory(text: str) -> None:
+    move = instruction(text, stride=True)
+    operand = move.operands[move.matrix]
+    by_row = move.layouts[0] == "row"
+    lines, length = operand.shape if by_row else operand.shape[::-1]
+    stride = length + 16
+    word = operand.format.word_dtype
+    rng = np.random.default_rng(8)
+    memory = rng.integers(0, 200, (lines, stride)).astype(word)
+    kernel = wmma_move_kernel(move, "sm_80", memory.nbytes, stride)
+    matrix = memory[:, :length] if by_row else memory[:, :length].T
+    packed = operand.pack(operand.format.from_bits(np.ascontiguousarray(matrix)))[None]
+    size = -(-memory.nbytes // 512) * 512
+    image = np.zeros(size, np.uint8)
+    if move.family == "wmma.load":
+        image[: memory.nbytes] = memory.view(np.uint8).ravel()
+        got = np.zeros_like(packed)
+        launch(entry(kernel.ptx), (1, 32))(image, got)
+        assert (got == packed).all()
+    else:
+        launch(entry(kernel.ptx), (1, 32))(packed, image)
+        stored = image[: memory.nbytes].view(word).reshape(memory.shape)
+        assert (stored[:, :length] == memory[:, :length]).all()
+        assert (stored[:, length:] == 0).all()
+
+
+def test_movmatrix_transposes() -> None:
+    body = """.reg .b32 %r<3>; .reg .b64 %a;
+ld.param.u64 %a, [p]; mov.u32 %r0, %tid.x; mad.wide.u32 %a, %r0, 4, %a;
+ld.global.b32 %r1, [%a]; movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1; st.global.b32 [%a], %r2; ret;"""
+    move = instruction("movmatrix.sync.aligned.m8n8.trans.b16")
+    matrix = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    words = move.a.pack(matrix)
+    launch(
+        entry(f".version 8.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 p) {{ {body} }}"), (1, 32)
+    )(words)
+    assert (move.d.unpack(words) == matrix.T).all()
+
+
+HGEMM = r"""
+#include <cuda_fp16.h>
+extern "C" __global__ void hgemm(const half* A, const half* B, half* C, int M, int N, int K) {
+    int row = blockIdx.y * 16, col = blockIdx.x * 8, lane = threadIdx.x;
+    __shared__ half As[16][16], Bs[8][16], Cs[16][8];
+    unsigned c0 = 0, c1 = 0;
+    for (int i = 0; i < K / 16; i++) {
+        *((int4*)&As[lane / 2][0] + lane % 2) = *((const int4*)&A[(row + lane / 2) * K + i * 16] + lane % 2);
+        if (lane < 16) *((int4*)&Bs[lane / 2][0] + lane % 2) = *((const int4*)&B[i * 16 + (col + lane / 2) * K] + lane % 2);
+        __syncthreads();
+        unsigned a[4], b[2];
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+            : "r"((unsigned)__cvta_generic_to_shared(&As[lane % 16][lane / 16 * 8])));
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(b[0]), "=r"(b[1])
+            : "r"((unsigned)__cvta_generic_to_shared(&Bs[lane % 8][lane / 8 % 2 * 8])));
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%8,%9};"
+            : "=r"(c0), "=r"(c1) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c0), "r"(c1));
+        __syncthreads();
+    }
+    *((unsigned*)&Cs[lane / 4][0] + lane % 4) = c0;
+    *((unsigned*)&Cs[lane / 4 + 8][0] + lane % 4) = c1;
+    __syncthreads();
+    if (lane < 16) *(int4*)&C[(row + lane) * N + col] = *(int4*)&Cs[lane][0];
+}
+"""  # noqa: E501  # CUDA C++ as it is written
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_hgemm_equals_the_instruction_repeated(arch: str) -> None:
+    try:
+        module = ptx.cuda(HGEMM, arch="sm_80")
+    except ptx.ToolMissing as error:
+        pytest.skip(str(error))
+    rng = np.random.default_rng(9)
+    m, n, k = 64, 48, 96
+    a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+    c = np.zeros((m, n), np.float16)
+    launch(module["hgemm"], ((n // 8, m // 16), 32))(a, np.ascontiguousarray(b.T), c, m, n, k, arch=arch)
+    mma = instruction("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16")
+    assert (c.view(np.uint16) == mma.gemm(a, b, arch=arch).view(np.uint16)).all()
+
+
+def test_a_warp_that_is_not_whole_cannot_multiply() -> None:
+    mma = instruction("movmatrix.sync.aligned.m8n8.trans.b16")
+    text = f".version 8.0\n.target sm_80\n.entry k() {{ .reg .b32 %r<2>;\n{mma.text} %r0, %r1;\nret; }}"
+    with pytest.raises(KernelFault, match="not all lanes"):
+        launch(entry(text), (1, 16))()
