@@ -230,7 +230,7 @@ def test_saturate_is_not_advised_for_nan() -> None:
     assert "saturate" not in str(error.value)
 
 
-@pytest.mark.parametrize("given", [None, 3.5, [1], object()], ids=repr)
+@pytest.mark.parametrize("given", [None, 3.5, [1], object()], ids=lambda given: type(given).__name__)
 def test_what_names_no_format_is_refused(given: object) -> None:
     with pytest.raises(LanewiseError, match="the formats are"):
         format_of(given)  # type: ignore[arg-type]  # the point of the test

@@ -105,7 +105,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "drawn", "options"), CASES, ids=lambda value: str(value)[:50])
+@pytest.mark.parametrize(
+    ("arguments", "drawn", "options"),
+    CASES,
+    ids=lambda value: "drawn" if callable(value) else str(value)[:50],
+)
 def test_text_and_files_are_the_library_s(answered, tmp_path, arguments, drawn, options):
     assert answered("draw", *arguments).rstrip() == draw.text(drawn(), **options).rstrip()
     for suffix, write in (

@@ -94,9 +94,13 @@ class Device:
 
     def run(self, kernel: Kernel, inputs: list[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:
         """Launch one block an item of `output`'s first axis; return what the kernel left in the output."""
+        return self.run_in_place(kernel, [*inputs, output], len(output))[-1]
+
+    def run_in_place(self, kernel: Kernel, arrays: list[NDArray[Any]], blocks: int) -> list[NDArray[Any]]:
+        """Launch so many blocks on the arrays; return what the kernel left in each."""
         cu = self.cu
         function = self._function(kernel)
-        arrays = [np.ascontiguousarray(array) for array in [*inputs, output]]
+        arrays = [np.ascontiguousarray(array) for array in arrays]
         pointers: list[Any] = []
         try:
             for array in arrays:
@@ -104,14 +108,15 @@ class Device:
                 _call(cu.cuMemcpyHtoD(pointers[-1], array.ctypes.data, array.nbytes))
             values = tuple(int(pointer) for pointer in pointers)
             arguments = (values, (ctypes.c_uint64,) * len(values))
-            _call(cu.cuLaunchKernel(function, len(output), 1, 1, kernel.threads, 1, 1, 0, 0, arguments, 0))
+            _call(cu.cuLaunchKernel(function, blocks, 1, 1, kernel.threads, 1, 1, 0, 0, arguments, 0))
             _call(cu.cuCtxSynchronize())
-            result = np.empty_like(arrays[-1])
-            _call(cu.cuMemcpyDtoH(result.ctypes.data, pointers[-1], result.nbytes))
+            results = [np.empty_like(array) for array in arrays]
+            for result, pointer in zip(results, pointers, strict=True):
+                _call(cu.cuMemcpyDtoH(result.ctypes.data, pointer, result.nbytes))
         finally:
             for pointer in pointers:
                 cu.cuMemFree(pointer)
-        return result
+        return results
 
     def describe(self) -> dict[str, str]:
         """What a record must say about where it was made."""
