@@ -50,11 +50,15 @@ class Program:
         """Run a function."""
         function = self._functions.get(name)
         if function is None:
-            place = self._engine.get_function_address(name)
-            assert place, f"no function {name}"
-            function = self._functions[name] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(place)
+            function = self._functions[name] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.place(name))
         block = np.array(arguments, dtype=np.int64)
         function(address(block))
+
+    def place(self, name: str) -> int:
+        """The address of a function, for other machine code to call."""
+        found: int = self._engine.get_function_address(name)
+        assert found, f"no function {name}"
+        return found
 
 
 @cache

@@ -177,7 +177,7 @@ class Operand(Drawn):
     # packing -------------------------------------------------------------------------------------------
 
     @cached_property
-    def _gather(self) -> NDArray[np.intp]:
+    def gather(self) -> NDArray[np.intp]:
         """For each lane, register and slot: which element of the flattened matrix it holds."""
         import numpy as np
 
@@ -186,12 +186,12 @@ class Operand(Drawn):
         return np.asarray(flat).reshape(self.threads, self.registers, self.slots)
 
     @cached_property
-    def _scatter(self) -> NDArray[np.intp]:
+    def scatter(self) -> NDArray[np.intp]:
         """For each element of the flattened matrix: its first place among all lanes' slots."""
         import numpy as np
 
         first = np.empty(self.products * self.rows * self.cols, dtype=np.intp)
-        places = self._gather.ravel()
+        places = self.gather.ravel()
         # Written from the last place to the first, so that the first of several copies stays.
         first[places[::-1]] = np.arange(places.size, dtype=np.intp)[::-1]
         return first
@@ -226,7 +226,7 @@ class Operand(Drawn):
         bits = self.format.to_bits(array).reshape(*batch, self.products * self.rows * self.cols)
         words = np.zeros((*batch, self.threads, self.registers), dtype=self._word)
         for slot in range(self.slots):
-            held = bits.take(self._gather[..., slot], axis=-1).astype(self._word, copy=False)
+            held = bits.take(self.gather[..., slot], axis=-1).astype(self._word, copy=False)
             words |= held << self._word.type(slot * self.slot_bits + self.shift)
         return words
 
@@ -241,7 +241,7 @@ class Operand(Drawn):
         slots = np.empty((*batch, self.threads, self.registers, self.slots), dtype=self.format.word_dtype)
         for slot in range(self.slots):
             slots[..., slot] = array >> self._word.type(slot * self.slot_bits + self.shift) & ones
-        bits = slots.reshape(*batch, self.threads * self.values).take(self._scatter, axis=-1)
+        bits = slots.reshape(*batch, self.threads * self.values).take(self.scatter, axis=-1)
         return self.format.from_bits(bits.reshape(*batch, *self.matrix_shape))
 
     def _registers(self, words: Any) -> NDArray[Any]:

@@ -83,14 +83,14 @@ def _places(operand: Operand) -> Any:
     size = operand.register_bits // 8
     step = operand.slot_bits // 8
     lane, register, slot = np.unravel_index(
-        operand._scatter, (operand.threads, operand.registers, operand.slots)
+        operand.scatter, (operand.threads, operand.registers, operand.slots)
     )
     return register * 32 * size + lane * size + slot * step
 
 
 def _gathered(operand: Operand) -> Any:
     """For each lane, register and slot: the flat element that it holds."""
-    return operand._gather
+    return operand.gather
 
 
 def multiply(code: BlockCode, op: Op) -> None:
@@ -212,7 +212,7 @@ def _fragment(code: BlockCode, op: Op, instruction: Instruction) -> None:
     bits = operand.format.bits if operand.format.name != "tf32" else 32
     by_row = instruction.layouts[0] == "row"
     rows, columns = operand.shape
-    flat = operand._gather
+    flat = operand.gather
     row, column = flat // columns, flat % columns
     # What is narrower than a byte lies in memory as in the register: a word at a time.
     whole = bits < 8
@@ -281,7 +281,7 @@ def _rows(code: BlockCode, op: Op, instruction: Instruction, place: Place, stori
 
 def _image_places(operand: Operand) -> Any:
     """For each register, lane and slot: the byte of the rows' image that it holds."""
-    flat = operand._gather.transpose(1, 0, 2)
+    flat = operand.gather.transpose(1, 0, 2)
     row, column = flat // operand.cols, flat % operand.cols
     return (row * 16 + column * (operand.slot_bits // 8)).ravel()
 
@@ -338,7 +338,7 @@ def transpose(code: BlockCode, op: Op) -> None:
         _whole_warp(code, op)
         stage = _scratch(code, op, "stage")
         _stage_in(code, stage, 64, several(op.operands[1]), 32)
-        source, target = instruction.a._scatter, instruction.d._gather.transpose(1, 0, 2).ravel()
+        source, target = instruction.a.scatter, instruction.d.gather.transpose(1, 0, 2).ravel()
         row, column = target // 8, target % 8
         places = source[column * 8 + row] * 2 + 64
         _move_table(

@@ -147,7 +147,7 @@ class Scratch:
         arguments = np.array([values.get(each, 0) for each in fused_kernel.ITEMS], np.int64)
         self.keep += [a, b, sums, space, arguments, program]
         return {
-            "function": program._engine.get_function_address("items"),
+            "function": program.place("items"),
             "arguments": address(arguments),
             "a": address(a),
             "b": address(b),
