@@ -1,12 +1,13 @@
 """Code written for CUTLASS's pycute runs on lanewise.layout; where pycute is installed, the two agree."""
 
+# ruff: noqa: F403, F405  (names come by the star, as pycute's users import them)
 import random
 
 import pytest
 
 import lanewise.layout as pycute
 from lanewise.errors import LanewiseError
-from lanewise.layout import *  # noqa: F403 (this is how pycute's users import it)
+from lanewise.layout import *
 from layout.layout_strategies import random_layout
 
 # what `from pycute import *` brings, as of CUTLASS 4.2
@@ -49,20 +50,20 @@ def test_all_names_exist_once():
 
 
 def test_as_its_users_write():
-    layout = Layout((4, (2, 2)), (2, (1, 8)))  # noqa: F405
+    layout = Layout((4, (2, 2)), (2, (1, 8)))
     assert layout.shape == (4, (2, 2)) and layout.stride == (2, (1, 8))
     assert layout(3, 1) == layout((3, (1, 0))) == layout(7) == 7
-    assert len(layout) == 2 and layout[1] == Layout((2, 2), (1, 8))  # noqa: F405
-    assert layout.size() == size(layout) == 16 and layout.cosize() == cosize(layout) == 16  # noqa: F405
-    assert layout(None, (1, None)) == Layout((4, 2), (2, 8))  # noqa: F405
-    assert layout(None) == Layout(((4, (2, 2)),), ((2, (1, 8)),))  # noqa: F405
-    assert has_none((1, (None, 2))) and not has_none(3)  # noqa: F405
-    smem = ComposedLayout(Swizzle(2, 0, 3), 0, Layout((8, 8), (8, 1)))  # noqa: F405
-    assert smem(2, 1) == Swizzle(2, 0, 3)(17) and size(smem) == 64 and len(smem) == 2  # noqa: F405
-    assert smem[1].layoutA == Layout(8, 1) and smem.layoutB == Swizzle(2, 0, 3) and smem.offset == 0  # noqa: F405
-    assert issubclass(int, Integer) and not issubclass(bool, Integer)  # noqa: F405
-    assert make_layout(m for m in layout) == layout  # noqa: F405
-    assert hier_unzip(logical_divide, layout, (2, None)) == zipped_divide(layout, (2, None))  # noqa: F405
+    assert len(layout) == 2 and layout[1] == Layout((2, 2), (1, 8))
+    assert layout.size() == size(layout) == 16 and layout.cosize() == cosize(layout) == 16
+    assert layout(None, (1, None)) == Layout((4, 2), (2, 8))
+    assert layout(None) == Layout(((4, (2, 2)),), ((2, (1, 8)),))
+    assert has_none((1, (None, 2))) and not has_none(3)
+    smem = ComposedLayout(Swizzle(2, 0, 3), 0, Layout((8, 8), (8, 1)))
+    assert smem(2, 1) == Swizzle(2, 0, 3)(17) and size(smem) == 64 and len(smem) == 2
+    assert smem[1].layoutA == Layout(8, 1) and smem.layoutB == Swizzle(2, 0, 3) and smem.offset == 0
+    assert issubclass(int, Integer) and not issubclass(bool, Integer)
+    assert make_layout(m for m in layout) == layout
+    assert hier_unzip(logical_divide, layout, (2, None)) == zipped_divide(layout, (2, None))
 
 
 # layouts that pycute's own tests put through each operation, (shape, stride)

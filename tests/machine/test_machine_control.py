@@ -118,7 +118,10 @@ def test_device_functions_from_diverged_lanes(module: ptx.Module) -> None:
     x = np.random.default_rng(1).integers(0, 20, 64).astype(np.int32)
     y = np.zeros_like(x)
     launch(module["calls"], (1, 64))(x, y)
-    triangle = lambda n: n * (n + 1) // 2  # noqa: E731
+
+    def triangle(n: int) -> int:
+        return n * (n + 1) // 2
+
     assert y.tolist() == [
         triangle(v) + triangle(v + 1) if i % 3 else triangle(i) for i, v in enumerate(x.tolist())
     ]
@@ -278,3 +281,15 @@ def test_the_kernel_is_launched_by_subscript():
     x = np.zeros(1, np.uint32)
     kernel[1, 1](x)
     assert x[0] == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["add.u32 %r, %r;", "shfl.sync.idx.b32 %r, %r;", "cvt.u32.wild %r, %r;", "add.q7 %r, %r, %r;"]
+)
+def test_a_form_nobody_knows_is_named_with_its_own_line(line):
+    text = (
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n.reg .b32 %r;\n"
+        f"{line}\nbar.sync 0;\nret;\n}}"
+    )
+    with pytest.raises(Unsupported, match="line 6"):
+        launch(ptx.parse(text)["k"], (1, 32))()

@@ -273,16 +273,20 @@ def test_packed_conversions() -> None:
     given = inputs(32, "f32", 12, 2)
     ml_dtypes = pytest.importorskip("ml_dtypes")
 
-    def eight(word: int, dtype: object, largest: int, nan: int) -> int:
+    def eight(word: int, dtype: np.typing.DTypeLike, largest: int, nan: int) -> int:
         value = np.uint32(word).view(np.float32)
         if math.isnan(value):
             return nan
         with np.errstate(over="ignore"):
-            found = int(np.array(value).astype(dtype).view(np.uint8))  # type: ignore[arg-type]
+            found = int(np.array(value).astype(dtype).view(np.uint8))
         return largest | (found & 0x80) | (0x80 if value < 0 else 0) if (found & 0x7F) > largest else found
 
-    e4m3 = lambda w: eight(w, ml_dtypes.float8_e4m3fn, 0x7E, 0x7F)  # noqa: E731
-    e5m2 = lambda w: eight(w, ml_dtypes.float8_e5m2, 0x7B, 0x7F)  # noqa: E731
+    def e4m3(word: int) -> int:
+        return eight(word, ml_dtypes.float8_e4m3fn, 0x7E, 0x7F)
+
+    def e5m2(word: int) -> int:
+        return eight(word, ml_dtypes.float8_e5m2, 0x7B, 0x7F)
+
     cases = [
         Case("cvt.rn.f16x2.f32", (32, 32), 32), Case("cvt.rz.bf16x2.f32", (32, 32), 32),
         Case("cvt.rn.bf16x2.f32", (32, 32), 32), Case("cvt.rn.satfinite.e4m3x2.f32", (32, 32), 16),

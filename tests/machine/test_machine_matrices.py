@@ -7,6 +7,7 @@ import pytest
 
 import lanewise.ptx as ptx
 from gpu.kernels import register_kernel, row_kernel, wmma_move_kernel
+from lanewise.formats import Format
 from lanewise.isa import instruction
 from lanewise.launch import launch
 from lanewise.machine import KernelFault
@@ -31,11 +32,11 @@ def entry(text: str) -> ptx.Entry:
     return ptx.parse(text)["k"]
 
 
-def draw(fmt: object, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    if fmt.kind == "int" or fmt.bits == 1:  # type: ignore[attr-defined]
-        words = rng.integers(0, 1 << min(fmt.bits, 20), shape, dtype=np.uint64)  # type: ignore[attr-defined]
-        return fmt.from_bits(words.astype(fmt.word_dtype))  # type: ignore[attr-defined,no-any-return]
-    return fmt.from_bits(fmt.encode(rng.standard_normal(shape)))  # type: ignore[attr-defined,no-any-return]
+def draw(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    if fmt.kind == "int" or fmt.bits == 1:
+        words = rng.integers(0, 1 << min(fmt.bits, 20), shape, dtype=np.uint64)
+        return fmt.from_bits(words.astype(fmt.word_dtype))
+    return fmt.from_bits(fmt.encode(rng.standard_normal(shape)))
 
 
 @pytest.mark.parametrize(("text", "arch"), PRODUCTS)

@@ -246,8 +246,8 @@ def _mover(
         Register(part.name, part.type, part.bits, inner[each])  # type: ignore[arg-type]  # known when it runs
         for part, each in zip(parts, names, strict=True)
     )
-    address: Any = Register(base.name, base.type, base.bits, inner["base"])  # type: ignore[arg-type]
-    place = Place(address, inner["displacement"])  # type: ignore[arg-type]
+    address: Any = Register(base.name, base.type, base.bits, inner["base"])  # type: ignore[arg-type]  # as above
+    place = Place(address, inner["displacement"])  # type: ignore[arg-type]  # as above
     size = element.bits // 8 * len(parts)
     access = Access(inner, inner["site"], space, size, size, WRITE if storing else 0)
     active = inner["active"].to(U32)
@@ -284,16 +284,15 @@ def _together(code: BlockCode, host: Any, parts: tuple[Resolved, ...], element: 
     memory = Pointer(code, word, host)
     registers = [part for part in parts if isinstance(part, Register)]
     if storing:
-        for number, register in enumerate(registers):
-            values = code.frame.get(register.offset, Type("u", register.bits), lanes).to(word)
-            if count == 1:
-                memory.store(values)
-                return
-            registers[number] = values  # type: ignore[call-overload]  # vectors from here on
-        joined: Any = registers[0]
-        handles = [each.handle for each in registers]  # type: ignore[attr-defined]
-        joined = _interleaved(code, handles, word, count)
-        Pointer(code, word, host).store(Value(code, word.by(lanes * count), joined))
+        rows = [
+            code.frame.get(register.offset, Type("u", register.bits), lanes).to(word)
+            for register in registers
+        ]
+        if count == 1:
+            memory.store(rows[0])
+        else:
+            joined = _interleaved(code, [row.handle for row in rows], word, count)
+            memory.store(Value(code, word.by(lanes * count), joined))
         return
     whole = memory.load(0, lanes * count)
     for number, register in enumerate(registers):

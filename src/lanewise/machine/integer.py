@@ -5,7 +5,7 @@ Division by zero and the one quotient that overflows are settled before the proc
 
 from __future__ import annotations
 
-from lanewise.arith.simd import Type, Value
+from lanewise.arith.simd import Kind, Type, Value
 from lanewise.machine.lanes import BOOL, PURE, Lanes, intrinsic, lowers, type_of, types
 from lanewise.machine.resolve import Op
 
@@ -31,9 +31,9 @@ def integer_type(op: Op) -> Type:
     return type_of(found[-1])
 
 
-def halves(word: Value, kind: str = "u") -> tuple[Value, Value]:
+def halves(word: Value, kind: Kind = "u") -> tuple[Value, Value]:
     """A 32-bit word as two 16-bit ones, low first."""
-    narrow = Type(kind, 16)  # type: ignore[arg-type]  # u or i
+    narrow = Type(kind, 16)
     return word.to(Type("u", 16)).to(narrow), (word >> 16).to(Type("u", 16)).to(narrow)
 
 
@@ -54,7 +54,7 @@ def in_halves(lanes: Lanes, op: Op, compute: object) -> bool:
     found = types(op)
     if not found or found[-1] not in ("u16x2", "s16x2"):
         return False
-    kind = "i" if found[-1] == "s16x2" else "u"
+    kind: Kind = "i" if found[-1] == "s16x2" else "u"
     words = [lanes.read(each, U32) for each in op.operands[1:]]
     parts = [halves(word, kind) for word in words]
     assert callable(compute)

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from lanewise.arith.simd import Code, Pointer, Type, Value, i64
+from lanewise.arith.simd import Code, Kind, Pointer, Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.resolve import Inverted, Op, Register, Resolved, Several, Sink, Special, Symbol
 from lanewise.ptx import Immediate
@@ -35,7 +35,7 @@ def lowers(*opcodes: str) -> Callable[[Lower], Lower]:
     return add
 
 
-_KINDS = {"s": "i", "u": "u", "b": "u", "f": "f"}
+_KINDS: dict[str, Kind] = {"s": "i", "u": "u", "b": "u", "f": "f"}
 
 
 def type_of(name: str) -> Type:
@@ -55,7 +55,7 @@ def type_of(name: str) -> Type:
     if name in ("f32x2",):
         return Type("u", 64)
     kind = _KINDS[name[0]]
-    return Type(kind, int(name[1:]))  # type: ignore[arg-type]  # one of the three kinds
+    return Type(kind, int(name[1:]))
 
 
 TYPES = frozenset(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 
 from llvmlite import ir
 
 from lanewise.arith import machine_code
 from lanewise.arith.simd import Value, i64
+from lanewise.errors import LanewiseError
 from lanewise.machine import (
     access,
     atomics,
@@ -50,6 +52,21 @@ ROOMS = (compare, convert, floating, integer, logic)
 def strip() -> int:
     """Lanes done together in a loop over a warp."""
     return max(8, machine_code.lanes_of(32))
+
+
+@contextmanager
+def blaming(op: Op) -> Iterator[None]:
+    """Let no operand of an instruction end in anything but a complaint that names it, with its line.
+
+    PTX may combine modifiers and operands in ways that nobody thought of. What the code of an opcode trips
+    over is a form it does not know; the error itself stays attached as the cause.
+    """
+    try:
+        yield
+    except LanewiseError:
+        raise
+    except Exception as error:
+        raise op.unsupported(f"this form is not known ({type(error).__name__}: {error})") from error
 
 
 def supported(op: Op) -> bool:
@@ -124,37 +141,22 @@ class Writer:
         run: list[Op] = []
         apart = len(block.ops) > LONG
         for op in block.ops:
-            try:
-                if op.opcode in PURE:
-                    run.append(op)
-                    continue
-                self.run(code, run, apart)
-                run = []
+            if op.opcode in PURE:
+                run.append(op)
+                continue
+            self.run(code, run, apart)
+            run = []
+            with blaming(op):
                 if op.opcode == CALL_RESULTS:
                     callee = op.operands[1]
                     assert isinstance(callee, Callee)
                     calls.results(code, op, self.program.body(callee.name))
                 elif op.opcode not in NOTHING:
                     WARP[op.opcode](code, op)
-            except (
-                TypeError,
-                KeyError,
-                ValueError,
-                AssertionError,
-                IndexError,
-                AttributeError,
-                NotImplementedError,
-            ) as error:
-                raise self.refused(op, error) from error
         self.run(code, run, apart)
-        self.end(code, block)
+        with blaming(block.op) if block.op is not None else nullcontext():
+            self.end(code, block)
         return code.function
-
-    def refused(self, op: Op, error: Exception) -> Exception:
-        """A form that the code of its opcode does not know."""
-        from lanewise.errors import LanewiseError
-
-        return error if isinstance(error, LanewiseError) else op.unsupported("this form is not known")
 
     def run(self, code: BlockCode, ops: list[Op], apart: bool = False) -> None:
         """Instructions of lanes' own, in a loop over the warp."""
@@ -173,15 +175,13 @@ class Writer:
         with code.loop(frame.LANES // width) as part:
             lanes = Lanes(code, code.frame.handle, part * width, width)
             for op in ops:
-                try:
+                with blaming(op):
                     lanes.guard = None
                     if op.guard is not None:
                         register, negated = op.guard
                         holds = lanes.register(register)
                         lanes.guard = ~holds if negated else holds
                     PURE[op.opcode](lanes, op)
-                except (TypeError, KeyError, ValueError, AssertionError, IndexError, AttributeError) as error:
-                    raise self.refused(op, error) from error
             lanes.put_back(lambda register: here[register] == self.uses[register])
 
     # how a block ends ---------------------------------------------------------------------------------------
