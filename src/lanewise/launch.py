@@ -9,6 +9,7 @@ from lanewise.isa import find_arch
 
 if TYPE_CHECKING:
     from lanewise.machine import Shape
+    from lanewise.machine.run import Progress
     from lanewise.ptx import Entry
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
@@ -40,8 +41,17 @@ class Configured:
     def __init__(self, entry: Entry, shape: Shape) -> None:
         self.entry, self.shape = entry, shape
 
-    def __call__(self, *arguments: Any, arch: str | None = None, steps: int | None = None) -> None:
-        """Run it. `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run."""
+    def __call__(
+        self,
+        *arguments: Any,
+        arch: str | None = None,
+        steps: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Run it. `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run.
+
+        `progress` is called with the blocks done and the blocks in all, about five times a second.
+        """
         from lanewise.machine import Launch, compiled
 
         module = self.entry.module
@@ -53,7 +63,7 @@ class Configured:
                 f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
                 f"are more than the {_MOST_SHARED} that any GPU has"
             )
-        Launch(ready, self.shape, arguments, steps).run()
+        Launch(ready, self.shape, arguments, steps).run(progress)
 
     def __repr__(self) -> str:
         return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]>"

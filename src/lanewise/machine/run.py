@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,11 @@ from lanewise.machine.report import describe
 SLICE = 20_000
 #: Turns of all warps that a block of threads has before another block may.
 TURNS = 4
+#: Seconds between two looks at how far a launch is.
+LOOK = 0.2
+
+#: Told how far a launch is: blocks done, blocks in all.
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -93,12 +99,18 @@ class BlockState:
 
 
 class Launch:
-    """One run of a kernel."""
+    """One run of a kernel, or of a range of its blocks."""
 
     def __init__(
-        self, compiled: Compiled, shape: Shape, values: tuple[Any, ...], steps: int | None = None
+        self,
+        compiled: Compiled,
+        shape: Shape,
+        values: tuple[Any, ...],
+        steps: int | None = None,
+        blocks: range | None = None,
     ) -> None:
         self.compiled, self.shape = compiled, shape
+        self.blocks = blocks if blocks is not None else range(shape.blocks)
         program = compiled.program
         body = program.body(program.entry.name)
         arguments = Arguments(body, program.parameter_bytes, values)
@@ -123,7 +135,8 @@ class Launch:
             frame.LOCAL_BYTES: program.local_bytes,
             frame.FRAME_BYTES: program.frame_bytes,
             frame.SLICE: SLICE,
-            frame.BLOCKS: shape.blocks,
+            frame.NEXT_BLOCK: self.blocks.start,
+            frame.BLOCKS: self.blocks.stop,
             frame.TEMPLATE: address(self.template),
             frame.STEP_LIMIT: steps if steps is not None else 1 << 62,
             frame.THREADS: shape.threads,
@@ -133,6 +146,7 @@ class Launch:
         slots[frame.NTID // 8 : frame.NTID // 8 + 3] = shape.block
         slots[frame.NCTAID // 8 : frame.NCTAID // 8 + 3] = shape.grid
         self.stopped = threading.Event()
+        self.under_way: list[int] = []
         self.printing = threading.Lock()
 
     def scratch(self) -> Any:
@@ -162,14 +176,20 @@ class Launch:
 
     # running ------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Run all blocks; returns when they are done, raises if one stops."""
-        workers = min(threads.processors(), self.shape.blocks)
+    def run(self, progress: Progress | None = None) -> None:
+        """Run all blocks; returns when they are done, raises if one stops.
+
+        `progress` is called from the waiting thread a few times a second, and once at the end.
+        """
+        workers = min(threads.processors(), len(self.blocks))
+        self.under_way = [0] * workers
         with ThreadPoolExecutor(workers, thread_name_prefix="lanewise-machine") as pool:
-            futures = [pool.submit(self._work) for _ in range(workers)]
+            futures = [pool.submit(self._work, number) for number in range(workers)]
             try:
                 while True:
-                    done, pending = wait(futures, timeout=0.2)
+                    done, pending = wait(futures, timeout=LOOK)
+                    if progress is not None:
+                        progress(*self.progress())
                     if not pending:
                         break
                     if any(future.exception() for future in done):
@@ -182,34 +202,43 @@ class Launch:
             if error is not None and not isinstance(error, _Interrupted):
                 raise error
 
+    def progress(self) -> tuple[int, int]:
+        """Blocks done and blocks in all; may be asked from any thread while the launch runs."""
+        # Who reads the blocks under way first never counts one as done too early.
+        under_way = sum(self.under_way)
+        begun = min(int(self.record.view(np.int64)[frame.NEXT_BLOCK // 8]), self.blocks.stop)
+        total = len(self.blocks)
+        return max(0, begun - self.blocks.start - under_way), total
+
     def stop(self) -> None:
         """Make all blocks return soon."""
         self.stopped.set()
         self.record.view(np.int64)[frame.STOP // 8] = 1
 
-    def _work(self) -> None:
+    def _work(self, worker: int) -> None:
         try:
-            self._blocks()
+            self._blocks(worker)
+            self.under_way[worker] = 0
         except BaseException:
             self.stop()
             raise
 
-    def _blocks(self) -> None:
+    def _blocks(self, worker: int) -> None:
         """Take blocks until none is left; those that only spin have to wait for the others."""
         waiting: deque[BlockState] = deque()
-        spare: BlockState | None = BlockState(self)
-        state, resume = spare, 0
+        state: BlockState | None = BlockState(self)
+        resume = 0
         while state is not None:
+            self.under_way[worker] = len(waiting) + 1
             self.compiled.native(RUN, [address(state.record), resume])
             status = state[frame.STATUS]
             if status == frame.DONE:
                 # No block is left to begin.
-                spare = state
                 state, resume = (waiting.popleft(), 1) if waiting else (None, 0)
                 continue
             if status == frame.YIELDED:
                 waiting.append(state)
-                if int(self.record.view(np.int64)[frame.NEXT_BLOCK // 8]) < self.shape.blocks:
+                if int(self.record.view(np.int64)[frame.NEXT_BLOCK // 8]) < self.blocks.stop:
                     state, resume = BlockState(self), 0
                 else:
                     state, resume = waiting.popleft(), 1
@@ -223,7 +252,12 @@ class Launch:
         """Python's turn, or the end."""
         if status == frame.STOPPED and state[frame.KIND] == frame.HOST_CALL:
             host_call(self, state)
-            return
+            # The compiled code has no chance to look: it returned before its turn was over.
+            if self.stopped.is_set():
+                raise _Interrupted
+            if state[frame.STEPS] <= self.record.view(np.int64)[frame.STEP_LIMIT // 8]:
+                return
+            status = frame.LIMIT
         if status == frame.INTERRUPTED:
             raise _Interrupted
         if status == frame.DEADLOCKED:
