@@ -43,6 +43,7 @@ def _write_run_warp(module: ir.Module, blocks: list[Any]) -> Any:
     builder = code.builder
     budget = code.variable(block.at(frame.LAUNCH).get(frame.SLICE))
     whole = budget.get()
+    stop = block.at(frame.LAUNCH).pointer(frame.STOP, i64)._typed(i64)
     current = code.variable(code.constant(U32, 0))
     others = code.variable(code.constant(BOOL, 0))
     dispatch, call, go_on, diverged, follow, spread, expired = (
@@ -95,6 +96,9 @@ def _write_run_warp(module: ir.Module, blocks: list[Any]) -> Any:
     with code.when(following.equals(-2)):
         _spend(code, block, whole - budget.get())
         code.give(2)
+    # Who stops a launch waits for no slice to end, however long its blocks of code are.
+    with code.when(Value(code, i64, builder.load_atomic(stop, "monotonic", 8)).differs(0)):
+        code.give(1)
     builder.cbranch((following < 0).handle, diverged, follow)
 
     builder.position_at_end(diverged)
