@@ -20,6 +20,7 @@ CTAID, LINEAR, CACHES, STATUS, KIND, SITE, ADDRESS, WARP, LANE, SIZE, STEPS, SCR
     32, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136,
 )  # fmt: skip
 ARRIVED = 160  # sixteen counts of threads that only arrived at a barrier
+OBSERVED = 288  # what checks keep of it, if it is checked
 BLOCK_BYTES = 512
 
 # A warp.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lanewise.arith import machine_code
 from lanewise.machine import resolve
+from lanewise.machine.blocks import Block
 from lanewise.machine.faults import Unsupported
 from lanewise.ptx import Function, Module
 
@@ -24,29 +25,32 @@ class Compiled:
     entry: int
     lines: list[int]
     arch: str
+    blocks: list[Block]
 
 
-_READY: dict[tuple[int, str, str], tuple[Module, Compiled]] = {}
+_READY: dict[tuple[int, str, str, bool], tuple[Module, Compiled]] = {}
 
 
-def compiled(module: Module, entry: Function, arch: str) -> Compiled:
-    """The kernel for an arch, compiled now if it never was."""
-    key = (id(module), entry.name, arch)
+def compiled(module: Module, entry: Function, arch: str, checking: bool = False) -> Compiled:
+    """The kernel for an arch, compiled now if it never was; with hooks for the checks if asked for."""
+    key = (id(module), entry.name, arch, checking)
     kept = _READY.get(key)
     if kept is not None and kept[0] is module:
         return kept[1]
     from lanewise.machine.write import Writer, strip
 
     program = resolve.resolve(module, entry)
-    writer = Writer(program, entry.name, arch)
+    writer = Writer(program, entry.name, arch, checking)
     writer.check()
     text = module.text or str(module)
-    name = hashlib.sha256(f"{text}\0{entry.name}\0{arch}\0{_source()}\0{strip()}".encode()).hexdigest()
+    name = hashlib.sha256(
+        f"{text}\0{entry.name}\0{arch}\0{_source()}\0{strip()}\0{checking}".encode()
+    ).hexdigest()
     try:
         native = machine_code.load(f"machine {name}", lambda: writer.write(RUN))
     except RuntimeError as error:  # LLVM refuses what was written: a form whose operands do not fit
         raise Unsupported(f"{entry.name}: the machine cannot compile this kernel: {error}") from error
-    ready = Compiled(program, native, writer.entry, [block.line for block in writer.blocks], arch)
+    ready = Compiled(program, native, writer.entry, [block.line for block in writer.blocks], arch, writer.blocks)
     if len(_READY) > 256:
         _READY.clear()
     _READY[key] = (module, ready)

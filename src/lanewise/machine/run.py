@@ -81,6 +81,7 @@ class BlockState:
             (frame.SCRATCH, address(self.scratch.table) if self.scratch is not None else 0),
         ):
             self[offset] = value
+        launch.prepare(self)
 
     def __setitem__(self, offset: int, value: int) -> None:
         self.record[offset : offset + 8].view(np.int64)[0] = value
@@ -149,6 +150,9 @@ class Launch:
         self.under_way: list[int] = []
         self.printing = threading.Lock()
 
+    def prepare(self, state: BlockState) -> None:
+        """A block of threads has its memory: a launch that is checked adds what it watches it with."""
+
     def scratch(self) -> Any:
         """Memory for matrix instructions, if the kernel has any."""
         from lanewise.machine.products import scratch_for
@@ -181,7 +185,7 @@ class Launch:
 
         `progress` is called from the waiting thread a few times a second, and once at the end.
         """
-        workers = min(threads.processors(), len(self.blocks))
+        workers = self.workers()
         self.under_way = [0] * workers
         with ThreadPoolExecutor(workers, thread_name_prefix="lanewise-machine") as pool:
             futures = [pool.submit(self._work, number) for number in range(workers)]
@@ -201,6 +205,10 @@ class Launch:
         for error in errors:
             if error is not None and not isinstance(error, _Interrupted):
                 raise error
+
+    def workers(self) -> int:
+        """Threads that run blocks."""
+        return min(threads.processors(), len(self.blocks))
 
     def progress(self) -> tuple[int, int]:
         """Blocks done and blocks in all; may be asked from any thread while the launch runs."""

@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from lanewise.arith.simd import Type, Value, i64
-from lanewise.machine import frame
+from lanewise.machine import frame, observe
 from lanewise.machine.code import U8, U32, U64, FunctionCode, Record
 from lanewise.machine.lanes import BOOL
 
@@ -23,10 +23,12 @@ def _bits(code: FunctionCode, condition: Value) -> Value:
     return Value(code, U32, code.builder.bitcast(condition.handle, WORD))
 
 
-def write_scheduler(module: ir.Module, blocks: list[Any], entry: int, name: str) -> None:
+def write_scheduler(
+    module: ir.Module, blocks: list[Any], entry: int, name: str, checking: bool = False
+) -> None:
     """Everything from `run_warp` up to the function that Python calls."""
     warp = _write_run_warp(module, blocks)
-    settle = _write_settle(module)
+    settle = _write_settle(module, checking)
     run_block = _write_run_block(module, warp, settle)
     _write_run_grid(module, run_block, name)
 
@@ -145,7 +147,7 @@ def _release_siblings(code: FunctionCode, warp: Record, pcs: Value) -> Value:
     return _bits(code, ready)
 
 
-def _write_settle(module: ir.Module) -> Any:
+def _write_settle(module: ir.Module, checking: bool) -> Any:
     """`settle(block, barrier)`: complete a barrier if all whom it waits for are there; 1 if so."""
     code = FunctionCode(module, "settle", ("block", "barrier"), WORD)
     block = code.record("block")
@@ -187,6 +189,8 @@ def _write_settle(module: ir.Module) -> Any:
     with code.when(~done):
         code.give(0)
     block.set(arrived_place, 0)
+    if checking:
+        observe.barrier_completes(code, block, code["barrier"])
     result = (yes.get() | (waiting.get() << 16)).to(U32)
     with code.loop(warps) as index:
         warp = Record(code, frames + index * size)

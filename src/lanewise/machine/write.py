@@ -23,6 +23,7 @@ from lanewise.machine import (
     integer,
     logic,
     matrix,
+    observe,
     warp,
 )
 from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, entry_block
@@ -101,8 +102,8 @@ def registers_of(op: Op) -> list[Register]:
 class Writer:
     """Writes the IR of a program."""
 
-    def __init__(self, program: Program, name: str, arch: str) -> None:
-        self.program, self.arch = program, arch
+    def __init__(self, program: Program, name: str, arch: str, checking: bool = False) -> None:
+        self.program, self.arch, self.checking = program, arch, checking
         self.blocks = cut(program)
         self.entry = entry_block(program, self.blocks)
         self.module = ir.Module(name)
@@ -125,7 +126,7 @@ class Writer:
         self.check()
         access.write_locate(self.module)
         functions = [self.block(block) for block in self.blocks]
-        write_scheduler(self.module, functions, self.entry, name)
+        write_scheduler(self.module, functions, self.entry, name, self.checking)
         text = str(self.module)
         mark = re.search(rf'^!(\d+) = !{{ !"{LOOP}" }}$', text, re.MULTILINE)
         if mark is None:
@@ -138,6 +139,8 @@ class Writer:
         """One block of code."""
         code = BlockCode(self.module, f"block_{block.number}")
         code.dynamic_offset, code.arch = self.program.dynamic_offset, self.arch
+        if self.checking:
+            observe.block_begins(code, block.number)
         run: list[Op] = []
         apart = len(block.ops) > LONG
         for op in block.ops:
@@ -146,6 +149,8 @@ class Writer:
                 continue
             self.run(code, run, apart)
             run = []
+            if self.checking:
+                observe.before(code, op)
             with blaming(op):
                 if op.opcode == CALL_RESULTS:
                     callee = op.operands[1]
@@ -190,6 +195,8 @@ class Writer:
         """Where the lanes go."""
         following = block.following.number if block.following else -1
         op = block.op
+        if self.checking:
+            observe.block_ends(code, block)
         if block.end == "none" or op is None:
             self.leave(code, block) if following < 0 else code.give(following)
             return

@@ -1,0 +1,87 @@
+"""Hooks in the code of a kernel that is checked: what runs, what it touches, where lanes wait for each other.
+
+Each is a call of a function that all kernels share (`shadow.py`) or a count. Registers have to be in the
+frame when a hook of an instruction runs. Code that is not checked has none of this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llvmlite import ir
+
+from lanewise.arith.simd import Type, Value, i64
+from lanewise.machine import frame
+from lanewise.machine.blocks import WARP_SYNC
+from lanewise.machine.code import U32, U64, BlockCode, FunctionCode, Record
+from lanewise.machine.resolve import Op
+
+if TYPE_CHECKING:
+    from lanewise.machine.blocks import Block
+
+# What a block of threads that is checked has at `frame.OBSERVED`: functions and places of counts.
+ACCESS, ARRIVE, RELEASE, ORDER, MEMBERS, RUNS, DIVERGED, FRESH = range(0, 64, 8)
+
+#: Instructions that touch memory.
+MEMORY = frozenset(("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix"))
+#: Instructions that name the lanes which take part.
+MASKED = frozenset(("shfl", "vote", "match", "redux", "elect"))
+#: Instructions that order memory accesses, or complete asynchronous copies.
+ORDERING = frozenset(("membar", "fence"))
+
+
+def _call(code: FunctionCode, observed: Record, slot: int, values: list[Value]) -> None:
+    kinds = [ir.IntType(64)] * len(values)
+    pointer = ir.FunctionType(ir.VoidType(), kinds).as_pointer()
+    function = code.builder.inttoptr(observed.get(slot).handle, pointer)
+    code.builder.call(function, [each.handle for each in values])
+
+
+def _visit(code: BlockCode, slot: int, op: Op) -> None:
+    """Call `function(frame, site, lanes that take part)`."""
+    active = code.bits(code.active(op)).to(U64).to(i64)
+    _call(code, code.block.at(frame.OBSERVED), slot, [code["frame"], code.number(op.site), active])
+
+
+def _add(counts: Record, offset: int, more: Value | int) -> None:
+    counts.set(offset, counts.get(offset) + more)
+
+
+def block_begins(code: BlockCode, number: int) -> None:
+    """A path of a warp begins a block of code: that it did, and with how many lanes."""
+    counts = Record(code, code.block.at(frame.OBSERVED).get(RUNS) + 16 * number)
+    _add(counts, 0, 1)
+    _add(counts, 8, code.intrinsic("ctpop", U32, [code.mask_bits()]).to(U64).to(i64))
+
+
+def before(code: BlockCode, op: Op) -> None:
+    """An instruction that is not a lane's own business is about to run."""
+    moves = any(each.startswith(("load", "store")) for each in op.modifiers)
+    waits = any(op.has(each) for each in ("commit_group", "wait_group", "wait_all", "mbarrier"))
+    if op.opcode in MEMORY or (op.opcode == "wmma" and moves) or (op.opcode == "cp" and not waits):
+        _visit(code, ACCESS, op)
+    elif op.opcode in ORDERING or op.opcode == "cp":
+        _visit(code, ORDER, op)
+    elif op.opcode in MASKED and op.has("sync"):
+        _visit(code, MEMBERS, op)
+    elif op.opcode in WARP_SYNC:
+        code.block.at(frame.OBSERVED).set(FRESH, 1)
+
+
+def block_ends(code: BlockCode, block: Block) -> None:
+    """The lanes are about to go where a block of code sends them."""
+    op = block.op
+    if op is None:
+        return
+    if block.end == "jump" and op.guard is not None:
+        taken = code.bits(code.active(op))
+        diverges = taken.differs(0) & taken.differs(code.mask_bits())
+        counts = Record(code, code.block.at(frame.OBSERVED).get(DIVERGED) + 8 * op.site)
+        _add(counts, 0, diverges.to(Type("u", 64)).to(i64))
+    elif block.end == "barrier":
+        _visit(code, ARRIVE, op)
+
+
+def barrier_completes(code: FunctionCode, block: Record, barrier: Value) -> None:
+    """All whom a barrier waits for are there, and are still parked."""
+    _call(code, block.at(frame.OBSERVED), RELEASE, [block.address, barrier])
