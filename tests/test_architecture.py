@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "lanewise"
 ROOMS = (
     "errors",
     "engines",
+    "disk_cache",
     "formats",
     "layout",
     "isa",

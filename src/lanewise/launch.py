@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
+from lanewise.ptx import Shape
 
 if TYPE_CHECKING:
-    from lanewise.machine import Shape
     from lanewise.machine.run import Progress
     from lanewise.ptx import Entry
 
@@ -71,8 +71,6 @@ class Configured:
 
 def launch(entry: Entry, configuration: Any) -> Configured:
     """The kernel with its configuration: `[grid, block]` or `[grid, block, shared_bytes]`."""
-    from lanewise.machine import Shape
-
     if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
         raise LanewiseError(
             f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes], not {configuration!r}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lanewise import disk_cache
 from lanewise.arith import machine_code
 
 SCRIPT = """
@@ -61,9 +62,9 @@ def test_the_cache_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.delenv("LANEWISE_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if sys.platform == "linux":
-        assert machine_code.cache_directory() == tmp_path / "lanewise"
+        assert disk_cache.cache_directory() == tmp_path / "lanewise"
     monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
-    assert machine_code.cache_directory() is None
+    assert disk_cache.cache_directory() is None
 
 
 def test_one_program_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import sys
-import tempfile
 import threading
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from lanewise import disk_cache
 
 _LOCK = threading.RLock()
 _LOADED: dict[str, Program] = {}
@@ -86,11 +85,11 @@ def load(key: str, write: Callable[[], str]) -> Program:
         return program
     with _LOCK:
         if key not in _LOADED:
-            name = hashlib.sha256(f"{key} {_circumstances()}".encode()).hexdigest()[:40]
-            image = _read(name)
+            name = hashlib.sha256(f"{key} {_circumstances()}".encode()).hexdigest()[:40] + ".o"
+            image = disk_cache.read(name)
             if image is None:
                 image = _compile(write())
-                _keep(name, image)
+                disk_cache.keep(name, image)
             _LOADED[key] = Program(image)
         return _LOADED[key]
 
@@ -135,67 +134,6 @@ def _compile(text: str) -> bytes:
     passes.getModulePassManager().run(module, passes)
     image: bytes = machine.emit_object(module)
     return image
-
-
-# On disk ----------------------------------------------------------------------------------------------------
-
-
-def cache_directory() -> Path | None:
-    """Where machine code is kept: $LANEWISE_CACHE_DIR, or the user's cache directory. Empty means nowhere."""
-    named = os.environ.get("LANEWISE_CACHE_DIR")
-    if named is not None:
-        return Path(named) if named else None
-    try:
-        if sys.platform == "darwin":
-            base = Path.home() / "Library" / "Caches"
-        elif sys.platform == "win32":
-            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-        else:
-            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # no home directory
-        return None
-    return base / "lanewise"
-
-
-def _read(name: str) -> bytes | None:
-    """The image of that name, if it is there and whole."""
-    directory = cache_directory()
-    if directory is None:
-        return None
-    try:
-        content = (directory / f"{name}.o").read_bytes()
-    except OSError:
-        return None
-    digest, image = content[:32], content[32:]
-    return image if hashlib.sha256(image).digest() == digest else None
-
-
-def _keep(name: str, image: bytes) -> None:
-    """Put an image on disk, whole or not at all, however many processes do so; a full disk is no error."""
-    directory = cache_directory()
-    if directory is None:
-        return
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
-            try:
-                file.write(hashlib.sha256(image).digest() + image)
-                file.flush()
-                Path(file.name).replace(directory / f"{name}.o")
-            except OSError:
-                Path(file.name).unlink(missing_ok=True)
-        _drop_unused(directory)
-    except OSError:
-        return
-
-
-def _drop_unused(directory: Path) -> None:
-    """Remove images that no process has read for a month: those of older versions and other processors."""
-    oldest = time.time() - 30 * 24 * 3600
-    for path in directory.glob("*.o"):
-        status = path.stat()
-        if max(status.st_atime, status.st_mtime) < oldest:
-            path.unlink(missing_ok=True)
 
 
 def address(array: npt.NDArray[Any]) -> int:

@@ -7,6 +7,7 @@ user is `lanewise.launch`'s.
 
 from lanewise.machine.faults import Deadlock, KernelFault, Unsupported
 from lanewise.machine.program import Compiled, compiled
-from lanewise.machine.run import Launch, Shape
+from lanewise.machine.run import Launch
+from lanewise.ptx import Shape
 
 __all__ = ["Compiled", "Deadlock", "KernelFault", "Launch", "Shape", "Unsupported", "compiled"]

@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from lanewise.machine.host import host_call
 from lanewise.machine.memory import Allocation, Bytes, room
 from lanewise.machine.program import RUN, Compiled
 from lanewise.machine.report import describe
+from lanewise.ptx import Shape
 
 #: Blocks of code that a path of a warp runs before another path or warp has a turn.
 SLICE = 20_000
@@ -33,30 +33,6 @@ LOOK = 0.2
 
 #: Told how far a launch is: blocks done, blocks in all.
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Grid and block, and dynamic shared memory."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int = 0
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def warps(self) -> int:
-        """Warps of a block."""
-        return -(-self.threads // frame.LANES)
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the grid."""
-        return self.grid[0] * self.grid[1] * self.grid[2]
 
 
 class BlockState:

@@ -6,6 +6,7 @@ What PTX computes is the machine's business; what a matrix instruction is, `lane
 from lanewise.ptx.assembler import Cubin, Resources, nvdisasm, ptxas
 from lanewise.ptx.cuda_source import CudaSource, cuda
 from lanewise.ptx.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
+from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.loading import load
 from lanewise.ptx.module import Entry, Function, Item, Module, Scope, Statement
 from lanewise.ptx.names import demangle
@@ -69,6 +70,7 @@ __all__ = [
     "Scope",
     "Section",
     "Setting",
+    "Shape",
     "Statement",
     "SymbolAddress",
     "Targets",

@@ -1,0 +1,105 @@
+"""Arguments of a launch, held against a kernel's parameters: how many, which kind, and their bytes.
+
+Where arrays lie, and what their addresses are, is the business of the engine that runs the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.ptx.module import Function
+from lanewise.ptx.variables import Variable
+
+
+def titled(function: Function, values: Sequence[Any]) -> Iterator[tuple[str, Variable, Any]]:
+    """Each argument as messages call it, its parameter and its value; an error if there are not as many.
+
+    >>> from lanewise.ptx import parse
+    >>> kernel = parse(".version 9.0\\n.target sm_80\\n.entry k(.param .u64 p, .param .u32 n) { ret; }")["k"]
+    >>> [(title, variable.type, value) for title, variable, value in titled(kernel.function, (0, 7))]
+    [('0 (p)', 'u64', 0), ('1 (n)', 'u32', 7)]
+    """
+    parameters = function.parameters
+    if len(values) != len(parameters):
+        names = ", ".join(f".{each.type} {each.name}" for each in parameters)
+        raise LanewiseError(
+            f"{function.name} takes {len(parameters)} argument{'s' if len(parameters) != 1 else ''} "
+            f"({names}); {len(values)} given"
+        )
+    for number, (variable, value) in enumerate(zip(parameters, values, strict=True)):
+        yield f"{number} ({variable.name})", variable, value
+
+
+def require_pointer(title: str, variable: Variable) -> None:
+    """An error if a parameter cannot hold an array's address."""
+    if variable.element_size != 8 or variable.dims or variable.type.startswith("f"):
+        raise LanewiseError(f"argument {title} is .{variable.type} and takes a number; an array was given")
+
+
+def require_alignment(title: str, variable: Variable, address: int) -> None:
+    """An error if an array lies at an address that the kernel was not compiled for (`.ptr .align`)."""
+    align = variable.pointer.align if variable.pointer is not None else 0
+    if align > 1 and address % align:
+        raise LanewiseError(
+            f"argument {title} is a pointer to memory aligned to {align} bytes; "
+            f"the array begins {address % align} bytes after such a place: copy it to memory of its own"
+        )
+
+
+def encode(title: str, value: Any, variable: Variable) -> bytes:
+    """A number or a struct as the bytes of a parameter.
+
+    >>> from lanewise.ptx import parse
+    >>> kernel = parse(".version 9.0\\n.target sm_80\\n.entry k(.param .s32 n, .param .f32 x) { ret; }")["k"]
+    >>> [encode(variable.name, -2, variable).hex() for variable in kernel.parameters]
+    ['feffffff', '000000c0']
+    """
+    size = variable.size
+    if variable.dims or variable.vector > 1:
+        raw = _struct(title, value, size)
+        if len(raw) != size:
+            raise LanewiseError(f"argument {title} is {size} bytes; {len(raw)} were given")
+        return raw
+    if (
+        isinstance(value, np.generic | np.ndarray)
+        and value.dtype.itemsize == size
+        and value.dtype.kind not in "OUS"
+    ):
+        mismatch = (variable.type[0] == "f" and value.dtype.kind in "biu") or (
+            variable.type[0] in "su" and value.dtype.kind in "fc"
+        )
+        if not mismatch:
+            return bytes(np.asarray(value).tobytes())
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.item()
+    kind = variable.type[0]
+    if isinstance(value, bool | int) and kind in "sub":
+        number = int(value)
+        low = -(1 << 8 * size - 1)
+        high = (1 << 8 * size) - 1 if kind != "s" else (1 << 8 * size - 1) - 1
+        if not low <= number <= high:
+            raise LanewiseError(f"argument {title}: {number} does not fit into .{variable.type}")
+        return (number % (1 << 8 * size)).to_bytes(size, "little")
+    if isinstance(value, bool | int | float) and kind in "fb" and size in (2, 4, 8):
+        with np.errstate(over="ignore"):
+            return bytes(np.array(float(value)).astype(f"f{size}").tobytes())
+    if value is None and size == 8:
+        return bytes(8)
+    raise LanewiseError(
+        f"argument {title} is .{variable.type}: {type(value).__name__} {value!r} cannot be passed; "
+        + ("pass an array or an integer" if size == 8 else "pass a number")
+    )
+
+
+def _struct(title: str, value: Any, size: int) -> bytes:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if isinstance(value, np.generic | np.ndarray) and not value.dtype.hasobject:
+        return bytes(value.tobytes())
+    raise LanewiseError(
+        f"argument {title} is a struct of {size} bytes: pass bytes, or a NumPy structured scalar of that size"
+    )
