@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
@@ -16,6 +19,34 @@ _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _LARGEST_BLOCK = (1024, 1024, 64)
 #: Bytes of shared memory that no block of any GPU has more of.
 _MOST_SHARED = 227 * 1024
+
+#: Takes a launch in place of the engine: the kernel, its arguments, the options that were given.
+Watcher = Callable[["Configured", tuple[Any, ...], dict[str, Any]], None]
+_WATCHERS: list[Watcher] = []
+_INSIDE = threading.local()
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Within it, the watcher takes every launch, of any thread; those that it makes itself are plain."""
+    _WATCHERS.append(watcher)
+    try:
+        yield
+    finally:
+        _WATCHERS.remove(watcher)
+
+
+def _taken(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Hand a launch to the watcher, if there is one."""
+    if not _WATCHERS or getattr(_INSIDE, "watcher", False):
+        return False
+    _INSIDE.watcher = True
+    try:
+        given = {name: value for name, value in options.items() if value is not None}
+        _WATCHERS[-1](configured, arguments, given)
+    finally:
+        _INSIDE.watcher = False
+    return True
 
 
 def _three(what: str, given: Any, largest: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -54,6 +85,8 @@ class Configured:
         """
         from lanewise.machine import Launch, compiled
 
+        if _taken(self, arguments, {"arch": arch, "steps": steps, "progress": progress}):
+            return
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
         ready = compiled(module, self.entry.function, name)

@@ -28,7 +28,20 @@ def test_version():
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["list"], ["explain"], ["draw"], ["draw", "layout"], ["compute"], ["atoms"]]
+    "command",
+    [
+        [],
+        ["list"],
+        ["explain"],
+        ["draw"],
+        ["draw", "layout"],
+        ["compute"],
+        ["atoms"],
+        ["run"],
+        ["ptx"],
+        ["sass"],
+        ["doctor"],
+    ],
 )
 def test_help_has_examples(command, lanewise):
     said = lanewise(*command, "--help")

@@ -1,4 +1,4 @@
-"""The command line: `lanewise list`, `explain`, `draw`, `compute`.
+"""The command line: `lanewise list`, `explain`, `draw`, `compute`, `run`, `check`, `sass`, `ptx`, `doctor`.
 
 `main` runs it and turns every complaint into one line; each command has a module of its own.
 """
@@ -17,6 +17,8 @@ PIPE_CLOSED = 141
 REFUSED = 2
 #: A mistake in lanewise itself.
 BROKEN = 1
+#: Commands whose complaints have several lines: places in PTX, what a compiler said.
+_LAID_OUT = ("run", "check", "sass", "ptx")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +55,7 @@ def _run(written: list[str]) -> int:
     from lanewise.cli.app import command
 
     try:
-        # A command returns a function that says its answer; exit codes come from help alone.
+        # A command returns a function that says its answer, and what to exit with if that is not 0.
         result = command(next(iter(written), "")).main(
             args=written or ["--help"], prog_name="lanewise", standalone_mode=False
         )
@@ -62,8 +64,7 @@ def _run(written: list[str]) -> int:
     if result == INTERRUPTED:  # how newer versions of it hand on Ctrl-C
         raise KeyboardInterrupt
     if callable(result):
-        result()
-        return 0
+        result = result()
     return result if isinstance(result, int) else 0
 
 
@@ -73,6 +74,9 @@ def _complain(error: Exception, written: list[str]) -> int:
     from lanewise.errors import LanewiseError
 
     if isinstance(error, LanewiseError):
+        if written[0] in _LAID_OUT:
+            print(f"lanewise: {error}", file=sys.stderr)
+            return REFUSED
         return _say(str(error), REFUSED)
     if isinstance(error, typer.Abort):
         return _say("interrupted", INTERRUPTED)

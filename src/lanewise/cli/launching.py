@@ -1,0 +1,252 @@
+"""What `run` and `check` share: options, the kernel in a file with its arguments, scripts that are watched.
+
+How a launch is reported is left to each of the two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lanewise.errors import LanewiseError
+
+if TYPE_CHECKING:
+    from lanewise.launch import Configured
+    from lanewise.ptx import Entry, Module
+
+FAILED = 2
+
+_SHAPE = "The launch"
+KernelFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="PTX (.ptx), CUDA C++ (.cu) or a Python script (.py).", show_default=False
+    ),
+]
+ScriptArguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- ARGUMENTS]", help="What a Python script finds in sys.argv.", show_default=False
+    ),
+]
+EntryName = Annotated[
+    str | None,
+    typer.Option(
+        "--entry",
+        metavar="NAME",
+        help="The kernel: plain, demangled or mangled; an instance of a template, 'mm<half, float>'.",
+        rich_help_panel=_SHAPE,
+        show_default=False,
+    ),
+]
+Grid = Annotated[
+    str | None,
+    typer.Option(metavar="X[,Y[,Z]]", help="Blocks of the grid; 1 if left out.", rich_help_panel=_SHAPE),
+]
+Block = Annotated[
+    str | None,
+    typer.Option(metavar="X[,Y[,Z]]", help="Threads of a block.", rich_help_panel=_SHAPE, show_default=False),
+]
+Shared = Annotated[
+    int | None,
+    typer.Option(metavar="BYTES", help="Dynamic shared memory.", rich_help_panel=_SHAPE, show_default=False),
+]
+Arch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ARCH",
+        help="The GPU to be: what CUDA C++ is compiled for, and whose bits matrix instructions give.",
+        show_default=False,
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Stop a block that runs longer: an endless loop ends.", show_default=False, min=1
+    ),
+]
+Args = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg",
+        metavar="VALUE",
+        help="An argument: a .npy file, zeros:f32:64x64 (zeros, ones, arange, random, normal; random and "
+        "normal take :seed after that), a number, null, or a struct as hex:00ff.",
+        show_default=False,
+    ),
+]
+Definitions = Annotated[
+    list[str] | None,
+    typer.Option("--define", "-D", metavar="NAME[=VALUE]", help="A macro for CUDA C++.", show_default=False),
+]
+Bar = Annotated[
+    bool | None,
+    typer.Option(
+        "--progress/--no-progress",
+        help="A bar on stderr for launches over 2 seconds; by default on a terminal.",
+        show_default=False,
+    ),
+]
+
+
+def three(text: str, option: str) -> tuple[int, ...]:
+    """A grid or a block: up to three sizes between commas.
+
+    >>> three("8,8", "--grid")
+    (8, 8)
+    """
+    if not re.fullmatch(r"\s*\d{1,12}\s*([,x]\s*\d{1,12}\s*){0,2}", text):
+        raise LanewiseError(f"{option} {text!r}: up to three sizes between commas are wanted, as in 8,8")
+    return tuple(int(part) for part in re.split("[,x]", text))
+
+
+def module_in(
+    file: Path, arch: str | None = None, definitions: Sequence[str] | None = None, *, lines: bool = True
+) -> Module:
+    """The module in a file of PTX or of CUDA C++, compiled for the arch; with its lines or without."""
+    from lanewise.ptx import cuda, load
+
+    if file.suffix == ".ptx":
+        if definitions:
+            raise LanewiseError(f"{file} is PTX: --define is for CUDA C++")
+        return load(file)
+    if file.suffix in (".cu", ".cuh"):
+        return cuda(
+            file, arch or "sm_80", options=[f"-D{each}" for each in definitions or ()], lineinfo=lines
+        )
+    raise LanewiseError(f"{file}: its name should end in .ptx or .cu")
+
+
+def entry_of(module: Module, file: Path, name: str | None) -> Entry:
+    """The kernel asked for, or the only one."""
+    if name is not None:
+        return module[name]
+    if len(module.entries) == 1:
+        return module[next(iter(module.entries))]
+    if module.entries:
+        names = ", ".join(repr(module[each].demangled) for each in module.entries)
+        raise LanewiseError(f"{file} has {len(module.entries)} kernels; choose one with --entry: {names}")
+    raise LanewiseError(
+        f"{file} has no kernel; an instance of a template is asked for as --entry 'mm<half, float>'"
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A launch as it was asked for on the command line."""
+
+    file: Path
+    arguments: tuple[str, ...] = ()
+    entry: str | None = None
+    grid: str | None = None
+    block: str | None = None
+    shared: int | None = None
+    arch: str | None = None
+    steps: int | None = None
+    args: tuple[str, ...] = ()
+    definitions: tuple[str, ...] = ()
+    progress: bool | None = None
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is a Python script, whose launches are its own business."""
+        if self.file.suffix != ".py":
+            if self.arguments:
+                raise LanewiseError(
+                    f"{' '.join(self.arguments)}: only a script has arguments here; a kernel's are --arg"
+                )
+            return False
+        given = {
+            "--entry": self.entry,
+            "--grid": self.grid,
+            "--block": self.block,
+            "--shared": self.shared,
+            "--arg": self.args or None,
+            "--define": self.definitions or None,
+        }
+        for option, value in given.items():
+            if value is not None:
+                raise LanewiseError(
+                    f"{self.file} is a script and launches its kernels itself; leave out {option}"
+                )
+        if not self.file.is_file():
+            raise LanewiseError(f"{self.file}: no such file")
+        return True
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What every launch is given beside its arguments."""
+        given = {"arch": self.arch, "steps": self.steps}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def kernel(self) -> tuple[Configured, list[Any]]:
+        """The kernel, configured, and its arguments."""
+        from lanewise.cli.kernel_arguments import parse_argument
+
+        entry = entry_of(module_in(self.file, self.arch, self.definitions), self.file, self.entry)
+        parameters = entry.parameters
+        if len(self.args) != len(parameters):
+            names = ", ".join(f".{each.type} {each.name}" for each in parameters)
+            raise LanewiseError(
+                f"{entry.demangled} takes {len(parameters)} arguments ({names}): give --arg as many times, "
+                f"not {len(self.args)}"
+            )
+        values = [
+            parse_argument(text, number, variable)
+            for number, (text, variable) in enumerate(zip(self.args, parameters, strict=True))
+        ]
+        grid = three(self.grid or "1", "--grid")
+        block = three(self.block, "--block") if self.block else entry.function.limit("reqntid")
+        if block is None:
+            raise LanewiseError(f"say how many threads a block of {entry.demangled} has: --block 128")
+        configured: Configured = entry[grid, block, self.shared or 0]
+        return configured, values
+
+
+def run_script(asked: Asked, watcher: Callable[..., None]) -> int:
+    """Run a script as Python would, its launches through the watcher; returns its exit status.
+
+    An exception of the script's is shown as Python shows it, without the frames of the command line.
+    """
+    from lanewise.launch import watched
+
+    path = str(asked.file)
+    before = sys.argv, sys.path[:]
+    sys.argv, sys.path[:] = [path, *asked.arguments], [str(asked.file.parent.resolve()), *sys.path]
+    try:
+        with watched(watcher):
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        place = error.__traceback__
+        while place is not None and place.tb_frame.f_code.co_filename != path:
+            place = place.tb_next
+        traceback.print_exception(type(error), error, place)
+        return FAILED
+    finally:
+        sys.argv, sys.path[:] = before
+    return 0
+
+
+@contextlib.contextmanager
+def what_it_prints(json: bool) -> Iterator[None]:
+    """Within it, what kernels and scripts print goes to stderr if stdout is for JSON."""
+    if not json:
+        yield
+        return
+    with contextlib.redirect_stdout(sys.stderr):
+        yield

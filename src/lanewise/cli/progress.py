@@ -1,0 +1,62 @@
+"""A bar on stderr for launches that take their time: blocks done, blocks in all, the time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+#: Seconds that a launch may take without a word.
+PATIENCE = 2.0
+
+
+class ProgressBar:
+    """To be called with the blocks done and the blocks in all; shows itself once `PATIENCE` is over.
+
+    `wanted` is what the user said: True, False, or None for a bar on a terminal alone.
+
+    >>> with ProgressBar("saxpy", wanted=False) as bar:
+    ...     bar(1, 4)
+    """
+
+    def __init__(self, kernel: str, wanted: bool | None = None) -> None:
+        self.kernel = kernel
+        self.wanted = sys.stderr.isatty() if wanted is None else wanted
+        self.forced = wanted
+        self.begin = time.perf_counter()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if not self.wanted or time.perf_counter() - self.begin < PATIENCE:
+            return
+        if self._bar is None:
+            self._start(total)
+        self._bar.update(self._task, completed=done)
+
+    def _start(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("blocks,"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=Console(stderr=True, highlight=False, markup=False, force_terminal=self.forced),
+            transient=True,
+        )
+        self._task = self._bar.add_task(self.kernel, total=total)
+        self._bar.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,38 @@
+"""`lanewise doctor`: what it says is what is there."""
+
+import json
+import platform
+from importlib import metadata
+
+import lanewise
+from lanewise.ptx import toolkit
+
+
+def test_says_what_is_installed(answered):
+    data = json.loads(answered("doctor", "--json"))
+    installed = {name: each["version"] for name, each in data["installed"].items()}
+    assert installed["python"] == platform.python_version()
+    assert installed["lanewise"] == lanewise.__version__
+    for name in ("numpy", "llvmlite", "rich"):
+        assert installed[name] == metadata.version(name)
+    assert bool(installed["ptxas"]) == bool(toolkit.find_tools("ptxas"))
+    assert data["works"]["run and check PTX on the CPU"]["works"] is True
+
+
+def test_text_and_json_say_the_same(answered):
+    data, text = json.loads(answered("doctor", "--json")), answered("doctor")
+    for what in (*data["installed"], *data["works"]):
+        assert what in text
+
+
+def test_says_what_to_install(answered, monkeypatch):
+    monkeypatch.setattr("lanewise.ptx.toolkit.find_tools", lambda name: [])
+    monkeypatch.setattr("lanewise.ptx.nvrtc_library.load", lambda major: None)
+    works = json.loads(answered("doctor", "--json"))["works"]
+    for what in ("run and check CUDA C++ on the CPU", "machine code (lanewise sass)"):
+        assert works[what] == {"works": False, "note": "pip install 'lanewise[cuda]'"}
+
+
+def test_cache_that_is_switched_off(answered, monkeypatch):
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
+    assert "LANEWISE_CACHE_DIR is empty" in answered("doctor")

@@ -1,0 +1,79 @@
+"""`lanewise sass` and `lanewise ptx`: what the outside tools make of kernels."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lanewise import ptx
+from lanewise.ptx.nvrtc_library import load
+from lanewise.ptx.toolkit import find_tools
+
+SAMPLES = Path(__file__).parent.parent / "data" / "ptx"
+TENSOR = SAMPLES / "tensor.cu"
+
+needs_assembler = pytest.mark.skipif(
+    not (find_tools("ptxas") and find_tools("nvdisasm")), reason="ptxas or nvdisasm is not installed"
+)
+needs_compiler = pytest.mark.skipif(load(13) is None, reason="NVRTC is not installed")
+
+
+def opcodes(sass: str) -> set[str]:
+    return set(re.findall(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([\w.]+)", sass, re.M))
+
+
+@needs_compiler
+@needs_assembler
+def test_naive_hgemm(lanewise):
+    said = lanewise("sass", TENSOR, "--arch", "sm_86", "--entry", "hgemm")
+    assert said.code == 0
+    assert {"LDSM.16.M88.4", "LDSM.16.M88.2", "HMMA.16816.F16"} <= opcodes(said.out)
+    assert "768 bytes of shared memory" in said.err and "registers" in said.err
+
+
+@needs_compiler
+@needs_assembler
+def test_wmma(lanewise):
+    found = opcodes(lanewise("sass", TENSOR, "--arch", "sm_86", "--entry", "wmma_tile").out)
+    assert any(opcode.startswith("HMMA.16816") for opcode in found)
+    assert not any(opcode.startswith("LDSM") for opcode in found)  # one kernel alone
+
+
+@needs_assembler
+def test_ptx_is_assembled_for_its_target_or_a_newer_arch(lanewise):
+    for arch, name in (((), "sm_80"), (("--arch", "sm_90"), "sm_90")):
+        said = lanewise("sass", SAMPLES / "tensor_sm80.ptx", *arch, "--json")
+        data = json.loads(said.out)
+        assert said.code == 0 and data["arch"] == name and "EXIT" in data["sass"]
+        assert all(used["registers"] > 0 for used in data["resources"].values())
+    said = lanewise("sass", SAMPLES / "tensor_sm80.ptx", "--arch", "sm_75")
+    assert said.code == 2 and "sm_75" in said.err
+
+
+@needs_compiler
+def test_ptx_of_cuda(answered, lanewise, tmp_path):
+    text = answered("ptx", TENSOR, "--arch", "sm_86")
+    module = ptx.parse(text)
+    assert module.target == "sm_86" and module["hgemm"].name and ".loc" not in text
+    file = tmp_path / "k.ptx"
+    assert answered("ptx", TENSOR, "--arch", "sm_86", "--lines", "-o", file) == ""
+    assert ".loc" in file.read_text()
+    assert answered("ptx", file).startswith(".version")  # read, and written again
+    bad = tmp_path / "bad.cu"
+    bad.write_text("__global__ void k() { oops; }")
+    said = lanewise("ptx", bad)
+    assert said.code == 2 and "bad.cu(1)" in said.err and "oops" in said.err
+
+
+@needs_compiler
+def test_macros_and_instances(answered, tmp_path):
+    file = tmp_path / "k.cu"
+    file.write_text("template <typename T> __global__ void k(T* out) { out[threadIdx.x] = T(N); }")
+    assert "st.global.b64" in answered("ptx", file, "-D", "N=3", "--entry", "k<double>").replace(
+        ".u64", ".b64"
+    )
+    out = answered(
+        "run", file, "-D", "N=3", "--entry", "k<float>", "--block", 4, "--arg", "zeros:f32:4", "--print", 0
+    )
+    assert "[3. 3. 3. 3.]" in out
