@@ -245,6 +245,7 @@ def interrupted(command: list[str], until: str) -> tuple[int, str, float]:
             more = process.stderr.read(1)
             assert more, seen
             seen += more
+        time.sleep(0.5)  # it is busy with what comes next
         begin = time.perf_counter()
         process.send_signal(signal.SIGINT)
         seen += process.communicate(timeout=60)[1]

@@ -111,7 +111,7 @@ def _gpus() -> list[tuple[str, str]]:
 
 
 def _cache() -> list[tuple[str, str, str]]:
-    from lanewise.arith.machine_code import cache_directory
+    from lanewise.disk_cache import cache_directory
 
     folder = cache_directory()
     if folder is None:
