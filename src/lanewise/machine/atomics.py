@@ -10,10 +10,11 @@ from lanewise.arith.simd import Type, Value, f32, f64
 from lanewise.machine import integer
 from lanewise.machine.access import ATOMIC, WRITE, Access, effective_space
 from lanewise.machine.code import BlockCode
-from lanewise.machine.floating import quiet, small_operate
+from lanewise.machine.floating import small_operate
 from lanewise.machine.lanes import several, types
 from lanewise.machine.narrow import flush, round_to, widen
 from lanewise.machine.resolve import Op, Place, Resolved, Sink
+from lanewise.machine.rounding import quiet
 
 OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas")
 _NATIVE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}

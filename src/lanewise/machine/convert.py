@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.arith.simd import Type, Value, f32, f64
-from lanewise.machine.floating import operate, quiet, saturate
 from lanewise.machine.integer import U32, U64, halves, joined
 from lanewise.machine.lanes import Lanes, intrinsic, lowers, type_of, types
 from lanewise.machine.narrow import SMALL, flush, flush_half, is_nan, round_to, single_odd, widen
 from lanewise.machine.resolve import Op
+from lanewise.machine.rounding import operate, quiet, saturate
 
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _FLOATS = ("f16", "bf16", "f32", "f64", "tf32")

@@ -50,7 +50,9 @@ def compiled(module: Module, entry: Function, arch: str, checking: bool = False)
         native = machine_code.load(f"machine {name}", lambda: writer.write(RUN))
     except RuntimeError as error:  # LLVM refuses what was written: a form whose operands do not fit
         raise Unsupported(f"{entry.name}: the machine cannot compile this kernel: {error}") from error
-    ready = Compiled(program, native, writer.entry, [block.line for block in writer.blocks], arch, writer.blocks)
+    ready = Compiled(
+        program, native, writer.entry, [block.line for block in writer.blocks], arch, writer.blocks
+    )
     if len(_READY) > 256:
         _READY.clear()
     _READY[key] = (module, ready)

@@ -14,6 +14,7 @@ from lanewise.arith.simd import Value, i64
 from lanewise.errors import LanewiseError
 from lanewise.machine import (
     access,
+    approximate,
     atomics,
     calls,
     compare,
@@ -24,6 +25,7 @@ from lanewise.machine import (
     logic,
     matrix,
     observe,
+    signs,
     warp,
 )
 from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, entry_block
@@ -47,7 +49,7 @@ WARP: dict[str, Callable[[BlockCode, Op], None]] = {
 }  # fmt: skip
 #: Instructions of a block of code beyond which its runs are functions of their own.
 LONG = 64
-ROOMS = (compare, convert, floating, integer, logic)
+ROOMS = (approximate, compare, convert, floating, integer, logic, signs)
 
 
 def strip() -> int:
