@@ -1,8 +1,8 @@
 """How fast the machine is: compiling, starting, warp-instructions a second, HGEMM, cost against size.
 
 Run `python benchmarks/machine.py [--only NAME …] [--json PATH]`. The kernels are CUDA C++ in
-`kernels/machine.cu`; their PTX lies beside it, and `--ptx` makes it anew with NVRTC. Warp-instructions are PTX
-instructions times the warps that execute them, counted from the PTX and the trips of its loops.
+`kernels/machine.cu`; their PTX lies beside it, and `--ptx` makes it anew with NVRTC. Warp-instructions are
+PTX instructions times the warps that execute them, counted from the PTX and the trips of its loops.
 """
 
 from __future__ import annotations

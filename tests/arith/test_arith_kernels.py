@@ -6,10 +6,9 @@ import platform
 
 import numpy as np
 import pytest
-from llvmlite import ir
 
 from arith.samples import KINDS, differing, expected, operands
-from lanewise.arith import compute, gemm, machine_code, model_of
+from lanewise.arith import compute, gemm, ir, machine_code, model_of
 from lanewise.arith.simd import Code
 from lanewise.formats import FORMATS
 from lanewise.isa import instruction

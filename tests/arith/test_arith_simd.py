@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from llvmlite import ir
 
-from lanewise.arith import machine_code, simd
+from lanewise.arith import ir, machine_code, simd
 from lanewise.arith.simd import Code, Type, Value
 
 DTYPES = {"i": "int", "u": "uint", "f": "float"}

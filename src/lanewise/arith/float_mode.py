@@ -10,8 +10,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.simd import Code
 
 #: The rounding bits of Arm's FPCR and of x86's MXCSR, and the number llvm.set.rounding has for each mode.

@@ -5,8 +5,7 @@ Each row of a block goes the narrow or the wide way (`fused_narrow.py`, `fused_w
 
 from __future__ import annotations
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.decoding import decode, raw_type, with_one_nan
 from lanewise.arith.float_mode import write_entry_point
 from lanewise.arith.fused_narrow import exponents, narrow_block, nearest_half

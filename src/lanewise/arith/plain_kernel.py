@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.float_mode import write_entry_point
 from lanewise.arith.models import NAN_BITS, FmaChain, IntegerSum, Model, PopcountSum
 from lanewise.arith.simd import Code, Type, Value, f32, f64, i16, i32, i64, u32, u64

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
-from llvmlite import ir
+from lanewise.arith import ir
 
 Kind = Literal["i", "u", "f"]
 
@@ -27,11 +28,7 @@ class Type:
     @property
     def ir(self) -> ir.Type:
         """The LLVM type."""
-        if self.kind == "f":
-            element = {32: ir.FloatType(), 64: ir.DoubleType()}[self.bits]
-        else:
-            element = ir.IntType(self.bits)
-        return element if self.lanes == 1 else ir.VectorType(element, self.lanes)
+        return _llvm_type(self)
 
     @property
     def name(self) -> str:
@@ -41,7 +38,21 @@ class Type:
 
     def by(self, lanes: int) -> Type:
         """The vector of so many."""
-        return replace(self, lanes=lanes)
+        return self if lanes == self.lanes else _type(self.kind, self.bits, lanes)
+
+
+@cache
+def _type(kind: Kind, bits: int, lanes: int) -> Type:
+    return Type(kind, bits, lanes)
+
+
+@cache
+def _llvm_type(type: Type) -> ir.Type:
+    if type.kind == "f":
+        element = {32: ir.FloatType, 64: ir.DoubleType}[type.bits]()
+    else:
+        element = ir.IntType(type.bits)
+    return element if type.lanes == 1 else ir.VectorType(element, type.lanes)
 
 
 i8, i16, i32, i64 = (Type("i", bits) for bits in (8, 16, 32, 64))
@@ -69,8 +80,8 @@ class Value:
 
     def _binary(self, other: Value | int | float, on_integers: str, on_floats: str = "") -> Value:
         left, right, type = self._with(other)
-        method = on_floats if type.kind == "f" else on_integers
-        return Value(self.code, type, getattr(self.code.builder, method)(left, right))
+        name = on_floats if type.kind == "f" else on_integers
+        return Value(self.code, type, self.code.builder.binary(name, left, right))
 
     def __add__(self, other: Value | int | float) -> Value:
         return self._binary(other, "add", "fadd")
@@ -87,10 +98,10 @@ class Value:
     __radd__, __rmul__ = __add__, __mul__
 
     def __and__(self, other: Value | int) -> Value:
-        return self._binary(other, "and_")
+        return self._binary(other, "and")
 
     def __or__(self, other: Value | int) -> Value:
-        return self._binary(other, "or_")
+        return self._binary(other, "or")
 
     def __xor__(self, other: Value | int) -> Value:
         return self._binary(other, "xor")
@@ -162,7 +173,7 @@ class Value:
             method = "fptoui" if target.kind == "u" else "fptosi"
         else:
             method = "uitofp" if source.kind == "u" else "sitofp"
-        return Value(self.code, target, getattr(self.code.builder, method)(self.handle, target.ir))
+        return Value(self.code, target, self.code.builder.convert(method, self.handle, target.ir))
 
     def view(self, target: Type) -> Value:
         """The same bits as another type of the same width."""
@@ -238,9 +249,8 @@ class Pointer:
         self.code, self.type, self.handle = code, type, handle
 
     def __add__(self, elements: Value | int) -> Pointer:
-        if not isinstance(elements, Value):
-            elements = self.code.constant(i64, elements)
-        offset = elements * (self.type.bits // 8)
+        size = self.type.bits // 8
+        offset = elements * size if isinstance(elements, Value) else self.code.constant(i64, elements * size)
         return Pointer(self.code, self.type, self.code.builder.gep(self.handle, [offset.handle]))
 
     def moved(self, bytes: Value) -> Pointer:
@@ -265,6 +275,9 @@ class Pointer:
 
 class Code:
     """A function being written: `void name(int64 *arguments)`, the arguments found by name."""
+
+    #: Whether LLVM may unroll its loops.
+    unrolled = True
 
     def __init__(self, module: ir.Module, name: str, arguments: tuple[str, ...]) -> None:
         self.module = module
@@ -328,7 +341,7 @@ class Code:
         builder.position_at_end(body)
         yield Value(self, i64, index)
         index.add_incoming(builder.add(index, ir.Constant(ir.IntType(64), 1)), builder.block)
-        builder.branch(head)
+        builder.branch(head, loop=not self.unrolled)
         builder.position_at_end(after)
 
     @contextmanager

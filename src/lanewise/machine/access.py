@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, FunctionCode, Record, call

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.simd import Value, f32, f64
 from lanewise.machine.floating import each_half, finished, float_type, given
 from lanewise.machine.integer import U64

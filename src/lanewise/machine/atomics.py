@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.simd import Type, Value, f32, f64
 from lanewise.machine import integer
 from lanewise.machine.access import ATOMIC, WRITE, Access, effective_space

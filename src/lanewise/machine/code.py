@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.simd import Code, Pointer, Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.lanes import BOOL, Lanes
@@ -23,12 +22,10 @@ U8, U32, U64 = Type("u", 8), Type("u", 32), Type("u", 64)
 DIVERGED, STOPPING = -1, -2
 
 
-#: Stands in the text for the metadata of a loop, which has to name itself (`write.py` puts it there).
-LOOP = "lanewise.loop"
-
-
 class FunctionCode(Code):
     """A function of pointers and numbers, all 64 bits wide, that returns a 32-bit number or a pointer."""
+
+    unrolled = False  # that would only take time to compile
 
     def __init__(
         self, module: ir.Module, name: str, arguments: tuple[str, ...], result: Any, linkage: str = ""
@@ -45,16 +42,6 @@ class FunctionCode(Code):
             each: Value(self, i64, handle) for each, handle in zip(arguments, self.function.args, strict=True)
         }
 
-    @contextmanager
-    def loop(self, count: Value | int, start: Value | int = 0) -> Iterator[Value]:
-        """As ever, but marked so that LLVM does not unroll it: that would only take time to compile."""
-        with super().loop(count, start) as index:
-            yield index
-            body = self.builder.block
-        body.terminator.set_metadata(
-            "llvm.loop", self.module.add_metadata([ir.MetaDataString(self.module, LOOP)])
-        )
-
     def number(self, number: int | Value) -> Value:
         """A 64-bit number."""
         return number if isinstance(number, Value) else self.constant(i64, number)
@@ -65,7 +52,7 @@ class FunctionCode(Code):
 
     def give(self, number: int | Value) -> None:
         """Return a number."""
-        kind = self.function.function_type.return_type
+        kind = self.function.return_type
         handle = ir.Constant(kind, number) if isinstance(number, int) else number.handle
         self.builder.ret(handle)
 

@@ -10,8 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.simd import Code, Kind, Pointer, Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.resolve import Inverted, Op, Register, Resolved, Several, Sink, Special, Symbol
@@ -78,6 +77,8 @@ class Lanes:
     def __init__(self, code: Code, frame_pointer: Any, start: Value, count: int) -> None:
         self.code, self.frame, self.start, self.count = code, frame_pointer, start, count
         self.values: dict[Register, Value] = {}
+        #: The frame's address moved to these lanes' share of arrays of elements of so many bytes.
+        self.own: dict[int, Any] = {}
         self.loaded: set[Register] = set()
         self.dirty: dict[Register, None] = {}
         self.guard: Value | None = None
@@ -89,8 +90,11 @@ class Lanes:
 
     def at(self, offset: int, size: int) -> Pointer:
         """The place in the frame of these lanes' share of an array of elements of some bytes."""
-        handle = self.code.builder.gep(self.frame, [ir.Constant(ir.IntType(64), offset)])
-        return Pointer(self.code, Type("u", size * 8), handle) + self.start
+        own = self.own.get(size)
+        if own is None:
+            own = self.own[size] = (Pointer(self.code, Type("u", size * 8), self.frame) + self.start).handle
+        handle = self.code.builder.gep(own, [ir.Constant(ir.IntType(64), offset)])
+        return Pointer(self.code, Type("u", size * 8), handle)
 
     # values ---------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
+from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, f32, i64
 from lanewise.isa import Instruction, Operand
 from lanewise.machine import frame

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.simd import Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.blocks import WARP_SYNC

@@ -5,8 +5,7 @@ Every NaN that an f32 instruction computes is 0x7FFFFFFF, as on GPUs; f64 ones k
 
 from __future__ import annotations
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.float_mode import float_mode
 from lanewise.arith.simd import Code, Pointer, Value, f32, f64, i64
 from lanewise.machine.integer import U32, U64

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from lanewise.arith import ir
 from lanewise.arith.simd import Type, Value, i64
 from lanewise.machine import frame, observe
 from lanewise.machine.code import U8, U32, U64, FunctionCode, Record

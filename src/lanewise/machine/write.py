@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from llvmlite import ir
-
-from lanewise.arith import machine_code
+from lanewise.arith import ir, machine_code
 from lanewise.arith.simd import Value, i64
 from lanewise.errors import LanewiseError
 from lanewise.machine import (
@@ -29,7 +26,7 @@ from lanewise.machine import (
     warp,
 )
 from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, entry_block
-from lanewise.machine.code import DIVERGED, LOOP, U32, BlockCode, call
+from lanewise.machine.code import DIVERGED, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
 from lanewise.machine.resolve import Callee, Op, Program, Register, Resolved, Several
 from lanewise.machine.schedule import write_scheduler
@@ -129,13 +126,7 @@ class Writer:
         access.write_locate(self.module)
         functions = [self.block(block) for block in self.blocks]
         write_scheduler(self.module, functions, self.entry, name, self.checking)
-        text = str(self.module)
-        mark = re.search(rf'^!(\d+) = !{{ !"{LOOP}" }}$', text, re.MULTILINE)
-        if mark is None:
-            return text
-        number = mark.group(1)
-        named = f'!{number} = distinct !{{!{number}, !{{!"llvm.loop.unroll.disable"}}}}'
-        return text[: mark.start()] + named + text[mark.end() :]
+        return str(self.module)
 
     def block(self, block: Block) -> ir.Function:
         """One block of code."""
