@@ -1,4 +1,4 @@
-"""Roots, reciprocals and approximate functions: rounded correctly or nearly so, within the PTX ISA's error."""
+"""Roots, reciprocals and approximate functions: rounded correctly or nearly so, within the ISA's error."""
 
 from __future__ import annotations
 
