@@ -1,0 +1,161 @@
+"""Compile the Triton kernels of this folder for sm_80 and keep their PTX, with what a launch needs to know.
+
+Needs `pip install triton` (no GPU): `python tests/machine/triton/make.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+FOLDER = Path(__file__).parent
+
+
+@triton.jit
+def matmul(
+    a, b, c, M, N, K, stride_a, stride_b, stride_c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """C = A B, f16 with f32 sums, by tiles."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    cols = tl.program_id(1) * BN + tl.arange(0, BN)
+    steps = tl.arange(0, BK)
+    a_places = a + rows[:, None] * stride_a + steps[None, :]
+    b_places = b + steps[:, None] * stride_b + cols[None, :]
+    sums = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        left = tl.load(a_places, mask=(rows[:, None] < M) & (steps[None, :] < K - k * BK), other=0.0)
+        right = tl.load(b_places, mask=(steps[:, None] < K - k * BK) & (cols[None, :] < N), other=0.0)
+        sums = tl.dot(left, right, sums)
+        a_places += BK
+        b_places += BK * stride_b
+    tl.store(
+        c + rows[:, None] * stride_c + cols[None, :], sums, mask=(rows[:, None] < M) & (cols[None, :] < N)
+    )
+
+
+@triton.jit
+def softmax(x, y, stride_x, stride_y, n, BLOCK: tl.constexpr):
+    """Of one row each."""
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    values = tl.load(x + row * stride_x + cols, mask=cols < n, other=-float("inf"))
+    powers = tl.exp(values - tl.max(values, axis=0))
+    tl.store(y + row * stride_y + cols, powers / tl.sum(powers, axis=0), mask=cols < n)
+
+
+@triton.jit
+def layer_norm(x, y, weight, bias, mean, rstd, stride, n, eps, BLOCK: tl.constexpr):
+    """Of one row each, f16 in and out, in two passes over the row."""
+    row = tl.program_id(0)
+    x += row * stride
+    y += row * stride
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        sums += tl.load(x + cols, mask=cols < n, other=0.0).to(tl.float32)
+    average = tl.sum(sums, axis=0) / n
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        values = tl.load(x + cols, mask=cols < n, other=0.0).to(tl.float32)
+        distance = tl.where(cols < n, values - average, 0.0)
+        squares += distance * distance
+    scale = 1 / tl.sqrt(tl.sum(squares, axis=0) / n + eps)
+    tl.store(mean + row, average)
+    tl.store(rstd + row, scale)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        values = tl.load(x + cols, mask=cols < n, other=0.0).to(tl.float32)
+        w, b = tl.load(weight + cols, mask=cols < n), tl.load(bias + cols, mask=cols < n)
+        tl.store(y + cols, (values - average) * scale * w + b, mask=cols < n)
+
+
+@triton.jit
+def attention(q, k, v, out, length, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    """Causal attention of one head and BM queries."""
+    first, head = tl.program_id(0) * BM, tl.program_id(1) * length * D
+    rows, depth = first + tl.arange(0, BM), tl.arange(0, D)
+    queries = tl.load(q + head + rows[:, None] * D + depth[None, :])
+    top = tl.full((BM,), -float("inf"), tl.float32)
+    total = tl.zeros((BM,), tl.float32)
+    sums = tl.zeros((BM, D), tl.float32)
+    for start in range(0, first + BM, BN):
+        cols = start + tl.arange(0, BN)
+        keys = tl.load(k + head + cols[None, :] * D + depth[:, None])
+        scores = tl.dot(queries, keys) * (scale * 1.4426950408889634)
+        scores = tl.where(rows[:, None] >= cols[None, :], scores, -float("inf"))
+        highest = tl.maximum(top, tl.max(scores, 1))
+        powers = tl.math.exp2(scores - highest[:, None])
+        shrink = tl.math.exp2(top - highest)
+        total = total * shrink + tl.sum(powers, 1)
+        values = tl.load(v + head + cols[:, None] * D + depth[None, :])
+        sums = tl.dot(powers.to(tl.float16), values, sums * shrink[:, None])
+        top = highest
+    tl.store(out + head + rows[:, None] * D + depth[None, :], (sums / total[:, None]).to(tl.float16))
+
+
+#: Kernel, types of its arguments (16-byte multiples marked *), constants, warps, stages.
+KERNELS: list[tuple[Any, dict[str, str], dict[str, int], int, int]] = [
+    (
+        matmul,
+        {"a": "*fp16*", "b": "*fp16*", "c": "*fp32*", "M": "i32", "N": "i32", "K": "i32*",
+         "stride_a": "i32*", "stride_b": "i32*", "stride_c": "i32*"},
+        {"BM": 64, "BN": 64, "BK": 32}, 4, 3,
+    ),
+    (
+        softmax,
+        {"x": "*fp32*", "y": "*fp32*", "stride_x": "i32", "stride_y": "i32", "n": "i32"},
+        {"BLOCK": 1024}, 4, 2,
+    ),
+    (
+        layer_norm,
+        {"x": "*fp16*", "y": "*fp16*", "weight": "*fp32*", "bias": "*fp32*", "mean": "*fp32*", "rstd": "*fp32*",
+         "stride": "i32*", "n": "i32", "eps": "fp32"},
+        {"BLOCK": 256}, 4, 2,
+    ),
+    (
+        attention,
+        {"q": "*fp16*", "k": "*fp16*", "v": "*fp16*", "out": "*fp16*", "length": "i32*", "scale": "fp32"},
+        {"BM": 64, "BN": 32, "D": 64}, 4, 2,
+    ),
+]  # fmt: skip
+
+
+def main() -> None:
+    """Write the PTX and `kernels.json`."""
+    described = {}
+    for kernel, types, constants, warps, stages in KERNELS:
+        name = kernel.__name__
+        signature = {key: kind[:1] + kind[1:].rstrip("*") for key, kind in types.items()}
+        signature |= dict.fromkeys(constants, "constexpr")
+        attributes = {
+            (place,): [["tt.divisibility", 16]]
+            for place, kind in enumerate(types.values())
+            if kind[1:].endswith("*")
+        }
+        source = ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
+        made = triton.compile(
+            source, target=GPUTarget("cuda", 80, 32), options={"num_warps": warps, "num_stages": stages}
+        )
+        lines = [
+            line for line in made.asm["ptx"].splitlines() if not line.lstrip().startswith((".loc", ".file"))
+        ]
+        text = "\n".join(lines)
+        text = text[: text.index(".section")] if ".section" in text else text
+        (FOLDER / f"{name}.ptx").write_text(text.rstrip() + "\n")
+        described[name] = {
+            "signature": types, "constants": constants, "num_warps": warps, "num_stages": stages,
+            "shared": made.metadata.shared, "global_scratch": made.metadata.global_scratch_size,
+            "triton": triton.__version__, "target": "sm_80",
+        }  # fmt: skip
+    (FOLDER / "kernels.json").write_text(json.dumps(described, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
