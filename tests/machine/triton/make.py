@@ -115,8 +115,8 @@ KERNELS: list[tuple[Any, dict[str, str], dict[str, int], int, int]] = [
     ),
     (
         layer_norm,
-        {"x": "*fp16*", "y": "*fp16*", "weight": "*fp32*", "bias": "*fp32*", "mean": "*fp32*", "rstd": "*fp32*",
-         "stride": "i32*", "n": "i32", "eps": "fp32"},
+        {"x": "*fp16*", "y": "*fp16*", "weight": "*fp32*", "bias": "*fp32*", "mean": "*fp32*",
+         "rstd": "*fp32*", "stride": "i32*", "n": "i32", "eps": "fp32"},
         {"BLOCK": 256}, 4, 2,
     ),
     (
