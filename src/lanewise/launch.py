@@ -12,6 +12,8 @@ from lanewise.isa import find_arch
 from lanewise.ptx import Shape
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from lanewise.machine.run import Progress
     from lanewise.ptx import Entry
 
@@ -78,14 +80,18 @@ class Configured:
         arch: str | None = None,
         steps: int | None = None,
         progress: Progress | None = None,
+        executor: Executor | None = None,
     ) -> None:
         """Run it. `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run.
 
         `progress` is called with the blocks done and the blocks in all, about five times a second.
+        `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead.
         """
         from lanewise.machine import Launch, compiled
 
-        if _taken(self, arguments, {"arch": arch, "steps": steps, "progress": progress}):
+        if _taken(
+            self, arguments, {"arch": arch, "steps": steps, "progress": progress, "executor": executor}
+        ):
             return
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
@@ -96,6 +102,11 @@ class Configured:
                 f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
                 f"are more than the {_MOST_SHARED} that any GPU has"
             )
+        if executor is not None:
+            from lanewise.machine.spread import spread
+
+            spread(ready, self.shape, arguments, executor, steps, progress)
+            return
         Launch(ready, self.shape, arguments, steps).run(progress)
 
     def __repr__(self) -> str:

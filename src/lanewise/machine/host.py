@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,8 +43,7 @@ def host_call(launch: Launch, state: BlockState) -> None:
             )
         if callee.name == "vprintf":
             line = formatted(launch, state, words[0], words[1], warp, lane)
-            with launch.printing:
-                sys.stdout.write(line.decode(errors="replace"))
+            launch.say(line.decode(errors="replace"))
             _result(launch, state, op, line.count(b"%") * 0 + 1, warp, lane)
         else:
             raise KernelFault(

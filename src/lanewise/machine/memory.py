@@ -33,6 +33,11 @@ class Allocation:
     host: int
     writable: bool
 
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is a variable of the module, and not an argument."""
+        return self.first < frame.ARGUMENT_BASE
+
     def __contains__(self, place: int) -> bool:
         return self.first <= place < self.first + self.size
 

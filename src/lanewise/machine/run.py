@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -28,6 +29,9 @@ from lanewise.ptx import Shape
 SLICE = 20_000
 #: Turns of all warps that a block of threads has before another block may.
 TURNS = 4
+#: Blocks that may be under way at a time, as on the largest GPU: 32 on each of 148 multiprocessors; and their
+#: memory, which is the host's.
+RESIDENT, RESIDENT_BYTES = 32 * 148, 1 << 30
 #: Seconds between two looks at how far a launch is.
 LOOK = 0.2
 
@@ -58,6 +62,11 @@ class BlockState:
         ):
             self[offset] = value
         launch.prepare(self)
+
+    @property
+    def bytes(self) -> int:
+        """How much it is."""
+        return sum(each.size for each in (self.record, self.frames, self.shared, self.local, self.caches))
 
     def __setitem__(self, offset: int, value: int) -> None:
         self.record[offset : offset + 8].view(np.int64)[0] = value
@@ -182,6 +191,11 @@ class Launch:
             if error is not None and not isinstance(error, _Interrupted):
                 raise error
 
+    def say(self, text: str) -> None:
+        """What a kernel prints."""
+        with self.printing:
+            sys.stdout.write(text)
+
     def workers(self) -> int:
         """Threads that run blocks."""
         return min(threads.processors(), len(self.blocks))
@@ -210,7 +224,9 @@ class Launch:
     def _blocks(self, worker: int) -> None:
         """Take blocks until none is left; those that only spin have to wait for the others."""
         waiting: deque[BlockState] = deque()
-        state: BlockState | None = BlockState(self)
+        first = BlockState(self)
+        most = max(1, min(RESIDENT, RESIDENT_BYTES // first.bytes) // len(self.under_way))
+        state: BlockState | None = first
         resume = 0
         while state is not None:
             self.under_way[worker] = len(waiting) + 1
@@ -222,7 +238,8 @@ class Launch:
                 continue
             if status == frame.YIELDED:
                 waiting.append(state)
-                if int(self.record.view(np.int64)[frame.NEXT_BLOCK // 8]) < self.blocks.stop:
+                left = int(self.record.view(np.int64)[frame.NEXT_BLOCK // 8]) < self.blocks.stop
+                if left and len(waiting) < most:
                     state, resume = BlockState(self), 0
                 else:
                     state, resume = waiting.popleft(), 1
