@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         make_tiled_copy_C,
         make_tiled_mma,
     )
+    from lanewise.launch import check
     from lanewise.ptx import Module, cuda, load
 
 __version__ = "0.1.0"
@@ -80,6 +81,7 @@ _LATER = {
     "Module": "ptx",
     "cuda": "ptx",
     "load": "ptx",
+    "check": "launch",
 }
 
 __all__ = [
@@ -107,6 +109,7 @@ __all__ = [
     "atoms",
     "b1",
     "bf16",
+    "check",
     "cuda",
     "draw",
     "e2m1",

@@ -14,6 +14,7 @@ from lanewise.ptx import Shape
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from lanewise.machine.findings import Report
     from lanewise.machine.run import Progress
     from lanewise.ptx import Entry
 
@@ -109,8 +110,57 @@ class Configured:
             return
         Launch(ready, self.shape, arguments, steps).run(progress)
 
+    def bind(self, *arguments: Any) -> tuple[Configured, tuple[Any, ...]]:
+        """The kernel and the arguments as they are launched: these."""
+        return self, arguments
+
     def __repr__(self) -> str:
         return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]>"
+
+
+def check(
+    configured: Any,
+    *arguments: Any,
+    arch: str | None = None,
+    steps: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Run a kernel under watch: hazards as `findings`, and `counters` as Nsight Compute names them.
+
+    >>> import numpy as np
+    >>> import lanewise as lw
+    >>> module = lw.load('''
+    ... .version 8.0
+    ... .target sm_80
+    ... .address_size 64
+    ... .visible .entry fill(.param .u64 out) {
+    ...     .reg .b64 %rd<2>;
+    ...     .reg .b32 %r<2>;
+    ...     ld.param.u64 %rd0, [out];
+    ...     mov.u32 %r0, %tid.x;
+    ...     st.global.u32 [%rd0], %r0;
+    ...     ret;
+    ... }''')
+    >>> report = lw.check(module["fill"][1, 32], np.zeros(1, np.uint32))
+    >>> [(finding.kind, finding.line) for finding in report.findings]
+    [('race', 10)]
+    """
+    from lanewise.machine import compiled
+    from lanewise.machine.check import run_checked
+    from lanewise.machine.fidelity import notes
+    from lanewise.machine.findings import Report
+    from lanewise.machine.limits import refusals
+
+    bound, values = configured.bind(*arguments)
+    module = bound.entry.module
+    name = find_arch(arch if arch is not None else module.arch)
+    from lanewise.machine.resolve import resolve
+
+    refused = refusals(resolve(module, bound.entry.function), bound.shape, name)
+    if refused:
+        return Report(bound.entry.name, refused, {}, [])
+    ready = compiled(module, bound.entry.function, name, checking=True)
+    return run_checked(ready, bound.shape, values, steps, notes(ready.blocks), progress)
 
 
 def launch(entry: Entry, configuration: Any) -> Configured:

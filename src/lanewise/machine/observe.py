@@ -13,7 +13,8 @@ from lanewise.arith.simd import Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.blocks import WARP_SYNC
 from lanewise.machine.code import U32, U64, BlockCode, FunctionCode, Record
-from lanewise.machine.resolve import Op
+from lanewise.machine.lanes import BOOL, Lanes
+from lanewise.machine.resolve import Op, Register
 
 if TYPE_CHECKING:
     from lanewise.machine.blocks import Block
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
 # What a block of threads that is checked has at `frame.OBSERVED`: functions and places of counts.
 ACCESS, ARRIVE, RELEASE, ORDER, MEMBERS, RUNS, DIVERGED, FRESH = range(0, 64, 8)
 
+#: Rows of the watch's table that an instruction has.
+ROWS = 2
 #: Instructions that touch memory.
 MEMORY = frozenset(("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix"))
+#: Spaces that nobody else writes while a kernel runs.
+UNWATCHED = ("param", "param::entry", "param::func", "const")
 #: Instructions that name the lanes which take part.
 MASKED = frozenset(("shfl", "vote", "match", "redux", "elect"))
 #: Instructions that order memory accesses, or complete asynchronous copies.
@@ -31,15 +36,23 @@ ORDERING = frozenset(("membar", "fence"))
 
 def _call(code: FunctionCode, observed: Record, slot: int, values: list[Value]) -> None:
     kinds = [ir.IntType(64)] * len(values)
-    pointer = ir.FunctionType(ir.VoidType(), kinds).as_pointer()
+    pointer = ir.FunctionType(ir.IntType(64), kinds).as_pointer()
     function = code.builder.inttoptr(observed.get(slot).handle, pointer)
     code.builder.call(function, [each.handle for each in values])
 
 
-def _visit(code: BlockCode, slot: int, op: Op) -> None:
-    """Call `function(frame, site, lanes that take part)`."""
-    active = code.bits(code.active(op)).to(U64).to(i64)
-    _call(code, code.block.at(frame.OBSERVED), slot, [code["frame"], code.number(op.site), active])
+def _visit(code: BlockCode, slot: int, op: Op, second: bool = False) -> None:
+    """Call `function(frame, row, lanes that take part)`: each access of an instruction has a row."""
+    bits = code.bits(code.active(op))
+    if second and len(op.operands) > 3:
+        # cp.async with the bytes to read, or whether to ignore the source: no lane reads no byte.
+        lanes = Lanes(code, code.frame.handle, code.constant(i64, 0), frame.LANES)
+        last = op.operands[3]
+        ignores = isinstance(last, Register) and last.type == "pred"
+        found = lanes.read(last, BOOL if ignores else U32)
+        bits = bits & code.bits(~found if ignores else found.differs(0))
+    row = code.number(ROWS * op.site + second)
+    _call(code, code.block.at(frame.OBSERVED), slot, [code["frame"], row, bits.to(U64).to(i64)])
 
 
 def _add(counts: Record, offset: int, more: Value | int) -> None:
@@ -55,10 +68,15 @@ def block_begins(code: BlockCode, number: int) -> None:
 
 def before(code: BlockCode, op: Op) -> None:
     """An instruction that is not a lane's own business is about to run."""
-    moves = any(each.startswith(("load", "store")) for each in op.modifiers)
+    moves = op.has("load") or op.has("store")
     waits = any(op.has(each) for each in ("commit_group", "wait_group", "wait_all", "mbarrier"))
-    if op.opcode in MEMORY or (op.opcode == "wmma" and moves) or (op.opcode == "cp" and not waits):
+    if op.opcode in ("ld", "st") and any(op.has(each) for each in UNWATCHED):
+        return
+    if op.opcode in MEMORY or (op.opcode == "wmma" and moves):
         _visit(code, ACCESS, op)
+    elif op.opcode == "cp" and not waits:
+        _visit(code, ACCESS, op)
+        _visit(code, ACCESS, op, second=True)
     elif op.opcode in ORDERING or op.opcode == "cp":
         _visit(code, ORDER, op)
     elif op.opcode in MASKED and op.has("sync"):

@@ -1,0 +1,120 @@
+"""How memory hardware would serve a warp: wavefronts of the shared-memory banks, sectors of global memory.
+
+A wavefront serves one word in each of 32 banks. Accesses of 8 and 16 bytes a lane go in phases of 16 and 8
+lanes, each judged alone; a phase takes as many wavefronts as a bank has distinct words in it. A request to
+global memory takes one sector of 32 bytes for each that it touches. Compiled code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.arith import ir
+from lanewise.arith.simd import Type, Value
+from lanewise.machine import frame
+from lanewise.machine.clocks import WatchCode, wide
+from lanewise.machine.code import U32, U64
+from lanewise.machine.lanes import BOOL
+
+LANES = frame.LANES
+SECTOR = 32
+
+
+def lane_is_in(lane: Value, lanes: Value) -> Value:
+    """Whether a lane is among some (bits)."""
+    return ((lanes >> lane.to(U32)) & 1).differs(0)
+
+
+def wavefronts(module: ir.Module, size: int) -> Any:
+    """`wavefronts_<size>(addresses, active)`: wavefronts | phases << 32 of lanes of `size` bytes."""
+    code = WatchCode(module, f"wavefronts_{size}", ("addresses", "active"))
+    unit = max(size, 4)
+    phase = 128 // unit  # lanes of a phase, and units of a wavefront
+    shift = unit.bit_length() - 1
+    counts, highest, lists = code.room(4 * LANES), code.room(4 * LANES), code.room(4 * LANES * LANES)
+    addresses = code.record("addresses")
+    total, phases = code.variable(code.number(0)), code.variable(code.number(0))
+    worst = code.variable(code.constant(U32, 0))
+    fresh = code.variable(code.constant(BOOL, 0))
+    with code.loop(LANES // phase) as number:
+        first = number * phase
+        active = (code["active"].to(U32) >> first.to(U32)) & ((1 << phase) - 1)
+        with code.when(active.differs(0)):
+            phases.set(phases.get() + 1)
+            units = (addresses.pointer(first * 8, U64).load(0, phase) >> shift).to(U32)
+            chosen = _conditions(code, active, phase)
+            ones = chosen.select(code.constant(U32.by(phase), 1) << (units & (phase - 1)), 0)
+            used = code.intrinsic("vector.reduce.or", U32, [ones], of=ones.type)
+            worst.set(code.constant(U32, 1))
+            banks, lanes = (code.intrinsic("ctpop", U32, [each]) for each in (used, active))
+            with code.when(banks.differs(lanes)):
+                counts.pointer(0, U32).store(code.constant(U32.by(LANES), 0))
+                with code.loop(phase) as lane, code.when(lane_is_in(lane, active)):
+                    word = (addresses.pointer(0, U64).load(first + lane) >> shift).to(U32)
+                    bank = wide(word & (phase - 1))
+                    count = counts.pointer(0, U32).load(bank)
+                    row = bank * LANES
+                    fresh.set(count.equals(0) | (word > highest.pointer(0, U32).load(bank)))
+                    with code.when(~fresh.get()):
+                        fresh.set(code.constant(BOOL, 1))
+                        with code.loop(wide(count)) as place:
+                            fresh.set(fresh.get() & lists.pointer(0, U32).load(row + place).differs(word))
+                    with code.when(fresh.get()):
+                        lists.pointer(0, U32).store(word, row + wide(count))
+                        top = highest.pointer(0, U32).load(bank)
+                        highest.pointer(0, U32).store(count.equals(0).select(word, top.max(word)), bank)
+                        counts.pointer(0, U32).store(count + 1, bank)
+                        worst.set(worst.get().max(count + 1))
+            total.set(total.get() + wide(worst.get()))
+    code.done(total.get() | (phases.get() << 32))
+    return code.function
+
+
+def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:
+    handle = bits.handle if lanes == 32 else code.builder.convert("trunc", bits.handle, ir.IntType(lanes))
+    return Value(code, BOOL.by(lanes), code.builder.bitcast(handle, ir.VectorType(ir.IntType(1), lanes)))
+
+
+def sectors(module: ir.Module) -> Any:
+    """`sectors(addresses, active, size)`: the distinct sectors that lanes touch."""
+    code = WatchCode(module, "sectors", ("addresses", "active", "size"))
+    addresses = code.record("addresses")
+    active = code["active"].to(U32)
+    all_sectors = addresses.get(0, U64, LANES) >> 5
+    chosen = _conditions(code, active, LANES)
+    none = code.constant(Type("u", 64), -1)
+    previous, ascending = code.variable(none), code.variable(code.constant(BOOL, 1))
+    total = code.variable(code.number(0))
+    with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
+        start = addresses.pointer(0, U64).load(lane)
+        sector = start >> 5
+        before = previous.get()
+        ascending.set(ascending.get() & (before.equals(none) | ~(sector < before)))
+        last = (start + (code["size"] - 1).to(U64)) >> 5
+        new = before.equals(none) | sector.differs(before)
+        total.set(
+            total.get() + (last - sector).view(Type("i", 64)) + new.to(Type("u", 64)).view(Type("i", 64))
+        )
+        previous.set(last)
+    with code.when(ascending.get()):
+        code.done(total.get())
+    # In no order: a sector counts at its first lane.
+    total.set(code.number(0))
+    with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
+        start = addresses.pointer(0, U64).load(lane)
+        sector = start >> 5
+        same = all_sectors.equals(sector.spread(LANES)) & chosen
+        bits = Value(code, U32, code.builder.bitcast(same.handle, ir.IntType(32)))
+        earlier = bits & ((code.constant(U32, 1) << lane.to(U32)) - 1)
+        last = (start + (code["size"] - 1).to(U64)) >> 5
+        more = (last - sector).view(Type("i", 64))
+        total.set(total.get() + more + earlier.equals(0).to(Type("u", 64)).view(Type("i", 64)))
+    code.done(total.get())
+    return code.function
+
+
+def write_banks(module: ir.Module) -> None:
+    """All of it."""
+    for size in (4, 8, 16):
+        wavefronts(module, size)
+    sectors(module)

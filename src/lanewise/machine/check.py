@@ -1,0 +1,230 @@
+"""A launch that is watched: one thread, shadow memory, counters; what is wrong becomes findings."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lanewise.arith import machine_code
+from lanewise.arith.machine_code import address
+from lanewise.machine import counters, frame, observe, sites, watch
+from lanewise.machine.faults import KernelFault
+from lanewise.machine.findings import Finding, Line, Report
+from lanewise.machine.memory import room
+from lanewise.machine.program import Compiled
+from lanewise.machine.resolve import Op
+from lanewise.machine.run import BlockState, Launch
+from lanewise.machine.suspicion import Suspicions, allocation_of, source_of, thread_at
+from lanewise.ptx import Shape
+
+#: Epochs that a run may have before races are no longer looked for.
+EPOCHS = 1 << 28
+#: Findings of faults under other names than those of the machine.
+_RENAMED = {"bad branch": "out of bounds", "bad operand": "barrier", "host call": "trap"}
+
+
+@cache
+def native() -> machine_code.Program:
+    """The compiled watch."""
+    from lanewise.machine.shadow import write_watch
+
+    source = hashlib.sha256()
+    for name in ("watch", "clocks", "banks", "shadow", "observe", "frame", "code"):
+        source.update((Path(__file__).parent / f"{name}.py").read_bytes())
+    return machine_code.load(f"watch {source.hexdigest()}", write_watch)
+
+
+class CheckedLaunch(Launch):
+    """One run of a kernel under watch."""
+
+    def __init__(self, compiled: Compiled, shape: Shape, values: tuple[Any, ...], steps: int | None) -> None:
+        super().__init__(compiled, shape, values, steps)
+        program = compiled.program
+        self.rows = sites.table(program, compiled.arch)
+        self.runs = np.zeros((max(len(compiled.blocks), 1), 2), np.int64)
+        self.diverged = np.zeros(max(len(program.sites), 1), np.int64)
+        self.log = np.zeros(EPOCHS, np.uint32)
+        self.begun = np.zeros(shape.blocks + 1, np.uint32)
+        self.suspicions = Suspicions(self, self.rows, self.log, self.begun)
+        self.shadows = [
+            np.zeros((len(watch.PLANES), each.size // 4 + 8), np.uint32) for each in self.allocations
+        ]
+        table = [
+            (each.first, each.size, address(shadow), shadow.strides[0])
+            for each, shadow in zip(self.allocations, self.shadows, strict=True)
+        ]
+        self.shadow_table = np.array(table or [(0, 0, 0, 0)], np.int64)
+        self.watch = room(watch.WATCH_BYTES).view(np.int64)
+        for offset, value in {
+            watch.LOG: address(self.log),
+            watch.LOG_SIZE: EPOCHS,
+            watch.SITES: address(self.rows),
+            watch.ALLOCATIONS: address(self.shadow_table),
+            watch.ALLOCATION_COUNT: len(self.allocations),
+            watch.CALLBACK: self.suspicions.address,
+            watch.BEGUN: address(self.begun),
+        }.items():
+            self.watch[offset // 8] = value
+        self.watched: list[Any] = []
+
+    def workers(self) -> int:
+        """One: shadow memory needs no locks, and a run says the same every time."""
+        return 1
+
+    def prepare(self, state: BlockState) -> None:
+        """What a block of threads is watched with."""
+        program = native()
+        warps = self.shape.warps
+        observed = room(watch.OBSERVED_BYTES).view(np.int64)
+        clocks = room(warps * watch.CLOCK_BYTES)
+        barriers = room(watch.BARRIER_COUNT * watch.BARRIER_BYTES)
+        shadow = np.zeros((len(watch.PLANES), self.shared_bytes // 4 + 8), np.uint32)
+        local_bytes = -(-self.compiled.program.local_bytes // 4) * 4
+        local = room(warps * frame.LANES * local_bytes // 4 + 8)
+        for offset, value in {
+            observe.ACCESS: program.place("access"),
+            observe.ARRIVE: program.place("arrive"),
+            observe.RELEASE: program.place("release"),
+            observe.ORDER: program.place("order"),
+            observe.MEMBERS: program.place("members"),
+            observe.RUNS: address(self.runs),
+            observe.DIVERGED: address(self.diverged),
+            watch.WATCH: address(self.watch),
+            watch.LINEAR: -1,
+            watch.WARPS: warps,
+            watch.SHADOW: address(shadow),
+            watch.STRIDE: shadow.strides[0],
+            watch.SHARED_BYTES: self.shared_bytes,
+            watch.LOCAL_SHADOW: address(local),
+            watch.LOCAL_BYTES: local_bytes,
+            watch.CLOCKS: address(clocks),
+            watch.BARRIERS: address(barriers),
+        }.items():
+            observed[offset // 8] = value
+        state[frame.OBSERVED] = address(observed)
+        self.watched.append((observed, clocks, barriers, shadow, local))
+        self.suspicions.states[id(state)] = state
+
+    def _settle(self, state: BlockState, status: int) -> None:
+        """A fault is a finding before it ends the launch."""
+        if self.suspicions.failure is not None:
+            raise self.suspicions.failure
+        try:
+            super()._settle(state, status)
+        except KernelFault as fault:
+            self._fault(state, status, fault)
+            raise
+
+    def _fault(self, state: BlockState, status: int, fault: KernelFault) -> None:
+        x, y, z = (state[frame.CTAID + 8 * axis] for axis in range(3))
+        block = (x, y, z)
+        program = self.compiled.program
+        if status == frame.STOPPED:
+            op = program.sites[state[frame.SITE]]
+            kind = _RENAMED.get(fault.kind, fault.kind)
+            if fault.kind == "bad operand" and op.opcode not in ("bar", "barrier"):
+                kind = "trap"
+            memory = state[frame.KIND] in (1, 2, 3)
+            place = state[frame.ADDRESS] & (1 << 64) - 1
+            _, allocation = allocation_of(self, op, place) if memory else ("", "")
+            message = str(fault).split("\n")[0]
+            if memory:
+                message += f" ({str(fault).splitlines()[-1].strip()})"
+            lane = state[frame.LANE]
+            self.suspicions.add(
+                Finding(
+                    kind,
+                    message,
+                    op.line,
+                    str(op.source),
+                    source_of(self, op),
+                    thread_at(self, state[frame.WARP], lane),
+                    block,
+                    place if memory else None,
+                    allocation or None,
+                )
+            )
+            return
+        if status == frame.DEADLOCKED:
+            self._deadlock(state, str(fault), block)
+            return
+        self.suspicions.add(Finding(fault.kind, str(fault), fault.line, "", block=block))
+
+    def _deadlock(self, state: BlockState, message: str, block: tuple[int, int, int]) -> None:
+        """Threads that wait: for lanes elsewhere, or at barriers that nobody completes."""
+        waiting: dict[tuple[int, int], tuple[int, int]] = {}
+        for warp in range(self.shape.warps):
+            pcs = state.lanes(warp, frame.PCS, 32)
+            barriers = state.lanes(warp, frame.BARRIER, 32)
+            for lane in range(frame.LANES):
+                pc = int(pcs[lane])
+                if frame.PARKED <= pc < frame.EXITED:
+                    waiting.setdefault((int(barriers[lane]) != frame.SIBLINGS, pc), (warp, lane))
+        if not waiting:
+            self.suspicions.add(Finding("deadlock", message, 0, "", block=block))
+            return
+        (at_barrier, pc), (warp, lane) = min(waiting.items())
+        op = self._waits_at(pc & (frame.PARKED - 1))
+        self.suspicions.add(
+            Finding(
+                "barrier" if at_barrier else "divergence",
+                message,
+                op.line if op else 0,
+                str(op.source) if op else "",
+                source_of(self, op) if op else None,
+                thread_at(self, warp, lane),
+                block,
+            )
+        )
+
+    def _waits_at(self, number: int) -> Op | None:
+        """The instruction that lanes wait at who will go on with a block of code."""
+        for block in self.compiled.blocks:
+            if block.end in ("barrier", "sync") and block.following and block.following.number == number:
+                return block.op
+        return None
+
+    def report(self, notes: list[str]) -> Report:
+        """What there is to say."""
+        program = self.compiled.program
+        ran = counters.executed(self.compiled.blocks, self.runs, len(program.sites))
+        by_line: dict[tuple[int, str], Line] = {}
+        parts = []
+        for op in program.sites:
+            if not ran[op.site, 0]:
+                continue
+            found = counters.of_site(
+                op, ran[op.site], self.rows, int(self.diverged[op.site]), self.compiled.arch
+            )
+            parts.append(found)
+            key = (op.line, str(op.source))
+            by_line[key] = Line(op.line, str(op.source), source_of(self, op), found)
+        return Report(
+            program.entry.name,
+            self.suspicions.findings(),
+            counters.total_of(parts),
+            [by_line[key] for key in sorted(by_line)],
+            notes,
+        )
+
+
+def run_checked(
+    compiled: Compiled,
+    shape: Shape,
+    values: tuple[Any, ...],
+    steps: int | None,
+    notes: list[str],
+    progress: Any = None,
+) -> Report:
+    """Run a kernel under watch; what would stop a plain run is a finding."""
+    launch = CheckedLaunch(compiled, shape, values, steps)
+    with suppress(KernelFault):
+        launch.run(progress)
+    if launch.suspicions.failure is not None:
+        raise launch.suspicions.failure
+    return launch.report(notes)

@@ -1,0 +1,118 @@
+"""What a check reports: findings, counters, and the text that people read.
+
+How they are found is `suspicion.py`'s, how they are counted `counters.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Three = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong: what, where, by which thread first, and how often."""
+
+    kind: str
+    message: str
+    line: int
+    text: str
+    source: str | None = None
+    thread: Three | None = None
+    block: Three | None = None
+    address: int | None = None
+    allocation: str | None = None
+    count: int = 1
+    other: Finding | None = None
+
+    @property
+    def place(self) -> str:
+        """The line of the PTX with its text, and that of the source."""
+        source = f" ({self.source})" if self.source else ""
+        return f"line {self.line}: {self.text}{source}"
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind}: {self.message}"]
+        if self.line:
+            lines.append(f"    at {self.place}")
+        if self.thread is not None:
+            lines.append(f"    by thread {self.thread} in block {self.block}")
+        if self.address is not None:
+            where = f" in {self.allocation}" if self.allocation else ""
+            lines.append(f"    address {self.address:#x}{where}")
+        if self.other is not None:
+            lines.append(f"    and {self.other.message}")
+            if self.other.line:
+                lines.append(f"    at {self.other.place}")
+            if self.other.thread is not None:
+                lines.append(f"    by thread {self.other.thread} in block {self.other.block}")
+        if self.count > 1:
+            lines.append(f"    {self.count} times")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one line of the PTX did."""
+
+    line: int
+    text: str
+    source: str | None
+    counters: Mapping[str, int | float]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `lanewise.check`: true if nothing was found."""
+
+    kernel: str
+    findings: list[Finding]
+    counters: Mapping[str, int | float]
+    lines: list[Line]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as what JSON can say."""
+        return {
+            "kernel": self.kernel,
+            "ok": self.ok,
+            "findings": [asdict(each) for each in self.findings],
+            "counters": dict(self.counters),
+            "lines": [asdict(each) | {"counters": dict(each.counters)} for each in self.lines],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        parts = [str(each) for each in self.findings]
+        kinds = Counter(each.kind for each in self.findings)
+        summary = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        total = len(self.findings)
+        parts.append(
+            f"{self.kernel}: {total} finding{'s' if total != 1 else ''} ({summary})"
+            if total
+            else f"{self.kernel}: nothing found"
+        )
+        if self.counters:
+            width = max(len(name) for name in self.counters)
+            parts.append(
+                "\n".join(
+                    f"{name:<{width}}  {value:,}"
+                    if isinstance(value, int)
+                    else f"{name:<{width}}  {value:,.2f}"
+                    for name, value in self.counters.items()
+                )
+            )
+        parts += [f"note: {note}" for note in self.notes]
+        return "\n\n".join(parts)

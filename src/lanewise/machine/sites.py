@@ -1,0 +1,173 @@
+"""The table of a checked kernel's instructions: how each is to be watched, read by the compiled watch.
+
+Each instruction has two rows; the second is that of the source of a cp.async.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.machine import watch
+from lanewise.machine.access import effective_space
+from lanewise.machine.lanes import several, type_of, types
+from lanewise.machine.observe import MASKED, MEMORY, ROWS, UNWATCHED
+from lanewise.machine.resolve import Op, Place, Program, Register, Resolved, Symbol
+
+SPACES = {"global": watch.GLOBAL, "shared": watch.SHARED, "local": watch.LOCAL, "generic": watch.GENERIC}
+#: Modifiers of accesses that do not race with each other.
+STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "cv", "wt"))
+#: How often Python hears of one kind of suspicion at an instruction that turned out to be nothing.
+PATIENCE = 2000
+
+Row = dict[int, int]
+
+
+def table(program: Program, arch: str) -> npt.NDArray[np.int64]:
+    """The rows of all instructions."""
+    rows = np.zeros((len(program.sites) * ROWS + 1, watch.SITE_BYTES // 8), np.int64)
+    rows[:, watch.LIMITS // 8 :] = PATIENCE
+    for op in program.sites:
+        for number, row in enumerate(_rows(op, program, arch)):
+            for offset, value in row.items():
+                rows[op.site * ROWS + number, offset // 8] = value
+    return rows
+
+
+def _rows(op: Op, program: Program, arch: str) -> list[Row]:
+    if op.opcode in ("bar", "barrier"):
+        return [_barrier(op, program)]
+    if op.opcode in MASKED:
+        return [_operand(op.operands[-1], watch.BASE, watch.DISPLACEMENT)] if op.has("sync") else []
+    if op.opcode in ("membar", "fence"):
+        proxy = any(each.startswith("proxy") for each in op.modifiers)
+        return [{watch.FLAGS: 0 if proxy else watch.FENCE}]
+    if op.opcode == "cp":
+        return _copies(op, program)
+    if op.opcode in ("ldmatrix", "stmatrix"):
+        return [_matrix(op, program, arch)]
+    if op.opcode == "wmma":
+        return [_tile(op, program)] if op.has("load") or op.has("store") else []
+    if op.opcode in MEMORY and not any(op.has(each) for each in UNWATCHED):
+        return [_plain(op, program)]
+    return []
+
+
+def _operand(operand: Resolved, place: int, constant: int) -> Row:
+    if isinstance(operand, Register):
+        return {place: operand.offset}
+    return {place: -1, constant: int(getattr(operand, "bits", 0)) & 0xFFFFFFFF}
+
+
+def _barrier(op: Op, program: Program) -> Row:
+    if op.has("warp"):
+        return {watch.FLAGS: watch.EVERY_LANE} | _operand(op.operands[-1], watch.BASE, watch.DISPLACEMENT)
+    operands = list(op.operands)
+    if op.has("red"):
+        operands = operands[1:-1]
+    row: Row = {}
+    if operands:
+        row |= _operand(operands[0], watch.BASE, watch.DISPLACEMENT)
+    if len(operands) > 1:
+        row |= _operand(operands[1], watch.STEP_BASE, watch.STEP)
+    return row
+
+
+def place_of(op: Op) -> Place:
+    """The address operand of an instruction that has one."""
+    return next(each for each in op.operands if isinstance(each, Place))
+
+
+def _address(place: Place, program: Program) -> Row:
+    base = place.base
+    if isinstance(base, Register):
+        return {watch.BASE: base.offset, watch.BASE_BITS: base.bits, watch.DISPLACEMENT: place.offset}
+    if isinstance(base, Symbol):
+        start = base.address + (program.dynamic_offset if base.space == "dynamic" else 0)
+        return {watch.BASE: -1, watch.DISPLACEMENT: start + place.offset}
+    return {watch.BASE: -1, watch.DISPLACEMENT: base.bits + place.offset}
+
+
+def access_size(op: Op) -> int:
+    """The bytes that each lane of ld, st, atom or red touches."""
+    names = types(op)
+    if not names:
+        return 4
+    element = 1 if names[-1] == "pred" else type_of(names[-1]).bits // 8
+    data = {"st": 1, "red": 1, "atom": 2}.get(op.opcode, 0)
+    return element * len(several(op.operands[data]))
+
+
+def _plain(op: Op, program: Program) -> Row:
+    place = place_of(op)
+    flags = {"st": watch.WRITES, "ld": watch.READS, "ldu": watch.READS}.get(
+        op.opcode, watch.WRITES | watch.READS
+    )
+    if op.opcode in ("atom", "red") or STRONG.intersection(op.modifiers):
+        flags |= watch.STRONG_ACCESS
+    if op.has("release") or op.has("acq_rel"):
+        flags |= watch.RELEASES
+    return _address(place, program) | {
+        watch.SPACE: SPACES.get(effective_space(op, place), watch.GLOBAL),
+        watch.ACCESS_SIZE: access_size(op),
+        watch.FLAGS: flags,
+    }
+
+
+def _copies(op: Op, program: Program) -> list[Row]:
+    if op.has("commit_group"):
+        return [{watch.FLAGS: watch.COMMIT}]
+    if op.has("wait_group"):
+        return [{watch.FLAGS: watch.WAIT, watch.DISPLACEMENT: int(getattr(op.operands[0], "bits", 0))}]
+    if op.has("wait_all") or op.has("mbarrier"):
+        return [{watch.FLAGS: watch.WAIT, watch.DISPLACEMENT: -1}]
+    target, source, size, *_ = op.operands
+    if not isinstance(target, Place) or not isinstance(source, Place):
+        return []
+    bytes_each = {watch.ACCESS_SIZE: int(getattr(size, "bits", 4))}
+    write = {watch.SPACE: watch.SHARED, watch.FLAGS: watch.WRITES | watch.COPIES}
+    read = {watch.SPACE: watch.GLOBAL, watch.FLAGS: watch.READS}
+    return [_address(target, program) | bytes_each | write, _address(source, program) | bytes_each | read]
+
+
+def _matrix(op: Op, program: Program, arch: str) -> Row:
+    instruction = op.source.instruction()
+    if instruction is None:
+        return {}
+    rows = instruction.row_addresses.rows
+    flags = watch.MATRIX | (watch.READS if op.opcode == "ldmatrix" else watch.WRITES)
+    if arch == "sm_75" and rows < 32:
+        flags |= watch.EVERY_LANE
+    space = (instruction.space or "generic").split("::")[0]
+    return _address(place_of(op), program) | {
+        watch.SPACE: SPACES[space],
+        watch.ACCESS_SIZE: 16,
+        watch.FLAGS: flags,
+        watch.LANES_READ: (1 << rows) - 1,
+    }
+
+
+def _tile(op: Op, program: Program) -> Row:
+    instruction = op.source.instruction()
+    if instruction is None:
+        return {}
+    storing = op.has("store")
+    operand = instruction.operands[instruction.matrix]
+    bits = 32 if operand.format.name == "tf32" else operand.format.bits
+    rows, columns = operand.shape
+    lines, length = (rows, columns) if instruction.layouts[0] == "row" else (columns, rows)
+    step: Row = {watch.STEP: length}
+    if instruction.stride:
+        step = _operand(op.operands[-1], watch.STEP_BASE, watch.STEP)
+    space = (instruction.space or "generic").split("::")[0]
+    return (
+        _address(place_of(op), program)
+        | step
+        | {
+            watch.SPACE: SPACES[space],
+            watch.ACCESS_SIZE: length * bits // 8,
+            watch.FLAGS: watch.TILE | (watch.WRITES if storing else watch.READS),
+            watch.LANES_READ: (1 << lines) - 1,
+            watch.LINES: bits,
+        }
+    )
