@@ -10,13 +10,14 @@ from pathlib import Path
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
+from lanewise.ptx.compatibility import with_version
+from lanewise.ptx.launch_shape import WARP
 from lanewise.ptx.module import Module
 from lanewise.ptx.source import Source
 from lanewise.ptx.toolkit import EXTRA, Tool, ToolFailed, ToolMissing, find_tool, find_tools
 
 _FILE = "module.ptx"
 _NEWER = re.compile(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'")
-_VERSION = re.compile(r"(^\s*\.version\s+)[\d.]+", re.MULTILINE)
 _COMPLAINT = re.compile(
     r"^ptxas (?:\S+, line (?P<line>\d+); )?(?:error|fatal) *: (?P<message>.*)$", re.MULTILINE
 )
@@ -25,6 +26,9 @@ _PROPERTIES = re.compile(
     r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
     r"(?:\s*\n[^\n]*?: Used (?P<registers>\d+) registers(?P<rest>[^\n]*))?"
 )
+#: Registers of a multiprocessor, and how many at a time a warp gets: so on every GPU since Volta.
+_REGISTERS = 65536
+_GRAIN = 256
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 
 
@@ -39,6 +43,31 @@ class Resources:
     shared: int = 0
     barriers: int = 0
     constant: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static shared memory of a block."""
+        return self.shared
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a thread: arrays that are indexed, and what was spilled."""
+        return self.stack
+
+    @property
+    def constant_bytes(self) -> int:
+        """Constant memory, all banks together; ptxas of CUDA 13 leaves the parameters out."""
+        return sum(self.constant.values())
+
+    @property
+    def threads(self) -> int:
+        """The most threads that a block can have: of 65,536 registers, a warp takes 256 at a time.
+
+        >>> Resources(registers=64).threads, Resources(registers=168).threads
+        (1024, 384)
+        """
+        warps = _REGISTERS // max(-(-self.registers * WARP // _GRAIN) * _GRAIN, 1)
+        return min(warps // 4 * 4 * WARP, 1024)  # four schedulers, each with a quarter of the registers
 
 
 @dataclass(frozen=True)
@@ -83,7 +112,7 @@ def ptxas(
         Path(folder, _FILE).write_text(text, encoding="utf-8", errors="replace")
         done = tool.run(arguments, folder, timeout)
         if newest := _NEWER.search(done.stdout + done.stderr):
-            text = _VERSION.sub(rf"\g<1>{newest.group(1)}", text, count=1)
+            text = with_version(text, newest.group(1))
             notes = (f"assembled as PTX {newest.group(1)}, the newest that ptxas {_words(tool)} knows",)
             Path(folder, _FILE).write_text(text, encoding="utf-8", errors="replace")
             done = tool.run(arguments, folder, timeout)
@@ -145,6 +174,15 @@ def _resources(log: str) -> dict[str, Resources]:
             {int(bank): int(size) for size, bank in re.findall(r"(\d+) bytes cmem\[(\d+)\]", rest)},
         )
     return found
+
+
+def sass_of(listing: str, name: str) -> str:
+    """The part of nvdisasm's listing that is one function's."""
+    head = re.search(rf"^//-+ \.text\.{re.escape(name)} +-+\s*$", listing, re.MULTILINE)
+    if head is None:
+        return listing
+    after = re.compile(r"^//-{9,}", re.MULTILINE).search(listing, head.end())
+    return listing[head.start() : after.start() if after else len(listing)].rstrip() + "\n"
 
 
 def nvdisasm(cubin: Cubin | bytes | Path, *, options: Iterable[str] = ("-c",), timeout: float = 600) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,11 @@ from lanewise.ptx.statements import BlockEnd, BlockStart, Label, Loc, Operation
 from lanewise.ptx.variables import Attribute, Variable
 
 if TYPE_CHECKING:
+    from lanewise.ptx.assembler import Resources
     from lanewise.ptx.cuda_source import CudaSource
+
+#: Configurations of a kernel that are remembered.
+_MOST_CONFIGURED = 1024
 
 Statement = (
     Operation
@@ -134,6 +139,8 @@ class Entry:
 
     module: Module = field(repr=False)
     function: Function = field(repr=False)
+    #: What was configured before: a warm launch begins with a look here.
+    _configured: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -159,7 +166,45 @@ class Entry:
 
     def __getitem__(self, configuration: Any) -> Any:
         """The kernel with its grid, block and bytes of shared memory, to be called with its arguments."""
-        return engine("launch")(self, configuration)
+        try:
+            return self._configured[configuration]
+        except (KeyError, TypeError):  # TypeError: a list in it, which cannot be looked up
+            configured = engine("launch")(self, configuration)
+        if len(self._configured) >= _MOST_CONFIGURED:
+            self._configured.clear()
+        with suppress(TypeError):
+            self._configured[configuration] = configured
+        return configured
+
+    def ptx(self, arch: str | None = None) -> str:
+        """The PTX of its module; with an arch, an error if it cannot run there.
+
+        >>> from lanewise.ptx import parse
+        >>> kernel = parse(".version 9.0\\n.target sm_80\\n.visible .entry k() { ret; }")["k"]
+        >>> kernel.ptx("sm_90").splitlines()[1]
+        '.target sm_80'
+        """
+        self._arch(arch)
+        return self.module.text or str(self.module)
+
+    def sass(self, arch: str | None = None) -> str:
+        """Its machine code for an arch as text, by ptxas and nvdisasm; no GPU is needed."""
+        from lanewise.ptx.assembler import ptxas, sass_of
+
+        return sass_of(ptxas(self.module, self._arch(arch)).sass(), self.name)
+
+    def resources(self, arch: str | None = None) -> Resources:
+        """What ptxas says that it uses on an arch: registers, spills, shared, local and constant bytes."""
+        from lanewise.ptx.assembler import ptxas
+
+        return ptxas(self.module, self._arch(arch)).resources[self.name]
+
+    def _arch(self, arch: str | None) -> str:
+        """The arch to assemble for."""
+        from lanewise.isa import find_arch
+        from lanewise.ptx.compatibility import assembled_for
+
+        return self.module.target if arch is None else assembled_for(self.module.target, find_arch(arch))
 
     def __repr__(self) -> str:
         return f"<entry {self.demangled}>"
