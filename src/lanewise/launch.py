@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
+from lanewise.gpu.arrays import any_on_gpu
 from lanewise.isa import find_arch
 from lanewise.ptx import Shape
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from lanewise.gpu.plan import Plan
     from lanewise.machine.findings import Report
     from lanewise.machine.run import Progress
     from lanewise.ptx import Entry
@@ -22,6 +24,8 @@ _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _LARGEST_BLOCK = (1024, 1024, 64)
 #: Bytes of shared memory that no block of any GPU has more of.
 _MOST_SHARED = 227 * 1024
+#: Kinds of arguments for which a configured kernel keeps a warm launch.
+_MOST_PLANS = 4
 
 #: Takes a launch in place of the engine: the kernel, its arguments, the options that were given.
 Watcher = Callable[["Configured", tuple[Any, ...], dict[str, Any]], None]
@@ -74,6 +78,8 @@ class Configured:
 
     def __init__(self, entry: Entry, shape: Shape) -> None:
         self.entry, self.shape = entry, shape
+        #: Warm launches on a GPU, the last first.
+        self._plans: list[Plan] = []
 
     def __call__(
         self,
@@ -82,18 +88,48 @@ class Configured:
         steps: int | None = None,
         progress: Progress | None = None,
         executor: Executor | None = None,
+        stream: Any = None,
     ) -> None:
-        """Run it. `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run.
+        """Run it where its arrays lie: NumPy arrays on the CPU machine, CUDA arrays on their GPU.
 
-        `progress` is called with the blocks done and the blocks in all, about five times a second.
+        On the machine, `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run;
+        `progress` is called with the blocks done and the blocks in all, about five times a second;
         `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead.
+        On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
+        if arch is None and not _WATCHERS:
+            for plan in self._plans:
+                if plan(arguments, stream):
+                    return
+        options = {"arch": arch, "steps": steps, "progress": progress, "executor": executor, "stream": stream}
+        if _taken(self, arguments, options):
+            return
+        if stream is not None or any_on_gpu(arguments):
+            if steps is not None or progress is not None or executor is not None:
+                raise LanewiseError("steps=, progress= and executor= are for NumPy arrays, on the CPU machine")
+            self._on_gpu(arguments, stream, arch)
+        else:
+            self._on_machine(arguments, arch, steps, progress, executor)
+
+    def _on_gpu(self, arguments: tuple[Any, ...], stream: Any, arch: str | None) -> None:
+        from lanewise.gpu import launch as launch_on_gpu
+
+        plan = launch_on_gpu(self.entry, self.shape, arguments, stream, arch)
+        if plan is not None and all(
+            plan.types != other.types or plan.ordinal != other.ordinal for other in self._plans
+        ):
+            self._plans = [plan, *self._plans[: _MOST_PLANS - 1]]
+
+    def _on_machine(
+        self,
+        arguments: tuple[Any, ...],
+        arch: str | None,
+        steps: int | None,
+        progress: Progress | None,
+        executor: Executor | None,
+    ) -> None:
         from lanewise.machine import Launch, compiled
 
-        if _taken(
-            self, arguments, {"arch": arch, "steps": steps, "progress": progress, "executor": executor}
-        ):
-            return
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
         ready = compiled(module, self.entry.function, name)

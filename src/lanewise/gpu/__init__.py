@@ -1,0 +1,12 @@
+"""The GPU: a Module assembled for the device at hand, kept on disk, loaded once and launched on CUDA arrays.
+
+Through the CUDA driver alone: nothing else has to be installed. Which engine a launch takes,
+`lanewise.launch` decides by its arguments.
+"""
+
+from lanewise.gpu.arrays import any_on_gpu
+from lanewise.gpu.device import Device, available, devices, synchronize
+from lanewise.gpu.faults import GpuError
+from lanewise.gpu.launching import launch
+
+__all__ = ["Device", "GpuError", "any_on_gpu", "available", "devices", "launch", "synchronize"]

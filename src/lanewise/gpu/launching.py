@@ -1,0 +1,134 @@
+"""A launch on a GPU: arguments held against the parameters, the stream, and a plan for the next time."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from lanewise.errors import LanewiseError
+from lanewise.gpu.arrays import Placed, library_of, place
+from lanewise.gpu.device import Context, context
+from lanewise.gpu.loading import Loaded, loaded
+from lanewise.gpu.plan import Plan, Record, number_format, start
+from lanewise.gpu.streams import stream_handle, wait_for
+from lanewise.isa import find_arch
+from lanewise.ptx.arguments import encode, require_alignment, require_pointer, titled
+
+if TYPE_CHECKING:
+    from lanewise.ptx import Entry, Shape, Variable
+
+
+def launch(
+    entry: Entry, shape: Shape, arguments: tuple[Any, ...], stream: Any = None, arch: str | None = None
+) -> Plan | None:
+    """Launch a kernel on the device where its arrays lie; the plan, if there is one, does the next launch.
+
+    `stream` is any library's stream; without one, torch's or CuPy's current stream if the arrays are theirs,
+    else the legacy default stream. `arch` must be the device's.
+    """
+    titles = list(titled(entry.function, arguments))
+    handle = None if stream is None else stream_handle(stream)
+    placed = [place(value, handle or 0) if not variable.dims else None for _, variable, value in titles]
+    there = _device(titles, placed, handle)
+    _require_arch(arch, there)
+    if handle is None:
+        handle = _current_stream(arguments, there.ordinal)
+    kernel = loaded(entry, there)
+    kernel.fit(shape)
+    raw = [
+        _bytes(title, variable, value, where)
+        for (title, variable, value), where in zip(titles, placed, strict=True)
+    ]
+    offsets, size = [], 0
+    for part in raw:
+        offsets.append(size)
+        size += len(part) + -len(part) % 16
+    record = Record(kernel, shape, offsets, size)
+    for part, offset in zip(raw, offsets, strict=True):
+        struct.pack_into(f"{len(part)}s", record.buffer, record.values + offset, part)
+    for stream_of_array in {where.stream for where in placed if where is not None and where.stream}:
+        wait_for(there, handle, stream_of_array)
+    record.stream.value = handle
+    start(kernel, record)
+    return _plan(kernel, shape, titles, placed)
+
+
+def _bytes(title: str, variable: Variable, value: Any, where: Placed | None) -> bytes:
+    if where is None:
+        return encode(title, value, variable)
+    require_pointer(title, variable)
+    if not where.in_one_piece:
+        raise LanewiseError(
+            f"argument {title}: an array must be in one piece, in C's or Fortran's order, and this one skips "
+            "memory between elements; .contiguous() (torch) or ascontiguousarray (CuPy) makes a copy that is"
+        )
+    require_alignment(title, variable, where.address)
+    return where.address.to_bytes(8, "little")
+
+
+def _device(
+    titles: list[tuple[str, Variable, Any]], placed: list[Placed | None], handle: int | None
+) -> Context:
+    """The context of the device on which all arrays lie."""
+    arrays = [
+        (title, where) for (title, _, _), where in zip(titles, placed, strict=True) if where is not None
+    ]
+    places = "; ".join(f"argument {title} is {where}" for title, where in arrays)
+    if any(not where.on_gpu for _, where in arrays):
+        raise LanewiseError(
+            f"{places}: a launch takes all its arrays on one GPU, or all as NumPy arrays on the CPU"
+        )
+    ordinals = {where.ordinal for _, where in arrays if where.ordinal is not None}
+    if len(ordinals) > 1:
+        raise LanewiseError(f"{places}: a launch takes all its arrays on one device")
+    if ordinals:
+        return context(ordinals.pop())
+    return _device_of_stream(handle or 0)
+
+
+def _device_of_stream(handle: int) -> Context:
+    """The device of a stream, where no array tells: the first, or the one whose context the stream has."""
+    first = context(0)
+    if first.alone or handle <= 2:
+        return first
+    with first.current():
+        wanted = first.driver.handle("cuStreamGetCtx", handle)
+    count = first.driver.number("cuDeviceGetCount")
+    return next((each for each in map(context, range(count)) if each.handle == wanted), first)
+
+
+def _require_arch(arch: str | None, there: Context) -> None:
+    if arch is not None and find_arch(arch).rstrip("af") != there.device.arch:
+        raise LanewiseError(
+            f"arch={arch!r} says which GPU the CPU machine computes like; these arrays lie on "
+            f"{there.device.name}, which is {there.device.arch}"
+        )
+
+
+def _current_stream(arguments: tuple[Any, ...], ordinal: int) -> int:
+    libraries = {library.name: library for library in map(library_of, arguments) if library is not None}
+    for name in ("torch", "cupy"):
+        if name in libraries:
+            return libraries[name].current_stream(ordinal)
+    return 0
+
+
+def _plan(
+    kernel: Loaded, shape: Shape, titles: list[tuple[str, Variable, Any]], placed: list[Placed | None]
+) -> Plan | None:
+    """A plan for arguments of these types, if they are of one library, the others plain numbers."""
+    libraries = {
+        library_of(value) for (_, _, value), where in zip(titles, placed, strict=True) if where is not None
+    }
+    library = libraries.pop() if len(libraries) == 1 else None
+    arrays = [number for number, where in enumerate(placed) if where is not None]
+    if library is None or any(variable.pointer and variable.pointer.align > 1 for _, variable, _ in titles):
+        return None
+    formats = ["Q"] * len(arrays)
+    for (_, variable, value), where in zip(titles, placed, strict=True):
+        if where is None:
+            code = number_format(variable, value)
+            if code is None:
+                return None
+            formats.append(code)
+    return Plan(kernel, shape, library, [value for _, _, value in titles], arrays, "<" + "".join(formats))

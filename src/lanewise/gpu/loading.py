@@ -1,0 +1,109 @@
+"""A module on a device: loaded once a context, its kernels with what they need and allow."""
+
+from __future__ import annotations
+
+import weakref
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lanewise.gpu.assemble import cubin
+from lanewise.gpu.device import Context
+from lanewise.gpu.faults import GpuError
+from lanewise.ptx import Shape
+
+if TYPE_CHECKING:
+    from lanewise.ptx import Entry, Module
+
+#: Numbers of attributes of a function (CUfunction_attribute).
+_MOST_THREADS, _SHARED, _REGISTERS, _MOST_DYNAMIC = 0, 1, 4, 8
+#: Shared memory that a block has without asking for more.
+_PLAIN_SHARED = 48 * 1024
+
+_MODULES: dict[tuple[int, int], int] = {}
+_KERNELS: dict[tuple[int, str, int], Loaded] = {}
+
+
+class Loaded:
+    """A kernel on a device."""
+
+    def __init__(self, name: str, function: int, context: Context) -> None:
+        self.name, self.function, self.context = name, function, context
+        self._dynamic = 0
+        self._fitting: set[Shape] = set()
+
+    def _attribute(self, number: int) -> int:
+        with self.context.current():
+            return self.context.driver.number("cuFuncGetAttribute", number, self.function)
+
+    @cached_property
+    def registers(self) -> int:
+        """Registers of a thread."""
+        return self._attribute(_REGISTERS)
+
+    @cached_property
+    def most_threads(self) -> int:
+        """Threads that a block of it can have on this device."""
+        return self._attribute(_MOST_THREADS)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        """Static shared memory of a block."""
+        return self._attribute(_SHARED)
+
+    def fit(self, shape: Shape) -> None:
+        """See to it that the device can launch a configuration, or say why it cannot."""
+        if shape in self._fitting:
+            return
+        device = self.context.device
+        if shape.threads > self.most_threads:
+            raise GpuError(
+                f"{self.name}: {shape.threads} threads a block are too many: with its {self.registers} "
+                f"registers a thread, {device.name} runs {self.most_threads} at most; launch fewer, or bound "
+                "the registers (.maxntid, __launch_bounds__)",
+                self.name,
+                "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+            )
+        wanted = self.shared_bytes + shape.shared_bytes
+        if wanted > device.most_shared:
+            raise GpuError(
+                f"{self.name}: {wanted} bytes of shared memory a block ({self.shared_bytes} static, "
+                f"{shape.shared_bytes} dynamic) are too many: {device.name} has {device.most_shared}",
+                self.name,
+                "CUDA_ERROR_INVALID_VALUE",
+            )
+        if wanted > _PLAIN_SHARED and shape.shared_bytes > self._dynamic:
+            with self.context.current():
+                self.context.driver(
+                    "cuFuncSetAttribute", self.function, _MOST_DYNAMIC, shape.shared_bytes, kernel=self.name
+                )
+            self._dynamic = shape.shared_bytes
+        self._fitting.add(shape)
+
+
+def loaded(entry: Entry, context: Context) -> Loaded:
+    """A kernel on a device, loaded now if it was not before."""
+    key = (id(entry.module), entry.name, context.ordinal)
+    found = _KERNELS.get(key)
+    if found is None:
+        driver = context.driver
+        with context.current():
+            function = driver.handle(
+                "cuModuleGetFunction",
+                _module(entry.module, context, entry.name),
+                entry.name.encode(),
+                kernel=entry.name,
+            )
+        found = _KERNELS.setdefault(key, Loaded(entry.name, function, context))
+        weakref.finalize(entry.module, _KERNELS.pop, key, None)
+    return found
+
+
+def _module(module: Module, context: Context, kernel: str) -> int:
+    """The module's handle. A module has variables of its own, so two of the same text are loaded twice."""
+    key = (id(module), context.ordinal)
+    if key not in _MODULES:
+        image = cubin(module, context, kernel)
+        _MODULES[key] = context.driver.handle("cuModuleLoadData", image, kernel=kernel)
+        # It stays loaded: a kernel of it may still be running when the Module is forgotten.
+        weakref.finalize(module, _MODULES.pop, key, None)
+    return _MODULES[key]

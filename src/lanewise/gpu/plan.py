@@ -1,0 +1,141 @@
+"""A warm launch: for one kernel, configuration and kinds of arguments, everything prepared but the values.
+
+What a plan cannot take as it is (another type, a value out of range) it leaves to `launching.py`, which says
+what is wrong or does it the long way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from lanewise.gpu.arrays import Library
+from lanewise.gpu.loading import Loaded
+from lanewise.gpu.streams import stream_handle
+from lanewise.ptx import Shape, Variable
+
+#: How a number goes into a parameter, by its kind and size: each takes a place of eight bytes.
+_FORMATS = {
+    "s": {1: "b7x", 2: "h6x", 4: "i4x", 8: "q"},
+    "u": {1: "B7x", 2: "H6x", 4: "I4x", 8: "Q"},
+    "f": {2: "e6x", 4: "f4x", 8: "d"},
+}
+#: CUlaunchConfig: grid, block, dynamic shared memory, stream, attributes.
+_CONFIG = struct.Struct("<7I4xQQI4x")
+_CONFIG_STREAM = 32
+#: CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_INVALID_HANDLE: what a launch in a wrong context gets.
+_WRONG_CONTEXT = (201, 400)
+
+
+class Record:
+    """The memory of one launch, as cuLaunchKernelEx reads it: configuration, pointers to values, values."""
+
+    def __init__(self, loaded: Loaded, shape: Shape, offsets: Sequence[int], size: int) -> None:
+        first = _CONFIG.size + 8 * len(offsets)
+        self.values = first + -first % 16
+        self.buffer = ctypes.create_string_buffer(self.values + size + 16)
+        base = ctypes.addressof(self.buffer)
+        self.values += -(base + self.values) % 16
+        _CONFIG.pack_into(self.buffer, 0, *shape.grid, *shape.block, shape.shared_bytes, 0, 0, 0)
+        places = [base + self.values + offset for offset in offsets]
+        struct.pack_into(f"<{len(places)}Q", self.buffer, _CONFIG.size, *places)
+        self.stream = ctypes.c_uint64.from_buffer(self.buffer, _CONFIG_STREAM)
+        #: The arguments of cuLaunchKernelEx.
+        self.call = (
+            ctypes.c_void_p(base),
+            ctypes.c_void_p(loaded.function),
+            ctypes.c_void_p(base + _CONFIG.size),
+            None,
+        )
+
+
+def start(loaded: Loaded, record: Record) -> None:
+    """Launch what a record says, in the right context; a status other than success is raised."""
+    context = loaded.context
+    status = (
+        context.driver.launch(*record.call) if context.alone or context.is_current() else _WRONG_CONTEXT[0]
+    )
+    if status in _WRONG_CONTEXT and not context.is_current():
+        with context.current():
+            status = context.driver.launch(*record.call)
+    context.last = loaded.name
+    if status:
+        raise context.driver.error(status, loaded.name)
+
+
+class Plan:
+    """A launch of known types: called with arguments and a stream, it launches, or returns False."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        shape: Shape,
+        library: Library,
+        arguments: Sequence[Any],
+        arrays: Sequence[int],
+        formats: str,
+    ) -> None:
+        self.types = tuple(map(type, arguments))
+        self.loaded, self.shape, self.library = loaded, shape, library
+        self.ordinal = loaded.context.ordinal
+        numbers = [place for place in range(len(arguments)) if place not in arrays]
+        self._arrays, self._numbers = _taken(arrays), _taken(numbers)
+        self._pack_into = struct.Struct(formats).pack_into
+        # Arrays come first in the memory of a launch, then numbers; the pointers to values have their order.
+        order = [*arrays, *numbers]
+        self._offsets = [8 * order.index(place) for place in range(len(arguments))]
+        #: Records that no launch is using; threads take them and put them back.
+        self._free = [self._record()]
+
+    def _record(self) -> Record:
+        return Record(self.loaded, self.shape, self._offsets, 8 * len(self._offsets))
+
+    def __call__(self, arguments: tuple[Any, ...], stream: Any) -> bool:
+        """Launch; False if these arguments are not of the kind that was prepared for."""
+        if tuple(map(type, arguments)) != self.types:
+            return False
+        library, ordinal = self.library, self.ordinal
+        arrays = self._arrays(arguments)
+        for number in map(library.ordinal, arrays):
+            if number != ordinal:
+                return False
+        if not all(map(library.contiguous, arrays)) and not all(map(library.in_one_piece, arrays)):
+            return False
+        handle = library.current_stream(ordinal) if stream is None else stream_handle(stream)
+        try:
+            record = self._free.pop()
+        except IndexError:  # other threads have them all
+            record = self._record()
+        try:
+            self._pack_into(
+                record.buffer, record.values, *map(library.address, arrays), *self._numbers(arguments)
+            )
+            record.stream.value = handle
+            start(self.loaded, record)
+        except (struct.error, OverflowError):  # a number that does not fit as it is
+            return False
+        finally:
+            self._free.append(record)
+        return True
+
+
+def _taken(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What takes some items of a tuple, in one step."""
+    if list(places) == list(range(places[0], places[-1] + 1)) if places else True:
+        return itemgetter(slice(places[0], places[-1] + 1) if places else slice(0, 0))
+    return itemgetter(*places)
+
+
+def number_format(variable: Variable, value: Any) -> str | None:
+    """How a number of this type is packed for a parameter; None if it takes the long way."""
+    if variable.dims or variable.vector > 1:
+        return None
+    kind = "u" if variable.type[0] == "b" else variable.type[0]
+    if type(value) is float and variable.type[0] == "b":
+        kind = "f"
+    if type(value) not in ((int, bool, float) if kind == "f" else (int, bool)):
+        return None
+    return _FORMATS.get(kind, {}).get(variable.size)

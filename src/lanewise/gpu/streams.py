@@ -1,0 +1,56 @@
+"""Streams: the handle of whatever a caller calls one, and work of one stream that another waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.gpu.device import Context
+
+#: Without timing, an event is cheaper (CU_EVENT_DISABLE_TIMING).
+_NO_TIMING = 2
+#: The legacy default stream's numbers: none, and CU_STREAM_LEGACY.
+_LEGACY = (0, 1)
+#: Where libraries that came before `__cuda_stream__` keep the handle: torch, CuPy, Numba.
+_ATTRIBUTES = ("cuda_stream", "ptr", "handle")
+
+
+def stream_handle(stream: Any) -> int:
+    """The handle of a stream: torch's, CuPy's, cuda-core's, Numba's, any with `__cuda_stream__`, an integer.
+
+    >>> stream_handle(0)
+    0
+    """
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        if stream < 0:
+            raise LanewiseError(f"a stream's handle is not negative: {stream}")
+        return stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        version, handle = protocol() if callable(protocol) else protocol
+        if version != 0:
+            raise LanewiseError(f"version {version} of __cuda_stream__ is not known; 0 is")
+        return int(handle)
+    for name in _ATTRIBUTES:
+        found = getattr(stream, name, None)
+        found = getattr(found, "value", found)  # Numba's is a c_void_p
+        if isinstance(found, int) and not isinstance(found, bool):
+            return found
+    raise LanewiseError(
+        f"{type(stream).__name__} {stream!r} is not a stream: pass one of torch, CuPy or cuda-core, "
+        "anything with __cuda_stream__, or its handle as an integer"
+    )
+
+
+def wait_for(context: Context, stream: int, other: int) -> None:
+    """Let a stream wait for what another was given up to now."""
+    if stream == other or (stream in _LEGACY and other in _LEGACY):
+        return
+    driver = context.driver
+    with context.current():
+        event = driver.handle("cuEventCreate", _NO_TIMING)
+        try:
+            driver("cuEventRecord", event, other)
+            driver("cuStreamWaitEvent", stream, event, 0)
+        finally:
+            driver("cuEventDestroy_v2", event)
