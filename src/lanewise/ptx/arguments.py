@@ -89,6 +89,11 @@ def encode(title: str, value: Any, variable: Variable) -> bytes:
             return bytes(np.array(float(value)).astype(f"f{size}").tobytes())
     if value is None and size == 8:
         return bytes(8)
+    if hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
+        raise LanewiseError(
+            f"argument {title}: {type(value).__name__} in host memory cannot be passed; "
+            "numpy.asarray makes a NumPy array of it without a copy"
+        )
     raise LanewiseError(
         f"argument {title} is .{variable.type}: {type(value).__name__} {value!r} cannot be passed; "
         + ("pass an array or an integer" if size == 8 else "pass a number")

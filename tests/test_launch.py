@@ -1,0 +1,477 @@
+"""Where a launch goes, and what reaches the driver: with a driver that only writes down what it is asked."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise import gpu
+from lanewise.gpu import arrays, assemble, device, driver, faults, loading, streams
+from lanewise.ptx import parse
+
+KERNEL = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 x, .param .{type} value)
+{{
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd0, [x];
+    ld.param.b{bits} %rd1, [value];
+    st.global.b{bits} [%rd0], %rd1;
+    ret;
+}}
+"""
+PLAIN = KERNEL.format(type="s32", bits=32)
+
+
+class FakeDriver:
+    """Two devices; every call is written down, and what a launch is given is read from its memory."""
+
+    version = (12, 4)
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.launches: list[SimpleNamespace] = []
+        self.current = 0
+        self.status = 0
+        self.most_threads = 1024
+        self.sizes: tuple[int, ...] = ()
+
+    def __call__(self, name: str, *arguments: Any, kernel: str = "") -> None:
+        self.calls.append((name, *arguments))
+        if name == "cuCtxSetCurrent" or name == "cuCtxPushCurrent_v2":
+            self.current = arguments[0]
+        if name == "cuPointerGetAttribute":
+            arguments[0]._obj.value = arguments[2] >> 40
+        if name == "cuDeviceGetName":
+            arguments[0].value = b"Fake GPU"
+
+    def number(self, name: str, *arguments: Any) -> int:
+        if name == "cuDeviceGetAttribute":
+            return {75: 8, 76: 9, 97: 101_376}.get(arguments[0], 100)
+        if name == "cuFuncGetAttribute":
+            return {0: self.most_threads, 1: 1024, 4: 77}[arguments[0]]
+        return {"cuDeviceGetCount": 2, "cuDeviceGet": arguments[0] if arguments else 0}[name]
+
+    def handle(self, name: str, *arguments: Any, kernel: str = "") -> int:
+        self.calls.append((name, *arguments))
+        if name == "cuCtxGetCurrent":
+            return self.current
+        if name == "cuCtxPopCurrent_v2":
+            self.current = 100
+        return 100 + arguments[0] if name == "cuDevicePrimaryCtxRetain" else 7
+
+    def error(self, status: int, kernel: str = "") -> gpu.GpuError:
+        return faults.fault(
+            {700: "CUDA_ERROR_ILLEGAL_ADDRESS", 1: "CUDA_ERROR_INVALID_VALUE"}[status], "", kernel
+        )
+
+    def launch(self, config: Any, function: Any, parameters: Any, extra: Any) -> int:
+        *shape, shared, stream, attributes, count = struct.unpack(
+            "<7I4xQQI4x", ctypes.string_at(config.value, 56)
+        )
+        places = struct.unpack(
+            f"<{len(self.sizes)}Q", ctypes.string_at(parameters.value, 8 * len(self.sizes))
+        )
+        values = [ctypes.string_at(place, size) for place, size in zip(places, self.sizes, strict=True)]
+        assert extra is None and count == 0 and attributes == 0 and function.value == 7
+        self.launches.append(
+            SimpleNamespace(
+                shape=shape[:6], shared=shape[6] if len(shape) > 6 else shared, stream=stream, values=values,
+                context=self.current,
+            )
+        )  # fmt: skip
+        return self.status
+
+
+class FakeArray:
+    """CUDA memory as `__cuda_array_interface__` tells of it: device 0 below 2**40, device 1 above."""
+
+    def __init__(self, address: int = 4096, strides: tuple[int, ...] | None = None, **more: Any) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (4, 8),
+            "typestr": "<f4",
+            "data": (address, False),
+            "strides": strides,
+            "version": 3,
+            **more,
+        }
+
+
+class FakeTensor:
+    """As much of torch.Tensor as a launch asks for."""
+
+    def __init__(self, address: int = 4096, ordinal: int = 0, strides: tuple[int, ...] = (8, 1)) -> None:
+        self.address, self.ordinal, self.strides = address, ordinal, strides
+        self.shape = (4, 8)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.ordinal >= 0
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def get_device(self) -> int:
+        return self.ordinal
+
+    def stride(self) -> tuple[int, ...]:
+        return self.strides
+
+    def is_contiguous(self) -> bool:
+        return self.strides == (8, 1)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+    made = FakeDriver()
+    torch = ModuleType("torch")
+    torch.Tensor = FakeTensor  # type: ignore[attr-defined]  # a stand-in
+    torch._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 50 + ordinal)  # type: ignore[attr-defined]
+    torch.cuda = SimpleNamespace()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(driver, "load", lambda: made)
+    monkeypatch.setattr(loading, "cubin", lambda module, context, kernel: b"\x7fELF")
+    device.context.cache_clear()
+    arrays._torch.cache_clear()
+    yield made
+    device.context.cache_clear()
+    arrays._torch.cache_clear()
+
+
+def kernel(text: str = PLAIN) -> Any:
+    return parse(text)["k"]
+
+
+# where it goes -------------------------------------------------------------------------------------------
+
+
+def test_numpy_arrays_run_on_the_machine(fake: FakeDriver) -> None:
+    x = np.zeros(1, np.int32)
+    kernel()[1, 1](x, -7)
+    assert x[0] == -7 and not fake.launches
+
+
+@pytest.mark.parametrize("array", [FakeArray, FakeTensor])
+def test_cuda_arrays_go_to_their_device(array: type, fake: FakeDriver) -> None:
+    fake.sizes = (8, 4)
+    configured = kernel()[(2, 3), (32, 2), 512]
+    for value in (1, -2, 3):
+        configured(array(8192), value)
+    for launch, value in zip(fake.launches, (1, -2, 3), strict=True):
+        assert launch.shape == [2, 3, 1, 32, 2, 1] and launch.shared == 512
+        assert launch.values == [(8192).to_bytes(8, "little"), value.to_bytes(4, "little", signed=True)]
+        assert launch.context == 100
+
+
+def test_the_device_of_the_data_is_made_current_and_left_again(fake: FakeDriver) -> None:
+    fake.sizes, fake.current = (8, 4), 100
+    configured = kernel()[1, 1]
+    for array in (FakeTensor(ordinal=1), FakeTensor(ordinal=1), FakeArray((1 << 40) + 64), FakeTensor()):
+        configured(array, 1)
+    assert [launch.context for launch in fake.launches] == [101, 101, 101, 100]
+    assert fake.current == 100
+
+
+def test_two_arrays_two_devices_or_host_memory(fake: FakeDriver) -> None:
+    text = PLAIN.replace(".param .s32 value", ".param .u64 value").replace("ld.param.b32", "ld.param.b64")
+    configured = kernel(text)[1, 1]
+    cases: list[tuple[Any, Any, str]] = [
+        (FakeTensor(), np.zeros(3), r"0 \(x\) is on cuda:0 \(torch\); .* in host memory \(NumPy\)"),
+        (FakeTensor(), FakeTensor(ordinal=-1), r"1 \(value\) is in host memory \(torch\)"),
+        (FakeTensor(), FakeTensor(ordinal=1), r"on cuda:0 \(torch\); .* is on cuda:1 .* one device"),
+        (FakeArray(), FakeTensor(ordinal=1), "one device"),
+    ]  # fmt: skip
+    for first, second, message in cases:
+        with pytest.raises(lw.LanewiseError, match=message):
+            configured(first, second)
+    assert not fake.launches
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((FakeArray(),), {}, r"k takes 2 arguments \(\.u64 x, \.s32 value\); 1 given"),
+        ((FakeArray(), 2**31), {}, "does not fit into .s32"),
+        ((FakeArray(), 1.5), {}, "pass a number"),
+        ((FakeArray(), FakeArray()), {}, "takes a number; an array was given"),
+        ((FakeArray(strides=(64, 4)), 1), {}, "in one piece"),
+        ((FakeArray(mask=FakeArray()), 1), {}, "mask"),
+        ((FakeArray(), 1), {"steps": 3}, "CPU machine"),
+        ((FakeArray(), 1), {"arch": "sm_80"}, "which is sm_89"),
+        ((FakeArray(), 1), {"stream": "fast"}, "is not a stream"),
+        ((np.zeros(1, np.int32), 1), {"stream": 0}, "host memory"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    arguments: tuple[Any, ...], options: dict[str, Any], message: str, fake: FakeDriver
+) -> None:
+    with pytest.raises(lw.LanewiseError, match=message):
+        kernel()[1, 1](*arguments, **options)
+    assert not fake.launches
+
+
+def test_arrays_in_either_order_are_in_one_piece(fake: FakeDriver) -> None:
+    fake.sizes = (8, 4)
+    configured = kernel()[1, 1]
+    for array in (FakeArray(strides=(32, 4)), FakeArray(strides=(4, 16)), FakeTensor(strides=(1, 4))):
+        for _ in range(2):
+            configured(array, 1)
+    configured(FakeTensor(), 1)
+    with pytest.raises(lw.LanewiseError, match="in one piece"):
+        configured(FakeTensor(strides=(16, 1)), 1)
+    assert len(fake.launches) == 7
+
+
+def test_an_array_that_is_not_aligned_as_the_kernel_was_told(fake: FakeDriver) -> None:
+    fake.sizes = (8, 4)
+    configured = kernel(PLAIN.replace(".u64 x", ".u64 .ptr .global .align 16 x"))[1, 1]
+    configured(FakeTensor(4096), 1)
+    for _ in range(2):
+        with pytest.raises(lw.LanewiseError, match="aligned to 16 bytes; the array begins 4 bytes after"):
+            configured(FakeTensor(4100), 1)
+
+
+# what reaches the driver ---------------------------------------------------------------------------------
+
+NUMBERS = [
+    *((f"{kind}{bits}", value) for kind in "sub" for bits in (8, 16, 32, 64) for value in (0, 1, 100, True)),
+    *((f"s{bits}", -(1 << bits - 1)) for bits in (8, 16, 32, 64)),
+    *((f"{kind}{bits}", (1 << bits) - 1) for kind in "ub" for bits in (8, 16, 32, 64)),
+    *((f"{kind}{bits}", -1) for kind in "sub" for bits in (8, 16, 32, 64)),
+    *(
+        (f"{kind}{bits}", value)
+        for kind in "fb"
+        for bits in (16, 32, 64)
+        for value in (1.5, -0.0, 1e300, 1 / 3, float("inf"))
+    ),
+    *((f"f{bits}", value) for bits in (32, 64) for value in (3, True)),
+]
+
+
+@pytest.mark.parametrize("type_", sorted({type_ for type_, _ in NUMBERS}))
+def test_numbers_are_packed_as_numpy_packs_them(type_: str, fake: FakeDriver) -> None:
+    """Cold and warm; tensors are prepared for, plain interfaces are not."""
+    kind, bits = type_[0], int(type_[1:])
+    text = PLAIN.replace(".s32 value", f".{type_} value")
+    fake.sizes = (8, bits // 8)
+    configured = kernel(text)[1, 1]
+    for value in [value for name, value in NUMBERS if name == type_]:
+        is_float = kind == "f" or isinstance(value, float)
+        with np.errstate(over="ignore"):
+            expected = (
+                np.float64(value).astype(f"f{bits // 8}").tobytes()
+                if is_float
+                else (int(value) % (1 << bits)).to_bytes(bits // 8, "little")
+            )
+        fake.launches.clear()
+        for array in (FakeArray(), FakeTensor(), FakeTensor(), FakeTensor()):
+            configured(array, value)
+        assert [launch.values[1] for launch in fake.launches] == [expected] * 4, value
+
+
+def test_structs_arrive_whole(fake: FakeDriver) -> None:
+    fake.sizes = (8, 24)
+    configured = kernel(PLAIN.replace(".param .s32 value", ".param .align 8 .b8 value[24]"))[1, 1]
+    raw = bytes(range(24))
+    for value in (raw, bytearray(raw), np.frombuffer(raw, "V24")[0], np.frombuffer(raw, "u1")):
+        configured(FakeTensor(), value)
+    assert [launch.values[1] for launch in fake.launches] == [raw] * 4
+    with pytest.raises(lw.LanewiseError, match="24 bytes; 23 were given"):
+        configured(FakeTensor(), raw[1:])
+
+
+def test_arrays_and_numbers_in_any_order(fake: FakeDriver) -> None:
+    kinds = ["u64", "s32", "u64", "f64", "s32", "u64"]
+    parameters = ", ".join(f".param .{kind} p{number}" for number, kind in enumerate(kinds))
+    text = f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k({parameters}) {{ ret; }}"
+    fake.sizes = (8, 4, 8, 8, 4, 8)
+    configured = kernel(text)[1, 1]
+    for _ in range(3):
+        configured(FakeTensor(16), -1, FakeTensor(32), 0.5, 9, FakeTensor(48))
+    expected = [
+        struct.pack(code, value) for code, value in zip("QiQdiQ", (16, -1, 32, 0.5, 9, 48), strict=True)
+    ]
+    assert [launch.values for launch in fake.launches] == [expected] * 3
+    assert len(configured._plans) == 1
+
+
+def test_none_is_a_null_pointer(fake: FakeDriver) -> None:
+    fake.sizes = (8, 4)
+    kernel()[1, 1](None, 5, stream=3)
+    assert fake.launches[0].values[0] == bytes(8) and fake.launches[0].stream == 3
+
+
+# streams -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stream", "handle"),
+    [
+        (None, 51),
+        (0, 0),
+        (77, 77),
+        (SimpleNamespace(cuda_stream=78), 78),
+        (SimpleNamespace(ptr=79), 79),
+        (SimpleNamespace(handle=ctypes.c_void_p(80)), 80),
+        (SimpleNamespace(__cuda_stream__=lambda: (0, 81)), 81),
+        (SimpleNamespace(__cuda_stream__=(0, 82)), 82),
+    ],
+    ids=["torch's", "0", "77", "cuda_stream", "ptr", "handle", "protocol", "attribute"],
+)
+def test_the_stream_is_the_callers(stream: Any, handle: int, fake: FakeDriver) -> None:
+    fake.sizes = (8, 4)
+    configured = kernel()[1, 1]
+    for _ in range(2):
+        configured(FakeTensor(ordinal=1), 1, stream=stream)
+    assert [launch.stream for launch in fake.launches] == [handle] * 2
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [-1, True, "s", object(), SimpleNamespace(__cuda_stream__=lambda: (1, 81))],
+    ids=["negative", "bool", "text", "object", "version"],
+)
+def test_what_is_no_stream_is_refused(stream: Any) -> None:
+    with pytest.raises(lw.LanewiseError):
+        streams.stream_handle(stream)
+
+
+def test_work_on_the_stream_of_an_array_is_waited_for(fake: FakeDriver) -> None:
+    fake.sizes = (8, 4)
+    kernel()[1, 1](FakeArray(stream=9), 1, stream=5)
+    names = [call[0] for call in fake.calls]
+    assert ("cuEventRecord", 7, 9) in fake.calls and ("cuStreamWaitEvent", 5, 7, 0) in fake.calls
+    assert names.index("cuEventRecord") < names.index("cuStreamWaitEvent") < names.index("cuEventDestroy_v2")
+    fake.calls.clear()
+    kernel()[1, 1](FakeArray(stream=5), 1, stream=5)
+    kernel()[1, 1](FakeArray(stream=1), 1)
+    assert not any(call[0] == "cuEventRecord" for call in fake.calls)
+
+
+# what the device can do ----------------------------------------------------------------------------------
+
+
+def test_shared_memory_is_asked_for_where_it_is_much(fake: FakeDriver) -> None:
+    fake.sizes = (8, 4)
+    entry = kernel()
+    for size in (0, 48 * 1024 - 1024, 60_000, 50_000, 100_352):
+        entry[1, 1, size](FakeTensor(), 1)
+    asked = [call[1:] for call in fake.calls if call[0] == "cuFuncSetAttribute"]
+    assert asked == [(7, 8, 60_000), (7, 8, 100_352)]
+    with pytest.raises(gpu.GpuError, match=r"k: 101377 bytes of shared memory .* Fake GPU has 101376"):
+        entry[1, 1, 100_353](FakeTensor(), 1)
+
+
+def test_more_threads_than_the_registers_allow(fake: FakeDriver) -> None:
+    fake.most_threads = 640
+    with pytest.raises(
+        gpu.GpuError, match="k: 768 threads a block are too many: with its 77 registers"
+    ) as caught:
+        kernel()[1, 768](FakeTensor(), 1)
+    assert caught.value.kernel == "k" and not caught.value.lost
+
+
+def test_errors_of_a_launch_name_the_kernel(fake: FakeDriver) -> None:
+    fake.sizes, configured = (8, 4), kernel()[1, 1]
+    configured(FakeTensor(), 1)
+    for status, lost in ((1, False), (700, True)):
+        fake.status = status
+        for array in (FakeTensor(), FakeArray()):
+            with pytest.raises(gpu.GpuError, match=r"^k: CUDA_ERROR") as caught:
+                configured(array, 1)
+            assert caught.value.lost is lost
+            assert ("context is lost" in str(caught.value)) is lost
+    fake.status = 0
+    configured(FakeTensor(), 1)
+
+
+# assembling ----------------------------------------------------------------------------------------------
+
+
+def context_of(release: tuple[int, int], arch: str = "sm_89") -> Any:
+    return SimpleNamespace(
+        driver=SimpleNamespace(version=release),
+        device=SimpleNamespace(arch=arch, cuda=f"{release[0]}.{release[1]}"),
+    )
+
+
+def test_machine_code_is_made_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def assembled(module: Any, text: str, arch: str, context: Any, kernel: str) -> bytes:
+        made.append(arch)
+        return f"{arch} {text}".encode()
+
+    monkeypatch.setattr(assemble, "assemble", assembled)
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path))
+    newer = PLAIN.replace("sm_80", "sm_90a").replace("8.0", "8.1")
+    asked = [
+        (PLAIN, (13, 0), "sm_89", "sm_89"),
+        (PLAIN, (13, 0), "sm_89", None),
+        (PLAIN, (13, 0), "sm_90", "sm_90"),
+        (PLAIN, (13, 1), "sm_90", "sm_90"),
+        (newer, (13, 0), "sm_90", "sm_90a"),
+        (PLAIN, (13, 0), "sm_90", None),
+    ]
+    for text, release, arch, expected in asked:
+        made.clear()
+        image = assemble.cubin(parse(text), context_of(release, arch), "k")
+        assert image.endswith(text.encode()) and made == ([expected] if expected else [])
+    with pytest.raises(
+        lw.LanewiseError, match=r"for sm_90a, which runs on compute capability 9\.0 alone, not on sm_100"
+    ):
+        assemble.cubin(parse(newer), context_of((13, 0), "sm_100"), "k")
+
+
+def test_ptx_newer_than_the_driver_is_lowered_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    linked: list[str] = []
+    monkeypatch.setattr(assemble, "_link", lambda text, context, kernel: linked.append(text) or b"")
+    there = context_of((12, 4))
+    there.current = lambda: __import__("contextlib").nullcontext()
+
+    def lowered(text: str) -> str:
+        assemble.by_driver(parse(text), text, there, "k")
+        return linked[-1].split(".version ")[1].split()[0]
+
+    assert lowered(PLAIN.replace("8.0", "9.2")) == "8.4"
+    assert lowered(PLAIN) == "8.0"
+    newer = PLAIN.replace("8.0", "9.2").replace("ret;", "max.f32 %f0, %f1, %f2, %f3; ret;")
+    with pytest.raises(
+        gpu.GpuError, match=r"k: the PTX is of version 9\.2 and its instructions need 8\.8.* up to 8\.4"
+    ):
+        lowered(newer.replace(".reg .b64", ".reg .f32 %f<4>; .reg .b64"))
+
+
+# without a driver ----------------------------------------------------------------------------------------
+
+
+def test_without_a_driver_that_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_LIBRARIES", ("libnothing_of_the_kind.so",))
+    driver.load.cache_clear()
+    device.context.cache_clear()
+    assert gpu.devices() == [] and not gpu.available()
+    with pytest.raises(gpu.GpuError, match="no NVIDIA driver is installed here"):
+        kernel()[1, 1](FakeArray(), 1)
+    driver.load.cache_clear()
+
+
+def test_a_configuration_is_made_once() -> None:
+    entry = kernel()
+    assert entry[1, 32] is entry[1, 32] and entry[1, 32] is not entry[1, 64]
+    assert entry[[1, 2], 32].shape == entry[(1, 2), 32].shape
+    configured, arguments = entry[1, 32].bind(1, 2)
+    assert configured is entry[1, 32] and arguments == (1, 2)
+    for number in range(2000):
+        entry[number + 1, 32]
+    assert len(entry._configured) <= 1024
