@@ -106,7 +106,9 @@ class Configured:
             return
         if stream is not None or any_on_gpu(arguments):
             if steps is not None or progress is not None or executor is not None:
-                raise LanewiseError("steps=, progress= and executor= are for NumPy arrays, on the CPU machine")
+                raise LanewiseError(
+                    "steps=, progress= and executor= are for NumPy arrays, on the CPU machine"
+                )
             self._on_gpu(arguments, stream, arch)
         else:
             self._on_machine(arguments, arch, steps, progress, executor)

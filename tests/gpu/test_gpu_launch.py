@@ -199,7 +199,7 @@ def test_places_that_do_not_fit_together_are_named(module: lw.Module) -> None:
         with pytest.raises(lw.LanewiseError, match=r"is in host memory \(NumPy\)") as caught:
             module["collect"][1, 1](both[0], *arguments, both[1], 0)
         assert "on cuda:0 (torch)" in str(caught.value) and "(more)" in str(caught.value)
-    with pytest.raises(lw.LanewiseError, match="steps= and progress="):
+    with pytest.raises(lw.LanewiseError, match="for NumPy arrays, on the CPU machine"):
         module["add"][1, 1](out, 0, 0, steps=5)
     with pytest.raises(lw.LanewiseError, match="arch='sm_75' says which GPU"):
         module["add"][1, 1](out, 0, 0, arch="sm_75")
