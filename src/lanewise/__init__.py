@@ -37,7 +37,7 @@ from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruct
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
 if TYPE_CHECKING:
-    from lanewise import arith, atoms, draw, ptx
+    from lanewise import arith, atoms, draw, lang, ptx
     from lanewise.atoms import (
         Copy_Atom,
         MMA_Atom,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         make_tiled_copy_C,
         make_tiled_mma,
     )
+    from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.launch import check
     from lanewise.ptx import Module, cuda, load
 
@@ -61,12 +62,17 @@ register("fidelity", "lanewise.arith:fidelity")
 register("draw", "lanewise.draw:svg")
 register("print_latex", "lanewise.draw:print_latex")
 register("launch", "lanewise.launch:launch")
+register("emit", "lanewise.lang.matrix:emit")
+register("fragment", "lanewise.lang.matrix:full")
+register("registers", "lanewise.lang.matrix:from_registers")
+register("number", "lanewise.lang.convert:number")
 
 #: Loaded on first use: a room, or a name out of one.
 _LATER = {
     "arith": "",
     "atoms": "",
     "draw": "",
+    "lang": "",
     "ptx": "",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
@@ -123,6 +129,7 @@ __all__ = [
     "format_of",
     "instruction",
     "instructions",
+    "lang",
     "load",
     "make_layout",
     "make_tiled_copy",
@@ -143,9 +150,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module 'lanewise' has no attribute {name!r}")
-    room = _LATER[name]
+    room = _LATER.get(name)
+    if room is None:  # everything else that is here is of the kernel language
+        room = "lang"
+        if name.startswith("_") or name not in import_module("lanewise.lang").__all__:
+            raise AttributeError(f"module 'lanewise' has no attribute {name!r}")
     module = import_module(f"lanewise.{room or name}")
     value = getattr(module, name) if room else module
     globals()[name] = value
@@ -153,4 +162,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    language = import_module("lanewise.lang").__all__
+    return sorted({*__all__, *language, *(name for name in globals() if name.startswith("__"))})

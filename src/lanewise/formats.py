@@ -10,6 +10,7 @@ from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
+from lanewise.engines import engine
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -89,6 +90,10 @@ class Format:
             used = self.signed + self.exponent_bits + self.mantissa_bits + self.ignored_low_bits
             assert used in (self.bits, self.bits - 1), f"{self.name}: {used} bits used of {self.bits}"
             assert self.has_nan or not self.has_inf, f"{self.name}: infinities come with NaNs"
+
+    def __call__(self, value: Any) -> Any:
+        """Inside a kernel: a number of this format, or a traced value converted to it."""
+        return engine("number")(self, value)
 
     def __str__(self) -> str:
         return self.name

@@ -44,7 +44,8 @@ def multiply(
     for name, scale in (("negate_a", mma.scaleA), ("negate_b", mma.scaleB)):
         if scale is ScaleIn.Neg:
             options[name] = True
-    return mma.instruction(a, b, c, arch=where, **options)
+    found: NDArray[Any] = mma.instruction(a, b, c, arch=where, **options)
+    return found
 
 
 def _complex(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: Any, arch: str) -> NDArray[Any]:

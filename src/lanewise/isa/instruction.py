@@ -161,13 +161,22 @@ class Instruction(Form, Drawn):
 
     # what can be done with it --------------------------------------------------------------------------
 
-    def __call__(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> NDArray[Any]:
+    def __call__(self, *operands: Any, arch: str | None = None, **options: Any) -> Any:
         """D = A·B + C on arrays, with the bits that the arch returns: see `lanewise.arith.compute`.
 
         Options: metadata (sparse), scale_a and scale_b (block-scaled), satfinite (wmma and integers),
-        negate_a and negate_b (wgmma).
+        negate_a and negate_b (wgmma). Inside a kernel, on traced values, it emits itself.
         """
-        return cast("NDArray[Any]", engine("compute")(self, a, b, c, arch=arch, **options))
+        given = (*operands, *options.values())
+        if any(hasattr(each, "is_traced") for every in given for each in _parts(every)):
+            return engine("emit")(self, *operands, **options)
+        if arch is None:
+            raise TypeError(f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'")
+        return engine("compute")(self, *operands, arch=arch, **options)
+
+    def zeros(self) -> Any:
+        """The accumulator to begin with, inside a kernel: a fragment of C that is zero."""
+        return self.c.full(0)
 
     def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> NDArray[Any]:
         """Whole matrices, the instruction repeated along K as a kernel would: see `lanewise.arith.gemm`."""
@@ -182,3 +191,8 @@ class Instruction(Form, Drawn):
 
     def __repr__(self) -> str:
         return f"<{self.text}>"
+
+
+def _parts(operand: Any) -> tuple[Any, ...]:
+    """An operand, or the registers that it was given as."""
+    return tuple(operand) if isinstance(operand, tuple | list) else (operand,)

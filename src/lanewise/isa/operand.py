@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lanewise.engines import Drawn
+from lanewise.engines import Drawn, engine
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, as_array
 from lanewise.isa.form import stated
@@ -173,6 +173,16 @@ class Operand(Drawn):
         self._in_registers()
         lane = within(lane, self.threads, "lane", self.title)
         return self._cells[lane][within(value, self.values, "value", self.title)]
+
+    # inside kernels ------------------------------------------------------------------------------------
+
+    def full(self, value: Any) -> Any:
+        """A fragment with one value in every element, inside a kernel."""
+        return engine("fragment")(self, value)
+
+    def fragment(self, registers: Any) -> Any:
+        """A fragment made of the registers given, inside a kernel."""
+        return engine("registers")(self, registers)
 
     # packing -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,257 @@
+"""Variables that branches and loops carry: taken apart, moved through registers, put together again."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from lanewise.formats import f32
+from lanewise.lang.builder import Place, Register, current
+from lanewise.lang.slots import Slot
+from lanewise.lang.trees import Snapshot, is_mutable
+from lanewise.lang.types import pred, register_kind
+from lanewise.lang.values import (
+    Scalar,
+    Traced,
+    default_dtype,
+    describe,
+    is_number,
+    literal,
+    plain_number,
+    public,
+)
+
+
+class Undefined:
+    """A variable that only one way through the code gives a value: every use of it is an error."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        object.__setattr__(self, "reason", reason)
+
+    def complain(self) -> NoReturn:
+        """Say why there is no value."""
+        raise current().error(self.reason)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("is_traced",):
+            raise AttributeError(name)
+        self.complain()
+
+    def _use(self, *_: Any) -> Any:
+        self.complain()
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _use
+    __floordiv__ = __mod__ = __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __neg__ = __invert__ = (
+        _use
+    )
+    __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = __setitem__ = __iter__ = __call__ = __bool__ = _use
+    __index__ = __len__ = __invert__ = _use
+
+
+class Values:
+    """The values of names before a branch or loop: those bound in it, and mutable ones read in it."""
+
+    def __init__(self, bound: tuple[str, ...], changeable: dict[str, Any], names: dict[str, Any]) -> None:
+        self.bound = bound
+        self.names = (*bound, *changeable)
+        self.first = [Snapshot(names[name]) if name in names else None for name in self.names]
+
+    def now(self, names: dict[str, Any]) -> list[Snapshot | None]:
+        """The values at another point."""
+        return [Snapshot(names[name]) if name in names else None for name in self.names]
+
+    def initial(self) -> list[Snapshot | None]:
+        """The values as they were."""
+        return self.first
+
+    def restore(self) -> tuple[Any, ...]:
+        """Everything as it was: the values of the bound names."""
+        found = []
+        for name, snapshot in zip(self.names, self.first, strict=True):
+            if snapshot is None:
+                found.append(Undefined(f"{name} has no value here"))
+            else:
+                found.append(snapshot.build(snapshot.leaves))
+        return tuple(found[: len(self.bound)])
+
+    def rebind(self, values: list[Any]) -> tuple[Any, ...]:
+        """Other values: bound names get new objects, mutable ones are changed in place."""
+        found = []
+        for value in values:
+            if isinstance(value, Snapshot):
+                found.append(value.build(value.leaves, fresh=False))
+            else:
+                found.append(value)
+        return tuple(found[: len(self.bound)])
+
+
+def before(bound: tuple[str, ...], read: tuple[str, ...], names: dict[str, Any]) -> Values:
+    """The values to keep before a branch or loop."""
+    changeable = {name: names[name] for name in read if name in names and is_mutable(names[name])}
+    return Values(bound, changeable, names)
+
+
+def converted(value: Any, dtype: Any, name: str, what: str) -> Scalar:
+    """A value as a Scalar of the dtype that a variable has."""
+    if isinstance(value, Scalar) and value.dtype == dtype:
+        return value
+    if is_number(value) and not (isinstance(value, bool) and dtype is not pred):
+        return literal(plain_number(value), dtype)
+    if isinstance(value, Undefined):
+        value.complain()
+    kind = public(value.dtype) if isinstance(value, Scalar) else describe(value)
+    raise current().error(
+        f"{name} is {public(dtype)} {what} and becomes {kind}: a variable keeps its type; convert it with "
+        f".to(lw.{public(dtype)}), or use another name"
+    )
+
+
+def move(register: Register, value: Scalar) -> None:
+    """Put a value into a register."""
+    current().emit(f"mov.{register_kind(value.dtype)}", register, _operand(value), pure=True)
+
+
+def _operand(value: Scalar) -> Any:
+    return value.in_register if value.dtype is pred else value.operand
+
+
+def moves(pairs: list[tuple[Register, Scalar]]) -> None:
+    """Put values into registers all at once: none is overwritten before it is read."""
+    ready = [(register, value, _operand(value)) for register, value in pairs]
+    targets = {id(register) for register, _, operand in ready if operand is not register}
+    saved: list[tuple[Register, Scalar, Any]] = []
+    for register, value, operand in ready:
+        if operand is register:
+            continue
+        if id(operand) in targets:
+            kind = register_kind(value.dtype)
+            operand = current().result(f"mov.{kind}", kind, operand)
+        saved.append((register, value, operand))
+    for register, value, operand in saved:
+        current().emit(f"mov.{register_kind(value.dtype)}", register, operand, pure=True)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two leaves are one value, so that nothing has to be carried."""
+    if a is b:
+        return True
+    if isinstance(a, Scalar) and isinstance(b, Scalar):
+        if a.dtype != b.dtype or isinstance(a, Slot) or isinstance(b, Slot):
+            return isinstance(a, Slot) and a.is_same(b)
+        if a.register is not None:
+            return a.register is b.register
+        if a.root is not None:
+            return b.root is not None and same(a.root, b.root) and a.addend == b.addend
+        return b.root is None and b.register is None and _equal(a.constant, b.constant)
+    if isinstance(a, Traced) or isinstance(b, Traced):
+        return False
+    return type(a) is type(b) and _equal(a, b)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b) and repr(a) == repr(b)  # -0.0 and 0.0 are equal, and differ
+    except Exception:  # an object that cannot be compared is not the same
+        return False
+
+
+Pairs = list[tuple[Register, tuple[Scalar, Scalar]]]
+
+
+def merged(
+    values: Values, left: list[Any], right: list[Any], left_place: Place, right_place: Place
+) -> tuple[list[Any], Pairs]:
+    """The values after two branches, and the registers that have to be set in each."""
+    out: list[Any] = []
+    pairs: Pairs = []
+    for name, one, two in zip(values.names, left, right, strict=True):
+        if one is None or two is None or isinstance(one.value, Undefined) or isinstance(two.value, Undefined):
+            out.append(_half(name, one, two, left_place, right_place))
+            continue
+        if why := one.mismatch(two, name):
+            out.append(Undefined(f"{why} after the branches of lines {_lines(left_place, right_place)}"))
+            continue
+        leaves = []
+        for x, y in zip(one.leaves, two.leaves, strict=True):
+            leaf = _merged_leaf(name, x, y, pairs)
+            leaves.append(leaf)
+        changed = any(x is not y for x, y in zip(leaves, one.leaves, strict=True))
+        in_place = name not in values.bound or not changed
+        out.append(one.build(leaves, fresh=not in_place))
+    return out, pairs
+
+
+def _lines(a: Place, b: Place) -> str:
+    return f"{a.line} and {b.line}" if a.line != b.line else str(a.line)
+
+
+def _half(name: str, one: Any, two: Any, left: Place, right: Place) -> Undefined:
+    for side in (one, two):
+        if side is not None and isinstance(side.value, Undefined) and side.value.reason.find("line") >= 0:
+            return side.value
+    given, missing = (
+        (left, right) if one is not None and not isinstance(one.value, Undefined) else (right, left)
+    )
+    return Undefined(
+        f"{name} has a value only where the branch up to line {given.line} runs, and none after the other "
+        f"(line {missing.line}): give it a value before the `if`"
+    )
+
+
+def _merged_leaf(name: str, x: Any, y: Any, pairs: Pairs) -> Any:
+    if same(x, y):
+        return x
+    if isinstance(x, Undefined) or isinstance(y, Undefined):
+        return x if isinstance(x, Undefined) else y
+    if isinstance(x, Scalar):
+        dtype = x.dtype
+    elif isinstance(y, Scalar):
+        dtype = y.dtype
+    elif is_number(x) and is_number(y):
+        dtype = f32 if float in (type(x), type(y)) else default_dtype(x)
+    else:
+        return Undefined(
+            f"{name} is {describe(x)} in one branch and {describe(y)} in the other: it must be alike"
+        )
+    a, b = (_leaf(each, dtype, name) for each in (x, y))
+    if isinstance(a, Undefined) or isinstance(b, Undefined):
+        return a if isinstance(a, Undefined) else b
+    register = Register(register_kind(dtype), name)
+    pairs.append((register, (a, b)))
+    natural = a.natural and b.natural
+    return Scalar(dtype, register, natural=natural)
+
+
+def _leaf(value: Any, dtype: Any, name: str) -> Any:
+    if (isinstance(value, Scalar) and value.dtype == dtype) or is_number(value):
+        return converted(value, dtype, name, "in one branch")
+    kind = public(value.dtype) if isinstance(value, Scalar) else describe(value)
+    return Undefined(f"{name} is {public(dtype)} in one branch and {kind} in the other: convert one of them")
+
+
+def fresh_copies(values: Values, what: str) -> tuple[list[Any], list[list[Any]]]:
+    """Registers for everything that a loop may change: the values to go on with, and the registers."""
+    out: list[Any] = []
+    registers: list[list[Any]] = []
+    for number, (name, snapshot) in enumerate(zip(values.names, values.first, strict=True)):
+        if snapshot is None:
+            out.append(Undefined(f"{name} has no value before {what}: give it one"))
+            registers.append([])
+            continue
+        bound = number < len(values.bound)
+        leaves: list[Any] = []
+        own: list[Any] = []
+        for place, leaf in enumerate(snapshot.leaves):
+            label = name if len(snapshot.leaves) == 1 else f"{name}{place}"
+            if isinstance(leaf, Scalar) or (bound and is_number(leaf) and snapshot.within is None):
+                start = leaf if isinstance(leaf, Scalar) else literal(leaf, default_dtype(plain_number(leaf)))
+                register = Register(register_kind(start.dtype), label)
+                leaves.append(Scalar(start.dtype, register))
+                own.append((register, start))
+            else:
+                leaves.append(leaf)
+                own.append(None)
+        out.append(snapshot.build(leaves, fresh=bound))
+        registers.append(own)
+    return out, registers

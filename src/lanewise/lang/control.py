@@ -1,0 +1,271 @@
+"""Control flow while tracing: branches and loops on traced values, and the variables that they carry.
+
+Rewritten functions call a `Runtime`. A branch or loop on plain Python values leaves no trace.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from lanewise.lang.arithmetic import bitwise, invert, truth, where
+from lanewise.lang.builder import Code, Label, Negated, Operation, Place, Register, current
+from lanewise.lang.carry import Pairs, Undefined, before, merged, move
+from lanewise.lang.loops import For, Plain, While
+from lanewise.lang.loops import range as traced_range
+from lanewise.lang.types import pred
+from lanewise.lang.values import Scalar, Traced, describe
+
+
+class PlainIf:
+    """An `if` on a Python value: plain Python."""
+
+    traced = False
+
+    def __init__(self, holds: bool) -> None:
+        self.then, self.otherwise = holds, not holds
+
+
+_HOLDS, _FAILS = PlainIf(True), PlainIf(False)
+
+
+class If:
+    """An `if` on a traced value: both branches are traced, and what they bind is merged."""
+
+    traced = then = otherwise = True
+
+    def __init__(self, test: Scalar, bound: tuple[str, ...], read: tuple[str, ...]) -> None:
+        self.builder, self.test = current(), test
+        self.bound, self.read = bound, read
+        self.branches: list[tuple[Code, list[Any], bool, Place]] = []
+        self.place = self.builder.place
+
+    def begin(self, names: dict[str, Any]) -> None:
+        """Before the first branch."""
+        self.values = before(self.bound, self.read, names)
+        self._enter()
+
+    def _enter(self) -> None:
+        self.code: Code = []
+        self.outer = self.builder.enter(self.code)
+        self.builder.open.append(self)
+
+    def end(self, names: dict[str, Any]) -> None:
+        """After each branch."""
+        self.branches.append((self.code, self.values.now(names), self.builder.dead, self.builder.place))
+        self.builder.open.pop()
+        self.builder.leave(self.outer)
+        self.builder.dead = False
+
+    def restore(self) -> tuple[Any, ...]:
+        """Before the second branch: everything as it was."""
+        found = self.values.restore()
+        self._enter()
+        return found
+
+    def merge(self) -> tuple[Any, ...]:
+        """After both: the values that hold from here on."""
+        (then, left, left_ends, left_place), (other, right, right_ends, right_place) = self.branches
+        builder = self.builder
+        builder.place = self.place
+        pairs: Pairs = []
+        if left_ends and right_ends:
+            values = self.values.initial()
+        elif left_ends or right_ends:
+            values = right if left_ends else left
+        else:
+            values, pairs = merged(self.values, left, right, left_place, right_place)
+        for code, side in ((then, 0), (other, 1)):
+            with builder.into(code):
+                for register, sources in pairs:
+                    move(register, sources[side])
+        self._write(then, other, left_ends)
+        builder.dead = left_ends and right_ends
+        return self.values.rebind(values)
+
+    def _write(self, then: Code, other: Code, then_ends: bool) -> None:
+        builder, code = self.builder, self.builder.code
+        if not then and not other:
+            return
+        skip, end = Label("else" if other and then else "endif"), Label("endif")
+        if not then:
+            builder.branch(skip, self.test.operand)
+            code += [*other, skip]
+        else:
+            builder.branch(skip, Negated(self.test.operand))
+            code += then
+            if other and not then_ends:
+                builder.branch(end)
+                builder.dead = False
+            code += [skip, *other, end] if other else [skip]
+
+
+class Runtime:
+    """What rewritten code calls; one for each rewritten function, since it knows the file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def at(self, line: int, column: int) -> None:
+        """A statement begins."""
+        current().place = Place(self.file, line, column)
+
+    def named(self, name: Any, value: Any) -> Any:
+        """A value is bound to a name: registers take it over."""
+        if isinstance(name, str):
+            _name(name, value)
+        elif isinstance(value, tuple | list) and len(value) == len(name):
+            for one, each in zip(name, value, strict=True):
+                _name(one, each)
+        return value
+
+    # statements -----------------------------------------------------------------------------------------
+
+    def if_(self, test: Any, bound: tuple[str, ...], read: tuple[str, ...]) -> If | PlainIf:
+        """`if`."""
+        if isinstance(test, Traced):
+            found = truth(test)
+            if found.constant is None:
+                return If(found, bound, read)
+            return _HOLDS if found.constant else _FAILS
+        if isinstance(test, Undefined):
+            test.complain()
+        return _HOLDS if test else _FAILS
+
+    def while_(self, test: Callable[[], Any] | None, bound: tuple[str, ...], read: tuple[str, ...]) -> Any:
+        """`while`; a test of None is always true, and the loop a traced one."""
+        if test is None:
+            return While(None, bound, read)
+        builder = current()
+        before_test, scope = len(builder.code), dict(builder.scopes[-1])
+        first = test()
+        if not isinstance(first, Traced):
+            return Plain(first=first, test=test)
+        del builder.code[before_test:]  # traced again, on the registers of the loop
+        builder.scopes[-1] = scope
+        return While(test, bound, read)
+
+    def for_(self, items: Any, bound: tuple[str, ...], read: tuple[str, ...], name: str) -> Any:
+        """`for`."""
+        if isinstance(items, traced_range):
+            return For(items, bound, read, name)
+        if isinstance(items, Traced) and not hasattr(items, "__iter__"):
+            raise current().error(f"{describe(items)} cannot be iterated over: use `for i in lw.range(…)`")
+        return Plain(items=items)
+
+    def exit(self) -> bool:
+        """`return` in a kernel: the thread is done. True where Python itself is to return."""
+        builder = current()
+        if not builder.open:
+            return True
+        builder.emit("ret")
+        builder.dead = True
+        return False
+
+    def assert_(self, test: Callable[[], Any], message: Any, text: str) -> None:
+        """`assert`: on a traced value, the kernel stops with __assertfail."""
+        found = test()
+        if isinstance(found, Traced):
+            from lanewise.lang.intrinsics.debug import assert_
+
+            assert_(found, str(message) if message is not None else text)
+        elif not found:
+            raise current().error(
+                f"assertion failed while tracing: {message if message is not None else text}"
+            )
+
+    # expressions ----------------------------------------------------------------------------------------
+
+    def and_(self, first: Any, *rest: Callable[[], Any]) -> Any:
+        """`a and b`: b is traced under the condition that a holds, where it does more than compute."""
+        return self._logic(first, rest, conjunction=True)
+
+    def or_(self, first: Any, *rest: Callable[[], Any]) -> Any:
+        """`a or b`."""
+        return self._logic(first, rest, conjunction=False)
+
+    def _logic(self, value: Any, rest: tuple[Callable[[], Any], ...], conjunction: bool) -> Any:
+        for following in rest:
+            if not isinstance(value, Traced):
+                if bool(value) is not conjunction:
+                    return value
+                value = following()
+                continue
+            value = self._both(truth(value), following, conjunction)
+        return value
+
+    def _both(self, first: Scalar, following: Callable[[], Any], conjunction: bool) -> Scalar:
+        builder = current()
+        if first.constant is not None:
+            return truth(following()) if bool(first.constant) is conjunction else first
+        code: Code = []
+        with builder.into(code):
+            second = truth(following())
+            register = second.in_register if not _is_pure(code) else None
+        if register is None:
+            builder.code += code
+            return bitwise("and" if conjunction else "or", first, second)
+        outcome, done = Register("pred"), Label("decided")
+        builder.emit("mov.pred", outcome, first.in_register)
+        builder.branch(done, Negated(outcome) if conjunction else outcome)
+        builder.code += code
+        builder.emit("mov.pred", outcome, register)
+        builder.label(done)
+        return Scalar(pred, outcome)
+
+    def not_(self, value: Any) -> Any:
+        """`not a`."""
+        return invert(truth(value)) if isinstance(value, Traced) else not value
+
+    def choose(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """`a if c else b`: both are computed if that has no other effect; else one branch runs."""
+        if not isinstance(test, Traced):
+            return then() if test else otherwise()
+        found = truth(test)
+        if found.constant is not None:
+            return then() if found.constant else otherwise()
+        branch = If(found, ("value",), ())
+        branch.begin({})
+        left = then()
+        branch.end({"value": left})
+        branch.restore()
+        right = otherwise()
+        branch.end({"value": right})
+        if all(_is_pure(code) for code, *_ in branch.branches):
+            for code, *_ in branch.branches:
+                current().code += code
+            return where(found, left, right)
+        return branch.merge()[0]
+
+    def chain(self, words: list[str], left: Any, *rest: Callable[[], Any]) -> Any:
+        """`a < b < c`."""
+        outcome: Any = True
+        for word, following in zip(words, rest, strict=True):
+            if not isinstance(outcome, Traced) and not outcome:
+                return outcome
+            right = following()
+            this = _PYTHON[word](left, right)
+            outcome = self.and_(outcome, lambda this=this: this)  # type: ignore[misc]  # a default, not an argument
+            left = right
+        return outcome
+
+
+_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge, "Eq": operator.eq,
+    "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
+    "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
+}  # fmt: skip
+
+
+def _name(name: str, value: Any) -> None:
+    if isinstance(value, Traced) and hasattr(value, "named"):
+        value.named(name)
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            if isinstance(each, Traced):
+                _name(f"{name}{number}", each)
+
+
+def _is_pure(code: Code) -> bool:
+    return all(isinstance(each, Operation) and each.pure for each in code)

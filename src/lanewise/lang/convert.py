@@ -1,0 +1,150 @@
+"""Conversions between dtypes: `x.to(dtype)`, `bitcast`, and packing two 16-bit values into a register."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.formats import Format, bf16, f16, f32, f64, tf32
+from lanewise.lang.builder import current
+from lanewise.lang.slots import put_together, taken_apart
+from lanewise.lang.types import PAIRS, bf16x2, f16x2, is_float, is_int, pred, register_kind, u16, u32
+from lanewise.lang.values import Scalar, describe, is_number, literal, public, scalar
+
+_ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
+
+
+def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = False) -> Scalar:
+    """A value in another dtype. To a float it rounds to nearest even; to an integer, towards zero."""
+    if not isinstance(dtype, Format):
+        raise current().error(f".to() takes a dtype such as lw.f32, not {dtype!r}")
+    if rounding and rounding not in _ROUNDINGS:
+        raise current().error(f"rounding is one of {', '.join(_ROUNDINGS)}, not {rounding!r}")
+    source = value.dtype
+    if source == dtype:
+        return value
+    if value.constant is not None and not rounding and source is not pred:
+        return _constant(value.constant, source, dtype)
+    if source is pred and (is_int(dtype) or is_float(dtype)):
+        one, zero = literal(1, dtype), literal(0, dtype)
+        kind = register_kind(dtype)
+        register = current().define(f"selp.{kind}", kind, one.operand, zero.operand, value.operand)
+        return Scalar(dtype, register, natural=True)
+    if is_int(source) and is_int(dtype):
+        return _integer(value, dtype, saturate)
+    if dtype is tf32 and source is f32:
+        how = rounding or "rna"
+        current().need("cvt to tf32", 80 if how == "rna" else 90, "7.0" if how == "rna" else "7.8")
+        return _convert(value, dtype, f"cvt.{how}.tf32.f32")
+    if source is tf32:
+        return convert(bitcast(value, f32), dtype, rounding, saturate)
+    if is_float(source) and is_float(dtype):
+        return _float(value, dtype, rounding, saturate)
+    if is_float(source) and is_int(dtype):
+        if source is bf16:
+            return convert(convert(value, f32), dtype, rounding, saturate)
+        towards = {"": "rzi", "rn": "rni", "rz": "rzi", "rm": "rmi", "rp": "rpi"}.get(rounding)
+        if towards is None:
+            raise current().error(f"to an integer, rounding is rn, rz, rm or rp, not {rounding}")
+        return _convert(value, dtype, f"cvt.{towards}.{dtype.name}.{source.name}")
+    if is_int(source) and is_float(dtype):
+        if dtype is bf16:
+            return convert(convert(value, f32), bf16, rounding)
+        return _convert(value, dtype, f"cvt.{rounding or 'rn'}.{dtype.name}.{source.name}")
+    if is_number(value.constant):
+        return literal(value.constant, dtype)
+    raise current().error(
+        f"{describe(value)} does not convert to {public(dtype)}; lw.bitcast(x, dtype) takes its bits"
+    )
+
+
+def _constant(value: Any, source: Format, dtype: Format) -> Scalar:
+    if is_int(dtype):
+        number = int(value)
+        if is_int(source):
+            number = (number - int(dtype.min)) % (1 << dtype.bits) + int(dtype.min)
+        return literal(number, dtype)
+    return literal(float(value) if is_float(dtype) else value, dtype)
+
+
+def _convert(value: Scalar, dtype: Format, opcode: str, **more: Any) -> Scalar:
+    return Scalar(dtype, current().define(opcode, register_kind(dtype), value.operand), **more)
+
+
+def _integer(value: Scalar, dtype: Format, saturate: bool) -> Scalar:
+    source = value.dtype
+    keep: dict[str, Any] = {
+        "multiple": value.multiple,
+        "natural": value.natural and dtype.bits >= source.bits,
+    }
+    if source.bits == dtype.bits and not saturate:  # another way to read the same register
+        return Scalar(dtype, value.in_register, **keep)
+    return _convert(value, dtype, f"cvt{'.sat' if saturate else ''}.{dtype.name}.{source.name}", **keep)
+
+
+def _float(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scalar:
+    source, builder = value.dtype, current()
+    sat = ".sat" if saturate else ""
+    if source is bf16:  # its bits are the upper half of f32's: exact, and on every arch
+        zero = builder.define("mov.b16", "b16", "0")
+        wide = Scalar(f32, builder.define("mov.b32", "f32", (zero, value.operand)))
+        return wide if dtype is f32 else _float(wide, dtype, rounding, saturate)
+    if dtype is bf16:
+        if source is not f32:
+            raise builder.error(
+                f"{source.name} to bf16 goes through f32: x.to(lw.f32).to(lw.bf16)"
+                + (", rounding twice" if source is f64 else "")
+            )
+        builder.need("cvt to bf16", 80, "7.0")
+        return _convert(value, dtype, f"cvt.{rounding or 'rn'}.bf16.f32")
+    if dtype.bits > source.bits:
+        return _convert(value, dtype, f"cvt{sat}.{dtype.name}.{source.name}")
+    return _convert(value, dtype, f"cvt.{rounding or 'rn'}{sat}.{dtype.name}.{source.name}")
+
+
+def bitcast(value: Any, dtype: Format) -> Scalar:
+    """The same bits as another dtype of the same size. Inside a kernel: `lw.bitcast(x, lw.u32)`."""
+    found = scalar(value, None, "lw.bitcast")
+    if found.dtype.bits != dtype.bits or pred in (found.dtype, dtype):
+        raise current().error(
+            f"lw.bitcast keeps the bits: {describe(found)} is not of {public(dtype)}'s size"
+        )
+    kind, target = register_kind(found.dtype), register_kind(dtype)
+    if kind == target:
+        return Scalar(dtype, found.in_register)
+    return Scalar(dtype, current().define(f"mov.b{dtype.bits}", target, found.in_register))
+
+
+_PACKED = {f16: f16x2, bf16: bf16x2}
+
+
+def pack(low: Any, high: Any) -> Scalar:
+    """Two 16-bit values in one 32-bit register: f16x2, bf16x2, or u32 for integers."""
+    low, high = scalar(low, None, "lw.pack"), scalar(high, None, "lw.pack")
+    if low.dtype != high.dtype or low.dtype.bits not in (16, 32, 8):
+        raise current().error(
+            f"lw.pack takes two values of one 16-bit type, not {describe(low)}, {describe(high)}"
+        )
+    if low.dtype.bits != 16:
+        raise current().error(f"lw.pack takes two 16-bit values; convert {describe(low)} first, .to(lw.f16)")
+    dtype = _PACKED.get(low.dtype, u32)
+    return Scalar(dtype, put_together([low, high], 16))
+
+
+def unpack(value: Any, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
+    """The two 16-bit values of a register, low one first; `dtype` says what they are."""
+    found = scalar(value, None, "lw.unpack")
+    if found.dtype.bits != 32 or found.dtype is f32:
+        raise current().error(f"lw.unpack takes a 32-bit register of two values, not {describe(found)}")
+    part = dtype or PAIRS.get(found.dtype, u16)
+    low, high = taken_apart(found.in_register, part, 16)
+    return low, high
+
+
+def number(dtype: Format, value: Any) -> Scalar:
+    """`lw.f32(x)`: a number as a constant of a dtype, or a traced value converted to it."""
+    if isinstance(value, Scalar):
+        return convert(value, dtype)
+    return scalar(value, dtype, f"lw.{public(dtype)}(…)")
+
+
+__all__ = ["bitcast", "convert", "number", "pack", "unpack"]

@@ -1,0 +1,20 @@
+"""KernelError: what is wrong with a kernel, at which line of which Python file, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lanewise.errors import LanewiseError
+
+
+class KernelError(LanewiseError):
+    """A mistake in a kernel. `file` and `line` say where; the message begins with them.
+
+    >>> print(KernelError("a type changed", "gemm.py", 12))
+    gemm.py:12: a type changed
+    """
+
+    def __init__(self, message: str, file: str = "", line: int = 0, source: str = "") -> None:
+        self.message, self.file, self.line = message, file, line
+        place = f"{Path(file).name}:{line}: " if file else ""
+        super().__init__(f"{place}{message}" + (f"\n    {source}" if source else ""))

@@ -1,0 +1,91 @@
+"""What helps to find mistakes: printf, assertions, trap, the clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lanewise.formats import bf16, f16, f32, f64
+from lanewise.lang.arithmetic import truth
+from lanewise.lang.builder import Address, Group, Label, Register, Symbol, Variable, current
+from lanewise.lang.types import i32, is_int, pred, u64
+from lanewise.lang.values import Scalar, describe, scalar
+
+_VPRINTF = ".extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 values);"
+_ASSERTFAIL = (
+    ".extern .func __assertfail(.param .b64 message, .param .b64 file, .param .b32 line, "
+    ".param .b64 function, .param .b64 size);"
+)
+
+
+def _text(text: str) -> Register:
+    """The generic address of a text in memory."""
+    builder = current()
+    data = text.encode() + b"\0"
+    found = next((each for each in builder.variables if each.text == data), None)
+    if found is None:
+        found = Variable("global", Symbol("text"), None, 1, data)
+        builder.variables.append(found)
+    address = builder.define("mov.u64", "b64", found.symbol)
+    return builder.define("cvta.global.u64", "b64", address)
+
+
+def trap() -> None:
+    """Stop the kernel: the launch fails."""
+    current().emit("trap")
+
+
+def clock() -> Scalar:
+    """The multiprocessor's clock, u64."""
+    return Scalar(u64, current().result("mov.u64", "b64", "%clock64"))
+
+
+def assert_(condition: Any, message: str = "assertion failed") -> None:
+    """Stop the kernel, with a message, unless the condition holds."""
+    builder = current()
+    test = truth(condition)
+    fine = Label("fine")
+    builder.branch(fine, test.in_register)
+    builder.externals.setdefault("__assertfail", _ASSERTFAIL)
+    place = builder.place
+    words = [_text(message), _text(Path(place.file).name), str(place.line), _text("kernel"), "1"]
+    builder.emit("call.uni", "__assertfail", Group(words))
+    builder.emit("trap")
+    builder.label(fine)
+
+
+def printf(format: str, *values: Any) -> None:
+    """Print, as C does: `lw.printf("lane %d: %f\\n", lane, x)`."""
+    builder = current()
+    found = [scalar(each, None, "lw.printf") for each in values]
+    promoted = [_promoted(each) for each in found]
+    offset, places = 0, []
+    for each in promoted:
+        size = each.dtype.bits // 8
+        offset = -(-offset // size) * size
+        places.append(offset)
+        offset += size
+    base: Any = "0"
+    if promoted:
+        buffer = Variable("local", Symbol("printed"), max(8, -(-offset // 8) * 8), 8)
+        builder.variables.append(buffer)
+        for each, place in zip(promoted, places, strict=True):
+            kind = f"b{each.dtype.bits}" if is_int(each.dtype) else each.dtype.name
+            builder.emit(f"st.local.{kind}", Address(buffer.symbol, place), each.in_register)
+        address = builder.define("mov.u64", "b64", buffer.symbol)
+        base = builder.define("cvta.local.u64", "b64", address)
+    builder.externals.setdefault("vprintf", _VPRINTF)
+    builder.emit("call.uni", Group([Register("b32")]), "vprintf", Group([_text(format), base]))
+
+
+def _promoted(value: Scalar) -> Scalar:
+    """C's promotions for a variable number of arguments."""
+    if value.dtype in (f16, bf16):
+        return value.to(f32).to(f64)
+    if value.dtype is f32:
+        return value.to(f64)
+    if value.dtype is pred or (is_int(value.dtype) and value.dtype.bits < 32):
+        return value.to(i32)
+    if is_int(value.dtype) or value.dtype is f64:
+        return value
+    raise current().error(f"lw.printf cannot print {describe(value)}")

@@ -1,0 +1,46 @@
+"""ldmatrix, stmatrix and movmatrix by their options; the instructions are the catalogue's."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from lanewise.isa import Instruction, instruction
+from lanewise.lang.builder import current
+from lanewise.lang.matrix import Fragment, emit
+
+
+@cache
+def _moving(text: str) -> Instruction:
+    return instruction(text)
+
+
+def _number(num: int, what: str) -> int:
+    if num not in (1, 2, 4):
+        raise current().error(f"lw.{what} moves 1, 2 or 4 matrices, not {num!r}")
+    return num
+
+
+def ldmatrix(pointer: Any, num: int = 4, *, trans: bool = False) -> Fragment:
+    """Load 8×8 matrices of 16-bit elements from shared memory: lane r points to row r, counted over all.
+
+    Inside a kernel: `a = lw.ldmatrix(As.ptr(lane % 16, lane // 16 * 8), num=4)`. The fragment has `num`
+    registers; an `mma` takes it for an operand of as many, or some of its `.registers`.
+    """
+    middle = ".trans" if trans else ""
+    text = f"ldmatrix.sync.aligned.m8n8.x{_number(num, 'ldmatrix')}{middle}.shared.b16"
+    return emit(_moving(text), pointer)  # type: ignore[no-any-return]  # ldmatrix gives a fragment
+
+
+def stmatrix(pointer: Any, fragment: Any, *, trans: bool = False) -> None:
+    """Store 8×8 matrices of 16-bit elements to shared memory, as many as there are registers (sm_90 on)."""
+    held = fragment.registers if isinstance(fragment, Fragment) else fragment
+    num = len(held) if isinstance(held, tuple | list) else 1
+    middle = ".trans" if trans else ""
+    text = f"stmatrix.sync.aligned.m8n8.x{_number(num, 'stmatrix')}{middle}.shared.b16"
+    emit(_moving(text), pointer, held if num > 1 else fragment)
+
+
+def movmatrix(fragment: Any) -> Any:
+    """An 8×8 matrix of 16-bit elements, transposed across the warp: one register in, one out."""
+    return emit(_moving("movmatrix.sync.aligned.m8n8.trans.b16"), fragment)

@@ -1,0 +1,59 @@
+"""Synchronisation: barriers of the block and of the warp, fences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.lang.builder import current
+from lanewise.lang.types import u32
+from lanewise.lang.values import Scalar, literal, scalar
+
+FULL = 0xFFFFFFFF
+_SCOPES = {"block": "cta", "gpu": "gpu", "system": "sys"}
+
+
+def syncthreads() -> None:
+    """Wait for all threads of the block: `bar.sync 0`."""
+    current().emit("bar.sync", "0")
+
+
+def barrier(id: Any, count: Any = None) -> None:
+    """Wait at a named barrier, 0 to 15, for `count` threads (a multiple of 32); without one, for all."""
+    current().emit("barrier.sync", *_barrier_operands(id, count))
+
+
+def arrive(id: Any, count: Any) -> None:
+    """Count as arrived at a named barrier, without waiting."""
+    current().emit("barrier.arrive", *_barrier_operands(id, count))
+
+
+def _barrier_operands(id: Any, count: Any) -> list[Any]:
+    builder = current()
+    if not isinstance(id, Scalar) and (not isinstance(id, int) or not 0 <= id < 16):
+        raise builder.error(f"a named barrier is 0 to 15, not {id!r}")
+    if isinstance(count, int) and (count % 32 or not 32 <= count <= 1024):
+        raise builder.error(f"a barrier counts threads in whole warps, 32 to 1024, not {count}")
+    found = [id.operand if isinstance(id, Scalar) else str(id)]
+    if count is not None:
+        found.append(count.operand if isinstance(count, Scalar) else str(count))
+    return found
+
+
+def mask_operand(mask: Any) -> Any:
+    """The lanes that take part, as an operand."""
+    if isinstance(mask, Scalar):
+        return scalar(mask, u32, "a mask").operand
+    return f"0x{literal(mask, u32).constant:08X}"
+
+
+def syncwarp(mask: Any = FULL) -> None:
+    """Wait for the lanes of a mask."""
+    current().emit("bar.warp.sync", mask_operand(mask))
+
+
+def fence(scope: str = "gpu") -> None:
+    """Order memory accesses before it against those after it: for the block, the gpu or the system."""
+    if scope not in _SCOPES:
+        raise current().error(f"a fence is for {', '.join(_SCOPES)}, not {scope!r}")
+    current().need("fence", 70, "6.0")
+    current().emit(f"fence.acq_rel.{_SCOPES[scope]}")

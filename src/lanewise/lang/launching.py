@@ -1,0 +1,114 @@
+"""A launch of a kernel of the language: arguments checked, the kernel traced for them, and run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lanewise.formats import Format
+from lanewise.lang.errors import KernelError
+from lanewise.lang.types import Ptr, is_int, pred
+from lanewise.lang.values import public
+
+if TYPE_CHECKING:
+    from lanewise.lang.kernel import Kernel, Parameter
+    from lanewise.launch import Configured
+
+
+class ConfiguredKernel:
+    """A kernel with its grid, block and dynamic shared memory: to be called with its arguments."""
+
+    def __init__(self, kernel: Kernel, configuration: Any) -> None:
+        self.kernel, self.configuration = kernel, configuration
+
+    def bind(self, *args: Any, arch: str | None = None, **kwargs: Any) -> tuple[Configured, tuple[Any, ...]]:
+        """The traced kernel, ready to launch, and its arguments without the Constexpr ones."""
+        arguments, constants = split(self.kernel, args, kwargs)
+        module = self.kernel.module(arch, **constants)
+        return module[self.kernel.name][self.configuration], arguments
+
+    def __call__(self, *args: Any, arch: str | None = None, **kwargs: Any) -> None:
+        """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.
+
+        `steps`, `executor` and `stream` are passed on to the launch; other keywords are parameters.
+        """
+        launch = {each: kwargs.pop(each) for each in ("steps", "executor", "stream") if each in kwargs}
+        configured, arguments = self.bind(*args, arch=arch, **kwargs)
+        configured(*arguments, arch=arch, **launch)
+
+    def __repr__(self) -> str:
+        return f"<{self.kernel.name}[{self.configuration}]>"
+
+
+def split(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a launch: those of the kernel, checked, and the values of the Constexpr ones."""
+    parameters = kernel.parameters
+    names = [each.name for each in parameters]
+    if len(args) > len(parameters):
+        raise KernelError(
+            f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {len(args)} are given"
+        )
+    given = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise KernelError(f"{kernel.name} has no parameter {name}; it has {', '.join(names)}")
+        if name in given:
+            raise KernelError(f"{kernel.name}: {name} is given twice")
+        given[name] = value
+    missing = [each.name for each in parameters if each.name not in given and each.required]
+    if missing:
+        raise KernelError(
+            f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing"
+        )
+    arguments, constants = [], {}
+    for each in parameters:
+        value = given.get(each.name, each.default)
+        if each.is_constexpr:
+            constants[each.name] = value
+        elif isinstance(each.kind, Ptr):
+            arguments.append(_pointer(kernel, each, value))
+        else:
+            arguments.append(check_scalar(kernel, each, value))
+    return tuple(arguments), constants
+
+
+def _pointer(kernel: Kernel, parameter: Parameter, value: Any) -> Any:
+    import numpy as np
+
+    dtype = getattr(value, "dtype", None)
+    wanted = parameter.kind.dtype
+    if isinstance(value, np.ndarray) and dtype != wanted.dtype and not _raw(wanted, dtype):
+        raise KernelError(
+            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes arrays of dtype {wanted.dtype}, "
+            f"not of {dtype}"
+        )
+    if isinstance(value, bool | float | list | tuple | str):
+        raise KernelError(
+            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {value!r}"
+        )
+    return value
+
+
+def _raw(wanted: Format, dtype: Any) -> bool:
+    """Formats that NumPy may hold as raw words."""
+    return wanted is pred or (wanted.kind == "float" and wanted.bits <= 8 and dtype == "uint8")
+
+
+def check_scalar(kernel: Kernel, parameter: Parameter, value: Any) -> Any:
+    """A number for a scalar parameter, in the dtype's own bits."""
+    dtype = parameter.kind
+    plain = value.item() if getattr(value, "shape", None) == () else value
+    what = f"{kernel.name}: {parameter.name} is lw.{public(dtype)}"
+    if is_int(dtype):
+        if isinstance(plain, bool) or not isinstance(plain, int):
+            raise KernelError(f"{what} and takes an integer, not {type(value).__name__} {value!r}")
+        if not dtype.min <= plain <= dtype.max:
+            raise KernelError(f"{what}, {dtype.min} to {dtype.max}: {plain} does not fit")
+        return plain
+    if not isinstance(plain, int | float):
+        raise KernelError(f"{what} and takes a number, not {type(value).__name__}")
+    if dtype.bits == 16:
+        return int(dtype.encode([float(plain)])[0])
+    return float(plain)

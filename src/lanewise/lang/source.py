@@ -1,0 +1,108 @@
+"""The source of a function: read, parsed, rewritten, and compiled again with its own globals and closure."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from lanewise.lang.builder import Place, current
+from lanewise.lang.errors import KernelError
+from lanewise.lang.rewrite import RUNTIME, Refused, rewrite
+
+
+class Rewritten:
+    """A function whose control flow asks, while tracing, whether it is traced."""
+
+    def __init__(self, function: Callable[..., Any], is_kernel: bool) -> None:
+        from lanewise.lang.control import Runtime
+
+        assert isinstance(function, FunctionType)
+        self.original = function
+        self.file = function.__code__.co_filename
+        self.lines = [line.rstrip("\n") for line in linecache.getlines(self.file, function.__globals__)]
+        self.place = Place(self.file, function.__code__.co_firstlineno, 1)
+        tree = self._tree()
+        self.place = Place(self.file, tree.lineno, 1)
+        try:
+            tree = rewrite(tree, is_kernel)
+        except Refused as refused:
+            raise self._error_at(str(refused), refused.line) from None
+        self.function = self._compiled(tree, Runtime(self.file))
+        self.signature = inspect.signature(function)
+        self.annotations = self._annotations()
+
+    def _tree(self) -> ast.FunctionDef:
+        try:
+            lines, first = inspect.getsourcelines(self.original)
+        except (OSError, TypeError):
+            raise KernelError(
+                f"the source of {self.original.__name__} is not available, and a kernel is made from its "
+                "source: put it into a file (a notebook cell works, too; exec and the plain REPL do not)",
+                self.file,
+                self.place.line,
+            ) from None
+        try:
+            module = ast.parse(textwrap.dedent("".join(lines)))
+        except SyntaxError:
+            module = ast.Module([], [])
+        found = next((each for each in module.body if isinstance(each, ast.FunctionDef)), None)
+        if found is None:
+            raise self._error_at("a kernel is a function defined with `def`, not a lambda", first)
+        ast.increment_lineno(found, first - 1)
+        return found
+
+    def _error_at(self, message: str, line: int) -> KernelError:
+        text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
+        return KernelError(message, self.file, line, text)
+
+    def error(self, message: str) -> KernelError:
+        """An error at the function's first line."""
+        return self._error_at(message, self.place.line)
+
+    def _compiled(self, tree: ast.FunctionDef, runtime: Any) -> FunctionType:
+        """The rewritten function; cells of the closure are the original's own."""
+        original = self.original
+        cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
+        cells[RUNTIME] = CellType(runtime)
+        outer = ast.parse(f"def __factory({', '.join(cells)}):\n    pass").body[0]
+        assert isinstance(outer, ast.FunctionDef)
+        outer.body = [tree]
+        module = ast.fix_missing_locations(ast.Module([outer], []))
+        code = compile(module, self.file, "exec", dont_inherit=True)
+        factory = next(each for each in code.co_consts if isinstance(each, CodeType))
+        inner = next(
+            each for each in factory.co_consts if isinstance(each, CodeType) and each.co_name == tree.name
+        )
+        closure = tuple(cells[name] for name in inner.co_freevars)
+        made = FunctionType(inner, original.__globals__, original.__name__, original.__defaults__, closure)
+        made.__kwdefaults__ = original.__kwdefaults__
+        return made
+
+    def _annotations(self) -> dict[str, Any]:
+        around = inspect.getclosurevars(self.original).nonlocals if self.original.__closure__ else {}
+        found = {}
+        for name, kind in self.original.__annotations__.items():
+            if isinstance(kind, str):
+                try:
+                    kind = eval(kind, self.original.__globals__, around)
+                except Exception as error:
+                    raise self.error(f"the type {kind!r} of {name} cannot be read: {error}") from None
+            found[name] = kind
+        return found
+
+    def call(self, arguments: dict[str, Any]) -> None:
+        """Trace the function."""
+        try:
+            self.function(**arguments)
+        except KernelError:
+            raise
+        except UnboundLocalError as error:
+            name = str(error).split("'")[1] if "'" in str(error) else "a variable"
+            raise current().error(
+                f"{name} has no value yet: every variable is given one before it is used"
+            ) from None

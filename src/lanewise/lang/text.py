@@ -1,0 +1,228 @@
+"""PTX text of what a builder holds: names, declarations, Python lines as comments and `.loc`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from lanewise.isa import ARCHS, arch_number
+from lanewise.lang.builder import Address, Builder, Code, Group, Label, Negated, Operation, Register, Symbol
+
+_STEMS = {"pred": "p", "b16": "h", "b32": "r", "b64": "rd", "f32": "f", "f64": "fd"}
+#: Names that PTX has itself.
+_TAKEN = frozenset(
+    [
+        "tid",
+        "ntid",
+        "laneid",
+        "warpid",
+        "nwarpid",
+        "ctaid",
+        "nctaid",
+        "smid",
+        "nsmid",
+        "gridid",
+        "clock",
+        "clock64",
+        "clock_hi",
+        "pm0",
+        "pm1",
+        "pm2",
+        "pm3",
+        "globaltimer",
+        "globaltimer_lo",
+        "globaltimer_hi",
+        "lanemask_eq",
+        "lanemask_lt",
+        "lanemask_le",
+        "lanemask_ge",
+        "lanemask_gt",
+        "dynamic_smem_size",
+        "total_smem_size",
+        "aggr_smem_size",
+        "is_explicit_cluster",
+        "clusterid",
+        "nclusterid",
+        "cluster_ctaid",
+        "cluster_nctaid",
+        "cluster_ctarank",
+        "cluster_nctarank",
+        "reserved_smem_offset_begin",
+        "reserved_smem_offset_end",
+        "reserved_smem_offset_cap",
+        "current_graph_exec",
+    ]
+)
+_ODD = re.compile(r"[^A-Za-z0-9_$]")
+#: The first PTX version that knows a target.
+_TARGET_VERSIONS = {
+    70: "6.0", 72: "6.1", 75: "6.3", 80: "7.0", 86: "7.1", 87: "7.4", 88: "9.0", 89: "7.8", 90: "7.8",
+    100: "8.6", 103: "8.8", 110: "9.0", 120: "8.7", 121: "8.8",
+}  # fmt: skip
+_SUFFIX_VERSIONS = {("f", 100): "8.8", ("f", 120): "8.8", ("a", 90): "8.0"}
+
+
+class Names:
+    """Hands out names that are not taken."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self.next: dict[str, int] = {}
+
+    def plain(self, hint: str, prefix: str = "") -> str:
+        """The hint if it is free, else with a number."""
+        stem = _ODD.sub("_", hint) or "x"
+        if prefix and (stem in _TAKEN or stem[0].isdigit()):
+            stem = f"{stem}_" if not stem[0].isdigit() else f"v{stem}"
+        name = f"{prefix}{stem}"
+        joint = "_" if stem[-1].isdigit() else ""
+        while name in self.used:
+            number = self.next[stem] = self.next.get(stem, 0) + 1
+            name = f"{prefix}{stem}{joint}{number}"
+        self.used.add(name)
+        return name
+
+    def numbered(self, stem: str) -> str:
+        """The stem with the next number."""
+        while True:
+            number = self.next.get(f"%{stem}", 0)
+            self.next[f"%{stem}"] = number + 1
+            name = f"%{stem}{number}"
+            if name not in self.used:
+                self.used.add(name)
+                return name
+
+
+class Writer:
+    """Writes one kernel."""
+
+    def __init__(self, builder: Builder, name: str, parameters: list[str], limits: list[str]) -> None:
+        self.builder, self.name, self.parameters, self.limits = builder, name, parameters, limits
+        self.names = Names()
+        self.registers: dict[str, list[str]] = {}
+        self.files: dict[str, int] = {}
+        self.lines: list[str] = []
+
+    def text(self, reserved: list[str]) -> str:
+        """The whole module."""
+        builder = self.builder
+        self.names.used.update((*reserved, self.name, *builder.externals))
+        for variable in builder.variables:
+            variable.symbol.name = self.names.plain(variable.symbol.hint)
+        self._code([*builder.entry, *builder.code])
+        if not builder.dead or not builder.code or isinstance(builder.code[-1], Label):
+            self.lines.append("    ret;")
+        arch = target(builder)
+        head = [f".version {version(builder, arch)}", f".target {arch}", ".address_size 64", ""]
+        head += [f'.file {number} "{_escaped(file)}"' for file, number in self.files.items()]
+        head += list(builder.externals.values())
+        for variable in builder.variables:
+            if variable.space == "global":
+                values = ", ".join(map(str, variable.text))
+                head.append(
+                    f".global .align 1 .b8 {variable.symbol.name}[{len(variable.text)}] = {{{values}}};"
+                )
+            elif variable.size is None:
+                head.append(f".extern .shared .align {variable.align} .b8 {variable.symbol.name}[];")
+        parameters = ",\n".join(f"    {each}" for each in self.parameters)
+        opening = f".visible .entry {self.name}(" + (f"\n{parameters}\n)" if parameters else ")")
+        return "\n".join([*head, "", opening, *self.limits, "{", *self._declarations(), *self.lines, "}", ""])
+
+    def _declarations(self) -> list[str]:
+        found = []
+        for kind in _STEMS:
+            line = ""
+            for name in self.registers.get(kind, ()):
+                if line and len(line) + len(name) > 104:
+                    found.append(f"{line};")
+                    line = ""
+                line += f", {name}" if line else f"    .reg .{kind} {name}"
+            if line:
+                found.append(f"{line};")
+        for each in self.builder.variables:
+            if each.space in ("shared", "local") and each.size is not None:
+                found.append(f"    .{each.space} .align {each.align} .b8 {each.symbol.name}[{each.size}];")
+        return [*found, ""]
+
+    def _code(self, code: Code) -> None:
+        place = None
+        for item in code:
+            if isinstance(item, Label):
+                if item.used:
+                    self.lines.append(f"{self._operand(item.symbol)}:")
+                continue
+            assert isinstance(item, Operation)
+            if item.place != place and item.place.file:
+                place = item.place
+                self._place(place)
+            self.lines.append(self._operation(item))
+
+    def _place(self, place: Any) -> None:
+        number = self.files.setdefault(place.file, len(self.files) + 1)
+        lines = self.builder.sources.get(place.file, [])
+        text = lines[place.line - 1].strip() if 0 < place.line <= len(lines) else ""
+        self.lines.append("")
+        self.lines.append(f"    // {Path(place.file).name}:{place.line}  {text}".rstrip().rstrip("\\"))
+        self.lines.append(f"    .loc {number} {place.line} {max(1, place.column)}")
+
+    def _operation(self, item: Operation) -> str:
+        operands = ", ".join([self._operand(each) for each in item.operands])
+        guard = ""
+        if item.guard is not None:
+            negated = isinstance(item.guard, Negated)
+            guard = (
+                f"@{'!' if negated else ''}{self._operand(item.guard.register if negated else item.guard)} "
+            )
+        return f"    {guard}{item.opcode}{' ' if operands else ''}{operands};"
+
+    def _operand(self, item: Any) -> str:
+        if isinstance(item, str):
+            return item
+        if isinstance(item, Register):
+            while item.alias is not None:
+                item = item.alias
+                if isinstance(item, str):
+                    return item
+            return item.name or self._named(item)
+        if isinstance(item, tuple | list):
+            return "{" + ", ".join(map(self._operand, item)) + "}"
+        if isinstance(item, Address):
+            sign = f"+{item.offset}" if item.offset > 0 else f"{item.offset}" if item.offset else ""
+            return f"[{self._operand(item.base)}{sign}]"
+        if isinstance(item, Group):
+            return f"({', '.join(map(self._operand, item.items))})"
+        assert isinstance(item, Symbol), item
+        if not item.name:
+            item.name = self.names.plain(item.hint)
+        return item.name
+
+    def _named(self, register: Register) -> str:
+        stem = _STEMS[register.kind]
+        if register.hint:
+            register.name = self.names.plain(register.hint, "%")
+        else:
+            register.name = self.names.numbered(stem)
+        self.registers.setdefault(register.kind, []).append(register.name)
+        return register.name
+
+
+def _escaped(path: str) -> str:
+    return path.replace("\\", "/").replace('"', "'").replace("\n", " ")
+
+
+def target(builder: Builder) -> str:
+    """The target: the arch asked for, or the lowest that will do, sm_80 at least."""
+    if builder.arch is not None:
+        return builder.arch
+    number = max(80, builder.minimum_arch)
+    return next((arch for arch in ARCHS if arch_number(arch) >= number), ARCHS[-1])
+
+
+def version(builder: Builder, arch: str) -> str:
+    """The lowest PTX version that knows the target and every instruction."""
+    number = arch_number(arch)
+    least = [builder.version, _TARGET_VERSIONS.get(number, "8.0"), *builder.needs.values()]
+    if arch[-1] in "af":
+        least.append(_SUFFIX_VERSIONS.get((arch[-1], number), "8.8" if arch[-1] == "f" else "8.0"))
+    return max(least, key=lambda text: tuple(map(int, text.split("."))))

@@ -1,0 +1,109 @@
+"""Kernels traced, run on the machine, and compared with NumPy; what ptxas says of their PTX."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from ptxas import assemble, find_ptxas
+
+MMA = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+LDMATRIX = lw.instruction("ldmatrix.sync.aligned.m8n8.x4.shared.b16")
+
+
+@lw.kernel
+def saxpy(a: lw.f32, x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32], n: lw.i32):
+    i = lw.block_idx.x * lw.block_dim.x + lw.thread_idx.x
+    if i < n:
+        y[i] = a * x[i] + y[i]
+
+
+@lw.kernel
+def collatz(x: lw.Ptr[lw.i32], n: lw.i32):
+    i = lw.block_idx.x * lw.block_dim.x + lw.thread_idx.x
+    if i >= n:
+        return
+    v = x[i]
+    steps = 0
+    while v != 1:
+        if v % 2 == 0:  # noqa: SIM108 (the statement is what is tested)
+            v = v // 2
+        else:
+            v = 3 * v + 1
+        steps += 1
+    x[i] = steps
+
+
+@lw.kernel
+def hgemm(A: lw.Ptr[lw.f16, 16], B: lw.Ptr[lw.f16, 16], C: lw.Ptr[lw.f32], N: lw.i32, K: lw.i32):
+    lane = lw.lane_id()
+    row, col = lw.block_idx.y * 16, lw.block_idx.x * 8
+    As = lw.shared(lw.f16, (16, 16))
+    Bs = lw.shared(lw.f16, (16, 8))
+    acc = MMA.zeros()
+    for k in lw.range(0, K, 16):
+        r, c = lane // 2, lane % 2 * 8
+        As.ptr(r, c).store((A + ((row + r) * K + k + c)).load(8))
+        if lane < 16:
+            Bs.ptr(lane, 0).store((B + ((k + lane) * N + col)).load(8))
+        lw.syncthreads()
+        a = LDMATRIX(As.ptr(lane % 16, lane // 16 * 8))
+        b = lw.ldmatrix(Bs.ptr(lane % 16, 0), num=2, trans=True)
+        acc = MMA(a, b, acc)
+        lw.syncthreads()
+    for i in range(len(acc)):
+        r, c = acc.element(i)
+        C[(row + r) * N + col + c] = acc[i]
+
+
+def test_saxpy_is_numpys() -> None:
+    x = np.arange(100, dtype=np.float32) / 3
+    y = np.ones(100, np.float32)
+    expected = np.float32(0.1) * x + y
+    saxpy[4, 32](0.1, x, y, 100)
+    assert np.array_equal(y, expected)
+
+
+def test_while_runs_as_python_does() -> None:
+    x = np.arange(1, 101, dtype=np.int32)
+    collatz[4, 32](x, 100)
+
+    def steps(v: int) -> int:
+        return 0 if v == 1 else 1 + steps(v // 2 if v % 2 == 0 else 3 * v + 1)
+
+    assert x.tolist() == [steps(v) for v in range(1, 101)]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_hgemm_has_the_bits_of_the_instruction(arch: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=shape).astype(np.float16) for shape in ((32, 64), (64, 24)))
+    c = np.zeros((32, 24), np.float32)
+    hgemm[(3, 2), 32](a, b, c, 24, 64, arch=arch)
+    assert np.array_equal(c, MMA.gemm(a, b, arch=arch))
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("kernel", [saxpy, collatz, hgemm], ids=lambda kernel: kernel.name)
+def test_ptxas_takes_the_ptx(kernel: lw.Kernel, arch: str) -> None:
+    if find_ptxas() is None:
+        pytest.skip("no ptxas")
+    if kernel is hgemm and arch == "sm_75":
+        with pytest.raises(lw.LanewiseError, match="sm_75"):
+            kernel.ptx(arch)
+        return
+    assert assemble(kernel.ptx(arch), arch) == []
+
+
+def test_two_traces_give_the_same_text() -> None:
+    assert hgemm.traced_text("sm_80", {}) == hgemm.traced_text("sm_80", {})
+
+
+def test_ptx_names_the_python_lines() -> None:
+    text = hgemm.ptx()
+    lines = Path(__file__).read_text().split("\n")
+    number = next(n for n, line in enumerate(lines, 1) if line.strip() == "acc = MMA(a, b, acc)")
+    assert f"// test_lang_core.py:{number}  acc = MMA(a, b, acc)" in text
+    assert f".loc 1 {number} " in text
+    assert text.startswith(".version 7.0\n.target sm_80\n")
