@@ -29,9 +29,9 @@ class ConfiguredKernel:
     def __call__(self, *args: Any, arch: str | None = None, **kwargs: Any) -> None:
         """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.
 
-        `steps`, `executor` and `stream` are passed on to the launch; other keywords are parameters.
+        `steps`, `progress`, `executor` and `stream` are passed on to the launch; other keywords are parameters.
         """
-        launch = {each: kwargs.pop(each) for each in ("steps", "executor", "stream") if each in kwargs}
+        launch = {each: kwargs.pop(each) for each in ("steps", "progress", "executor", "stream") if each in kwargs}
         configured, arguments = self.bind(*args, arch=arch, **kwargs)
         configured(*arguments, arch=arch, **launch)
 
