@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -42,6 +42,12 @@ class Type:
 def IntType(bits: int) -> Type:
     """An integer of so many bits."""
     return Type(f"i{bits}", -(-bits // 8))
+
+
+@cache
+def HalfType() -> Type:
+    """f16."""
+    return Type("half", 2)
 
 
 @cache
@@ -409,8 +415,11 @@ class IRBuilder:
 
     def shuffle_vector(self, a: Operand, b: Operand, places: Operand) -> Operand:
         """Elements of two vectors, by their places."""
-        text = places.text if places.text != "splat (i32 0)" else "zeroinitializer"
-        result = VectorType(a.type.pointee, places.type.count)
+        count = places.type.count
+        text = places.text
+        if text.startswith("splat"):
+            text = f"<{', '.join([text[7:-1]] * count)}>"
+        result = VectorType(a.type.pointee, count)
         return self._value(result, f"shufflevector {a}, {b}, {places.type.text} {text}")
 
     def extract_value(self, pair: Operand, place: int) -> Operand:
@@ -419,10 +428,11 @@ class IRBuilder:
 
     # memory -----------------------------------------------------------------------------------------------
 
-    def alloca(self, type: Type, count: int = 1) -> Operand:
+    def alloca(self, type: Type, count: int = 1, align: int = 0) -> Operand:
         """Room on the stack."""
         more = f", i32 {count}" if count > 1 else ""
-        return self._value(type.as_pointer(), f"alloca {type.text}{more}")
+        aligned = f", align {align}" if align else ""
+        return self._value(type.as_pointer(), f"alloca {type.text}{more}{aligned}")
 
     def gep(self, pointer: Operand, indices: list[Operand]) -> Operand:
         """So many elements further on."""
@@ -508,6 +518,23 @@ class IRBuilder:
         yield
         if not self.block.end:
             self.branch(after)
+        self.block = after
+
+    @contextmanager
+    def if_else(self, condition: Operand) -> Iterator[tuple[AbstractContextManager[None], ...]]:
+        """A body for a condition that holds and one for when it does not, in this order."""
+        names = ("if", "else", "endif")
+        yes, no, after = (self.function.append_basic_block(name) for name in names)
+        self.cbranch(condition, yes, no)
+
+        @contextmanager
+        def body(block: Block) -> Iterator[None]:
+            self.block = block
+            yield
+            if not self.block.end:
+                self.branch(after)
+
+        yield body(yes), body(no)
         self.block = after
 
     def ret(self, value: Operand) -> None:

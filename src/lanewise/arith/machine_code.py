@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -73,6 +74,15 @@ def lanes_of(bits: int) -> int:
     else:
         width = 128
     return width // bits
+
+
+@cache
+def has_half_floats() -> bool:
+    """Whether this processor converts between f16 and f32: Arm's all do."""
+    from llvmlite import binding as llvm
+
+    arm = platform.machine().lower() in ("aarch64", "arm64")
+    return arm or bool(llvm.get_host_cpu_features().get("f16c"))
 
 
 def load(key: str, write: Callable[[], str]) -> Program:

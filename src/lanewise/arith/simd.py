@@ -49,7 +49,7 @@ def _type(kind: Kind, bits: int, lanes: int) -> Type:
 @cache
 def _llvm_type(type: Type) -> ir.Type:
     if type.kind == "f":
-        element = {32: ir.FloatType, 64: ir.DoubleType}[type.bits]()
+        element = {16: ir.HalfType, 32: ir.FloatType, 64: ir.DoubleType}[type.bits]()
     else:
         element = ir.IntType(type.bits)
     return element if type.lanes == 1 else ir.VectorType(element, type.lanes)

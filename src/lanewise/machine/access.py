@@ -1,7 +1,6 @@
-"""Loads and stores: every address is checked against what the launch may touch.
+"""Addresses: each is checked against what the launch may touch, and becomes a place of the host's memory.
 
-A warp that reads or writes neighbouring places costs one check and one vector move; all else goes lane by
-lane.
+A warp's addresses are checked together where they lie in one array; what moves there is in `moves.py`.
 """
 
 from __future__ import annotations
@@ -9,11 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.arith import ir
-from lanewise.arith.simd import Pointer, Type, Value, i64
+from lanewise.arith.simd import Value, i64
 from lanewise.machine import frame
-from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, FunctionCode, Record, call
-from lanewise.machine.lanes import several, type_of, types
-from lanewise.machine.resolve import Op, Place, Register, Resolved, Sink
+from lanewise.machine.code import BYTE, U64, BlockCode, FunctionCode, Record
+from lanewise.machine.resolve import Op, Place
 
 WRITE, GENERIC, ATOMIC = 1, 2, 4
 SPACES = ("global", "shared", "local", "param", "const")
@@ -128,22 +126,29 @@ class Access:
             with code.when((offset & (self.alignment - 1)).differs(0)):
                 code.fault(2, self.site, lane, address, size)
 
-    def known(self, address: Value, size: int) -> tuple[Value, Value]:
-        """Whether so many bytes from an address on are known to be good, and the host's address then."""
-        code = self.code
+    def window(self, address: Value) -> tuple[Value, Value, Value]:
+        """What an address most likely lies in: its first address, its bytes, and the host's address of it."""
+        code, zero = self.code, self.code.constant(U64, 0)
         if self.space == "shared":
-            offset, limit, start = (
-                address,
-                self.launch.get(frame.SHARED_BYTES).to(U64),
-                self.block.get(frame.SHARED),
-            )
-        else:
-            cache = Record(code, self.block.get(frame.CACHES) + code.number(self.site) * frame.CACHE_BYTES)
-            offset, limit, start = address - cache.get(0, U64), cache.get(8, U64), cache.get(16)
-        good = (offset < limit) & ((offset + (size - 1)) < limit)
-        if self.alignment > 1:
-            good = good & (address & (self.alignment - 1)).equals(0)
-        return good, start + offset.to(i64)
+            return zero, self.launch.get(frame.SHARED_BYTES).to(U64), self.block.get(frame.SHARED)
+        if self.space == "local":
+            each = self.launch.get(frame.LOCAL_BYTES)
+            first_lane = code.frame.get(frame.INDEX) * frame.LANES * each
+            return zero, each.to(U64), self.block.get(frame.LOCAL) + first_lane
+        if self.space == "param":
+            return zero, self.launch.get(frame.PARAMETER_BYTES).to(U64), self.launch.get(frame.PARAMETERS)
+        cache = Record(code, self.block.get(frame.CACHES) + code.number(self.site) * frame.CACHE_BYTES)
+        found = cache.get(0, U64), cache.get(8, U64), cache.get(16)
+        if self.space != "generic":
+            return found
+        shared = (address - frame.SHARED_WINDOW) < frame.WINDOW_BYTES
+        others = (
+            code.constant(U64, frame.SHARED_WINDOW),
+            self.launch.get(frame.SHARED_BYTES).to(U64),
+            self.block.get(frame.SHARED),
+        )
+        first, limit, start = (shared.select(mine, other) for mine, other in zip(others, found, strict=True))
+        return first, limit, start
 
     def host(self, address: Value, lane: Value) -> Any:
         """The host's place of an address, checked; a bad one ends the block of code."""
@@ -178,6 +183,29 @@ class Access:
         return code.builder.inttoptr(found.get().handle, BYTE)
 
 
+def vector_check(access: Access, addresses: Value, active: Value | None = None) -> tuple[Value, Value]:
+    """Whether all lanes' accesses are good, and then what makes their addresses the host's when added.
+
+    That they are not may also mean that lanes touch different arrays, or an array for the first time.
+    """
+    code = access.code
+    type = addresses.type
+    if type.bits == 32 and access.space not in ("shared", "local", "param"):
+        addresses = addresses.to(U64)
+        type = addresses.type
+    first, limit, start = access.window(addresses.lane(0).to(U64))
+    offsets = addresses - first.to(type.by(1)).spread(type.lanes)
+    last = (limit - access.size).to(type.by(1)).spread(type.lanes)
+    bad = (offsets > last).mask(type)
+    if access.alignment > 1:
+        bad = bad | (addresses & (access.alignment - 1))
+    if active is not None:
+        bad = active.select(bad, 0)
+    some = code.intrinsic("vector.reduce.or", type.by(1), [bad], of=type)
+    enough = limit >= access.size
+    return some.equals(0) & enough, start - first.to(i64)
+
+
 def effective_space(op: Op, place: Place) -> str:
     """Parameters of device functions and of calls lie in local memory."""
     space = space_of(op)
@@ -185,191 +213,3 @@ def effective_space(op: Op, place: Place) -> str:
     if space == "param" and getattr(base, "space", "") == "local":
         return "local"
     return space
-
-
-def _element_type(name: str) -> Type:
-    return Type("u", 8) if name == "pred" else type_of(name)
-
-
-def move(code: BlockCode, op: Op) -> None:
-    """ld, ldu and st with vectors, of every space."""
-    storing = op.opcode == "st"
-    place, data = (op.operands[0], op.operands[1]) if storing else (op.operands[1], op.operands[0])
-    if not isinstance(place, Place):
-        raise op.unsupported("its address is none")
-    names = types(op)
-    if not names:
-        raise op.unsupported("it names no type")
-    parts = several(data)
-    element = _element_type(names[-1])
-    if element.bits == 128:
-        raise op.unsupported("128-bit registers")
-    size = element.bits // 8 * len(parts)
-    space = effective_space(op, place)
-    if space == "const":
-        space = "global"
-    if (storing and space == "param") or any(each.startswith("cluster") for each in op.modifiers):
-        raise op.unsupported()
-    if not all(isinstance(part, Register | Sink) or storing for part in parts):
-        raise op.unsupported("its destination is no register")
-    active = code.bits(code.active(op))
-    if not isinstance(place.base, Register) and not storing and space != "local":
-        access = Access(code, op.site, space, size, size, 0)
-        _broadcast(code, access, place, parts, element, active)
-        return
-    if not isinstance(place.base, Register) or not all(isinstance(part, Register) for part in parts):
-        access = Access(code, op.site, space, size, size, WRITE if storing else 0)
-        _one_by_one(code, access, place, parts, element, active, storing)
-        return
-    registers = [part for part in parts if isinstance(part, Register)]
-    function = _mover(code, space, element, place.base, registers, storing)
-    values: list[Value | int] = [code["frame"], active, place.base.offset, place.offset, op.site]
-    answer = call(code, function, [*values, *(register.offset for register in registers)])
-    with code.when(answer.differs(0)):
-        code.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
-
-
-def _mover(
-    code: BlockCode, space: str, element: Type, base: Register, parts: list[Register], storing: bool
-) -> Any:
-    """A function that moves data of one kind for any registers: written once a program."""
-    kinds = "_".join(f"{part.bits}{'p' * (part.type == 'pred')}" for part in parts)
-    verb = "st" if storing else "ld"
-    name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
-    existing = code.module.globals.get(name)
-    if existing is not None:
-        return existing
-    names = tuple(f"r{number}" for number in range(len(parts)))
-    inner = BlockCode(code.module, name, ("active", "base", "displacement", "site", *names))
-    registers: Any = tuple(
-        Register(part.name, part.type, part.bits, inner[each])  # type: ignore[arg-type]  # known when it runs
-        for part, each in zip(parts, names, strict=True)
-    )
-    address: Any = Register(base.name, base.type, base.bits, inner["base"])  # type: ignore[arg-type]  # as above
-    place = Place(address, inner["displacement"])  # type: ignore[arg-type]  # as above
-    size = element.bits // 8 * len(parts)
-    access = Access(inner, inner["site"], space, size, size, WRITE if storing else 0)
-    active = inner["active"].to(U32)
-    if space in ("local", "param"):
-        _one_by_one(inner, access, place, registers, element, active, storing)
-        inner.give(0)
-        return inner.function
-    first = inner.address_of(place, inner.constant(i64, 0))
-    known, start = access.known(first, size * frame.LANES)
-    together = _contiguous(inner, place, size) & active.equals(-1) & known
-    with inner.when(together):
-        _together(inner, inner.builder.inttoptr(start.handle, BYTE), registers, element, storing)
-        inner.give(0)
-    _one_by_one(inner, access, place, registers, element, active, storing)
-    inner.give(0)
-    return inner.function
-
-
-def _contiguous(code: BlockCode, place: Place, size: int) -> Value:
-    """Whether the lanes' addresses follow one another without gaps."""
-    base = place.base
-    assert isinstance(base, Register)
-    type = Type("u", base.bits)
-    addresses = code.frame.get(base.offset, type, frame.LANES)
-    counting = ir.Constant(type.by(frame.LANES).ir, [lane * size for lane in range(frame.LANES)])
-    wanted = addresses.lane(0).spread(frame.LANES) + Value(code, type.by(frame.LANES), counting)
-    return ~addresses.differs(wanted).any()
-
-
-def _together(code: BlockCode, host: Any, parts: tuple[Resolved, ...], element: Type, storing: bool) -> None:
-    """The whole warp's data in one piece."""
-    count, lanes = len(parts), frame.LANES
-    word = Type("u", element.bits)
-    memory = Pointer(code, word, host)
-    registers = [part for part in parts if isinstance(part, Register)]
-    if storing:
-        rows = [
-            code.frame.get(register.offset, Type("u", register.bits), lanes).to(word)
-            for register in registers
-        ]
-        if count == 1:
-            memory.store(rows[0])
-        else:
-            joined = _interleaved(code, [row.handle for row in rows], word, count)
-            memory.store(Value(code, word.by(lanes * count), joined))
-        return
-    whole = memory.load(0, lanes * count)
-    for number, register in enumerate(registers):
-        values = whole
-        if count > 1:
-            places = ir.Constant(
-                ir.VectorType(ir.IntType(32), lanes), list(range(number, lanes * count, count))
-            )
-            undefined = ir.Constant(whole.type.ir, ir.Undefined)
-            values = Value(code, word.by(lanes), code.builder.shuffle_vector(whole.handle, undefined, places))
-        values = Value(code, element.by(lanes), values.handle) if element.kind != "f" else values
-        extended = values.to(Type(values.type.kind, register.bits)).to(Type("u", register.bits))
-        code.frame.pointer(register.offset, Type("u", register.bits)).store(extended)
-
-
-def _interleaved(code: BlockCode, handles: list[Any], word: Type, count: int) -> Any:
-    """Vectors of a warp's registers as they lie in memory: lane by lane."""
-    lanes = frame.LANES
-    while len(handles) > 1:  # two and two, so that each shuffle joins vectors of one length
-        width = handles[0].type.count
-        places = list(range(2 * width))
-        handles = [
-            code.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), 2 * width), places))
-            for a, b in zip(handles[::2], handles[1::2], strict=True)
-        ]
-    order = [part * lanes + lane for lane in range(lanes) for part in range(count)]
-    undefined = ir.Constant(handles[0].type, ir.Undefined)
-    places_constant = ir.Constant(ir.VectorType(ir.IntType(32), lanes * count), order)
-    return code.builder.shuffle_vector(handles[0], undefined, places_constant)
-
-
-def _broadcast(
-    code: BlockCode, access: Access, place: Place, parts: tuple[Resolved, ...], element: Type, active: Value
-) -> None:
-    """A load from one place for all lanes."""
-    with code.when(active.differs(0)):
-        zero = code.constant(i64, 0)
-        host = access.host(code.address_of(place, zero), zero)
-        mask = code.lanes_of(active)
-        for number, part in enumerate(parts):
-            if isinstance(part, Register):
-                value = Pointer(code, Type(_integer_kind(element), element.bits), host).load(number)
-                wide = value.to(Type(value.type.kind, part.bits)).to(Type("u", part.bits))
-                pointer = code.frame.pointer(part.offset, Type("u", part.bits))
-                pointer.store(mask.select(wide.spread(frame.LANES), pointer.load(0, frame.LANES)))
-
-
-def _integer_kind(element: Type) -> Any:
-    return "i" if element.kind == "i" else "u"
-
-
-def _one_by_one(
-    code: BlockCode,
-    access: Access,
-    place: Place,
-    parts: tuple[Resolved, ...],
-    element: Type,
-    active: Value,
-    storing: bool,
-) -> None:
-    word = Type(_integer_kind(element), element.bits)
-    with code.each_lane(active) as lane:
-        host = access.host(code.address_of(place, lane), lane)
-        pointer = Pointer(code, word, host)
-        if storing:
-            values = [code.lane_read(part, word, lane) for part in parts]
-            for number, value in enumerate(values):
-                value = value.to(word) if value.type.bits == 1 else value
-                _unaligned_store(code, pointer, value, number)
-        else:
-            loaded = [_unaligned_load(code, pointer, number) for number in range(len(parts))]
-            for part, value in zip(parts, loaded, strict=True):
-                code.lane_write(part, value, lane)
-
-
-def _unaligned_load(code: BlockCode, pointer: Pointer, number: int) -> Value:
-    return Value(code, pointer.type, code.builder.load((pointer + number)._typed(pointer.type), align=1))
-
-
-def _unaligned_store(code: BlockCode, pointer: Pointer, value: Value, number: int) -> None:
-    code.builder.store(value.handle, (pointer + number)._typed(value.type), align=1)

@@ -44,7 +44,7 @@ def compiled(module: Module, entry: Function, arch: str, checking: bool = False)
     writer.check()
     text = module.text or str(module)
     name = hashlib.sha256(
-        f"{text}\0{entry.name}\0{arch}\0{_source()}\0{strip()}\0{checking}".encode()
+        f"{text}\0{entry.name}\0{arch}\0{source_digest()}\0{strip()}\0{checking}".encode()
     ).hexdigest()
     try:
         native = machine_code.load(f"machine {name}", lambda: writer.write(RUN))
@@ -60,7 +60,7 @@ def compiled(module: Module, entry: Function, arch: str, checking: bool = False)
 
 
 @cache
-def _source() -> str:
+def source_digest() -> str:
     """This room's own source: machine code that it wrote is worthless once it changes."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):

@@ -16,14 +16,18 @@ from lanewise.machine import (
     calls,
     compare,
     convert,
+    copies,
     floating,
     frame,
     integer,
     logic,
     matrix,
+    moves,
     observe,
+    rows,
     signs,
     warp,
+    wmma,
 )
 from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, entry_block
 from lanewise.machine.code import DIVERGED, U32, BlockCode, call
@@ -38,11 +42,11 @@ NOTHING = frozenset(
      "pmevent", "setmaxnreg", "brkpt")
 )  # fmt: skip
 WARP: dict[str, Callable[[BlockCode, Op], None]] = {
-    "ld": access.move, "ldu": access.move, "st": access.move, "atom": atomics.lower, "red": atomics.lower,
+    "ld": moves.move, "ldu": moves.move, "st": moves.move, "atom": atomics.lower, "red": atomics.lower,
     "shfl": warp.shuffle, "vote": warp.vote, "match": warp.match, "redux": warp.reduce, "elect": warp.elect,
-    "activemask": warp.activemask, BARRIER_RESULT: warp.barrier_result, "cp": matrix.copy_async,
-    "mma": matrix.multiply, "wmma": matrix.wmma, "ldmatrix": matrix.load, "stmatrix": matrix.store,
-    "movmatrix": matrix.transpose,
+    "activemask": warp.activemask, BARRIER_RESULT: warp.barrier_result, "cp": copies.copy_async,
+    "mma": matrix.multiply, "wmma": wmma.wmma, "ldmatrix": rows.load, "stmatrix": rows.store,
+    "movmatrix": rows.transpose,
 }  # fmt: skip
 #: Instructions of a block of code beyond which its runs are functions of their own.
 LONG = 64

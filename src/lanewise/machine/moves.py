@@ -1,0 +1,371 @@
+"""Loads and stores of a warp: neighbouring places in one piece, all others lane by lane after one check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lanewise.arith import ir
+from lanewise.arith.simd import Pointer, Type, Value, i64
+from lanewise.machine import frame
+from lanewise.machine.access import WRITE, Access, effective_space, vector_check
+from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, call
+from lanewise.machine.fragments import VECTOR, permuted
+from lanewise.machine.lanes import several, type_of, types
+from lanewise.machine.resolve import Op, Place, Register, Resolved, Sink
+
+#: Forms of ld and st that are other instructions.
+OTHERS = frozenset(("async", "bulk", "weak_async"))
+
+
+def _element_type(name: str) -> Type:
+    return Type("u", 8) if name == "pred" else type_of(name)
+
+
+def move(code: BlockCode, op: Op) -> None:
+    """ld, ldu and st with vectors, of every space. Orders and hints change nothing here."""
+    storing = op.opcode == "st"
+    place, data = (op.operands[0], op.operands[1]) if storing else (op.operands[1], op.operands[0])
+    if not isinstance(place, Place):
+        raise op.unsupported("its address is none")
+    names = types(op)
+    if not names:
+        raise op.unsupported("it names no type")
+    parts = several(data)
+    element = _element_type(names[-1])
+    size = element.bits // 8 * len(parts)
+    space = effective_space(op, place)
+    if space == "const":
+        space = "global"
+    if (storing and space == "param") or OTHERS.intersection(op.modifiers):
+        raise op.unsupported()
+    if not all(isinstance(part, Register | Sink) or storing for part in parts):
+        raise op.unsupported("its destination is no register")
+    active = code.bits(code.active(op))
+    if not isinstance(place.base, Register) and not storing and space != "local":
+        access = Access(code, op.site, space, size, size, 0)
+        _broadcast(code, access, place, parts, element, active)
+        return
+    if not isinstance(place.base, Register) or not all(isinstance(part, Register) for part in parts):
+        access = Access(code, op.site, space, size, size, WRITE if storing else 0)
+        _one_by_one(code, access, place, parts, element, active, storing)
+        return
+    registers = [part for part in parts if isinstance(part, Register)]
+    function = _mover(code, space, element, place.base, registers, storing)
+    values: list[Value | int] = [code["frame"], active, place.base.offset, place.offset, op.site]
+    answer = call(code, function, [*values, *(register.offset for register in registers)])
+    with code.when(answer.differs(0)):
+        code.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
+
+
+def _mover(
+    code: BlockCode, space: str, element: Type, base: Register, parts: list[Register], storing: bool
+) -> Any:
+    """A function that moves data of one kind for any registers: written once a program."""
+    kinds = "_".join(f"{part.bits}{'p' * (part.type == 'pred')}" for part in parts)
+    verb = "st" if storing else "ld"
+    name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
+    existing = code.module.globals.get(name)
+    if existing is not None:
+        return existing
+    names = tuple(f"r{number}" for number in range(len(parts)))
+    inner = BlockCode(code.module, name, ("active", "base", "displacement", "site", *names))
+    registers: Any = tuple(
+        Register(part.name, part.type, part.bits, inner[each])  # type: ignore[arg-type]  # known when it runs
+        for part, each in zip(parts, names, strict=True)
+    )
+    address: Any = Register(base.name, base.type, base.bits, inner["base"])  # type: ignore[arg-type]  # as above
+    place = Place(address, inner["displacement"])  # type: ignore[arg-type]  # as above
+    size = element.bits // 8 * len(parts)
+    access = Access(inner, inner["site"], space, size, size, WRITE if storing else 0)
+    Moves(inner, access, place, registers, element, storing).write(inner["active"].to(U32))
+    return inner.function
+
+
+class Moves:
+    """Writes the code of a load or a store by addresses in registers."""
+
+    def __init__(
+        self,
+        code: BlockCode,
+        access: Access,
+        place: Place,
+        parts: tuple[Register, ...],
+        element: Type,
+        storing: bool,
+    ) -> None:
+        self.code, self.access, self.place, self.parts = code, access, place, parts
+        self.element, self.storing = element, storing
+        base = place.base
+        assert isinstance(base, Register)
+        type = Type("u", base.bits)
+        displacement: Any = place.offset
+        self.addresses = code.frame.get(base.offset, type, frame.LANES)
+        self.addresses = self.addresses + displacement.to(type).spread(frame.LANES)
+        self.base = code.frame.pointer(base.offset, type)
+        self.displacement = displacement.to(type)
+
+    @property
+    def word(self) -> Type:
+        """An element as an integer, signed if it is."""
+        return Type("i" if self.element.kind == "i" else "u", self.element.bits)
+
+    def write(self, active: Value) -> None:
+        """The whole function: the quickest way that the addresses allow."""
+        code, local = self.code, self.access.space in ("local", "param")
+        whole = active.equals(-1)
+        with code.when(active.equals(0)):
+            code.give(0)
+        if not local:
+            together = self._contiguous()
+            with code.when(together & whole if self.storing else together):
+                self._try_together(active, whole)
+        each = self.access.launch.get(frame.LOCAL_BYTES) if self.access.space == "local" else None
+        with code.when(whole):
+            good, shift = vector_check(self.access, self.addresses)
+            with code.when(good):
+                if not self.storing and not local:
+                    with code.when(self._uniform()):
+                        self._spread(shift + self.addresses.lane(0).to(U64).to(i64))
+                        code.give(0)
+                if self._whole_vectors() and not local:
+                    self._by_groups(shift)
+                else:
+                    with code.loop(frame.LANES // 4) as group:
+                        for lane in range(4):
+                            self._lane(group * 4 + lane, shift, each)
+                code.give(0)
+        with code.when(~whole):
+            good, shift = vector_check(self.access, self.addresses, code.lanes_of(active))
+            with code.when(good):
+                with set_lanes(code, active) as one:
+                    self._lane(one, shift, each)
+                code.give(0)
+        _one_by_one(code, self.access, self.place, self.parts, self.element, active, self.storing)
+        code.give(0)
+
+    # neighbouring places ------------------------------------------------------------------------------------
+
+    def _contiguous(self) -> Value:
+        """Whether the lanes' addresses follow one another without gaps."""
+        type, size = self.addresses.type, self.access.size
+        counting = ir.Constant(type.ir, [lane * size for lane in range(frame.LANES)])
+        wanted = self.addresses.lane(0).spread(frame.LANES) + Value(self.code, type, counting)
+        return self._none(self.addresses ^ wanted)
+
+    def _uniform(self) -> Value:
+        """Whether all lanes have one address."""
+        return self._none(self.addresses ^ self.addresses.lane(0).spread(frame.LANES))
+
+    def _none(self, words: Value) -> Value:
+        """Whether all words are zero."""
+        some = self.code.intrinsic("vector.reduce.or", words.type.by(1), [words], of=words.type)
+        return some.equals(0)
+
+    def _try_together(self, active: Value, whole: Value) -> None:
+        """The warp's data in one piece, if all of it lies in one array: and return."""
+        code, access = self.code, self.access
+        address = self.addresses.lane(0).to(U64)
+        first, limit, start = access.window(address)
+        offset, size = address - first, access.size * frame.LANES
+        good = (offset < limit) & ((offset + (size - 1)) < limit)
+        if access.alignment > 1:
+            good = good & (address & (access.alignment - 1)).equals(0)
+        with code.when(good):
+            host = code.builder.inttoptr((start + offset.to(i64)).handle, BYTE)
+            if self.storing:
+                self._store_together(host)
+                code.give(0)
+            else:
+                rows = self._load_together(host)
+                with code.when(whole):
+                    for register, row in zip(self.parts, rows, strict=True):
+                        self._row(register).store(row)
+                    code.give(0)
+                mask = code.lanes_of(active)
+                for register, row in zip(self.parts, rows, strict=True):
+                    place = self._row(register)
+                    place.store(mask.select(row, place.load(0, frame.LANES)))
+                code.give(0)
+
+    def _row(self, register: Register) -> Pointer:
+        """A register of all lanes."""
+        return self.code.frame.pointer(register.offset, Type("u", register.bits))
+
+    def _store_together(self, host: Any) -> None:
+        code, count, lanes = self.code, len(self.parts), frame.LANES
+        word = Type("u", self.element.bits)
+        memory = Pointer(code, word, host)
+        rows = [self._row(register).load(0, lanes).to(word) for register in self.parts]
+        if count == 1:
+            _put(memory, rows[0])
+        else:
+            joined = _interleaved(code, [row.handle for row in rows], count)
+            _put(memory, Value(code, word.by(lanes * count), joined))
+
+    def _load_together(self, host: Any) -> list[Value]:
+        code, count, lanes = self.code, len(self.parts), frame.LANES
+        word = Type("u", self.element.bits)
+        whole = _get(Pointer(code, word, host), lanes * count)
+        found = []
+        for number, register in enumerate(self.parts):
+            values = whole
+            if count > 1:
+                order = list(range(number, lanes * count, count))
+                places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), order)
+                undefined = ir.Constant(whole.type.ir, ir.Undefined)
+                handle = code.builder.shuffle_vector(whole.handle, undefined, places)
+                values = Value(code, word.by(lanes), handle)
+            values = Value(code, self.word.by(lanes), values.handle)
+            found.append(values.to(Type(values.type.kind, register.bits)).to(Type("u", register.bits)))
+        return found
+
+    # other places, all of them good -------------------------------------------------------------------------
+
+    def _spread(self, host: Value) -> None:
+        """What lies in one place to all lanes."""
+        code = self.code
+        pointer = Pointer(code, self.word, code.builder.inttoptr(host.handle, BYTE))
+        for number, register in enumerate(self.parts):
+            value = _unaligned_load(code, pointer, number)
+            wide = value.to(Type(value.type.kind, register.bits)).to(Type("u", register.bits))
+            self._row(register).store(wide.spread(frame.LANES))
+
+    def _whole_vectors(self) -> bool:
+        """Whether each lane moves a whole vector, each part of it to a register of just its size."""
+        return len(self.parts) * self.element.bits == VECTOR and all(
+            register.bits == self.element.bits and len(self.parts) > 1 for register in self.parts
+        )
+
+    def _by_groups(self, shift: Value) -> None:
+        """A vector of each lane: as many lanes at a time as a vector has parts."""
+        code, count = self.code, len(self.parts)
+        word = Type("u", self.element.bits)
+        width = count.bit_length() - 1
+        order = (*range(width, 2 * width), *range(width))  # lanes and parts change places
+        for group in range(0, frame.LANES, count):
+            hosts = [
+                Pointer(
+                    code,
+                    word,
+                    code.builder.inttoptr(
+                        (shift + self.addresses.lane(group + lane).to(U64).to(i64)).handle, BYTE
+                    ),
+                )
+                for lane in range(count)
+            ]
+            if self.storing:
+                rows = [self._row(register).load(group, count) for register in self.parts]
+                for host, vector in zip(hosts, permuted(code, rows, order), strict=True):
+                    _put(host, vector)
+            else:
+                vectors = [_get(host, count) for host in hosts]
+                for register, row in zip(self.parts, permuted(code, vectors, order), strict=True):
+                    self._row(register).store(row, group)
+
+    def _lane(self, lane: Value, shift: Value, each: Value | None) -> None:
+        """One lane's data, from or to a place that is known to be good."""
+        code = self.code
+        host = shift + (self.base.load(lane) + self.displacement).to(U64).to(i64)
+        if each is not None:  # local memory: every lane has its own
+            host = host + lane * each
+        pointer = Pointer(code, self.word, code.builder.inttoptr(host.handle, BYTE))
+        _lane_data(code, pointer, self.parts, lane, self.storing)
+
+
+def _lane_data(
+    code: BlockCode, pointer: Pointer, parts: tuple[Resolved, ...], lane: Value, storing: bool
+) -> None:
+    word = pointer.type
+    if storing:
+        values = [code.lane_read(part, word, lane) for part in parts]
+        for number, value in enumerate(values):
+            value = value.to(word) if value.type.bits == 1 else value
+            _unaligned_store(code, pointer, value, number)
+    else:
+        loaded = [_unaligned_load(code, pointer, number) for number in range(len(parts))]
+        for part, value in zip(parts, loaded, strict=True):
+            code.lane_write(part, value, lane)
+
+
+@contextmanager
+def set_lanes(code: BlockCode, bits: Value) -> Iterator[Value]:
+    """The body for every lane whose bit is set; at least one has to be."""
+    left = code.variable(bits)
+    head, after = (code.function.append_basic_block(each) for each in ("lane", "lanes_done"))
+    code.builder.branch(head)
+    code.builder.position_at_end(head)
+    now = left.get()
+    yield code.intrinsic("cttz", U32, [now, code.constant(Type("u", 1), 1)]).to(U64).to(i64)
+    rest = now & (now - 1)
+    left.set(rest)
+    code.builder.cbranch(rest.differs(0).handle, head, after)
+    code.builder.position_at_end(after)
+
+
+def _interleaved(code: BlockCode, handles: list[Any], count: int) -> Any:
+    """Vectors of a warp's registers as they lie in memory: lane by lane."""
+    lanes = frame.LANES
+    while len(handles) > 1:  # two and two, so that each shuffle joins vectors of one length
+        width = handles[0].type.count
+        places = list(range(2 * width))
+        handles = [
+            code.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), 2 * width), places))
+            for a, b in zip(handles[::2], handles[1::2], strict=True)
+        ]
+    order = [part * lanes + lane for lane in range(lanes) for part in range(count)]
+    undefined = ir.Constant(handles[0].type, ir.Undefined)
+    places_constant = ir.Constant(ir.VectorType(ir.IntType(32), lanes * count), order)
+    return code.builder.shuffle_vector(handles[0], undefined, places_constant)
+
+
+def _broadcast(
+    code: BlockCode, access: Access, place: Place, parts: tuple[Resolved, ...], element: Type, active: Value
+) -> None:
+    """A load from one place for all lanes."""
+    with code.when(active.differs(0)):
+        zero = code.constant(i64, 0)
+        host = access.host(code.address_of(place, zero), zero)
+        mask = code.lanes_of(active)
+        kind = Type("i" if element.kind == "i" else "u", element.bits)
+        for number, part in enumerate(parts):
+            if isinstance(part, Register):
+                value = _unaligned_load(code, Pointer(code, kind, host), number)
+                wide = value.to(Type(value.type.kind, part.bits)).to(Type("u", part.bits))
+                pointer = code.frame.pointer(part.offset, Type("u", part.bits))
+                pointer.store(mask.select(wide.spread(frame.LANES), pointer.load(0, frame.LANES)))
+
+
+def _one_by_one(
+    code: BlockCode,
+    access: Access,
+    place: Place,
+    parts: tuple[Resolved, ...],
+    element: Type,
+    active: Value,
+    storing: bool,
+) -> None:
+    """Every lane's address checked for itself."""
+    word = Type("i" if element.kind == "i" else "u", element.bits)
+    with code.each_lane(active) as lane:
+        host = access.host(code.address_of(place, lane), lane)
+        _lane_data(code, Pointer(code, word, host), parts, lane, storing)
+
+
+def _unaligned_load(code: BlockCode, pointer: Pointer, number: int) -> Value:
+    return Value(code, pointer.type, code.builder.load((pointer + number)._typed(pointer.type), align=1))
+
+
+def _unaligned_store(code: BlockCode, pointer: Pointer, value: Value, number: int) -> None:
+    code.builder.store(value.handle, (pointer + number)._typed(value.type), align=1)
+
+
+def _get(pointer: Pointer, lanes: int) -> Value:
+    """Neighbouring elements, aligned or not: the host's address need not be as the device's is."""
+    type = pointer.type.by(lanes)
+    return Value(pointer.code, type, pointer.code.builder.load(pointer._typed(type), align=1))
+
+
+def _put(pointer: Pointer, value: Value) -> None:
+    pointer.code.builder.store(value.handle, pointer._typed(value.type), align=1)

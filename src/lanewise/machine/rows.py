@@ -1,0 +1,160 @@
+"""ldmatrix, stmatrix and movmatrix: rows of 16 bytes, then the shuffle that the catalogue's layout asks for.
+
+The rows' addresses are checked together; only where one is bad they are looked at lane by lane.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.arith import ir
+from lanewise.arith.simd import Pointer, Type, Value, i64
+from lanewise.isa import Instruction, Operand
+from lanewise.machine.access import WRITE, Access, vector_check
+from lanewise.machine.code import BYTE, STOPPING, BlockCode, call
+from lanewise.machine.fragments import Registers, held_places, holding, index_bits, permuted, shuffled
+from lanewise.machine.lanes import several
+from lanewise.machine.matrix import instruction_of, whole_warp
+from lanewise.machine.resolve import Op, Place, Register, Resolved
+
+ROW_BYTES = 16
+#: Bits of an element as it lies in memory, where that is not as it lies in a register.
+PACKED = {"b6x16_p32": 6, "b4x16_p64": 4}
+
+
+def load(code: BlockCode, op: Op) -> None:
+    """ldmatrix."""
+    _rows(code, op, op.operands[1], several(op.operands[0]))
+
+
+def store(code: BlockCode, op: Op) -> None:
+    """stmatrix."""
+    _rows(code, op, op.operands[0], several(op.operands[1]))
+
+
+def _registers(op: Op, given: tuple[Resolved, ...], wanted: int) -> list[Register]:
+    found = [each for each in given if isinstance(each, Register) and each.bits == 32]
+    if len(found) != len(given) or len(found) != wanted:
+        raise op.unsupported(f"it takes {wanted} 32-bit registers")
+    return found
+
+
+def _rows(code: BlockCode, op: Op, place: Resolved, given: tuple[Resolved, ...]) -> None:
+    instruction = instruction_of(op)
+    operand = next(iter(instruction.operands.values()))
+    registers = _registers(op, given, operand.registers)
+    if not isinstance(place, Place):
+        raise op.unsupported("its address is none")
+    base = place.base
+    with code.when(whole_warp(code, op)):
+        function = _mover(code, instruction, operand, base.bits if isinstance(base, Register) else 0)
+        if isinstance(base, Register):
+            start, displacement = code.constant(i64, base.offset), code.constant(i64, place.offset)
+        else:  # one address for all rows
+            start, displacement = code.constant(i64, 0), code.address_of(place, code.constant(i64, 0)).to(i64)
+        values: list[Value | int] = [code["frame"], start, displacement, op.site]
+        answer = call(code, function, [*values, *(register.offset for register in registers)])
+        with code.when(answer.differs(0)):
+            code.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
+
+
+def _mover(code: BlockCode, instruction: Instruction, operand: Operand, base_bits: int) -> Any:
+    """A function that moves rows of one form for any registers: written once a program."""
+    name = f"{instruction.text} {base_bits}"
+    existing = code.module.globals.get(name)
+    if existing is not None:
+        return existing
+    names = tuple(f"r{number}" for number in range(operand.registers))
+    inner = BlockCode(code.module, name, ("base", "displacement", "site", *names))
+    storing = instruction.family == "stmatrix"
+    word = Type("u", operand.slot_bits)
+    registers = Registers(inner, inner.frame.handle, [inner[each] for each in names], 32)
+    count = instruction.row_addresses.rows
+    with inner.builder.goto_entry_block():
+        slot = inner.builder.alloca(ir.ArrayType(ir.IntType(8), ROW_BYTES * count), align=ROW_BYTES)
+    stage = Pointer(inner, word, inner.builder.bitcast(slot, BYTE))
+    lanes = ROW_BYTES * 8 // word.bits
+    if storing:
+        bits = index_bits(held_places(operand))
+        assert bits is not None, instruction.text
+        for number, row in enumerate(permuted(inner, registers.load(word), bits)):
+            stage.store(row, number * lanes)
+    _copy_rows(inner, instruction, base_bits, stage, storing)
+    if not storing:
+        bits = index_bits(holding(operand))
+        assert bits is not None, instruction.text
+        rows = [stage.load(row * lanes, lanes) for row in range(count)]
+        packed = PACKED.get(instruction.types[-1])
+        if packed is not None:
+            rows = [_unpacked(inner, row, packed) for row in rows]
+        registers.store(permuted(inner, rows, bits))
+    inner.give(0)
+    return inner.function
+
+
+def _copy_rows(
+    code: BlockCode, instruction: Instruction, base_bits: int, stage: Pointer, storing: bool
+) -> None:
+    """Between memory and the stage: all at once if every address is good, else lane by lane."""
+    count = instruction.row_addresses.rows
+    space = (instruction.space or "generic").split("::")[0]
+    row_type = Type("u", 32).by(4)
+    access = Access(code, code["site"], space, ROW_BYTES, ROW_BYTES, WRITE if storing else 0)
+
+    def move(host: Any, row: int | Value) -> None:
+        memory = code.builder.bitcast(host, row_type.ir.as_pointer())
+        own = stage.moved(code.number(row) * ROW_BYTES)._typed(row_type)
+        # The host's address need not be aligned as the device's is.
+        if storing:
+            code.builder.store(code.builder.load(own, align=ROW_BYTES), memory, align=1)
+        else:
+            code.builder.store(code.builder.load(memory, align=1), own, align=ROW_BYTES)
+
+    if not base_bits:
+        with code.loop(count) as row:
+            move(access.host(code["displacement"].to(Type("u", 64)), row), row)
+        return
+    addresses = code.frame.get(code["base"], Type("u", base_bits), count)
+    addresses = addresses + code["displacement"].to(addresses.type.by(1)).spread(count)
+    good, shift = vector_check(access, addresses)
+    with code.builder.if_else(good.handle) as (fast, slow):
+        with fast:
+            for number in range(count):
+                host = shift + addresses.lane(number).to(Type("u", 64)).to(i64)
+                move(code.builder.inttoptr(host.handle, BYTE), number)
+        with slow, code.loop(count) as row:
+            address = code.frame.pointer(code["base"], Type("u", base_bits)).load(row)
+            address = address + code["displacement"].to(address.type)
+            move(access.host(address.to(Type("u", 64)), row), row)
+
+
+def _unpacked(code: BlockCode, row: Value, bits: int) -> Value:
+    """A row of 16 elements of so many bits, each in a byte of its own."""
+    places = [(number * bits // 8, number * bits % 8) for number in range(ROW_BYTES)]
+    wide = Type("u", 16)
+    parts = [
+        shuffled(code, row, None, tuple(min(byte + more, ROW_BYTES - 1) for byte, _ in places)).to(wide)
+        for more in (0, 1)
+    ]
+    shifts = Value(
+        code,
+        wide.by(ROW_BYTES),
+        ir.Constant(ir.VectorType(ir.IntType(16), ROW_BYTES), [shift for _, shift in places]),
+    )
+    return (((parts[0] | (parts[1] << 8)) >> shifts) & ((1 << bits) - 1)).to(Type("u", 8))
+
+
+def transpose(code: BlockCode, op: Op) -> None:
+    """movmatrix: an 8×8 matrix transposed."""
+    instruction = instruction_of(op)
+    target, source = (_registers(op, several(each), 1)[0] for each in op.operands[:2])
+    flat = holding(instruction.d)
+    swapped = flat % instruction.d.cols * instruction.d.rows + flat // instruction.d.cols
+    bits = index_bits(held_places(instruction.a)[swapped])
+    assert bits is not None
+    with code.when(whole_warp(code, op)):
+        both = [
+            Registers(code, code.frame.handle, [code.constant(i64, each.offset)], 32)
+            for each in (source, target)
+        ]
+        both[1].store(permuted(code, both[0].load(Type("u", 16)), bits))
