@@ -55,7 +55,7 @@ def copy_async(code: BlockCode, op: Op) -> None:
                 _part(code, op, start, wanted, count, host, lane)
 
 
-def _vector(code: BlockCode, host: ir.Value, piece: Type) -> Value:
+def _vector(code: BlockCode, host: ir.Operand, piece: Type) -> Value:
     pointer = code.builder.bitcast(host, piece.ir.as_pointer())
     return Value(code, piece, code.builder.load(pointer, align=1))
 
