@@ -10,7 +10,7 @@ import numpy as np
 from lanewise.launch import launch
 from lanewise.ptx import parse
 
-REGISTER = {"pred": "pred", 8: "b16", 16: "b16", 32: "b32", 64: "b64"}
+REGISTER = {"pred": "pred", 8: "b8", 16: "b16", 32: "b32", 64: "b64"}
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,14 @@ class Case:
     text: str
     sources: tuple[int, ...]
     result: int
+    #: Where the operands are not just the result and the sources: `{d}`, `{0}`, `{1}`, …
+    form: str = ""
+
+    def written(self, result: str) -> str:
+        """The instruction on the registers of the kernel."""
+        operands = [f"%s{source}_{place}" for place, source in enumerate(self.sources)]
+        form = self.form or ", ".join(["{d}", *(f"{{{place}}}" for place in range(len(operands)))])
+        return f"{self.text} {form.format(*operands, d=result)};"
 
 
 def run_cases(
@@ -36,11 +44,10 @@ def run_cases(
         bits = case.result or 32
         outputs.append(np.zeros(count, f"uint{bits}"))
         parameters.append(f".param .u64 out_{number}")
-        operands = [f"%s{source}_{place}" for place, source in enumerate(case.sources)]
         if case.result:
-            body.append(f"{case.text} %d{bits}, {', '.join(operands)};")
+            body.append(case.written(f"%d{bits}"))
         else:
-            body += [f"{case.text} %p0, {', '.join(operands)};", "selp.b32 %d32, 1, 0, %p0;"]
+            body += [case.written("%p0"), "selp.b32 %d32, 1, 0, %p0;"]
         size = max(bits // 8, 1)
         body += [
             f"ld.param.u64 %rd0, [out_{number}];",
@@ -62,7 +69,7 @@ def run_cases(
 .visible .entry k({", ".join(parameters)})
 {{
     .reg .b64 %rd0; .reg .b32 %i; .reg .b32 %c; .reg .pred %p0;
-    .reg .b16 %d8; .reg .b16 %d16; .reg .b32 %d32; .reg .b64 %d64;
+    .reg .b8 %d8; .reg .b16 %d16; .reg .b32 %d32; .reg .b64 %d64;
     {chr(10).join(registers)}
     mov.u32 %i, %tid.x;
     mov.u32 %c, %ctaid.x;
@@ -76,6 +83,15 @@ def run_cases(
     assert count % 64 == 0
     launch(parse(text)["k"], (count // 64, 64))(*arrays, *outputs)
     return outputs
+
+
+#: Whether every combination of modifiers is tried (with --on-gpu), or some of them.
+everything = False
+
+
+def some(cases: list[Any], step: int) -> list[Any]:
+    """Every so many of the cases: compiling them all takes its time."""
+    return cases if everything else cases[::step]
 
 
 def edges(bits: int, rng: np.random.Generator, count: int, floats: str = "") -> np.ndarray:

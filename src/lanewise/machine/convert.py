@@ -1,19 +1,20 @@
-"""cvt: among all integer and floating-point formats, with rounding and saturation, packed forms included."""
+"""cvt: among all integer and floating-point formats, with rounding and saturation.
+
+Packed numbers are `packed.py`'s.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.arith.simd import Type, Value, f32, f64
-from lanewise.machine.integer import U32, U64, halves, joined
+from lanewise.machine.integer import U32, U64
 from lanewise.machine.lanes import Lanes, intrinsic, lowers, type_of, types
-from lanewise.machine.narrow import SMALL, flush, flush_half, is_nan, round_to, single_odd, widen
+from lanewise.machine.narrow import flush, flush_half, is_nan, round_to, single_odd, widen
+from lanewise.machine.packed import pack, pack_integers, packed, repack
 from lanewise.machine.resolve import Op
 from lanewise.machine.rounding import operate, quiet, saturate
 
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
-_PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2"}
 
 
 def _mode(op: Op) -> str:
@@ -108,10 +109,12 @@ def convert(lanes: Lanes, op: Op) -> None:
     if len(found) < 2:
         raise op.unsupported("it names no two types")
     target, source = found[0], found[1]
-    if target in _PAIRS and len(op.operands) >= 3:
-        _pack(lanes, op, target, source)
-    elif target in _PAIRS and source in _PAIRS:
-        _repack(lanes, op, _PAIRS[target], _PAIRS[source])
+    if op.has("pack"):
+        pack_integers(lanes, op)
+    elif packed(target)[1] and packed(source)[1]:
+        repack(lanes, op, target, source)
+    elif packed(target)[1]:
+        pack(lanes, op, target, source)
     elif target in (*_FLOATS,) or source in _FLOATS:
         _with_floats(lanes, op, target, source)
     elif any(each not in ("s", "u", "b") for each in (target[0], source[0])):
@@ -180,37 +183,3 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
         if op.has("ftz") and target == "f16":
             word = flush_half(word)
         lanes.write(op.operands[0], word)
-
-
-def _pack(lanes: Lanes, op: Op, target: str, source: str) -> None:
-    """Two numbers into one register: the first operand into the upper half."""
-    if source != "f32" or len(op.operands) != 3:
-        raise op.unsupported("of these operands")
-    element = _PAIRS[target]
-    words = []
-    for operand in op.operands[1:]:
-        value = lanes.read(operand, f32)
-        words.append(round_to(value, element, _mode(op), op.has("satfinite"), op.has("relu")))
-    high, low = words
-    if SMALL[element].bits == 16:
-        lanes.write(op.operands[0], joined(low, high))
-    else:
-        wide = Type("u", 16)
-        lanes.write(op.operands[0], low.to(wide) | (high.to(wide) << 8))
-
-
-def _repack(lanes: Lanes, op: Op, target: str, source: str) -> None:
-    """Pairs of small floats to pairs of others."""
-    if SMALL[source].bits == 16:
-        parts: tuple[Any, Any] = halves(lanes.read(op.operands[1], U32))
-    else:
-        word = lanes.read(op.operands[1], Type("u", 16))
-        parts = word & 0xFF, word >> 8
-    low, high = (
-        round_to(widen(part, source), target, "rn", op.has("satfinite"), op.has("relu")) for part in parts
-    )
-    if SMALL[target].bits == 16:
-        lanes.write(op.operands[0], joined(low, high))
-    else:
-        wide = Type("u", 16)
-        lanes.write(op.operands[0], low.to(wide) | (high.to(wide) << 8))

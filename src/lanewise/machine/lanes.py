@@ -61,7 +61,8 @@ TYPES = frozenset(
     (
         "pred", "b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16", "b32", "u32", "s32", "f32", "f16x2",
         "bf16x2", "u16x2", "s16x2", "tf32", "b64", "u64", "s64", "f64", "e4m3x2", "e5m2x2", "f32x2", "b128",
-        "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4",
+        "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4", "s4", "u4",
+        "s2", "u2",
     )
 )  # fmt: skip
 
@@ -191,11 +192,11 @@ class Lanes:
         match operand.name:
             case "%tid":
                 return self.at(frame.TID + 128 * axis, 4).load(0, self.count)
-            case "%ctaid":
+            case "%ctaid" | "%clusterid":
                 return self.number_at(block, frame.CTAID + 8 * axis)
             case "%ntid":
                 return self.number_at(self.record(frame.LAUNCH, block), frame.NTID + 8 * axis)
-            case "%nctaid":
+            case "%nctaid" | "%nclusterid":
                 return self.number_at(self.record(frame.LAUNCH, block), frame.NCTAID + 8 * axis)
             case "%laneid":
                 return lanes
@@ -218,9 +219,12 @@ class Lanes:
                 return steps >> 32 if operand.name.endswith("_hi") else steps
             case "WARP_SZ":
                 return self.constant(Type("u", 32), 32)
-            case "%dynamic_smem_size" | "%total_smem_size":
-                return self.number_at(self.record(frame.LAUNCH, block), frame.SHARED_BYTES)
-            case "%nsmid":
+            case "%dynamic_smem_size" | "%total_smem_size" | "%aggr_smem_size":
+                total = self.number_at(self.record(frame.LAUNCH, block), frame.SHARED_BYTES)
+                if operand.name != "%dynamic_smem_size":
+                    return total
+                return (total - getattr(self.code, "dynamic_offset", 0)).max(0)
+            case "%nsmid" | "%cluster_nctaid" | "%cluster_nctarank":
                 return self.constant(Type("u", 32), 1)
         return self.constant(Type("u", 32), 0)
 

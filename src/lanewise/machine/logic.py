@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lanewise.arith.simd import Type, Value
 from lanewise.machine.integer import I32, U32, U64, integer_type, operands
-from lanewise.machine.lanes import BOOL, Lanes, intrinsic, lowers, type_of, types
+from lanewise.machine.lanes import BOOL, Lanes, intrinsic, lowers, several, type_of, types
 from lanewise.machine.resolve import Op, Several
 from lanewise.ptx import Immediate
 
@@ -29,12 +29,9 @@ def logic(lanes: Lanes, op: Op) -> None:
 
 @lowers("lop3")
 def lop3(lanes: Lanes, op: Op) -> None:
-    """Any function of three bits, by its table of eight."""
-    offset = 0
-    destination = op.operands[0]
-    if any(each in op.modifiers for each in ("or", "and")):
-        raise op.unsupported("with a predicate")
-    a, b, c = (lanes.read(each, U32) for each in op.operands[1 + offset : 4 + offset])
+    """Any function of three bits, by its table of eight; with a predicate, whether any bit is set as well."""
+    destination, *predicate = several(op.operands[0])
+    a, b, c = (lanes.read(each, U32) for each in op.operands[1:4])
     table = op.operands[4]
     if not isinstance(table, Immediate):
         raise op.unsupported("its table is no constant")
@@ -43,6 +40,10 @@ def lop3(lanes: Lanes, op: Op) -> None:
         if table.bits >> row & 1:
             term = (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
             found = found | term
+    if predicate:
+        given = lanes.read(op.operands[5], BOOL)
+        some = found.differs(0)
+        lanes.write(predicate[0], some & given if op.has("and") else some | given)
     lanes.write(destination, found)
 
 
@@ -207,7 +208,9 @@ def is_space(lanes: Lanes, op: Op) -> None:
     if space in windows:
         found = (address - windows[space]).__lt__(frame.WINDOW_BYTES)
     elif space == "global":
-        found = address.__lt__(frame.SHARED_WINDOW)
+        found = (address - frame.GLOBAL_BASE).__lt__(frame.SHARED_WINDOW - frame.GLOBAL_BASE)
+    elif space == "const":
+        found = (address - frame.CONST_BASE).__lt__(frame.GLOBAL_BASE - frame.CONST_BASE)
     else:
         found = lanes.constant(BOOL, 0)
     lanes.write(op.operands[0], found)
@@ -254,3 +257,15 @@ def find_nth(lanes: Lanes, op: Op) -> None:
         itself = offset.equals(0) & base.equals(place) & bit.differs(0)
         found = (upwards | downwards | itself).select(position, found)
     lanes.write(op.operands[0], (base > 31).select(none - 1, found))
+
+
+@lowers("mapa")
+def map_address(lanes: Lanes, op: Op) -> None:
+    """The address in a block of the cluster: a block is alone in its own."""
+    lanes.write(op.operands[0], lanes.read(op.operands[1], integer_type(op)))
+
+
+@lowers("getctarank", "createpolicy")
+def nothing_known(lanes: Lanes, op: Op) -> None:
+    """The rank of the only block of a cluster; a cache policy, which nobody reads."""
+    lanes.write(op.operands[0], lanes.constant(U64, 0))

@@ -21,6 +21,7 @@ class Small:
     mantissa: int
     has_inf: bool = True
     nan: int = 0
+    has_nan: bool = True
 
     @property
     def bias(self) -> int:
@@ -30,7 +31,19 @@ class Small:
     @property
     def infinity(self) -> int:
         """The first code beyond the finite numbers."""
+        if not self.has_nan:
+            return 1 << self.bits - 1
         return ((1 << self.exponent) - 1) << self.mantissa if self.has_inf else self.nan
+
+    @property
+    def from_nan(self) -> int:
+        """What NaN becomes: in a format without it the largest number (PTX ISA, cvt.satfinite)."""
+        return self.nan if self.has_nan else self.infinity - 1
+
+    @property
+    def container(self) -> int:
+        """Bits that one of a packed pair takes."""
+        return 16 if self.bits == 16 else 4 if self.bits == 4 else 8
 
 
 SMALL = {
@@ -39,6 +52,9 @@ SMALL = {
     "tf32": Small("tf32", 19, 8, 10, nan=0x3FFFF),
     "e4m3": Small("e4m3", 8, 4, 3, has_inf=False, nan=0x7F),
     "e5m2": Small("e5m2", 8, 5, 2, nan=0x7F),
+    "e3m2": Small("e3m2", 6, 3, 2, has_inf=False, has_nan=False),
+    "e2m3": Small("e2m3", 6, 2, 3, has_inf=False, has_nan=False),
+    "e2m1": Small("e2m1", 4, 2, 1, has_inf=False, has_nan=False),
 }
 
 
@@ -98,10 +114,18 @@ def single_odd(value: Value) -> Value:
     return exact.select(bits, (bits - above.to(U32)) | 1).view(f32)
 
 
-def round_to(value: Value, name: str, mode: str = "rn", saturate: bool = False, relu: bool = False) -> Value:
-    """The word of a small format nearest to an f32 in a rounding mode (rn, rz, rm, rp, rna).
+def round_to(
+    value: Value,
+    name: str,
+    mode: str = "rn",
+    saturate: bool = False,
+    relu: bool = False,
+    random: tuple[Value, int] | None = None,
+) -> Value:
+    """The word of a small format nearest to an f32 in a rounding mode (rn, rz, rm, rp, rna, rs).
 
-    tf32 comes in the upper bits of an f32, as instructions take it.
+    tf32 comes in the upper bits of an f32, as instructions take it. Stochastic rounding (rs) takes so many
+    random bits: they are added to the bits that are cut off, and a carry rounds up.
     """
     fmt = SMALL[name]
     bits = value.view(U32)
@@ -124,6 +148,11 @@ def round_to(value: Value, name: str, mode: str = "rn", saturate: bool = False, 
         up = (rest > half) | (rest.equals(half) & (quotient & 1).differs(0))
     elif mode == "rna":
         up = ~(rest < half)
+    elif mode == "rs":
+        assert random is not None
+        bits_given, count = random
+        # What is cut off has as many bits as this, or more.
+        up = (rest + (bits_given << (amount - count))) > (half << 1) - 1
     elif mode == "rz":
         up = rest < 0
     else:
@@ -136,7 +165,7 @@ def round_to(value: Value, name: str, mode: str = "rn", saturate: bool = False, 
     top = code.constant(found.type, fmt.infinity)
     if saturate or not fmt.has_inf:
         top = largest
-    elif mode == "rz":
+    elif mode in ("rz", "rs"):
         top = infinite.select(top, largest)
     elif mode in ("rm", "rp"):
         away = negative if mode == "rm" else ~negative
@@ -146,7 +175,7 @@ def round_to(value: Value, name: str, mode: str = "rn", saturate: bool = False, 
     signed = found | sign
     if relu:
         signed = negative.select(code.constant(found.type, 0), signed)
-    found = (magnitude > 0x7F800000).select(code.constant(found.type, fmt.nan), signed)
+    found = (magnitude > 0x7F800000).select(code.constant(found.type, fmt.from_nan), signed)
     if name == "tf32":
         return found << 13
     return found.to(Type("u", 16 if fmt.bits == 16 else 8))

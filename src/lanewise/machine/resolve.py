@@ -5,11 +5,12 @@ Walks a kernel and the device functions it reaches. Control flow is `blocks.py`'
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lanewise.errors import LanewiseError
-from lanewise.machine import frame
+from lanewise.machine import frame, refusals
 from lanewise.machine.faults import Unsupported
 from lanewise.ptx import (
     Address,
@@ -88,6 +89,14 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A byte or half of a register, or several: `%r1.b2`, `%r1.h10`."""
+
+    register: Register
+    part: str
+
+
+@dataclass(frozen=True)
 class Sink:
     """`_`: nothing is kept."""
 
@@ -106,7 +115,9 @@ class Callee:
     name: str
 
 
-Resolved = Register | Special | Symbol | Immediate | Inverted | Several | Place | Sink | Target | Callee
+Resolved = (
+    Register | Part | Special | Symbol | Immediate | Inverted | Several | Place | Sink | Target | Callee
+)
 
 
 @dataclass(eq=False)
@@ -214,13 +225,13 @@ def resolve(module: Module, entry: Function) -> Program:
 
 def _place_globals(program: Program) -> None:
     """Addresses of the module's variables; every kernel of a module agrees on those in global memory."""
-    address = frame.GLOBAL_BASE
+    bases = {"const": frame.CONST_BASE, "global": frame.GLOBAL_BASE}
     for variable in program.module.variables.values():
         size = variable.size
         if variable.space in ("global", "const"):
-            address = aligned(address, max(variable.alignment, 16))
+            address = aligned(bases[variable.space], max(variable.alignment, 16))
             program.globals[variable.name] = Symbol(variable.name, variable.space, address, size)
-            address += aligned(size, 16) + 256
+            bases[variable.space] = address + aligned(size, 16) + 256
         elif variable.space == "shared" and size:
             program.shared_bytes = aligned(program.shared_bytes, variable.alignment)
             place = program.shared_bytes
@@ -228,13 +239,21 @@ def _place_globals(program: Program) -> None:
             program.shared_bytes += size
 
 
+#: Bytes and halves that video instructions pick.
+_PART = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
 #: Registers that read one number for all lanes or a number of their own; the elements each has.
 _SPECIALS = {
     "%tid": "xyz", "%ntid": "xyz", "%ctaid": "xyz", "%nctaid": "xyz", "%laneid": "", "%warpid": "",
     "%nwarpid": "", "%lanemask_eq": "", "%lanemask_le": "", "%lanemask_lt": "", "%lanemask_ge": "",
     "%lanemask_gt": "", "%clock": "", "%clock_hi": "", "%clock64": "", "%globaltimer": "",
     "%globaltimer_lo": "", "%globaltimer_hi": "", "%smid": "", "%nsmid": "", "%gridid": "",
-    "%dynamic_smem_size": "", "%total_smem_size": "", "WARP_SZ": "",
+    "%dynamic_smem_size": "", "%total_smem_size": "", "%aggr_smem_size": "", "WARP_SZ": "",
+    "%clusterid": "xyz", "%nclusterid": "xyz", "%cluster_ctaid": "xyz", "%cluster_nctaid": "xyz",
+    "%cluster_ctarank": "", "%cluster_nctarank": "", "%is_explicit_cluster": "", "%current_graph_exec": "",
+    "%reserved_smem_offset_begin": "", "%reserved_smem_offset_end": "", "%reserved_smem_offset_cap": "",
+    "%reserved_smem_offset_0": "", "%reserved_smem_offset_1": "",
+    **{f"%pm{number}": "" for number in range(8)}, **{f"%pm{number}_64": "" for number in range(8)},
+    **{f"%envreg{number}": "" for number in range(32)},
 }  # fmt: skip
 
 
@@ -291,6 +310,9 @@ class _Resolver:
 
     def op(self, operation: Operation) -> Op:
         """One instruction."""
+        refused = refusals.reason(operation.opcode, operation.modifiers)
+        if refused:
+            raise Unsupported(f"line {operation.line}: the machine cannot run '{operation}': {refused}")
         scope = operation.scope
         guard = None
         if operation.guard is not None:
@@ -377,6 +399,10 @@ class _Resolver:
             and element in "xyzw"[: variable.vector]
         ):
             return self._cached(variable, f"{name}.{element}")
+        if variable is not None and variable.space == "reg" and _PART.fullmatch(element):
+            register = self.name(name, scope, operation)
+            if isinstance(register, Register) and register.bits == 32:
+                return Part(register, element)
         raise Unsupported(f"line {operation.line}: '{operation}': {name}.{element} is not supported")
 
     def _cached(self, variable: Variable, name: str) -> Resolved:

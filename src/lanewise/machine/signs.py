@@ -47,36 +47,41 @@ def min_max(lanes: Lanes, op: Op) -> None:
         return
     fmt = float_type(op)
 
-    def pick(values: list[Value], nan: int) -> Value:
-        unsigned = Type("u", values[0].type.bits)
+    def chosen(values: list[Value], nan: int) -> Value:
+        bits = values[0].type.bits
+        if op.has("abs") and not op.has("xorsign"):
+            unsigned, clear = Type("u", bits), (1 << bits - 1) - 1
+            values = [(each.view(unsigned) & clear).view(each.type) for each in values]
         found = values[0]
         for other in values[1:]:
-            found = _pick(op, found, other, unsigned, nan)
+            found = pick(op, op.opcode == "max", found, other, nan)
         return found
 
     if fmt in ("f32", "f64"):
         type = f32 if fmt == "f32" else f64
         values = [given(op, lanes.read(each, type)) for each in op.operands[1:]]
-        lanes.write(op.operands[0], pick(values, 0x7FFFFFFF if type is f32 else 0x7FFFFFFFFFFFFFFF))
+        lanes.write(op.operands[0], chosen(values, 0x7FFFFFFF if type is f32 else 0x7FFFFFFFFFFFFFFF))
         return
 
     def compute(element: str, words: list[Value]) -> Value:
         if op.has("ftz") and element == "f16":
             words = [flush_half(word) for word in words]
-        return round_to(pick([widen(word, element) for word in words], 0x7FFFFFFF), element)
+        return round_to(chosen([widen(word, element) for word in words], 0x7FFFFFFF), element)
 
     each_half(lanes, op, fmt, compute)
 
 
-def _pick(op: Op, a: Value, b: Value, unsigned: Type, nan: int) -> Value:
-    bits = unsigned.bits
+def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Value:
+    """The larger or the smaller of two, by the instruction's modifiers .NaN and .xorsign.abs."""
+    bits = a.type.bits
+    unsigned = Type("u", bits)
     first, second = a, b
     if op.has("xorsign"):
         clear = (1 << bits - 1) - 1
         first, second = ((each.view(unsigned) & clear).view(each.type.by(1)) for each in (a, b))
     left, right = first.view(unsigned), second.view(unsigned)
     both_zero = first.equals(0.0) & second.equals(0.0)
-    if op.opcode == "max":
+    if larger:
         found = (first > second).select(left, right)
         found = both_zero.select(left & right, found)
     else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from lanewise.arith import ir
-from lanewise.arith.simd import Pointer, Type, Value, i64
+from lanewise.arith.simd import Pointer, Type, Value, f32, i64
 from lanewise.machine import frame
 from lanewise.machine.code import U32, BlockCode
 from lanewise.machine.lanes import BOOL, Lanes, several, type_of, types
 from lanewise.machine.resolve import Op, Sink
+from lanewise.machine.signs import pick
 
 _UNDEFINED = "its mask is no register or constant"
 
@@ -138,12 +139,11 @@ def reduce(code: BlockCode, op: Op) -> None:
     active = code.active(op)
     bits = code.bits(active)
     name = op.modifiers[1] if op.modifiers[0] == "sync" else op.modifiers[0]
-    fmt = types(op)[-1]
-    if fmt == "f32":
-        raise op.unsupported("of floats")
-    word = type_of(fmt)
+    word = type_of(types(op)[-1])
     lanes = _whole(code)
     values, members = lanes.read(op.operands[1], word), lanes.read(op.operands[2], U32)
+    if op.has("abs"):
+        values = (values.view(U32) & 0x7FFFFFFF).view(f32)
     with code.builder.goto_entry_block():
         slot = code.builder.alloca(ir.ArrayType(ir.IntType(32), frame.LANES))
     results = Pointer(code, U32, code.builder.bitcast(slot, ir.IntType(8).as_pointer()))
@@ -168,11 +168,25 @@ def reduce(code: BlockCode, op: Op) -> None:
     }
     with code.each_lane(bits) as lane:
         mine = Value(code, U32, code.builder.extract_element(members.handle, lane.handle)) & bits
-        some = code.lanes_of(mine).select(values, neutral[kinds[name]])
-        total = code.intrinsic(f"vector.reduce.{kinds[name]}", word, [some], of=some.type)
+        if word.kind == "f":
+            total = _extreme(op, name, values, code.lanes_of(mine))
+        else:
+            some = code.lanes_of(mine).select(values, neutral[kinds[name]])
+            total = code.intrinsic(f"vector.reduce.{kinds[name]}", word, [some], of=some.type)
         results.store(total.view(U32), lane)
     lanes.write(op.operands[0], results.load(0, frame.LANES))
     _store(code, lanes, active)
+
+
+def _extreme(op: Op, name: str, values: Value, members: Value) -> Value:
+    """The least or largest float among some lanes; -0 is below +0."""
+    # A lane that is not named has no say: NaN loses against numbers, infinity against everything.
+    nobody = (0xFF800000 if name == "max" else 0x7F800000) if op.has("NaN") else 0x7FFFFFFF
+    some = members.select(values.view(U32), nobody).view(f32)
+    while some.type.lanes > 2:
+        half = some.type.lanes // 2
+        some = pick(op, name == "max", some.part(0, half), some.part(half, half))
+    return pick(op, name == "max", some.lane(0), some.lane(1))
 
 
 def elect(code: BlockCode, op: Op) -> None:

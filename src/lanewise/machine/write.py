@@ -26,6 +26,7 @@ from lanewise.machine import (
     observe,
     rows,
     signs,
+    video,
     warp,
     wmma,
 )
@@ -50,7 +51,7 @@ WARP: dict[str, Callable[[BlockCode, Op], None]] = {
 }  # fmt: skip
 #: Instructions of a block of code beyond which its runs are functions of their own.
 LONG = 64
-ROOMS = (approximate, compare, convert, floating, integer, logic, signs)
+ROOMS = (approximate, compare, convert, floating, integer, logic, signs, video)
 
 
 def strip() -> int:
@@ -91,9 +92,9 @@ def registers_in(operands: Iterable[Resolved]) -> Iterable[Register]:
         elif isinstance(operand, Several):
             yield from registers_in(operand.elements)
         else:
-            inner = getattr(operand, "operand", None) or getattr(operand, "base", None)
-            if inner is not None:
-                yield from registers_in((inner,))
+            for part in ("operand", "base", "register"):
+                if (inner := getattr(operand, part, None)) is not None:
+                    yield from registers_in((inner,))
 
 
 def registers_of(op: Op) -> list[Register]:
