@@ -31,7 +31,9 @@ class ConfiguredKernel:
 
         `steps`, `progress`, `executor` and `stream` are passed on to the launch; other keywords are parameters.
         """
-        launch = {each: kwargs.pop(each) for each in ("steps", "progress", "executor", "stream") if each in kwargs}
+        launch = {
+            each: kwargs.pop(each) for each in ("steps", "progress", "executor", "stream") if each in kwargs
+        }
         configured, arguments = self.bind(*args, arch=arch, **kwargs)
         configured(*arguments, arch=arch, **launch)
 

@@ -26,7 +26,7 @@ class Block:
 
     body: Body
     ops: list[Op] = field(default_factory=list)
-    #: none (falls through), jump, switch, ret, exit, call, sync, barrier, host, trap
+    #: none (falls through), jump, switch, ret, exit, call, sync, barrier, phase, host, trap
     end: str = "none"
     op: Op | None = None
     targets: list[Block] = field(default_factory=list)
@@ -48,6 +48,11 @@ def is_sync(op: Op) -> bool:
 def is_barrier(op: Op) -> bool:
     """Whether an instruction waits at a barrier."""
     return op.opcode in ("bar", "barrier")
+
+
+def is_wait(op: Op) -> bool:
+    """Whether an instruction may wait for a phase of an mbarrier."""
+    return op.opcode == "mbarrier" and (op.has("try_wait") or op.has("test_wait"))
 
 
 def is_host(op: Op) -> bool:
@@ -99,6 +104,9 @@ def _cut_body(body: Body) -> list[Block]:
             begin()
         if is_sync(op):
             blocks[-1].end, blocks[-1].op = "sync", op
+            begin().ops.append(op)
+        elif is_wait(op):
+            blocks[-1].end, blocks[-1].op = "phase", op
             begin().ops.append(op)
         elif is_barrier(op):
             blocks[-1].end, blocks[-1].op = "barrier", op

@@ -185,7 +185,11 @@ class CheckedLaunch(Launch):
     def _waits_at(self, number: int) -> Op | None:
         """The instruction that lanes wait at who will go on with a block of code."""
         for block in self.compiled.blocks:
-            if block.end in ("barrier", "sync") and block.following and block.following.number == number:
+            if (
+                block.end in ("barrier", "sync", "phase")
+                and block.following
+                and block.following.number == number
+            ):
                 return block.op
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
+from lanewise.machine import mbarrier
 from lanewise.machine.access import WRITE, Access
 from lanewise.machine.code import U8, U32, U64, BlockCode
 from lanewise.machine.resolve import Op, Place, Register
@@ -15,7 +16,10 @@ GROUPS = ("commit_group", "wait_group", "wait_all")
 
 def copy_async(code: BlockCode, op: Op) -> None:
     """cp.async of 4, 8 or 16 bytes a lane, whole, shortened or left out."""
-    if not op.has("async") or any(each.startswith("bulk") or each == "mbarrier" for each in op.modifiers):
+    if op.has("mbarrier"):
+        mbarrier.arrive_copies(code, op)
+        return
+    if not op.has("async"):
         raise op.unsupported()
     if any(op.has(each) for each in GROUPS):
         return

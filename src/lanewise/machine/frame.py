@@ -20,6 +20,8 @@ CTAID, LINEAR, CACHES, STATUS, KIND, SITE, ADDRESS, WARP, LANE, SIZE, STEPS, SCR
     32, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136,
 )  # fmt: skip
 ARRIVED = 160  # sixteen counts of threads that only arrived at a barrier
+# Phases of mbarriers that were completed, those seen by the scheduler, how often it then waited for more.
+PHASES, PHASES_SEEN, TRIES = 480, 488, 496
 OBSERVED = 288  # what checks keep of it, if it is checked
 BLOCK_BYTES = 512
 
@@ -33,8 +35,8 @@ REGISTERS = 1120
 #: Numbers a lane's pc may have beyond those of blocks of code.
 PARKED = 0x4000_0000
 EXITED = 0x7FFF_FFFF
-#: What a lane waits for if not for one of the sixteen barriers: its siblings.
-SIBLINGS = 16
+#: What a lane waits for if not for one of the sixteen barriers: its siblings, a phase of an mbarrier.
+SIBLINGS, PHASE = 16, 17
 
 # What a run of a block of threads ends with.
 DONE, YIELDED, STOPPED, INTERRUPTED, DEADLOCKED, LIMIT = range(6)
@@ -50,8 +52,13 @@ FAULTS = {
     7: "bad branch",
     8: "bad operand",
     9: "divergence",
+    10: "mbarrier",
+    11: "stack",
+    12: "bad call",
 }
-HOST_CALL = 6
+#: What a thread has for the frames of functions that may call themselves, and for alloca.
+STACK_BYTES = 32768
+HOST_CALL, BAD_MBARRIER, STACK, BAD_CALL = 6, 10, 11, 12
 
 # Address windows.
 CONST_BASE = 0x1_0000_0000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lanewise.machine import frame
+from lanewise.machine.mbarrier import WRONG
 from lanewise.machine.resolve import Op
 
 if TYPE_CHECKING:
@@ -74,8 +75,11 @@ def describe(launch: Launch, state: BlockState) -> tuple[str, int]:
         7: "brx.idx with an index beyond its list of targets",
         8: "an operand out of range (a barrier is 0 to 15)",
         9: "not all lanes of the warp are there",
+        10: f"mbarrier: {WRONG.get(size, '')}",
+        11: f"the stack of {frame.STACK_BYTES} bytes a thread is used up (calls too deep, or alloca)",
+        12: "a call through a register that holds no function of this kind",
     }.get(kind, frame.FAULTS.get(kind, "fault"))
     lines = [head, f"    {place_of(launch, op)}", f"    {who}"]
-    if kind in (1, 2, 3):
+    if kind in (1, 2, 3, 10):
         lines.append(f"    {_where(launch, address, space)}")
     return "\n".join(lines), op.line

@@ -292,6 +292,8 @@ def describe_deadlock(launch: Launch, state: BlockState) -> tuple[str, str, int]
                 lines[key] = lines.get(key, 0) + 1
 
     def what(barrier: int) -> str:
+        if barrier == frame.PHASE:
+            return "for a phase of an mbarrier"
         return "for their warp" if barrier == frame.SIBLINGS else f"at barrier {barrier}"
 
     waits = "; ".join(

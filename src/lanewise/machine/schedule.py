@@ -16,6 +16,8 @@ from lanewise.machine.lanes import BOOL
 
 WORD = ir.IntType(32)
 LANES = frame.LANES
+#: How often lanes may ask for a phase of an mbarrier in vain while nothing else happens in their block.
+MOST_TRIES = 4096
 
 
 def _bits(code: FunctionCode, condition: Value) -> Value:
@@ -249,14 +251,33 @@ def _write_run_block(module: ir.Module, run_warp: Any, settle: Any) -> Any:
         answer = builder.call(settle, [code["block"].handle, number.handle])
         freed.set(freed.get() | Value(code, U32, answer))
     progress = freed.get().differs(0) | runs.get().differs(0)
-    with code.when(~progress):
+    phases = ((barriers.get() >> frame.PHASE) & 1).differs(0)
+    with code.when(~progress & ~phases):
         code.give(frame.DEADLOCKED)
+    with code.when(phases):
+        _release_phases(code, block, progress)
     with code.when(yielded.get().differs(0)):
         turns.set(turns.get() - 1)
         with code.when(turns.get() < 0):
             code.give(frame.YIELDED)
     builder.branch(turn)
     return code.function
+
+
+def _release_phases(code: FunctionCode, block: Record, progress: Value) -> None:
+    """Let lanes that wait for a phase ask again. If they did so often, and nothing happened: a deadlock."""
+    size, frames = block.at(frame.LAUNCH).get(frame.FRAME_BYTES), block.get(frame.FRAMES)
+    moved = progress | block.get(frame.PHASES).differs(block.get(frame.PHASES_SEEN))
+    block.set(frame.PHASES_SEEN, block.get(frame.PHASES))
+    block.set(frame.TRIES, moved.select(code.constant(i64, 0), block.get(frame.TRIES) + 1))
+    with code.when(block.get(frame.TRIES) > MOST_TRIES):
+        code.give(frame.DEADLOCKED)
+    with code.loop(block.at(frame.LAUNCH).get(frame.WARPS)) as index:
+        warp = Record(code, frames + index * size)
+        pcs = warp.get(frame.PCS, U32, LANES)
+        parked = (pcs > frame.PARKED - 1) & (pcs < frame.EXITED)
+        waits = parked & warp.get(frame.BARRIER, U32, LANES).equals(frame.PHASE)
+        warp.pointer(frame.PCS, U32).store(waits.select(pcs & (frame.PARKED - 1), pcs))
 
 
 def _write_run_grid(module: ir.Module, run_block: Any, name: str) -> None:
@@ -299,6 +320,7 @@ def _begin(code: FunctionCode, block: Record, launch: Record, number: Value) -> 
     builder = code.builder
     block.set(frame.LINEAR, number)
     block.set(frame.STEPS, 0)
+    block.set(frame.TRIES, 0)
     x, y = launch.get(frame.NCTAID), launch.get(frame.NCTAID + 8)
 
     def divided(a: Value, b: Value) -> tuple[Value, Value]:

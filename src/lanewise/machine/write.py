@@ -22,6 +22,7 @@ from lanewise.machine import (
     integer,
     logic,
     matrix,
+    mbarrier,
     moves,
     observe,
     rows,
@@ -46,6 +47,7 @@ WARP: dict[str, Callable[[BlockCode, Op], None]] = {
     "ld": moves.move, "ldu": moves.move, "st": moves.move, "atom": atomics.lower, "red": atomics.lower,
     "shfl": warp.shuffle, "vote": warp.vote, "match": warp.match, "redux": warp.reduce, "elect": warp.elect,
     "activemask": warp.activemask, BARRIER_RESULT: warp.barrier_result, "cp": copies.copy_async,
+    "mbarrier": mbarrier.lower,
     "mma": matrix.multiply, "wmma": wmma.wmma, "ldmatrix": rows.load, "stmatrix": rows.store,
     "movmatrix": rows.transpose,
 }  # fmt: skip
@@ -226,6 +228,12 @@ class Writer:
                 self.sync(code, op, following)
             case "barrier":
                 self.barrier(code, op, following)
+            case "phase":
+                waits = mbarrier.unfinished(code, op)
+                with code.when(waits.equals(0)):
+                    code.give(following)
+                lanes = code.constant(U32.by(frame.LANES), frame.PHASE)
+                self.park(code, code.lanes_of(waits), following, lanes, lanes)
             case "host":
                 active = code.active(op)
                 bits = code.bits(active)
