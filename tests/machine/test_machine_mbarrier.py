@@ -54,7 +54,7 @@ def wait(where: str, what: str, label: str, verb: str = "try_wait.parity") -> st
 
 @pytest.mark.parametrize("verb", ["try_wait", "test_wait"])
 def test_all_threads_meet(verb: str) -> None:
-    """What every thread wrote before it arrived is there after the wait: as with bar.sync, phase after phase."""
+    """What every thread wrote before it arrived is there after the wait, phase after phase."""
     body = f"""
     @%p0 mbarrier.init.shared.b64 [bar], 64;
     bar.sync 0;

@@ -1,7 +1,7 @@
 """mbarrier: objects in shared memory that count arrivals and bytes; who waits for a phase yields.
 
 The 64 bits of an object: arrivals a phase expects (0-19), those still pending (20-39), bytes still to come
-(40-60, signed), a mark that it was initialised (62), the phase's parity (63). A token is the object as it was.
+(40-60, signed), a mark that it was initialised (62), the phase's parity (63). A token is the object before.
 """
 
 from __future__ import annotations
