@@ -37,7 +37,7 @@ from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruct
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
 if TYPE_CHECKING:
-    from lanewise import arith, atoms, draw, lang, ptx
+    from lanewise import arith, atoms, draw, gpu, lang, ptx
     from lanewise.atoms import (
         Copy_Atom,
         MMA_Atom,
@@ -72,6 +72,7 @@ _LATER = {
     "arith": "",
     "atoms": "",
     "draw": "",
+    "gpu": "",
     "lang": "",
     "ptx": "",
     "Copy_Atom": "atoms",
@@ -127,6 +128,7 @@ __all__ = [
     "f32",
     "f64",
     "format_of",
+    "gpu",
     "instruction",
     "instructions",
     "lang",

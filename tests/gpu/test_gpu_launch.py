@@ -229,6 +229,7 @@ def streams() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     yield "cuda-core", of_core
 
 
+@pytest.mark.filterwarnings("ignore:ExternalStream is deprecated")  # what older CuPy has
 @pytest.mark.parametrize(("name", "make"), list(streams()), ids=[name for name, _ in streams()])
 def test_a_launch_is_on_the_stream_that_was_given(
     name: str, make: Callable[[Any], Any], module: lw.Module

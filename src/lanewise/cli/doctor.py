@@ -8,19 +8,15 @@ import platform
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module, metadata
-from importlib.util import find_spec
-from typing import Any
+from importlib import metadata
 
 from lanewise.cli.answer import Answer, Table
 from lanewise.cli.options import AsJson
 from lanewise.cli.render import show
-from lanewise.errors import LanewiseError
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "typer", "rich")
 _OPTIONAL = ("cuda-bindings", "cuda-core", "torch", "cupy", "triton", "dask")
 _CUDA = "pip install 'lanewise[cuda]'"
-_GPU = "pip install 'lanewise[gpu]'"
 
 
 def doctor(json: AsJson = False) -> Callable[[], None]:
@@ -101,22 +97,18 @@ def _driver() -> list[tuple[str, str, str]]:
 
 
 def _gpus() -> list[tuple[str, str]]:
-    if find_spec("lanewise.gpu") is None:
-        return []
-    gpu: Any = import_module("lanewise.gpu")
-    try:
-        return [(str(device), "") for device in gpu.devices()] if gpu.available() else []
-    except (LanewiseError, ImportError, OSError, RuntimeError):
-        return []
+    from lanewise.gpu import devices
+
+    return [(str(device), "") for device in devices()]
 
 
 def _cache() -> list[tuple[str, str, str]]:
-    from lanewise.disk_cache import cache_directory
+    from lanewise.disk_cache import SUFFIXES, cache_directory
 
     folder = cache_directory()
     if folder is None:
         return [("cache", "", "machine code is compiled anew in every process (LANEWISE_CACHE_DIR is empty)")]
-    files = list(folder.glob("*.o")) if folder.is_dir() else []
+    files = [path for path in folder.iterdir() if path.suffix in SUFFIXES] if folder.is_dir() else []
     size = sum(path.stat().st_size for path in files)
     return [("cache", f"{len(files)} programs, {size / 1e6:.1f} MB", str(folder))]
 
@@ -127,8 +119,6 @@ def _works(found: set[str]) -> list[tuple[str, bool, str]]:
         gpu = ""
     elif "driver" not in found:
         gpu = "no NVIDIA driver here; everything else does without"
-    elif "cuda-core" not in found:
-        gpu = _GPU
     else:
         gpu = "the driver shows no GPU"
     return [

@@ -34,6 +34,10 @@ class Device:
     cuda: str
     driver: str = ""
 
+    def __str__(self) -> str:
+        release = f", driver {self.driver}" if self.driver else ""
+        return f"{self.name} ({self.arch}, {self.multiprocessors} multiprocessors), CUDA {self.cuda}{release}"
+
 
 def devices() -> list[Device]:
     """The CUDA devices of this machine; none where there is no driver. Never raises for want of a GPU.

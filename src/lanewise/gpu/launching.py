@@ -48,7 +48,7 @@ def launch(
         struct.pack_into(f"{len(part)}s", record.buffer, record.values + offset, part)
     for stream_of_array in {where.stream for where in placed if where is not None and where.stream}:
         wait_for(there, handle, stream_of_array)
-    record.stream.value = handle
+    struct.pack_into("<Q", record.buffer, record.stream, handle)
     start(kernel, record)
     return _plan(kernel, shape, titles, placed)
 
@@ -131,4 +131,4 @@ def _plan(
             if code is None:
                 return None
             formats.append(code)
-    return Plan(kernel, shape, library, [value for _, _, value in titles], arrays, "<" + "".join(formats))
+    return Plan(kernel, shape, library, [value for _, _, value in titles], arrays, "".join(formats))

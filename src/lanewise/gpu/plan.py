@@ -31,23 +31,22 @@ _WRONG_CONTEXT = (201, 400)
 
 
 class Record:
-    """The memory of one launch, as cuLaunchKernelEx reads it: configuration, pointers to values, values."""
+    """The memory of one launch, as cuLaunchKernelEx reads it: pointers to values, configuration, values."""
 
     def __init__(self, loaded: Loaded, shape: Shape, offsets: Sequence[int], size: int) -> None:
-        first = _CONFIG.size + 8 * len(offsets)
-        self.values = first + -first % 16
-        self.buffer = ctypes.create_string_buffer(self.values + size + 16)
+        config = 8 * len(offsets)
+        self.stream = config + _CONFIG_STREAM
+        self.values = config + _CONFIG.size
+        self.buffer = ctypes.create_string_buffer(self.values + size)
         base = ctypes.addressof(self.buffer)
-        self.values += -(base + self.values) % 16
-        _CONFIG.pack_into(self.buffer, 0, *shape.grid, *shape.block, shape.shared_bytes, 0, 0, 0)
         places = [base + self.values + offset for offset in offsets]
-        struct.pack_into(f"<{len(places)}Q", self.buffer, _CONFIG.size, *places)
-        self.stream = ctypes.c_uint64.from_buffer(self.buffer, _CONFIG_STREAM)
+        struct.pack_into(f"<{len(places)}Q", self.buffer, 0, *places)
+        _CONFIG.pack_into(self.buffer, config, *shape.grid, *shape.block, shape.shared_bytes, 0, 0, 0)
         #: The arguments of cuLaunchKernelEx.
         self.call = (
-            ctypes.c_void_p(base),
+            ctypes.c_void_p(base + config),
             ctypes.c_void_p(loaded.function),
-            ctypes.c_void_p(base + _CONFIG.size),
+            ctypes.c_void_p(base),
             None,
         )
 
@@ -55,12 +54,8 @@ class Record:
 def start(loaded: Loaded, record: Record) -> None:
     """Launch what a record says, in the right context; a status other than success is raised."""
     context = loaded.context
-    status = (
-        context.driver.launch(*record.call) if context.alone or context.is_current() else _WRONG_CONTEXT[0]
-    )
-    if status in _WRONG_CONTEXT and not context.is_current():
-        with context.current():
-            status = context.driver.launch(*record.call)
+    with context.current():
+        status = context.driver.launch(*record.call)
     context.last = loaded.name
     if status:
         raise context.driver.error(status, loaded.name)
@@ -81,14 +76,18 @@ class Plan:
         self.types = tuple(map(type, arguments))
         self.loaded, self.shape, self.library = loaded, shape, library
         self.ordinal = loaded.context.ordinal
+        self._ordinals = [self.ordinal] * len(arrays)
         numbers = [place for place in range(len(arguments)) if place not in arrays]
         self._arrays, self._numbers = _taken(arrays), _taken(numbers)
-        self._pack_into = struct.Struct(formats).pack_into
+        # One step packs the stream, no attributes, and the values that lie behind them.
+        self._pack_into = struct.Struct(f"<Q16x{formats}").pack_into
         # Arrays come first in the memory of a launch, then numbers; the pointers to values have their order.
         order = [*arrays, *numbers]
         self._offsets = [8 * order.index(place) for place in range(len(arguments))]
+        self._launch = loaded.context.driver.launch
         #: Records that no launch is using; threads take them and put them back.
         self._free = [self._record()]
+        self._stream = self._free[0].stream
 
     def _record(self) -> Record:
         return Record(self.loaded, self.shape, self._offsets, 8 * len(self._offsets))
@@ -97,29 +96,37 @@ class Plan:
         """Launch; False if these arguments are not of the kind that was prepared for."""
         if tuple(map(type, arguments)) != self.types:
             return False
-        library, ordinal = self.library, self.ordinal
+        library, context = self.library, self.loaded.context
         arrays = self._arrays(arguments)
-        for number in map(library.ordinal, arrays):
-            if number != ordinal:
-                return False
+        if list(map(library.ordinal, arrays)) != self._ordinals:
+            return False
         if not all(map(library.contiguous, arrays)) and not all(map(library.in_one_piece, arrays)):
             return False
-        handle = library.current_stream(ordinal) if stream is None else stream_handle(stream)
+        handle = library.current_stream(self.ordinal) if stream is None else stream_handle(stream)
         try:
             record = self._free.pop()
         except IndexError:  # other threads have them all
             record = self._record()
         try:
-            self._pack_into(
-                record.buffer, record.values, *map(library.address, arrays), *self._numbers(arguments)
-            )
-            record.stream.value = handle
-            start(self.loaded, record)
+            addresses, numbers = map(library.address, arrays), self._numbers(arguments)
+            self._pack_into(record.buffer, self._stream, handle, *addresses, *numbers)
         except (struct.error, OverflowError):  # a number that does not fit as it is
-            return False
-        finally:
             self._free.append(record)
+            return False
+        status = self._launch(*record.call) if context.alone or context.is_current() else _WRONG_CONTEXT[0]
+        context.last = self.loaded.name
+        if status:
+            self._again(record, status)
+        self._free.append(record)
         return True
+
+    def _again(self, record: Record, status: int) -> None:
+        """A launch that failed: once more if the context of this thread was another, else raise."""
+        context = self.loaded.context
+        if status in _WRONG_CONTEXT and not context.is_current():
+            start(self.loaded, record)
+        else:
+            raise context.driver.error(status, self.loaded.name)
 
 
 def _taken(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
