@@ -52,6 +52,21 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """Text with operands in it, as it is to be written."""
+
+    parts: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two results, `a|b`."""
+
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Negated:
     """A predicate in its negated sense, as a guard: `@!%p`."""
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from lanewise.launch import Configured
 
 
+#: Keywords of a launch that are no parameters of the kernel.
+_OPTIONS = ("steps", "progress", "executor", "stream")
+
+
 class ConfiguredKernel:
     """A kernel with its grid, block and dynamic shared memory: to be called with its arguments."""
 
@@ -29,11 +33,9 @@ class ConfiguredKernel:
     def __call__(self, *args: Any, arch: str | None = None, **kwargs: Any) -> None:
         """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.
 
-        `steps`, `progress`, `executor` and `stream` are passed on to the launch; other keywords are parameters.
+        `steps`, `progress`, `executor` and `stream` go to the launch; other keywords are parameters.
         """
-        launch = {
-            each: kwargs.pop(each) for each in ("steps", "progress", "executor", "stream") if each in kwargs
-        }
+        launch = {each: kwargs.pop(each) for each in _OPTIONS if each in kwargs}
         configured, arguments = self.bind(*args, arch=arch, **kwargs)
         configured(*arguments, arch=arch, **launch)
 

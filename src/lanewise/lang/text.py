@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from lanewise.isa import ARCHS, arch_number
-from lanewise.lang.builder import Address, Builder, Code, Group, Label, Negated, Operation, Register, Symbol
+from lanewise.lang.builder import (
+    Address,
+    Builder,
+    Code,
+    Group,
+    Label,
+    Negated,
+    Operation,
+    Pair,
+    Register,
+    Symbol,
+    Text,
+)
 
 _STEMS = {"pred": "p", "b16": "h", "b32": "r", "b64": "rd", "f32": "f", "f64": "fd"}
 #: Names that PTX has itself.
@@ -174,7 +186,7 @@ class Writer:
             guard = (
                 f"@{'!' if negated else ''}{self._operand(item.guard.register if negated else item.guard)} "
             )
-        return f"    {guard}{item.opcode}{' ' if operands else ''}{operands};"
+        return f"    {guard}{item.opcode}{' ' if operands and item.opcode else ''}{operands};"
 
     def _operand(self, item: Any) -> str:
         if isinstance(item, str):
@@ -192,6 +204,10 @@ class Writer:
             return f"[{self._operand(item.base)}{sign}]"
         if isinstance(item, Group):
             return f"({', '.join(map(self._operand, item.items))})"
+        if isinstance(item, Pair):
+            return f"{self._operand(item.first)}|{self._operand(item.second)}"
+        if isinstance(item, Text):
+            return "".join(map(self._operand, item.parts))
         assert isinstance(item, Symbol), item
         if not item.name:
             item.name = self.names.plain(item.hint)
