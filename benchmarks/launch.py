@@ -40,6 +40,14 @@ HGEMM = Path(__file__).parent.parent / "tests" / "machine" / "kernels" / "hgemm_
 LAUNCHES, ROUNDS = 200, 50
 
 
+@lw.kernel
+def traced(
+    a: lw.Ptr[lw.f32], b: lw.Ptr[lw.f32], c: lw.Ptr[lw.f32], d: lw.Ptr[lw.f32],
+    m: lw.i32, n: lw.i32, k: lw.i32, p: lw.i32,
+):  # fmt: skip
+    """Nothing, in the kernel language."""
+
+
 def microseconds(call: Callable[[], Any]) -> dict[str, float]:
     """Of one call on the host."""
     for _ in range(3 * LAUNCHES):
@@ -68,6 +76,7 @@ def contenders() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "lanewise: k(…, stream=)", lambda: configured(a, b, c, d, 1, 2, 3, 4, stream=stream)
     wide = torch.zeros(32, 32, device="cuda").t()
     yield "lanewise: one tensor transposed", lambda: configured(wide, b, c, d, 1, 2, 3, 4)
+    yield "lanewise language: kernel[grid, block](…)", lambda: traced[1, 32](a, b, c, d, 1, 2, 3, 4)
     yield "torch.add(a, b, out=c)", lambda: torch.add(a, b, out=c)
     yield "torch a.zero_()", lambda: a.zero_()
     yield from of_triton(tensors)

@@ -312,6 +312,39 @@ def test_none_is_a_null_pointer(fake: FakeDriver) -> None:
     assert fake.launches[0].values[0] == bytes(8) and fake.launches[0].stream == 3
 
 
+@lw.kernel
+def scaled(x: lw.Ptr[lw.f32], n: lw.i32, factor: lw.f32, TIMES: lw.Constexpr = 1):
+    x[n] = factor * lw.f32(TIMES)
+
+
+@lw.kernel
+def halves(x: lw.Ptr[lw.f16], value: lw.f16):
+    x[0] = value
+
+
+def test_kernels_of_the_language_are_launched_warm_too(fake: FakeDriver) -> None:
+    fake.sizes = (8, 4, 4)
+    for times in (1, 2):
+        for number in range(3):
+            scaled[1, 32](FakeTensor(64), number, 0.5 * number, TIMES=times)
+            expected = [
+                struct.pack(code, value)
+                for code, value in zip("Qif", (64, number, 0.5 * number), strict=True)
+            ]
+            assert fake.launches[-1].values == expected
+    assert len(fake.launches) == 6 and scaled[1, 32] is scaled[1, 32]
+    assert len(scaled[1, 32]._launched) == 2
+    fake.sizes = (8, 2)
+    for value in (0, 1, 1.5, 0):
+        halves[1, 1](FakeTensor(64), value)
+        assert fake.launches[-1].values[1] == np.float16(value).tobytes()
+    for wrong in ((FakeTensor(64), 2**31, 0.5), (FakeTensor(64), 1.5, 0.5), (FakeTensor(64), 1)):
+        with pytest.raises(lw.LanewiseError):
+            scaled[1, 32](*wrong, TIMES=1)
+    with pytest.raises(lw.LanewiseError, match="aligned to 4 bytes"):
+        scaled[1, 32](FakeTensor(66), 1, 0.5, TIMES=1)
+
+
 # streams -------------------------------------------------------------------------------------------------
 
 

@@ -97,10 +97,8 @@ class Configured:
         `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead.
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
-        if arch is None and not _WATCHERS:
-            for plan in self._plans:
-                if plan(arguments, stream):
-                    return
+        if arch is None and self.warm(arguments, stream):
+            return
         options = {"arch": arch, "steps": steps, "progress": progress, "executor": executor, "stream": stream}
         if _taken(self, arguments, options):
             return
@@ -112,6 +110,14 @@ class Configured:
             self._on_gpu(arguments, stream, arch)
         else:
             self._on_machine(arguments, arch, steps, progress, executor)
+
+    def warm(self, arguments: tuple[Any, ...], stream: Any = None) -> bool:
+        """Launch on a GPU if everything is prepared for such arguments; False if nothing was done."""
+        if not _WATCHERS:
+            for plan in self._plans:
+                if plan(arguments, stream):
+                    return True
+        return False
 
     def _on_gpu(self, arguments: tuple[Any, ...], stream: Any, arch: str | None) -> None:
         from lanewise.gpu import launch as launch_on_gpu

@@ -122,8 +122,9 @@ def _plan(
     }
     library = libraries.pop() if len(libraries) == 1 else None
     arrays = [number for number, where in enumerate(placed) if where is not None]
-    if library is None or any(variable.pointer and variable.pointer.align > 1 for _, variable, _ in titles):
+    if library is None:
         return None
+    aligns = [variable.pointer.align for _, variable, _ in titles if variable.pointer is not None]
     formats = ["Q"] * len(arrays)
     for (_, variable, value), where in zip(titles, placed, strict=True):
         if where is None:
@@ -131,4 +132,5 @@ def _plan(
             if code is None:
                 return None
             formats.append(code)
-    return Plan(kernel, shape, library, [value for _, _, value in titles], arrays, "".join(formats))
+    values = [value for _, _, value in titles]
+    return Plan(kernel, shape, library, values, arrays, "".join(formats), max(aligns, default=1) or 1)

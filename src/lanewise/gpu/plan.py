@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from functools import reduce
+from operator import itemgetter, or_
 from typing import Any
 
 from lanewise.gpu.arrays import Library
@@ -72,11 +73,14 @@ class Plan:
         arguments: Sequence[Any],
         arrays: Sequence[int],
         formats: str,
+        align: int = 1,
     ) -> None:
         self.types = tuple(map(type, arguments))
         self.loaded, self.shape, self.library = loaded, shape, library
         self.ordinal = loaded.context.ordinal
         self._ordinals = [self.ordinal] * len(arrays)
+        #: Bits that no array's address has if all are aligned; one that has some takes the long way.
+        self._low_bits = align - 1
         numbers = [place for place in range(len(arguments)) if place not in arrays]
         self._arrays, self._numbers = _taken(arrays), _taken(numbers)
         # One step packs the stream, no attributes, and the values that lie behind them.
@@ -102,14 +106,16 @@ class Plan:
             return False
         if not all(map(library.contiguous, arrays)) and not all(map(library.in_one_piece, arrays)):
             return False
+        addresses = list(map(library.address, arrays))
+        if self._low_bits and reduce(or_, addresses) & self._low_bits:
+            return False
         handle = library.current_stream(self.ordinal) if stream is None else stream_handle(stream)
         try:
             record = self._free.pop()
         except IndexError:  # other threads have them all
             record = self._record()
         try:
-            addresses, numbers = map(library.address, arrays), self._numbers(arguments)
-            self._pack_into(record.buffer, self._stream, handle, *addresses, *numbers)
+            self._pack_into(record.buffer, self._stream, handle, *addresses, *self._numbers(arguments))
         except (struct.error, OverflowError):  # a number that does not fit as it is
             self._free.append(record)
             return False

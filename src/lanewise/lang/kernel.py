@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, overload
@@ -21,6 +22,10 @@ from lanewise.lang.values import Scalar
 
 if TYPE_CHECKING:
     from lanewise.ptx import Cubin, Module, Resources
+
+
+#: Configurations of a kernel that are remembered.
+_MOST_CONFIGURED = 1024
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Kernel:
         self._rewritten: Rewritten | None = None
         self._parameters: list[Parameter] | None = None
         self._modules: dict[Any, Module] = {}
+        self._configured: dict[Any, ConfiguredKernel] = {}
         update_wrapper(self, function)
 
     @property
@@ -163,7 +169,15 @@ class Kernel:
     # launching ------------------------------------------------------------------------------------------
 
     def __getitem__(self, configuration: Any) -> ConfiguredKernel:
-        return ConfiguredKernel(self, configuration)
+        try:
+            return self._configured[configuration]
+        except (KeyError, TypeError):  # TypeError: a list in it, which cannot be looked up
+            configured = ConfiguredKernel(self, configuration)
+        if len(self._configured) >= _MOST_CONFIGURED:
+            self._configured.clear()
+        with suppress(TypeError):
+            self._configured[configuration] = configured
+        return configured
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         if tracing():

@@ -23,6 +23,8 @@ class ConfiguredKernel:
 
     def __init__(self, kernel: Kernel, configuration: Any) -> None:
         self.kernel, self.configuration = kernel, configuration
+        #: What was launched before, by the Constexpr values: the way to a warm launch.
+        self._launched: dict[Any, Configured] = {}
 
     def bind(self, *args: Any, arch: str | None = None, **kwargs: Any) -> tuple[Configured, tuple[Any, ...]]:
         """The traced kernel, ready to launch, and its arguments without the Constexpr ones."""
@@ -30,14 +32,35 @@ class ConfiguredKernel:
         module = self.kernel.module(arch, **constants)
         return module[self.kernel.name][self.configuration], arguments
 
-    def __call__(self, *args: Any, arch: str | None = None, **kwargs: Any) -> None:
+    def __call__(self, *args: Any, arch: str | None = None, stream: Any = None, **kwargs: Any) -> None:
         """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.
 
-        `steps`, `progress`, `executor` and `stream` go to the launch; other keywords are parameters.
+        `steps`, `progress`, `executor` and `stream` are passed on to the launch; other keywords are
+        parameters.
         """
-        launch = {each: kwargs.pop(each) for each in _OPTIONS if each in kwargs}
+        if arch is None:
+            try:
+                if self._launched[tuple(kwargs.items())].warm(args, stream):
+                    return
+            except (KeyError, TypeError):  # TypeError: a Constexpr that cannot be looked up, an error below
+                pass
+        launch = {each: kwargs.pop(each) for each in ("steps", "progress", "executor") if each in kwargs}
         configured, arguments = self.bind(*args, arch=arch, **kwargs)
-        configured(*arguments, arch=arch, **launch)
+        configured(*arguments, arch=arch, stream=stream, **launch)
+        if arch is None and not launch and self._takes_as_given(args):
+            self._launched[tuple(kwargs.items())] = configured
+
+    def _takes_as_given(self, args: tuple[Any, ...]) -> bool:
+        """Whether these are the arguments of the PTX kernel too: no Constexpr, nothing that is encoded."""
+        parameters = [each for each in self.kernel.parameters if not each.is_constexpr]
+        encoded = [
+            each
+            for each in parameters
+            if isinstance(each.kind, Format) and each.kind.bits < 32 and not is_int(each.kind)
+        ]
+        return (
+            len(args) == len(parameters) and parameters == self.kernel.parameters[: len(args)] and not encoded
+        )
 
     def __repr__(self) -> str:
         return f"<{self.kernel.name}[{self.configuration}]>"
