@@ -44,7 +44,7 @@ class ConfiguredKernel:
                     return
             except (KeyError, TypeError):  # TypeError: a Constexpr that cannot be looked up, an error below
                 pass
-        launch = {each: kwargs.pop(each) for each in ("steps", "progress", "executor") if each in kwargs}
+        launch = {each: kwargs.pop(each) for each in _OPTIONS if each in kwargs}
         configured, arguments = self.bind(*args, arch=arch, **kwargs)
         configured(*arguments, arch=arch, stream=stream, **launch)
         if arch is None and not launch and self._takes_as_given(args):
