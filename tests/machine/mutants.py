@@ -1,0 +1,314 @@
+"""Mutants of real PTX, and a process that runs them: for `test_machine_fuzz.py`.
+
+`python mutants.py SRC` is that process: it reads jobs, a line of JSON each, and answers each with a line.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+GUARD = 4096
+#: Blocks of code that a block of threads may run.
+STEPS = 200_000
+
+_OPERAND = re.compile(
+    r"%\w+(?:\.\w)?|\b0[xX][0-9a-fA-F]+\b|\b0[fFdD][0-9a-fA-F]+\b|\b\d+\b|\[[^\]]*\]|\$\w+|\b_\b"
+)
+_NUMBER = re.compile(r"(?<![\w%$.])-?(?:0[xXfFdD][0-9a-fA-F]+|\d+)\b")
+_HEAD = re.compile(r"^(\s*(?:@!?%\w+\s+)?)([a-z][\w]*(?:[.:][\w:]+)*)(.*)$", re.DOTALL)
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_MORE = _words("""
+    u8 s8 b8 u16 s16 b16 f16 f16x2 bf16 bf16x2 u32 s32 b32 f32 tf32 u64 s64 b64 f64 b128 pred e4m3x2
+    e5m2x2 rn rz rm rp rna rni rzi rmi rpi sat satfinite ftz approx full relu lo hi wide to global
+    shared local param const shared::cta shared::cluster generic volatile relaxed acquire release gpu
+    sys cta v2 v4 v8 x1 x2 x4 trans sync aligned row col m8n8 m8n8k4 m16n8k8 m16n8k16 m16n8k32 m16n16k16
+    eq ne lt le gt ge lo ls hs equ num nan and or xor popc cas exch add inc dec min max up down bfly idx
+    any all ballot uni ca cg nc cc clamp wrap f4e b4e
+""")
+_OPCODES = _words("""
+    add sub mul mad fma div rem abs neg min max and or xor not shl shr lop3 prmt bfe bfi bfind brev clz
+    popc setp set selp slct mov ld st cvt cvta isspacep atom red shfl vote match bar barrier membar
+    fence bra call ret exit mma wmma ldmatrix stmatrix movmatrix cp.async sqrt rsqrt rcp sin cos ex2 lg2
+    tanh copysign testp shf dp4a dp2a sad mul24 mad24 addc subc madc activemask redux elect nanosleep
+    trap brkpt prefetch discard szext bmsk fns
+""")
+_NUMBERS = _words("""
+    0 1 -1 2 3 4 7 8 15 16 17 31 32 33 63 64 127 128 255 256 1000 4095 65535 65536 2147483647
+    -2147483648 4294967295 4294967296 9223372036854775807 -9223372036854775808 18446744073709551615
+    0f7F800000 0fFFC00000 0f00000001 0d7FF0000000000000 0x7000000000 0x10000000000 0x700000000000
+    0x710000000000
+""")
+
+
+class Mutator:
+    """Changes PTX at random, one to three times."""
+
+    def __init__(self, text: str, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.text = text
+        self.modifiers = [*_MORE, *re.findall(r"(?<=\.)[a-z]\w*", text)]
+        self.operands = _OPERAND.findall(text) or ["%r1"]
+        self.labels = re.findall(r"^\s*(\$\w+):", text, re.MULTILINE)
+
+    def mutant(self) -> str:
+        """One of them."""
+        text = self.text
+        for _ in range(self.random.choice((1, 1, 1, 2, 3))):
+            text = self.random.choices(*zip(*self.ways, strict=True))[0](text)
+        return text
+
+    @property
+    def ways(self) -> list[tuple[Callable[[str], str], int]]:
+        """Every kind of change, and how often it is made."""
+        lines = self.in_a_line
+        return [
+            (lines(self.opcode), 4), (lines(self.modifier), 8), (lines(self.operand), 8),
+            (lines(self.number), 8), (lines(self.address), 6), (lines(self.label), 3),
+            (lines(self.guard), 2), (lines(self.swap), 4),
+            (lines(lambda line: ""), 3), (lines(lambda line: line + "\n" + line), 2), (self.move, 2),
+            (self.declaration, 4), (self.characters, 1),
+        ]  # fmt: skip
+
+    def in_a_line(self, change: Callable[[str], str]) -> Callable[[str], str]:
+        """A change of one instruction."""
+
+        def changed(text: str) -> str:
+            lines = text.split("\n")
+            places = [n for n, line in enumerate(lines) if line.rstrip().endswith(";")]
+            if places:
+                place = self.random.choice(places)
+                lines[place] = change(lines[place])
+            return "\n".join(lines)
+
+        return changed
+
+    def opcode(self, line: str) -> str:
+        match = _HEAD.match(line)
+        if not match:
+            return line
+        head = match[2].split(".")
+        return match[1] + ".".join([self.random.choice(_OPCODES), *head[1:]]) + match[3]
+
+    def modifier(self, line: str) -> str:
+        match = _HEAD.match(line)
+        if not match:
+            return line
+        head = match[2].split(".")
+        place = self.random.randrange(1, len(head) + 1)
+        kind = self.random.random()
+        if kind < 0.6 and place < len(head):
+            head[place] = self.random.choice(self.modifiers)
+        elif kind < 0.8 and place < len(head):
+            del head[place]
+        else:
+            head.insert(place, self.random.choice(self.modifiers))
+        return match[1] + ".".join(head) + match[3]
+
+    def _replaced(self, pattern: re.Pattern[str], line: str, new: Callable[[str], str]) -> str:
+        found = list(pattern.finditer(line))
+        if not found:
+            return line
+        match = self.random.choice(found)
+        return line[: match.start()] + new(match[0]) + line[match.end() :]
+
+    def operand(self, line: str) -> str:
+        return self._replaced(_OPERAND, line, lambda _: self.random.choice(self.operands))
+
+    def number(self, line: str) -> str:
+        return self._replaced(_NUMBER, line, lambda _: self.random.choice(_NUMBERS))
+
+    def address(self, line: str) -> str:
+        offset = self.random.choice((*_NUMBERS[:29], str(self.random.randrange(-64, 64))))
+        return self._replaced(
+            re.compile(r"\[[^\]]*\]"), line, lambda old: f"{old[:-1].split('+')[0]}+{offset}]"
+        )
+
+    def label(self, line: str) -> str:
+        if not self.labels:
+            return line
+        return self._replaced(re.compile(r"\$\w+"), line, lambda _: self.random.choice(self.labels))
+
+    def guard(self, line: str) -> str:
+        guards = re.findall(r"@!?%\w+", self.text) or ["@%p1"]
+        bare = re.sub(r"^\s*@!?%\w+", "", line)
+        return self.random.choice(("", self.random.choice(guards) + " ")) + bare.lstrip()
+
+    def swap(self, line: str) -> str:
+        match = _HEAD.match(line)
+        if not match:
+            return line
+        parts = re.split(r",(?![^{\[]*[}\]])", match[3].rstrip("; \t"))
+        self.random.shuffle(parts)
+        return f"{match[1]}{match[2]} {','.join(parts)};"
+
+    def move(self, text: str) -> str:
+        """A line to another place."""
+        lines = text.split("\n")
+        lines.insert(self.random.randrange(len(lines)), lines.pop(self.random.randrange(len(lines))))
+        return "\n".join(lines)
+
+    def declaration(self, text: str) -> str:
+        """A declaration or directive: its type, size, alignment, number of registers, target."""
+        lines = text.split("\n")
+        places = [n for n, line in enumerate(lines) if line.lstrip().startswith(".")]
+        if not places:
+            return text
+        place = self.random.choice(places)
+        if self.random.random() < 0.5:
+            lines[place] = self._replaced(
+                re.compile(r"(?<=\.)[a-z]\w*"), lines[place], lambda _: self.random.choice(self.modifiers)
+            )
+        else:
+            lines[place] = self._replaced(
+                re.compile(r"\d+"), lines[place], lambda _: self.random.choice(_NUMBERS)
+            )
+        return "\n".join(lines)
+
+    def characters(self, text: str) -> str:
+        """A few bytes."""
+        letters = list(text)
+        for _ in range(self.random.randrange(1, 4)):
+            letters[self.random.randrange(len(letters))] = chr(self.random.randrange(1, 255))
+        return "".join(letters)
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A kernel to mutate: PTX, entry, shape of a launch, and arguments (bytes of an array, or a number)."""
+
+    name: str
+    text: str
+    entry: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    arguments: tuple[Any, ...]
+
+    def job(self, seed: int) -> str:
+        """A mutant of it, as the process takes it."""
+        chance = random.Random(seed)
+
+        def passed(each: Any) -> Any:
+            if chance.random() > 0.04:
+                return each
+            if isinstance(each, tuple):
+                return [chance.randrange(4096)]
+            return chance.choice((0, 1, -1, 1 << 20, 2**31 - 1))
+
+        return json.dumps({
+            "text": Mutator(self.text, seed).mutant(), "entry": self.entry, "grid": self.grid,
+            "block": self.block, "shared": self.shared, "arguments": [*map(passed, self.arguments)],
+            "seed": seed,
+        })  # fmt: skip
+
+
+class Runner:
+    """A process that runs mutants; another takes its place if it dies or takes too long."""
+
+    def __init__(self, source: Path, limit: float) -> None:
+        self.source, self.limit = source, limit
+        self.start()
+
+    def start(self) -> None:
+        """A fresh process."""
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, str(self.source)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace",
+        )  # fmt: skip
+        self.answers: Queue[str] = Queue()
+        threading.Thread(target=self._listen, args=(self.process, self.answers), daemon=True).start()
+
+    @staticmethod
+    def _listen(process: subprocess.Popen[str], answers: Queue[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            answers.put(line)
+        answers.put("")
+
+    def run(self, job: str) -> str:
+        """`ok`, `refused: …` for a LanewiseError, else what went wrong."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(job + "\n")
+        self.process.stdin.flush()
+        said = []
+        while True:
+            try:
+                line = self.answers.get(timeout=self.limit)
+            except Empty:
+                self.close()
+                self.start()
+                return f"HANGS: no answer within {self.limit} s\n{''.join(said)}"
+            if not line:
+                code = self.process.wait()
+                self.start()
+                return f"CRASH: exit status {code}\n{''.join(said)}"
+            if line.startswith("\x01"):
+                return str(json.loads(line[1:]))
+            said.append(line)
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+
+def serve() -> None:
+    """Run mutants until there are no more."""
+    import faulthandler
+
+    import numpy as np
+
+    import lanewise as lw
+
+    faulthandler.enable()
+
+    def guarded(size: int, chance: np.random.Generator) -> tuple[Any, Any]:
+        whole = np.full(size + 2 * GUARD, 0xA5, np.uint8)
+        inside = whole[GUARD : GUARD + size]
+        inside[:] = chance.integers(0, 70, size, np.uint8)
+        return whole, inside
+
+    for line in sys.stdin:
+        job = json.loads(line)
+        chance = np.random.default_rng(job["seed"])
+        pairs = [
+            guarded(each[0], chance) if isinstance(each, list) else (None, each) for each in job["arguments"]
+        ]
+        try:
+            module = lw.load(job["text"])
+            name = (
+                job["entry"] if job["entry"] in module.entries else next(iter(module.entries), job["entry"])
+            )
+            kernel = module[name][tuple(job["grid"]), tuple(job["block"]), job["shared"]]
+            kernel(*[value for _, value in pairs], steps=STEPS)
+            answer = "ok"
+        except lw.LanewiseError as error:
+            answer = f"refused: {type(error).__name__}: {error}"
+        except Exception as error:
+            import traceback
+
+            answer = f"RAISES {type(error).__name__}: {error}\n{traceback.format_exc()}"
+        for whole, _ in pairs:
+            if whole is not None and not ((whole[:GUARD] == 0xA5).all() and (whole[-GUARD:] == 0xA5).all()):
+                answer = f"WRITES outside an argument ({answer})"
+        print("\x01" + json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, sys.argv[1])
+    serve()

@@ -1,0 +1,139 @@
+"""Mutants of real PTX: the process neither crashes nor hangs, and only LanewiseErrors are raised.
+
+`LANEWISE_FUZZ_SECONDS=1200 python -m pytest tests/machine/test_machine_fuzz.py -s` looks for longer, with
+more kernels and fresh seeds (`LANEWISE_FUZZ_SEED` repeats them); the folder `LANEWISE_FUZZ_FINDINGS` keeps
+what it finds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import lanewise as lw
+from lanewise.ptx import ToolMissing
+from machine.classics import FOLDER
+from machine.mutants import Mutator, Runner, Seed
+
+SRC = Path(lw.__file__).parents[1]
+TRITON = Path(__file__).parent / "triton"
+SECONDS = float(os.environ.get("LANEWISE_FUZZ_SECONDS", "0"))
+
+#: Entry, grid, block, dynamic shared bytes, arguments: arrays as (bytes,).
+KEPT = [
+    ("hgemm_naive", "hgemm_naive", (2, 2), (32,), 0, ((2048,), (1024,), (1024,), 32, 16, 32)),
+    ("reductions", "sum_of_rows", (2,), (64,), 0, ((800,), (8,), 100)),
+    ("reductions", "sum_of_all", (3,), (64,), 0, ((800,), (12,), (4,), 200)),
+    ("reductions", "softmax", (2,), (64,), 0, ((800,), (800,), 100)),
+    ("reductions", "histogram", (2,), (64,), 0, ((300,), (1024,), (4,), 300)),
+]  # fmt: skip
+TRITON_KEPT = [
+    ("softmax", (2,), ((800,), (800,), 100, 100, 100, 0, 0)),
+    ("layer_norm", (2,), ((1216,), (1216,), (1200,), (1200,), (8,), (8,), 304, 300, 1e-5, 0, 0)),
+]
+#: Compiled by NVRTC for a long look.
+MORE = [
+    ("int_products", "int8_gemm", (1, 1), (64,), 0, ((1024,), (256,), (1024,), 32, 8, 32)),
+    ("int_products", "bit_products", (1, 1), (32,), 0, ((512,), (256,), (512,), (512,), 8, 8)),
+    ("sparse", "sparse", (1,), (32,), 0, ((512,), (512,), (64,), (512,))),
+    ("transpose", "transpose8", (2,), (32,), 0, ((256,), (256,))),
+    ("transpose", "transpose32", (1, 1), (32, 8), 0, ((4096,), (4096,), 32, 32)),
+    ("wmma", "gemm", (1, 1), (64,), 0, ((2048,), (1024,), (2048,), 32, 16, 32, 1.0, 2.0)),
+    ("groups", "sum_by_groups", (2,), (64,), 0, ((512,), (64,), (8,), (4,))),
+    ("language", "locked", (2,), (40,), 0, ((4,), (8,), (400,))),
+    ("language", "token", (1,), (64,), 0, ((256,),)),
+    ("language", "blur", (2,), (64,), 0, ((400,), (400,), 100)),
+    ("language", "tree_depth", (1,), (31,), 0, ((124,), (124,))),
+    ("language", "reversed", (1,), (64,), 256, ((256,),)),
+    ("language", "say", (1,), (32,), 0, ((128,),)),
+    ("language", "insist", (1,), (32,), 0, ((128,),)),
+]  # fmt: skip
+
+
+def alone(text: str, entry: str) -> str:
+    """PTX with one entry of several: a mutant is then of what runs."""
+    module = lw.load(text)
+    for name in list(module.entries):
+        if name != entry:
+            module.items.remove(module.entries[name])
+    return str(module)
+
+
+def seeds(long: bool) -> list[Seed]:
+    found = []
+    for file, entry, grid, block, shared, arguments in KEPT:
+        text = alone((FOLDER / f"{file}.sm_80.ptx").read_text(), entry)
+        found.append(Seed(entry, text, entry, grid, block, shared, arguments))
+    about = json.loads((TRITON / "kernels.json").read_text())
+    for name, grid, arguments in TRITON_KEPT:
+        text = (TRITON / f"{name}.ptx").read_text()
+        found.append(Seed(f"triton {name}", text, name, grid, (128,), about[name]["shared"], arguments))
+    if long:
+        for file, entry, grid, block, shared, arguments in MORE:
+            try:
+                module = lw.cuda(FOLDER / f"{file}.cu", lineinfo=False)
+            except ToolMissing:
+                continue
+            found.append(Seed(entry, alone(module.text, entry), entry, grid, block, shared, arguments))
+    return found
+
+
+def look(kernels: list[Seed], first: int, seconds: float, most: int) -> tuple[Counter[str], list[str]]:
+    """Run mutants; what was answered how often, and what must not be."""
+    runner = Runner(SRC, limit=60)
+    counts: Counter[str] = Counter()
+    findings = []
+    end = time.monotonic() + seconds
+    try:
+        for number in range(most):
+            if time.monotonic() > end:
+                break
+            kernel = kernels[number % len(kernels)]
+            job = kernel.job(first + number)
+            answer = runner.run(job)
+            counts[answer.split(":")[0].split(" ")[0]] += 1
+            if not answer.startswith(("ok", "refused")):
+                findings.append(f"{kernel.name}, seed {first + number}: {answer}")
+                _keep(first + number, job, answer)
+    finally:
+        runner.close()
+    return counts, findings
+
+
+def _keep(seed: int, job: str, answer: str) -> None:
+    folder = os.environ.get("LANEWISE_FUZZ_FINDINGS")
+    if folder:
+        Path(folder).mkdir(exist_ok=True)
+        (Path(folder) / f"{seed}.json").write_text(job)
+        (Path(folder) / f"{seed}.txt").write_text(answer + "\n\n" + json.loads(job)["text"])
+
+
+def test_mutants_are_deterministic_and_differ() -> None:
+    kernel = seeds(long=False)[0]
+    mutants = [Mutator(kernel.text, seed).mutant() for seed in range(20)]
+    assert mutants == [Mutator(kernel.text, seed).mutant() for seed in range(20)]
+    assert len({*mutants, kernel.text}) > 15
+
+
+def test_the_kernels_themselves_run() -> None:
+    runner = Runner(SRC, limit=60)
+    try:
+        for kernel in seeds(long=False)[:2]:
+            job = json.loads(kernel.job(0)) | {"text": kernel.text, "arguments": kernel.arguments}
+            assert runner.run(json.dumps(job)) == "ok"
+    finally:
+        runner.close()
+
+
+def test_no_mutant_crashes_hangs_or_escapes() -> None:
+    if SECONDS:
+        first = int(os.environ.get("LANEWISE_FUZZ_SEED", str(int(time.time()) * 1000)))
+        counts, findings = look(seeds(long=True), first, SECONDS, 1 << 30)
+        print(f"\nfirst seed {first}: {dict(counts)}")
+    else:
+        counts, findings = look(seeds(long=False), 0, 7, 60)
+    assert not findings, "\n".join(findings)
+    assert counts["ok"] + counts["refused"] >= 1
