@@ -1,0 +1,28 @@
+"""Every example runs, says what it should, and takes seconds."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+#: What an example prints, in part.
+SAYS = {"run_ptx": "out of bounds", "run_cuda": "sm_90: largest error"}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from lanewise.ptx import ToolMissing
+
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        module.main()
+    except ToolMissing as error:
+        pytest.skip(str(error))
+    said = capsys.readouterr().out
+    assert SAYS.get(name, "") in said and "NOT" not in said
