@@ -142,6 +142,7 @@ def unpack(value: Any, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
 
 def number(dtype: Format, value: Any) -> Scalar:
     """`lw.f32(x)`: a number as a constant of a dtype, or a traced value converted to it."""
+    current()
     if isinstance(value, Scalar):
         return convert(value, dtype)
     return scalar(value, dtype, f"lw.{public(dtype)}(…)")

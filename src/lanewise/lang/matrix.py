@@ -141,6 +141,7 @@ def alike(a: Operand, b: Operand) -> bool:
 
 def full(operand: Operand, value: Any) -> Fragment:
     """A fragment with one value in every element."""
+    current()
     dtype = element_dtype(operand)
     if operand.slots == 1:
         one = scalar(value, dtype, f"a fragment of {operand.title}")
@@ -180,7 +181,7 @@ def _registers(operand: Operand, given: Any, name: str, instruction: str) -> lis
     elif isinstance(given, Scalar):
         values = [given]
     else:
-        if not isinstance(given, Traced):
+        if type(given).__module__ == "numpy":
             refuse(given, f"{name} of {instruction}")
         raise builder.error(
             f"{name} of {instruction} takes a fragment or its registers, not {describe(given)}"

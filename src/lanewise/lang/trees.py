@@ -118,29 +118,28 @@ class Snapshot:
             return next(leaves)
         return rebuilt(self.value, [part._build(leaves, fresh) for part in self.within], fresh)
 
+    def _kind(self) -> str:
+        if isinstance(self.value, tuple | list | dict) and self.within is not None:
+            return f"a {type(self.value).__name__} of {len(self.within)}"
+        return describe(self.value)
+
     def mismatch(self, other: Snapshot, name: str) -> str:
         """Why another value cannot take this one's place; empty if it can."""
         if self.within is None or other.within is None:
             if (self.within is None) != (other.within is None):
-                return f"{name} is {_kind(self.value)} and {_kind(other.value)}"
+                return f"{name} is {self._kind()} and {other._kind()}"
             return ""
         same = type(self.value) is type(other.value)
         if isinstance(self.value, Node):
             same = self.value.same_kind(other.value)
         if not same or len(self.within) != len(other.within):
-            return f"{name} is {_kind(self.value)} and {_kind(other.value)}"
+            return f"{name} is {self._kind()} and {other._kind()}"
         if isinstance(self.value, dict) and list(self.value) != list(other.value):
             return f"{name} has the keys {list(self.value)} and {list(other.value)}"
         for number, (mine, theirs) in enumerate(zip(self.within, other.within, strict=True)):
             if why := mine.mismatch(theirs, f"{name}[{number}]"):
                 return why
         return ""
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, tuple | list | dict):
-        return f"a {type(value).__name__} of {len(value)}"
-    return describe(value)
 
 
 def map_leaves(f: Callable[[Any, Any], Any], a: Any, b: Any, what: str) -> Any:

@@ -6,7 +6,9 @@ The instruction behind an operator is chosen in `arithmetic.py` and `convert.py`
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from lanewise.formats import Format, bf16, f16, f32, f64
@@ -27,8 +29,8 @@ class Traced:
     def __bool__(self) -> bool:
         raise current().error(
             f"the truth of {describe(self)} is known only when the kernel runs. `if`, `while`, `and`, `or`, "
-            "`not` and `assert` work on it in a function under @lw.kernel or @lw.device; here Python itself "
-            "asked for it: mark this function @lw.device, or use lw.where(condition, a, b)"
+            "`not` and `assert` work on it in a function under @lw.kernel or @lw.device; Python itself asked "
+            f"for it{_asking()}: mark that function @lw.device, or use lw.where, lw.min or lw.max"
         )
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -37,11 +39,18 @@ class Traced:
         )
 
 
+def _asking() -> str:
+    """Where Python asked for the truth of a value: the function, its file and line."""
+    frame = sys._getframe(2)
+    name, line = frame.f_code.co_name, frame.f_lineno
+    return f" in {name} ({Path(frame.f_code.co_filename).name}:{line})"
+
+
 def describe(value: Any) -> str:
     """A value in words, for messages."""
     if isinstance(value, Scalar):
         name = value.hint or (value.register.hint if value.register is not None else "")
-        return f"the {value.dtype.name} value{f' {name!r}' if name else ''}"
+        return f"the {public(value.dtype)} value{f' {name!r}' if name else ''}"
     if isinstance(value, Traced):
         return str(value)
     return f"the Python {type(value).__name__} {value!r}"
@@ -270,12 +279,12 @@ def literal(value: Any, dtype: Format) -> Scalar:
     if is_int(dtype):
         if isinstance(value, float):
             raise current().error(
-                f"the float {value!r} meets a value of type {dtype.name}: convert that with .to(lw.f32), "
+                f"the float {value!r} meets a value of type {public(dtype)}: convert that with .to(lw.f32), "
                 f"or write an integer"
             )
         if not dtype.min <= value <= dtype.max:
             raise current().error(
-                f"{value} does not fit into {dtype.name} ({dtype.min} to {dtype.max}): convert the other "
+                f"{value} does not fit into {public(dtype)} ({dtype.min} to {dtype.max}): convert the other "
                 "operand to a wider type with .to(…)"
             )
         number = int(value)

@@ -1,0 +1,518 @@
+"""What goes wrong in kernels, and the message that each mistake gets: the line, the reason, what to do.
+
+Each function below makes one mistake; the line that a message must name is marked `# here`.
+"""
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+
+MMA = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+OTHER = lw.instruction("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
+SPARSE = lw.instruction("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+TABLE = np.arange(4)
+
+
+def macro_with_an_if(value):
+    if value > 0:  # here
+        return value
+    return -value
+
+
+def traced_if_in_a_macro():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        x[0] = macro_with_an_if(x[0])  # here
+
+    return k
+
+
+def type_changes_in_a_loop():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32], n: lw.i32):
+        total = 0
+        for i in lw.range(n):
+            total = total * 1 + i
+            total = x[i]  # here
+        x[0] = total
+
+    return k
+
+
+def number_becomes_another_type_in_a_while():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i64], n: lw.i32):
+        i = 0
+        while i < n:
+            i = x[0]  # here
+        x[0] = i.to(lw.i64)
+
+    return k
+
+
+def value_in_one_branch_only():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        if x[0] > 0:
+            found = 1
+        x[1] = found  # here
+
+    return k
+
+
+def value_only_in_a_loop():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], n: lw.i32):
+        for i in lw.range(n):
+            last = i * 2
+        x[1] = last  # here
+
+    return k
+
+
+def branches_of_two_types():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], y: lw.Ptr[lw.f32]):
+        if x[0] > 0:  # noqa: SIM108 (the statement is what is tested)
+            v = x[0]
+        else:
+            v = y[0]
+        x[1] = v  # here
+
+    return k
+
+
+def fragment_of_another_instruction():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        acc = MMA.zeros()
+        a = OTHER.a.full(0)
+        acc = MMA(a, MMA.b.full(0), acc)  # here
+        x[0] = acc[0]
+
+    return k
+
+
+def too_few_registers():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        s = lw.shared(lw.f16, (8, 8))
+        a = lw.ldmatrix(s.ptr(lw.lane_id() % 8, 0), num=2)
+        acc = MMA(a, MMA.b.full(0), MMA.zeros())  # here
+        x[0] = acc[0]
+
+    return k
+
+
+def accumulator_of_numbers():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        acc = MMA(MMA.a.full(0), MMA.b.full(0), 0.0)  # here
+        x[0] = acc[0]
+
+    return k
+
+
+def sparse_without_metadata():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        acc = SPARSE(SPARSE.a.full(0), SPARSE.b.full(0), SPARSE.zeros())  # here
+        x[0] = acc[0]
+
+    return k
+
+
+def mixed_types():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
+        y[0] = x[0] + y[0]  # here
+
+    return k
+
+
+def mixed_widths():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i64], n: lw.i32):
+        x[0] = x[0] + n  # here
+
+    return k
+
+
+def float_meets_integer():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[0] = x[0] * 0.5  # here
+
+    return k
+
+
+def number_too_large():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[0] = x[0] & 0xFFFFFFFF  # here
+
+    return k
+
+
+def true_division_of_integers():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[0] = x[0] / 2  # here
+
+    return k
+
+
+def stored_as_another_type():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
+        x[0] = y[0]  # here
+
+    return k
+
+
+def numpy_array_in_a_kernel():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[0] = x[0] + TABLE  # here
+
+    return k
+
+
+def list_indexed_by_a_traced_value():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[0] = [1, 2, 3][x[0]]  # here
+
+    return k
+
+
+def plain_range_over_a_parameter():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], n: lw.i32):
+        for i in range(n):  # here
+            x[i] = 0
+
+    return k
+
+
+def break_out_of_an_unrolled_loop():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        for i in range(4):
+            if x[i] == 0:
+                break  # here
+            x[i] = 1
+
+    return k
+
+
+def range_of_step_zero():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], n: lw.i32):
+        for i in lw.range(0, n, 0):  # here
+            x[i] = 0
+
+    return k
+
+
+def no_annotation():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], n):  # here
+        x[0] = n
+
+    return k
+
+
+def annotation_of_no_type():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], n: int):  # here
+        x[0] = n
+
+    return k
+
+
+def returns_a_value():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        return x[0]  # here
+
+    return k
+
+
+def try_in_a_kernel():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        try:  # noqa: SIM105  # here
+            x[0] = 1
+        except ValueError:
+            pass
+
+    return k
+
+
+def yield_in_a_kernel():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        yield x[0]  # here
+
+    return k
+
+
+def negative_shape():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        s = lw.shared(lw.f16, (16, -16))  # here
+        x[0] = s[0, 0].to(lw.i32)
+
+    return k
+
+
+def too_much_shared_memory():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        s = lw.shared(lw.f32, (256, 256))  # here
+        x[0] = s[0, 0].to(lw.i32)
+
+    return k
+
+
+def too_many_coordinates():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f16]):
+        s = lw.shared(lw.f16, (16, 16))
+        x[0] = s[0, 0, 1]  # here
+
+    return k
+
+
+def ldmatrix_from_global_memory():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
+        a = lw.ldmatrix(x, num=4)  # here
+        y[0] = MMA(a, MMA.b.full(0))[0]
+
+    return k
+
+
+def copy_the_wrong_way():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f16]):
+        s = lw.shared(lw.f16, (16, 16))
+        lw.cp_async(x, s.ptr(0, 0), 16)  # here
+
+    return k
+
+
+def kernel_calls_kernel():
+    other = mixed_types()
+
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
+        other(x, y)  # here
+
+    return k
+
+
+def variable_before_its_value():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[0] = later  # noqa: F821  # here
+        later = 1
+        x[1] = later
+
+    return k
+
+
+def traced_index_of_a_fragment():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32], n: lw.i32):
+        acc = MMA.zeros()
+        x[0] = acc[n]  # here
+
+    return k
+
+
+def barrier_of_half_a_warp():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        lw.barrier(1, 16)  # here
+        x[0] = 1
+
+    return k
+
+
+def asm_without_an_operand():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.u32]):
+        x[0] = lw.asm("add.u32 {d}, {a}, {b};", d=lw.u32, a=x[0])  # here
+
+    return k
+
+
+def loop_changes_a_list_of_numbers():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], n: lw.i32):
+        state = [x[0], 0]
+        for _ in lw.range(n):
+            state[1] = state[1] + 1  # here
+        x[0] = state[1]
+
+    return k
+
+
+def lists_that_grow():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], n: lw.i32):
+        found = [x[0]]
+        for i in lw.range(n):
+            found.append(x[i])  # here
+        x[0] = found[-1]
+
+    return k
+
+
+def lambda_for_a_kernel():
+    return lw.kernel(lambda x: None)
+
+
+def condition_that_is_a_pointer():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        if x:  # here
+            x[0] = 1
+
+    return k
+
+
+def python_max():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        x[0] = max(x[0], 0.0)  # here
+
+    return k
+
+
+MISTAKES = {
+    traced_if_in_a_macro: "macro_with_an_if (test_lang_mistakes.py:22): mark that function @lw.device",
+    type_changes_in_a_loop: "total is i32 before the loop and becomes f32: a variable keeps its type",
+    number_becomes_another_type_in_a_while: "i is i32 before the loop and becomes i64",
+    value_in_one_branch_only: "found has a value only where the branch up to line",
+    value_only_in_a_loop: "last has a value only inside the loop of line",
+    branches_of_two_types: "v is i32 in one branch and f32 in the other: convert one of them",
+    fragment_of_another_instruction: "its elements are tf32, here f16. Store it to memory",
+    too_few_registers: "A of mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 is given",
+    accumulator_of_numbers: "takes a fragment or its registers",
+    sparse_without_metadata: "is sparse: give metadata=",
+    mixed_types: "types are never mixed silently; convert one, as in a.to(lw.f32)",
+    mixed_widths: "convert one, as in b.to(lw.i64)",
+    float_meets_integer: "the float 0.5 meets a value of type i32: convert that with .to(lw.f32)",
+    number_too_large: "4294967295 does not fit into i32",
+    true_division_of_integers: "use // for integers, or convert with .to(lw.f32)",
+    stored_as_another_type: "is stored through a pointer to f16: convert it with .to(lw.f16)",
+    numpy_array_in_a_kernel: "pass the array as an lw.Ptr parameter",
+    list_indexed_by_a_traced_value: "lw.local to index",
+    plain_range_over_a_parameter: "Use lw.range for a loop",
+    break_out_of_an_unrolled_loop: "write the loop as `for i in lw.range",
+    range_of_step_zero: "the step is 0, and the loop would never end",
+    no_annotation: "parameter n has no type: write n: lw.Ptr[lw.f16], lw.i32, lw.f32 or lw.Constexpr",
+    annotation_of_no_type: "parameter n: <class 'int'> is no type here",
+    returns_a_value: "a kernel returns nothing: store its results through a pointer parameter",
+    try_in_a_kernel: "`try` does not work in a kernel",
+    yield_in_a_kernel: "`yield` does not work in a kernel",
+    negative_shape: "every extent is at least 1",
+    too_much_shared_memory: "262144 bytes of shared memory",
+    too_many_coordinates: "3 coordinates do not fit shape (16, 16)",
+    ldmatrix_from_global_memory: "takes a pointer to shared memory, not a pointer to f16 in global memory",
+    copy_the_wrong_way: "the destination of lw.cp_async is a pointer to shared memory, not",
+    kernel_calls_kernel: "k is a kernel, and kernels do not call each other: use an @lw.device function",
+    variable_before_its_value: "later has no value yet",
+    traced_index_of_a_fragment: "the index of a fragment is a Python integer",
+    barrier_of_half_a_warp: "a barrier counts threads in whole warps",
+    asm_without_an_operand: "the text has {b}, and no b= is given",
+    loop_changes_a_list_of_numbers: "must be a traced value before it, as in lw.i32(0)",
+    lists_that_grow: "found is a list of 1 and a list of 2 before and after one round of the loop",
+    lambda_for_a_kernel: "a kernel is a function defined with `def`, not a lambda",
+    condition_that_is_a_pointer: "a condition is a comparison or a number, not a pointer",
+    python_max: "lw.max",
+}
+
+
+def marked_lines(case) -> set[int]:
+    """The lines of a case that are marked, and of the macro that one of them calls."""
+    found = set()
+    for function in (case, macro_with_an_if) if case is traced_if_in_a_macro else (case,):
+        lines, first = inspect.getsourcelines(function)
+        found |= {first + n for n, line in enumerate(lines) if "# here" in line}
+    return found
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.__name__)
+def test_mistake_is_named_with_its_line(case) -> None:
+    with pytest.raises(lw.KernelError) as raised:
+        case().ptx("sm_80")
+    message = str(raised.value)
+    assert MISTAKES[case] in message
+    place = re.match(r"test_lang_mistakes\.py:(\d+): ", message)
+    assert place is not None, message
+    expected = marked_lines(case)
+    assert int(place[1]) in expected or not expected, f"line {place[1]}, not {expected}: {message}"
+
+
+@lw.kernel
+def plain(x: lw.Ptr[lw.f32], n: lw.i32, STEP: lw.Constexpr = 1):
+    i = lw.thread_idx.x * STEP
+    if i < n:
+        x[i] = 1.0
+
+
+X = np.zeros(4, np.float32)
+LAUNCHES = [
+    (lambda: plain(X, 4), "a kernel is launched with its grid and block: plain[grid, block]"),
+    (lambda: plain[1](X, 4), "a launch is kernel[grid, block]"),
+    (lambda: plain[1, 32](X), "n is missing"),
+    (lambda: plain[1, 32](X, 4, 1, 2), "takes 3 arguments (x, n, STEP); 4 are given"),
+    (lambda: plain[1, 32](X, 4, m=3), "has no parameter m; it has x, n, STEP"),
+    (lambda: plain[1, 32](X, 4, n=3), "n is given twice"),
+    (lambda: plain[1, 32](X.astype(np.float64), 4), "x is Ptr[f32] and takes arrays of dtype float32"),
+    (lambda: plain[1, 32]([1.0], 4), "x is Ptr[f32] and takes an array, not [1.0]"),
+    (lambda: plain[1, 32](X, 4.5), "n is lw.i32 and takes an integer, not float 4.5"),
+    (lambda: plain[1, 32](X, 2**40), "does not fit"),
+    (lambda: plain[1, 32](X, 4, STEP=[1]), "a Constexpr is hashable, a tuple, not a list"),
+    (lambda: plain.ptx("sm_90", N=3), "has no Constexpr parameter N; it has STEP"),
+    (lambda: plain.ptx("sm_9"), "unknown arch"),
+    (lambda: lw.thread_idx.x, "this works inside a kernel only"),
+    (lambda: lw.f32(1.0), "this works inside a kernel only"),
+    (lambda: MMA.zeros(), "this works inside a kernel only"),
+    (lambda: lw.Ptr["f16"], "takes a format such as lw.f16"),
+    (lambda: lw.Ptr[lw.f16, 3], "an alignment is a power of two"),
+    (lambda: lw.kernel(3), "goes on a function defined with `def`"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(LAUNCHES)))
+def test_wrong_launch_says_what_is_wrong(number: int) -> None:
+    call, message = LAUNCHES[number]
+    with pytest.raises(lw.LanewiseError, match=re.escape(message)):
+        call()
+
+
+def test_source_that_is_not_there() -> None:
+    names = {"lw": lw}
+    exec("@lw.kernel\ndef k(x: lw.Ptr[lw.f32]):\n    x[0] = 1.0\n", names)
+    with pytest.raises(lw.KernelError, match="put it into a file"):
+        names["k"].ptx("sm_80")
+
+
+def test_a_mistake_does_not_spoil_the_next_trace() -> None:
+    with pytest.raises(lw.KernelError):
+        mixed_types().ptx("sm_80")
+    assert ".entry plain" in plain.ptx("sm_80")
+
+
+def test_there_are_many(tmp_path: Path) -> None:
+    assert len(MISTAKES) + len(LAUNCHES) >= 25
