@@ -18,7 +18,7 @@ from lanewise.arith import compute, machine_code
 from lanewise.isa import instruction
 
 if {read_only}:
-    machine_code._compile = None
+    machine_code.compile = None
 mma = instruction("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
 print(compute(mma, np.ones((16, 8), "f2"), np.ones((8, 8), "f2"), arch="sm_75").sum())
 """

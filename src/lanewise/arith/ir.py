@@ -110,12 +110,12 @@ Undefined = object()
 
 
 class Operand:
-    """A value: its type, and what it is called in the text."""
+    """A value: its type, what it is called in the text, and which other value's bits it has."""
 
-    __slots__ = ("text", "type")
+    __slots__ = ("origin", "text", "type")
 
-    def __init__(self, type: Type, text: str) -> None:
-        self.type, self.text = type, text
+    def __init__(self, type: Type, text: str, origin: Operand | None = None) -> None:
+        self.type, self.text, self.origin = type, text, origin
 
     def __str__(self) -> str:
         return f"{self.type.text} {self.text}"
@@ -134,6 +134,8 @@ class Constant(Operand):
 def _constant_text(type: Type, value: Any) -> str:
     if value is Undefined:
         return "undef"
+    if isinstance(value, Operand):
+        return value.text
     if isinstance(value, list):
         assert type.element is not None
         texts = [_constant_text(type.element, each) for each in value]
@@ -207,6 +209,12 @@ class Module:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.globals: dict[str, Any] = {}
+
+    @property
+    def undefined(self) -> list[str]:
+        """The functions that it only declares."""
+        functions = [each for each in self.globals.values() if isinstance(each, Function)]
+        return [each.name for each in functions if not each.blocks]
 
     def __str__(self) -> str:
         body = "\n".join(each.definition() for each in self.globals.values())
@@ -383,6 +391,10 @@ class IRBuilder:
             return value
         return self._value(target, f"{name} {value.type.text} {value.text} to {target.text}")
 
+    def freeze(self, value: Operand) -> Operand:
+        """The same value, of which LLVM does not see where it comes from."""
+        return self._value(value.type, f"freeze {value}")
+
     def sext(self, value: Operand, target: Type) -> Operand:
         """Extended by its sign."""
         return self.convert("sext", value, target)
@@ -393,7 +405,12 @@ class IRBuilder:
             return Operand(target, value.text)
         if isinstance(value, Constant):
             return Operand(target, f"bitcast ({value} to {target.text})")
-        return self.convert("bitcast", value, target)
+        origin = value.origin or value
+        if origin.type is target:
+            return origin
+        made = self._value(target, f"bitcast {origin} to {target.text}")
+        made.origin = origin
+        return made
 
     def inttoptr(self, value: Operand, target: Type) -> Operand:
         """A number as a pointer."""

@@ -11,6 +11,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise import disk_cache
+from lanewise.arith import threads
 
 _LOCK = threading.RLock()
 _LOADED: dict[str, Program] = {}
@@ -37,12 +39,13 @@ if hasattr(os, "register_at_fork"):
 class Program:
     """Compiled functions, each called with an array of int64 arguments. The GIL is released meanwhile."""
 
-    def __init__(self, image: bytes) -> None:
+    def __init__(self, images: list[bytes]) -> None:
         from llvmlite import binding as llvm
 
         empty = llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(empty, _target_machine())
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(image))
+        for image in images:
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(image))
         self._engine.finalize_object()
         self._functions: dict[str, Any] = {}
 
@@ -58,6 +61,12 @@ class Program:
         """The address of a function, for other machine code to call."""
         found: int = self._engine.get_function_address(name)
         assert found, f"no function {name}"
+        return found
+
+    def data(self, name: str) -> int:
+        """The address of a variable."""
+        found: int = self._engine.get_global_value_address(name)
+        assert found, f"no variable {name}"
         return found
 
 
@@ -90,18 +99,34 @@ def load(key: str, write: Callable[[], str]) -> Program:
 
     The key names everything the program depends on but the processor, the compiler and the kernels' source.
     """
+    return link(key, lambda: [compile(write())])
+
+
+def link(key: str, make: Callable[[], list[bytes]]) -> Program:
+    """The program of a key, made of several images that know each other's functions by name."""
     program = _LOADED.get(key)
     if program is not None:
         return program
     with _LOCK:
         if key not in _LOADED:
-            name = hashlib.sha256(f"{key} {_circumstances()}".encode()).hexdigest()[:40] + ".o"
-            image = disk_cache.read(name)
-            if image is None:
-                image = _compile(write())
-                disk_cache.keep(name, image)
-            _LOADED[key] = Program(image)
+            _LOADED[key] = Program(images(key, make))
         return _LOADED[key]
+
+
+def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
+    """The images of a key, from disk or made now; they lie in one file, each behind its length."""
+    name = hashlib.sha256(f"{key} {_circumstances()}".encode()).hexdigest()[:40] + ".o"
+    content = disk_cache.read(name)
+    if content is None:
+        made = make()
+        disk_cache.keep(name, b"".join(len(each).to_bytes(8, "little") + each for each in made))
+        return made
+    found = []
+    while content:
+        size = int.from_bytes(content[:8], "little")
+        found.append(content[8 : 8 + size])
+        content = content[8 + size :]
+    return found
 
 
 @cache
@@ -117,7 +142,7 @@ def _circumstances() -> str:
     return f"{llvm.get_host_cpu_name()} {features} llvmlite {llvmlite.__version__} {source.hexdigest()}"
 
 
-def _target_machine() -> Any:
+def _target_machine(effort: int = 3, features: str = "") -> Any:
     """A new description of this processor: an engine takes its own away when it goes."""
     from llvmlite import binding as llvm
 
@@ -126,14 +151,15 @@ def _target_machine() -> Any:
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
+        features=llvm.get_host_cpu_features().flatten() + features,
+        opt=effort,
         codemodel="jitdefault",
         jit=True,
     )
 
 
-def _compile(text: str) -> bytes:
+def compile(text: str) -> bytes:
+    """An image of a module, optimised with all that LLVM has."""
     from llvmlite import binding as llvm
 
     machine = _target_machine()
@@ -144,6 +170,63 @@ def _compile(text: str) -> bytes:
     passes.getModulePassManager().run(module, passes)
     image: bytes = machine.emit_object(module)
     return image
+
+
+def compile_quickly(texts: list[str]) -> list[bytes]:
+    """Images of modules whose code is good as it is written, all processors at work."""
+    if len(texts) == 1:
+        return [_compile_quickly(texts[0])]
+    with ThreadPoolExecutor(threads.processors(), thread_name_prefix="lanewise-compile") as pool:
+        return list(pool.map(_compile_quickly, texts))
+
+
+def _compile_quickly(text: str) -> bytes:
+    from llvmlite import binding as llvm
+
+    # Scheduling after register allocation brings nothing to processors that reorder by themselves.
+    features = ",-use-postra-scheduler" if platform.machine().lower() in ("aarch64", "arm64") else ""
+    machine = _target_machine(1, features)
+    module = llvm.parse_assembly(text, llvm.create_context())
+    module.verify()
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)))
+    return _emit(machine, module)
+
+
+def _emit(machine: Any, module: Any) -> bytes:
+    """`machine.emit_object(module)`, without the lock that llvmlite has around all calls.
+
+    Module and machine are this thread's own, as LLVM asks for.
+    """
+    from llvmlite import binding as llvm
+
+    emit = _unlocked()
+    if emit is None:
+        plain: bytes = machine.emit_object(module)
+        return plain
+    complaint = ctypes.c_char_p()
+    buffer = emit(machine, module, 1, ctypes.byref(complaint))
+    if not buffer:
+        raise RuntimeError((complaint.value or b"LLVM emits nothing").decode(errors="replace"))
+    start, size = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
+    image = ctypes.string_at(start, size)
+    llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+    return image
+
+
+@cache
+def _unlocked() -> Any:
+    """LLVM's function that emits an object, or None where llvmlite does not have it as expected."""
+    from llvmlite import binding as llvm
+
+    try:
+        found = ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+        like = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    except (AttributeError, OSError):
+        return None
+    found.argtypes, found.restype = like.argtypes, like.restype
+    return found
 
 
 def address(array: npt.NDArray[Any]) -> int:

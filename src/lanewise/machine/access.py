@@ -10,7 +10,7 @@ from typing import Any
 from lanewise.arith import ir
 from lanewise.arith.simd import Value, i64
 from lanewise.machine import frame
-from lanewise.machine.code import BYTE, U64, BlockCode, FunctionCode, Record
+from lanewise.machine.code import BYTE, U64, BlockCode, FunctionCode, Record, shared
 from lanewise.machine.resolve import Op, Place
 
 WRITE, GENERIC, ATOMIC = 1, 2, 4
@@ -28,11 +28,14 @@ def space_of(op: Op) -> str:
     return "generic"
 
 
-def write_locate(module: ir.Module) -> Any:
+def locate(module: ir.Module) -> ir.Function:
     """`locate(frame, address, size, alignment, flags, site, lane)`: a host address, or 0 and the fault."""
-    code = FunctionCode(
-        module, "locate", ("frame", "address", "size", "alignment", "flags", "site", "lane"), ir.IntType(64)
-    )
+    return shared(module, "locate", ir.FunctionType(ir.LONG, [ir.LONG] * 7), _write_locate)
+
+
+def _write_locate(module: ir.Module, name: str) -> None:
+    arguments = ("frame", "address", "size", "alignment", "flags", "site", "lane")
+    code = FunctionCode(module, name, arguments, ir.IntType(64), "")
     code.function.attributes.add("noinline")
     warp = code.record("frame")
     block = warp.at(frame.BLOCK)
@@ -98,7 +101,6 @@ def write_locate(module: ir.Module) -> Any:
             code.give(host)
             _dead(code)
     fail(1)
-    return code.function
 
 
 def _dead(code: FunctionCode) -> None:
@@ -173,10 +175,9 @@ class Access:
             known = known & ((cache.get(16, U64) + offset) & (self.alignment - 1)).equals(0)
         found = code.variable(cache.get(16) + offset.to(i64))
         with code.when(~known):
-            locate = code.module.globals["locate"]
             numbers = [code.number(n) for n in (size, self.alignment, self.flags, self.site)]
             values = [code["frame"], address.to(i64), *numbers, lane]
-            where = Value(code, i64, code.builder.call(locate, [each.handle for each in values]))
+            where = Value(code, i64, code.builder.call(locate(code.module), [each.handle for each in values]))
             with code.when(where.equals(0)):
                 code.builder.ret(ir.Constant(ir.IntType(32), -2))
             found.set(where)

@@ -6,7 +6,7 @@ the frame's records and faults are here; what instructions do is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,12 +28,12 @@ class FunctionCode(Code):
     unrolled = False  # that would only take time to compile
 
     def __init__(
-        self, module: ir.Module, name: str, arguments: tuple[str, ...], result: Any, linkage: str = ""
+        self, module: ir.Module, name: str, arguments: tuple[str, ...], result: Any, linkage: str = "internal"
     ) -> None:
         self.module = module
         kinds = [ir.IntType(64)] * len(arguments)
         self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
-        self.function.linkage = linkage or "internal"
+        self.function.linkage = linkage
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         body = self.function.append_basic_block("body")
         self.builder.branch(body)
@@ -86,10 +86,14 @@ class Record:
 class BlockCode(FunctionCode):
     """A block of code of a warp."""
 
-    def __init__(self, module: ir.Module, name: str, more: tuple[str, ...] = ()) -> None:
-        super().__init__(module, name, ("frame", *more), ir.IntType(32))
+    def __init__(
+        self, module: ir.Module, name: str, more: tuple[str, ...] = (), linkage: str = "internal"
+    ) -> None:
+        super().__init__(module, name, ("frame", *more), ir.IntType(32), linkage)
         self.function.attributes.add("noinline")  # compile time stays in proportion to the code
         self.frame = self.record("frame")
+        #: What `mask_lanes` returned: as bits it is at hand already.
+        self.masks: set[str] = set()
 
     @property
     def block(self) -> Record:
@@ -102,7 +106,9 @@ class BlockCode(FunctionCode):
 
     def mask_lanes(self) -> Value:
         """The lanes that take part, as conditions."""
-        return self.frame.get(frame.MASK_BYTES, U8, frame.LANES).differs(0)
+        lanes = self.frame.get(frame.MASK_BYTES, U8, frame.LANES).differs(0)
+        self.masks.add(lanes.handle.text)
+        return lanes
 
     def active(self, op: Op | None) -> Value:
         """The lanes for which an instruction's guard holds too."""
@@ -115,6 +121,8 @@ class BlockCode(FunctionCode):
 
     def bits(self, condition: Value) -> Value:
         """Conditions of 32 lanes as bits of a word."""
+        if condition.handle.text in self.masks:
+            return self.mask_bits()
         return Value(self, U32, self.builder.bitcast(condition.handle, ir.IntType(32)))
 
     def lanes_of(self, bits: Value) -> Value:
@@ -198,6 +206,29 @@ class BlockCode(FunctionCode):
         block.set(frame.ADDRESS, address.to(i64))
         block.set(frame.SIZE, size)
         self.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
+
+
+#: Writes a function into a module, with a linkage that lets other modules call it.
+Write = Callable[[ir.Module, str], None]
+#: What writes the functions that all kernels share, by name.
+SHARED: dict[str, Write] = {}
+
+
+def shared(module: ir.Module, name: str, type: ir.Type, write: Write) -> ir.Function:
+    """A function that kernels share, compiled apart from them and only once: its name says all about it."""
+    existing: ir.Function | None = module.globals.get(name)
+    if existing is not None:
+        return existing
+    SHARED[name] = write
+    return ir.Function(module, type, name)
+
+
+def shared_code(
+    module: ir.Module, name: str, more: tuple[str, ...], write: Callable[[BlockCode], None]
+) -> ir.Function:
+    """A function of the frame and of more numbers that kernels share, like `shared`."""
+    type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(more)))
+    return shared(module, name, type, lambda module, name: write(BlockCode(module, name, more, "")))
 
 
 def call(code: BlockCode, function: Any, values: list[Value | int]) -> Value:

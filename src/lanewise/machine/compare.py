@@ -52,7 +52,7 @@ def _operands(lanes: Lanes, op: Op, fmt: str) -> tuple[Value, Value]:
             words = [flush_half(word) for word in words]
         return widen(words[0], fmt), widen(words[1], fmt)
     type = f32 if fmt == "f32" else f64 if fmt == "f64" else type_of(fmt)
-    a, b = (lanes.read(each, type) for each in sources)
+    a, b = (lanes.number(each, type) for each in sources)
     if op.has("ftz") and fmt == "f32":
         a, b = flush(a), flush(b)
     return a, b

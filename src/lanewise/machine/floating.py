@@ -10,7 +10,7 @@ from lanewise.machine.integer import U32, U64
 from lanewise.machine.lanes import Lanes, lowers, types
 from lanewise.machine.narrow import flush, flush_half, is_nan, round_to, single_odd, to_odd, two_sum, widen
 from lanewise.machine.resolve import Op
-from lanewise.machine.rounding import operate, plain, rounding_of, saturate
+from lanewise.machine.rounding import operate, plain, rounded, rounding_of, saturate
 
 #: Elements of the packed types, and how many there are.
 PACKED = {"f16x2": ("f16", 2), "bf16x2": ("bf16", 2)}
@@ -79,8 +79,11 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
         lanes.write(op.operands[0], low | (high << 32))
         return
     type = f32 if fmt == "f32" else f64
-    values = [given(op, lanes.read(each, type)) for each in op.operands[1:]]
-    lanes.write(op.operands[0], finished(op, operate(lanes, name, values, rounding_of(op))))
+    values = [given(op, lanes.number(each, type)) for each in op.operands[1:]]
+    if type is f32:
+        lanes.write_number(op.operands[0], finished(op, rounded(lanes, name, values, rounding_of(op))))
+    else:
+        lanes.write(op.operands[0], finished(op, operate(lanes, name, values, rounding_of(op))))
 
 
 def _mixed(lanes: Lanes, op: Op, name: str) -> None:

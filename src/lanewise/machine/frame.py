@@ -7,11 +7,15 @@ from __future__ import annotations
 
 LANES = 32
 
+#: Names in a kernel's machine code: the function that runs blocks of threads, the table of blocks of code.
+RUN, CODE_TABLE = "run", "code"
+
 # The launch, one a run: 8-byte slots.
 STOP, ALLOCATIONS, ALLOCATION_COUNT, PARAMETERS, PARAMETER_BYTES = range(0, 40, 8)
 NTID, NCTAID = 40, 64
 WARPS, SHARED_BYTES, LOCAL_BYTES, FRAME_BYTES, SLICE, NEXT_BLOCK, BLOCKS, TEMPLATE = range(88, 152, 8)
 STEP_LIMIT, THREADS, YIELDS, WORKERS = range(152, 184, 8)
+CODE = 184  # a row for each block of code: its function, and the registers it writes in every lane
 LAUNCH_BYTES = 256
 
 # A block, one for each that is under way.
@@ -22,6 +26,7 @@ CTAID, LINEAR, CACHES, STATUS, KIND, SITE, ADDRESS, WARP, LANE, SIZE, STEPS, SCR
 ARRIVED = 160  # sixteen counts of threads that only arrived at a barrier
 # Phases of mbarriers that were completed, those seen by the scheduler, how often it then waited for more.
 PHASES, PHASES_SEEN, TRIES = 480, 488, 496
+SHADOW = 144  # room for a frame: registers of lanes that do not take part
 OBSERVED = 288  # what checks keep of it, if it is checked
 BLOCK_BYTES = 512
 

@@ -1,7 +1,7 @@
 """Instructions of one lane's own, written as vector code over some lanes at a time.
 
 A run of such instructions becomes one loop over the warp: registers are read from the frame when first used
-and put back, under the lane mask, at the end. What each opcode computes is in the files that register here.
+and put back at the end. What each opcode computes is in the files that register here.
 """
 
 from __future__ import annotations
@@ -83,9 +83,11 @@ class Lanes:
         self.loaded: set[Register] = set()
         self.dirty: dict[Register, None] = {}
         self.guard: Value | None = None
+        #: Floats whose NaNs are not yet those of a GPU, by register: what is in `values` once someone looks.
+        self.unsettled: dict[Register, Value] = {}
         self.carry = CARRY
-        mask = self.at(frame.MASK_BYTES, 1).load(0, count)
-        self.mask = mask.differs(0)
+        #: The lanes whose registers change; all, where the scheduler puts back those of the others.
+        self.mask: Value | None = None
 
     # memory ---------------------------------------------------------------------------------------------
 
@@ -105,6 +107,9 @@ class Lanes:
 
     def register(self, register: Register) -> Value:
         """What a register holds: unsigned words, or conditions."""
+        if register in self.unsettled:
+            value = settled(self.unsettled.pop(register))
+            self.values[register] = value.view(Type("u", 32))
         if register not in self.values:
             size = register.bits // 8
             value = self.at(register.offset, size).load(0, self.count)
@@ -127,6 +132,20 @@ class Lanes:
                 value = self.read(inner, type)
                 return ~value if operator == "!" else self.constant(type, 0) - value
         raise TypeError(operand)
+
+    def number(self, operand: Resolved, type: Type) -> Value:
+        """An operand as floats for arithmetic, of which it does not matter which NaN a NaN is."""
+        if type.bits == 32 and isinstance(operand, Register) and operand in self.unsettled:
+            return self.unsettled[operand]
+        return self.read(operand, type)
+
+    def write_number(self, operand: Resolved, value: Value) -> None:
+        """Put floats into a register of 32 bits, of which any NaN stands for the one that GPUs compute."""
+        if isinstance(operand, Register) and operand.bits == 32 and self.guard is None:
+            self.unsettled[operand] = value
+            self.dirty[operand] = None
+        else:
+            self.write(operand, settled(value))
 
     def immediate(self, operand: Immediate, type: Type) -> Value:
         """A constant as values of a type."""
@@ -158,19 +177,24 @@ class Lanes:
             value = value.to(Type(value.type.kind, operand.bits)).to(Type("u", operand.bits))
         if self.guard is not None:
             value = self.guard.select(value, self.register(operand))
+        self.unsettled.pop(operand, None)
         self.values[operand] = value
         self.dirty[operand] = None
 
     def put_back(self, needless: Callable[[Register], bool]) -> None:
-        """Store what was written, in the lanes that take part."""
-        for register in self.dirty:
-            if register not in self.loaded and needless(register):
-                continue
-            value = self.values[register]
+        """Store what was written."""
+        for register in self.stored(needless):
+            value = self.register(register)
             if register.type == "pred":
                 value = value.to(Type("u", 8))
             place = self.at(register.offset, register.bits // 8)
-            place.store(self.mask.select(value, place.load(0, self.count)))
+            if self.mask is not None:
+                value = self.mask.select(value, place.load(0, self.count))
+            place.store(value)
+
+    def stored(self, needless: Callable[[Register], bool]) -> list[Register]:
+        """The registers that were written and that someone else may read."""
+        return [each for each in self.dirty if each in self.loaded or not needless(each)]
 
     # special registers ------------------------------------------------------------------------------------
 
@@ -238,6 +262,14 @@ class Lanes:
         """The address of a variable in its space."""
         offset = getattr(self.code, "dynamic_offset", 0) if operand.space == "dynamic" else 0
         return self.constant(Type("u", 64), operand.address + offset)
+
+
+def settled(value: Value) -> Value:
+    """f32 with the NaN that GPUs compute, 0x7FFFFFFF, for any other."""
+    code = value.code
+    nan = code.constant(Type("u", 32, value.type.lanes), 0x7FFFFFFF).view(value.type)
+    is_nan = code.builder.fcmp_unordered("uno", value.handle, value.handle)
+    return Value(code, value.type, code.builder.select(is_nan, nan.handle, value.handle))
 
 
 def fit(value: Value, type: Type) -> Value:

@@ -194,6 +194,9 @@ def move(lanes: Lanes, op: Op) -> None:
             whole = whole | (word << (place * part))
         lanes.write(destination, whole)
         return
+    if source in lanes.unsettled and type.bits == 32:
+        lanes.write_number(destination, lanes.unsettled[source])
+        return
     lanes.write(destination, lanes.read(source, type if type.bits > 1 else BOOL))
 
 

@@ -10,7 +10,7 @@ from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.access import WRITE, Access, effective_space, vector_check
-from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, call
+from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, call, shared_code
 from lanewise.machine.fragments import VECTOR, permuted
 from lanewise.machine.lanes import several, type_of, types
 from lanewise.machine.resolve import Op, Place, Register, Resolved, Sink
@@ -62,25 +62,24 @@ def move(code: BlockCode, op: Op) -> None:
 def _mover(
     code: BlockCode, space: str, element: Type, base: Register, parts: list[Register], storing: bool
 ) -> Any:
-    """A function that moves data of one kind for any registers: written once a program."""
+    """A function that moves data of one kind for any registers: compiled once for all kernels."""
     kinds = "_".join(f"{part.bits}{'p' * (part.type == 'pred')}" for part in parts)
     verb = "st" if storing else "ld"
     name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
-    existing = code.module.globals.get(name)
-    if existing is not None:
-        return existing
     names = tuple(f"r{number}" for number in range(len(parts)))
-    inner = BlockCode(code.module, name, ("active", "base", "displacement", "site", *names))
-    registers: Any = tuple(
-        Register(part.name, part.type, part.bits, inner[each])  # type: ignore[arg-type]  # known when it runs
-        for part, each in zip(parts, names, strict=True)
-    )
-    address: Any = Register(base.name, base.type, base.bits, inner["base"])  # type: ignore[arg-type]  # as above
-    place = Place(address, inner["displacement"])  # type: ignore[arg-type]  # as above
-    size = element.bits // 8 * len(parts)
-    access = Access(inner, inner["site"], space, size, size, WRITE if storing else 0)
-    Moves(inner, access, place, registers, element, storing).write(inner["active"].to(U32))
-    return inner.function
+
+    def write(inner: BlockCode) -> None:
+        registers: Any = tuple(
+            Register(part.name, part.type, part.bits, inner[each])  # type: ignore[arg-type]  # known when it runs
+            for part, each in zip(parts, names, strict=True)
+        )
+        address: Any = Register(base.name, base.type, base.bits, inner["base"])  # type: ignore[arg-type]  # as above
+        place = Place(address, inner["displacement"])  # type: ignore[arg-type]  # as above
+        size = element.bits // 8 * len(parts)
+        access = Access(inner, inner["site"], space, size, size, WRITE if storing else 0)
+        Moves(inner, access, place, registers, element, storing).write(inner["active"].to(U32))
+
+    return shared_code(code.module, name, ("active", "base", "displacement", "site", *names), write)
 
 
 class Moves:

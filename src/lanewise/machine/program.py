@@ -13,8 +13,6 @@ from lanewise.machine.blocks import Block
 from lanewise.machine.faults import Unsupported
 from lanewise.ptx import Function, Module
 
-RUN = "run"
-
 
 @dataclass(eq=False)
 class Compiled:
@@ -37,6 +35,8 @@ def compiled(module: Module, entry: Function, arch: str, checking: bool = False)
     kept = _READY.get(key)
     if kept is not None and kept[0] is module:
         return kept[1]
+
+    from lanewise.machine.image import images
     from lanewise.machine.write import Writer, strip
 
     program = resolve.resolve(module, entry)
@@ -47,7 +47,7 @@ def compiled(module: Module, entry: Function, arch: str, checking: bool = False)
         f"{text}\0{entry.name}\0{arch}\0{source_digest()}\0{strip()}\0{checking}".encode()
     ).hexdigest()
     try:
-        native = machine_code.load(f"machine {name}", lambda: writer.write(RUN))
+        native = machine_code.link(f"machine {name}", lambda: images(writer, source_digest()))
     except RuntimeError as error:  # LLVM refuses what was written: a form whose operands do not fit
         raise Unsupported(f"{entry.name}: the machine cannot compile this kernel: {error}") from error
     ready = Compiled(

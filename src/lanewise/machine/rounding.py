@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from lanewise.arith import ir
 from lanewise.arith.float_mode import float_mode
-from lanewise.arith.simd import Code, Pointer, Value, f32, f64, i64
-from lanewise.machine.integer import U32, U64
-from lanewise.machine.lanes import Lanes, intrinsic
+from lanewise.arith.simd import Code, Pointer, Value, f64, i64
+from lanewise.machine.code import shared
+from lanewise.machine.integer import U64
+from lanewise.machine.lanes import Lanes, intrinsic, settled
 from lanewise.machine.narrow import is_nan
 from lanewise.machine.resolve import Op
 
@@ -19,8 +20,7 @@ ROUNDINGS = ("rn", "rz", "rm", "rp")
 def quiet(value: Value, *sources: Value) -> Value:
     """NaN results as an H200 returns them: f64 ones are the first source that is NaN, quieted."""
     if value.type.bits == 32:
-        bits = value.view(U32)
-        return is_nan(value).select(value.code.constant(bits.type, 0x7FFFFFFF), bits).view(f32)
+        return settled(value)
     bits = value.view(U64)
     found = value.code.constant(bits.type, 0x7FF8000000000000)
     for source in reversed(sources):
@@ -60,13 +60,13 @@ def plain(code: Code, name: str, values: list[Value]) -> Value:
 def _in_mode(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
     """An operation in a rounding mode of the processor's: in a function of its own, so that nothing moves."""
     code, type = lanes.code, values[0].type
-    module = code.module
     label = f"{name}_{mode}_{type.name}"
     arguments = tuple(f"a{number}" for number in range(len(values)))
-    outer = module.globals.get(label)
-    if outer is None:
+
+    def write(module: ir.Module, label: str) -> None:
         inner = Code(module, f"inner_{label}", (*arguments, "out"))
         inner.function.attributes.add("noinline")
+        inner.function.linkage = "internal"
         element = type.by(1)
         loaded = [inner.pointer(each, element).load(0, type.lanes) for each in arguments]
         inner.pointer("out", element).store(plain(inner, name, loaded))
@@ -75,8 +75,8 @@ def _in_mode(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
         with float_mode(wrapper, mode):
             wrapper.call(inner, **{each: wrapper[each] for each in inner.arguments})
         wrapper.end()
-        wrapper.function.attributes.add("noinline")
-        outer = wrapper.function
+
+    outer = shared(code.module, label, ir.FunctionType(ir.VoidType(), [ir.LONG.as_pointer()]), write)
     builder = code.builder
     with builder.goto_entry_block():
         slots = [builder.alloca(type.ir) for _ in range(len(values) + 1)]
@@ -90,9 +90,14 @@ def _in_mode(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
     return Value(code, type, builder.load(slots[-1]))
 
 
+def rounded(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
+    """An operation on f32 or f64, with whatever NaNs the processor has."""
+    return plain(lanes.code, name, values) if mode == "rn" else _in_mode(lanes, name, values, mode)
+
+
 def operate(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
     """An operation on f32 or f64."""
-    found = plain(lanes.code, name, values) if mode == "rn" else _in_mode(lanes, name, values, mode)
+    found = rounded(lanes, name, values, mode)
     # Which operand's NaN comes through, as an H200 has it: b, c, a; the first of a division.
     order = values if name in ("div", "sqrt") else [*values[1:], values[0]]
     if name == "sqrt" and found.type.bits == 64:

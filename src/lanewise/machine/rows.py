@@ -11,7 +11,7 @@ from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.isa import Instruction, Operand
 from lanewise.machine.access import WRITE, Access, vector_check
-from lanewise.machine.code import BYTE, STOPPING, BlockCode, call
+from lanewise.machine.code import BYTE, STOPPING, BlockCode, call, shared_code
 from lanewise.machine.fragments import Registers, held_places, holding, index_bits, permuted, shuffled
 from lanewise.machine.lanes import several
 from lanewise.machine.matrix import instruction_of, whole_warp
@@ -59,37 +59,36 @@ def _rows(code: BlockCode, op: Op, place: Resolved, given: tuple[Resolved, ...])
 
 
 def _mover(code: BlockCode, instruction: Instruction, operand: Operand, base_bits: int) -> Any:
-    """A function that moves rows of one form for any registers: written once a program."""
+    """A function that moves rows of one form for any registers: compiled once for all kernels."""
     name = f"{instruction.text} {base_bits}"
-    existing = code.module.globals.get(name)
-    if existing is not None:
-        return existing
     names = tuple(f"r{number}" for number in range(operand.registers))
-    inner = BlockCode(code.module, name, ("base", "displacement", "site", *names))
-    storing = instruction.family == "stmatrix"
-    word = Type("u", operand.slot_bits)
-    registers = Registers(inner, inner.frame.handle, [inner[each] for each in names], 32)
-    count = instruction.row_addresses.rows
-    with inner.builder.goto_entry_block():
-        slot = inner.builder.alloca(ir.ArrayType(ir.IntType(8), ROW_BYTES * count), align=ROW_BYTES)
-    stage = Pointer(inner, word, inner.builder.bitcast(slot, BYTE))
-    lanes = ROW_BYTES * 8 // word.bits
-    if storing:
-        bits = index_bits(held_places(operand))
-        assert bits is not None, instruction.text
-        for number, row in enumerate(permuted(inner, registers.load(word), bits)):
-            stage.store(row, number * lanes)
-    _copy_rows(inner, instruction, base_bits, stage, storing)
-    if not storing:
-        bits = index_bits(holding(operand))
-        assert bits is not None, instruction.text
-        rows = [stage.load(row * lanes, lanes) for row in range(count)]
-        packed = PACKED.get(instruction.types[-1])
-        if packed is not None:
-            rows = [_unpacked(inner, row, packed) for row in rows]
-        registers.store(permuted(inner, rows, bits))
-    inner.give(0)
-    return inner.function
+
+    def write(inner: BlockCode) -> None:
+        storing = instruction.family == "stmatrix"
+        word = Type("u", operand.slot_bits)
+        registers = Registers(inner, inner.frame.handle, [inner[each] for each in names], 32)
+        count = instruction.row_addresses.rows
+        with inner.builder.goto_entry_block():
+            slot = inner.builder.alloca(ir.ArrayType(ir.IntType(8), ROW_BYTES * count), align=ROW_BYTES)
+        stage = Pointer(inner, word, inner.builder.bitcast(slot, BYTE))
+        lanes = ROW_BYTES * 8 // word.bits
+        if storing:
+            bits = index_bits(held_places(operand))
+            assert bits is not None, instruction.text
+            for number, row in enumerate(permuted(inner, registers.load(word), bits)):
+                stage.store(row, number * lanes)
+        _copy_rows(inner, instruction, base_bits, stage, storing)
+        if not storing:
+            bits = index_bits(holding(operand))
+            assert bits is not None, instruction.text
+            rows = [stage.load(row * lanes, lanes) for row in range(count)]
+            packed = PACKED.get(instruction.types[-1])
+            if packed is not None:
+                rows = [_unpacked(inner, row, packed) for row in rows]
+            registers.store(permuted(inner, rows, bits))
+        inner.give(0)
+
+    return shared_code(code.module, name, ("base", "displacement", "site", *names), write)
 
 
 def _copy_rows(

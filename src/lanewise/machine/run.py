@@ -21,7 +21,7 @@ from lanewise.machine.arguments import Arguments
 from lanewise.machine.faults import Deadlock, KernelFault
 from lanewise.machine.host import host_call
 from lanewise.machine.memory import Allocation, Bytes, room
-from lanewise.machine.program import RUN, Compiled
+from lanewise.machine.program import Compiled
 from lanewise.machine.report import describe
 from lanewise.ptx import Shape
 
@@ -50,6 +50,7 @@ class BlockState:
         self.frames = room(program.frame_bytes * shape.warps)
         self.shared = room(max(launch.shared_bytes, 1))
         self.local = room(max(program.local_bytes * shape.warps * frame.LANES, 1))
+        self.shadow = room(program.frame_bytes)
         self.caches = room(frame.CACHE_BYTES * max(len(program.sites), 1))
         self.scratch: Any = launch.scratch()
         for offset, value in (
@@ -58,6 +59,7 @@ class BlockState:
             (frame.FRAMES, address(self.frames)),
             (frame.LOCAL, address(self.local)),
             (frame.CACHES, address(self.caches)),
+            (frame.SHADOW, address(self.shadow)),
             (frame.SCRATCH, address(self.scratch.table) if self.scratch is not None else 0),
         ):
             self[offset] = value
@@ -127,6 +129,7 @@ class Launch:
             frame.STEP_LIMIT: steps if steps is not None else 1 << 62,
             frame.THREADS: shape.threads,
             frame.YIELDS: TURNS,
+            frame.CODE: compiled.native.data(frame.CODE_TABLE),
         }.items():
             slots[offset // 8] = value
         slots[frame.NTID // 8 : frame.NTID // 8 + 3] = shape.block
@@ -230,7 +233,7 @@ class Launch:
         resume = 0
         while state is not None:
             self.under_way[worker] = len(waiting) + 1
-            self.compiled.native(RUN, [address(state.record), resume])
+            self.compiled.native(frame.RUN, [address(state.record), resume])
             status = state[frame.STATUS]
             if status == frame.DONE:
                 # No block is left to begin.

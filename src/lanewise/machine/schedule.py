@@ -6,12 +6,14 @@ another may run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lanewise.arith import ir
 from lanewise.arith.simd import Type, Value, i64
 from lanewise.machine import frame, observe
-from lanewise.machine.code import U8, U32, U64, FunctionCode, Record
+from lanewise.machine.code import DIVERGED, U8, U32, U64, BlockCode, FunctionCode, Record, call, shared_code
 from lanewise.machine.lanes import BOOL
 
 WORD = ir.IntType(32)
@@ -24,22 +26,58 @@ def _bits(code: FunctionCode, condition: Value) -> Value:
     return Value(code, U32, code.builder.bitcast(condition.handle, WORD))
 
 
-def write_scheduler(
-    module: ir.Module, blocks: list[Any], entry: int, name: str, checking: bool = False
-) -> None:
-    """Everything from `run_warp` up to the function that Python calls."""
-    warp = _write_run_warp(module, blocks)
+def write_scheduler(module: ir.Module, name: str, checking: bool = False) -> None:
+    """Everything from `run_warp` up to the function that Python calls; the same for every kernel."""
+    warp = _write_run_warp(module)
     settle = _write_settle(module, checking)
     run_block = _write_run_block(module, warp, settle)
     _write_run_grid(module, run_block, name)
+
+
+def split(module: ir.Module) -> ir.Function:
+    """`split(frame, taken, target, following)`: some lanes to a block of code, the others of the path on."""
+    return shared_code(module, "split", ("taken", "target", "following"), _write_split)
+
+
+def _write_split(code: BlockCode) -> None:
+    taken = code.lanes_of(code["taken"].to(U32))
+    target, following = (code[each].to(U32).spread(LANES) for each in ("target", "following"))
+    pcs = code.frame.pointer(frame.PCS, U32)
+    pcs.store(taken.select(target, code.mask_lanes().select(following, pcs.load(0, LANES))))
+    code.give(DIVERGED)
+
+
+def wait(module: ir.Module) -> ir.Function:
+    """`wait(frame, active, following, register, members)`: for siblings named by a register or a number."""
+    return shared_code(module, "wait", ("active", "following", "register", "members"), _write_wait)
+
+
+def _write_wait(code: BlockCode) -> None:
+    bits = code["active"].to(U32)
+    active = code.lanes_of(bits)
+    held = code.frame.get(code["register"], U32, LANES)
+    given = code["members"].to(U32).spread(LANES)
+    members = code["register"].equals(0).spread(LANES).select(given, held)
+    missing = active & (members & ~bits.spread(LANES)).differs(0)
+    with code.when(~missing.any()):
+        code.give(code["following"].to(U32))
+    for offset, value in (
+        (frame.BARRIER, code.constant(U32.by(LANES), frame.SIBLINGS)),
+        (frame.BARRIER_ARGUMENT, members),
+    ):
+        place = code.frame.pointer(offset, U32)
+        place.store(active.select(value, place.load(0, LANES)))
+    parked = code["following"] | frame.PARKED
+    code.give(call(code, split(code.module), [code["frame"], bits, parked, code["following"]]))
 
 
 def _least(code: FunctionCode, value: Value) -> Value:
     return code.intrinsic("vector.reduce.umin", U32, [value], of=value.type)
 
 
-def _write_run_warp(module: ir.Module, blocks: list[Any]) -> Any:
+def _write_run_warp(module: ir.Module) -> Any:
     """`run_warp(frame)`: 0 if no lane can go on, 1 if the time is up, 2 if the launch stops."""
+    save, restore = _write_save(module), _write_restore(module)
     code = FunctionCode(module, "run_warp", ("frame",), WORD)
     warp = code.record("frame")
     block = warp.at(frame.BLOCK)
@@ -48,10 +86,11 @@ def _write_run_warp(module: ir.Module, blocks: list[Any]) -> Any:
     whole = budget.get()
     stop = block.at(frame.LAUNCH).pointer(frame.STOP, i64)._typed(i64)
     current = code.variable(code.constant(U32, 0))
-    others = code.variable(code.constant(BOOL, 0))
-    dispatch, call, go_on, diverged, follow, spread, expired = (
+    others, partial = (code.variable(code.constant(BOOL, 0)) for _ in range(2))
+    rows = block.at(frame.LAUNCH).get(frame.CODE)
+    dispatch, call, diverged, follow, spread, expired = (
         code.function.append_basic_block(each)
-        for each in ("dispatch", "call", "go_on", "diverged", "follow", "spread", "expired")
+        for each in ("dispatch", "call", "diverged", "follow", "spread", "expired")
     )
     pcs_place = warp.pointer(frame.PCS, U32)
     builder.branch(dispatch)
@@ -76,25 +115,17 @@ def _write_run_warp(module: ir.Module, blocks: list[Any]) -> Any:
     warp.set(frame.MASK, _bits(code, mask))
     warp.pointer(frame.MASK_BYTES, U8).store(mask.to(U8))
     others.set((runnable & ~mask).any())
+    partial.set(((pcs < frame.EXITED) & ~mask).any())
     builder.branch(call)
 
     builder.position_at_end(call)
-    after = [code.function.append_basic_block(f"call_{number}") for number in range(len(blocks))]
-    unknown = code.function.append_basic_block("unknown")
-    switch = builder.switch(current.get().handle, unknown)
-    answers: list[tuple[Any, Any]] = []
-    for number, target in enumerate(after):
-        switch.add_case(ir.Constant(WORD, number), target)
-        builder.position_at_end(target)
-        answers.append((builder.call(blocks[number], [code["frame"].handle]), target))
-        builder.branch(go_on)
-    builder.position_at_end(unknown)
-    code.give(2)
-    builder.position_at_end(go_on)
-    answer = builder.phi(WORD)
-    for value, target in answers:
-        answer.add_incoming(value, target)
-    following = Value(code, Type("i", 32), answer)
+    row = Record(code, rows + current.get().to(U64).to(i64) * 16)
+    function = builder.inttoptr(row.get(0).handle, ir.FunctionType(WORD, [ir.LONG]).as_pointer())
+    with code.when(partial.get()):
+        builder.call(save, [code["frame"].handle, row.get(8).handle])
+    following = Value(code, Type("i", 32), builder.call(function, [code["frame"].handle]))
+    with code.when(partial.get()):
+        builder.call(restore, [code["frame"].handle, row.get(8).handle])
     budget.set(budget.get() - 1)
     with code.when(following.equals(-2)):
         _spend(code, block, whole - budget.get())
@@ -128,6 +159,40 @@ def _write_run_warp(module: ir.Module, blocks: list[Any]) -> Any:
     _spend(code, block, whole)
     code.give(1)
     return code.function
+
+
+def _write_save(module: ir.Module) -> Any:
+    """`save(frame, registers)`: copy the registers that a block of code is about to write in every lane."""
+    code = FunctionCode(module, "save", ("frame", "registers"), WORD)
+    shadow = code.record("frame").at(frame.BLOCK).get(frame.SHADOW)
+    with _each_register(code) as (place, size):
+        _copy(code, shadow + place, code["frame"] + place, size * LANES)
+    code.give(0)
+    return code.function
+
+
+def _write_restore(module: ir.Module) -> Any:
+    """`restore(frame, registers)`: give the lanes that took no part their registers back."""
+    code = FunctionCode(module, "restore", ("frame", "registers"), WORD)
+    shadow = code.record("frame").at(frame.BLOCK).get(frame.SHADOW)
+    mask = code.record("frame").get(frame.MASK_BYTES, U8, LANES).differs(0)
+    with _each_register(code) as (place, size):
+        for each in (U8, Type("u", 16), U32, U64):
+            with code.when(size.equals(each.bits // 8)):
+                now = Record(code, code["frame"] + place).pointer(0, each)
+                before = Record(code, shadow + place).get(0, each, LANES)
+                now.store(mask.select(now.load(0, LANES), before))
+    code.give(0)
+    return code.function
+
+
+@contextmanager
+def _each_register(code: FunctionCode) -> Iterator[tuple[Value, Value]]:
+    """The body for each register of a list: how many there are, then offset and bytes of a lane for each."""
+    registers = code.record("registers")
+    with code.loop(registers.get(0)) as number:
+        entry = Record(code, registers.address + number * 16)
+        yield entry.get(8), entry.get(16)
 
 
 def _spend(code: FunctionCode, block: Record, steps: Value) -> None:

@@ -59,7 +59,8 @@ def min_max(lanes: Lanes, op: Op) -> None:
 
     if fmt in ("f32", "f64"):
         type = f32 if fmt == "f32" else f64
-        values = [given(op, lanes.read(each, type)) for each in op.operands[1:]]
+        read = lanes.read if op.has("xorsign") else lanes.number  # the sign of a NaN counts for .xorsign
+        values = [given(op, read(each, type)) for each in op.operands[1:]]
         lanes.write(op.operands[0], chosen(values, 0x7FFFFFFF if type is f32 else 0x7FFFFFFFFFFFFFFF))
         return
 

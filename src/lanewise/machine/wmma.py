@@ -13,7 +13,7 @@ from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.isa import Instruction, Operand
 from lanewise.machine.access import WRITE, Access
-from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, call
+from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, call, shared_code
 from lanewise.machine.fragments import VECTOR, Places, Registers, held_places, holding, index_bits, permuted
 from lanewise.machine.lanes import several
 from lanewise.machine.matrix import instruction_of, multiply, whole_warp
@@ -67,42 +67,43 @@ def _in_lines(instruction: Instruction, operand: Operand, flat: Places) -> Place
 
 
 def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing: bool) -> Any:
-    """A function that moves fragments of one form for any registers: written once a program."""
-    name = f"{instruction.text} {'stride' * instruction.stride}"
-    existing = code.module.globals.get(name)
-    if existing is not None:
-        return existing
+    """A function that moves fragments of one form for any registers: compiled once for all kernels."""
+    name = f"{instruction.text} {'stride' * instruction.stride} {code.arch}"
     names = tuple(f"r{number}" for number in range(operand.registers))
-    inner = BlockCode(code.module, name, ("address", "stride", "site", *names))
-    # What is narrower than a byte lies in memory as in the register: a word at a time.
-    bits = element_bits(operand)
-    word = Type("u", 32 if bits < 8 else operand.slot_bits)
-    together = word.bits // bits
-    registers = Registers(inner, inner.frame.handle, [inner[each] for each in names], operand.register_bits)
-    lines, length = lines_of(instruction, operand)
-    size = lines * length * bits // 8
-    with inner.builder.goto_entry_block():
-        slot = inner.builder.alloca(ir.ArrayType(ir.IntType(8), size), align=64)
-    stage = Pointer(inner, word, inner.builder.bitcast(slot, BYTE))
-    lanes = VECTOR // word.bits
-    if storing:
-        flat = _in_lines(instruction, operand, np.arange(operand.rows * operand.cols))
-        places = np.empty_like(flat)
-        places[flat] = held_places(operand)
-        order = index_bits(places[::together] // together)
-        assert order is not None, instruction.text
-        for number, vector in enumerate(permuted(inner, registers.load(word), order)):
-            stage.store(vector, number * lanes)
-    _copy_lines(inner, instruction, operand, stage, storing)
-    if not storing:
-        flat = _in_lines(instruction, operand, holding(operand))
-        order = index_bits(flat[::together] // together)
-        assert order is not None, instruction.text
-        count = size * 8 // VECTOR
-        vectors = [stage.load(number * lanes, lanes) for number in range(count)]
-        registers.store(permuted(inner, vectors, order))
-    inner.give(0)
-    return inner.function
+
+    def write(inner: BlockCode) -> None:
+        # What is narrower than a byte lies in memory as in the register: a word at a time.
+        bits = element_bits(operand)
+        word = Type("u", 32 if bits < 8 else operand.slot_bits)
+        together = word.bits // bits
+        registers = Registers(
+            inner, inner.frame.handle, [inner[each] for each in names], operand.register_bits
+        )
+        lines, length = lines_of(instruction, operand)
+        size = lines * length * bits // 8
+        with inner.builder.goto_entry_block():
+            slot = inner.builder.alloca(ir.ArrayType(ir.IntType(8), size), align=64)
+        stage = Pointer(inner, word, inner.builder.bitcast(slot, BYTE))
+        lanes = VECTOR // word.bits
+        if storing:
+            flat = _in_lines(instruction, operand, np.arange(operand.rows * operand.cols))
+            places = np.empty_like(flat)
+            places[flat] = held_places(operand)
+            order = index_bits(places[::together] // together)
+            assert order is not None, instruction.text
+            for number, vector in enumerate(permuted(inner, registers.load(word), order)):
+                stage.store(vector, number * lanes)
+        _copy_lines(inner, instruction, operand, stage, storing)
+        if not storing:
+            flat = _in_lines(instruction, operand, holding(operand))
+            order = index_bits(flat[::together] // together)
+            assert order is not None, instruction.text
+            count = size * 8 // VECTOR
+            vectors = [stage.load(number * lanes, lanes) for number in range(count)]
+            registers.store(permuted(inner, vectors, order))
+        inner.give(0)
+
+    return shared_code(code.module, name, ("address", "stride", "site", *names), write)
 
 
 def _copy_lines(

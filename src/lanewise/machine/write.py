@@ -1,4 +1,4 @@
-"""A kernel as LLVM IR: a function for each block of code, and the scheduler that calls them."""
+"""A kernel as LLVM IR: a function for each block of code, and the table by which the scheduler finds them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from lanewise.arith import ir, machine_code
 from lanewise.arith.simd import Value, i64
 from lanewise.errors import LanewiseError
 from lanewise.machine import (
-    access,
     approximate,
     atomics,
     calls,
@@ -35,7 +34,7 @@ from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, en
 from lanewise.machine.code import DIVERGED, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
 from lanewise.machine.resolve import Callee, Op, Program, Register, Resolved, Several
-from lanewise.machine.schedule import write_scheduler
+from lanewise.machine.schedule import split, wait
 from lanewise.ptx import Immediate
 
 #: Nothing is to be done for these: memory is coherent, and hints are hints.
@@ -51,8 +50,9 @@ WARP: dict[str, Callable[[BlockCode, Op], None]] = {
     "mma": matrix.multiply, "wmma": wmma.wmma, "ldmatrix": rows.load, "stmatrix": rows.store,
     "movmatrix": rows.transpose,
 }  # fmt: skip
-#: Instructions of a block of code beyond which its runs are functions of their own.
-LONG = 64
+#: Instructions after which a long block of code goes on in another function, and functions in another module:
+#: LLVM takes more than its share of time for long functions, and modules are compiled side by side.
+PIECE, PART = 64, 250
 ROOMS = (approximate, compare, convert, floating, integer, logic, signs, video)
 
 
@@ -105,6 +105,23 @@ def registers_of(op: Op) -> list[Register]:
     return [*registers_in(op.operands), *guard]
 
 
+def pieces_of(ops: list[Op]) -> list[list[Op]]:
+    """The instructions of a block of code in pieces, cut between runs of lanes' own where that may be."""
+    pieces: list[list[Op]] = [[]]
+    for op in ops:
+        length = len(pieces[-1])
+        if length >= 4 * PIECE or (length >= PIECE and op.opcode not in PURE):
+            pieces.append([])
+        pieces[-1].append(op)
+    return pieces
+
+
+def declared(module: ir.Module, name: str) -> ir.Function:
+    """The function of a block of code, or of a piece of one, wherever it is."""
+    existing: ir.Function | None = module.globals.get(name)
+    return existing or ir.Function(module, ir.FunctionType(ir.WORD, [ir.LONG]), name)
+
+
 class Writer:
     """Writes the IR of a program."""
 
@@ -112,7 +129,9 @@ class Writer:
         self.program, self.arch, self.checking = program, arch, checking
         self.blocks = cut(program)
         self.entry = entry_block(program, self.blocks)
-        self.module = ir.Module(name)
+        self.modules: list[ir.Module] = []
+        #: Instructions in the last module.
+        self.length = 0
         self.uses = Counter(
             register
             for block in self.blocks
@@ -127,27 +146,65 @@ class Writer:
                 if not supported(op):
                     raise op.unsupported()
 
-    def write(self, name: str) -> str:
-        """The IR; `name` is the function that runs blocks of threads."""
+    def write(self, name: str) -> list[ir.Module]:
+        """The IR, in modules to be compiled each for itself; `name` is the table of blocks of code."""
         self.check()
-        access.write_locate(self.module)
-        functions = [self.block(block) for block in self.blocks]
-        write_scheduler(self.module, functions, self.entry, name, self.checking)
-        return str(self.module)
+        written = [self.block(block) for block in self.blocks]
+        self.table(name, written)
+        return self.modules
 
-    def block(self, block: Block) -> ir.Function:
-        """One block of code."""
-        code = BlockCode(self.module, f"block_{block.number}")
+    def code(self, name: str, length: int) -> BlockCode:
+        """A function for so many instructions, in the module at hand or in a new one."""
+        if not self.modules or self.length > PART:
+            self.modules.append(ir.Module(name))
+            self.length = 0
+        self.length += length
+        code = BlockCode(self.modules[-1], name, linkage="")
         code.dynamic_offset, code.arch = self.program.dynamic_offset, self.arch
+        return code
+
+    def table(self, name: str, written: list[list[Register]]) -> None:
+        """For each block of code its function, and the registers that it writes in every lane."""
+        module, rows = self.modules[-1], []
+        for block, registers in zip(self.blocks, written, strict=True):
+            numbers = [len(registers), *(n for each in registers for n in (each.offset, each.bits // 8))]
+            kind = ir.ArrayType(ir.LONG, len(numbers))
+            listed = ir.GlobalVariable(module, kind, f"registers_{block.number}")
+            listed.initializer, listed.linkage = ir.Constant(kind, numbers), "internal"
+            rows += [declared(module, f"block_{block.number}"), listed]
+        kind = ir.ArrayType(ir.BYTES, len(rows))
+        ir.GlobalVariable(module, kind, name).initializer = ir.Constant(kind, rows)
+
+    def block(self, block: Block) -> list[Register]:
+        """One block of code; returns the registers that it writes in every lane."""
+        code = self.code(f"block_{block.number}", 0)
         if self.checking:
             observe.block_begins(code, block.number)
+        self.written: dict[Register, None] = {}
+        pieces = pieces_of(block.ops)
+        for number, ops in enumerate(pieces):
+            if len(pieces) == 1:
+                self.length += len(ops)
+                self.piece(code, ops)
+                break
+            inner = self.code(f"block_{block.number}_{number}", len(ops))
+            self.piece(inner, ops)
+            inner.give(0)
+            answer = call(code, declared(code.module, inner.function.name), [code["frame"]])
+            with code.when(answer.differs(0)):
+                code.give(answer)
+        with blaming(block.op) if block.op is not None else nullcontext():
+            self.end(code, block)
+        return list(self.written)
+
+    def piece(self, code: BlockCode, ops: list[Op]) -> None:
+        """Instructions one after the other."""
         run: list[Op] = []
-        apart = len(block.ops) > LONG
-        for op in block.ops:
+        for op in ops:
             if op.opcode in PURE:
                 run.append(op)
                 continue
-            self.run(code, run, apart)
+            self.run(code, run)
             run = []
             if self.checking:
                 observe.before(code, op)
@@ -158,36 +215,35 @@ class Writer:
                     calls.results(code, op, self.program.body(callee.name))
                 elif op.opcode not in NOTHING:
                     WARP[op.opcode](code, op)
-        self.run(code, run, apart)
-        with blaming(block.op) if block.op is not None else nullcontext():
-            self.end(code, block)
-        return code.function
+        self.run(code, run)
 
-    def run(self, code: BlockCode, ops: list[Op], apart: bool = False) -> None:
-        """Instructions of lanes' own, in a loop over the warp."""
+    def run(self, code: BlockCode, ops: list[Op]) -> None:
+        """Instructions of lanes' own: a function that does them for some lanes, called for all of them."""
         if not ops:
             return
-        if apart:
-            # LLVM takes more than its share of time for a long function: each run is one of its own.
-            inner = BlockCode(self.module, f"run_{ops[0].site}")
-            inner.dynamic_offset, inner.arch = code.dynamic_offset, code.arch
-            self.run(inner, ops)
-            inner.give(0)
-            call(code, inner.function, [code["frame"]])
-            return
-        here = Counter(register for op in ops for register in registers_of(op))
+        inner = BlockCode(code.module, f"run_{ops[0].site}", ("start",))
+        inner.dynamic_offset, inner.arch = code.dynamic_offset, code.arch
         width = strip()
-        with code.loop(frame.LANES // width) as part:
-            lanes = Lanes(code, code.frame.handle, part * width, width)
-            for op in ops:
-                with blaming(op):
-                    lanes.guard = None
-                    if op.guard is not None:
-                        register, negated = op.guard
-                        holds = lanes.register(register)
-                        lanes.guard = ~holds if negated else holds
-                    PURE[op.opcode](lanes, op)
-            lanes.put_back(lambda register: here[register] == self.uses[register])
+        lanes = Lanes(inner, inner.frame.handle, inner["start"], width)
+        for op in ops:
+            with blaming(op):
+                lanes.guard = None
+                if op.guard is not None:
+                    register, negated = op.guard
+                    holds = lanes.register(register)
+                    lanes.guard = ~holds if negated else holds
+                PURE[op.opcode](lanes, op)
+        here = Counter(register for op in ops for register in registers_of(op))
+
+        def needless(register: Register) -> bool:
+            return here[register] == self.uses[register]
+
+        lanes.put_back(needless)
+        self.written |= dict.fromkeys(lanes.stored(needless))
+        inner.give(0)
+        # Not a loop: LLVM would take its time to look for ways to count and for what to move out of it.
+        for start in range(0, frame.LANES, width):
+            call(code, inner.function, [code["frame"], start])
 
     # how a block ends ---------------------------------------------------------------------------------------
 
@@ -271,21 +327,8 @@ class Writer:
         if not always:
             with code.when(bits.equals(code.mask_bits())):
                 code.give(target)
-        answer = call(code, self.splitter(), [code["frame"], bits, target, following])
+        answer = call(code, split(code.module), [code["frame"], bits, target, following])
         code.give(answer)
-
-    def splitter(self) -> object:
-        """`split(frame, taken, target, following)`: some lanes to a block, the others of the path on."""
-        existing = self.module.globals.get("split")
-        if existing is not None:
-            return existing
-        code = BlockCode(self.module, "split", ("taken", "target", "following"))
-        taken = code.lanes_of(code["taken"].to(U32))
-        target, following = (code[each].to(U32).spread(frame.LANES) for each in ("target", "following"))
-        pcs = code.frame.pointer(frame.PCS, U32)
-        pcs.store(taken.select(target, code.mask_lanes().select(following, pcs.load(0, frame.LANES))))
-        code.give(DIVERGED)
-        return code.function
 
     def scatter(self, code: BlockCode, op: Op, following: int, targets: Value) -> None:
         """Every lane to a block of its own."""
@@ -323,36 +366,11 @@ class Writer:
             with code.when((code.constant(U32, members.bits) & ~bits).equals(0)):
                 code.give(following)
             code.give(
-                call(code, self.waiter(), [code["frame"], bits, following, 0, members.bits & 0xFFFFFFFF])
+                call(code, wait(code.module), [code["frame"], bits, following, 0, members.bits & 0xFFFFFFFF])
             )
         else:
             assert isinstance(members, Register)
-            code.give(call(code, self.waiter(), [code["frame"], bits, following, members.offset, 0]))
-
-    def waiter(self) -> object:
-        """`wait(frame, active, following, register, members)`: for siblings named by a register or number."""
-        existing = self.module.globals.get("wait")
-        if existing is not None:
-            return existing
-        self.splitter()
-        code = BlockCode(self.module, "wait", ("active", "following", "register", "members"))
-        bits = code["active"].to(U32)
-        active = code.lanes_of(bits)
-        held = code.frame.get(code["register"], U32, frame.LANES)
-        given = code["members"].to(U32).spread(frame.LANES)
-        members = code["register"].equals(0).spread(frame.LANES).select(given, held)
-        missing = active & (members & ~bits.spread(frame.LANES)).differs(0)
-        with code.when(~missing.any()):
-            code.give(code["following"].to(U32))
-        for offset, value in (
-            (frame.BARRIER, code.constant(U32.by(frame.LANES), frame.SIBLINGS)),
-            (frame.BARRIER_ARGUMENT, members),
-        ):
-            place = code.frame.pointer(offset, U32)
-            place.store(active.select(value, place.load(0, frame.LANES)))
-        parked = code["following"] | frame.PARKED
-        code.give(call(code, self.splitter(), [code["frame"], bits, parked, code["following"]]))
-        return code.function
+            code.give(call(code, wait(code.module), [code["frame"], bits, following, members.offset, 0]))
 
     def park(self, code: BlockCode, active: Value, following: int, which: Value, argument: Value) -> None:
         """Let lanes wait."""
@@ -360,7 +378,7 @@ class Writer:
             place = code.frame.pointer(offset, U32)
             place.store(active.select(value, place.load(0, frame.LANES)))
         values: list[Value | int] = [code["frame"], code.bits(active), following | frame.PARKED, following]
-        code.give(call(code, self.splitter(), values))
+        code.give(call(code, split(code.module), values))
 
     def barrier(self, code: BlockCode, op: Op, following: int) -> None:
         """bar and barrier: sync, arrive, red, warp.sync."""
