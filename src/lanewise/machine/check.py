@@ -92,6 +92,7 @@ class CheckedLaunch(Launch):
             observe.RELEASE: program.place("release"),
             observe.ORDER: program.place("order"),
             observe.MEMBERS: program.place("members"),
+            observe.PARTED: program.place("parted"),
             observe.RUNS: address(self.runs),
             observe.DIVERGED: address(self.diverged),
             watch.WATCH: address(self.watch),
@@ -153,22 +154,48 @@ class CheckedLaunch(Launch):
         if status == frame.DEADLOCKED:
             self._deadlock(state, str(fault), block)
             return
+        if status == frame.LIMIT:
+            self._endless(state, str(fault), block)
+            return
         self.suspicions.add(Finding(fault.kind, str(fault), fault.line, "", block=block))
+
+    def _endless(self, state: BlockState, message: str, block: tuple[int, int, int]) -> None:
+        """The first thread that still runs, and where."""
+        warp, lane, op = 0, 0, None
+        for number in range(self.shape.warps):
+            pcs = state.lanes(number, frame.PCS, 32)
+            running = np.flatnonzero(pcs < frame.PARKED)
+            if running.size:
+                warp, lane = number, int(running[0])
+                code = self.compiled.blocks[int(pcs[lane])]
+                op = next(iter(code.ops), code.op)
+                break
+        self.suspicions.add(
+            Finding(
+                "endless",
+                message.split("\n")[0],
+                op.line if op else 0,
+                str(op.source) if op else "",
+                source_of(self, op) if op else None,
+                thread_at(self, warp, lane),
+                block,
+            )
+        )
 
     def _deadlock(self, state: BlockState, message: str, block: tuple[int, int, int]) -> None:
         """Threads that wait: for lanes elsewhere, or at barriers that nobody completes."""
-        waiting: dict[tuple[int, int], tuple[int, int]] = {}
+        waiting: list[tuple[bool, int, int, int]] = []
         for warp in range(self.shape.warps):
             pcs = state.lanes(warp, frame.PCS, 32)
             barriers = state.lanes(warp, frame.BARRIER, 32)
             for lane in range(frame.LANES):
                 pc = int(pcs[lane])
                 if frame.PARKED <= pc < frame.EXITED:
-                    waiting.setdefault((int(barriers[lane]) != frame.SIBLINGS, pc), (warp, lane))
+                    waiting.append((int(barriers[lane]) != frame.SIBLINGS, warp, lane, pc))
         if not waiting:
             self.suspicions.add(Finding("deadlock", message, 0, "", block=block))
             return
-        (at_barrier, pc), (warp, lane) = min(waiting.items())
+        at_barrier, warp, lane, pc = min(waiting)
         op = self._waits_at(pc & (frame.PARKED - 1))
         self.suspicions.add(
             Finding(

@@ -218,6 +218,7 @@ def arrive(module: ir.Module) -> None:
     missing = wide(alive & ~code["active"].to(U32))
     with code.when(clock.get(watch.PARTIAL).equals(0)):
         clock.set(watch.PARTIAL, missing)
+        clock.set(watch.BROKEN, 0)
     code.done()
 
 
@@ -302,6 +303,11 @@ def members(module: ir.Module) -> None:
     active = code["active"].to(U32)
     gone = warp.get(frame.PCS, U32, LANES).equals(frame.EXITED)
     there = active | Value(code, U32, code.builder.bitcast(gone.handle, ir.IntType(32)))
+    clock = Record(code, observed.get(watch.CLOCKS) + warp.get(frame.INDEX) * watch.CLOCK_BYTES)
+    # Who left before the others came is not missed; who went on beside them and left is.
+    strayed = clock.get(watch.BROKEN).differs(0).select(clock.get(watch.AWAITED), 0).to(U32)
+    clock.set(watch.AWAITED, 0)
+    there = there & ~(strayed & ~active)
     # A barrier of the warp waits for who is not there yet; other instructions run only when all are.
     waits = (row.get(watch.FLAGS) & watch.EVERY_LANE).differs(0)
     with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
@@ -317,6 +323,26 @@ def members(module: ir.Module) -> None:
     code.done()
 
 
+def parted(module: ir.Module) -> None:
+    """`parted(frame, site, active)`: lanes are about to wait for those that their masks name."""
+    code = WatchCode(module, "parted", ("frame", "site", "active"), external=True)
+    warp = code.record("frame")
+    with code.when(code["active"].equals(0)):
+        code.done()
+    observed = in_turn(code, warp)
+    clock = observed.at(watch.CLOCK)
+    row = Record(code, observed.at(watch.WATCH).get(watch.SITES) + code["site"] * watch.SITE_BYTES)
+    active = code["active"].to(U32)
+    first = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
+    mask = operand_of(code, warp, row, first, watch.BASE, watch.DISPLACEMENT).to(U32)
+    pcs = warp.get(frame.PCS, U32, LANES)
+    alive = Value(code, U32, code.builder.bitcast(pcs.differs(frame.EXITED).handle, ir.IntType(32)))
+    with code.when(clock.get(watch.AWAITED).equals(0)):
+        clock.set(watch.AWAITED, wide(mask & alive & ~active))
+        clock.set(watch.BROKEN, 0)
+    code.done()
+
+
 def write_clocks(module: ir.Module) -> None:
     """All of it."""
     begin_block(module)
@@ -324,4 +350,5 @@ def write_clocks(module: ir.Module) -> None:
     members(module)
     arrive(module)
     release(module)
+    parted(module)
     order(module)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lanewise.isa.archs import arch_number
 from lanewise.machine.findings import Finding
 from lanewise.machine.resolve import Program
-from lanewise.ptx import Shape
+from lanewise.machine.suspicion import source_line
+from lanewise.ptx import Loc, Shape
 
 #: Bytes of shared memory that a kernel may declare (CUDA C++ Programming Guide, compute capabilities).
 STATIC = 48 * 1024
@@ -33,4 +34,9 @@ def refusals(program: Program, shape: Shape, arch: str) -> list[Finding]:
     most = DYNAMIC.get(number, max(DYNAMIC.values()))
     if whole > most and static <= STATIC:
         found.append(f"{whole} bytes of shared memory a block: {arch} has {most}")
-    return [Finding("launch", why, program.entry.line, f".entry {program.entry.name}") for why in found]
+    body = program.entry.body or ()
+    loc = next((each for each in body if isinstance(each, Loc)), None)
+    source = source_line(program.module, loc) if loc is not None else None
+    return [
+        Finding("launch", why, program.entry.line, f".entry {program.entry.name}", source) for why in found
+    ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lanewise.machine.blocks import Block
 
 # What a block of threads that is checked has at `frame.OBSERVED`: functions and places of counts.
-ACCESS, ARRIVE, RELEASE, ORDER, MEMBERS, RUNS, DIVERGED, FRESH = range(0, 64, 8)
+ACCESS, ARRIVE, RELEASE, ORDER, MEMBERS, PARTED, RUNS, DIVERGED, FRESH = range(0, 72, 8)
 
 #: Rows of the watch's table that an instruction has.
 ROWS = 2
@@ -97,6 +97,9 @@ def block_ends(code: BlockCode, block: Block) -> None:
         _add(counts, 0, diverges.to(Type("u", 64)).to(i64))
     elif block.end == "barrier":
         _visit(code, ARRIVE, op)
+    elif block.end == "sync" and op.opcode in MASKED:
+        with code.when(code.bits(code.active(op)).differs(-1)):
+            _visit(code, PARTED, op)
 
 
 def barrier_completes(code: FunctionCode, block: Record, barrier: Value) -> None:

@@ -277,7 +277,7 @@ def _write_lanes(module: ir.Module, writes: bool) -> Any:
         module,
         f"lanes_{verb}",
         ("frame", "observed", "offsets", "active", "plane", "stride", "size", "who", "site", "shared",
-         "origin", "pending"),
+         "origin", "pending", "by_word"),
     )  # fmt: skip
     observed = code.record("observed")
     offsets = code.record("offsets")
@@ -290,8 +290,10 @@ def _write_lanes(module: ir.Module, writes: bool) -> Any:
         with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
             start = offsets.get(lane * 8)
             count = (code["size"] + 3) >> 2
-            me = who | lane.to(U32)
             with code.loop(count) as number:
+                # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
+                holder = ((lane & 7) << 2) + number
+                me = who | code["by_word"].differs(0).select(holder, lane).to(U32)
                 place = start + number * 4
                 part = code["size"] < 4
                 mask = ((code.number(1) << code["size"]) - 1) << (place & 3)
@@ -388,8 +390,9 @@ def _write_access(module: ir.Module) -> None:
     with code.when(matrix):
         direct.set(FRESH, 1)
     observed = in_turn(code, warp)
-    with code.when(observed.at(watch.CLOCK).get(watch.PARTIAL).differs(0)):
-        observed.at(watch.CLOCK).set(watch.BROKEN, 1)
+    clock = observed.at(watch.CLOCK)
+    with code.when((clock.get(watch.PARTIAL) | clock.get(watch.AWAITED)).differs(0)):
+        clock.set(watch.BROKEN, 1)
     addresses = code.room(8 * LANES)
     base, displacement = row.get(watch.BASE), row.get(watch.DISPLACEMENT)
     place = addresses.pointer(0, U64)
@@ -425,7 +428,7 @@ def _write_access(module: ir.Module) -> None:
     left.set(left.get() & ~done.to(U32))
     code.builder.branch(again)
     code.builder.position_at_end(after)
-    with code.when(matrix):
+    with code.when(matrix & (flags & watch.BY_WORD).equals(0)):
         direct.set(FRESH, 1)
     code.done()
 
@@ -508,7 +511,8 @@ def _write_region(module: ir.Module) -> Any:
             )
     site = least(code["site"], watch.MOST_ROWS)
     who = code.variable((site << watch.SITE_SHIFT).to(U32))
-    with code.when((flags & (watch.MATRIX | watch.TILE)).differs(0)):
+    by_word = (flags & watch.BY_WORD).differs(0)
+    with code.when((flags & (watch.MATRIX | watch.TILE)).differs(0) & ~by_word):
         who.set(who.get() | watch.SEVERAL)
     with code.when((flags & watch.STRONG_ACCESS).differs(0)):
         who.set(who.get() | watch.STRONG)
@@ -547,7 +551,7 @@ def _write_region(module: ir.Module) -> Any:
             code.call_number(
                 module.globals[f"lanes_{verb}"], code["frame"], observed.address, offsets.address,
                 wide(chosen), plane.get(), stride.get(), size, wide(who.get()), code["site"], is_shared,
-                origin.get(), pending,
+                origin.get(), pending, by_word.to(U64).to(i64),
             )  # fmt: skip
     code.done(wide(chosen))
     return code.function

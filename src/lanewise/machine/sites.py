@@ -136,6 +136,8 @@ def _matrix(op: Op, program: Program, arch: str) -> Row:
         return {}
     rows = instruction.row_addresses.rows
     flags = watch.MATRIX | (watch.READS if op.opcode == "ldmatrix" else watch.WRITES)
+    if op.opcode == "stmatrix" and not op.has("trans"):
+        flags |= watch.BY_WORD
     if arch == "sm_75" and rows < 32:
         flags |= watch.EVERY_LANE
     space = (instruction.space or "generic").split("::")[0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from lanewise.machine.lanes import several
 from lanewise.machine.observe import ROWS
 from lanewise.machine.resolve import Op, Register
 from lanewise.machine.sites import access_size
-from lanewise.ptx import Immediate
+from lanewise.ptx import Immediate, Loc, Module
 
 if TYPE_CHECKING:
     from lanewise.machine.run import BlockState, Launch
@@ -43,10 +45,14 @@ _MASK = (1 << 64) - 1
 
 def source_of(launch: Launch, op: Op) -> str | None:
     """The line of the source that an instruction came from."""
-    if op.loc is None:
-        return None
-    files = launch.compiled.program.module.files
-    return f"{files.get(op.loc.file, f'file {op.loc.file}')}:{op.loc.source_line}"
+    return None if op.loc is None else source_line(launch.compiled.program.module, op.loc)
+
+
+def source_line(module: Module, loc: Loc) -> str:
+    """File and line; of what was inlined, the line of the caller. A text that was no file has a name only."""
+    file, line = (loc.file, loc.source_line) if loc.inlined_at is None else loc.inlined_at[:2]
+    name = module.files.get(file, f"file {file}")
+    return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 
 def thread_at(launch: Launch, warp: int, lane: int) -> Three:
@@ -234,10 +240,13 @@ class Suspicions:
 
     def findings(self) -> list[Finding]:
         """All, in the order in which they came up, with their counts."""
-        from dataclasses import replace
-
+        races = [each for each in self.found.values() if each.kind in ("race", "asynchronous copy")]
+        raced = {line for race in races for line in (race.line, race.other.line if race.other else 0)}
         found = []
         for key, finding in self.found.items():
+            # What is read before it is written, for want of order, is told of once.
+            if finding.kind == "uninitialised" and finding.line in raced:
+                continue
             row, kind = self.counted.get(key, (-1, -1))
             count = int(self.rows[row, (watch.COUNTS + 8 * kind) // 8]) if row >= 0 else 1
             found.append(replace(finding, count=max(count, 1)))

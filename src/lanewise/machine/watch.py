@@ -24,7 +24,9 @@ WATCH_BYTES = 128
 OBSERVED_BYTES = 512
 
 # A warp's clock: what of each other warp of its block, and of everybody, happened before now.
-LEAST, ACQUIRED, PUBLISHED, COPIED, GROUPS, PARTIAL, BROKEN = range(0, 56, 8)
+LEAST, ACQUIRED, PUBLISHED, COPIED, GROUPS = range(0, 40, 8)
+# Lanes that others of the warp wait for, at a barrier or a mask; whether they did something meanwhile.
+PARTIAL, AWAITED, BROKEN = 40, 48, 56
 RING, RING_LENGTH = 64, 64  # the epochs at which groups of asynchronous copies were committed
 SEEN, SEEN_COPIES = 320, 448
 CLOCK_BYTES = 576
@@ -57,9 +59,7 @@ SITE_BYTES = 160 + 32 * 8
 # Spaces.
 GLOBAL, SHARED, LOCAL, GENERIC = range(4)
 # Flags.
-READS, WRITES, STRONG_ACCESS, RELEASES, ACQUIRES, COPIES, MATRIX, TILE, EVERY_LANE = (
-    1 << n for n in range(9)
-)
+READS, WRITES, STRONG_ACCESS, RELEASES, COPIES, MATRIX, TILE, EVERY_LANE, BY_WORD = (1 << n for n in range(9))
 
 # Kinds of suspicion, told to Python.
 (
