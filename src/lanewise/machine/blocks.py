@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from lanewise.errors import LanewiseError
-from lanewise.machine.resolve import PROVIDED, Body, Callee, Op, Program, Target
+from lanewise.machine.resolve import PROVIDED, Body, Callee, Op, Pointed, Program, Target
 
 #: Instructions for which all lanes that they name must be there.
 WARP_SYNC = {"shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "elect"}
@@ -73,10 +73,15 @@ def cut(program: Program) -> list[Block]:
         block.number = number
         if block.end == "call":
             assert block.op is not None
-            callee = block.op.operands[1]
-            assert isinstance(callee, Callee)
-            block.targets = [firsts[callee.name]]
+            block.targets = [firsts[name] for name in callees(block.op)]
     return every
+
+
+def callees(op: Op) -> tuple[str, ...]:
+    """The functions that a call may lead to."""
+    callee = op.operands[1]
+    assert isinstance(callee, Callee | Pointed)
+    return (callee.name,) if isinstance(callee, Callee) else callee.names
 
 
 def entry_block(program: Program, blocks: list[Block]) -> int:

@@ -14,7 +14,7 @@ from lanewise.arith import ir
 from lanewise.arith.simd import Code, Pointer, Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.lanes import BOOL, Lanes
-from lanewise.machine.resolve import Op, Place, Register, Resolved, Sink, Symbol
+from lanewise.machine.resolve import Op, Place, Program, Register, Resolved, Sink, Symbol
 from lanewise.ptx import Immediate
 
 BYTE = ir.IntType(8).as_pointer()
@@ -191,6 +191,8 @@ class BlockCode(FunctionCode):
     dynamic_offset = 0
     #: The GPU that matrix instructions compute like.
     arch = ""
+    #: What is written: of a block of code, not of functions that several have.
+    program: Program | None = None
 
     def set_pcs(self, condition: Value, number: int) -> None:
         """Send some lanes to a block."""

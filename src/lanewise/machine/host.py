@@ -1,4 +1,4 @@
-"""What Python does for a kernel that runs: vprintf and __assertfail."""
+"""What Python does for a kernel that runs: vprintf, __assertfail, malloc and free."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from lanewise.machine import frame
 from lanewise.machine.faults import KernelFault
+from lanewise.machine.memory import heap
 from lanewise.machine.report import place_of, thread_of
-from lanewise.machine.resolve import Callee, Op, Register, Several, Symbol
+from lanewise.machine.resolve import Callee, InFrame, Op, Register, Several, Symbol
 
 if TYPE_CHECKING:
     from lanewise.machine.run import BlockState, Launch
@@ -44,11 +45,15 @@ def host_call(launch: Launch, state: BlockState) -> None:
         if callee.name == "vprintf":
             line = formatted(launch, state, words[0], words[1], warp, lane)
             launch.say(line.decode(errors="replace"))
-            _result(launch, state, op, line.count(b"%") * 0 + 1, warp, lane)
-        else:
+            _result(launch, state, op, 1, warp, lane)
+        elif callee.name == "malloc":
+            given = heap(launch.compiled.program.module).take(words[0])
+            _result(launch, state, op, given, warp, lane)
+        elif not heap(launch.compiled.program.module).give_back(words[0]):
             raise KernelFault(
-                f"{callee.name} is not supported: there is no heap\n    {place_of(launch, op)}",
-                "host call",
+                f"free of {words[0]:#x}, which malloc did not give or free took before\n    "
+                f"{place_of(launch, op)}\n    {thread_of(launch, state, warp, lane)}",
+                "heap",
                 op.line,
             )
 
@@ -71,20 +76,30 @@ def _argument(launch: Launch, state: BlockState, op: Op, number: int, warp: int,
     arguments = op.operands[2]
     assert isinstance(arguments, Several)
     given = arguments.elements[number]
-    if isinstance(given, Symbol):
-        return int.from_bytes(_local(launch, state, warp, lane, given.address, min(given.size, 8)), "little")
+    if isinstance(given, Symbol | InFrame):
+        start = _start(state, given, warp, lane)
+        return int.from_bytes(_local(launch, state, warp, lane, start, min(given.size, 8)), "little")
     if isinstance(given, Register):
         return int(state.lanes(warp, given.offset, given.bits)[lane])
     return int(getattr(given, "bits", 0))
+
+
+def _start(state: BlockState, symbol: Symbol | InFrame, warp: int, lane: int) -> int:
+    """Where in a lane's local memory a variable lies."""
+    if isinstance(symbol, InFrame):
+        return int(state.lanes(warp, symbol.register.offset, 64)[lane]) + symbol.address
+    return symbol.address
 
 
 def _result(launch: Launch, state: BlockState, op: Op, value: int, warp: int, lane: int) -> None:
     results = op.operands[0]
     assert isinstance(results, Several)
     for target in results.elements:
-        if isinstance(target, Symbol):
-            start = (warp * frame.LANES + lane) * launch.compiled.program.local_bytes + target.address
-            state.local[start : start + 4] = np.frombuffer(value.to_bytes(4, "little"), np.uint8)
+        if isinstance(target, Symbol | InFrame):
+            each, size = launch.compiled.program.local_bytes, min(target.size, 8)
+            start = (warp * frame.LANES + lane) * each + _start(state, target, warp, lane)
+            word = (value % (1 << 8 * size)).to_bytes(size, "little")
+            state.local[start : start + size] = np.frombuffer(word, np.uint8)
         elif isinstance(target, Register):
             state.lanes(warp, target.offset, target.bits)[lane] = value
 

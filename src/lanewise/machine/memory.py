@@ -5,6 +5,7 @@ Arrays are used in place. Which address an access may have is checked by the com
 
 from __future__ import annotations
 
+import threading
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,9 @@ def variables(module: Module, program: Program) -> list[Allocation]:
             continue
         if name not in kept:
             kept[name] = room(max(symbol.size, 1))
-            kept[name][: symbol.size] = image(module.variables[name], program.globals)
+            kept[name][: symbol.size] = image(
+                module.variables[name], {**program.functions, **program.globals}
+            )
         found.append(
             Allocation(name, symbol.address, symbol.size, address(kept[name]), symbol.space == "global")
         )
@@ -130,6 +133,55 @@ def _bits(value: Immediate, variable: Variable) -> int:
     if variable.type == "f16" and not value.is_integer:
         return int(np.float16(value.value).view(np.uint16))
     return value.bits
+
+
+# the heap -------------------------------------------------------------------------------------------------
+
+#: What malloc has to give to the kernels of a module, as on a GPU that nobody told otherwise.
+HEAP_BYTES = 8 << 20
+_HEAPS: dict[int, Heap] = {}
+
+
+class Heap:
+    """What `malloc` gives and `free` takes: it lasts from launch to launch, as the module's variables do."""
+
+    def __init__(self) -> None:
+        self.memory = room(HEAP_BYTES)
+        self.lock = threading.Lock()
+        self._used: dict[int, int] = {}
+
+    @property
+    def allocation(self) -> Allocation:
+        """All of it."""
+        return Allocation("the heap", frame.HEAP_BASE, HEAP_BYTES, address(self.memory), True)
+
+    def take(self, size: int) -> int:
+        """The address of so many bytes, or 0 if there is no room."""
+        size = aligned(max(size, 1), 16)
+        with self.lock:
+            start = frame.HEAP_BASE
+            for first, bytes in sorted(self._used.items()):
+                if first - start >= size:
+                    break
+                start = first + bytes
+            if start + size > frame.HEAP_BASE + HEAP_BYTES:
+                return 0
+            self._used[start] = size
+            return start
+
+    def give_back(self, place: int) -> bool:
+        """Whether an address was one that `take` gave, and is free now."""
+        with self.lock:
+            return place == 0 or self._used.pop(place, None) is not None
+
+
+def heap(module: Module) -> Heap:
+    """The heap of a module's kernels."""
+    kept = _HEAPS.get(id(module))
+    if kept is None:
+        kept = _HEAPS[id(module)] = Heap()
+        weakref.finalize(module, _HEAPS.pop, id(module), None)
+    return kept
 
 
 # arrays ---------------------------------------------------------------------------------------------------

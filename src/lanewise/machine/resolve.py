@@ -7,11 +7,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from lanewise.errors import LanewiseError
 from lanewise.machine import frame, refusals
+from lanewise.machine.call_graph import CallGraph
 from lanewise.machine.faults import Unsupported
+from lanewise.machine.resolved import (
+    PROVIDED,
+    Body,
+    Callee,
+    InFrame,
+    Inverted,
+    Op,
+    Part,
+    Place,
+    Pointed,
+    Program,
+    Register,
+    Resolved,
+    Several,
+    Sink,
+    Special,
+    Symbol,
+    Target,
+    aligned,
+)
 from lanewise.ptx import (
     Address,
     Element,
@@ -33,192 +54,26 @@ from lanewise.ptx import (
     Vector,
 )
 
-#: Device functions that the machine itself provides.
-PROVIDED = frozenset(("vprintf", "__assertfail", "malloc", "free"))
-
-
-@dataclass(frozen=True)
-class Register:
-    """A register: its type, the bits a lane keeps of it, and where in a warp's frame they lie."""
-
-    name: str
-    type: str
-    bits: int
-    offset: int
-
-
-@dataclass(frozen=True)
-class Special:
-    """A special register, such as %tid.x."""
-
-    name: str
-    element: str = ""
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """The address of a variable in its own space."""
-
-    name: str
-    space: str
-    address: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Inverted:
-    """`!p`, or `-x`."""
-
-    operator: str
-    operand: Resolved
-
-
-@dataclass(frozen=True)
-class Several:
-    """A vector of operands, a group of arguments, or the two destinations of `p|q`."""
-
-    elements: tuple[Resolved, ...]
-
-
-@dataclass(frozen=True)
-class Place:
-    """An address: a register, a symbol or a number, and bytes beyond."""
-
-    base: Register | Symbol | Immediate
-    offset: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """A byte or half of a register, or several: `%r1.b2`, `%r1.h10`."""
-
-    register: Register
-    part: str
-
-
-@dataclass(frozen=True)
-class Sink:
-    """`_`: nothing is kept."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A label (a place in the body of a function), or a list of labels."""
-
-    places: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Callee:
-    """A function by name."""
-
-    name: str
-
-
-Resolved = (
-    Register | Part | Special | Symbol | Immediate | Inverted | Several | Place | Sink | Target | Callee
-)
-
-
-@dataclass(eq=False)
-class Op:
-    """An instruction with its operands resolved. `site` numbers the instructions of a program."""
-
-    opcode: str
-    modifiers: tuple[str, ...]
-    operands: tuple[Resolved, ...]
-    guard: tuple[Register, bool] | None
-    line: int
-    loc: Loc | None
-    site: int
-    source: Operation
-
-    @property
-    def head(self) -> str:
-        """The opcode with its modifiers."""
-        return self.source.head
-
-    def has(self, modifier: str) -> bool:
-        """Whether a modifier is there."""
-        return modifier in self.modifiers
-
-    def unsupported(self, why: str = "") -> Unsupported:
-        """The complaint that the machine cannot run it."""
-        reason = f": {why}" if why else ""
-        return Unsupported(f"line {self.line}: the machine cannot run '{self.source}'{reason}")
-
-
-@dataclass(eq=False)
-class Body:
-    """A function with everything in it resolved: instructions, and at which of them each label stands."""
-
-    function: Function
-    ops: list[Op]
-    labels: dict[int, int]
-    parameters: tuple[Symbol | Register, ...]
-    returns: tuple[Symbol | Register, ...]
-    #: Where a lane goes when it returns.
-    link: Register
-
-
-@dataclass(eq=False)
-class Program:
-    """A kernel and all that it reaches, with the sizes of what it needs."""
-
-    module: Module
-    entry: Function
-    bodies: list[Body] = field(default_factory=list)
-    frame_bytes: int = frame.REGISTERS
-    local_bytes: int = 0
-    shared_bytes: int = 0
-    dynamic_offset: int = 0
-    parameter_bytes: int = 0
-    sites: list[Op] = field(default_factory=list)
-    globals: dict[str, Symbol] = field(default_factory=dict)
-    addresses: dict[str, int] = field(default_factory=dict)
-
-    def body(self, name: str) -> Body:
-        """The body of a function by name."""
-        return next(body for body in self.bodies if body.function.name == name)
-
-
-def aligned(size: int, alignment: int) -> int:
-    """Rounded up to a multiple.
-
-    >>> aligned(13, 8)
-    16
-    """
-    return -(-size // alignment) * alignment
-
 
 def resolve(module: Module, entry: Function) -> Program:
-    """A kernel and the device functions it calls, resolved."""
+    """A kernel and the device functions it reaches, resolved."""
     if entry.body is None:
         raise LanewiseError(f"{entry.name} is declared in this PTX, but has no body")
+    blocks = entry.limit("reqnctapercluster")
+    if blocks is not None and any(size > 1 for size in blocks):
+        raise Unsupported(f"line {entry.line}: {entry.name} wants clusters {blocks}: they come later")
     program = Program(module, entry)
     _place_globals(program)
-    done: dict[str, Body] = {}
-    active: list[str] = []
-
-    def visit(function: Function) -> None:
-        active.append(function.name)
-        resolver = _Resolver(program, function)
-        body = resolver.body()
-        for callee, line in resolver.callees:
-            target = module.aliases.get(callee, callee)
-            if target in active:
-                raise Unsupported(f"line {line}: {callee} calls itself: recursion is not supported")
-            if target not in done and target not in PROVIDED:
-                found = module.functions.get(target)
-                if found is None or found.body is None:
-                    raise Unsupported(f"line {line}: {callee} is called, but this PTX has no body for it")
-                visit(found)
-        active.pop()
-        done[function.name] = body
-        program.bodies.append(body)
-
-    visit(entry)
-    program.local_bytes = aligned(program.local_bytes, 16)
+    for number, name in enumerate(module.functions):
+        program.functions[name] = Symbol(name, "function", frame.FUNCTION_BASE + 16 * number, 0)
+    graph = CallGraph(module, entry)
+    for name in graph.order:
+        function = entry if name == entry.name else graph.function(name, 0)
+        program.bodies.append(_Resolver(program, graph, function).body())
+    program.uses_heap = not graph.provided.isdisjoint(("malloc", "free"))
+    program.uses_stack = bool(graph.framed or graph.allocating)
+    program.stack_base = aligned(program.local_bytes, 16)
+    program.local_bytes = program.stack_base + (frame.STACK_BYTES if program.uses_stack else 0)
     program.dynamic_offset = aligned(program.shared_bytes, 16)
     return program
 
@@ -239,6 +94,10 @@ def _place_globals(program: Program) -> None:
             program.shared_bytes += size
 
 
+__all__ = [
+    "PROVIDED", "Body", "Callee", "InFrame", "Inverted", "Op", "Part", "Place", "Pointed", "Program",
+    "Register", "Resolved", "Several", "Sink", "Special", "Symbol", "Target", "aligned", "resolve",
+]  # fmt: skip
 #: Bytes and halves that video instructions pick.
 _PART = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
 #: Registers that read one number for all lanes or a number of their own; the elements each has.
@@ -258,30 +117,46 @@ _SPECIALS = {
 
 
 class _Resolver:
-    def __init__(self, program: Program, function: Function) -> None:
-        self.program, self.function = program, function
+    def __init__(self, program: Program, graph: CallGraph, function: Function) -> None:
+        self.program, self.graph, self.function = program, graph, function
         self.known: dict[tuple[int, str], Resolved] = {}
-        self.placed: dict[int, Symbol] = {}
-        self.callees: list[tuple[str, int]] = []
+        self.placed: dict[int, Symbol | InFrame] = {}
+        self.ops: list[Op] = []
+        self.labels: dict[int, int] = {}
+        #: Every register, and the bytes of variables, of a function with frames on the stack.
+        self.registers: list[Register] = []
+        self.size = 0
+        self.base = self._row("frame", "u64", 64) if function.name in graph.framed else None
         self.parameters = tuple(self._parameter(part) for part in function.parameters)
         self.returns = tuple(self._parameter(part) for part in function.returns)
 
-    def _parameter(self, variable: Variable) -> Symbol | Register:
+    def _row(self, name: str, type: str, bits: int) -> Register:
+        """A place for a register in a warp's frame."""
+        register = Register(name, type, bits, self.program.frame_bytes)
+        self.program.frame_bytes += max(bits // 8 * frame.LANES, 16)
+        self.registers.append(register)
+        return register
+
+    def _parameter(self, variable: Variable) -> Symbol | Register | InFrame:
         if variable.space == "reg":
             return self._register(variable, variable.name)
         program = self.program
         if self.function.is_entry:
             place = aligned(program.parameter_bytes, variable.alignment)
             program.parameter_bytes = place + variable.size
-            symbol = Symbol(variable.name, "param", place, variable.size)
+            symbol: Symbol | InFrame = Symbol(variable.name, "param", place, variable.size)
         else:
             symbol = self._in_local(variable)
         self.placed[id(variable)] = symbol
         return symbol
 
-    def _in_local(self, variable: Variable) -> Symbol:
+    def _in_local(self, variable: Variable) -> Symbol | InFrame:
         """Parameters of device functions lie in the thread's local memory, as its own variables do."""
         program = self.program
+        if self.base is not None:
+            place = aligned(self.size, max(variable.alignment, 8))
+            self.size = place + variable.size
+            return InFrame(self.base, variable.name, place, variable.size)
         place = aligned(program.local_bytes, max(variable.alignment, 8))
         program.local_bytes = place + variable.size
         return Symbol(variable.name, "local", place, variable.size)
@@ -290,26 +165,23 @@ class _Resolver:
         bits = {"pred": 8}.get(variable.type, variable.element_size // max(variable.vector, 1) * 8)
         if bits not in (8, 16, 32, 64, 128):
             raise Unsupported(f"line {variable.line}: a register of type .{variable.type}")
-        program = self.program
-        offset = program.frame_bytes
-        program.frame_bytes += max(bits // 8 * frame.LANES, 16)
-        return Register(name, variable.type, bits, offset)
+        return self._row(name, variable.type, bits)
 
     def body(self) -> Body:
         """Every instruction, in order."""
-        ops: list[Op] = []
-        labels: dict[int, int] = {}
         for place, statement in enumerate(self.function.body or ()):
             if isinstance(statement, Label):
-                labels[place] = len(ops)
+                self.labels[place] = len(self.ops)
             elif isinstance(statement, Operation) and statement.opcode != "pragma":
-                ops.append(self.op(statement))
-        link = Register("return", "u32", 32, self.program.frame_bytes)
-        self.program.frame_bytes += 4 * frame.LANES
-        return Body(self.function, ops, labels, self.parameters, self.returns, link)
+                self.op(statement)
+        link = self._row("return", "u32", 32)
+        body = Body(self.function, self.ops, self.labels, self.parameters, self.returns, link)
+        if self.base is not None:
+            body.base, body.registers, body.size = self.base, tuple(self.registers), aligned(self.size, 16)
+        return body
 
-    def op(self, operation: Operation) -> Op:
-        """One instruction."""
+    def op(self, operation: Operation) -> None:
+        """One instruction; those around it that frames on the stack take."""
         refused = refusals.reason(operation.opcode, operation.modifiers)
         if refused:
             raise Unsupported(f"line {operation.line}: the machine cannot run '{operation}': {refused}")
@@ -321,36 +193,75 @@ class _Resolver:
                 raise self.wrong(operation, f"{operation.guard.name} is no predicate register")
             guard = register, operation.guard.negated
         if operation.opcode == "call":
-            operands = self.call(operation)
-        else:
-            operands = tuple(self.operand(each, scope, operation) for each in operation.operands)
-        site = len(self.program.sites)
+            self.call(operation, guard)
+            return
+        operands = tuple(self.operand(each, scope, operation) for each in operation.operands)
+        modifiers = operation.modifiers
+        by_register = any(isinstance(each, Place) and isinstance(each.base, Register) for each in operands)
+        if self.base is not None:
+            if any(isinstance(each, Place) and each.base is self.base for each in operands):
+                modifiers = tuple("local" if each.startswith("param") else each for each in modifiers)
+                by_register = False
+            operands = tuple(self._address(each, operation) for each in operands)
+        op = self._add(operation, operands, guard, modifiers)
+        if by_register and "param" in op.modifiers and not self.function.is_entry:
+            # Its parameters lie in local memory: an address in a register would lead to the kernel's.
+            raise op.unsupported("a device function's parameters are read and written by name")
+
+    def _add(
+        self,
+        operation: Operation,
+        operands: tuple[Resolved, ...],
+        guard: tuple[Register, bool] | None = None,
+        modifiers: tuple[str, ...] | None = None,
+        opcode: str = "",
+    ) -> Op:
         op = Op(
-            operation.opcode,
-            operation.modifiers,
+            opcode or operation.opcode,
+            operation.modifiers if modifiers is None else modifiers,
             operands,
             guard,
             operation.line,
             operation.loc,
-            site,
+            len(self.program.sites),
             operation,
         )
-        by_register = any(isinstance(each, Place) and isinstance(each.base, Register) for each in operands)
-        if by_register and "param" in op.modifiers and not self.function.is_entry:
-            # Its parameters lie in local memory: an address in a register would lead to the kernel's.
-            raise op.unsupported("a device function's parameters are read and written by name")
         self.program.sites.append(op)
+        self.ops.append(op)
         return op
 
-    def call(self, operation: Operation) -> tuple[Resolved, ...]:
+    def _address(self, operand: Resolved, operation: Operation) -> Resolved:
+        """The address of a variable in the frame: a register, computed before."""
+        if not isinstance(operand, InFrame):
+            return operand
+        result = self._row(operand.name, "u64", 64)
+        far = Immediate("s64", operand.address, str(operand.address))
+        self._add(operation, (result, operand.register, far), None, ("u64",), "add")
+        return result
+
+    def call(self, operation: Operation, guard: tuple[Register, bool] | None) -> None:
+        """A call by name or through a register."""
         call, scope = operation.call(), operation.scope
         results = Several(tuple(self.operand(each, scope, operation) for each in call.results))
         arguments = Several(tuple(self.operand(each, scope, operation) for each in call.arguments))
-        if self.function.variable(call.target, scope) is not None:
-            raise Unsupported(f"line {operation.line}: a call through a register is not supported yet")
-        self.callees.append((call.target, operation.line))
         target = self.program.module.aliases.get(call.target, call.target)
-        return results, Callee(target), arguments
+        callee: Resolved = Callee(target)
+        if self.function.variable(call.target, scope) is not None:
+            register = self.name(call.target, scope, operation)
+            if not isinstance(register, Register):
+                raise self.wrong(operation, f"{call.target} is no register")
+            callee = Pointed(register, self.graph.candidates(self.function, call.prototype, operation))
+        elif target not in self.graph.framed:
+            self._add(operation, (results, callee, arguments), guard)
+            return
+        if guard is None:
+            self._add(operation, (results, callee, arguments))
+            return
+        # Around it: whether a lane did call is not known afterwards, its registers being on the stack.
+        after = -1 - len(self.ops)
+        self._add(operation, (Target((after,)),), (guard[0], not guard[1]), (), "bra")
+        self._add(operation, (results, callee, arguments))
+        self.labels[after] = len(self.ops)
 
     def wrong(self, operation: Operation, what: str) -> LanewiseError:
         return LanewiseError(f"line {operation.line}: '{operation}': {what}")
@@ -366,9 +277,9 @@ class _Resolver:
                 return self.element(name, element, scope, operation)
             case Offset(name, offset):
                 found = self.name(name, scope, operation)
-                if not isinstance(found, Symbol):
+                if not isinstance(found, Symbol | InFrame):
                     raise self.wrong(operation, f"{name} is no variable")
-                return Symbol(found.name, found.space, found.address + offset, found.size)
+                return replace(found, address=found.address + offset)
             case Unary(operator, inner):
                 return Inverted(operator, self.operand(inner, scope, operation))
             case Pair(first, second):
@@ -377,11 +288,15 @@ class _Resolver:
                 return Several(tuple(self.operand(each, scope, operation) for each in elements))
             case Address(base, offset, rest) if not rest:
                 found = self.operand(base, scope, operation)
+                if isinstance(found, InFrame):
+                    return Place(found.register, found.address + offset)
                 if not isinstance(found, Register | Symbol | Immediate):
                     raise self.wrong(operation, f"{base} is no address")
                 return Place(found, offset)
             case Index(name, register, offset) if not register:
                 found = self.name(name, scope, operation)
+                if isinstance(found, InFrame):
+                    return Place(found.register, found.address + offset)
                 if isinstance(found, Symbol):
                     return Place(found, offset)
         raise Unsupported(f"line {operation.line}: '{operation}': the operand {operand} is not supported")
@@ -441,10 +356,9 @@ class _Resolver:
         place = self.function.label(name, scope)
         if place is not None:
             return Target(tuple(self._targets(place, scope, operation)))
-        if name in self.program.module.functions or name in self.program.module.aliases:
-            raise Unsupported(
-                f"line {operation.line}: the address of a function ({name}) is not supported yet"
-            )
+        function = self.program.functions.get(self.program.module.aliases.get(name, name))
+        if function is not None:
+            return function
         if name.startswith("%"):
             raise Unsupported(
                 f"line {operation.line}: '{operation}': {name} is not declared, or not supported"
@@ -464,7 +378,7 @@ class _Resolver:
                 raise self.wrong(operation, f"there is no label {name}")
             yield found
 
-    def _variable(self, variable: Variable) -> Symbol:
+    def _variable(self, variable: Variable) -> Symbol | InFrame:
         if id(variable) not in self.placed:
             program = self.program
             if variable.space == "shared":
@@ -472,7 +386,7 @@ class _Resolver:
                     return Symbol(variable.name, "dynamic", 0, 0)
                 place = aligned(program.shared_bytes, variable.alignment)
                 program.shared_bytes = place + variable.size
-                symbol = Symbol(variable.name, "shared", place, variable.size)
+                symbol: Symbol | InFrame = Symbol(variable.name, "shared", place, variable.size)
             elif variable.space in ("local", "param"):
                 symbol = self._in_local(variable)
             elif variable.space in ("global", "const"):

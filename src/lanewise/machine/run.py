@@ -104,6 +104,8 @@ class Launch:
         arguments = Arguments(body, program.parameter_bytes, values)
         placed, where = arguments.arrays.place()
         self.allocations: list[Allocation] = [*placed, *memory.variables(program.module, program)]
+        if program.uses_heap:
+            self.allocations.append(memory.heap(program.module).allocation)
         self.parameters = arguments.bytes(where)
         self.keep = values
         self.table = memory.table(self.allocations)

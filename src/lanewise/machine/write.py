@@ -30,10 +30,10 @@ from lanewise.machine import (
     warp,
     wmma,
 )
-from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, cut, entry_block
+from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, callees, cut, entry_block
 from lanewise.machine.code import DIVERGED, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
-from lanewise.machine.resolve import Callee, Op, Program, Register, Resolved, Several
+from lanewise.machine.resolve import Op, Pointed, Program, Register, Resolved, Several
 from lanewise.machine.schedule import split, wait
 from lanewise.ptx import Immediate
 
@@ -46,7 +46,8 @@ WARP: dict[str, Callable[[BlockCode, Op], None]] = {
     "ld": moves.move, "ldu": moves.move, "st": moves.move, "atom": atomics.lower, "red": atomics.lower,
     "shfl": warp.shuffle, "vote": warp.vote, "match": warp.match, "redux": warp.reduce, "elect": warp.elect,
     "activemask": warp.activemask, BARRIER_RESULT: warp.barrier_result, "cp": copies.copy_async,
-    "mbarrier": mbarrier.lower,
+    "mbarrier": mbarrier.lower, "alloca": calls.stack, "stacksave": calls.stack,
+    "stackrestore": calls.stack,
     "mma": matrix.multiply, "wmma": wmma.wmma, "ldmatrix": rows.load, "stmatrix": rows.store,
     "movmatrix": rows.transpose,
 }  # fmt: skip
@@ -78,12 +79,7 @@ def blaming(op: Op) -> Iterator[None]:
 
 def supported(op: Op) -> bool:
     """Whether something writes code for an opcode."""
-    return (
-        op.opcode in PURE
-        or op.opcode in WARP
-        or op.opcode in NOTHING
-        or op.opcode in (CALL_RESULTS, "stacksave")
-    )
+    return op.opcode in PURE or op.opcode in WARP or op.opcode in NOTHING or op.opcode == CALL_RESULTS
 
 
 def registers_in(operands: Iterable[Resolved]) -> Iterable[Register]:
@@ -132,6 +128,11 @@ class Writer:
         self.modules: list[ir.Module] = []
         #: Instructions in the last module.
         self.length = 0
+        self.by_register = any(
+            isinstance(block.op.operands[1], Pointed)
+            for block in self.blocks
+            if block.end == "call" and block.op
+        )
         self.uses = Counter(
             register
             for block in self.blocks
@@ -161,6 +162,7 @@ class Writer:
         self.length += length
         code = BlockCode(self.modules[-1], name, linkage="")
         code.dynamic_offset, code.arch = self.program.dynamic_offset, self.arch
+        code.program = self.program
         return code
 
     def table(self, name: str, written: list[list[Register]]) -> None:
@@ -210,9 +212,7 @@ class Writer:
                 observe.before(code, op)
             with blaming(op):
                 if op.opcode == CALL_RESULTS:
-                    callee = op.operands[1]
-                    assert isinstance(callee, Callee)
-                    calls.results(code, op, self.program.body(callee.name))
+                    calls.results(code, op, self.program)
                 elif op.opcode not in NOTHING:
                     WARP[op.opcode](code, op)
         self.run(code, run)
@@ -263,23 +263,20 @@ class Writer:
                 self.switch(code, op, block)
             case "ret" | "exit":
                 if block.end == "ret" and not block.body.function.is_entry:
-                    self.scatter(
-                        code, op, following, code.frame.get(block.body.link.offset, U32, frame.LANES)
-                    )
+                    self.back(code, block, code.active(op), following)
                 else:
                     self.branch(
                         code, code.active(op), frame.EXITED, following, op.guard is not None, always=True
                     )
             case "call":
-                target = op.operands[1]
-                assert isinstance(target, Callee)
-                callee = self.program.body(target.name)
-                calls.arguments(code, op, callee)
-                link = code.frame.pointer(callee.link.offset, U32)
-                back = code.constant(U32.by(frame.LANES), following)
-                link.store(code.active(op).select(back, link.load(0, frame.LANES)))
+                numbers = [target.number for target in block.targets]
+                if isinstance(op.operands[1], Pointed):
+                    self.scatter(code, op, -1, calls.choose(code, op, self.program, numbers, following))
+                    return
+                callee = self.program.body(callees(op)[0])
+                calls.enter(code, op, self.program, callee, code.bits(code.active(op)), following)
                 # Lanes that do not call still take no results: the pseudo-instruction has the same guard.
-                self.branch(code, code.active(op), block.targets[0].number, following, op.guard is not None)
+                self.branch(code, code.active(op), numbers[0], following, op.guard is not None)
             case "sync":
                 self.sync(code, op, following)
             case "barrier":
@@ -310,8 +307,14 @@ class Writer:
         if block.body.function.is_entry:
             self.branch(code, code.mask_lanes(), frame.EXITED, -1, False, always=True)
         else:
-            links = code.frame.get(block.body.link.offset, U32, frame.LANES)
-            self.scatter_lanes(code, code.mask_lanes(), links, -1)
+            self.back(code, block, code.mask_lanes(), -1)
+
+    def back(self, code: BlockCode, block: Block, active: Value, following: int) -> None:
+        """Some lanes return to where they were called from, the others go on."""
+        if self.by_register:
+            calls.returns(code, self.program, block.body, active)
+        links = code.frame.get(block.body.link.offset, U32, frame.LANES)
+        self.scatter_lanes(code, active, links, following)
 
     def branch(
         self, code: BlockCode, taken: Value, target: int, following: int, guarded: bool, always: bool = False
