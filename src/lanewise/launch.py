@@ -154,8 +154,8 @@ class Configured:
             return
         Launch(ready, self.shape, arguments, steps).run(progress)
 
-    def bind(self, *arguments: Any) -> tuple[Configured, tuple[Any, ...]]:
-        """The kernel and the arguments as they are launched: these."""
+    def bind(self, *arguments: Any, arch: str | None = None) -> tuple[Configured, tuple[Any, ...]]:
+        """The kernel and the arguments as they are launched: these, for any arch."""
         return self, arguments
 
     def __repr__(self) -> str:
@@ -168,8 +168,11 @@ def check(
     arch: str | None = None,
     steps: int | None = None,
     progress: Progress | None = None,
+    **constants: Any,
 ) -> Report:
     """Run a kernel under watch: hazards as `findings`, and `counters` as Nsight Compute names them.
+
+    `constants` are arguments by name of a kernel of the language, its Constexpr ones among them.
 
     >>> import numpy as np
     >>> import lanewise as lw
@@ -195,7 +198,7 @@ def check(
     from lanewise.machine.findings import Report
     from lanewise.machine.limits import refusals
 
-    bound, values = configured.bind(*arguments)
+    bound, values = configured.bind(*arguments, arch=arch, **constants)
     module = bound.entry.module
     name = find_arch(arch if arch is not None else module.arch)
     from lanewise.machine.resolve import resolve
