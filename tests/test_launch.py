@@ -15,7 +15,7 @@ import pytest
 
 import lanewise as lw
 from lanewise import gpu
-from lanewise.gpu import arrays, assemble, device, driver, faults, loading, streams
+from lanewise.gpu import arrays, assemble, device, driver, faults, loading, plan, streams
 from lanewise.ptx import parse
 
 KERNEL = """
@@ -46,6 +46,21 @@ class FakeDriver:
         self.status = 0
         self.most_threads = 1024
         self.sizes: tuple[int, ...] = ()
+        self.from_machine_code = 0
+        self._kept = (
+            ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self._launch_from_machine_code),
+            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._current_from_machine_code),
+        )
+        self.places = tuple(ctypes.cast(function, ctypes.c_void_p).value for function in self._kept)
+
+    def _launch_from_machine_code(self, *arguments: Any) -> int:
+        self.from_machine_code += 1
+        config, function, parameters, extra = arguments
+        return self.launch(*map(ctypes.c_void_p, (config, function, parameters)), extra)
+
+    def _current_from_machine_code(self, place: int) -> int:
+        ctypes.c_uint64.from_address(place).value = self.current
+        return 0
 
     def __call__(self, name: str, *arguments: Any, kernel: str = "") -> None:
         self.calls.append((name, *arguments))
@@ -132,9 +147,35 @@ class FakeTensor:
         return self.strides == (8, 1)
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+def read_tensor(tensor: Any, place: int) -> int:
+    """DLPack's `dltensor_from_py_object_no_sync`."""
+    tensor.kept = [(ctypes.c_int64 * 2)(*numbers) for numbers in (tensor.shape, tensor.strides)]
+    out = arrays._Tensor.from_address(place)
+    out.data, out.byte_offset = tensor.address - 16, 16
+    out.device_type, out.device_id = (2, tensor.ordinal) if tensor.is_cuda else (1, 0)
+    out.ndim, out.code, out.bits, out.lanes = 2, 2, 32, 1
+    out.shape, out.strides = (ctypes.cast(each, ctypes.POINTER(ctypes.c_int64)) for each in tensor.kept)
+    return 0
+
+
+#: Version 1.3, no older interface, four functions of which the last reads a tensor, and the stream's.
+EXCHANGE = (ctypes.c_uint64 * 7)(1 | 3 << 32, 0, 0, 0, 0, ctypes.cast(read_tensor, ctypes.c_void_p).value, 0)
+
+
+def capsule() -> Any:
+    make = ctypes.pythonapi.PyCapsule_New
+    make.argtypes, make.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p), ctypes.py_object
+    return make(ctypes.addressof(EXCHANGE), b"dlpack_exchange_api", None)
+
+
+@pytest.fixture(params=["Python", "machine code"])
+def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+    """A driver; warm launches are Python's, or from the third on machine code's."""
     made = FakeDriver()
+    if request.param == "machine code":
+        monkeypatch.setattr(FakeTensor, "__dlpack_c_exchange_api__", capsule(), raising=False)
+        monkeypatch.setattr(plan, "OFTEN", 1)
     torch = ModuleType("torch")
     torch.Tensor = FakeTensor  # type: ignore[attr-defined]  # a stand-in
     torch._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 50 + ordinal)  # type: ignore[attr-defined]
@@ -177,9 +218,10 @@ def test_cuda_arrays_go_to_their_device(array: type, fake: FakeDriver) -> None:
 def test_the_device_of_the_data_is_made_current_and_left_again(fake: FakeDriver) -> None:
     fake.sizes, fake.current = (8, 4), 100
     configured = kernel()[1, 1]
-    for array in (FakeTensor(ordinal=1), FakeTensor(ordinal=1), FakeArray((1 << 40) + 64), FakeTensor()):
+    there = [FakeTensor(ordinal=1)] * 4
+    for array in (*there, FakeArray((1 << 40) + 64), FakeTensor(), FakeTensor(), FakeTensor(), *there):
         configured(array, 1)
-    assert [launch.context for launch in fake.launches] == [101, 101, 101, 100]
+    assert [launch.context for launch in fake.launches] == [101] * 5 + [100] * 3 + [101] * 4
     assert fake.current == 100
 
 
@@ -225,18 +267,19 @@ def test_arrays_in_either_order_are_in_one_piece(fake: FakeDriver) -> None:
     fake.sizes = (8, 4)
     configured = kernel()[1, 1]
     for array in (FakeArray(strides=(32, 4)), FakeArray(strides=(4, 16)), FakeTensor(strides=(1, 4))):
-        for _ in range(2):
+        for _ in range(4):
             configured(array, 1)
     configured(FakeTensor(), 1)
     with pytest.raises(lw.LanewiseError, match="in one piece"):
         configured(FakeTensor(strides=(16, 1)), 1)
-    assert len(fake.launches) == 7
+    assert len(fake.launches) == 13
 
 
 def test_an_array_that_is_not_aligned_as_the_kernel_was_told(fake: FakeDriver) -> None:
     fake.sizes = (8, 4)
     configured = kernel(PLAIN.replace(".u64 x", ".u64 .ptr .global .align 16 x"))[1, 1]
-    configured(FakeTensor(4096), 1)
+    for _ in range(4):
+        configured(FakeTensor(4096), 1)
     for _ in range(2):
         with pytest.raises(lw.LanewiseError, match="aligned to 16 bytes; the array begins 4 bytes after"):
             configured(FakeTensor(4100), 1)
@@ -275,9 +318,9 @@ def test_numbers_are_packed_as_numpy_packs_them(type_: str, fake: FakeDriver) ->
                 else (int(value) % (1 << bits)).to_bytes(bits // 8, "little")
             )
         fake.launches.clear()
-        for array in (FakeArray(), FakeTensor(), FakeTensor(), FakeTensor()):
+        for array in (FakeArray(), FakeTensor(), FakeTensor(), FakeTensor(), FakeTensor()):
             configured(array, value)
-        assert [launch.values[1] for launch in fake.launches] == [expected] * 4, value
+        assert [launch.values[1] for launch in fake.launches] == [expected] * 5, value
 
 
 def test_structs_arrive_whole(fake: FakeDriver) -> None:
@@ -297,13 +340,14 @@ def test_arrays_and_numbers_in_any_order(fake: FakeDriver) -> None:
     text = f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k({parameters}) {{ ret; }}"
     fake.sizes = (8, 4, 8, 8, 4, 8)
     configured = kernel(text)[1, 1]
-    for _ in range(3):
+    for _ in range(6):
         configured(FakeTensor(16), -1, FakeTensor(32), 0.5, 9, FakeTensor(48))
     expected = [
         struct.pack(code, value) for code, value in zip("QiQdiQ", (16, -1, 32, 0.5, 9, 48), strict=True)
     ]
-    assert [launch.values for launch in fake.launches] == [expected] * 3
+    assert [launch.values for launch in fake.launches] == [expected] * 6
     assert len(configured._plans) == 1
+    assert fake.from_machine_code == (4 if plan.OFTEN == 1 else 0)
 
 
 def test_none_is_a_null_pointer(fake: FakeDriver) -> None:
@@ -312,27 +356,26 @@ def test_none_is_a_null_pointer(fake: FakeDriver) -> None:
     assert fake.launches[0].values[0] == bytes(8) and fake.launches[0].stream == 3
 
 
-@lw.kernel
-def scaled(x: lw.Ptr[lw.f32], n: lw.i32, factor: lw.f32, TIMES: lw.Constexpr = 1):
+def write_scaled(x: lw.Ptr[lw.f32], n: lw.i32, factor: lw.f32, TIMES: lw.Constexpr = 1):
     x[n] = factor * lw.f32(TIMES)
 
 
-@lw.kernel
-def halves(x: lw.Ptr[lw.f16], value: lw.f16):
+def write_half(x: lw.Ptr[lw.f16], value: lw.f16):
     x[0] = value
 
 
 def test_kernels_of_the_language_are_launched_warm_too(fake: FakeDriver) -> None:
     fake.sizes = (8, 4, 4)
+    scaled, halves = map(lw.kernel, (write_scaled, write_half))
     for times in (1, 2):
-        for number in range(3):
+        for number in range(5):
             scaled[1, 32](FakeTensor(64), number, 0.5 * number, TIMES=times)
             expected = [
                 struct.pack(code, value)
                 for code, value in zip("Qif", (64, number, 0.5 * number), strict=True)
             ]
             assert fake.launches[-1].values == expected
-    assert len(fake.launches) == 6 and scaled[1, 32] is scaled[1, 32]
+    assert len(fake.launches) == 10 and scaled[1, 32] is scaled[1, 32]
     assert len(scaled[1, 32]._launched) == 2
     fake.sizes = (8, 2)
     for value in (0, 1, 1.5, 0):
@@ -365,9 +408,10 @@ def test_kernels_of_the_language_are_launched_warm_too(fake: FakeDriver) -> None
 def test_the_stream_is_the_callers(stream: Any, handle: int, fake: FakeDriver) -> None:
     fake.sizes = (8, 4)
     configured = kernel()[1, 1]
-    for _ in range(2):
+    fake.current = 101
+    for _ in range(4):
         configured(FakeTensor(ordinal=1), 1, stream=stream)
-    assert [launch.stream for launch in fake.launches] == [handle] * 2
+    assert [launch.stream for launch in fake.launches] == [handle] * 4
 
 
 @pytest.mark.parametrize(
@@ -417,7 +461,8 @@ def test_more_threads_than_the_registers_allow(fake: FakeDriver) -> None:
 
 def test_errors_of_a_launch_name_the_kernel(fake: FakeDriver) -> None:
     fake.sizes, configured = (8, 4), kernel()[1, 1]
-    configured(FakeTensor(), 1)
+    for _ in range(4):
+        configured(FakeTensor(), 1)
     for status, lost in ((1, False), (700, True)):
         fake.status = status
         for array in (FakeTensor(), FakeArray()):

@@ -171,6 +171,22 @@ def test_warm_launches_do_what_cold_ones_do(kind: str, module: lw.Module) -> Non
     assert bool(warm) == (kind in ("torch", "cupy"))
 
 
+def test_repeated_launches_are_compiled(module: lw.Module) -> None:
+    """Machine code takes over after a while: it does the same, and hands over the same."""
+    x = on_gpu(np.zeros((8, 8), np.int32))
+    kernel = module["add"][1, 64]
+    for number in range(40):
+        kernel(x if number % 2 else x.t(), 64, number)
+    for wrong, message in (((x[:, ::2], 32, 1), "in one piece"), ((x, 64, 2**31), "does not fit")):
+        with pytest.raises(lw.LanewiseError, match=message):
+            kernel(*wrong)
+    kernel(x, 64, True)
+    torch.cuda.synchronize()
+    assert (x == sum(range(40)) + 1).all()
+    (plan,) = [each for each in kernel._plans if each.types[2] is int]
+    assert (plan._native is not None) == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+
+
 def test_a_plan_hands_over_what_it_cannot_take(module: lw.Module) -> None:
     x = on_gpu(np.zeros(64, np.int32))
     kernel = module["add"][1, 64]

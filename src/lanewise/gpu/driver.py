@@ -63,6 +63,11 @@ class Driver:
             self._functions[name] = function
         #: cuLaunchKernelEx, for arguments that are already what C takes: returns the status.
         self.launch = library.cuLaunchKernelEx
+        #: Where functions lie, for machine code that calls them: cuLaunchKernelEx and cuCtxGetCurrent.
+        self.places = tuple(
+            ctypes.cast(function, c_void_p).value or 0
+            for function in (library.cuLaunchKernelEx, library.cuCtxGetCurrent)
+        )
 
     def __call__(self, name: str, *arguments: Any, kernel: str = "") -> None:
         """Call a function; a status other than 0 is a GpuError that names the kernel."""

@@ -9,7 +9,7 @@ from lanewise.errors import LanewiseError
 from lanewise.gpu.arrays import Placed, library_of, place
 from lanewise.gpu.device import Context, context
 from lanewise.gpu.loading import Loaded, loaded
-from lanewise.gpu.plan import Plan, Record, number_format, start
+from lanewise.gpu.plan import POINTER, Plan, Record, number_format, start
 from lanewise.gpu.streams import stream_handle, wait_for
 from lanewise.isa import find_arch
 from lanewise.ptx.arguments import encode, require_alignment, require_pointer, titled
@@ -121,16 +121,14 @@ def _plan(
         library_of(value) for (_, _, value), where in zip(titles, placed, strict=True) if where is not None
     }
     library = libraries.pop() if len(libraries) == 1 else None
-    arrays = [number for number, where in enumerate(placed) if where is not None]
     if library is None:
         return None
     aligns = [variable.pointer.align for _, variable, _ in titles if variable.pointer is not None]
-    formats = ["Q"] * len(arrays)
+    formats = []
     for (_, variable, value), where in zip(titles, placed, strict=True):
-        if where is None:
-            code = number_format(variable, value)
-            if code is None:
-                return None
-            formats.append(code)
-    values = [value for _, _, value in titles]
-    return Plan(kernel, shape, library, values, arrays, "".join(formats), max(aligns, default=1) or 1)
+        code = POINTER if where is not None else number_format(variable, value)
+        if code is None:
+            return None
+        formats.append(code)
+    types = tuple(type(value) for _, _, value in titles)
+    return Plan(kernel, shape, library, types, formats, max(aligns, default=1) or 1)

@@ -31,6 +31,17 @@ _CONFIG_STREAM = 32
 _WRONG_CONTEXT = (201, 400)
 
 
+#: How an array goes into a parameter.
+POINTER = "P"
+#: Launches after which one is worth compiling: a program that launches a few times does not wait for that.
+OFTEN = 16
+
+
+def _config(shape: Shape) -> bytes:
+    """A CUlaunchConfig, the stream left open."""
+    return _CONFIG.pack(*shape.grid, *shape.block, shape.shared_bytes, 0, 0, 0)
+
+
 class Record:
     """The memory of one launch, as cuLaunchKernelEx reads it: pointers to values, configuration, values."""
 
@@ -42,7 +53,7 @@ class Record:
         base = ctypes.addressof(self.buffer)
         places = [base + self.values + offset for offset in offsets]
         struct.pack_into(f"<{len(places)}Q", self.buffer, 0, *places)
-        _CONFIG.pack_into(self.buffer, config, *shape.grid, *shape.block, shape.shared_bytes, 0, 0, 0)
+        struct.pack_into(f"{_CONFIG.size}s", self.buffer, config, _config(shape))
         #: The arguments of cuLaunchKernelEx.
         self.call = (
             ctypes.c_void_p(base + config),
@@ -63,44 +74,59 @@ def start(loaded: Loaded, record: Record) -> None:
 
 
 class Plan:
-    """A launch of known types: called with arguments and a stream, it launches, or returns False."""
+    """A launch of known types: called with arguments and a stream, it launches, or returns False.
+
+    `formats` say of each parameter how it is packed: `POINTER`, or as `number_format` says.
+    """
 
     def __init__(
         self,
         loaded: Loaded,
         shape: Shape,
         library: Library,
-        arguments: Sequence[Any],
-        arrays: Sequence[int],
-        formats: str,
+        types: tuple[type, ...],
+        formats: Sequence[str],
         align: int = 1,
     ) -> None:
-        self.types = tuple(map(type, arguments))
         self.loaded, self.shape, self.library = loaded, shape, library
+        self.types, self.formats = types, formats
         self.ordinal = loaded.context.ordinal
+        arrays = [place for place, code in enumerate(formats) if code == POINTER]
+        numbers = [place for place, code in enumerate(formats) if code != POINTER]
         self._ordinals = [self.ordinal] * len(arrays)
         #: Bits that no array's address has if all are aligned; one that has some takes the long way.
         self._low_bits = align - 1
-        numbers = [place for place in range(len(arguments)) if place not in arrays]
         self._arrays, self._numbers = _taken(arrays), _taken(numbers)
-        # One step packs the stream, no attributes, and the values that lie behind them.
-        self._pack_into = struct.Struct(f"<Q16x{formats}").pack_into
         # Arrays come first in the memory of a launch, then numbers; the pointers to values have their order.
         order = [*arrays, *numbers]
-        self._offsets = [8 * order.index(place) for place in range(len(arguments))]
+        self._offsets = [8 * order.index(place) for place in range(len(formats))]
+        # One step packs the stream, no attributes, and the values that lie behind them.
+        codes = "".join("Q" if formats[place] == POINTER else formats[place] for place in order)
+        self._pack_into = struct.Struct(f"<Q16x{codes}").pack_into
         self._launch = loaded.context.driver.launch
         #: Records that no launch is using; threads take them and put them back.
         self._free = [self._record()]
         self._stream = self._free[0].stream
+        #: The same in machine code, once it has been launched often.
+        self._native: Callable[[tuple[Any, ...], int], int] | None = None
+        self._launches = 0
 
     def _record(self) -> Record:
         return Record(self.loaded, self.shape, self._offsets, 8 * len(self._offsets))
 
     def __call__(self, arguments: tuple[Any, ...], stream: Any) -> bool:
         """Launch; False if these arguments are not of the kind that was prepared for."""
+        library, context = self.library, self.loaded.context
+        handle = library.current_stream(self.ordinal) if stream is None else stream_handle(stream)
+        if self._native is not None:
+            status = self._native(arguments, handle)
+            if not status:
+                context.last = self.loaded.name
+                return True
+            if status > 0:
+                raise context.driver.error(status, self.loaded.name)
         if tuple(map(type, arguments)) != self.types:
             return False
-        library, context = self.library, self.loaded.context
         arrays = self._arrays(arguments)
         if list(map(library.ordinal, arrays)) != self._ordinals:
             return False
@@ -109,7 +135,6 @@ class Plan:
         addresses = list(map(library.address, arrays))
         if self._low_bits and reduce(or_, addresses) & self._low_bits:
             return False
-        handle = library.current_stream(self.ordinal) if stream is None else stream_handle(stream)
         try:
             record = self._free.pop()
         except IndexError:  # other threads have them all
@@ -124,6 +149,9 @@ class Plan:
         if status:
             self._again(record, status)
         self._free.append(record)
+        self._launches += 1
+        if self._launches == OFTEN:
+            self._native = self._compiled()
         return True
 
     def _again(self, record: Record, status: int) -> None:
@@ -133,6 +161,32 @@ class Plan:
             start(self.loaded, record)
         else:
             raise context.driver.error(status, self.loaded.name)
+
+    def _compiled(self) -> Callable[[tuple[Any, ...], int], int] | None:
+        """This launch in machine code; None where that cannot be."""
+        from lanewise.gpu import native
+
+        kinds = {type_ for type_, code in zip(self.types, self.formats, strict=True) if code == POINTER}
+        reads = {native.exchange_function(kind) for kind in kinds}
+        parameters = [
+            native.parameter(code, type_) for code, type_ in zip(self.formats, self.types, strict=True)
+        ]
+        expected = [each for each in parameters if each is not None]
+        if len(reads) != 1 or len(expected) < len(parameters):
+            return None
+        context = self.loaded.context
+        launch, current = context.driver.places
+        return native.compiled(
+            expected,
+            _config(self.shape),
+            read=reads.pop(),
+            launch=launch,
+            current=current,
+            context=context.handle,
+            function=self.loaded.function,
+            ordinal=self.ordinal,
+            low_bits=self._low_bits,
+        )
 
 
 def _taken(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

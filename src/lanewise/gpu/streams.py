@@ -22,8 +22,8 @@ def stream_handle(stream: Any) -> int:
     0
     """
     if isinstance(stream, int) and not isinstance(stream, bool):
-        if stream < 0:
-            raise LanewiseError(f"a stream's handle is not negative: {stream}")
+        if not 0 <= stream < 1 << 64:
+            raise LanewiseError(f"a stream's handle is an address, not {stream}")
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:

@@ -1,0 +1,377 @@
+"""A warm launch in machine code: arguments read, checked and handed to the driver without a step of Python.
+
+Arrays are read through DLPack's C exchange API, which torch has on its tensor type. LLVM compiles one
+function, kept on disk; a table of a launch's own tells it what to expect. The rest it leaves to `plan.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from ctypes import c_char_p, c_int, c_uint64, c_void_p, py_object
+from functools import cache
+from typing import Any
+
+from lanewise.arith import machine_code
+
+#: Returned where the arguments are not as expected; else the driver's status.
+NOT_TAKEN = -1
+_CUDA = 2
+#: How a parameter is read: an array's address, or a number as the C type that it becomes.
+ARRAY, SIGNED, UNSIGNED, FLOAT, DOUBLE = range(5)
+
+#: What of Python's C interface is called, in the order of the table.
+_PYTHON = (
+    "PyTuple_Size", "PyTuple_GetItem", "PyLong_AsLongLong", "PyLong_AsUnsignedLongLong", "PyFloat_AsDouble",
+    "PyErr_Occurred", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong",
+)  # fmt: skip
+#: The table: Python's functions; then these, a word each; then CUlaunchConfig in seven words; then of each
+#: parameter how it is read, its Python type, the least and the greatest value.
+_READ, _LAUNCH, _CURRENT, _CONTEXT, _FUNCTION, _DEVICE, _LOW_BITS, _COUNT, _CONFIG = range(10, 19)
+_PARAMETERS, _WORDS = _CONFIG + 7, 4
+
+#: In a DLTensor: data 0, device 8, dimensions 16, shape 24, strides 32, offset 40. In an object: its type 8.
+_TEXT = """
+define internal i64 @word(ptr %table, i64 %place) alwaysinline {
+  %at = getelementptr i64, ptr %table, i64 %place
+  %value = load i64, ptr %at
+  ret i64 %value
+}
+
+define internal ptr @address(ptr %table, i64 %place) alwaysinline {
+  %value = call i64 @word(ptr %table, i64 %place)
+  %pointer = inttoptr i64 %value to ptr
+  ret ptr %pointer
+}
+
+; Whether strides grow as sizes multiply, from dimension %first on by %step.
+define internal i1 @grows(ptr %shape, ptr %strides, i64 %count, i64 %first, i64 %step) {
+entry:
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
+  %i = phi i64 [ %first, %entry ], [ %i1, %next ]
+  %expected = phi i64 [ 1, %entry ], [ %product, %next ]
+  %done = icmp sge i64 %n, %count
+  br i1 %done, label %yes, label %look
+look:
+  %size = call i64 @word(ptr %shape, i64 %i)
+  %stride = call i64 @word(ptr %strides, i64 %i)
+  %single = icmp eq i64 %size, 1
+  %fits = icmp eq i64 %stride, %expected
+  %good = or i1 %single, %fits
+  br i1 %good, label %next, label %no
+next:
+  %product = mul i64 %expected, %size
+  %n1 = add i64 %n, 1
+  %i1 = add i64 %i, %step
+  br label %loop
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+define internal i1 @dense(ptr %tensor) {
+entry:
+  %at = getelementptr i8, ptr %tensor, i64 16
+  %dimensions = load i32, ptr %at
+  %count = sext i32 %dimensions to i64
+  %shape = call ptr @address(ptr %tensor, i64 3)
+  %strides = call ptr @address(ptr %tensor, i64 4)
+  %unsaid = icmp eq ptr %strides, null
+  br i1 %unsaid, label %yes, label %look
+look:
+  %last = sub i64 %count, 1
+  %by_rows = call i1 @grows(ptr %shape, ptr %strides, i64 %count, i64 %last, i64 -1)
+  br i1 %by_rows, label %yes, label %other
+other:
+  %by_columns = call i1 @grows(ptr %shape, ptr %strides, i64 %count, i64 0, i64 1)
+  ret i1 %by_columns
+yes:
+  ret i1 true
+}
+
+; A method of Python: self is the table's address, the arguments a tuple and the stream's handle.
+define ptr @launch(ptr %self, ptr %arguments, i64 %given) {
+entry:
+  %table = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %tuple_size = call ptr @address(ptr %table, i64 0)
+  %tuple_item = call ptr @address(ptr %table, i64 1)
+  %as_signed = call ptr @address(ptr %table, i64 2)
+  %as_unsigned = call ptr @address(ptr %table, i64 3)
+  %as_double = call ptr @address(ptr %table, i64 4)
+  %occurred = call ptr @address(ptr %table, i64 5)
+  %clear = call ptr @address(ptr %table, i64 6)
+  %save = call ptr @address(ptr %table, i64 7)
+  %restore = call ptr @address(ptr %table, i64 8)
+  %from_long = call ptr @address(ptr %table, i64 9)
+  %read = call ptr @address(ptr %table, i64 READ)
+  %start = call ptr @address(ptr %table, i64 LAUNCH)
+  %ask = call ptr @address(ptr %table, i64 CURRENT)
+  %context = call i64 @word(ptr %table, i64 CONTEXT)
+  %function = call ptr @address(ptr %table, i64 FUNCTION)
+  %device = call i64 @word(ptr %table, i64 DEVICE)
+  %low_bits = call i64 @word(ptr %table, i64 LOW_BITS)
+  %count = call i64 @word(ptr %table, i64 COUNT)
+  %config = alloca [7 x i64], align 16
+  %tensor = alloca [6 x i64], align 16
+  %there = alloca i64
+  %values = alloca i64, i64 %count, align 16
+  %places = alloca ptr, i64 %count, align 16
+  %template = getelementptr i64, ptr %table, i64 CONFIG
+  call void @llvm.memcpy.p0.p0.i64(ptr %config, ptr %template, i64 56, i1 false)
+  %tuple = load ptr, ptr %arguments
+  %size = call i64 %tuple_size(ptr %tuple)
+  %as_many = icmp eq i64 %size, %count
+  br i1 %as_many, label %loop, label %refuse
+
+loop:
+  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
+  %seen = phi i64 [ 0, %entry ], [ %bits, %next ]
+  %done = icmp sge i64 %n, %count
+  br i1 %done, label %check, label %item
+item:
+  %row0 = mul i64 %n, WORDS
+  %row = add i64 %row0, PARAMETERS
+  %row1 = add i64 %row, 1
+  %row2 = add i64 %row, 2
+  %row3 = add i64 %row, 3
+  %kind = call i64 @word(ptr %table, i64 %row)
+  %type = call i64 @word(ptr %table, i64 %row1)
+  %low = call i64 @word(ptr %table, i64 %row2)
+  %high = call i64 @word(ptr %table, i64 %row3)
+  %value_at = getelementptr i64, ptr %values, i64 %n
+  %place_at = getelementptr ptr, ptr %places, i64 %n
+  store ptr %value_at, ptr %place_at
+  %object = call ptr %tuple_item(ptr %tuple, i64 %n)
+  %its_type = call i64 @word(ptr %object, i64 1)
+  %same = icmp eq i64 %its_type, %type
+  br i1 %same, label %which, label %refuse
+which:
+  switch i64 %kind, label %refuse [ i64 0, label %array
+                                    i64 1, label %signed
+                                    i64 2, label %unsigned
+                                    i64 3, label %float
+                                    i64 4, label %double ]
+
+array:
+  %failed = call i32 %read(ptr %object, ptr %tensor)
+  %was_read = icmp eq i32 %failed, 0
+  br i1 %was_read, label %where, label %wrong
+where:
+  %its_device = call i64 @word(ptr %tensor, i64 1)
+  %on_device = icmp eq i64 %its_device, %device
+  br i1 %on_device, label %whole, label %refuse
+whole:
+  %in_one_piece = call i1 @dense(ptr %tensor)
+  br i1 %in_one_piece, label %pointer, label %refuse
+pointer:
+  %data = call i64 @word(ptr %tensor, i64 0)
+  %offset = call i64 @word(ptr %tensor, i64 5)
+  %first = add i64 %data, %offset
+  %more = or i64 %seen, %first
+  br label %keep
+
+signed:
+  %s = call i64 %as_signed(ptr %object)
+  %not_low = icmp sge i64 %s, %low
+  %not_high = icmp sle i64 %s, %high
+  %fits = and i1 %not_low, %not_high
+  br i1 %fits, label %said, label %wrong
+unsigned:
+  %u = call i64 %as_unsigned(ptr %object)
+  %below = icmp ule i64 %u, %high
+  br i1 %below, label %said, label %wrong
+said:
+  %whole_number = phi i64 [ %s, %signed ], [ %u, %unsigned ]
+  %suspect = icmp eq i64 %whole_number, -1
+  br i1 %suspect, label %ask_error, label %keep
+ask_error:
+  %error = call ptr %occurred()
+  %none = icmp eq ptr %error, null
+  br i1 %none, label %keep, label %wrong
+
+float:
+  %f64 = call double %as_double(ptr %object)
+  %f32 = fptrunc double %f64 to float
+  %f_bits = bitcast float %f32 to i32
+  %f_word = zext i32 %f_bits to i64
+  br label %real
+double:
+  %d = call double %as_double(ptr %object)
+  %d_word = bitcast double %d to i64
+  br label %real
+real:
+  %real_word = phi i64 [ %f_word, %float ], [ %d_word, %double ]
+  %real_value = phi double [ %f64, %float ], [ %d, %double ]
+  %minus_one = fcmp oeq double %real_value, -1.0
+  br i1 %minus_one, label %ask_real, label %keep
+ask_real:
+  %real_error = call ptr %occurred()
+  %no_error = icmp eq ptr %real_error, null
+  br i1 %no_error, label %keep, label %wrong
+
+keep:
+  %word = phi i64 [ %first, %pointer ], [ %whole_number, %said ], [ %whole_number, %ask_error ],
+                  [ %real_word, %real ], [ %real_word, %ask_real ]
+  %bits = phi i64 [ %more, %pointer ], [ %seen, %said ], [ %seen, %ask_error ], [ %seen, %real ],
+                  [ %seen, %ask_real ]
+  store i64 %word, ptr %value_at
+  br label %next
+next:
+  %n1 = add i64 %n, 1
+  br label %loop
+
+check:
+  %stray = and i64 %seen, %low_bits
+  %aligned = icmp eq i64 %stray, 0
+  br i1 %aligned, label %current, label %refuse
+current:
+  store i64 0, ptr %there
+  %asked = call i32 %ask(ptr %there)
+  %now = load i64, ptr %there
+  %ours = icmp eq i64 %now, %context
+  br i1 %ours, label %stream, label %refuse
+stream:
+  %stream_at = getelementptr ptr, ptr %arguments, i64 1
+  %stream_object = load ptr, ptr %stream_at
+  %handle = call i64 %as_unsigned(ptr %stream_object)
+  %handle_at = getelementptr i64, ptr %config, i64 4
+  store i64 %handle, ptr %handle_at
+  %thread = call ptr %save()
+  %status = call i32 %start(ptr %config, ptr %function, ptr %places, ptr null)
+  call void %restore(ptr %thread)
+  %status_word = sext i32 %status to i64
+  %result = call ptr %from_long(i64 %status_word)
+  ret ptr %result
+
+wrong:
+  call void %clear()
+  br label %refuse
+refuse:
+  %refusal = call ptr %from_long(i64 -1)
+  ret ptr %refusal
+}
+
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+
+#: How a number is read, by the letter that packs it.
+_NUMBERS = {
+    **{letter: (SIGNED, bits) for letter, bits in (("b", 8), ("h", 16), ("i", 32), ("q", 64))},
+    **{letter: (UNSIGNED, bits) for letter, bits in (("B", 8), ("H", 16), ("I", 32), ("Q", 64))},
+    "f": (FLOAT, 32),
+    "d": (DOUBLE, 64),
+}
+
+
+def parameter(code: str, type_: type) -> tuple[int, type, int, int] | None:
+    """A parameter's row of the table: how it is read, its Python type, least and greatest value.
+
+    >>> parameter("h6x", int)
+    (1, <class 'int'>, -32768, 32767)
+    """
+    if code == "P":
+        return ARRAY, type_, 0, 0
+    if code[0] not in _NUMBERS:
+        return None
+    kind, bits = _NUMBERS[code[0]]
+    low = -(1 << bits - 1) if kind == SIGNED else 0
+    return kind, type_, low, low + (1 << bits) - 1
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (("name", c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", c_char_p))
+
+
+_FASTCALL = 0x80
+
+
+def exchange_function(kind: type) -> int:
+    """The C function that reads a DLTensor from an array of a type; 0 if the type offers none."""
+    capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
+    if type(capsule).__name__ != "PyCapsule":
+        return 0
+    read = ctypes.pythonapi.PyCapsule_GetPointer
+    read.argtypes, read.restype = (py_object, c_char_p), c_void_p
+    try:
+        place = read(capsule, b"dlpack_exchange_api")
+    except ValueError:  # of another name
+        return 0
+    major = ctypes.c_uint32.from_address(place).value
+    # After the version and an older interface: allocate, from and to an object, and this one.
+    return c_uint64.from_address(place + 40).value if major == 1 else 0
+
+
+@cache
+def _function() -> int:
+    """The compiled function's place; 0 where Python has no global lock, and objects look otherwise."""
+    if getattr(sys, "_is_gil_enabled", lambda: True)() is False or sys.implementation.name != "cpython":
+        return 0
+    from llvmlite import binding as llvm
+
+    text = _TEXT
+    for name in ("READ", "LAUNCH", "CURRENT", "CONTEXT", "FUNCTION", "DEVICE", "LOW_BITS", "COUNT", "CONFIG"):
+        text = text.replace(f"i64 {name}", f"i64 {globals()[f'_{name}']}")
+    text = text.replace(", PARAMETERS", f", {_PARAMETERS}").replace(", WORDS", f", {_WORDS}")
+    llvm.add_symbol("PyLong_AsVoidPtr", _place(ctypes.pythonapi.PyLong_AsVoidPtr))
+    key = hashlib.sha256(text.encode()).hexdigest()
+    return machine_code.load(f"launch {key}", lambda: text).place("launch")
+
+
+#: What machine code needs as long as the process lives.
+_KEPT: list[Any] = []
+
+
+def _place(function: Any) -> int:
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+def compiled(
+    parameters: Sequence[tuple[int, type, int, int]],
+    config: bytes,
+    *,
+    read: int,
+    launch: int,
+    current: int,
+    context: int,
+    function: int,
+    ordinal: int,
+    low_bits: int,
+    device_type: int = _CUDA,
+) -> Callable[[tuple[Any, ...], int], int] | None:
+    """A function of arguments and a stream's handle that launches: it returns the status, or NOT_TAKEN."""
+    place = _function()
+    if not place or not read:
+        return None
+    words = [_place(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
+    words += [
+        read,
+        launch,
+        current,
+        context,
+        function,
+        device_type | ordinal << 32,
+        low_bits,
+        len(parameters),
+    ]
+    words += [int.from_bytes(config[start : start + 8], "little") for start in range(0, 56, 8)]
+    for kind, type_, low, high in parameters:
+        words += [kind, id(type_), low % (1 << 64), high % (1 << 64)]
+    table = (c_uint64 * len(words))(*words)
+    method = _Method(b"launch", place, _FASTCALL, None)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.argtypes, make.restype = (c_void_p, py_object, c_void_p), py_object
+    # Both must outlive the function, which any thread may be in.
+    _KEPT.append((table, method, [type_ for _, type_, _, _ in parameters]))
+    made: Callable[[tuple[Any, ...], int], int] = make(
+        ctypes.addressof(method), ctypes.addressof(table), None
+    )
+    return made
