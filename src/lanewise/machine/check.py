@@ -45,7 +45,7 @@ class CheckedLaunch(Launch):
     def __init__(self, compiled: Compiled, shape: Shape, values: tuple[Any, ...], steps: int | None) -> None:
         super().__init__(compiled, shape, values, steps)
         program = compiled.program
-        self.rows = sites.table(program, compiled.arch)
+        self.rows, self.remembered = sites.table(program, compiled.arch)
         self.runs = np.zeros((max(len(compiled.blocks), 1), 2), np.int64)
         self.diverged = np.zeros(max(len(program.sites), 1), np.int64)
         self.log = np.zeros(EPOCHS, np.uint32)

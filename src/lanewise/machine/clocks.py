@@ -210,7 +210,8 @@ def arrive(module: ir.Module) -> None:
     index = warp.get(frame.INDEX)
     clock.pointer(watch.SEEN, U32).store(observed.get(watch.EPOCH).to(U32), index)
     clock.pointer(watch.SEEN_COPIES, U32).store(clock.get(watch.COPIED).to(U32), index)
-    _join(barrier, clock)
+    with code.when(observed.get(watch.WARPS) > 1):
+        _join(barrier, clock)
     observed.set(FRESH, 1)
     # Lanes of this warp that are alive and not here yet.
     pcs = warp.get(frame.PCS, U32, LANES)
@@ -239,7 +240,8 @@ def release(module: ir.Module) -> None:
         here = parked & warp.get(frame.BARRIER, U32, LANES).equals(code["barrier"].to(U32).spread(LANES))
         with code.when(here.any()):
             clock = Record(code, observed.get(watch.CLOCKS) + index * watch.CLOCK_BYTES)
-            _join(clock, barrier)
+            with code.when(warps > 1):
+                _join(clock, barrier)
             others = numbers.differs(index.to(U32).spread(LANES)) & (numbers < warps.to(U32).spread(LANES))
             seen = others.select(clock.get(watch.SEEN, U32, LANES), FAR)
             clock.set(watch.LEAST, wide(code.intrinsic("vector.reduce.umin", U32, [seen], of=seen.type)))
@@ -256,7 +258,8 @@ def release(module: ir.Module) -> None:
                 code.suspect(
                     watch.SPLIT_BARRIER, warp.address, zero, zero, wide(place), code["barrier"], zero
                 )
-    zero_bytes(code, barrier.address, code.number(watch.BARRIER_BYTES))
+    with code.when(warps > 1):
+        zero_bytes(code, barrier.address, code.number(watch.BARRIER_BYTES))
     observed.at(watch.WATCH).set(watch.CURRENT, 0)
     code.done()
 

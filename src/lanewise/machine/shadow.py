@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.arith import ir
-from lanewise.arith.simd import Value, i64
+from lanewise.arith.simd import Type, Value, i64
 from lanewise.machine import frame, watch
 from lanewise.machine.banks import lane_is_in, write_banks
 from lanewise.machine.clocks import LANES, WatchCode, in_turn, least, most, wide, write_clocks
@@ -186,17 +186,24 @@ def _write_note(module: ir.Module, writes: bool) -> Any:
     return code.function
 
 
+class View:
+    """What the running warp knows of time, for shared or for other memory."""
+
+    def __init__(self, observed: Record, shared: Value) -> None:
+        self.floor = shared.select(observed.get(watch.SHARED_FLOOR), observed.get(watch.GLOBAL_FLOOR)).to(U32)
+        self.start = shared.select(observed.get(watch.START), 0).to(U32)
+        self.now = observed.get(watch.EPOCH).to(U32)
+        self.shared = shared
+
+
 class Row:
     """Neighbouring words that an access touches, looked at together."""
 
-    def __init__(self, code: WatchCode, observed: Record, word: Word, count: int, shared: Value) -> None:
-        self.code, self.observed, self.word, self.count = code, observed, word, count
-        floor = shared.select(observed.get(watch.SHARED_FLOOR), observed.get(watch.GLOBAL_FLOOR))
-        self.floor = floor.to(U32).spread(count) if count > 1 else floor.to(U32)
-        start = shared.select(observed.get(watch.START), 0).to(U32)
-        self.start = start.spread(count) if count > 1 else start
-        self.now = observed.get(watch.EPOCH).to(U32)
-        self.shared = shared
+    def __init__(self, code: WatchCode, view: View, word: Word, count: int) -> None:
+        self.code, self.word, self.count = code, word, count
+        self.floor, self.start, self.now, self.shared = (
+            self.spread(each) for each in (view.floor, view.start, view.now, view.shared)
+        )
 
     def spread(self, value: Value) -> Value:
         """A number in every word."""
@@ -204,7 +211,7 @@ class Row:
 
     def _unordered(self, when: int, who: int, me: Value) -> Value:
         epochs = self.word.get(when, self.count)
-        own = epochs.equals(self.spread(self.now)) & (
+        own = epochs.equals(self.now) & (
             (self.word.get(who, self.count) ^ me) & (LANES - 1 | watch.SEVERAL | watch.STRONG)
         ).equals(0)
         return (epochs > self.floor) & ~own
@@ -219,12 +226,12 @@ class Row:
             return bad.any()
         initialised = (word.get(watch.WRITER, self.count) & INITIALISED).equals(INITIALISED)
         missing = (word.get(watch.WRITE_EPOCH, self.count) < self.start) | ~initialised
-        return (bad | (missing & self.spread(self.shared))).any()
+        return (bad | (missing & self.shared)).any()
 
     def note(self, me: Value, writes: bool, pending: Value) -> None:
         """Put an access on record that nothing speaks against; whole words."""
         word, count = self.word, self.count
-        now = self.spread(self.now)
+        now = self.now
         if writes:
             word.plane(watch.WRITE_EPOCH).pointer(0, U32).store(now | self.spread(pending))
             word.plane(watch.WRITER).pointer(0, U32).store(me | INITIALISED)
@@ -247,7 +254,7 @@ def _write_whole(module: ir.Module, size: int, writes: bool) -> Any:
     observed = code.record("observed")
     words = size * LANES // 4
     chunk = min(words, 32)
-    shared = code["shared"].differs(0)
+    view = View(observed, code["shared"].differs(0))
     who, pending = code["who"].to(U32), code["pending"].to(U32)
 
     def row(part: Value) -> tuple[Row, Value]:
@@ -257,7 +264,7 @@ def _write_whole(module: ir.Module, size: int, writes: bool) -> Any:
             ir.VectorType(ir.IntType(32), chunk), [n * 4 * lanes_each // max(size, 4) for n in range(chunk)]
         )
         lanes = Value(code, U32.by(chunk), first) + (part * (chunk * 4 // size)).to(U32).spread(chunk)
-        return Row(code, observed, word, chunk, shared), lanes | who.spread(chunk)
+        return Row(code, view, word, chunk), lanes | who.spread(chunk)
 
     with code.loop(words // chunk) as part:
         found, me = row(part)
@@ -270,66 +277,83 @@ def _write_whole(module: ir.Module, size: int, writes: bool) -> Any:
     return code.function
 
 
-def _write_lanes(module: ir.Module, writes: bool) -> Any:
-    """`lanes_read/write(…)`: an access of some lanes, each to bytes of its own, against the shadow."""
+def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
+    """`lanes_<read or write>_<together>(…)`: lanes each with bytes of their own, so many words at a time."""
     verb = "write" if writes else "read"
     code = WatchCode(
         module,
-        f"lanes_{verb}",
+        f"lanes_{verb}_{together}",
         ("frame", "observed", "offsets", "active", "plane", "stride", "size", "who", "site", "shared",
          "origin", "pending", "by_word"),
     )  # fmt: skip
     observed = code.record("observed")
     offsets = code.record("offsets")
     active = code["active"].to(U32)
-    shared = code["shared"].differs(0)
-    who, pending = code["who"].to(U32), code["pending"].to(U32)
+    view = View(observed, code["shared"].differs(0))
+    who, pending, size = code["who"].to(U32), code["pending"].to(U32), code["size"]
     strong = (who & watch.STRONG).differs(0)
+    by_word = code["by_word"].differs(0)
+    when = watch.WRITE_EPOCH if writes else watch.READ_EPOCH
 
-    def words(action: Any) -> None:
+    def mine(lane: Value, number: Value, place: Value) -> Value:
+        # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
+        holder = ((lane & 7) << 2) + number
+        me = who | by_word.select(holder, lane).to(U32)
+        mask = ((code.number(1) << size) - 1) << (place & 3)
+        return me | ((size < 4).select(mask, code.number(WHOLE)).to(U32) << watch.MASK_SHIFT)
+
+    def word_at(place: Value) -> Word:
+        return Word(code, code["plane"] + (place & ~3), code["stride"])
+
+    def one_by_one(function: Any, lane: Value, first: Value, start: Value, last: Value) -> None:
+        with code.loop(together) as step:
+            number = first + step
+            place = start + number * 4
+            word = word_at(place)
+            me = wide(mine(lane, number, place))
+            address = code["origin"] + place
+            values = (
+                code["frame"],
+                observed.address,
+                word.place,
+                word.stride,
+                me,
+                code["site"],
+                address,
+                last,
+            )
+            code.call_number(function, *values)
+
+    def all_words(action: Any) -> None:
         with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
             start = offsets.get(lane * 8)
-            count = (code["size"] + 3) >> 2
-            with code.loop(count) as number:
-                # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
-                holder = ((lane & 7) << 2) + number
-                me = who | code["by_word"].differs(0).select(holder, lane).to(U32)
-                place = start + number * 4
-                part = code["size"] < 4
-                mask = ((code.number(1) << code["size"]) - 1) << (place & 3)
-                partial = me | (mask.to(U32) << watch.MASK_SHIFT)
-                mine = part.select(partial, me | (WHOLE << watch.MASK_SHIFT))
-                word = Word(code, code["plane"] + (place & ~3), code["stride"])
-                action(word, mine, place, part)
+            steps = (size + 3) >> 2 if together == 1 else size >> 4
+            with code.loop(steps) as part:
+                first = part * together
+                place = start + first * 4
+                me = mine(lane, first, place)
+                if together > 1:
+                    counting = ir.Constant(ir.VectorType(ir.IntType(32), together), list(range(together)))
+                    further = by_word.mask(Type("u", 32)).spread(together) & Value(
+                        code, U32.by(together), counting
+                    )
+                    me = me.spread(together) + further
+                action(Row(code, view, word_at(place), together), me, lane, first, start)
 
-    def arguments(word: Word, mine: Value, place: Value, last: Value) -> list[Value]:
-        address = code["origin"] + place
-        return [
-            code["frame"],
-            observed.address,
-            word.place,
-            word.stride,
-            wide(mine),
-            code["site"],
-            address,
-            last,
-        ]
+    def examine(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+        with code.when(row.suspicious(me, writes)):
+            one_by_one(module.globals[f"examine_{verb}"], lane, first, start, code["shared"])
 
-    def examine(word: Word, mine: Value, place: Value, part: Value) -> None:
-        with code.when(Row(code, observed, word, 1, shared).suspicious(mine, writes)):
-            code.call_number(module.globals[f"examine_{verb}"], *arguments(word, mine, place, code["shared"]))
-
-    def note(word: Word, mine: Value, place: Value, part: Value) -> None:
-        row = Row(code, observed, word, 1, shared)
-        stored = word.get(watch.WRITE_EPOCH if writes else watch.READ_EPOCH) & watch.EPOCHS
-        slow = part | strong | stored.equals(row.now)
+    def note(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+        stored = row.word.get(when, together) & watch.EPOCHS
+        slow = strong | stored.equals(row.now).any() | (size < 4)
         with code.when(slow):
-            code.call_number(module.globals[f"note_{verb}"], *arguments(word, mine, place, wide(pending)))
+            one_by_one(module.globals[f"note_{verb}"], lane, first, start, wide(pending))
         with code.when(~slow):
-            row.note(mine, writes, pending)
+            row.note(me, writes, pending)
 
-    words(examine)
-    words(note)
+    all_words(examine)
+    all_words(note)
     code.done()
     return code.function
 
@@ -486,7 +510,8 @@ def _write_region(module: ir.Module) -> Any:
     chosen = active & Value(code, U32, code.builder.bitcast(good.handle, ir.IntType(32)))
     with code.when(chosen.equals(0)):  # the first lane's is a fault
         code.done(code.number(1) << first)
-    _count(code, module, row, offsets, addresses, wide(chosen), size, shared, local)
+    with code.when(~local):
+        _count(code, module, row, offsets, wide(chosen), size, shared)
     with code.when(local):
         writes = (flags & watch.WRITES).differs(0).to(U64).to(i64)
         code.call_number(
@@ -547,32 +572,54 @@ def _write_region(module: ir.Module) -> Any:
                         stride.get(), me, is_shared, pending,
                     )  # fmt: skip
                     finished.set(answer.differs(0))
-        with code.when(wanted & ~finished.get()):
-            code.call_number(
-                module.globals[f"lanes_{verb}"], code["frame"], observed.address, offsets.address,
-                wide(chosen), plane.get(), stride.get(), size, wide(who.get()), code["site"], is_shared,
-                origin.get(), pending, by_word.to(U64).to(i64),
-            )  # fmt: skip
+        by_rows = (size & 15).equals(0)
+        for words, fits in ((1, ~by_rows), (4, by_rows)):
+            with code.when(wanted & ~finished.get() & fits):
+                code.call_number(
+                    module.globals[f"lanes_{verb}_{words}"], code["frame"], observed.address, offsets.address,
+                    wide(chosen), plane.get(), stride.get(), size, wide(who.get()), code["site"], is_shared,
+                    origin.get(), pending, by_word.to(U64).to(i64),
+                )  # fmt: skip
     code.done(wide(chosen))
     return code.function
 
 
 def _count(
-    code: WatchCode, module: ir.Module, row: Record, offsets: Record, addresses: Record, active: Value,
-    size: Value, shared: Value, local: Value,
-) -> None:  # fmt: skip
-    """Wavefronts or sectors of a request."""
-    with code.when(shared):
-        for bytes_each in (4, 8, 16):
-            fits = size.equals(bytes_each) if bytes_each > 4 else size < 5
-            fits = fits | (size > 16) if bytes_each == 16 else fits
-            with code.when(fits):
-                answer = code.call_number(module.globals[f"wavefronts_{bytes_each}"], offsets.address, active)
-                row.set(watch.WAVEFRONTS, row.get(watch.WAVEFRONTS) + (answer & 0xFFFFFFFF))
-                row.set(watch.IDEAL, row.get(watch.IDEAL) + (answer >> 32))
-    with code.when(~shared & ~local):
-        answer = code.call_number(module.globals["sectors"], addresses.address, active, size)
-        row.set(watch.SECTORS, row.get(watch.SECTORS) + answer)
+    code: WatchCode,
+    module: ir.Module,
+    row: Record,
+    offsets: Record,
+    active: Value,
+    size: Value,
+    shared: Value,
+) -> None:
+    """Wavefronts or sectors of a request; those of one like the last of this instruction are remembered."""
+    kept = row.at(watch.MEMORY)
+    # Addresses 128 bytes further on have the same banks and the same share of sectors.
+    whole = offsets.get(0, U64, LANES)
+    first = whole.lane(0)
+    pattern = (whole - first.spread(LANES)) ^ (first & 127).spread(LANES)
+    same = kept.get(0).equals(active) & ~kept.get(watch.PATTERN, U64, LANES).differs(pattern).any()
+    with code.when(~same):
+        kept.pointer(watch.PATTERN, U64).store(pattern)
+        kept.set(0, active)
+        with code.when(shared):
+            for bytes_each in (4, 8, 16):
+                fits = size.equals(bytes_each) if bytes_each == 8 else size < 5
+                fits = size > 8 if bytes_each == 16 else fits
+                with code.when(fits):
+                    answer = code.call_number(
+                        module.globals[f"wavefronts_{bytes_each}"], offsets.address, active
+                    )
+                    kept.set(8, answer & 0xFFFFFFFF)
+                    kept.set(16, answer >> 32)
+                    kept.set(24, 0)
+        with code.when(~shared):
+            kept.set(8, 0)
+            kept.set(16, 0)
+            kept.set(24, code.call_number(module.globals["sectors"], offsets.address, active, size))
+    for offset, field in ((8, watch.WAVEFRONTS), (16, watch.IDEAL), (24, watch.SECTORS)):
+        row.set(field, row.get(field) + kept.get(offset))
 
 
 def _write_strong(module: ir.Module) -> Any:
@@ -667,7 +714,8 @@ def write_watch() -> str:
         _write_note(module, writes)
         for size in (1, 2, 4, 8, 16):
             _write_whole(module, size, writes)
-        _write_lanes(module, writes)
+        for together in (1, 4):
+            _write_lanes(module, writes, together)
     _write_local(module)
     _write_find(module)
     _write_strong(module)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.arith.machine_code import address
 from lanewise.machine import watch
 from lanewise.machine.access import effective_space
 from lanewise.machine.lanes import several, type_of, types
@@ -23,15 +24,17 @@ PATIENCE = 2000
 Row = dict[int, int]
 
 
-def table(program: Program, arch: str) -> npt.NDArray[np.int64]:
-    """The rows of all instructions."""
+def table(program: Program, arch: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """The rows of all instructions, and memory that some of them lead to."""
     rows = np.zeros((len(program.sites) * ROWS + 1, watch.SITE_BYTES // 8), np.int64)
     rows[:, watch.LIMITS // 8 :] = PATIENCE
     for op in program.sites:
         for number, row in enumerate(_rows(op, program, arch)):
             for offset, value in row.items():
                 rows[op.site * ROWS + number, offset // 8] = value
-    return rows
+    memory = np.zeros((len(rows), watch.MEMORY_BYTES), np.uint8)
+    rows[:, watch.MEMORY // 8] = address(memory) + np.arange(len(rows)) * watch.MEMORY_BYTES
+    return rows, memory
 
 
 def _rows(op: Op, program: Program, arch: str) -> list[Row]:

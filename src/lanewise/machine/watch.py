@@ -51,10 +51,13 @@ ALLOCATION_BYTES = 32
 # An instruction: how it is to be watched, then what was counted.
 (
     BASE, BASE_BITS, DISPLACEMENT, SPACE, ACCESS_SIZE, FLAGS, LANES_READ, LOWEST, HIGHEST, STEP, STEP_BASE,
-    LINES, KEPT, REQUESTS, THREADS, WAVEFRONTS, IDEAL, SECTORS, BYTES,
-) = range(0, 19 * 8, 8)  # fmt: skip
+    LINES, KEPT, REQUESTS, THREADS, WAVEFRONTS, IDEAL, SECTORS, BYTES, MEMORY,
+) = range(0, 20 * 8, 8)  # fmt: skip
 COUNTS, LIMITS = 160, 160 + 16 * 8  # how often each kind of suspicion came up; how often to tell of it
 SITE_BYTES = 160 + 32 * 8
+# MEMORY: lanes, wavefronts, ideal, sectors and addresses of an instruction's last request.
+PATTERN = 32
+MEMORY_BYTES = PATTERN + 8 * 32
 
 # Spaces.
 GLOBAL, SHARED, LOCAL, GENERIC = range(4)
