@@ -1,0 +1,173 @@
+"""The GEMM ladder: every rung verified, checked and counted on the CPU; on a GPU also measured beside cuBLAS.
+
+python examples/gemm/ladder.py                     # all rungs on the CPU, 256 × 256 × 128
+python examples/gemm/ladder.py --rung 3 --rung 4   # some of them
+python examples/gemm/ladder.py --gpu --json ladder.json   # 4096³ in bf16 on a GPU, with torch
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import lanewise as lw
+
+sys.path.insert(0, str(Path(__file__).parent))
+import parts
+
+CONFLICTS = "derived__memory_l1_wavefronts_shared_excessive"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One kernel of the ladder: its number, its module beside this file, and what it adds."""
+
+    number: int
+    module: str
+    adds: str
+
+    def prepare(self, *arguments: Any) -> Any:
+        """The configured kernel, its arguments and constants, for A, B, C and a format of the sums."""
+        return import_module(self.module).prepare(*arguments)
+
+
+RUNGS = (
+    Rung(1, "rung1_one_warp", "one warp a 16×8 tile, ldmatrix and mma"),
+    Rung(3, "rung3_block_tile", "block tiles in shared memory"),
+    Rung(4, "rung4_swizzled", "swizzled shared memory"),
+    Rung(5, "rung5_pipelined", "cp.async, four stages"),
+    Rung(6, "rung6_double_buffered", "fragments of the next step ahead of time"),
+    Rung(7, "rung7_rasterised", "blocks ordered for L2, 256×128 tiles, rows written whole"),
+)
+
+
+@dataclass
+class Outcome:
+    """What was seen of a rung on the CPU: exact or not, findings, bank conflicts."""
+
+    rung: Rung
+    exact: bool
+    findings: int
+    conflicts: int
+    wavefronts: int
+
+
+def climb(
+    rung: Rung, m: int, n: int, k: int, dtype: lw.Format = lw.f16, accumulate: lw.Format = lw.f32
+) -> Outcome:
+    """Run a rung on the CPU, as an H100 would: its bits against `mma.gemm`, its hazards and its counters."""
+    rng = np.random.default_rng(m + n + k)
+    a, b = (rng.normal(size=shape).astype(dtype.dtype) for shape in ((m, k), (k, n)))
+    c = np.zeros((m, n), dtype.dtype)
+    configured, arguments, constants = rung.prepare(a, b, c, accumulate)
+    report = lw.check(configured, *arguments, **constants, arch="sm_90")
+    wanted = parts.instruction(dtype, accumulate).gemm(a, b, arch="sm_90").astype(dtype.dtype)
+    if not report.ok:
+        print(report, file=sys.stderr)
+    return Outcome(
+        rung,
+        bool(np.array_equal(c.view(np.uint16), wanted.view(np.uint16))),
+        len(report.findings),
+        int(report.counters[CONFLICTS]),
+        int(report.counters["memory_l1_wavefronts_shared"]),
+    )
+
+
+def measure(rungs: list[Rung], size: int, repeats: int = 30) -> dict[str, Any]:
+    """Run rungs on a GPU beside torch.matmul, in bf16: medians, with the L2 cache swept before each run."""
+    import torch
+
+    torch.manual_seed(0)
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    c = torch.empty_like(a)
+    sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+
+    def median(run: Any) -> float:
+        times = []
+        for number in range(repeats + 5):
+            sweep.zero_()
+            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            before.record()
+            run()
+            after.record()
+            torch.cuda.synchronize()
+            if number >= 5:
+                times.append(before.elapsed_time(after))
+        return sorted(times)[len(times) // 2]
+
+    flops = 2 * size**3
+    peer = median(lambda: torch.matmul(a, b, out=c))
+    wanted = torch.matmul(a, b)
+    rows = []
+    for rung in rungs:
+        configured, arguments, constants = rung.prepare(a, b, c)
+        c.zero_()
+        configured(*arguments, **constants)
+        differ = int((c != wanted).sum())
+        time = median(
+            lambda configured=configured, arguments=arguments, constants=constants: configured(
+                *arguments, **constants
+            )
+        )
+        rows.append(
+            {
+                "rung": rung.number, "adds": rung.adds, "milliseconds": time, "tflops": flops / time / 1e9,
+                "share_of_torch": peer / time, "elements_unlike_torch": differ,
+            }
+        )  # fmt: skip
+    return {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "size": size,
+        "dtype": "bfloat16",
+        "torch_tflops": flops / peer / 1e9,
+        "rungs": rows,
+    }
+
+
+def main(
+    rung: Annotated[list[int] | None, typer.Option(help="The rungs to climb; all without it.")] = None,
+    m: int = 256,
+    n: int = 256,
+    k: int = 128,
+    gpu: Annotated[bool, typer.Option(help="Measure on a GPU as well (needs torch).")] = False,
+    size: Annotated[int, typer.Option(help="M = N = K on the GPU.")] = 4096,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the GPU's figures here.")] = None,
+) -> None:
+    """Climb the ladder."""
+    chosen = [each for each in RUNGS if not rung or each.number in rung]
+    console = Console()
+    table = Table(
+        "rung", "what it adds", "bits", "findings", "bank conflicts", title=f"CPU, {m} × {n} × {k}, sm_90"
+    )
+    for each in chosen:
+        seen = climb(each, m, n, k)
+        table.add_row(
+            str(each.number), each.adds, "exact" if seen.exact else "WRONG", str(seen.findings),
+            f"{seen.conflicts:,} of {seen.wavefronts:,} wavefronts",
+        )  # fmt: skip
+    console.print(table)
+    if not gpu:
+        return
+    figures = measure(chosen, size)
+    table = Table("rung", "what it adds", "TFLOP/s", "of cuBLAS", title=f"{figures['device']}, {size}³ bf16")
+    for row in figures["rungs"]:
+        table.add_row(str(row["rung"]), row["adds"], f"{row['tflops']:.0f}", f"{row['share_of_torch']:.1%}")
+    table.add_row("", "torch.matmul", f"{figures['torch_tflops']:.0f}", "100 %")
+    console.print(table)
+    if json_file:
+        json_file.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
