@@ -11,7 +11,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lanewise import disk_cache
+import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first
 from lanewise.arith import threads
 
 _LOCK = threading.RLock()
@@ -172,12 +172,26 @@ def compile(text: str) -> bytes:
     return image
 
 
-def compile_quickly(texts: list[str]) -> list[bytes]:
-    """Images of modules whose code is good as it is written, all processors at work."""
-    if len(texts) == 1:
-        return [_compile_quickly(texts[0])]
-    with ThreadPoolExecutor(threads.processors(), thread_name_prefix="lanewise-compile") as pool:
-        return list(pool.map(_compile_quickly, texts))
+class Compilation:
+    """Modules whose code is good as it is written, compiled on all processors while more are written."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(threads.processors(), thread_name_prefix="lanewise-compile")
+        self._images: list[Future[bytes]] = []
+
+    def add(self, text: str) -> None:
+        """One more module."""
+        self._images.append(self._pool.submit(_compile_quickly, text))
+
+    def images(self) -> list[bytes]:
+        """All images, in the order of their modules."""
+        return [each.result() for each in self._images]
+
+    def __enter__(self) -> Compilation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
 
 def _compile_quickly(text: str) -> bytes:

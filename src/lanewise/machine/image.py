@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from lanewise.arith import ir, machine_code
+from lanewise.machine.blocks import Block
 from lanewise.machine.code import SHARED
 from lanewise.machine.frame import CODE_TABLE, RUN
+from lanewise.machine.program import source_digest
+from lanewise.machine.resolve import Program
 from lanewise.machine.schedule import write_scheduler
 from lanewise.machine.write import Writer
 
 
-def images(writer: Writer, source: str) -> list[bytes]:
+def images(program: Program, blocks: list[Block], arch: str, checking: bool) -> list[bytes]:
     """The kernel's own code, and what it shares with all others."""
-    modules = writer.write(CODE_TABLE)
-    found = {RUN: _shared(RUN, writer.checking, source)}
-    waiting = [name for module in modules for name in module.undefined]
-    while waiting:
-        name = waiting.pop()
-        if name in SHARED and name not in found:
-            found[name] = _shared(name, writer.checking, source)
-            waiting += _NEEDED[name]
-    return [*machine_code.compile_quickly([str(module) for module in modules]), *found.values()]
+    with machine_code.Compilation() as compilation:
+        modules: list[ir.Module] = []
+
+        def finished(module: ir.Module) -> None:
+            modules.append(module)
+            compilation.add(str(module))
+
+        Writer(program, blocks, arch, checking, finished).write(CODE_TABLE)
+        found = {RUN: _shared(RUN, checking)}
+        waiting = [name for module in modules for name in module.undefined]
+        while waiting:
+            name = waiting.pop()
+            if name in SHARED and name not in found:
+                found[name] = _shared(name, checking)
+                waiting += _NEEDED[name]
+        return [*compilation.images(), *found.values()]
 
 
 #: Images of functions that all kernels share, and the other functions that they call.
@@ -27,7 +37,7 @@ _KEPT: dict[tuple[str, bool], bytes] = {}
 _NEEDED: dict[str, list[str]] = {}
 
 
-def _shared(name: str, checking: bool, source: str) -> bytes:
+def _shared(name: str, checking: bool) -> bytes:
     """The image of a function that kernels share, compiled now if it never was."""
     if (name, checking) not in _KEPT:
         module = ir.Module(name)
@@ -36,7 +46,7 @@ def _shared(name: str, checking: bool, source: str) -> bytes:
         else:
             SHARED[name](module, name)
         _NEEDED[name] = module.undefined
-        key = f"machine {source} {name} {checking}"
+        key = f"machine {source_digest()} {name} {checking}"
         (image,) = machine_code.images(key, lambda: [machine_code.compile(str(module))])
         _KEPT[name, checking] = image
     return _KEPT[name, checking]

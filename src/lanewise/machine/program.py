@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lanewise.arith import machine_code
 from lanewise.machine import resolve
-from lanewise.machine.blocks import Block
+from lanewise.machine.blocks import Block, cut, entry_block
 from lanewise.machine.faults import Unsupported
 from lanewise.ptx import Function, Module
 
@@ -35,24 +35,22 @@ def compiled(module: Module, entry: Function, arch: str, checking: bool = False)
     kept = _READY.get(key)
     if kept is not None and kept[0] is module:
         return kept[1]
-
-    from lanewise.machine.image import images
-    from lanewise.machine.write import Writer, strip
-
     program = resolve.resolve(module, entry)
-    writer = Writer(program, entry.name, arch, checking)
-    writer.check()
+    blocks = cut(program)
     text = module.text or str(module)
-    name = hashlib.sha256(
-        f"{text}\0{entry.name}\0{arch}\0{source_digest()}\0{strip()}\0{checking}".encode()
-    ).hexdigest()
+    named = f"{text}\0{entry.name}\0{arch}\0{source_digest()}\0{checking}"
+
+    def make() -> list[bytes]:
+        from lanewise.machine.image import images
+
+        return images(program, blocks, arch, checking)
+
     try:
-        native = machine_code.link(f"machine {name}", lambda: images(writer, source_digest()))
+        native = machine_code.link(f"machine {hashlib.sha256(named.encode()).hexdigest()}", make)
     except RuntimeError as error:  # LLVM refuses what was written: a form whose operands do not fit
         raise Unsupported(f"{entry.name}: the machine cannot compile this kernel: {error}") from error
-    ready = Compiled(
-        program, native, writer.entry, [block.line for block in writer.blocks], arch, writer.blocks
-    )
+    lines = [block.line for block in blocks]
+    ready = Compiled(program, native, entry_block(program, blocks), lines, arch, blocks)
     if len(_READY) > 256:
         _READY.clear()
     _READY[key] = (module, ready)

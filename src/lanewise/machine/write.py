@@ -30,7 +30,7 @@ from lanewise.machine import (
     warp,
     wmma,
 )
-from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, callees, cut, entry_block
+from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, callees
 from lanewise.machine.code import DIVERGED, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
 from lanewise.machine.resolve import Op, Pointed, Program, Register, Resolved, Several
@@ -53,7 +53,7 @@ WARP: dict[str, Callable[[BlockCode, Op], None]] = {
 }  # fmt: skip
 #: Instructions after which a long block of code goes on in another function, and functions in another module:
 #: LLVM takes more than its share of time for long functions, and modules are compiled side by side.
-PIECE, PART = 64, 250
+PIECE, PART = 64, 200
 ROOMS = (approximate, compare, convert, floating, integer, logic, signs, video)
 
 
@@ -121,13 +121,19 @@ def declared(module: ir.Module, name: str) -> ir.Function:
 class Writer:
     """Writes the IR of a program."""
 
-    def __init__(self, program: Program, name: str, arch: str, checking: bool = False) -> None:
-        self.program, self.arch, self.checking = program, arch, checking
-        self.blocks = cut(program)
-        self.entry = entry_block(program, self.blocks)
-        self.modules: list[ir.Module] = []
-        #: Instructions in the last module.
-        self.length = 0
+    def __init__(
+        self,
+        program: Program,
+        blocks: list[Block],
+        arch: str,
+        checking: bool,
+        finished: Callable[[ir.Module], None],
+    ) -> None:
+        self.program, self.blocks, self.arch, self.checking = program, blocks, arch, checking
+        #: What is done with a module that is written to its end.
+        self.finished = finished
+        #: The module at hand, and how many instructions it has.
+        self.module, self.length = ir.Module(), 0
         self.by_register = any(
             isinstance(block.op.operands[1], Pointed)
             for block in self.blocks
@@ -147,27 +153,27 @@ class Writer:
                 if not supported(op):
                     raise op.unsupported()
 
-    def write(self, name: str) -> list[ir.Module]:
+    def write(self, name: str) -> None:
         """The IR, in modules to be compiled each for itself; `name` is the table of blocks of code."""
         self.check()
         written = [self.block(block) for block in self.blocks]
         self.table(name, written)
-        return self.modules
+        self.finished(self.module)
 
     def code(self, name: str, length: int) -> BlockCode:
         """A function for so many instructions, in the module at hand or in a new one."""
-        if not self.modules or self.length > PART:
-            self.modules.append(ir.Module(name))
-            self.length = 0
+        if self.length > PART:
+            self.finished(self.module)
+            self.module, self.length = ir.Module(), 0
         self.length += length
-        code = BlockCode(self.modules[-1], name, linkage="")
+        code = BlockCode(self.module, name, linkage="")
         code.dynamic_offset, code.arch = self.program.dynamic_offset, self.arch
         code.program = self.program
         return code
 
     def table(self, name: str, written: list[list[Register]]) -> None:
         """For each block of code its function, and the registers that it writes in every lane."""
-        module, rows = self.modules[-1], []
+        module, rows = self.module, []
         for block, registers in zip(self.blocks, written, strict=True):
             numbers = [len(registers), *(n for each in registers for n in (each.offset, each.bits // 8))]
             kind = ir.ArrayType(ir.LONG, len(numbers))
@@ -179,22 +185,24 @@ class Writer:
 
     def block(self, block: Block) -> list[Register]:
         """One block of code; returns the registers that it writes in every lane."""
-        code = self.code(f"block_{block.number}", 0)
-        if self.checking:
-            observe.block_begins(code, block.number)
         self.written: dict[Register, None] = {}
         pieces = pieces_of(block.ops)
-        for number, ops in enumerate(pieces):
-            if len(pieces) == 1:
-                self.length += len(ops)
-                self.piece(code, ops)
-                break
-            inner = self.code(f"block_{block.number}_{number}", len(ops))
-            self.piece(inner, ops)
-            inner.give(0)
-            answer = call(code, declared(code.module, inner.function.name), [code["frame"]])
-            with code.when(answer.differs(0)):
-                code.give(answer)
+        names = [f"block_{block.number}_{number}" for number in range(len(pieces))]
+        if len(pieces) > 1:
+            for name, ops in zip(names, pieces, strict=True):
+                inner = self.code(name, len(ops))
+                self.piece(inner, ops)
+                inner.give(0)
+        code = self.code(f"block_{block.number}", len(pieces[0]) if len(pieces) == 1 else 0)
+        if self.checking:
+            observe.block_begins(code, block.number)
+        if len(pieces) == 1:
+            self.piece(code, pieces[0])
+        else:
+            for name in names:
+                answer = call(code, declared(code.module, name), [code["frame"]])
+                with code.when(answer.differs(0)):
+                    code.give(answer)
         with blaming(block.op) if block.op is not None else nullcontext():
             self.end(code, block)
         return list(self.written)
