@@ -97,3 +97,12 @@ def test_an_assertion_names_its_line_and_thread() -> None:
         classic("language")["insist"][1, 40](x)
     assert caught.value.kind == "assertion"
     assert "language.cu:" in str(caught.value) and "thread (20, 0, 0)" in str(caught.value)
+
+
+def test_calls_through_pointers() -> None:
+    rng = np.random.default_rng(3)
+    which = rng.integers(0, 3, 64).astype(np.int32)
+    a, b = rng.standard_normal(64).astype(np.float32), rng.standard_normal(64).astype(np.float32)
+    c = np.zeros_like(a)
+    classic("pointers")["chosen"][1, 64](which, a, b, c)
+    assert (c == np.choose(which, [a + b, a - b, a * b])).all()

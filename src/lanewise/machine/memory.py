@@ -73,9 +73,10 @@ def variables(module: Module, program: Program) -> list[Allocation]:
             continue
         if name not in kept:
             kept[name] = room(max(symbol.size, 1))
-            kept[name][: symbol.size] = image(
-                module.variables[name], {**program.functions, **program.globals}
-            )
+            if module.variables[name].initialiser is not None:
+                kept[name][: symbol.size] = image(
+                    module.variables[name], {**program.functions, **program.globals}
+                )
         found.append(
             Allocation(name, symbol.address, symbol.size, address(kept[name]), symbol.space == "global")
         )

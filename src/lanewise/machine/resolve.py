@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lanewise.errors import LanewiseError
-from lanewise.machine import frame, refusals
+from lanewise.machine import frame, refusals, sizes
 from lanewise.machine.call_graph import CallGraph
 from lanewise.machine.faults import Unsupported
 from lanewise.machine.resolved import (
@@ -75,6 +75,7 @@ def resolve(module: Module, entry: Function) -> Program:
     program.stack_base = aligned(program.local_bytes, 16)
     program.local_bytes = program.stack_base + (frame.STACK_BYTES if program.uses_stack else 0)
     program.dynamic_offset = aligned(program.shared_bytes, 16)
+    sizes.check_program(program)
     return program
 
 
@@ -82,6 +83,7 @@ def _place_globals(program: Program) -> None:
     """Addresses of the module's variables; every kernel of a module agrees on those in global memory."""
     bases = {"const": frame.CONST_BASE, "global": frame.GLOBAL_BASE}
     for variable in program.module.variables.values():
+        sizes.check_variable(variable)
         size = variable.size
         if variable.space in ("global", "const"):
             address = aligned(bases[variable.space], max(variable.alignment, 16))
@@ -152,6 +154,7 @@ class _Resolver:
 
     def _in_local(self, variable: Variable) -> Symbol | InFrame:
         """Parameters of device functions lie in the thread's local memory, as its own variables do."""
+        sizes.check_variable(variable)
         program = self.program
         if self.base is not None:
             place = aligned(self.size, max(variable.alignment, 8))
@@ -381,6 +384,7 @@ class _Resolver:
     def _variable(self, variable: Variable) -> Symbol | InFrame:
         if id(variable) not in self.placed:
             program = self.program
+            sizes.check_variable(variable)
             if variable.space == "shared":
                 if variable.size == 0:
                     return Symbol(variable.name, "dynamic", 0, 0)
