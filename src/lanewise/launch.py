@@ -194,9 +194,9 @@ def check(
     """
     from lanewise.machine import compiled
     from lanewise.machine.check import run_checked
-    from lanewise.machine.fidelity import notes
     from lanewise.machine.findings import Report
     from lanewise.machine.limits import refusals
+    from lanewise.machine.notes import notes
 
     bound, values = configured.bind(*arguments, arch=arch, **constants)
     module = bound.entry.module
@@ -207,7 +207,7 @@ def check(
     if refused:
         return Report(bound.entry.name, refused, {}, [])
     ready = compiled(module, bound.entry.function, name, checking=True)
-    return run_checked(ready, bound.shape, values, steps, notes(ready.blocks), progress)
+    return run_checked(ready, bound.shape, values, steps, notes(ready.program, name), progress)
 
 
 def launch(entry: Entry, configuration: Any) -> Configured:

@@ -6,8 +6,11 @@ user is `lanewise.launch`'s.
 """
 
 from lanewise.machine.faults import Deadlock, KernelFault, Unsupported
+from lanewise.machine.notes import Note, fidelity
 from lanewise.machine.program import Compiled, compiled
 from lanewise.machine.run import Launch
 from lanewise.ptx import Shape
 
-__all__ = ["Compiled", "Deadlock", "KernelFault", "Launch", "Shape", "Unsupported", "compiled"]
+__all__ = [
+    "Compiled", "Deadlock", "KernelFault", "Launch", "Note", "Shape", "Unsupported", "compiled", "fidelity",
+]  # fmt: skip

@@ -193,6 +193,10 @@ class Entry:
 
         return sass_of(ptxas(self.module, self._arch(arch)).sass(), self.name)
 
+    def fidelity(self, arch: str | None = None) -> Any:
+        """Where a GPU may give other bits than the machine: a list of `lanewise.machine.Note`, by line."""
+        return engine("kernel fidelity")(self, arch)
+
     def resources(self, arch: str | None = None) -> Resources:
         """What ptxas says that it uses on an arch: registers, spills, shared, local and constant bytes."""
         from lanewise.ptx.assembler import ptxas
