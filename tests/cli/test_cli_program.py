@@ -38,6 +38,7 @@ def test_version():
         ["compute"],
         ["atoms"],
         ["run"],
+        ["check"],
         ["ptx"],
         ["sass"],
         ["doctor"],

@@ -16,6 +16,7 @@ COMMANDS = {
     "compute": "lanewise.cli.compute:compute",
     "atoms": "lanewise.cli.atom_names:atom_names",
     "run": "lanewise.cli.run:run",
+    "check": "lanewise.cli.check:check",
     "ptx": "lanewise.cli.ptx:ptx",
     "sass": "lanewise.cli.sass:sass",
     "doctor": "lanewise.cli.doctor:doctor",
@@ -36,7 +37,7 @@ def _root(
     ] = False,
 ) -> None:
     """NVIDIA's matrix instructions: which there are, who holds what, what they compute, how they look;
-    and kernels, run without a GPU.
+    and kernels, run and checked without a GPU.
 
     \b
     lanewise list --arch sm_86 --a bf16
@@ -44,6 +45,7 @@ def _root(
     lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))"
     lanewise compute mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 a.npy b.npy --arch sm_80 --versus sm_90
     lanewise run kernel.cu --grid 8,8 --block 128 --arg a.npy --arg zeros:f32:64x64 --arg 64
+    lanewise check kernel.ptx --grid 8 --block 128 --arg random:f32:1024
     lanewise doctor
 
     Each command's --help has more examples. Tables become plain text in a pipe.

@@ -17,8 +17,8 @@ def place_of(launch: Launch, op: Op) -> str:
     module = launch.compiled.program.module
     text = f"line {op.line}: {op.source}"
     if op.loc is not None:
-        file = module.files.get(op.loc.file, f"file {op.loc.file}")
-        text += f"\n    from {file}:{op.loc.source_line}"
+        file, line = module.origin(op.loc)
+        text += f"\n    from {file}:{line}"
     return text
 
 

@@ -49,9 +49,8 @@ def source_of(launch: Launch, op: Op) -> str | None:
 
 
 def source_line(module: Module, loc: Loc) -> str:
-    """File and line; of what was inlined, the line of the caller. A text that was no file has a name only."""
-    file, line = (loc.file, loc.source_line) if loc.inlined_at is None else loc.inlined_at[:2]
-    name = module.files.get(file, f"file {file}")
+    """File and line; of what a header had inlined, the caller's. A text that was no file has a name only."""
+    name, line = module.origin(loc)
     return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 

@@ -283,6 +283,35 @@ class Module:
         ]
         return {item.index: item.name for item in everything if isinstance(item, File)}
 
+    @cached_property
+    def _callers(self) -> Mapping[tuple[int, int, int], tuple[int, int, int]]:
+        """Where the functions that were inlined were called, by a place in them."""
+        return {
+            (part.file, part.source_line, part.source_column): part.inlined_at
+            for item in self.items
+            if isinstance(item, Function)
+            for part in item.body or ()
+            if isinstance(part, Loc) and part.inlined_at is not None
+        }
+
+    def origin(self, loc: Loc) -> tuple[str, int]:
+        """The file and line that a `.loc` names; of code inlined from another file, those of its caller.
+
+        >>> from lanewise.ptx import parse
+        >>> head = '.version 8.0\\n.target sm_80\\n.file 1 "k.cu"\\n.file 2 "mma.hpp"\\n.entry k() {'
+        >>> module = parse(head + ".loc 2 91 5, function_name f, inlined_at 1 70 3\\n ret; }")
+        >>> module.origin(module["k"].body[0])
+        ('k.cu', 70)
+        """
+        chain = [(loc.file, loc.source_line, loc.source_column)]
+        caller = loc.inlined_at
+        while caller is not None and caller not in chain:
+            chain.append(caller)
+            caller = self._callers.get(caller)
+        # The end of the chain is in the kernel itself; of the places in that file, the innermost is meant.
+        file, line, _ = next(place for place in chain if place[0] == chain[-1][0])
+        return self.files.get(file, f"file {file}"), line
+
     def source_line(self, line: int) -> str:
         """A line of the PTX it was parsed from, without white space around it."""
         lines = self.text.split("\n", line)
