@@ -184,27 +184,31 @@ class Access:
         return code.builder.inttoptr(found.get().handle, BYTE)
 
 
-def vector_check(access: Access, addresses: Value, active: Value | None = None) -> tuple[Value, Value]:
-    """Whether all lanes' accesses are good, and then what makes their addresses the host's when added.
+class Window:
+    """The piece of memory that a warp's addresses most likely lie in: looked at once for all lanes."""
 
-    That they are not may also mean that lanes touch different arrays, or an array for the first time.
-    """
-    code = access.code
-    type = addresses.type
-    if type.bits == 32 and access.space not in ("shared", "local", "param"):
-        addresses = addresses.to(U64)
-        type = addresses.type
-    first, limit, start = access.window(addresses.lane(0).to(U64))
-    offsets = addresses - first.to(type.by(1)).spread(type.lanes)
-    last = (limit - access.size).to(type.by(1)).spread(type.lanes)
-    bad = (offsets > last).mask(type)
-    if access.alignment > 1:
-        bad = bad | (addresses & (access.alignment - 1))
-    if active is not None:
-        bad = active.select(bad, 0)
-    some = code.intrinsic("vector.reduce.or", type.by(1), [bad], of=type)
-    enough = limit >= access.size
-    return some.equals(0) & enough, start - first.to(i64)
+    def __init__(self, access: Access, address: Value) -> None:
+        code = access.code
+        self.access = access
+        self.first, limit, start = access.window(address)
+        #: What makes a good address the host's when added to it (in local memory, the first lane's).
+        self.shift = start - self.first.to(i64)
+        # An empty window has no last place: nothing is below 0.
+        fits = limit >= access.size
+        self.end = fits.select(limit - (access.size - 1), code.constant(U64, 0))
+        self.each = access.launch.get(frame.LOCAL_BYTES) if access.space == "local" else None
+
+    def bad(self, addresses: Value) -> Value:
+        """0 where an access is good; it may be good elsewhere too, in another array."""
+        type, single = addresses.type, addresses.type.by(1)
+        offsets = addresses - self.first.to(single).spread(type.lanes)
+        found = (offsets >= self.end.to(single).spread(type.lanes)).mask(type)
+        return found | (addresses & (self.access.alignment - 1)) if self.access.alignment > 1 else found
+
+    def host(self, address: Value, lane: Value) -> Value:
+        """The host's address of one lane's access, if that is good."""
+        host = self.shift + address.to(i64)
+        return host if self.each is None else host + lane * self.each
 
 
 def effective_space(op: Op, place: Place) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.machine import frame
-from lanewise.machine.access import WRITE, Access, effective_space, vector_check
+from lanewise.machine.access import WRITE, Access, Window, effective_space
 from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, call, shared_code
 from lanewise.machine.fragments import VECTOR, permuted
 from lanewise.machine.lanes import several, type_of, types
@@ -112,37 +113,50 @@ class Moves:
 
     def write(self, active: Value) -> None:
         """The whole function: the quickest way that the addresses allow."""
-        code, local = self.code, self.access.space in ("local", "param")
+        code, lanes = self.code, frame.LANES
         whole = active.equals(-1)
         with code.when(active.equals(0)):
             code.give(0)
-        if not local:
-            together = self._contiguous()
-            with code.when(together & whole if self.storing else together):
-                self._try_together(active, whole)
-        each = self.access.launch.get(frame.LOCAL_BYTES) if self.access.space == "local" else None
-        with code.when(whole):
-            good, shift = vector_check(self.access, self.addresses)
-            with code.when(good):
-                if not self.storing and not local:
-                    with code.when(self._uniform()):
-                        self._spread(shift + self.addresses.lane(0).to(U64).to(i64))
-                        code.give(0)
-                if self._whole_vectors() and not local:
-                    self._by_groups(shift)
-                else:
-                    with code.loop(frame.LANES // 4) as group:
+        first = code.intrinsic("cttz", U32, [active, code.constant(Type("u", 1), 1)]).to(U64).to(i64)
+        window = Window(self.access, self._address(first))
+        if not self.apart:
+            span = self._address(code.constant(i64, lanes - 1)) - self._address(code.constant(i64, 0))
+            near = span.equals((lanes - 1) * self.access.size)
+            with code.when(near & whole if self.storing else near), code.when(self._contiguous()):
+                self._try_together(window, active, whole)
+            if not self.storing:
+                with code.when(span.equals(0) & whole), code.when(self._uniform()):
+                    self._try_spread(window)
+        if self._whole_vectors() and not self.apart:
+            self._by_groups(window, active)
+        else:
+            if self.element.bits <= 64:
+                with code.when(whole), code.when(self._all_good(window)):
+                    with code.loop(lanes // 4) as group:
                         for lane in range(4):
-                            self._lane(group * 4 + lane, shift, each)
-                code.give(0)
-        with code.when(~whole):
-            good, shift = vector_check(self.access, self.addresses, code.lanes_of(active))
-            with code.when(good):
-                with set_lanes(code, active) as one:
-                    self._lane(one, shift, each)
-                code.give(0)
-        _one_by_one(code, self.access, self.place, self.parts, self.element, active, self.storing)
+                            self._good_lane(window, group * 4 + lane)
+                    code.give(0)
+            with set_lanes(code, active) as one:
+                self._lane(window, one)
         code.give(0)
+
+    @property
+    def apart(self) -> bool:
+        """Whether equal addresses of two lanes are two places."""
+        return self.access.space == "local"
+
+    def _address(self, lane: Value) -> Value:
+        """One lane's."""
+        address: Value = (self.base.load(lane) + self.displacement).to(U64)
+        return address
+
+    def _all_good(self, window: Window) -> Value:
+        """Whether all lanes' addresses are, in this window."""
+        shared = self.access.space in ("shared", "local", "param")
+        addresses = self.addresses if shared else self.addresses.to(U64)
+        bad = window.bad(addresses)
+        some = self.code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
+        return some.equals(0)
 
     # neighbouring places ------------------------------------------------------------------------------------
 
@@ -162,17 +176,14 @@ class Moves:
         some = self.code.intrinsic("vector.reduce.or", words.type.by(1), [words], of=words.type)
         return some.equals(0)
 
-    def _try_together(self, active: Value, whole: Value) -> None:
+    def _try_together(self, window: Window, active: Value, whole: Value) -> None:
         """The warp's data in one piece, if all of it lies in one array: and return."""
-        code, access = self.code, self.access
-        address = self.addresses.lane(0).to(U64)
-        first, limit, start = access.window(address)
-        offset, size = address - first, access.size * frame.LANES
-        good = (offset < limit) & ((offset + (size - 1)) < limit)
-        if access.alignment > 1:
-            good = good & (address & (access.alignment - 1)).equals(0)
-        with code.when(good):
-            host = code.builder.inttoptr((start + offset.to(i64)).handle, BYTE)
+        code = self.code
+        address = self._address(code.constant(i64, 0))
+        last = address + self.access.size * (frame.LANES - 1)
+        good = (window.bad(address) | window.bad(last)).equals(0)
+        with code.when(good & (last > address)):
+            host = code.builder.inttoptr((window.shift + address.to(i64)).handle, BYTE)
             if self.storing:
                 self._store_together(host)
                 code.give(0)
@@ -220,16 +231,20 @@ class Moves:
             found.append(values.to(Type(values.type.kind, register.bits)).to(Type("u", register.bits)))
         return found
 
-    # other places, all of them good -------------------------------------------------------------------------
+    # other places -------------------------------------------------------------------------------------------
 
-    def _spread(self, host: Value) -> None:
-        """What lies in one place to all lanes."""
+    def _try_spread(self, window: Window) -> None:
+        """What lies in one place to all lanes: and return."""
         code = self.code
-        pointer = Pointer(code, self.word, code.builder.inttoptr(host.handle, BYTE))
-        for number, register in enumerate(self.parts):
-            value = _unaligned_load(code, pointer, number)
-            wide = value.to(Type(value.type.kind, register.bits)).to(Type("u", register.bits))
-            self._row(register).store(wide.spread(frame.LANES))
+        address = self._address(code.constant(i64, 0))
+        with code.when(window.bad(address).equals(0)):
+            host = window.shift + address.to(i64)
+            pointer = Pointer(code, self.word, code.builder.inttoptr(host.handle, BYTE))
+            for number, register in enumerate(self.parts):
+                value = _unaligned_load(code, pointer, number)
+                wide = value.to(Type(value.type.kind, register.bits)).to(Type("u", register.bits))
+                self._row(register).store(wide.spread(frame.LANES))
+            code.give(0)
 
     def _whole_vectors(self) -> bool:
         """Whether each lane moves a whole vector, each part of it to a register of just its size."""
@@ -237,40 +252,56 @@ class Moves:
             register.bits == self.element.bits and len(self.parts) > 1 for register in self.parts
         )
 
-    def _by_groups(self, shift: Value) -> None:
-        """A vector of each lane: as many lanes at a time as a vector has parts."""
+    def _by_groups(self, window: Window, active: Value) -> None:
+        """A vector of each lane: as many lanes at a time as a vector has parts, if all of them are there."""
+        code, count = self.code, len(self.parts)
+        all_there = (1 << count) - 1
+        with code.loop(frame.LANES // count) as group:
+            first = group * count
+            some = (active >> first.to(U32)) & all_there
+            addresses = [self._address(first + lane) for lane in range(count)]
+            bad = reduce(Value.__or__, (window.bad(each) for each in addresses))
+            with code.builder.if_else((some.equals(all_there) & bad.equals(0)).handle) as (together, apart):
+                with together:
+                    self._group(window, first, addresses)
+                with apart, code.when(some.differs(0)), set_lanes(code, some << first.to(U32)) as one:
+                    self._lane(window, one)
+
+    def _group(self, window: Window, first: Value, addresses: list[Value]) -> None:
         code, count = self.code, len(self.parts)
         word = Type("u", self.element.bits)
         width = count.bit_length() - 1
         order = (*range(width, 2 * width), *range(width))  # lanes and parts change places
-        for group in range(0, frame.LANES, count):
-            hosts = [
-                Pointer(
-                    code,
-                    word,
-                    code.builder.inttoptr(
-                        (shift + self.addresses.lane(group + lane).to(U64).to(i64)).handle, BYTE
-                    ),
-                )
-                for lane in range(count)
-            ]
-            if self.storing:
-                rows = [self._row(register).load(group, count) for register in self.parts]
-                for host, vector in zip(hosts, permuted(code, rows, order), strict=True):
-                    _put(host, vector)
-            else:
-                vectors = [_get(host, count) for host in hosts]
-                for register, row in zip(self.parts, permuted(code, vectors, order), strict=True):
-                    self._row(register).store(row, group)
+        hosts = [
+            Pointer(code, word, code.builder.inttoptr((window.shift + each.to(i64)).handle, BYTE))
+            for each in addresses
+        ]
+        if self.storing:
+            rows = [self._row(register).load(first, count) for register in self.parts]
+            for host, vector in zip(hosts, permuted(code, rows, order), strict=True):
+                _put(host, vector)
+        else:
+            vectors = [_get(host, count) for host in hosts]
+            for register, row in zip(self.parts, permuted(code, vectors, order), strict=True):
+                self._row(register).store(row, first)
 
-    def _lane(self, lane: Value, shift: Value, each: Value | None) -> None:
+    def _good_lane(self, window: Window, lane: Value) -> None:
         """One lane's data, from or to a place that is known to be good."""
+        self._data(window.host(self._address(lane), lane), lane)
+
+    def _lane(self, window: Window, lane: Value) -> None:
+        """One lane's data, from or to a place that is good in this window, or looked up."""
         code = self.code
-        host = shift + (self.base.load(lane) + self.displacement).to(U64).to(i64)
-        if each is not None:  # local memory: every lane has its own
-            host = host + lane * each
-        pointer = Pointer(code, self.word, code.builder.inttoptr(host.handle, BYTE))
-        _lane_data(code, pointer, self.parts, lane, self.storing)
+        address = self._address(lane)
+        host = code.variable(window.host(address, lane))
+        with code.when(window.bad(address).differs(0)):
+            found = self.access.host(address, lane)
+            host.set(Value(code, i64, code.builder.ptrtoint(found, i64.ir)))
+        self._data(host.get(), lane)
+
+    def _data(self, host: Value, lane: Value) -> None:
+        pointer = Pointer(self.code, self.word, self.code.builder.inttoptr(host.handle, BYTE))
+        _lane_data(self.code, pointer, self.parts, lane, self.storing)
 
 
 def _lane_data(

@@ -10,7 +10,7 @@ from typing import Any
 from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.isa import Instruction, Operand
-from lanewise.machine.access import WRITE, Access, vector_check
+from lanewise.machine.access import WRITE, Access, Window
 from lanewise.machine.code import BYTE, STOPPING, BlockCode, call, shared_code
 from lanewise.machine.fragments import Registers, held_places, holding, index_bits, permuted, shuffled
 from lanewise.machine.lanes import several
@@ -115,11 +115,15 @@ def _copy_rows(
         return
     addresses = code.frame.get(code["base"], Type("u", base_bits), count)
     addresses = addresses + code["displacement"].to(addresses.type.by(1)).spread(count)
-    good, shift = vector_check(access, addresses)
-    with code.builder.if_else(good.handle) as (fast, slow):
+    if base_bits == 32 and space != "shared":
+        addresses = addresses.to(Type("u", 64))
+    window = Window(access, addresses.lane(0).to(Type("u", 64)))
+    bad = window.bad(addresses)
+    some = code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
+    with code.builder.if_else(some.equals(0).handle) as (fast, slow):
         with fast:
             for number in range(count):
-                host = shift + addresses.lane(number).to(Type("u", 64)).to(i64)
+                host = window.shift + addresses.lane(number).to(Type("u", 64)).to(i64)
                 move(code.builder.inttoptr(host.handle, BYTE), number)
         with slow, code.loop(count) as row:
             address = code.frame.pointer(code["base"], Type("u", base_bits)).load(row)

@@ -398,6 +398,11 @@ class Writer:
             return
         operands = list(op.operands)
         active = code.active(op)
+        if len(operands) < 2 and not op.has("arrive") and not self.checking:
+            # A block of one warp, all of it here, has nobody to wait for.
+            alone = code.block.at(frame.LAUNCH).get(frame.WARPS).equals(1)
+            with code.when(code.bits(active).equals(-1) & alone):
+                code.give(following)
         lanes = Lanes(code, code.frame.handle, code.constant(i64, 0), frame.LANES)
         if op.has("red"):
             predicate = lanes.read(operands.pop(), BOOL)
