@@ -1,7 +1,8 @@
 """A block of code being written: `i32 block(frame)`, which returns the number of the block that follows.
 
--1 says that the lanes' pcs were stored, -2 that the launch stops or Python is wanted. Loops over lanes,
-the frame's records and faults are here; what instructions do is elsewhere.
+-1 says that the lanes' pcs were stored, -2 that the launch stops or Python is wanted, -3 that the whole warp
+waits at a barrier. Loops over lanes, the frame's records and faults are here; what instructions do is
+elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lanewise.ptx import Immediate
 
 BYTE = ir.IntType(8).as_pointer()
 U8, U32, U64 = Type("u", 8), Type("u", 32), Type("u", 64)
-DIVERGED, STOPPING = -1, -2
+DIVERGED, STOPPING, TOGETHER = -1, -2, -3
 
 
 class FunctionCode(Code):

@@ -32,6 +32,9 @@ BLOCK_BYTES = 512
 
 # A warp.
 BLOCK, INDEX, MASK, BASE, MASK_BYTES, PCS = 0, 8, 16, 20, 32, 64
+#: Not 0 while all 32 lanes wait at a plain barrier together: its number, and where they go on, plus one. The
+#: last bit says that they may.
+TOGETHER, TOGETHER_BITS, RELEASED = 24, 26, 1 << 31
 BARRIER, BARRIER_ARGUMENT, BARRIER_VALUE, BARRIER_RESULT = 192, 320, 448, 576
 TID = 704  # x, y, z: 128 bytes each
 CARRY = 1088  # the carry flag of add.cc and its kin, a byte a lane

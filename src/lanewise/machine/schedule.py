@@ -76,7 +76,10 @@ def _least(code: FunctionCode, value: Value) -> Value:
 
 
 def _write_run_warp(module: ir.Module) -> Any:
-    """`run_warp(frame)`: 0 if no lane can go on, 1 if the time is up, 2 if the launch stops."""
+    """`run_warp(frame)`: 0 if no lane can go on, 1 if the time is up, 2 if the launch stops.
+
+    4 says that the whole warp waits at a barrier, and nobody has released it yet.
+    """
     save, restore = _write_save(module), _write_restore(module)
     code = FunctionCode(module, "run_warp", ("frame",), WORD)
     warp = code.record("frame")
@@ -93,6 +96,13 @@ def _write_run_warp(module: ir.Module) -> Any:
         for each in ("dispatch", "call", "diverged", "follow", "spread", "expired")
     )
     pcs_place = warp.pointer(frame.PCS, U32)
+    waited = warp.get(frame.TOGETHER, U32)
+    with code.when(waited.differs(0)):
+        with code.when((waited & frame.RELEASED).equals(0)):
+            code.give(4)
+        warp.set(frame.TOGETHER, code.constant(U32, 0))
+        current.set((waited & ((1 << frame.TOGETHER_BITS) - 1)) - 1)
+        builder.branch(call)
     builder.branch(dispatch)
 
     builder.position_at_end(dispatch)
@@ -130,6 +140,9 @@ def _write_run_warp(module: ir.Module) -> Any:
     with code.when(following.equals(-2)):
         _spend(code, block, whole - budget.get())
         code.give(2)
+    with code.when(following.equals(-3)):
+        _spend(code, block, whole - budget.get())
+        code.give(4)
     # Who stops a launch waits for no slice to end, however long its blocks of code are.
     with code.when(Value(code, i64, builder.load_atomic(stop, "monotonic", 8)).differs(0)):
         code.give(1)
@@ -282,18 +295,34 @@ def _write_run_block(module: ir.Module, run_warp: Any, settle: Any) -> Any:
     builder.position_at_end(turn)
     yielded = code.variable(code.constant(U32, 0))
     yielded.set(code.constant(U32, 0))
+    waiting, some, every = (code.variable(code.constant(U32, 0)) for _ in range(3))
+    for each, number in ((waiting, 0), (some, 0), (every, -1)):
+        each.set(code.constant(U32, number))
     with code.loop(warps) as index:
         warp = frames + index * size
         ended = Value(code, U32, builder.call(run_warp, [warp.handle]))
         with code.when(ended.equals(2)):
             block.set(frame.WARP, index)
             code.give(frame.STOPPED)
-        yielded.set(yielded.get() | ended)
+        yielded.set(yielded.get() | (ended & 1))
+        together = Record(code, warp).get(frame.TOGETHER, U32)
+        waiting.set(waiting.get() + (ended >> 2))
+        some.set(some.get() | together)
+        every.set(every.get() & together)
     stop = Value(code, i64, builder.load_atomic(launch.pointer(frame.STOP, i64)._typed(i64), "monotonic", 8))
     with code.when(stop.differs(0)):
         code.give(frame.INTERRUPTED)
     with code.when(block.get(frame.STEPS) > limit):
         code.give(frame.LIMIT)
+    with code.when(waiting.get().differs(0)):
+        one_barrier = ((some.get() ^ every.get()) >> frame.TOGETHER_BITS).equals(0)
+        with code.when(waiting.get().equals(warps.to(U32)) & one_barrier):
+            with code.loop(warps) as index:
+                record = Record(code, frames + index * size)
+                record.set(frame.TOGETHER, record.get(frame.TOGETHER, U32) | frame.RELEASED)
+            builder.branch(turn)
+        with code.loop(warps) as index:
+            _park_together(code, Record(code, frames + index * size))
     # Who waits where, and who can run?
     zero = code.constant(U32, 0)
     runs, alive, barriers = (code.variable(zero) for _ in range(3))
@@ -327,6 +356,20 @@ def _write_run_block(module: ir.Module, run_warp: Any, settle: Any) -> Any:
             code.give(frame.YIELDED)
     builder.branch(turn)
     return code.function
+
+
+def _park_together(code: FunctionCode, warp: Record) -> None:
+    """The lanes of a warp that waits as a whole become lanes that wait: not all of its block do so."""
+    together = warp.get(frame.TOGETHER, U32)
+    with code.when(together.differs(0)):
+        following = (together & ((1 << frame.TOGETHER_BITS) - 1)) - 1
+        for place, value in (
+            (frame.PCS, following | frame.PARKED),
+            (frame.BARRIER, (together >> frame.TOGETHER_BITS) & 15),
+            (frame.BARRIER_ARGUMENT, code.constant(U32, 0)),
+        ):
+            warp.pointer(place, U32).store(value.spread(LANES))
+        warp.set(frame.TOGETHER, code.constant(U32, 0))
 
 
 def _release_phases(code: FunctionCode, block: Record, progress: Value) -> None:

@@ -31,7 +31,7 @@ from lanewise.machine import (
     wmma,
 )
 from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, callees
-from lanewise.machine.code import DIVERGED, U32, BlockCode, call
+from lanewise.machine.code import DIVERGED, TOGETHER, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
 from lanewise.machine.resolve import Op, Pointed, Program, Register, Resolved, Several
 from lanewise.machine.schedule import split, wait
@@ -391,6 +391,15 @@ class Writer:
         values: list[Value | int] = [code["frame"], code.bits(active), following | frame.PARKED, following]
         code.give(call(code, split(code.module), values))
 
+    def together(self, code: BlockCode, active: Value, following: int, barrier: int) -> None:
+        """A whole warp at a plain barrier: no lane has to be parked. A block of one warp just goes on."""
+        with code.when(code.bits(active).equals(-1)):
+            with code.when(code.block.at(frame.LAUNCH).get(frame.WARPS).equals(1)):
+                code.give(following)
+            number = following + 1 | barrier << frame.TOGETHER_BITS
+            code.frame.set(frame.TOGETHER, code.constant(U32, number))
+            code.give(TOGETHER)
+
     def barrier(self, code: BlockCode, op: Op, following: int) -> None:
         """bar and barrier: sync, arrive, red, warp.sync."""
         if op.has("warp"):
@@ -399,10 +408,9 @@ class Writer:
         operands = list(op.operands)
         active = code.active(op)
         if len(operands) < 2 and not op.has("arrive") and not self.checking:
-            # A block of one warp, all of it here, has nobody to wait for.
-            alone = code.block.at(frame.LAUNCH).get(frame.WARPS).equals(1)
-            with code.when(code.bits(active).equals(-1) & alone):
-                code.give(following)
+            given = operands[0] if operands else Immediate("s64", 0, "0")
+            if isinstance(given, Immediate) and given.bits < 16:
+                self.together(code, active, following, given.bits)
         lanes = Lanes(code, code.frame.handle, code.constant(i64, 0), frame.LANES)
         if op.has("red"):
             predicate = lanes.read(operands.pop(), BOOL)
