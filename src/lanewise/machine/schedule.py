@@ -296,8 +296,8 @@ def _write_run_block(module: ir.Module, run_warp: Any, settle: Any) -> Any:
     yielded = code.variable(code.constant(U32, 0))
     yielded.set(code.constant(U32, 0))
     waiting, some, every = (code.variable(code.constant(U32, 0)) for _ in range(3))
-    for each, number in ((waiting, 0), (some, 0), (every, -1)):
-        each.set(code.constant(U32, number))
+    for each, start in ((waiting, 0), (some, 0), (every, -1)):
+        each.set(code.constant(U32, start))
     with code.loop(warps) as index:
         warp = frames + index * size
         ended = Value(code, U32, builder.call(run_warp, [warp.handle]))
