@@ -199,6 +199,55 @@ def test_closures_defaults_and_methods() -> None:
         assert np.array_equal(x, expected)
 
 
+def test_objects_keep_their_attributes_per_branch() -> None:
+    class Counter:
+        def __init__(self, start) -> None:
+            self.total, self.steps = start, [start * 0, start]
+
+        @lw.device
+        def step(self, by) -> None:
+            if by > 2:
+                self.total = self.total + by
+            else:
+                self.steps[0] += 1
+
+    @lw.kernel
+    def run(out: lw.Ptr[lw.i32]):
+        t = lw.thread_idx.x
+        counter = Counter(t)
+        for i in lw.range(4):
+            counter.step(t - i)
+        out[t] = counter.total * 10 + counter.steps[0]
+
+    out = np.zeros(32, np.int32)
+    run[1, 32](out)
+    expected = []
+    for t in range(32):
+        taken = [t - i for i in range(4) if t - i > 2]
+        expected.append((t + sum(taken)) * 10 + 4 - len(taken))
+    assert out.tolist() == expected
+
+
+def test_code_that_is_never_reached_leaves_no_trace() -> None:
+    @lw.kernel
+    def run(x: lw.Ptr[lw.i32], STOP: lw.Constexpr):
+        t = lw.thread_idx.x
+        if t > 3:
+            if STOP:
+                return
+            if x[0] > 1:
+                x[0] = 7
+            for i in lw.range(x[0]):
+                x[i] = 8
+        x[t] = 1
+
+    stopped, on = run.ptx(STOP=True), run.ptx(STOP=False)
+    assert "ld.global" not in stopped and "ld.global" in on
+    x = np.zeros(32, np.int32)
+    run[1, 32](x, True)
+    assert x.tolist() == [1] * 4 + [0] * 28
+
+
 def test_fragments_are_carried_by_loops_and_branches() -> None:
     mma = lw.instruction("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
 

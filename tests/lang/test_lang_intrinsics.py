@@ -5,13 +5,23 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from ptxas import assemble, find_ptxas
 
 RNG = np.random.default_rng(7)
 
 
-def launch(kernel, *arrays, **constants):
-    kernel[1, 32](*arrays, **constants)
+def launch(kernel, *arrays):
+    """Run a kernel on the machine; ptxas must take its PTX as well, at the lowest arch and version."""
+    kernel[1, 32](*arrays)
+    taken_by_ptxas(kernel)
     return arrays[-1]
+
+
+def taken_by_ptxas(kernel) -> None:
+    if find_ptxas() is not None:
+        module = kernel.module()
+        assert assemble(module.text, module.target) == []
+        assert assemble(kernel.ptx("sm_120"), "sm_120") == []
 
 
 def test_integer_operators_are_numpys() -> None:
@@ -203,6 +213,7 @@ def test_atomics_and_named_barriers() -> None:
 
     counts, total, flags = np.zeros(16, np.int32), np.zeros(1, np.float32), np.zeros(4, np.uint32)
     run[3, 64](counts, total, flags)
+    taken_by_ptxas(run)
     bins = np.bincount(np.arange(64) % 8, np.arange(64)).astype(int)
     assert counts[:8].tolist() == (3 * bins).tolist() and counts[8:].tolist() == bins.tolist()
     assert (
@@ -233,9 +244,33 @@ def test_memory_of_every_kind() -> None:
     small, wide = np.arange(-16, 16, dtype=np.int8), np.arange(32) * 10**12
     lane = np.arange(32)
     run[1, 32, 64 + 128](x, out, small, wide)
+    taken_by_ptxas(run)
     assert np.array_equal(out, x[::-1, ::-1])
     assert np.array_equal(small, np.arange(-16, 16) + lane % 4 * lane)
     assert np.array_equal(wide, lane * 2 * 10**12 + 31 - lane)
+
+
+def test_array_parameters_and_traced_strides() -> None:
+    layout = lw.Layout((4, (2, 4)), (2, (1, 8)))
+
+    @lw.kernel
+    def run(x: lw.Array[lw.f32, layout], y: lw.Ptr[lw.f32], n: lw.i32):
+        t = lw.thread_idx.x
+        rows = lw.tensor(y, ((8, 4), (n, 1)))
+        flat = lw.tensor(y + 64, lw.Layout((8, 4), (1, 8)))
+        rows[t // 4, t % 4] = x[t % 4, t // 4]
+        flat[t] = x[t]
+        if lw.arch() == "sm_90":
+            y[100] = 1.0
+
+    x = RNG.normal(size=32).astype(np.float32)
+    y = np.zeros(128, np.float32)
+    run[1, 32](x, y, 5)
+    for t in range(32):
+        assert y[t // 4 * 5 + t % 4] == x[layout(t % 4, t // 4)] and y[64 + t] == x[layout(t)]
+    assert y[100] == 0
+    run[1, 32](x, y, 5, arch="sm_90")
+    assert y[100] == 1
 
 
 def test_cp_async_pipeline_with_a_tail() -> None:
@@ -257,6 +292,7 @@ def test_cp_async_pipeline_with_a_tail() -> None:
     x = RNG.normal(size=128).astype(np.float32)
     out = np.zeros(128, np.float32)
     run[1, 32](x, out, 66)
+    taken_by_ptxas(run)
     expected = np.where(np.arange(128) < 66, x, 0).astype(np.float32)
     expected[::4] += x[::4]
     assert np.array_equal(out, expected)
@@ -277,6 +313,7 @@ def test_asm_printf_and_assertions(capsys: pytest.CaptureFixture[str]) -> None:
 
     x = np.arange(1, 33, dtype=np.uint32)
     run[1, 32](x, 32)
+    taken_by_ptxas(run)
     assert np.array_equal(x, np.arange(1, 33))
     assert capsys.readouterr().out == "lane 3 has 4, 1.50\n"
     with pytest.raises(lw.LanewiseError, match="too many threads"):

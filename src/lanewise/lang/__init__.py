@@ -7,7 +7,7 @@ from lanewise.lang.arithmetic import truncated_div as div
 from lanewise.lang.arithmetic import truncated_rem as rem
 from lanewise.lang.arithmetic import where
 from lanewise.lang.arrays import Array, dynamic_shared, local, shared, tensor
-from lanewise.lang.builder import tracing
+from lanewise.lang.builder import arch, tracing
 from lanewise.lang.convert import bitcast, pack, unpack
 from lanewise.lang.coordinates import (
     block_dim,
@@ -102,6 +102,7 @@ __all__ = [
     "activemask",
     "all_sync",
     "any_sync",
+    "arch",
     "arrive",
     "asm",
     "assert_",

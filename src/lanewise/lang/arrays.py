@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.lang.arithmetic import add, mul, xor
-from lanewise.lang.builder import Symbol, Variable, current
+from lanewise.lang.builder import Symbol, Variable, current, tracing
 from lanewise.lang.memory import Pointer
 from lanewise.lang.trees import Node
-from lanewise.lang.types import storage_bytes
-from lanewise.lang.values import Scalar, describe, public, refuse
+from lanewise.lang.types import Ptr, storage_bytes
+from lanewise.lang.values import Scalar, describe, public
 from lanewise.layout import ComposedLayout, Layout, Swizzle, is_layout, product, suffix_product
 
 _MOST_SHARED = 227 * 1024
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """The annotation of a parameter that is an array: `lw.Array[lw.f16, (16, 16)]`, a layout or a shape."""
+
+    pointer: Ptr
+    layout: Any
 
 
 class Array(Node):
@@ -27,6 +37,12 @@ class Array(Node):
 
     def __init__(self, pointer: Pointer, layout: Any) -> None:
         self.pointer, self.layout = pointer, layout
+
+    def __class_getitem__(cls, what: Any) -> ArrayType:
+        dtype, layout = what if isinstance(what, tuple) and len(what) == 2 else (what, None)
+        if not isinstance(dtype, Format) or layout is None:
+            raise LanewiseError("lw.Array[dtype, layout] takes a format and a layout or a shape")
+        return ArrayType(Ptr(dtype, storage_bytes(dtype)), as_layout(layout))
 
     def parts(self) -> list[Any]:
         return [self.pointer]
@@ -88,6 +104,11 @@ class Array(Node):
         return f"an array of {public(self.dtype)} in {self.space} memory, {self.layout}"
 
 
+def _wrong(message: str) -> LanewiseError:
+    """An error at the line that is traced; outside of a kernel, in an annotation, without one."""
+    return current().error(message) if tracing() else LanewiseError(message)
+
+
 def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
     """A layout out of a layout or a shape (last mode fastest), with a swizzle after it."""
     if not is_layout(layout):
@@ -95,14 +116,14 @@ def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
         if isinstance(shape, list):
             shape = tuple(shape)
         if not isinstance(shape, tuple):
-            refuse(layout, "a shape")
+            raise _wrong(f"a shape is an integer or a tuple of them, or an lw.Layout; not {layout!r}")
         try:
             layout = Layout(shape, suffix_product(shape))
         except ValueError as error:
-            raise current().error(f"{error}") from None
+            raise _wrong(str(error)) from None
     if swizzle is not None:
         if not isinstance(swizzle, Swizzle):
-            raise current().error(f"swizzle= takes lw.Swizzle(bits, base, shift), not {swizzle!r}")
+            raise _wrong(f"swizzle= takes lw.Swizzle(bits, base, shift), not {swizzle!r}")
         layout = ComposedLayout(swizzle, 0, layout)
     return layout
 

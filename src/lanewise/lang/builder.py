@@ -241,6 +241,14 @@ def current() -> Builder:
     return _current.builder
 
 
+def arch() -> str:
+    """The arch that the kernel is traced for, as `sm_90`; `sm_80` where none was asked for.
+
+    Inside a kernel: `if lw.arch() == "sm_90": …` decides while tracing.
+    """
+    return current().arch or "sm_80"
+
+
 def tracing() -> bool:
     """Whether a kernel is being traced."""
     return _current.builder is not None

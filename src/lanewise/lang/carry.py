@@ -109,16 +109,12 @@ def converted(value: Any, dtype: Any, name: str, what: str) -> Scalar:
 
 def move(register: Register, value: Scalar) -> None:
     """Put a value into a register."""
-    current().emit(f"mov.{register_kind(value.dtype)}", register, _operand(value), pure=True)
-
-
-def _operand(value: Scalar) -> Any:
-    return value.in_register if value.dtype is pred else value.operand
+    current().emit(f"mov.{register_kind(value.dtype)}", register, value.operand, pure=True)
 
 
 def moves(pairs: list[tuple[Register, Scalar]]) -> None:
     """Put values into registers all at once: none is overwritten before it is read."""
-    ready = [(register, value, _operand(value)) for register, value in pairs]
+    ready = [(register, value, value.operand) for register, value in pairs]
     targets = {id(register) for register, _, operand in ready if operand is not register}
     saved: list[tuple[Register, Scalar, Any]] = []
     for register, value, operand in ready:

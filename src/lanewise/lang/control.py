@@ -39,6 +39,7 @@ class If:
         self.builder, self.test = current(), test
         self.bound, self.read = bound, read
         self.branches: list[tuple[Code, list[Any], bool, Place]] = []
+        self.unreached = self.builder.dead
         self.place = self.builder.place
 
     def begin(self, names: dict[str, Any]) -> None:
@@ -56,7 +57,7 @@ class If:
         self.branches.append((self.code, self.values.now(names), self.builder.dead, self.builder.place))
         self.builder.open.pop()
         self.builder.leave(self.outer)
-        self.builder.dead = False
+        self.builder.dead = self.unreached
 
     def restore(self) -> tuple[Any, ...]:
         """Before the second branch: everything as it was."""
@@ -81,7 +82,7 @@ class If:
                 for register, sources in pairs:
                     move(register, sources[side])
         self._write(then, other, left_ends)
-        builder.dead = left_ends and right_ends
+        builder.dead = self.unreached or (left_ends and right_ends)
         return self.values.rebind(values)
 
     def _write(self, then: Code, other: Code, then_ends: bool) -> None:
@@ -97,7 +98,7 @@ class If:
             code += then
             if other and not then_ends:
                 builder.branch(end)
-                builder.dead = False
+                builder.dead = self.unreached
             code += [skip, *other, end] if other else [skip]
 
 

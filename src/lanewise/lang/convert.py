@@ -117,17 +117,25 @@ def bitcast(value: Any, dtype: Format) -> Scalar:
 _PACKED = {f16: f16x2, bf16: bf16x2}
 
 
-def pack(low: Any, high: Any) -> Scalar:
-    """Two 16-bit values in one 32-bit register: f16x2, bf16x2, or u32 for integers."""
+def pack(low: Any, high: Any, dtype: Format | None = None) -> Scalar:
+    """Two 16-bit values in one 32-bit register: f16x2, bf16x2, or u32 for integers.
+
+    With `dtype` f16 or bf16, two f32 values are converted on the way, by one instruction.
+    """
     low, high = scalar(low, None, "lw.pack"), scalar(high, None, "lw.pack")
+    if dtype is not None and (low.dtype, high.dtype) == (f32, f32) and dtype in _PACKED:
+        current().need("cvt of two", 80, "7.0")
+        opcode = f"cvt.rn.{_PACKED[dtype].name}.f32"
+        return Scalar(_PACKED[dtype], current().define(opcode, "b32", high.operand, low.operand))
+    if dtype is not None and low.dtype != dtype:
+        raise current().error(f"lw.pack(…, dtype) converts two f32 to f16 or bf16, not {describe(low)}")
     if low.dtype != high.dtype or low.dtype.bits not in (16, 32, 8):
         raise current().error(
             f"lw.pack takes two values of one 16-bit type, not {describe(low)}, {describe(high)}"
         )
     if low.dtype.bits != 16:
         raise current().error(f"lw.pack takes two 16-bit values; convert {describe(low)} first, .to(lw.f16)")
-    dtype = _PACKED.get(low.dtype, u32)
-    return Scalar(dtype, put_together([low, high], 16))
+    return Scalar(_PACKED.get(low.dtype, u32), put_together([low, high], 16))
 
 
 def unpack(value: Any, dtype: Format | None = None) -> tuple[Scalar, Scalar]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from lanewise.formats import Format
 from lanewise.isa import find_arch
+from lanewise.lang.arrays import Array, ArrayType
 from lanewise.lang.builder import Address, Builder, Symbol, current, trace, tracing
 from lanewise.lang.errors import KernelError
 from lanewise.lang.launching import ConfiguredKernel
@@ -30,11 +31,12 @@ _MOST_CONFIGURED = 1024
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel: `kind` is a Ptr, a dtype or Constexpr."""
+    """A parameter of a kernel: `kind` is a Ptr, a dtype or Constexpr; an array is a Ptr with a layout."""
 
     name: str
     kind: Any
     default: Any = inspect.Parameter.empty
+    layout: Any = None
 
     @property
     def required(self) -> bool:
@@ -156,11 +158,13 @@ class Kernel:
         """The machine code that ptxas makes of it."""
         from lanewise.ptx import ptxas
 
-        return ptxas(self.module(arch, **constants), arch)
+        return ptxas(self.module(arch, **constants), arch, options=["--generate-line-info"])
 
-    def sass(self, arch: str | None = None, **constants: Any) -> str:
-        """The machine code as text."""
-        return self.cubin(arch, **constants).sass()
+    def sass(self, arch: str | None = None, *, lines: bool = False, **constants: Any) -> str:
+        """The machine code as text; with `lines`, each part of it under the Python line it comes from."""
+        from lanewise.ptx import nvdisasm
+
+        return nvdisasm(self.cubin(arch, **constants), options=["-c", "-g"] if lines else ["-c"])
 
     def resources(self, arch: str | None = None, **constants: Any) -> Resources:
         """Registers, spills and shared bytes, as ptxas counts them."""
@@ -200,6 +204,9 @@ def _parameters(rewritten: Rewritten) -> list[Parameter]:
             raise rewritten.error(
                 f"parameter {name} has no type: write {name}: lw.Ptr[lw.f16], lw.i32, lw.f32 or lw.Constexpr"
             )
+        layout = None
+        if isinstance(kind, ArrayType):
+            layout, kind = kind.layout, kind.pointer
         if isinstance(kind, Format) and kind not in SCALARS:
             raise rewritten.error(
                 f"parameter {name}: {kind.name} is not a scalar type; lw.Ptr[lw.{kind.name}] is a pointer"
@@ -209,7 +216,7 @@ def _parameters(rewritten: Rewritten) -> list[Parameter]:
                 f"parameter {name}: {kind!r} is no type here; write lw.Ptr[lw.f16], lw.i32, lw.f32 "
                 "or lw.Constexpr"
             )
-        found.append(Parameter(name, kind, each.default))
+        found.append(Parameter(name, kind, each.default, layout))
     return found
 
 
@@ -226,7 +233,8 @@ def _argument(builder: Builder, parameter: Parameter) -> Any:
         if isinstance(parameter.kind, Ptr):
             generic = builder.define("ld.param.u64", "b64", Address(symbol))
             base = builder.define("cvta.to.global.u64", "b64", generic, hint=parameter.name)
-            return Pointer(parameter.kind.dtype, "global", base, 0, parameter.kind.align)
+            pointer = Pointer(parameter.kind.dtype, "global", base, 0, parameter.kind.align)
+            return pointer if parameter.layout is None else Array(pointer, parameter.layout)
         kind = register_kind(parameter.kind)
         opcode = f"ld.param.{parameter_type(parameter.kind)}"
         return Scalar(parameter.kind, builder.define(opcode, kind, Address(symbol), hint=parameter.name))

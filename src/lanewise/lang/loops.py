@@ -85,6 +85,7 @@ class _Loop:
         self.builder = current()
         self.bound, self.read, self.place = bound, read, self.builder.place
         self.head, self.next, self.done = Label("loop"), Label("next"), Label("endloop")
+        self.unreached = self.builder.dead
 
     def _carry(self, names: dict[str, Any]) -> tuple[Any, ...]:
         self.values = before(self.bound, self.read, names)
@@ -166,7 +167,7 @@ class _Loop:
 
     def after(self) -> tuple[Any, ...]:
         """After the loop: the variables are what the registers hold."""
-        self.builder.dead = False
+        self.builder.dead = self.unreached
         self.builder.place = self.place
         out = []
         for number, (name, first, own) in enumerate(
@@ -221,9 +222,9 @@ class For(_Loop):
         builder.dead = builder.dead and not self.next.used
         builder.emit(f"add.{step.dtype.name}", self.index, self.index, step.operand, pure=True)
         self._test(stop, self.head)
-        dead, builder.dead = builder.dead, False
+        builder.dead = self.unreached
         self._close()
-        self._write(dead)
+        self._write()
 
     def _test(self, stop: Scalar, label: Label) -> None:
         """Once more, if the index has not reached the stop."""
@@ -233,7 +234,7 @@ class For(_Loop):
         builder.emit(f"setp.{word}.{step.dtype.name}", register, self.index, stop.operand, pure=True)
         builder.branch(label, register)
 
-    def _write(self, dead: bool) -> None:
+    def _write(self) -> None:
         builder, start, stop, step = self.builder, self.range.start, self.range.stop, self.range.step
         self._write_entry()
         builder.emit(f"mov.{register_kind(start.dtype)}", self.index, start.operand, pure=True)
@@ -243,7 +244,7 @@ class For(_Loop):
             builder.branch(self.done, empty.operand)
         elif empty.constant:
             builder.branch(self.done)
-            builder.dead = False
+            builder.dead = self.unreached
         builder.label(self.head)
         if not self.range.unroll:
             builder.emit('.pragma "nounroll"')
@@ -285,7 +286,7 @@ class While(_Loop):
         builder.dead = builder.dead and not self.next.used
         builder.place = self.place
         builder.branch(self.head)
-        builder.dead = False
+        builder.dead = self.unreached
         self._close()
         self._write_entry()
         builder.label(self.head)

@@ -186,7 +186,9 @@ class Writer:
             guard = (
                 f"@{'!' if negated else ''}{self._operand(item.guard.register if negated else item.guard)} "
             )
-        return f"    {guard}{item.opcode}{' ' if operands and item.opcode else ''}{operands};"
+        if not item.opcode:  # as it was written, braces or not
+            return f"    {operands}" if operands.endswith("}") else f"    {operands};"
+        return f"    {guard}{item.opcode}{' ' if operands else ''}{operands};"
 
     def _operand(self, item: Any) -> str:
         if isinstance(item, str):

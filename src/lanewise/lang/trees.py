@@ -34,14 +34,32 @@ class Node(Traced):
 
 
 def _field_names(value: Any) -> list[str]:
-    return [each.name for each in fields(value)]
+    return [each.name for each in fields(value)] if is_dataclass(value) else sorted(value.__dict__)
+
+
+def _is_frozen(value: Any) -> bool:
+    return bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
+
+
+def _is_object(value: Any) -> bool:
+    """Whether it is an object of a class of the user's that holds traced values as attributes."""
+    names = getattr(value, "__dict__", None)
+    if type(names) is not dict or isinstance(value, type) or type(value).__module__[:9] == "lanewise.":
+        return False
+    return any(
+        isinstance(part, Traced)
+        or (isinstance(part, tuple | list) and any(isinstance(each, Traced) for each in part))
+        for part in names.values()
+    )
 
 
 def is_node(value: Any) -> bool:
     """Whether a value is made of others."""
-    return isinstance(value, tuple | list | dict | Node) or (
-        is_dataclass(value) and not isinstance(value, type) and type(value).__module__[:9] != "lanewise."
-    )
+    if isinstance(value, tuple | list | dict | Node):
+        return True
+    if isinstance(value, Traced | type):
+        return False
+    return (is_dataclass(value) and type(value).__module__[:9] != "lanewise.") or _is_object(value)
 
 
 def children(value: Any) -> list[Any]:
@@ -74,8 +92,7 @@ def rebuilt(value: Any, parts: list[Any], fresh: bool = False) -> Any:
     if isinstance(value, Node):
         return value.with_parts(parts, fresh)
     names = _field_names(value)
-    frozen = type(value).__dataclass_params__.frozen
-    if frozen or fresh:
+    if _is_frozen(value) or fresh:
         made = object.__new__(type(value))
         for name, part in zip(names, parts, strict=True):
             object.__setattr__(made, name, part)
@@ -93,7 +110,7 @@ def is_mutable(value: Any) -> bool:
         return True
     if isinstance(value, tuple) or (isinstance(value, Node) and not value.mutable):
         return False
-    return isinstance(value, list | dict | Node) or not type(value).__dataclass_params__.frozen
+    return not _is_frozen(value)
 
 
 class Snapshot:

@@ -104,7 +104,7 @@ class Scalar(Traced):
             return found
         builder = current()
         if self.dtype is pred:
-            return builder.define("setp.ne.b32", "pred", "0", "1" if self.constant else "0", hint=self.hint)
+            return builder.define("mov.pred", "pred", found, hint=self.hint)
         kind = register_kind(self.dtype)
         return builder.define(f"mov.{kind}", kind, found, hint=self.hint)
 
@@ -265,8 +265,6 @@ def constant_text(dtype: Format, value: Any) -> str:
         return f"0d{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     if is_float(dtype):
         return f"0x{int(dtype.encode([value])[0]):04X}"
-    if is_int(dtype):
-        return str(value)
     return str(int(value))
 
 

@@ -47,7 +47,7 @@ def asm(text: str, *, needs: tuple[str, str] = ("sm_50", "6.0"), **operands: Any
     for match in _PLACE.finditer(text):
         parts += [text[end : match.start()], written[match.group(1)]]
         end = match.end()
-    builder.emit("", Text((*parts, text[end:].strip().rstrip(";"))))
+    builder.emit("", Text((*parts, text[end:].rstrip().rstrip(";"))))
     if not results:
         return None
     return results[0] if len(results) == 1 else tuple(results)
