@@ -75,16 +75,15 @@ def test_while_runs_as_python_does() -> None:
     assert x.tolist() == [steps(v) for v in range(1, 101)]
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_hgemm_has_the_bits_of_the_instruction(arch: str) -> None:
+def test_hgemm_has_the_bits_of_the_instruction() -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=shape).astype(np.float16) for shape in ((32, 64), (64, 24)))
     c = np.zeros((32, 24), np.float32)
-    hgemm[(3, 2), 32](a, b, c, 24, 64, arch=arch)
-    assert np.array_equal(c, MMA.gemm(a, b, arch=arch))
+    hgemm[(3, 2), 32](a, b, c, 24, 64, arch="sm_90")
+    assert np.array_equal(c, MMA.gemm(a, b, arch="sm_90"))
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_120"])
 @pytest.mark.parametrize("kernel", [saxpy, collatz, hgemm], ids=lambda kernel: kernel.name)
 def test_ptxas_takes_the_ptx(kernel: lw.Kernel, arch: str) -> None:
     if find_ptxas() is None:
