@@ -18,6 +18,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture
+def everything(request: pytest.FixtureRequest) -> bool:
+    """Whether to try every combination, not some."""
+    return bool(request.config.getoption("--on-gpu", default=False))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def on_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
     """With --on-gpu: whatever `run_cases` runs on the machine is run on the device and held against it."""

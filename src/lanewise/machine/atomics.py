@@ -87,7 +87,7 @@ def lower(code: BlockCode, op: Op) -> None:
     destination: Resolved = op.operands[0] if op.opcode == "atom" else Sink()
     sources = op.operands[2:] if op.opcode == "atom" else op.operands[1:]
     width = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32}.get(fmt) or int(fmt[1:])
-    if width not in (16, 32, 64):
+    if width not in (16, 32, 64, 128):
         raise op.unsupported(f"of {width} bits")
     parts = several(sources[0])
     word = Type("u", width)

@@ -1,0 +1,82 @@
+"""Every form of an instruction that ptxas takes becomes code that LLVM takes, or is refused with a reason."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lanewise.machine import Unsupported
+from lanewise.machine.blocks import cut
+from lanewise.machine.resolve import resolve
+from lanewise.machine.write import Writer
+from lanewise.ptx import parse
+from machine.forms import FIRST, forms, module_of
+from ptxas import assemble, find_ptxas
+
+#: Forms that the machine refuses, and why.
+REFUSED = {
+    r"(wgmma|tcgen05|tensormap)": "later",
+    r"(tex|tld4|txq|suld|sust|sured|suq|istypep)\b": "no textures",
+    r"(barrier\.cluster|st\.async|red\.async|clusterlaunchcontrol)": "cluster",
+    r"(cp\.async\.bulk|st\.bulk|cp\.reduce)": "bulk copies",
+    r"multimem": "multicast",
+    r"fma\.rn\.oob": "out of bounds",
+}
+TARGETS = ("sm_90a", "sm_100a")
+#: Of all forms, every so many is tried; of every opcode one at least.
+STEP = 7
+
+
+def reason(form: str) -> str:
+    return next((why for pattern, why in REFUSED.items() if re.match(pattern, form)), "")
+
+
+def legal(given: list[str], target: str) -> list[str]:
+    """Those that ptxas takes; it looks for some mistakes only where there are no others."""
+    rest = given
+    while True:
+        wrong = {line - FIRST for line, _ in assemble(module_of(rest, target), target)}
+        kept = [form for place, form in enumerate(rest) if place not in wrong]
+        if len(kept) == len(rest):
+            return kept
+        rest = kept
+
+
+def written(given: list[str], target: str) -> list[str]:
+    """The IR of a kernel of these instructions."""
+    module = parse(module_of(given, target))
+    program = resolve(module, module["e"].function)
+    texts: list[str] = []
+    Writer(program, cut(program), target.rstrip("a"), False, lambda each: texts.append(str(each))).write(
+        "table"
+    )
+    return texts
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_form_that_ptxas_takes_runs_or_is_refused(target: str, everything: bool) -> None:
+    import llvmlite.binding as llvm
+
+    if find_ptxas() is None:
+        pytest.skip("no ptxas: pip install 'nvidia-cuda-nvcc==13.0.*'")
+    every = forms()
+    chosen = every if everything else [*every[::STEP], *{form.split(".")[0]: form for form in every}.values()]
+    chosen = legal(list(dict.fromkeys(chosen)), target)
+    assert len(chosen) > 500
+    refused = [form for form in chosen if reason(form)]
+    for form in refused:
+        with pytest.raises(Unsupported, match=f"line {FIRST}: the machine cannot run .*{reason(form)}"):
+            written([form], target)
+    wanted = [form for form in chosen if not reason(form)]
+    wrong = []
+    for start in range(0, len(wanted), 100):
+        some = wanted[start : start + 100]
+        try:
+            texts = written(some, target)
+        except Unsupported as error:
+            wrong.append(str(error))
+            continue
+        for text in texts:
+            llvm.parse_assembly(text).verify()
+    assert not wrong, "\n".join(wrong)
