@@ -46,6 +46,7 @@ class FakeDriver:
         self.status = 0
         self.most_threads = 1024
         self.sizes: tuple[int, ...] = ()
+        self.count = 2
         self.from_machine_code = 0
         self._kept = (
             ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self._launch_from_machine_code),
@@ -76,7 +77,7 @@ class FakeDriver:
             return {75: 8, 76: 9, 97: 101_376}.get(arguments[0], 100)
         if name == "cuFuncGetAttribute":
             return {0: self.most_threads, 1: 1024, 4: 77}[arguments[0]]
-        return {"cuDeviceGetCount": 2, "cuDeviceGet": arguments[0] if arguments else 0}[name]
+        return {"cuDeviceGetCount": self.count, "cuDeviceGet": arguments[0] if arguments else 0}[name]
 
     def handle(self, name: str, *arguments: Any, kernel: str = "") -> int:
         self.calls.append((name, *arguments))
@@ -106,7 +107,7 @@ class FakeDriver:
                 context=self.current,
             )
         )  # fmt: skip
-        return self.status
+        return self.status if self.current else 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
 class FakeArray:
@@ -223,6 +224,16 @@ def test_the_device_of_the_data_is_made_current_and_left_again(fake: FakeDriver)
         configured(array, 1)
     assert [launch.context for launch in fake.launches] == [101] * 5 + [100] * 3 + [101] * 4
     assert fake.current == 100
+
+
+def test_a_thread_without_a_context_gets_one(fake: FakeDriver) -> None:
+    fake.sizes, fake.count = (8, 4), 1
+    configured = kernel()[1, 1]
+    for number in range(8):
+        fake.current = 0 if number % 2 else 100
+        configured(FakeTensor(), number)
+        assert fake.current == 100 and fake.launches[-1].context == 100
+        assert fake.launches[-1].values[1] == number.to_bytes(4, "little")
 
 
 def test_two_arrays_two_devices_or_host_memory(fake: FakeDriver) -> None:

@@ -97,8 +97,10 @@ class Configured:
         `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead.
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
-        if arch is None and self._plans and self.warm(arguments, stream):
-            return
+        if arch is None and not _WATCHERS:
+            for plan in self._plans:
+                if plan(arguments, stream):
+                    return
         options = {"arch": arch, "steps": steps, "progress": progress, "executor": executor, "stream": stream}
         if _taken(self, arguments, options):
             return

@@ -230,6 +230,9 @@ check:
   %aligned = icmp eq i64 %stray, 0
   br i1 %aligned, label %current, label %refuse
 current:
+  %not_asked = icmp eq ptr %ask, null
+  br i1 %not_asked, label %stream, label %look
+look:
   store i64 0, ptr %there
   %asked = call i32 %ask(ptr %there)
   %now = load i64, ptr %there

@@ -103,7 +103,8 @@ class Plan:
         # One step packs the stream, no attributes, and the values that lie behind them.
         codes = "".join("Q" if formats[place] == POINTER else formats[place] for place in order)
         self._pack_into = struct.Struct(f"<Q16x{codes}").pack_into
-        self._launch = loaded.context.driver.launch
+        self._context, self._name, self._launch = loaded.context, loaded.name, loaded.context.driver.launch
+        self._current_stream = library.current_stream
         #: Records that no launch is using; threads take them and put them back.
         self._free = [self._record()]
         self._stream = self._free[0].stream
@@ -116,15 +117,16 @@ class Plan:
 
     def __call__(self, arguments: tuple[Any, ...], stream: Any) -> bool:
         """Launch; False if these arguments are not of the kind that was prepared for."""
-        library, context = self.library, self.loaded.context
-        handle = library.current_stream(self.ordinal) if stream is None else stream_handle(stream)
+        handle = self._current_stream(self.ordinal) if stream is None else stream_handle(stream)
+        context = self._context
         if self._native is not None:
             status = self._native(arguments, handle)
             if not status:
-                context.last = self.loaded.name
+                context.last = self._name
                 return True
-            if status > 0:
-                raise context.driver.error(status, self.loaded.name)
+            if status > 0 and (status not in _WRONG_CONTEXT or context.is_current()):
+                raise context.driver.error(status, self._name)
+        library = self.library
         if tuple(map(type, arguments)) != self.types:
             return False
         arrays = self._arrays(arguments)
@@ -145,7 +147,7 @@ class Plan:
             self._free.append(record)
             return False
         status = self._launch(*record.call) if context.alone or context.is_current() else _WRONG_CONTEXT[0]
-        context.last = self.loaded.name
+        context.last = self._name
         if status:
             self._again(record, status)
         self._free.append(record)
@@ -181,7 +183,7 @@ class Plan:
             _config(self.shape),
             read=reads.pop(),
             launch=launch,
-            current=current,
+            current=0 if context.alone else current,
             context=context.handle,
             function=self.loaded.function,
             ordinal=self.ordinal,
