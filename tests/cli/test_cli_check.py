@@ -61,6 +61,19 @@ def test_a_race(lanewise):
     assert {finding["kind"] for finding in data["launches"][0]["findings"]} == {"race"}
 
 
+def test_counters_by_line(answered):
+    """A word a lane, at distances of 32 words: a bank conflict of all lanes."""
+    spread = Path("right.ptx").read_text().replace("shl.b32 %r1, %r0, 2;", "shl.b32 %r1, %r0, 7;")
+    spread = spread.replace("tile[256]", "tile[8192]").replace(
+        "st.shared.u32 [tile], 7;", "st.shared.u32 [%r1], 7;"
+    )
+    Path("spread.ptx").write_text(spread.replace("setp.eq.u32 %p, %r0, 0; @%p ", ""))
+    rows = [line.split() for line in answered(*check("spread.ptx", "--lines")).splitlines()]
+    columns = next(row for row in rows if row[:2] == ["line", "instructions"])
+    store = next(row for row in rows if row and row[0] == "PTX:10")
+    assert (store[columns.index("wavefronts")], store[columns.index("excessive")]) == ("64", "62")
+
+
 def test_a_fault_is_a_finding(lanewise):
     said = lanewise("check", "right.ptx", "--block", 64, "--arg", "zeros:u32:60")
     assert said.code == 1 and "out of bounds" in said.out and said.err == ""
