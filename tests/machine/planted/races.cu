@@ -172,3 +172,27 @@ __global__ void barrier_for_too_few_warps(const float* x, float* y) {
   asm volatile("bar.sync 1, 96;" ::: "memory");              // fix
   y[i] = tile[95 - i];                                       // <- race
 }
+
+// Lanes of one warp sum through shared memory as if they ran in step.
+// [1, 32] arange:f32:32 zeros:f32:1
+__global__ void missing_syncwarp_in_a_reduction(const float* x, float* y) {
+  __shared__ float sums[32];
+  int i = threadIdx.x;
+  sums[i] = x[i];
+  __syncwarp();
+  for (int half = 16; half > 0; half /= 2) {
+    if (i < half) sums[i] = sums[i] + sums[i + half];  // <- race
+    __syncwarp();                                      // fix
+  }
+  if (i == 0) y[0] = sums[0];
+}
+
+// A result of one lane is read by the others without a word between them.
+// [1, 32] arange:f32:32 zeros:f32:32
+__global__ void one_lane_writes_for_all(const float* x, float* y) {
+  __shared__ float scale;
+  int i = threadIdx.x;
+  if (i == 5) scale = x[i];
+  __syncwarp();         // fix
+  y[i] = x[i] * scale;  // <- race uninitialised
+}
