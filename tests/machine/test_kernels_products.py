@@ -24,8 +24,6 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     ("inputs", "sums", "name", "arch"),
     [
         ("half", "half", "f16.f16", "sm_75"),
-        ("half", "half", "f16.f16", "sm_80"),
-        ("half", "float", "f32.f32", "sm_75"),
         ("half", "float", "f32.f32", "sm_90"),
         ("__nv_bfloat16", "float", "f32.bf16.bf16.f32", "sm_80"),
     ],
