@@ -232,7 +232,7 @@ def test_bar_shows_blocks_done(lanewise, monkeypatch):
     for name in "xy":
         np.save(f"{name}.npy", np.ones(1000, np.float32))
     said = lanewise(*saxpy(1000, "--progress"))
-    assert said.code == 0 and "4/4" in said.err and "blocks" in said.err
+    assert said.code == 0 and "4/4" in said.err and "blocks, about 0:00 left" in said.err
     assert lanewise(*saxpy(1000)).err == ""  # not a terminal
 
 

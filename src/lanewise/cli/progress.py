@@ -11,6 +11,19 @@ from typing import Any, Self
 PATIENCE = 2.0
 
 
+def time_left(seconds: float, done: int, total: int) -> str:
+    """How long the blocks that are left will take if they are like those that are done; empty if none is.
+
+    >>> time_left(30.0, 20, 100), time_left(30.0, 0, 100)
+    (', about 2:00 left', '')
+    """
+    if not done:
+        return ""
+    left = round(seconds / done * (total - done))
+    hours = f"{left // 3600}:" if left >= 3600 else ""
+    return f", about {hours}{left // 60 % 60:{'02d' if hours else 'd'}}:{left % 60:02d} left"
+
+
 class ProgressBar:
     """To be called with the blocks done and the blocks in all; shows itself once `PATIENCE` is over.
 
@@ -29,27 +42,26 @@ class ProgressBar:
         self._task: Any = None
 
     def __call__(self, done: int, total: int) -> None:
-        if not self.wanted or time.perf_counter() - self.begin < PATIENCE:
+        seconds = time.perf_counter() - self.begin
+        if not self.wanted or seconds < PATIENCE:
             return
         if self._bar is None:
             self._start(total)
-        self._bar.update(self._task, completed=done)
+        self._bar.update(self._task, completed=done, left=time_left(seconds, done, total))
 
     def _start(self, total: int) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("blocks,"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
+            TextColumn("blocks{task.fields[left]}"),
             console=Console(stderr=True, highlight=False, markup=False, force_terminal=self.forced),
             transient=True,
         )
-        self._task = self._bar.add_task(self.kernel, total=total)
+        self._task = self._bar.add_task(self.kernel, total=total, left="")
         self._bar.start()
 
     def __enter__(self) -> Self:
