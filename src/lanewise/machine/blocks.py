@@ -141,7 +141,8 @@ def _cut_body(body: Body) -> list[Block]:
     return blocks
 
 
-def _successors(block: Block) -> list[Block]:
+def successors(block: Block) -> list[Block]:
+    """The blocks of the same function that may follow one."""
     found = list(block.targets) if block.end in ("jump", "switch") else []
     goes_on = block.end not in ("jump", "switch", "ret", "exit", "trap") or (
         block.op is not None and block.op.guard is not None
@@ -156,7 +157,7 @@ def _ordered(blocks: list[Block]) -> list[Block]:
     layout = {id(block): place for place, block in enumerate(blocks)}
     seen = {id(blocks[0])}
     finished: list[Block] = []
-    stack = [(blocks[0], iter(sorted(_successors(blocks[0]), key=lambda b: -layout[id(b)])))]
+    stack = [(blocks[0], iter(sorted(successors(blocks[0]), key=lambda b: -layout[id(b)])))]
     while stack:
         block, rest = stack[-1]
         following = next((each for each in rest if id(each) not in seen), None)
@@ -165,6 +166,6 @@ def _ordered(blocks: list[Block]) -> list[Block]:
             stack.pop()
         else:
             seen.add(id(following))
-            further = sorted(_successors(following), key=lambda b: -layout[id(b)])
+            further = sorted(successors(following), key=lambda b: -layout[id(b)])
             stack.append((following, iter(further)))
     return finished[::-1]

@@ -12,7 +12,7 @@ import numpy as np
 
 from lanewise.arith import machine_code
 from lanewise.arith.machine_code import address
-from lanewise.machine import counters, frame, observe, sites, watch
+from lanewise.machine import counters, frame, observe, sites, unassigned, watch
 from lanewise.machine.faults import KernelFault
 from lanewise.machine.findings import Finding, Line, Report
 from lanewise.machine.memory import room
@@ -25,7 +25,12 @@ from lanewise.ptx import Shape
 #: Epochs that a run may have before races are no longer looked for.
 EPOCHS = 1 << 28
 #: Findings of faults under other names than those of the machine.
-_RENAMED = {"bad branch": "out of bounds", "bad operand": "barrier", "host call": "trap"}
+_RENAMED = {
+    "bad branch": "out of bounds",
+    "bad operand": "barrier",
+    "mbarrier": "barrier",
+    "host call": "trap",
+}
 
 
 @cache
@@ -50,7 +55,8 @@ class CheckedLaunch(Launch):
         self.diverged = np.zeros(max(len(program.sites), 1), np.int64)
         self.log = np.zeros(EPOCHS, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
-        self.suspicions = Suspicions(self, self.rows, self.log, self.begun)
+        self.plan = unassigned.plan(compiled.blocks, compiled.entry)
+        self.suspicions = Suspicions(self, self.rows, self.log, self.begun, self.plan.registers)
         self.shadows = [
             np.zeros((len(watch.PLANES), each.size // 4 + 8), np.uint32) for each in self.allocations
         ]
@@ -86,6 +92,7 @@ class CheckedLaunch(Launch):
         shadow = np.zeros((len(watch.PLANES), self.shared_bytes // 4 + 8), np.uint32)
         local_bytes = -(-self.compiled.program.local_bytes // 4) * 4
         local = room(warps * frame.LANES * local_bytes // 4 + 8)
+        assigned = room(4 * warps * len(self.plan.registers) + 8)
         for offset, value in {
             observe.ACCESS: program.place("access"),
             observe.ARRIVE: program.place("arrive"),
@@ -93,6 +100,8 @@ class CheckedLaunch(Launch):
             observe.ORDER: program.place("order"),
             observe.MEMBERS: program.place("members"),
             observe.PARTED: program.place("parted"),
+            observe.UNASSIGNED: program.place("without_value"),
+            observe.ASSIGNED: address(assigned),
             observe.RUNS: address(self.runs),
             observe.DIVERGED: address(self.diverged),
             watch.WATCH: address(self.watch),
@@ -108,7 +117,7 @@ class CheckedLaunch(Launch):
         }.items():
             observed[offset // 8] = value
         state[frame.OBSERVED] = address(observed)
-        self.watched.append((observed, clocks, barriers, shadow, local))
+        self.watched.append((observed, clocks, barriers, shadow, local, assigned))
         self.suspicions.states[id(state)] = state
 
     def _settle(self, state: BlockState, status: int) -> None:

@@ -346,6 +346,15 @@ def parted(module: ir.Module) -> None:
     code.done()
 
 
+def without_value(module: ir.Module) -> None:
+    """`without_value(frame, site, lanes, register)`: lanes use a register that has no value."""
+    code = WatchCode(module, "without_value", ("frame", "site", "lanes", "register"), external=True)
+    first = wide(code.intrinsic("cttz", U32, [code["lanes"].to(U32), code.constant(BOOL, 0)]))
+    zero = code.number(0)
+    code.suspect(watch.NO_VALUE, code["frame"], code["site"], first, code["register"], zero, zero)
+    code.done()
+
+
 def write_clocks(module: ir.Module) -> None:
     """All of it."""
     begin_block(module)
@@ -354,4 +363,5 @@ def write_clocks(module: ir.Module) -> None:
     arrive(module)
     release(module)
     parted(module)
+    without_value(module)
     order(module)

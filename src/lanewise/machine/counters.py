@@ -49,7 +49,7 @@ def executed(blocks: Iterable[Block], runs: npt.NDArray[Any], sites: int) -> npt
     found = np.zeros((sites, 2), np.int64)
     for block in blocks:
         ops = [op for op in block.ops if op.opcode not in (BARRIER_RESULT, CALL_RESULTS)]
-        if block.op is not None and block.end != "sync":
+        if block.op is not None and block.end not in ("sync", "phase"):
             ops.append(block.op)
         for op in ops:
             found[op.site] += runs[block.number]

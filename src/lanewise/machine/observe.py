@@ -18,9 +18,10 @@ from lanewise.machine.resolve import Op, Register
 
 if TYPE_CHECKING:
     from lanewise.machine.blocks import Block
+    from lanewise.machine.unassigned import Plan
 
 # What a block of threads that is checked has at `frame.OBSERVED`: functions and places of counts.
-ACCESS, ARRIVE, RELEASE, ORDER, MEMBERS, PARTED, RUNS, DIVERGED, FRESH = range(0, 72, 8)
+ACCESS, ARRIVE, RELEASE, ORDER, MEMBERS, PARTED, UNASSIGNED, ASSIGNED, RUNS, DIVERGED, FRESH = range(0, 88, 8)
 
 #: Rows of the watch's table that an instruction has.
 ROWS = 2
@@ -59,11 +60,30 @@ def _add(counts: Record, offset: int, more: Value | int) -> None:
     counts.set(offset, counts.get(offset) + more)
 
 
-def block_begins(code: BlockCode, number: int) -> None:
-    """A path of a warp begins a block of code: that it did, and with how many lanes."""
-    counts = Record(code, code.block.at(frame.OBSERVED).get(RUNS) + 16 * number)
+def _assigned(code: BlockCode, plan: Plan) -> Record:
+    """For each doubtful register of the warp: the lanes that gave it a value."""
+    place = code.block.at(frame.OBSERVED).get(ASSIGNED)
+    return Record(code, place + code.frame.get(frame.INDEX) * (4 * len(plan.registers)))
+
+
+def block_begins(code: BlockCode, block: Block, plan: Plan) -> None:
+    """A path of a warp begins a block of code: with how many lanes, and with which registers unset."""
+    counts = Record(code, code.block.at(frame.OBSERVED).get(RUNS) + 16 * block.number)
     _add(counts, 0, 1)
     _add(counts, 8, code.intrinsic("ctpop", U32, [code.mask_bits()]).to(U64).to(i64))
+    if plan.registers and block.number == plan.entry:
+        for number in range(len(plan.registers)):
+            _assigned(code, plan).set(4 * number, code.constant(U32, 0))
+    for number, op in plan.checks.get(block.number, ()):
+        missing = code.mask_bits() & ~_assigned(code, plan).get(4 * number, U32)
+        with code.when(missing.differs(0)):
+            values = [
+                code["frame"],
+                code.number(ROWS * op.site),
+                missing.to(U64).to(i64),
+                code.number(number),
+            ]
+            _call(code, code.block.at(frame.OBSERVED), UNASSIGNED, values)
 
 
 def before(code: BlockCode, op: Op) -> None:
@@ -77,16 +97,23 @@ def before(code: BlockCode, op: Op) -> None:
     elif op.opcode == "cp" and not waits:
         _visit(code, ACCESS, op)
         _visit(code, ACCESS, op, second=True)
+    elif op.opcode == "mbarrier" and not op.has("pending_count"):
+        _visit(code, ACCESS, op)
     elif op.opcode in ORDERING or op.opcode == "cp":
         _visit(code, ORDER, op)
+        if op.has("mbarrier"):
+            _visit(code, ACCESS, op, second=True)
     elif op.opcode in MASKED and op.has("sync"):
         _visit(code, MEMBERS, op)
     elif op.opcode in WARP_SYNC:
         code.block.at(frame.OBSERVED).set(FRESH, 1)
 
 
-def block_ends(code: BlockCode, block: Block) -> None:
+def block_ends(code: BlockCode, block: Block, plan: Plan) -> None:
     """The lanes are about to go where a block of code sends them."""
+    for number in plan.sets.get(block.number, ()):
+        given = _assigned(code, plan)
+        given.set(4 * number, given.get(4 * number, U32) | code.mask_bits())
     op = block.op
     if op is None:
         return

@@ -55,7 +55,10 @@ def _write_ordered(module: ir.Module) -> Any:
     observed = code.record("observed")
     clock, launch = observed.at(watch.CLOCK), observed.at(watch.WATCH)
     epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
-    with code.when((who & me & watch.STRONG).differs(0)):
+    strong = (who & me & watch.STRONG).differs(0)
+    # Volatile accesses order nothing either: lanes of one warp that rely on running in step have to be told.
+    in_step = (who & me & watch.VOLATILE).differs(0) & epoch.equals(observed.get(watch.EPOCH))
+    with code.when(strong & ~in_step):
         code.done(1)
     owner = wide(Record(code, launch.get(watch.LOG)).pointer(0, U32).load(epoch))
     local = owner - observed.get(watch.FIRST_WARP)
@@ -138,6 +141,8 @@ def _write_finished(module: ir.Module) -> Any:
     owner, mine = (wide(log.load(each)) for each in (code["epoch"], observed.get(watch.EPOCH)))
     with code.when(owner.equals(mine)):
         code.done((~(clock.get(watch.COPIED) < code["epoch"])).to(U64).to(i64))
+    with code.when(~(clock.get(watch.ACQUIRED) < code["epoch"])):
+        code.done(1)
     local = owner - observed.get(watch.FIRST_WARP)
     with code.when(~(local < 0) & (local < observed.get(watch.WARPS))):
         seen = wide(clock.pointer(watch.SEEN_COPIES, U32).load(local))
@@ -540,7 +545,8 @@ def _write_region(module: ir.Module) -> Any:
     with code.when((flags & (watch.MATRIX | watch.TILE)).differs(0) & ~by_word):
         who.set(who.get() | watch.SEVERAL)
     with code.when((flags & watch.STRONG_ACCESS).differs(0)):
-        who.set(who.get() | watch.STRONG)
+        volatile = (flags & watch.VOLATILE_ACCESS).differs(0).select(code.number(watch.VOLATILE), 0)
+        who.set(who.get() | watch.STRONG | volatile.to(U32))
         code.call_number(
             module.globals["strong"],
             observed.address,
@@ -641,7 +647,8 @@ def _write_strong(module: ir.Module) -> Any:
             word.set(watch.PUBLICATION, most(so_far, published).to(U32))
     clock.set(watch.ACQUIRED, most(clock.get(watch.ACQUIRED), taken.get()))
     code.call_number(module.globals["set_floors"], observed.address)
-    observed.set(FRESH, 1)
+    with code.when((flags & watch.VOLATILE_ACCESS).equals(0)):
+        observed.set(FRESH, 1)
     code.done()
     return code.function
 

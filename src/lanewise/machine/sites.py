@@ -51,6 +51,8 @@ def _rows(op: Op, program: Program, arch: str) -> list[Row]:
         return [_matrix(op, program, arch)]
     if op.opcode == "wmma":
         return [_tile(op, program)] if op.has("load") or op.has("store") else []
+    if op.opcode == "mbarrier":
+        return [] if op.has("pending_count") else [_object(op, program)]
     if op.opcode in MEMORY and not any(op.has(each) for each in UNWATCHED):
         return [_plain(op, program)]
     return []
@@ -108,6 +110,8 @@ def _plain(op: Op, program: Program) -> Row:
     )
     if op.opcode in ("atom", "red") or STRONG.intersection(op.modifiers):
         flags |= watch.STRONG_ACCESS
+    if op.has("volatile"):
+        flags |= watch.VOLATILE_ACCESS
     if op.has("release") or op.has("acq_rel"):
         flags |= watch.RELEASES
     return _address(place, program) | {
@@ -117,13 +121,28 @@ def _plain(op: Op, program: Program) -> Row:
     }
 
 
+def _object(op: Op, program: Program) -> Row:
+    """An mbarrier: who arrives publishes what it did, who asks takes it."""
+    place = place_of(op)
+    asks = op.has("test_wait") or op.has("try_wait")
+    flags = watch.STRONG_ACCESS | watch.READS | (0 if asks else watch.WRITES | watch.RELEASES)
+    return _address(place, program) | {
+        watch.SPACE: SPACES.get(effective_space(op, place), watch.SHARED),
+        watch.ACCESS_SIZE: 8,
+        watch.FLAGS: flags & ~watch.READS if op.has("init") else flags,
+    }
+
+
 def _copies(op: Op, program: Program) -> list[Row]:
     if op.has("commit_group"):
         return [{watch.FLAGS: watch.COMMIT}]
     if op.has("wait_group"):
         return [{watch.FLAGS: watch.WAIT, watch.DISPLACEMENT: int(getattr(op.operands[0], "bits", 0))}]
-    if op.has("wait_all") or op.has("mbarrier"):
-        return [{watch.FLAGS: watch.WAIT, watch.DISPLACEMENT: -1}]
+    everything = {watch.FLAGS: watch.WAIT, watch.DISPLACEMENT: -1}
+    if op.has("mbarrier"):
+        return [everything, _object(op, program)]
+    if op.has("wait_all"):
+        return [everything]
     target, source, size, *_ = op.operands
     if not isinstance(target, Place) or not isinstance(source, Place):
         return []

@@ -28,6 +28,7 @@ KINDS = {
     watch.SAME_PLACE: "race",
     watch.UNINITIALISED: "uninitialised",
     watch.UNINITIALISED_LOCAL: "uninitialised",
+    watch.NO_VALUE: "uninitialised",
     watch.UNFINISHED_COPY: "asynchronous copy",
     watch.OUTSIDE: "out of bounds",
     watch.NOT_A_MEMBER: "divergence",
@@ -126,8 +127,9 @@ def shared_name(launch: Launch, offset: int) -> str:
 class Suspicions:
     """What was found in one run."""
 
-    def __init__(self, launch: Launch, rows: Any, log: Any, begun: Any) -> None:
+    def __init__(self, launch: Launch, rows: Any, log: Any, begun: Any, registers: list[Register]) -> None:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
+        self.registers = registers
         self.states: dict[int, BlockState] = {}
         self.found: dict[tuple[Any, ...], Finding] = {}
         self.counted: dict[tuple[Any, ...], tuple[int, int]] = {}
@@ -191,6 +193,8 @@ class Suspicions:
                 if kind == watch.UNINITIALISED_LOCAL:
                     space, allocation = "local", "local memory"
                 message = f"{space} read of memory that nothing was written to"
+            case watch.NO_VALUE:
+                message = f"the register {self.registers[address].name} has no value"
             case watch.OUTSIDE:
                 message = f"{what} outside of the variable that its address was made from"
             case watch.NOT_A_MEMBER:
@@ -212,6 +216,7 @@ class Suspicions:
                 message = f"{space} row address {wrong}: sm_75 wants good ones of all 32 lanes"
         about_memory = kind not in (
             watch.NOT_A_MEMBER, watch.ABSENT_MEMBER, watch.BARRIER_COUNT_WRONG, watch.TILE_STRIDE,
+            watch.NO_VALUE,
         )  # fmt: skip
         self.add(
             Finding(

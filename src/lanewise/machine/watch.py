@@ -40,8 +40,17 @@ PLANES = WRITE_EPOCH, WRITER, READ_EPOCH, READER, EARLIER_EPOCH, EARLIER_READER,
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
 PENDING = 1 << 31
 EPOCHS = PENDING - 1
-# Who: lane, bytes of the word, bytes ever written in this block, several lanes, strong, the instruction.
-LANE_BITS, MASK_SHIFT, INITIALISED_SHIFT, SEVERAL, STRONG, SITE_SHIFT = 5, 5, 9, 1 << 13, 1 << 14, 16
+# Who: lane, bytes of the word, bytes ever written in this block, several lanes, strong, volatile, the
+# instruction.
+LANE_BITS, MASK_SHIFT, INITIALISED_SHIFT, SEVERAL, STRONG, VOLATILE, SITE_SHIFT = (
+    5,
+    5,
+    9,
+    1 << 13,
+    1 << 14,
+    1 << 15,
+    16,
+)
 MOST_ROWS = 0xFFFF
 
 # An allocation.
@@ -53,8 +62,8 @@ ALLOCATION_BYTES = 32
     BASE, BASE_BITS, DISPLACEMENT, SPACE, ACCESS_SIZE, FLAGS, LANES_READ, LOWEST, HIGHEST, STEP, STEP_BASE,
     LINES, KEPT, REQUESTS, THREADS, WAVEFRONTS, IDEAL, SECTORS, BYTES, MEMORY,
 ) = range(0, 20 * 8, 8)  # fmt: skip
-COUNTS, LIMITS = 160, 160 + 16 * 8  # how often each kind of suspicion came up; how often to tell of it
-SITE_BYTES = 160 + 32 * 8
+COUNTS, LIMITS = 160, 160 + 20 * 8  # how often each kind of suspicion came up; how often to tell of it
+SITE_BYTES = 160 + 40 * 8
 # MEMORY: lanes, wavefronts, ideal, sectors and addresses of an instruction's last request.
 PATTERN = 32
 MEMORY_BYTES = PATTERN + 8 * 32
@@ -62,14 +71,16 @@ MEMORY_BYTES = PATTERN + 8 * 32
 # Spaces.
 GLOBAL, SHARED, LOCAL, GENERIC = range(4)
 # Flags.
-READS, WRITES, STRONG_ACCESS, RELEASES, COPIES, MATRIX, TILE, EVERY_LANE, BY_WORD = (1 << n for n in range(9))
+(
+    READS, WRITES, STRONG_ACCESS, RELEASES, COPIES, MATRIX, TILE, EVERY_LANE, BY_WORD, VOLATILE_ACCESS,
+) = (1 << n for n in range(10))  # fmt: skip
 
 # Kinds of suspicion, told to Python.
 (
     AFTER_WRITE, AFTER_READ, UNINITIALISED, UNFINISHED_COPY, SAME_PLACE, OUTSIDE, NOT_A_MEMBER, ABSENT_MEMBER,
     SPLIT_BARRIER, TILE_ALIGNMENT, TILE_STRIDE, TILE_UNIFORM, UNINITIALISED_LOCAL,
-    IGNORED_ADDRESS, IGNORED_ALIGNMENT, BARRIER_COUNT_WRONG,
-) = range(16)  # fmt: skip
+    IGNORED_ADDRESS, IGNORED_ALIGNMENT, BARRIER_COUNT_WRONG, NO_VALUE,
+) = range(17)  # fmt: skip
 
 # What ORDER does.
 FENCE, COMMIT, WAIT = 1, 2, 3

@@ -26,11 +26,12 @@ from lanewise.machine import (
     observe,
     rows,
     signs,
+    unassigned,
     video,
     warp,
     wmma,
 )
-from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, callees
+from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, callees, entry_block
 from lanewise.machine.code import DIVERGED, TOGETHER, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
 from lanewise.machine.resolve import Op, Pointed, Program, Register, Resolved, Several
@@ -134,6 +135,8 @@ class Writer:
         self.finished = finished
         #: The module at hand, and how many instructions it has.
         self.module, self.length = ir.Module(), 0
+        entry = entry_block(program, blocks)
+        self.plan = unassigned.plan(blocks, entry) if checking else unassigned.Plan()
         self.by_register = any(
             isinstance(block.op.operands[1], Pointed)
             for block in self.blocks
@@ -195,7 +198,7 @@ class Writer:
                 inner.give(0)
         code = self.code(f"block_{block.number}", len(pieces[0]) if len(pieces) == 1 else 0)
         if self.checking:
-            observe.block_begins(code, block.number)
+            observe.block_begins(code, block, self.plan)
         if len(pieces) == 1:
             self.piece(code, pieces[0])
         else:
@@ -260,7 +263,7 @@ class Writer:
         following = block.following.number if block.following else -1
         op = block.op
         if self.checking:
-            observe.block_ends(code, block)
+            observe.block_ends(code, block, self.plan)
         if block.end == "none" or op is None:
             self.leave(code, block) if following < 0 else code.give(following)
             return
