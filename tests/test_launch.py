@@ -274,6 +274,19 @@ def test_what_is_wrong_is_said(
     assert not fake.launches
 
 
+def test_options_of_the_machine_are_refused_however_warm_the_launch(fake: FakeDriver) -> None:
+    fake.sizes = (8, 4)
+    configured = kernel()[1, 1]
+    for _ in range(4):
+        configured(FakeTensor(), 1)
+    for options in ({"steps": 3}, {"arch": "sm_80"}, {"progress": print}, {"stream": "fast"}):
+        with pytest.raises(lw.LanewiseError):
+            configured(FakeTensor(), 1, **options)
+    with pytest.raises(TypeError):
+        configured(FakeTensor(), 1, step=3)
+    assert len(fake.launches) == 4
+
+
 def test_arrays_in_either_order_are_in_one_piece(fake: FakeDriver) -> None:
     fake.sizes = (8, 4)
     configured = kernel()[1, 1]

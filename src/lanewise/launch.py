@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from lanewise.errors import LanewiseError
 from lanewise.gpu.arrays import any_on_gpu
@@ -73,23 +73,27 @@ def _three(what: str, given: Any, largest: tuple[int, int, int]) -> tuple[int, i
     return first, second, third
 
 
+class Options(TypedDict, total=False):
+    """Options of a launch on the CPU machine."""
+
+    arch: str | None
+    steps: int | None
+    progress: Progress | None
+    executor: Executor | None
+
+
 class Configured:
     """A kernel with its grid, block and dynamic shared memory: to be called with its arguments."""
 
     def __init__(self, entry: Entry, shape: Shape) -> None:
         self.entry, self.shape = entry, shape
-        #: Warm launches on a GPU, the last first.
+        #: Warm launches on a GPU, the last first; and one of them in machine code, if it is repeated.
         self._plans: list[Plan] = []
+        self._native: Callable[[tuple[Any, ...], int], int] | None = None
+        self._current_stream: Callable[[int], int] = int
+        self._ordinal = 0
 
-    def __call__(
-        self,
-        *arguments: Any,
-        arch: str | None = None,
-        steps: int | None = None,
-        progress: Progress | None = None,
-        executor: Executor | None = None,
-        stream: Any = None,
-    ) -> None:
+    def __call__(self, *arguments: Any, stream: Any = None, **options: Unpack[Options]) -> None:
         """Run it where its arrays lie: NumPy arrays on the CPU machine, CUDA arrays on their GPU.
 
         On the machine, `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run;
@@ -97,12 +101,26 @@ class Configured:
         `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead.
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
-        if arch is None and not _WATCHERS:
-            for plan in self._plans:
-                if plan(arguments, stream):
-                    return
-        options = {"arch": arch, "steps": steps, "progress": progress, "executor": executor, "stream": stream}
-        if _taken(self, arguments, options):
+        native = self._native  # as `warm` does it, without a further call
+        if native is not None and stream is None and not options and not _WATCHERS:
+            status = native(arguments, self._current_stream(self._ordinal))
+            if not status:
+                return
+        self._run(arguments, stream, **options)
+
+    def _run(
+        self,
+        arguments: tuple[Any, ...],
+        stream: Any,
+        arch: str | None = None,
+        steps: int | None = None,
+        progress: Progress | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        options = {"arch": arch, "steps": steps, "progress": progress, "executor": executor}
+        if not any(value is not None for value in options.values()) and self.warm(arguments, stream):
+            return
+        if _taken(self, arguments, options | {"stream": stream}):
             return
         if stream is not None or any_on_gpu(arguments):
             if steps is not None or progress is not None or executor is not None:
@@ -116,8 +134,16 @@ class Configured:
     def warm(self, arguments: tuple[Any, ...], stream: Any = None) -> bool:
         """Launch on a GPU if everything is prepared for such arguments; False if nothing was done."""
         if not _WATCHERS:
+            native = self._native
+            if native is not None and stream is None:
+                status = native(arguments, self._current_stream(self._ordinal))
+                if not status:
+                    return True
             for plan in self._plans:
                 if plan(arguments, stream):
+                    if self._native is None and plan.native is not None:
+                        self._current_stream, self._ordinal = plan.current_stream, plan.ordinal
+                        self._native = plan.native
                     return True
         return False
 

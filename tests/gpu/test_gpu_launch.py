@@ -184,7 +184,7 @@ def test_repeated_launches_are_compiled(module: lw.Module) -> None:
     torch.cuda.synchronize()
     assert (x == sum(range(40)) + 1).all()
     (plan,) = [each for each in kernel._plans if each.types[2] is int]
-    assert (plan._native is not None) == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+    assert (plan.native is not None) == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 
 
 def test_a_plan_hands_over_what_it_cannot_take(module: lw.Module) -> None:

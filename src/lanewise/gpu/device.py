@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import addressof, c_uint64
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -107,8 +108,24 @@ class Context:
         )
         #: With one device no other context is expected to be current: a launch need not look.
         self.alone = count == 1
-        #: The kernel that was launched last, for errors that come to light later.
-        self.last = ""
+        #: The kernel that was launched last, for errors that come to light later: its number among the names.
+        self._last, self._names = c_uint64(), [""]
+        self.last_place = addressof(self._last)
+
+    def numbered(self, name: str) -> int:
+        """The number of a kernel's name, which machine code puts at `last_place`."""
+        if name not in self._names:
+            self._names.append(name)
+        return self._names.index(name)
+
+    @property
+    def last(self) -> str:
+        """The kernel that was launched last."""
+        return self._names[self._last.value]
+
+    @last.setter
+    def last(self, name: str) -> None:
+        self._last.value = self.numbered(name)
 
     def is_current(self) -> bool:
         """Whether it is the context of this thread."""

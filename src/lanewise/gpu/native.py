@@ -29,8 +29,15 @@ _PYTHON = (
 )  # fmt: skip
 #: The table: Python's functions; then these, a word each; then CUlaunchConfig in seven words; then of each
 #: parameter how it is read, its Python type, the least and the greatest value.
-_READ, _LAUNCH, _CURRENT, _CONTEXT, _FUNCTION, _DEVICE, _LOW_BITS, _COUNT, _CONFIG = range(10, 19)
+_READ, _LAUNCH, _CURRENT, _CONTEXT, _FUNCTION, _DEVICE, _LOW_BITS, _COUNT = range(10, 18)
+_LAST, _NAME, _CONFIG = range(18, 21)
 _PARAMETERS, _WORDS = _CONFIG + 7, 4
+
+#: What stands for a place in the table in the text below.
+_NAMES = (
+    "READ", "LAUNCH", "CURRENT", "CONTEXT", "FUNCTION", "DEVICE", "LOW_BITS", "COUNT", "LAST", "NAME",
+    "CONFIG",
+)  # fmt: skip
 
 #: In a DLTensor: data 0, device 8, dimensions 16, shape 24, strides 32, offset 40. In an object: its type 8.
 _TEXT = """
@@ -116,6 +123,8 @@ entry:
   %device = call i64 @word(ptr %table, i64 DEVICE)
   %low_bits = call i64 @word(ptr %table, i64 LOW_BITS)
   %count = call i64 @word(ptr %table, i64 COUNT)
+  %last = call ptr @address(ptr %table, i64 LAST)
+  %name = call i64 @word(ptr %table, i64 NAME)
   %config = alloca [7 x i64], align 16
   %tensor = alloca [6 x i64], align 16
   %there = alloca i64
@@ -244,6 +253,7 @@ stream:
   %handle = call i64 %as_unsigned(ptr %stream_object)
   %handle_at = getelementptr i64, ptr %config, i64 4
   store i64 %handle, ptr %handle_at
+  store i64 %name, ptr %last
   %thread = call ptr %save()
   %status = call i32 %start(ptr %config, ptr %function, ptr %places, ptr null)
   call void %restore(ptr %thread)
@@ -321,7 +331,7 @@ def _function() -> int:
     from llvmlite import binding as llvm
 
     text = _TEXT
-    for name in ("READ", "LAUNCH", "CURRENT", "CONTEXT", "FUNCTION", "DEVICE", "LOW_BITS", "COUNT", "CONFIG"):
+    for name in _NAMES:
         text = text.replace(f"i64 {name}", f"i64 {globals()[f'_{name}']}")
     text = text.replace(", PARAMETERS", f", {_PARAMETERS}").replace(", WORDS", f", {_WORDS}")
     llvm.add_symbol("PyLong_AsVoidPtr", _place(ctypes.pythonapi.PyLong_AsVoidPtr))
@@ -348,6 +358,8 @@ def compiled(
     function: int,
     ordinal: int,
     low_bits: int,
+    last: int,
+    name: int,
     device_type: int = _CUDA,
 ) -> Callable[[tuple[Any, ...], int], int] | None:
     """A function of arguments and a stream's handle that launches: it returns the status, or NOT_TAKEN."""
@@ -364,6 +376,8 @@ def compiled(
         device_type | ordinal << 32,
         low_bits,
         len(parameters),
+        last,
+        name,
     ]
     words += [int.from_bytes(config[start : start + 8], "little") for start in range(0, 56, 8)]
     for kind, type_, low, high in parameters:

@@ -104,12 +104,12 @@ class Plan:
         codes = "".join("Q" if formats[place] == POINTER else formats[place] for place in order)
         self._pack_into = struct.Struct(f"<Q16x{codes}").pack_into
         self._context, self._name, self._launch = loaded.context, loaded.name, loaded.context.driver.launch
-        self._current_stream = library.current_stream
+        self.current_stream = library.current_stream
         #: Records that no launch is using; threads take them and put them back.
         self._free = [self._record()]
         self._stream = self._free[0].stream
         #: The same in machine code, once it has been launched often.
-        self._native: Callable[[tuple[Any, ...], int], int] | None = None
+        self.native: Callable[[tuple[Any, ...], int], int] | None = None
         self._launches = 0
 
     def _record(self) -> Record:
@@ -117,12 +117,11 @@ class Plan:
 
     def __call__(self, arguments: tuple[Any, ...], stream: Any) -> bool:
         """Launch; False if these arguments are not of the kind that was prepared for."""
-        handle = self._current_stream(self.ordinal) if stream is None else stream_handle(stream)
+        handle = self.current_stream(self.ordinal) if stream is None else stream_handle(stream)
         context = self._context
-        if self._native is not None:
-            status = self._native(arguments, handle)
+        if self.native is not None:
+            status = self.native(arguments, handle)
             if not status:
-                context.last = self._name
                 return True
             if status > 0 and (status not in _WRONG_CONTEXT or context.is_current()):
                 raise context.driver.error(status, self._name)
@@ -153,7 +152,7 @@ class Plan:
         self._free.append(record)
         self._launches += 1
         if self._launches == OFTEN:
-            self._native = self._compiled()
+            self.native = self._compiled()
         return True
 
     def _again(self, record: Record, status: int) -> None:
@@ -188,6 +187,8 @@ class Plan:
             function=self.loaded.function,
             ordinal=self.ordinal,
             low_bits=self._low_bits,
+            last=context.last_place,
+            name=context.numbered(self._name),
         )
 
 
