@@ -34,6 +34,7 @@ __global__ void clash(int* x) { x[threadIdx.x] = blockIdx.x + 1; }
 __global__ void agree(int* x) { x[threadIdx.x] = threadIdx.x + 1; }
 __global__ void beyond(float* x, int n) { x[blockIdx.x * n + threadIdx.x] = 1; }
 __global__ void spin(volatile int* flag) { while (flag[0] < (int)blockIdx.x); flag[0] = blockIdx.x + 1; }
+__global__ void heap(int* x) { int* own = (int*)malloc(8); own[0] = 1; x[blockIdx.x] = own[0]; free(own); }
 __global__ void count(int* total) { atomicAdd(total, 1); }
 __global__ void count_within(int* totals) {
     __shared__ int own;
@@ -119,6 +120,11 @@ def test_what_cannot_be_spread_is_refused_with_its_line(
         module[name][8, 32](np.zeros(8, np.int32), executor=threads)
     line = module.text.splitlines()[caught.value.line - 1]
     assert ("atom" in line or "red." in line) if name == "count" else "ld.volatile" in line
+
+
+def test_a_heap_cannot_be_spread(module: lw.Module, threads: Executor) -> None:
+    with pytest.raises(CannotSpread, match="malloc"):
+        module["heap"][8, 32](np.zeros(8, np.int32), executor=threads)
 
 
 def test_atomics_within_a_block_may_be_spread(module: lw.Module, threads: Executor) -> None:

@@ -76,6 +76,8 @@ def _why_not(op: Op, repeated: bool) -> str:
 def refuse(ready: Compiled) -> None:
     """Raise if blocks of the kernel need one another while they run."""
     program = ready.program
+    if program.uses_heap:
+        raise CannotSpread(f"{program.entry.name} cannot be spread over an executor: it uses malloc or free")
     for body in program.bodies:
         spans = _loops(body)
         for place, op in enumerate(body.ops):
