@@ -3,6 +3,7 @@
 What users call is exported by `lanewise` itself.
 """
 
+from lanewise.lang import wmma
 from lanewise.lang.arithmetic import truncated_div as div
 from lanewise.lang.arithmetic import truncated_rem as rem
 from lanewise.lang.arithmetic import where
@@ -200,4 +201,5 @@ __all__ = [
     "unpack",
     "warp_id",
     "where",
+    "wmma",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -16,7 +17,7 @@ from lanewise.lang.builder import Address, Builder, Symbol, current, trace, trac
 from lanewise.lang.errors import KernelError
 from lanewise.lang.launching import ConfiguredKernel
 from lanewise.lang.memory import Pointer
-from lanewise.lang.source import Rewritten
+from lanewise.lang.source import Rewritten, named_in_types
 from lanewise.lang.text import Writer
 from lanewise.lang.types import SCALARS, Constexpr, Ptr, parameter_type, register_kind
 from lanewise.lang.values import Scalar
@@ -52,8 +53,11 @@ class Parameter:
 class Kernel:
     """A kernel: `kernel[grid, block](…)` launches it, `kernel.ptx(arch)` shows what it was traced to."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], options: dict[str, Any], around: Mapping[str, Any] | None = None
+    ) -> None:
         self.function, self.options = function, options
+        self._around = around or {}
         self._rewritten: Rewritten | None = None
         self._parameters: list[Parameter] | None = None
         self._modules: dict[Any, Module] = {}
@@ -69,7 +73,7 @@ class Kernel:
     def rewritten(self) -> Rewritten:
         """The function with its control flow rewritten."""
         if self._rewritten is None:
-            self._rewritten = Rewritten(self.function, is_kernel=True)
+            self._rewritten = Rewritten(self.function, is_kernel=True, around=self._around)
         return self._rewritten
 
     @property
@@ -293,10 +297,14 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     CUDA's `__launch_bounds__` and `__maxnreg__` do.
     """
     if function is None:
-        return lambda given: kernel(given, **options)
+        return lambda given: _kernel(given, options, sys._getframe(1).f_locals)
+    return _kernel(function, options, sys._getframe(1).f_locals)
+
+
+def _kernel(function: Any, options: dict[str, Any], around: Mapping[str, Any]) -> Kernel:
     if not inspect.isfunction(function):
         raise KernelError(f"@lw.kernel goes on a function defined with `def`, not on {function!r}")
-    return Kernel(function, options)
+    return Kernel(function, options, named_in_types(function, around))
 
 
 def device(function: Callable[..., Any]) -> Device:

@@ -206,7 +206,8 @@ def _difference(a: Operand, b: Operand) -> str:
     return f"(lane, value) → element is {a.layout}, here {b.layout}"
 
 
-def _require(instruction: Instruction) -> None:
+def require(instruction: Instruction) -> None:
+    """Complain if the arch that is traced for does not have an instruction; note what it needs."""
     builder = current()
     if builder.arch is not None:
         instruction.require(builder.arch)
@@ -221,7 +222,7 @@ def _require(instruction: Instruction) -> None:
 
 def emit(instruction: Instruction, *operands: Any, **options: Any) -> Any:
     """An instruction of the catalogue in the kernel that is being traced."""
-    _require(instruction)
+    require(instruction)
     if instruction.multiplies and instruction.family in ("mma", "mma.sp", "mma.sp::ordered_metadata"):
         return multiply(instruction, *operands, **options)
     if instruction.family == "ldmatrix":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -18,7 +19,9 @@ from lanewise.lang.rewrite import RUNTIME, Refused, rewrite
 class Rewritten:
     """A function whose control flow asks, while tracing, whether it is traced."""
 
-    def __init__(self, function: Callable[..., Any], is_kernel: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], is_kernel: bool, around: Mapping[str, Any] | None = None
+    ) -> None:
         from lanewise.lang.control import Runtime
 
         assert isinstance(function, FunctionType)
@@ -34,7 +37,7 @@ class Rewritten:
             raise self._error_at(str(refused), refused.line) from None
         self.function = self._compiled(tree, Runtime(self.file))
         self.signature = inspect.signature(function)
-        self.annotations = self._annotations()
+        self.annotations = self._annotations(around or {})
 
     def _tree(self) -> ast.FunctionDef:
         try:
@@ -83,8 +86,10 @@ class Rewritten:
         made.__kwdefaults__ = original.__kwdefaults__
         return made
 
-    def _annotations(self) -> dict[str, Any]:
-        around = inspect.getclosurevars(self.original).nonlocals if self.original.__closure__ else {}
+    def _annotations(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        around = dict(named)
+        if self.original.__closure__:
+            around |= inspect.getclosurevars(self.original).nonlocals
         found = {}
         for name, kind in self.original.__annotations__.items():
             if isinstance(kind, str):
@@ -106,3 +111,13 @@ class Rewritten:
             raise current().error(
                 f"{name} has no value yet: every variable is given one before it is used"
             ) from None
+
+
+def named_in_types(function: Callable[..., Any], around: Mapping[str, Any]) -> dict[str, Any]:
+    """The local variables that the types of a function's parameters name.
+
+    With `from __future__ import annotations` types are texts, and a function does not keep what they name.
+    """
+    texts = [kind for kind in function.__annotations__.values() if isinstance(kind, str)]
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
+    return {name: around[name] for name in words if name in around}
