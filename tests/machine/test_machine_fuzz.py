@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -141,3 +143,28 @@ def test_no_mutant_crashes_hangs_or_escapes() -> None:
         counts, findings = look(seeds(long=False), 0, 7, 60)
     assert not findings, "\n".join(findings)
     assert counts["ok"] + counts["refused"] >= 1
+
+
+REFUSED = """
+import gc, sys
+sys.path.insert(0, sys.argv[1])
+from lanewise.arith import machine_code
+bad = "define i32 @f(i32 %x) { %y = add i32 %x, %z\\n %z = add i32 %y, 1\\n ret i32 %z }"
+for _ in range(20):
+    compilation = machine_code.Compilation()
+    compilation.add(bad)
+    try:
+        compilation.images()
+    except RuntimeError as error:
+        error.itself = error  # a cycle, as tracebacks make them: the collector comes for what it holds
+    gc.collect()
+print("alive")
+"""
+
+
+def test_what_llvm_refuses_is_cleared_away_in_order() -> None:
+    """A module that outlived its context once took the process with it."""
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED, str(SRC)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "alive\n", done.stderr

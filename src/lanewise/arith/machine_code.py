@@ -200,12 +200,14 @@ def _compile_quickly(text: str) -> bytes:
     # Scheduling after register allocation brings nothing to processors that reorder by themselves.
     features = ",-use-postra-scheduler" if platform.machine().lower() in ("aarch64", "arm64") else ""
     machine = _target_machine(1, features)
-    module = llvm.parse_assembly(text, llvm.create_context())
-    module.verify()
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)))
-    return _emit(machine, module)
+    # Closed here, the module first: after an error the collector would take them away in any order, and LLVM
+    # does not outlive a module whose context is gone.
+    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+        module.verify()
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)))
+        return _emit(machine, module)
 
 
 def _emit(machine: Any, module: Any) -> bytes:
