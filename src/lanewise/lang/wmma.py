@@ -208,8 +208,8 @@ class fragment(Node):
         made, used = (each.arch or "the lowest arch" for each in (self.builder, builder))
         raise builder.error(
             f"{self} was made in a kernel traced for {made}, and is used in one for {used}. Which lane holds "
-            "which element is each arch's own affair (sm_70 and sm_75 differ), so a fragment does not pass from "
-            "one to the other: store it to memory with store_matrix_sync and load it with load_matrix_sync"
+            "which element is each arch's own affair (sm_70 and sm_75 differ), so a fragment does not pass "
+            "from one to the other: store it to memory with store_matrix_sync and load it again there"
         )
 
     def _loading(self, order: str, space: str) -> Instruction:
