@@ -34,7 +34,6 @@ from lanewise.arith.models import FusedSum, Model
 from lanewise.arith.simd import Pointer, Type, Value, f32, i8, i32, i64, u8, u16, u32
 from lanewise.formats import Format
 from lanewise.isa import Instruction
-from lanewise.machine.code import FunctionCode
 from lanewise.machine.fragments import (
     VECTOR,
     Registers,
@@ -44,11 +43,10 @@ from lanewise.machine.fragments import (
     permuted,
     shuffled,
 )
-from lanewise.machine.narrow import round_to, widen
+from lanewise.machine.product_code import FLOAT16, ProductCode, half_numbers, half_words, operand_registers
 
 #: A vector of bytes, for exponents.
 BYTES = VECTOR // 8
-f16 = Type("f", 16)
 
 
 @dataclass(frozen=True)
@@ -77,15 +75,6 @@ def orders(instruction: Instruction, plan: Plan, product: int) -> Orders | None:
     return Orders(found["a"] or (), found["b"] or (), found["c"] or (), d)
 
 
-class ProductCode(FunctionCode):
-    """A function of products: LLVM may unroll its loops, for it is compiled once for all kernels."""
-
-    unrolled = True
-
-    def __init__(self, module: ir.Module, name: str) -> None:
-        super().__init__(module, name, ("frame", "places", "selectors"), ir.IntType(32), "external")
-
-
 class FusedProduct:
     """Writes `product(frame, places)`: the registers' offsets lie at `places`, those of D, A, B, C."""
 
@@ -100,14 +89,14 @@ class FusedProduct:
         code = self.code
         registers = operand_registers(code, self.instruction)
         m, n, k = self.m, self.n, self.k
-        a_values, a_exponents = self._room(f32, m * k), self._room(i8, m * k)
-        b_values, b_exponents = self._room(f32, k * n), self._room(i8, k * n)
-        self.sums = Tile(self._room(f32, m * n), code.constant(i64, n))
+        a_values, a_exponents = code.room(f32, m * k), code.room(i8, m * k)
+        b_values, b_exponents = code.room(f32, k * n), code.room(i8, k * n)
+        self.sums = Tile(code.room(f32, m * n), code.constant(i64, n))
         self.room = Room(
-            self._room(f32, m * n), self._room(i32, m * n), self._room(i32, m * n), self._room(u8, m)
+            code.room(f32, m * n), code.room(i32, m * n), code.room(i32, m * n), code.room(u8, m)
         )
-        self.part = Tile(self._room(f32, m * n), code.constant(i64, n))
-        a_flags = self._room(u8, m)
+        self.part = Tile(code.room(f32, m * n), code.constant(i64, n))
+        a_flags = code.room(u8, m)
         unfit_a = self._unpack(registers["a"], self.order.a, "a", a_values, a_exponents)
         unfit_b = self._unpack(registers["b"], self.order.b, "b", b_values, b_exponents)
         self._sums_in(registers["c"])
@@ -144,13 +133,6 @@ class FusedProduct:
                 add_parts(code, self.plan, rows, self.sums, self.part)
         self._sums_out(registers["d"])
         code.give(0)
-
-    def _room(self, type: Type, count: int) -> Pointer:
-        """Memory on the stack."""
-        builder = self.code.builder
-        with builder.goto_entry_block():
-            slot = builder.alloca(ir.ArrayType(ir.IntType(8), count * type.bits // 8), align=64)
-            return Pointer(self.code, type, builder.bitcast(slot, ir.IntType(8).as_pointer()))
 
     # operands -----------------------------------------------------------------------------------------------
 
@@ -209,7 +191,7 @@ class FusedProduct:
         operand = self.instruction.c
         word = Type("u", operand.slot_bits)
         for number, each in enumerate(permuted(self.code, registers.load(word), self.order.c)):
-            value = each.view(f32) if word.bits == 32 else _half_numbers(each)
+            value = each.view(f32) if word.bits == 32 else half_numbers(each)
             self.sums.first.store(value, number * each.type.lanes)
 
     def _sums_out(self, registers: Registers) -> None:
@@ -219,7 +201,7 @@ class FusedProduct:
         found = []
         for place in range(0, self.m * self.n, lanes):
             value = self.sums.first.load(place, lanes)
-            found.append(value.view(u32) if operand.slot_bits == 32 else _half_words(value))
+            found.append(value.view(u32) if operand.slot_bits == 32 else half_words(value))
         registers.store(permuted(self.code, found, self.order.d))
 
     # sums ---------------------------------------------------------------------------------------------------
@@ -322,24 +304,9 @@ class FusedProduct:
         size = code.intrinsic("abs", i32.by(plan.lanes), [total, self._false])
         number = (size > (1 << 24)).select(sticky, total).to(f32) * unit
         if plan.scheme.underflow != "signed" and machine_code.has_half_floats():
-            return number.to(f16).to(f32) + 0.0
+            return number.to(FLOAT16).to(f32) + 0.0
         bits = number.view(u32)
         return nearest_half(plan, (bits & 0x7FFFFFFF).view(f32), bits & 0x80000000)
-
-
-def operand_registers(code: FunctionCode, instruction: Instruction) -> dict[str, Registers]:
-    """Where the registers of each operand lie, as the code that calls has put it down."""
-    base = code.record("frame").handle
-    places = code.pointer("places", u32)
-    found: dict[str, Registers] = {}
-    number = 0
-    for name in ("d", "a", "b", "c", "metadata", "scale_a", "scale_b"):
-        if name in instruction.operands:
-            operand = instruction.operands[name]
-            offsets = [places.load(number + each).to(Type("u", 64)) for each in range(operand.registers)]
-            number += operand.registers
-            found[name] = Registers(code, base, offsets, operand.register_bits)
-    return found
 
 
 def _least(a: Value, b: Value) -> Value:
@@ -350,21 +317,7 @@ def _numbers(raw: Value, fmt: Format) -> Value:
     """16-bit words as f32."""
     if fmt.exponent_bits == 8:
         return (raw.to(u32) << 16).view(f32)
-    return _half_numbers(raw)
-
-
-def _half_numbers(raw: Value) -> Value:
-    """f16 words as f32."""
-    if machine_code.has_half_floats():
-        return raw.view(f16).to(f32)
-    return widen(raw, "f16")
-
-
-def _half_words(number: Value) -> Value:
-    """f32 as words of f16, to nearest."""
-    if machine_code.has_half_floats():
-        return number.to(f16).view(u16)
-    return round_to(number, "f16").to(u16)
+    return half_numbers(raw)
 
 
 def writer_of(instruction: Instruction, model: Model) -> Callable[[ir.Module], None] | None:

@@ -12,6 +12,7 @@ from lanewise.machine.code import U32, BlockCode, Record
 from lanewise.machine.lanes import several
 from lanewise.machine.products import SELECTED, SLOTS, TABLE_BYTES, product_program, stage_offsets
 from lanewise.machine.resolve import Op, Register, Resolved
+from lanewise.machine.selections import SELECTOR_BITS
 
 
 def instruction_of(op: Op) -> Instruction:
@@ -94,7 +95,9 @@ def _compiled(
     chosen = code.constant(i64, 0)
     for number, selector in enumerate(selectors):
         value = code.lane_read(selector, U32, code.constant(i64, 0)).to(Type("u", 64)).to(i64)
-        chosen = chosen | ((value & 0xFFFF) << (16 * number))
+        most = (1 << SELECTOR_BITS) - 1  # which no selector is
+        value = (value > most).select(code.constant(i64, most), value)
+        chosen = chosen | (value << (SELECTOR_BITS * number))
     values = [code["frame"].handle, code.builder.ptrtoint(places, ir.IntType(64)), chosen.handle]
     answer = code.builder.call(_function(code, op, 3, ir.IntType(32)), values)
     if selectors:

@@ -46,9 +46,10 @@ def stage_offsets(instruction: Instruction) -> dict[str, int]:
 @lru_cache(maxsize=1024)
 def product_program(instruction: Instruction, arch: str) -> machine_code.Program | None:
     """`product(frame, places, selectors)`, compiled for an instruction on an arch; None: Python does it."""
-    from lanewise.machine.fused_product import writer_of
+    from lanewise.machine import fused_product, staged_product
 
-    writer = writer_of(instruction, required_model(instruction, arch))
+    model = required_model(instruction, arch)
+    writer = fused_product.writer_of(instruction, model) or staged_product.writer_of(instruction, model)
     if writer is None:
         return None
 
