@@ -134,6 +134,13 @@ def test_a_budget_of_steps_ends_what_is_endless(kernel: str, module: lw.Module) 
     assert caught.value.kind == "endless"
 
 
+@pytest.mark.parametrize("steps", [0, -1, 1.5, "many"])
+def test_a_budget_is_a_number_of_steps(steps: object, module: lw.Module) -> None:
+    with pytest.raises(lw.LanewiseError, match="steps="):
+        module["twice"][1, 32](np.zeros(32, np.int32), steps=steps)
+    module["twice"][1, 32](np.zeros(32, np.int32), steps=1 << 80)
+
+
 def test_a_deadlock_is_named_at_once(module: lw.Module) -> None:
     before = time.monotonic()
     with pytest.raises(Deadlock, match="wait at barrier 1") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 import threading
@@ -37,6 +38,20 @@ LOOK = 0.2
 
 #: Told how far a launch is: blocks done, blocks in all.
 Progress = Callable[[int, int], None]
+
+
+def _budget(steps: int | None) -> int:
+    """How many blocks of code a block of threads may run."""
+    most = 1 << 62
+    if steps is None:
+        return most
+    try:
+        given = operator.index(steps)
+    except TypeError:
+        raise LanewiseError(f"steps= is a number of blocks of code, not {steps!r}") from None
+    if given < 1:
+        raise LanewiseError(f"steps={given} allows nothing to run; it is at least 1")
+    return min(given, most)
 
 
 class BlockState:
@@ -128,7 +143,7 @@ class Launch:
             frame.NEXT_BLOCK: self.blocks.start,
             frame.BLOCKS: self.blocks.stop,
             frame.TEMPLATE: address(self.template),
-            frame.STEP_LIMIT: steps if steps is not None else 1 << 62,
+            frame.STEP_LIMIT: _budget(steps),
             frame.THREADS: shape.threads,
             frame.YIELDS: TURNS,
             frame.CODE: compiled.native.data(frame.CODE_TABLE),
