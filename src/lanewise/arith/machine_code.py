@@ -206,6 +206,7 @@ def _compile_quickly(text: str) -> bytes:
         module.verify()
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
+        passes.add_dead_code_elimination_pass()
         passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)))
         return _emit(machine, module)
 

@@ -89,6 +89,18 @@ def entry_block(program: Program, blocks: list[Block]) -> int:
     return next(block.number for block in blocks if block.body.function is program.entry)
 
 
+def in_loops(blocks: list[Block]) -> set[int]:
+    """The numbers of blocks that may run more than once: between a branch back and where it leads, or called.
+
+    Numbers are in reverse post-order, so a branch to no higher number goes back.
+    """
+    found = {block.number for block in blocks if not block.body.function.is_entry}
+    for block in blocks:
+        for target in _successors(block):
+            found.update(range(target.number, block.number + 1))
+    return found
+
+
 def _cut_body(body: Body) -> list[Block]:
     leaders = set(body.labels.values())
     blocks: list[Block] = [Block(body)]

@@ -93,8 +93,8 @@ class BlockCode(FunctionCode):
         super().__init__(module, name, ("frame", *more), ir.IntType(32), linkage)
         self.function.attributes.add("noinline")  # compile time stays in proportion to the code
         self.frame = self.record("frame")
-        #: What `mask_lanes` returned: as bits it is at hand already.
-        self.masks: set[str] = set()
+        #: What `mask_lanes` and `active` returned, with the guard: as bits there is a quicker way to it.
+        self.masks: dict[str, tuple[int, bool] | None] = {}
 
     @property
     def block(self) -> Record:
@@ -108,7 +108,7 @@ class BlockCode(FunctionCode):
     def mask_lanes(self) -> Value:
         """The lanes that take part, as conditions."""
         lanes = self.frame.get(frame.MASK_BYTES, U8, frame.LANES).differs(0)
-        self.masks.add(lanes.handle.text)
+        self.masks[lanes.handle.text] = None
         return lanes
 
     def active(self, op: Op | None) -> Value:
@@ -118,12 +118,18 @@ class BlockCode(FunctionCode):
             return mask
         register, negated = op.guard
         holds = self.frame.get(register.offset, U8, frame.LANES).differs(0)
-        return mask & (~holds if negated else holds)
+        lanes = mask & (~holds if negated else holds)
+        self.masks[lanes.handle.text] = (register.offset, negated)
+        return lanes
 
     def bits(self, condition: Value) -> Value:
         """Conditions of 32 lanes as bits of a word."""
-        if condition.handle.text in self.masks:
-            return self.mask_bits()
+        name = condition.handle.text
+        if name in self.masks:
+            guard = self.masks[name]
+            if guard is None:
+                return self.mask_bits()
+            return call(self, guarded(self.module), [self["frame"], *guard])
         return Value(self, U32, self.builder.bitcast(condition.handle, ir.IntType(32)))
 
     def lanes_of(self, bits: Value) -> Value:
@@ -232,6 +238,17 @@ def shared_code(
     """A function of the frame and of more numbers that kernels share, like `shared`."""
     type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(more)))
     return shared(module, name, type, lambda module, name: write(BlockCode(module, name, more, "")))
+
+
+def guarded(module: ir.Module) -> ir.Function:
+    """`guarded(frame, predicate, negated)`: the lanes that take part for which a predicate holds, as bits."""
+
+    def write(code: BlockCode) -> None:
+        negated = code["negated"].to(U8).spread(frame.LANES)
+        holds = code.frame.get(code["predicate"], U8, frame.LANES).differs(negated)
+        code.give(code.bits(code.mask_lanes() & holds))
+
+    return shared_code(module, "guarded", ("predicate", "negated"), write)
 
 
 def call(code: BlockCode, function: Any, values: list[Value | int]) -> Value:

@@ -31,9 +31,10 @@ from lanewise.machine import (
     warp,
     wmma,
 )
-from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, callees, entry_block
+from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, callees, entry_block, in_loops
 from lanewise.machine.code import DIVERGED, TOGETHER, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
+from lanewise.machine.outline import outlined
 from lanewise.machine.resolve import Op, Pointed, Program, Register, Resolved, Several
 from lanewise.machine.schedule import split, wait
 from lanewise.ptx import Immediate
@@ -58,9 +59,9 @@ PIECE, PART = 64, 200
 ROOMS = (approximate, compare, convert, floating, integer, logic, signs, video)
 
 
-def strip() -> int:
-    """Lanes done together in a loop over a warp."""
-    return max(8, machine_code.lanes_of(32))
+def strip(often: bool) -> int:
+    """Lanes done together: more than a vector has where code runs often, for two operations at a time."""
+    return max(8, machine_code.lanes_of(32)) if often else machine_code.lanes_of(32)
 
 
 @contextmanager
@@ -142,6 +143,7 @@ class Writer:
             for block in self.blocks
             if block.end == "call" and block.op
         )
+        self.loops = in_loops(blocks)
         self.uses = Counter(
             register
             for block in self.blocks
@@ -189,6 +191,7 @@ class Writer:
     def block(self, block: Block) -> list[Register]:
         """One block of code; returns the registers that it writes in every lane."""
         self.written: dict[Register, None] = {}
+        self.often = block.number in self.loops
         pieces = pieces_of(block.ops)
         names = [f"block_{block.number}_{number}" for number in range(len(pieces))]
         if len(pieces) > 1:
@@ -233,8 +236,8 @@ class Writer:
         if not ops:
             return
         inner = BlockCode(code.module, f"run_{ops[0].site}", ("start",))
-        inner.dynamic_offset, inner.arch = code.dynamic_offset, code.arch
-        width = strip()
+        inner.dynamic_offset, inner.arch, inner.program = code.dynamic_offset, code.arch, code.program
+        width = strip(self.often)
         lanes = Lanes(inner, inner.frame.handle, inner["start"], width)
         for op in ops:
             with blaming(op):
@@ -243,7 +246,8 @@ class Writer:
                     register, negated = op.guard
                     holds = lanes.register(register)
                     lanes.guard = ~holds if negated else holds
-                PURE[op.opcode](lanes, op)
+                if not outlined(lanes, op):
+                    PURE[op.opcode](lanes, op)
         here = Counter(register for op in ops for register in registers_of(op))
 
         def needless(register: Register) -> bool:
