@@ -96,7 +96,7 @@ def in_loops(blocks: list[Block]) -> set[int]:
     """
     found = {block.number for block in blocks if not block.body.function.is_entry}
     for block in blocks:
-        for target in _successors(block):
+        for target in successors(block):
             found.update(range(target.number, block.number + 1))
     return found
 
