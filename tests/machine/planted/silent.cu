@@ -156,3 +156,43 @@ __global__ void those_without_work_leave(const float* x, float* y, int n) {
   __syncthreads();
   if (i < n) y[i] = tile[n - 1 - i];
 }
+
+// One warp fetches, another computes; two buffers, mbarriers for full and for empty, many rounds.
+// [1, 64] arange:f32:512 zeros:f32:32
+__global__ void pipeline_of_mbarriers(const float* x, float* y) {
+  __shared__ float tiles[2][32];
+  __shared__ unsigned long long full[2], empty[2];
+  int lane = threadIdx.x % 32;
+  auto address = [](void* p) { return (unsigned)__cvta_generic_to_shared(p); };
+  auto arrive = [&](void* p) {
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(address(p)) : "memory");
+  };
+  auto await = [&](void* p, int phase) {
+    for (int done = 0; !done;)
+      asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                   : "=r"(done) : "r"(address(p)), "r"(phase) : "memory");
+  };
+  if (threadIdx.x == 0)
+    for (int s = 0; s < 2; ++s) {
+      asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(address(&full[s])) : "memory");
+      asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(address(&empty[s])) : "memory");
+    }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+#pragma unroll 1
+    for (int k = 0; k < 16; ++k) {
+      if (k >= 2) await(&empty[k % 2], (k / 2 - 1) % 2);
+      tiles[k % 2][lane] = x[32 * k + lane];
+      arrive(&full[k % 2]);
+    }
+  } else {
+    float sum = 0;
+#pragma unroll 1
+    for (int k = 0; k < 16; ++k) {
+      await(&full[k % 2], k / 2 % 2);
+      sum += tiles[k % 2][31 - lane];
+      arrive(&empty[k % 2]);
+    }
+    y[lane] = sum;
+  }
+}
