@@ -201,6 +201,56 @@ def test_copies_arrive() -> None:
     assert out.tolist() == list(range(64))[::-1]
 
 
+RACE = """
+    @%p0 mbarrier.init.shared.b64 [bar], 64;
+    bar.sync 0;
+    mov.u32 %r1, data;
+    mad.lo.u32 %r1, %r0, 4, %r1;
+    {write}
+    {arrive}
+    {wait}
+    xor.b32 %r2, %r0, 63;
+    mov.u32 %r1, data;
+    mad.lo.u32 %r1, %r2, 4, %r1;
+    ld.shared.u32 %r3, [%r1];
+    st.global.u32 [%rd1], %r3;
+"""
+STORE = "st.shared.u32 [%r1], %r0;"
+COPY = "cp.async.ca.shared.global [%r1], [%rd1], 4;"
+ARRIVE = "mbarrier.arrive.shared.b64 _, [bar];"
+COPIED = "cp.async.mbarrier.arrive.noinc.shared.b64 [bar];"
+
+
+@pytest.mark.parametrize(
+    ("write", "arrive", "waits", "kind"),
+    [
+        (STORE, ARRIVE, True, ""),
+        (STORE, ARRIVE, False, "race"),
+        (COPY, COPIED, True, ""),
+        (COPY, ARRIVE, True, "asynchronous copy"),
+    ],
+    ids=["ordered", "nobody waits", "copies arrive", "copies do not arrive"],
+)
+def test_checks_know_the_order_that_phases_make(write: str, arrive: str, waits: bool, kind: str) -> None:
+    body = RACE.format(write=write, arrive=arrive, wait=wait("bar", "0", "DONE") if waits else "")
+    report = lanewise.check(kernel(body)["k"][1, 64], np.arange(64, dtype=np.uint32))
+    assert [finding.kind for finding in report.findings] == ([kind] if kind else []), report
+
+
+def test_checks_follow_a_pipeline_of_specialised_warps(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = []
+
+    def checked(body: str, threads: int = 64) -> np.ndarray:
+        out = np.zeros(threads, np.uint32)
+        reports.append(lanewise.check(kernel(body)["k"][1, threads], out))
+        return out
+
+    monkeypatch.setitem(globals(), "run", checked)
+    test_one_warp_fills_another_empties()
+    test_all_threads_meet("try_wait")
+    assert len(reports) == 2 and all(reports), reports
+
+
 @pytest.mark.parametrize("verb", ["try_wait.parity", "test_wait.parity"])
 def test_a_phase_that_nobody_completes_is_a_deadlock(verb: str) -> None:
     body = f"""

@@ -1,0 +1,128 @@
+"""Special registers, addresses of spaces, clusters of one block, hints; and refusals, each with its line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lanewise.machine import Unsupported
+from lanewise.ptx import parse
+
+HEADER = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.global .align 8 .b64 g; .const .align 8 .b64 c; .extern .shared .align 8 .b8 dynamic[];
+"""
+
+
+def kernel(body: str) -> str:
+    return f"""{HEADER}
+.visible .entry k(.param .u64 out)
+{{
+    .shared .align 8 .b64 s[2]; .local .align 8 .b64 l;
+    .reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .v4 .u32 %v;
+    ld.param.u64 %rd0, [out];
+    {body}
+    ret;
+}}
+"""
+
+
+def first(body: str, count: int, shared: int = 0, grid: int = 1) -> list[int]:
+    out = np.zeros(max(count, 8), np.uint32)
+    parse(kernel(body))["k"][grid, 32, shared](out)
+    return out[:count].tolist()
+
+
+def test_special_registers() -> None:
+    values = {
+        "%cluster_nctaid.x": 1, "%cluster_nctarank": 1, "%cluster_ctarank": 0, "%cluster_ctaid.y": 0,
+        "%nclusterid.x": 3, "%nctaid.x": 3, "%envreg5": 0, "%pm3": 0, "%total_smem_size": 144,
+        "%dynamic_smem_size": 128, "%aggr_smem_size": 144, "%ntid.x": 32, "WARP_SZ": 32, "%nwarpid": 1,
+    }  # fmt: skip
+    body = "st.shared.u32 [s], 0;" + "".join(
+        f"mov.u32 %r0, {register}; st.global.u32 [%rd0+{4 * place}], %r0;"
+        for place, register in enumerate(values)
+    )
+    assert dict(zip(values, first(body, len(values), shared=128, grid=3), strict=True)) == values
+
+
+def test_which_space_a_generic_address_lies_in() -> None:
+    """Every address is in its own space, and in no other."""
+    names = {"global": "g", "const": "c", "shared": "s", "local": "l"}
+    body, expected = [], []
+    for number, (space, name) in enumerate(names.items()):
+        body.append(f"mov.u64 %rd1, {name}; cvta.{space}.u64 %rd1, %rd1;")
+        for place, asked in enumerate(names):
+            body.append(f"isspacep.{asked} %p0, %rd1; selp.u32 %r0, 1, 0, %p0;")
+            body.append(f"st.global.u32 [%rd0+{16 * number + 4 * place}], %r0;")
+        body.append(
+            f"cvta.to.{space}.u64 %rd2, %rd1; mov.u64 %rd3, {name}; setp.ne.u64 %p1, %rd2, %rd3; @%p1 trap;"
+        )
+        expected += [int(asked == space) for asked in names]
+    assert first("\n".join(body), 16) == expected
+
+
+def test_a_cluster_of_one_block() -> None:
+    """mapa of rank 0 leads to the block's own memory, whose rank is 0."""
+    body = """
+    mov.u32 %r1, s;
+    mapa.shared::cluster.u32 %r2, %r1, 0;
+    st.shared.u32 [s], 77;
+    bar.warp.sync -1;
+    ld.shared::cluster.u32 %r3, [%r2];
+    getctarank.shared::cluster.u32 %r4, %r2;
+    setmaxnreg.inc.sync.aligned.u32 64;
+    griddepcontrol.wait;
+    griddepcontrol.launch_dependents;
+    createpolicy.fractional.L2::evict_last.b64 %rd3, 0.5;
+    ld.global.L2::cache_hint.u32 %r5, [%rd0], %rd3;
+    st.global.v2.u32 [%rd0], {%r3, %r4};
+    """
+    assert first(body, 2) == [77, 0]
+
+
+def test_time_goes_on() -> None:
+    body = """
+    mov.u64 %rd1, %clock64;
+AGAIN:
+    mov.u64 %rd2, %clock64;
+    sub.u64 %rd3, %rd2, %rd1;
+    setp.lt.u64 %p0, %rd3, 100000;
+    nanosleep.u32 100;
+    @%p0 bra AGAIN;
+    st.global.u32 [%rd0], 1;
+    """
+    assert first(body, 1) == [1]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "why"),
+    [
+        ("wgmma.fence.sync.aligned;", "warpgroups"),
+        ("cp.async.bulk.commit_group;", "TMA"),
+        ("cp.async.bulk.prefetch.L2.global [%rd0], %r1;", "TMA"),
+        ("barrier.cluster.arrive;", "cluster"),
+        ("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%rd0], %r1, [%rd1];", "cluster"),
+        ("multimem.red.relaxed.sys.global.add.f32 [%rd0], %r1;", "multicast"),
+        ("tex.1d.v4.f32.s32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4}];", "textures"),
+        ("tensormap.replace.tile.rank.global.b1024.b32 [%rd0], 3;", "TMA"),
+        ("tcgen05.fence::before_thread_sync;", "tensor memory"),
+        ("frobnicate.u32 %r0, %r1;", "cannot run"),
+        ("add.frob.u32 %r0, %r1, %r2, %r3, %r4;", "cannot run"),
+    ],
+)
+def test_what_cannot_run_is_named_before_anything_runs(instruction: str, why: str) -> None:
+    text = kernel(f"st.global.u32 [%rd0], 1;\n    {instruction}")
+    line = 1 + text.splitlines().index(f"    {instruction}")
+    out = np.zeros(8, np.uint32)
+    with pytest.raises(Unsupported, match=rf"line {line}: .*{why}"):
+        parse(text)["k"][1, 32](out)
+    assert not out.any()
+
+
+def test_clusters_of_several_blocks_are_refused() -> None:
+    text = kernel("").replace("(.param .u64 out)\n", "(.param .u64 out)\n.reqnctapercluster 2, 1, 1\n")
+    with pytest.raises(Unsupported, match="clusters"):
+        parse(text)["k"][1, 32](np.zeros(8, np.uint32))
