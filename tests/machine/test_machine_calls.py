@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -354,6 +355,8 @@ def test_malloc_and_free() -> None:
     """
     module = parse(HEADER + declared + entry(body))
     assert run(module).tolist() == [2 * tid for tid in range(32)]
+    with ThreadPoolExecutor(1) as pool, pytest.raises(lanewise.LanewiseError, match="share a heap"):
+        module["k"][1, 32](np.zeros(32, np.uint64), executor=pool)
     twice = "{ .param .b64 a; st.param.b64 [a], 1234; call free, (a); }"
     with pytest.raises(KernelFault, match="which malloc did not give") as raised:
         run(parse(HEADER + declared + entry(twice)))

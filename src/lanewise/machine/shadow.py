@@ -141,12 +141,13 @@ def _write_finished(module: ir.Module) -> Any:
     owner, mine = (wide(log.load(each)) for each in (code["epoch"], observed.get(watch.EPOCH)))
     with code.when(owner.equals(mine)):
         code.done((~(clock.get(watch.COPIED) < code["epoch"])).to(U64).to(i64))
-    with code.when(~(clock.get(watch.ACQUIRED) < code["epoch"])):
-        code.done(1)
     local = owner - observed.get(watch.FIRST_WARP)
     with code.when(~(local < 0) & (local < observed.get(watch.WARPS))):
         seen = wide(clock.pointer(watch.SEEN_COPIES, U32).load(local))
-        code.done((~(seen < code["epoch"])).to(U64).to(i64))
+        # Published, by an mbarrier for instance, after its own warp had waited for it.
+        copier = Record(code, observed.get(watch.CLOCKS) + local * watch.CLOCK_BYTES)
+        told = least(copier.get(watch.COPIED), clock.get(watch.ACQUIRED))
+        code.done((~(most(seen, told) < code["epoch"])).to(U64).to(i64))
     code.done(1)
     return code.function
 

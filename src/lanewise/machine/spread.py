@@ -77,6 +77,11 @@ def refuse(ready: Compiled) -> None:
     """Raise if blocks of the kernel need one another while they run."""
     program = ready.program
     if program.uses_heap:
+        raise CannotSpread(
+            f"{program.entry.name} cannot be spread over an executor: its blocks share a heap (malloc)\n"
+            "    launch it without executor=: all blocks then run in this process"
+        )
+    if program.uses_heap:
         raise CannotSpread(f"{program.entry.name} cannot be spread over an executor: it uses malloc or free")
     for body in program.bodies:
         spans = _loops(body)
