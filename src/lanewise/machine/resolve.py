@@ -282,6 +282,8 @@ class _Resolver:
                 found = self.name(name, scope, operation)
                 if not isinstance(found, Symbol | InFrame):
                     raise self.wrong(operation, f"{name} is no variable")
+                if isinstance(found, Symbol):
+                    found = replace(found, into=found.into + offset)
                 return replace(found, address=found.address + offset)
             case Unary(operator, inner):
                 return Inverted(operator, self.operand(inner, scope, operation))

@@ -41,6 +41,8 @@ class Symbol:
     space: str
     address: int
     size: int
+    #: Bytes from the variable's beginning.
+    into: int = 0
 
 
 @dataclass(frozen=True)

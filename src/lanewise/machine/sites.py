@@ -13,6 +13,7 @@ from lanewise.machine import watch
 from lanewise.machine.access import effective_space
 from lanewise.machine.lanes import several, type_of, types
 from lanewise.machine.observe import MASKED, MEMORY, ROWS, UNWATCHED
+from lanewise.machine.provenance import sources, variable
 from lanewise.machine.resolve import Op, Place, Program, Register, Resolved, Symbol
 
 SPACES = {"global": watch.GLOBAL, "shared": watch.SHARED, "local": watch.LOCAL, "generic": watch.GENERIC}
@@ -28,13 +29,28 @@ def table(program: Program, arch: str) -> tuple[npt.NDArray[np.int64], npt.NDArr
     """The rows of all instructions, and memory that some of them lead to."""
     rows = np.zeros((len(program.sites) * ROWS + 1, watch.SITE_BYTES // 8), np.int64)
     rows[:, watch.LIMITS // 8 :] = PATIENCE
+    addresses = sources(program)
     for op in program.sites:
         for number, row in enumerate(_rows(op, program, arch)):
+            if number == 0:
+                row = row | _bounds(op, addresses)
             for offset, value in row.items():
                 rows[op.site * ROWS + number, offset // 8] = value
     memory = np.zeros((len(rows), watch.MEMORY_BYTES), np.uint8)
     rows[:, watch.MEMORY // 8] = address(memory) + np.arange(len(rows)) * watch.MEMORY_BYTES
     return rows, memory
+
+
+def _bounds(op: Op, addresses: dict[Register, Symbol]) -> Row:
+    """The shared variable that an instruction's address was made from, if that is known."""
+    place = next((each for each in op.operands if isinstance(each, Place)), None)
+    if place is None:
+        return {}
+    base = place.base
+    found = addresses.get(base) if isinstance(base, Register) else None
+    if isinstance(base, Symbol) and base.space == "shared":
+        found = variable(base)
+    return {} if found is None else {watch.LOWEST: found.address, watch.HIGHEST: found.address + found.size}
 
 
 def _rows(op: Op, program: Program, arch: str) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from lanewise.machine.access import space_of
 from lanewise.machine.findings import Finding, Three
 from lanewise.machine.lanes import several
 from lanewise.machine.observe import ROWS
+from lanewise.machine.provenance import shared_variables
 from lanewise.machine.resolve import Op, Register
 from lanewise.machine.sites import access_size
 from lanewise.ptx import Immediate, Loc, Module
@@ -116,12 +118,24 @@ def allocation_of(launch: Launch, op: Op, address: int, second: bool = False) ->
 def shared_name(launch: Launch, offset: int) -> str:
     """The declared variable of shared memory at an offset."""
     program = launch.compiled.program
-    for symbol in program.shared.values() if hasattr(program, "shared") else ():
+    for symbol in shared_variables(program):
         if symbol.address <= offset < symbol.address + symbol.size:
-            return f"shared variable {symbol.name}"
+            return f"shared variable {plain_name(symbol.name)}"
     if launch.shape.shared_bytes and offset >= program.dynamic_offset:
         return "dynamic shared memory"
     return "shared memory"
+
+
+def plain_name(name: str) -> str:
+    """The name of a function's own variable without that of the function, which C++ puts before it.
+
+    >>> plain_name("_ZZ1kPKfPfiE4tile"), plain_name("buffer")
+    ('tile', 'buffer')
+    """
+    found = re.fullmatch(r"_ZZ.*?E(\d+)(.+)", name)
+    if found is None or len(found[2]) < int(found[1]):
+        return name
+    return found[2][: int(found[1])]
 
 
 class Suspicions:
@@ -196,7 +210,9 @@ class Suspicions:
             case watch.NO_VALUE:
                 message = f"the register {self.registers[address].name} has no value"
             case watch.OUTSIDE:
-                message = f"{what} outside of the variable that its address was made from"
+                low, high = (int(self.rows[row, each // 8]) for each in (watch.LOWEST, watch.HIGHEST))
+                home = shared_name(launch, low)
+                message = f"{what} outside of {home}, of {high - low} bytes, which its address was made from"
             case watch.NOT_A_MEMBER:
                 message = f"a lane runs it that its mask {address & 0xFFFFFFFF:#010x} does not name"
             case watch.ABSENT_MEMBER:
