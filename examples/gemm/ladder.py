@@ -42,6 +42,7 @@ class Rung:
 
 RUNGS = (
     Rung(1, "rung1_one_warp", "one warp a 16×8 tile, ldmatrix and mma"),
+    Rung(2, "rung2_wmma", "WMMA, one warp a 16×16 tile"),
     Rung(3, "rung3_block_tile", "block tiles in shared memory"),
     Rung(4, "rung4_swizzled", "swizzled shared memory"),
     Rung(5, "rung5_pipelined", "cp.async, four stages"),

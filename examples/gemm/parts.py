@@ -79,7 +79,7 @@ class Tiling:
 def swizzle(length: int) -> lw.Swizzle:
     """Rows of so many 16-bit elements in shared memory, their 16-byte pieces XORed with the row's number.
 
-    The eight rows that one phase of ldmatrix reads, and the pieces that a copy writes, then meet every bank.
+    The eight rows that one phase of ldmatrix reads, and the pieces that a copy writes, meet all 32 banks.
 
     >>> swizzle(64), swizzle(32)
     (Swizzle(3, 3, 3), Swizzle(2, 3, 3))

@@ -1,0 +1,95 @@
+"""The GEMM ladder: every rung gives the bits of the instruction repeated, has no findings, and no conflicts left."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+
+FOLDER = Path(__file__).parents[1] / "examples" / "gemm"
+
+
+@pytest.fixture(scope="module")
+def ladder() -> Any:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import ladder
+    finally:
+        sys.path.remove(str(FOLDER))
+    return ladder
+
+
+NUMBERS = (1, 2, 3, 4, 5, 6, 7)
+#: Rungs that swizzle shared memory: not one wavefront more than the bytes need.
+WITHOUT_CONFLICTS = (4, 5, 6, 7)
+
+
+def rung_of(ladder: Any, number: int) -> Any:
+    return next(each for each in ladder.RUNGS if each.number == number)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_rung_is_exact_and_clean(ladder: Any, number: int) -> None:
+    seen = ladder.climb(rung_of(ladder, number), 256, 128, 64)
+    assert seen.exact
+    assert seen.findings == 0
+    assert (seen.conflicts == 0) == (number in WITHOUT_CONFLICTS)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "accumulate", "shape"),
+    [
+        (3, lw.bf16, lw.f32, (131, 70, 50)),
+        (4, lw.f16, lw.f16, (40, 129, 33)),
+        (5, lw.bf16, lw.f32, (100, 136, 71)),
+        (6, lw.f16, lw.f16, (17, 36, 100)),
+        (7, lw.bf16, lw.f32, (257, 24, 152)),
+    ],
+    ids=lambda value: getattr(value, "name", None) or str(value).replace(" ", ""),
+)
+def test_tails_are_handled(
+    ladder: Any, number: int, dtype: lw.Format, accumulate: lw.Format, shape: tuple[int, int, int]
+) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(m * n * k)
+    a, b = (rng.normal(size=size).astype(dtype.dtype) for size in ((m, k), (k, n)))
+    c = np.full((m, n), 7, dtype.dtype)
+    configured, arguments, constants = rung_of(ladder, number).prepare(a, b, c, accumulate)
+    configured(*arguments, **constants, arch="sm_90")
+    wanted = ladder.parts.instruction(dtype, accumulate).gemm(a, b, arch="sm_90").astype(dtype.dtype)
+    assert np.array_equal(c.view(np.uint16), wanted.view(np.uint16))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("accumulate", [lw.f32, lw.f16], ids=lambda each: each.name)
+@pytest.mark.parametrize("dtype", [lw.f16, lw.bf16], ids=lambda each: each.name)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_machine_and_the_gpu_give_the_same_bits(
+    ladder: Any, number: int, dtype: lw.Format, accumulate: lw.Format
+) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    if dtype is lw.bf16 and accumulate is lw.f16:
+        pytest.skip("no such instruction")
+    shapes = [(256, 128, 64), (512, 256, 160)]
+    if number > 2:
+        shapes += [(131, 70, 50), (40, 129, 33), (257, 24, 152)]
+    for m, n, k in shapes:
+        rng = np.random.default_rng(m * n * k)
+        a, b = (rng.normal(size=size).astype(dtype.dtype) for size in ((m, k), (k, n)))
+        kind = torch.bfloat16 if dtype is lw.bf16 else torch.float16
+        on_gpu = [torch.from_numpy(each.view(np.int16)).cuda().view(kind) for each in (a, b)]
+        c = torch.zeros(m, n, device="cuda", dtype=kind)
+        configured, arguments, constants = rung_of(ladder, number).prepare(*on_gpu, c, accumulate)
+        configured(*arguments, **constants)
+        found = c.view(torch.int16).cpu().numpy()
+        here = np.zeros((m, n), dtype.dtype)
+        configured, arguments, constants = rung_of(ladder, number).prepare(a, b, here, accumulate)
+        configured(*arguments, **constants, arch="sm_90")
+        assert np.array_equal(found, here.view(np.int16)), (m, n, k)
