@@ -1,4 +1,4 @@
-"""The GEMM ladder: every rung gives the bits of the instruction repeated, has no findings, and no conflicts left."""
+"""The GEMM ladder: every rung has the bits of the instruction repeated, no findings, and few conflicts."""
 
 from __future__ import annotations
 

@@ -175,34 +175,29 @@ def copy_now(tile: Tile, offset: Any, down: Any = 0, right: Any = 0) -> None:
 
 
 def copy_async(
-    tile: Tile, offset: Any, stage: Any, down: Any, right: Any, part: int = 0, parts: int = 1
+    tile: Tile, offset: Any, stage: Any, down: Any, right: Any, there: Any, part: int = 0, parts: int = 1
 ) -> None:
-    """Start the copies of a tile, or of one of several parts of it; what lies outside the matrix is zero."""
+    """Start the copies of a tile, or of one of several parts of it; what lies outside the matrix is zero.
+
+    `there` says whether the tile is inside at all, where the tile itself does not look.
+    """
     size = 2 * tile.width
     for number in range(part, tile.count, parts):
         inside = tile.inside(number, down, right)
+        inside = there if inside is None else inside
         target, source = tile.target(number) + stage, tile.piece(number) + offset
         if size < 4:  # an odd leading dimension: no copy is that small, so it goes through a register
             target.store(load_or_zero(source, 1, inside))
         else:
-            lw.cp_async(target, source, size, src_bytes=None if inside is None else lw.where(inside, size, 0))
+            lw.cp_async(target, source, size, src_bytes=lw.where(inside, size, 0))
 
 
 def fetch(
     tile_a: Tile, tile_b: Tile, k: Any, stage: Any, K: Any, N: Any, part: int = 0, parts: int = 1
 ) -> None:
-    """Start the copies of both tiles from column k of A and row k of B on, unless K ends before."""
-    fetch_if(k < K, tile_a, tile_b, k, stage, N, part, parts)
-
-
-@lw.device
-def fetch_if(
-    there: Any, tile_a: Tile, tile_b: Tile, k: Any, stage: Any, N: Any, part: int, parts: int
-) -> None:
-    """The copies under a condition: a group without copies is still a group."""
-    if there:
-        copy_async(tile_a, k, stage, 0, k, part, parts)
-        copy_async(tile_b, k.to(lw.i64) * N.to(lw.i64), stage, k, 0, part, parts)
+    """Start the copies of both tiles from column k of A and row k of B on; beyond K there are zeros."""
+    copy_async(tile_a, k, stage, 0, k, k < K, part, parts)
+    copy_async(tile_b, k.to(lw.i64) * N.to(lw.i64), stage, k, 0, k < K, part, parts)
 
 
 def next_stage(stage: Any, tiling: Tiling) -> Any:
