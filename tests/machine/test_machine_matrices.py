@@ -189,3 +189,49 @@ def test_a_warp_that_is_not_whole_cannot_multiply() -> None:
     text = f".version 8.0\n.target sm_80\n.entry k() {{ .reg .b32 %r<2>;\n{mma.text} %r0, %r1;\nret; }}"
     with pytest.raises(KernelFault, match="not all lanes"):
         launch(entry(text), (1, 16))()
+
+
+ROWS = [
+    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8", "ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8",
+    "ldmatrix.sync.aligned.m8n16.x4.shared.b8x16.b6x16_p32", "stmatrix.sync.aligned.m16n8.x2.trans.shared.b8",
+    "ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8x16.b4x16_p64",
+    "stmatrix.sync.aligned.m16n8.x4.trans.shared.b8",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ROWS)
+def test_rows_of_bytes_and_of_packed_elements(text: str) -> None:
+    """Rows of 16 elements of a byte, or of six or four bits that each get a byte."""
+    move = instruction(text)
+    rng = np.random.default_rng(17)
+    bits = {"b6x16_p32": 6, "b4x16_p64": 4}.get(move.types[-1], 8)
+    operand = move.d if move.family == "ldmatrix" else move.a
+    matrix = rng.integers(0, 1 << bits, operand.shape).astype(np.uint8)
+    offsets = (rng.permutation(32).astype(np.uint32) * 16)[None, :]
+    image = np.zeros(512, np.uint8)
+    for row in range(move.row_addresses.rows):
+        packed = sum(int(value) << (bits * place) for place, value in enumerate(matrix[row]))
+        image[offsets[0, row] : offsets[0, row] + 16] = np.frombuffer(packed.to_bytes(16, "little"), np.uint8)
+    words = operand.pack(matrix)[None]
+    kernel = row_kernel(move, "sm_100").ptx.replace(".target sm_100\n", ".target sm_100a\n")
+    if move.family == "ldmatrix":
+        got = np.zeros_like(words)
+        launch(entry(kernel), (1, 32))(image, offsets.reshape(1, 32, 1), got)
+        assert (got == words).all()
+    else:
+        out = np.zeros_like(image)
+        launch(entry(kernel), (1, 32))(words, offsets.reshape(1, 32, 1), out)
+        assert (out == image).all()
+
+
+def test_matrix_instructions_of_two_branches_are_not_one() -> None:
+    text = """.version 8.0
+.target sm_80
+.entry k() { .reg .b32 %r<3>; .reg .pred %p; mov.u32 %r2, %tid.x; setp.lt.u32 %p, %r2, 16;
+@%p bra other;
+movmatrix.sync.aligned.m8n8.trans.b16 %r0, %r1;
+bra done;
+other: movmatrix.sync.aligned.m8n8.trans.b16 %r0, %r1;
+done: ret; }"""
+    with pytest.raises(KernelFault, match="not all lanes"):
+        launch(entry(text), (1, 32))()

@@ -150,16 +150,18 @@ class FusedProduct:
             vectors = [each & ((1 << fmt.bits) - 1) for each in vectors]
         if fmt.bits == 16 and emin == fmt.emin:
             return self._unpack_words(vectors, fmt, values, exps)
-        unfit = self.code.constant(Type("u", 1), 0)
-        for number, raw in enumerate(vectors):
-            for start in range(0, raw.type.lanes, 4):
-                decoded = decode(raw.part(start, 4), fmt)
-                exponent, outside = exponents(decoded, fmt, emin)
-                place = number * raw.type.lanes + start
-                values.store(decoded, place)
-                exps.store(exponent, place)
-                unfit = unfit | outside
-        return unfit
+        code, lanes = self.code, vectors[0].type.lanes
+        raw = code.room(vectors[0].type.by(1), lanes * len(vectors))
+        for number, each in enumerate(vectors):
+            raw.store(each, number * lanes)
+        unfit = code.variable(code.constant(u8, 0))
+        with code.loop(lanes * len(vectors) // 4) as group:
+            decoded = decode(raw.load(group * 4, 4), fmt)
+            exponent, outside = exponents(decoded, fmt, emin)
+            values.store(decoded, group * 4)
+            exps.store(exponent, group * 4)
+            unfit.set(unfit.get() | outside.to(u8))
+        return unfit.get().differs(0)
 
     def _unpack_words(self, vectors: list[Value], fmt: Format, values: Pointer, exps: Pointer) -> Value:
         """16-bit formats: exponents by 16-bit arithmetic, eight at a time."""

@@ -58,7 +58,8 @@ def product_program(instruction: Instruction, arch: str) -> machine_code.Program
         writer(module)
         return str(module)
 
-    return machine_code.load(f"product {instruction.text} {arch} {source_digest()}", write)
+    facts = (model.scheme, model.satfinite, model.narrowing)  # archs that compute alike have one program
+    return machine_code.load(f"product {instruction.text} {facts} {source_digest()}", write)
 
 
 class Scratch:
