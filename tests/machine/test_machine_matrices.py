@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
 import lanewise.ptx as ptx
 from gpu.kernels import register_kernel, row_kernel, wmma_move_kernel
+from lanewise.arith.models import model_of
 from lanewise.formats import Format
-from lanewise.isa import instruction
+from lanewise.isa import instruction, instructions
 from lanewise.launch import launch
 from lanewise.machine import KernelFault
 
@@ -53,6 +56,51 @@ def test_products_have_the_bits_of_the_arithmetic(text: str, arch: str) -> None:
         mma.a.pack(a), mma.b.pack(b), mma.c.pack(c), d, arch=arch
     )
     assert (d == mma.d.pack(mma(a, b, c, arch=arch))).all()
+
+
+def sample(count: int) -> list[tuple[str, str]]:
+    """Forms drawn from the whole catalogue, of each kind of operand one, each on an arch that has it."""
+    forms: dict[object, tuple[str, str]] = {}
+    draw_from = random.Random(20)
+    for mma in instructions():
+        if mma.multiplies and not mma.family.startswith("wgmma"):
+            archs = [arch for arch in mma.archs if model_of(mma, arch) is not None]
+            kind = (mma.family.split("::")[0], mma.a.format.name, mma.scale_vec, mma.products)
+            if archs and (kind not in forms or draw_from.random() < 0.2):
+                forms[kind] = (mma.text, draw_from.choice(archs))
+    return draw_from.sample(sorted(forms.values()), count)
+
+
+@pytest.mark.parametrize(("text", "arch"), sample(6))
+def test_products_of_any_bits(text: str, arch: str) -> None:
+    """Infinities, NaNs and subnormal numbers too; metadata and scale factors where there are such."""
+    mma = instruction(text)
+    rng = np.random.default_rng(23)
+    words: dict[str, np.ndarray] = {}
+    given: dict[str, np.ndarray] = {}
+    for name, operand in mma.operands.items():
+        if name in ("d", "metadata"):
+            continue
+        raw = rng.integers(0, 1 << min(operand.format.bits, 63), operand.matrix_shape, dtype=np.uint64)
+        given[name] = operand.format.from_bits(raw.astype(operand.format.word_dtype))
+        words[name] = operand.pack(given[name])
+    if mma.sparse:
+        rows, columns = mma.metadata.indices_shape
+        one = mma.metadata.per_code == 1
+        choices = np.array([[0], [1]] if one else [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+        chosen = choices[rng.integers(0, len(choices), (rows, columns // choices.shape[1]))]
+        given["metadata"] = chosen.reshape(rows, columns).astype(np.uint8)
+        words["metadata"] = mma.metadata.pack(given["metadata"])
+    kernel = register_kernel(mma, arch)
+    order = [name for name in mma.operands if name != "d"]
+    d = np.zeros((1, 32, mma.d.registers), f"uint{mma.d.register_bits}")
+    target = "a" if mma.scale_vec or mma.kind else ""
+    text = kernel.ptx.replace(f".target {arch}\n", f".target {arch}{target}\n")
+    launch(entry(text), (1, 32))(*(words[name] for name in order), d, arch=arch)
+    a, b, c = (given.pop(name) for name in "abc")
+    with np.errstate(all="ignore"):
+        expected = mma.d.pack(mma(a, b, c, arch=arch, **given))
+    assert (d[0] == expected).all()
 
 
 @pytest.mark.parametrize("selector", [0, 1])
