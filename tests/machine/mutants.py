@@ -18,6 +18,8 @@ from queue import Empty, Queue
 from typing import Any
 
 GUARD = 4096
+#: What a line with an answer begins with.
+MARK = "\x01answer "
 #: Blocks of code that a block of threads may run.
 STEPS = 200_000
 
@@ -257,8 +259,8 @@ class Runner:
                 code = self.process.wait()
                 self.start()
                 return f"CRASH: exit status {code}\n{''.join(said)}"
-            if line.startswith("\x01"):
-                return str(json.loads(line[1:]))
+            if line.startswith(MARK):
+                return str(json.loads(line.removeprefix(MARK)))
             said.append(line)
 
     def close(self) -> None:
@@ -309,7 +311,7 @@ def serve() -> None:
         for whole, _ in pairs:
             if whole is not None and not ((whole[:GUARD] == 0xA5).all() and (whole[-GUARD:] == 0xA5).all()):
                 answer = f"WRITES outside an argument ({answer})"
-        print("\x01" + json.dumps(answer), flush=True)
+        print("\n" + MARK + json.dumps(answer), flush=True)  # a kernel may have printed half a line
 
 
 if __name__ == "__main__":

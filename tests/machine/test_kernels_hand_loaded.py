@@ -37,7 +37,12 @@ def forms_new_in(arch: str) -> list[lw.Instruction]:
             small = mma.a.format.bits <= 8
             kind = (mma.a.format.kind, mma.a.format.bits, mma.bitop) if small else mma.a.format
             found.setdefault((mma.shape, mma.layouts, kind, mma.c.format, mma.d.format), mma)
-    return list(found.values())
+    # Volta's m8n8k4 in every layout with f32 sums, and in one with the others.
+    return [
+        mma
+        for mma in found.values()
+        if mma.layouts == ("row", "col") or mma.c.format == mma.d.format == lw.f32
+    ]
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_89", "sm_90"])
