@@ -52,44 +52,50 @@ class Undefined:
 class Values:
     """The values of names before a branch or loop: those bound in it, and mutable ones read in it."""
 
-    def __init__(self, bound: tuple[str, ...], changeable: dict[str, Any], names: dict[str, Any]) -> None:
-        self.bound = bound
-        self.names = (*bound, *changeable)
+    def __init__(
+        self,
+        bound: tuple[str, ...],
+        changeable: dict[str, Any],
+        names: dict[str, Any],
+        restored: tuple[str, ...],
+    ) -> None:
+        self.bound, self.restored = bound, restored
+        self.names = (*bound, *restored, *changeable)
         self.first = [Snapshot(names[name]) if name in names else None for name in self.names]
 
     def now(self, names: dict[str, Any]) -> list[Snapshot | None]:
         """The values at another point."""
         return [Snapshot(names[name]) if name in names else None for name in self.names]
 
-    def initial(self) -> list[Snapshot | None]:
-        """The values as they were."""
-        return self.first
-
     def restore(self) -> tuple[Any, ...]:
-        """Everything as it was: the values of the bound names."""
+        """Everything as it was: the values of the bound names, and of those that are only restored."""
         found = []
         for name, snapshot in zip(self.names, self.first, strict=True):
             if snapshot is None:
                 found.append(Undefined(f"{name} has no value here"))
             else:
                 found.append(snapshot.build(snapshot.leaves))
-        return tuple(found[: len(self.bound)])
+        return tuple(found[: len(self.bound) + len(self.restored)])
 
     def rebind(self, values: list[Any]) -> tuple[Any, ...]:
         """Other values: bound names get new objects, mutable ones are changed in place."""
         found = []
-        for value in values:
+        for name, value in zip(self.names, values, strict=True):
             if isinstance(value, Snapshot):
                 found.append(value.build(value.leaves, fresh=False))
             else:
-                found.append(value)
+                found.append(
+                    Undefined(f"{name} has no value here: give it one first") if value is None else value
+                )
         return tuple(found[: len(self.bound)])
 
 
-def before(bound: tuple[str, ...], read: tuple[str, ...], names: dict[str, Any]) -> Values:
+def before(
+    bound: tuple[str, ...], read: tuple[str, ...], names: dict[str, Any], restored: tuple[str, ...] = ()
+) -> Values:
     """The values to keep before a branch or loop."""
     changeable = {name: names[name] for name in read if name in names and is_mutable(names[name])}
-    return Values(bound, changeable, names)
+    return Values(bound, changeable, names, restored)
 
 
 def converted(value: Any, dtype: Any, name: str, what: str) -> Scalar:
@@ -162,6 +168,9 @@ def merged(
     out: list[Any] = []
     pairs: Pairs = []
     for name, one, two in zip(values.names, left, right, strict=True):
+        if name in values.restored:
+            out.append(None)  # nothing reads it from here on
+            continue
         if one is None or two is None or isinstance(one.value, Undefined) or isinstance(two.value, Undefined):
             out.append(_half(name, one, two, left_place, right_place))
             continue

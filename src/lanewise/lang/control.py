@@ -35,16 +35,18 @@ class If:
 
     traced = then = otherwise = True
 
-    def __init__(self, test: Scalar, bound: tuple[str, ...], read: tuple[str, ...]) -> None:
+    def __init__(
+        self, test: Scalar, bound: tuple[str, ...], read: tuple[str, ...], restored: tuple[str, ...] = ()
+    ) -> None:
         self.builder, self.test = current(), test
-        self.bound, self.read = bound, read
+        self.bound, self.read, self.restored = bound, read, restored
         self.branches: list[tuple[Code, list[Any], bool, Place]] = []
         self.unreached = self.builder.dead
         self.place = self.builder.place
 
     def begin(self, names: dict[str, Any]) -> None:
         """Before the first branch."""
-        self.values = before(self.bound, self.read, names)
+        self.values = before(self.bound, self.read, names, self.restored)
         self._enter()
 
     def _enter(self) -> None:
@@ -71,10 +73,8 @@ class If:
         builder = self.builder
         builder.place = self.place
         pairs: Pairs = []
-        if left_ends and right_ends:
-            values = self.values.initial()
-        elif left_ends or right_ends:
-            values = right if left_ends else left
+        if left_ends or right_ends:  # what follows two ends is never reached, and any values will do
+            values = left if right_ends else right
         else:
             values, pairs = merged(self.values, left, right, left_place, right_place)
         for code, side in ((then, 0), (other, 1)):
@@ -123,12 +123,14 @@ class Runtime:
 
     # statements -----------------------------------------------------------------------------------------
 
-    def if_(self, test: Any, bound: tuple[str, ...], read: tuple[str, ...]) -> If | PlainIf:
+    def if_(
+        self, test: Any, bound: tuple[str, ...], read: tuple[str, ...], restored: tuple[str, ...]
+    ) -> If | PlainIf:
         """`if`."""
         if isinstance(test, Traced):
             found = truth(test)
             if found.constant is None:
-                return If(found, bound, read)
+                return If(found, bound, read, restored)
             return _HOLDS if found.constant else _FAILS
         if isinstance(test, Undefined):
             test.complain()

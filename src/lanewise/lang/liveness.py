@@ -6,7 +6,7 @@ Works on the syntax tree of one function; what is done with the names is left to
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Names = frozenset[str]
@@ -15,10 +15,14 @@ NONE: Names = frozenset()
 
 @dataclass(frozen=True)
 class Carried:
-    """Of one `if`, `while` or `for`: names `bound` in it and read later; names `read` in it besides."""
+    """Of one `if`, `while` or `for`: names `bound` in it and read later; names `read` in it besides.
+
+    `restored` are names that one branch of an `if` binds and the other reads, but nothing after them.
+    """
 
     bound: tuple[str, ...]
     read: tuple[str, ...]
+    restored: tuple[str, ...] = ()
 
 
 def reads(node: ast.AST | None) -> Names:
@@ -67,8 +71,10 @@ class Liveness:
     def _statement(self, node: ast.stmt, after: Names) -> Names:
         match node:
             case ast.If():
-                inside = self._block(node.body, after) | self._block(node.orelse, after)
-                self._note(node, [*node.body, *node.orelse], after)
+                other = self._block(node.orelse, after)
+                inside = self._block(node.body, after) | other
+                restored = (binds(node.body) & other) - after
+                self._note(node, [*node.body, *node.orelse], after, restored=restored)
                 return inside | reads(node.test)
             case ast.While():
                 return self._loop(node, node.test, NONE, after)
@@ -102,12 +108,10 @@ class Liveness:
             head |= inside
         self._block(node.orelse, after)
         bound = [*node.body, node.target] if isinstance(node, ast.For) else [*node.body]
-        self._note(node, bound, head, reads(test))
+        self._note(node, [*bound, *([test] if test is not None else [])], head)
         return head
 
-    def _note(
-        self, node: ast.stmt, nodes: list[ast.AST] | list[ast.stmt], live: Names, more: Names = NONE
-    ) -> None:
+    def _note(self, node: ast.stmt, nodes: Sequence[ast.AST], live: Names, restored: Names = NONE) -> None:
         bound = binds(nodes) & live
-        read = frozenset[str]().union(more, *(reads(each) for each in nodes)) - bound
-        self.carried[node] = Carried(tuple(sorted(bound)), tuple(sorted(read)))
+        read = frozenset[str]().union(*(reads(each) for each in nodes)) - bound - restored
+        self.carried[node] = Carried(*(tuple(sorted(each)) for each in (bound, read, restored)))

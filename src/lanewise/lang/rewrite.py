@@ -173,9 +173,10 @@ class _Rewriter(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> Any:
         names = self.carried[node]
         name = self._name("if")
+        carried = f"{names.bound!r}, {names.read!r}, {names.restored!r}"
         test = self.visit(node.test)
         made: list[ast.stmt] = [
-            *self._parse(f"{name} = {RUNTIME}.if_(None, {names.bound!r}, {names.read!r})", node),
+            *self._parse(f"{name} = {RUNTIME}.if_(None, {carried})", node),
         ]
         assert isinstance(made[0], ast.Assign) and isinstance(made[0].value, ast.Call)
         made[0].value.args[0] = test
@@ -184,7 +185,8 @@ class _Rewriter(ast.NodeTransformer):
         for part, body in (("then", node.body), ("otherwise", node.orelse)):
             taken = self._parse(f"if {name}.{part}: pass", node)[0]
             assert isinstance(taken, ast.If)
-            start = self._bind(names.bound, f"{name}.restore()", name, node) if part == "otherwise" else []
+            back = (*names.bound, *names.restored)
+            start = self._bind(back, f"{name}.restore()", name, node) if part == "otherwise" else []
             taken.body = [*start, *self._block(body), *self._parse(end, body[-1] if body else node)]
             made.append(taken)
         return [*made, *self._bind(names.bound, f"{name}.merge()", name, node)]
