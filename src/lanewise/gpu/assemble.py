@@ -8,7 +8,7 @@ from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from functools import cache
 from typing import TYPE_CHECKING
 
-from lanewise import disk_cache
+import lanewise.disk_cache as disk_cache  # `from lanewise` would look for it in the language first
 from lanewise.gpu.device import Context
 from lanewise.gpu.faults import GpuError
 from lanewise.ptx.compatibility import assembled_for, needed_version, version_numbers, with_version
