@@ -39,3 +39,9 @@ def test_alignments(space: str, alignment: int) -> None:
 
 def test_large_ones_are_not_touched() -> None:
     run(".global .align 128 .b8 x[1073741824];")
+
+
+def test_a_kernel_has_its_parameters_in_param() -> None:
+    kernel = lw.load(f"{HEAD}.entry k(.param .u32 a, .reg .u32 b) {{ ret; }}")["k"]
+    with pytest.raises(lw.LanewiseError, match="line 4: b is a parameter"):
+        kernel[1, 32](1, 2)

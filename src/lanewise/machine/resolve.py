@@ -140,10 +140,15 @@ class _Resolver:
         return register
 
     def _parameter(self, variable: Variable) -> Symbol | Register | InFrame:
+        if variable.space == "reg" and self.function.is_entry:
+            raise LanewiseError(
+                f"line {variable.line}: {variable.name} is a parameter of a kernel in .reg; those are in .param"
+            )
         if variable.space == "reg":
             return self._register(variable, variable.name)
         program = self.program
         if self.function.is_entry:
+            sizes.check_variable(variable)
             place = aligned(program.parameter_bytes, variable.alignment)
             program.parameter_bytes = place + variable.size
             symbol: Symbol | InFrame = Symbol(variable.name, "param", place, variable.size)
