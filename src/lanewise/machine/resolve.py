@@ -142,7 +142,7 @@ class _Resolver:
     def _parameter(self, variable: Variable) -> Symbol | Register | InFrame:
         if variable.space == "reg" and self.function.is_entry:
             raise LanewiseError(
-                f"line {variable.line}: {variable.name} is a parameter of a kernel in .reg; those are in .param"
+                f"line {variable.line}: {variable.name} is a parameter of a kernel in .reg, not .param"
             )
         if variable.space == "reg":
             return self._register(variable, variable.name)
