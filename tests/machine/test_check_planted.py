@@ -12,8 +12,6 @@ from lanewise.ptx import ToolMissing
 from machine.planted.cases import CASES, Case
 
 PLANTED = [case for case in CASES if case.kinds]
-#: A launch that a device refuses has no line, nor has a block that runs too long.
-WITHOUT_LINE = ("launch", "endless")
 
 
 def places(report: Report, ptx: bool) -> Iterator[tuple[str, int]]:
@@ -42,8 +40,7 @@ def test_bug_is_found_on_its_line(case: Case) -> None:
     report = report_of(case, repaired=False)
     assert not report.ok
     assert any(
-        kind in case.kinds and (line == case.line or kind in WITHOUT_LINE)
-        for kind, line in places(report, case.file.endswith(".ptx"))
+        kind in case.kinds and line == case.line for kind, line in places(report, case.file.endswith(".ptx"))
     ), f"{case.what}: line {case.line} is one of {case.kinds}\n{report}"
 
 

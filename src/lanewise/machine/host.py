@@ -30,6 +30,7 @@ def host_call(launch: Launch, state: BlockState) -> None:
     for lane in range(frame.LANES):
         if not mask >> lane & 1:
             continue
+        state[frame.LANE] = lane
         words = [_argument(launch, state, op, number, warp, lane) for number in range(_count(op))]
         if callee.name == "__assertfail":
             message, file, function = (

@@ -68,19 +68,6 @@ __global__ void past_dynamic_shared_memory(const float* x, float* y) {
   y[i] = tile[i % 32];
 }
 
-// From one array into the next.
-// [1, 64] arange:f32:64 zeros:f32:64
-__global__ void from_one_array_into_the_next(const float* x, float* y) {
-  __shared__ float second[64], first[48];
-  int i = threadIdx.x;
-  second[i] = x[i];
-  __syncthreads();
-  first[i] = 2 * x[i];              // bug <- out of bounds
-  if (i < 48) first[i] = 2 * x[i];  // fix
-  __syncthreads();
-  y[i] = first[47 - i % 48] + second[63 - i];
-}
-
 // An array of a thread's own, indexed past its end.
 // [1, 32] arange:s32:32 zeros:s32:32
 __global__ void past_a_local_array(const int* x, int* y) {
@@ -176,8 +163,8 @@ __global__ void local_array_with_holes(const int* x, int* y) {
 // [1, 32] zeros:s32:32 steps=400000
 __global__ void endless_loop(volatile int* x) {
   int i = threadIdx.x;
-  while (x[i] < 10) {  // <- endless
-    x[i] = 0;         // bug
+  while (x[i] < 10) {
+    x[i] = 0;         // bug <- endless
     x[i] = x[i] + 1;  // fix
   }
 }
