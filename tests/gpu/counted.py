@@ -27,11 +27,13 @@ SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
 REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
 LDSM = "smsp__inst_executed_op_ldsm.sum"
 TENSOR = "smsp__inst_executed_pipe_tensor.sum"
+DIVERGENT = "smsp__sass_branch_targets_threads_divergent.sum"
 INSTRUCTIONS = "smsp__inst_executed.sum"
 METRICS = [
-    *(SHARED.format(way) for way in ("ld", "ldsm", "st")),
-    *(CONFLICTS.format(way) for way in ("ld", "ldsm", "st")),
-    *(each.format(way) for each in (SECTORS, REQUESTS) for way in ("ld", "st")),
+    *(SHARED.format(way) for way in ("ld", "ldsm", "st", "stsm", "ldgsts")),
+    *(CONFLICTS.format(way) for way in ("ldsm", "stsm", "ldgsts")),
+    *(each.format(way) for each in (SECTORS, REQUESTS) for way in ("ld", "st", "ldgsts")),
+    DIVERGENT,
     LDSM,
     TENSOR,
     INSTRUCTIONS,
@@ -54,6 +56,8 @@ BODIES = {
     "ldsm4": "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r0, %r1, %r2, %r3}, [%a]; "
     "add.u32 %r0, %r0, %r1; add.u32 %r2, %r2, %r3; add.u32 %r0, %r0, %r2;",
     "stsm4": "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%a], {%r1, %r2, %r3, %r4};",
+    "cp4": "cp.async.ca.shared.global [%a], [%g], 4; cp.async.wait_all;",
+    "cp16": "cp.async.cg.shared.global [%a], [%g], 16; cp.async.wait_all;",
     "gld4": "ld.global.u32 %r0, [%g];",
     "gld8": "ld.global.v2.u32 {%r0, %r1}, [%g]; add.u32 %r0, %r0, %r1;",
     "gld16": "ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%g]; add.u32 %r0, %r0, %r1; add.u32 %r2, %r2, %r3; "
@@ -98,6 +102,12 @@ def patterns(size: int) -> dict[str, Any]:
     found["halves 128 apart"] = lane % 16 * size + lane // 16 * 128
     found["halves 1024 apart"] = lane % 16 * size + lane // 16 * 1024
     found["quarters 256 apart"] = lane % 8 * size + lane // 8 * 256
+    for step in (1, 2, 4, 8, 16):
+        places = (lane & (step - 1)) | ((lane >> 1) & ~(step - 1))
+        found[f"lanes {step} apart at one place"] = places * size
+        found[f"lanes {step} apart at one place, every 2nd"] = places * size * 2
+    found["half of it in pairs"] = np.where(lane < 16, lane & ~1, lane) * size
+    found["in fours"] = lane // 4 * size
     found["shuffled"] = np.random.default_rng(size).permutation(32) * size
     found["anywhere"] = np.random.default_rng(size + 1).integers(0, 1024 // size, 32) * size
     return {name: offsets.astype(np.uint32) for name, offsets in found.items()}
@@ -117,7 +127,9 @@ def _of(name: str) -> tuple[str, ...]:
     if name.startswith("g"):
         way = "st" if name.startswith("gst") else "ld"
         return SECTORS.format(way), REQUESTS.format(way)
-    way = "ldsm" if name.startswith("ldsm") else name[:2]
+    if name.startswith("cp"):
+        return tuple(each.format("ldgsts") for each in (SHARED, CONFLICTS, SECTORS, REQUESTS))
+    way = name[:4] if name[2:4] == "sm" else name[:2]
     return (SHARED.format(way), CONFLICTS.format(way), *((LDSM,) if way == "ldsm" else ()))
 
 
@@ -140,10 +152,12 @@ def cases() -> list[Case]:
     """All launches, in order."""
     found = []
     for name in BODIES:
-        size = WIDTH[name.lstrip("gldst")]
+        size = WIDTH[name.lstrip("gldstcp")]
         for pattern, offsets in patterns(size).items():
-            if name.startswith("st") and not name.startswith("stsm") and len(set(offsets)) < 32:
+            if name[:2] in ("st", "cp") and len(set(offsets)) < 32:
                 continue  # several lanes that store to one place: the hardware may drop some
+            if " apart at one place" in pattern and name not in ("ld4", "ld8", "ld16", "ldsm4"):
+                continue
             found.append(
                 Case(
                     f"{name} {pattern}",
@@ -175,6 +189,7 @@ def cases() -> list[Case]:
                 CONFLICTS.format("ldsm"),
                 LDSM,
                 TENSOR,
+                DIVERGENT,
                 *moved,
             ),
         )

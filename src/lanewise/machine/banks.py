@@ -1,7 +1,7 @@
 """How memory hardware would serve a warp: wavefronts of the shared-memory banks, sectors of global memory.
 
 A wavefront serves one word in each of 32 banks. Accesses of 8 and 16 bytes a lane go in phases of 16 and 8
-lanes, each judged alone; a phase takes as many wavefronts as a bank has distinct words in it. A request to
+lanes, each judged alone unless two go as one; a phase takes as many wavefronts as a bank has distinct words. A request to
 global memory takes one sector of 32 bytes for each that it touches. Compiled code.
 """
 
@@ -17,7 +17,8 @@ from lanewise.machine.code import U32, U64
 from lanewise.machine.lanes import BOOL
 
 LANES = frame.LANES
-SECTOR = 32
+#: Stands for the rows of ldmatrix and stmatrix, of 16 bytes, whose phases never go together.
+ROWS = 17
 
 
 def lane_is_in(lane: Value, lanes: Value) -> Value:
@@ -28,30 +29,29 @@ def lane_is_in(lane: Value, lanes: Value) -> Value:
 def wavefronts(module: ir.Module, size: int) -> Any:
     """`wavefronts_<size>(addresses, active)`: wavefronts | phases << 32 of lanes of `size` bytes."""
     code = WatchCode(module, f"wavefronts_{size}", ("addresses", "active"))
-    unit = max(size, 4)
-    phase = 128 // unit  # lanes of a phase, and units of a wavefront
+    unit = 16 if size == ROWS else max(size, 4)
+    banks = 128 // unit  # units of a wavefront, and lanes of a phase
     shift = unit.bit_length() - 1
     counts, highest, lists = code.room(4 * LANES), code.room(4 * LANES), code.room(4 * LANES * LANES)
-    addresses = code.record("addresses")
+    addresses = code.record("addresses").pointer(0, U64)
     total, phases = code.variable(code.number(0)), code.variable(code.number(0))
     worst = code.variable(code.constant(U32, 0))
     fresh = code.variable(code.constant(BOOL, 0))
-    with code.loop(LANES // phase) as number:
-        first = number * phase
-        active = (code["active"].to(U32) >> first.to(U32)) & ((1 << phase) - 1)
+
+    def phase(first: Value, lanes: int) -> None:
+        active = (code["active"].to(U32) >> first.to(U32)) & ((1 << lanes) - 1)
         with code.when(active.differs(0)):
             phases.set(phases.get() + 1)
-            units = (addresses.pointer(first * 8, U64).load(0, phase) >> shift).to(U32)
-            chosen = _conditions(code, active, phase)
-            ones = chosen.select(code.constant(U32.by(phase), 1) << (units & (phase - 1)), 0)
+            units = (addresses.load(first, lanes) >> shift).to(U32)
+            chosen = _conditions(code, active, lanes)
+            ones = chosen.select(code.constant(U32.by(lanes), 1) << (units & (banks - 1)), 0)
             used = code.intrinsic("vector.reduce.or", U32, [ones], of=ones.type)
             worst.set(code.constant(U32, 1))
-            banks, lanes = (code.intrinsic("ctpop", U32, [each]) for each in (used, active))
-            with code.when(banks.differs(lanes)):
+            with code.when(_count(used).differs(_count(active))):
                 counts.pointer(0, U32).store(code.constant(U32.by(LANES), 0))
-                with code.loop(phase) as lane, code.when(lane_is_in(lane, active)):
-                    word = (addresses.pointer(0, U64).load(first + lane) >> shift).to(U32)
-                    bank = wide(word & (phase - 1))
+                with code.loop(lanes) as lane, code.when(lane_is_in(lane, active)):
+                    word = (addresses.load(first + lane) >> shift).to(U32)
+                    bank = wide(word & (banks - 1))
                     count = counts.pointer(0, U32).load(bank)
                     row = bank * LANES
                     fresh.set(count.equals(0) | (word > highest.pointer(0, U32).load(bank)))
@@ -66,8 +66,36 @@ def wavefronts(module: ir.Module, size: int) -> Any:
                         counts.pointer(0, U32).store(count + 1, bank)
                         worst.set(worst.get().max(count + 1))
             total.set(total.get() + wide(worst.get()))
+
+    if size <= 4 or size == ROWS:
+        with code.loop(LANES // banks) as number:
+            phase(number * banks, banks)
+    else:
+        with code.loop(LANES // (2 * banks)) as number:
+            first = number * (2 * banks)
+            joined = _joined(code, addresses.load(first, 2 * banks), code["active"] >> first, 2 * banks)
+            with code.when(joined):
+                phase(first, 2 * banks)
+            with code.when(~joined), code.loop(2) as half:
+                phase(first + half * banks, banks)
     code.done(total.get() | (phases.get() << 32))
     return code.function
+
+
+def _count(bits: Value) -> Value:
+    return bits.code.intrinsic("ctpop", U32, [bits])
+
+
+def _joined(code: WatchCode, addresses: Value, active: Value, lanes: int) -> Value:
+    """Whether two phases of a wide access go as one: lanes have the address of their neighbour, or the next."""
+    bits = active.to(U32) & ((1 << lanes) - 1)
+    found = code.constant(BOOL, 0)
+    undefined = ir.Constant(addresses.type.ir, ir.Undefined)
+    for step in (1, 2):
+        places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [lane ^ step for lane in range(lanes)])
+        other = Value(code, addresses.type, code.builder.shuffle_vector(addresses.handle, undefined, places))
+        found = found | ~addresses.differs(other).any()
+    return found & bits.equals((1 << lanes) - 1)
 
 
 def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:
@@ -115,6 +143,6 @@ def sectors(module: ir.Module) -> Any:
 
 def write_banks(module: ir.Module) -> None:
     """All of it."""
-    for size in (4, 8, 16):
+    for size in (4, 8, 16, ROWS):
         wavefronts(module, size)
     sectors(module)

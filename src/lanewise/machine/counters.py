@@ -37,9 +37,11 @@ _CONFLICTS = "sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
 _REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
 _BYTES = "smsp__sass_data_bytes_mem_{}_op_{}.sum"
-_BY_SPACE = "smsp__sass_inst_executed_op_{}_{}.sum"
+_BY_SPACE = "smsp__inst_executed_op_{}_{}.sum"
 _EFFICIENCY = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 LDSM = "smsp__inst_executed_op_ldsm.sum"
+#: Instructions whose count Nsight Compute does not name by their space.
+_INSTRUCTIONS = {"ldsm": LDSM, "ldgsts": "smsp__inst_executed_op_ldgsts.sum"}
 #: Bytes of a sector.
 SECTOR = 32
 
@@ -73,18 +75,18 @@ def _way(op: Op) -> str:
     """The direction by which Nsight Compute tells memory instructions apart."""
     if op.opcode in ("atom", "red"):
         return op.opcode
-    if op.opcode == "ldmatrix":
-        return "ldsm"
-    return "st" if op.opcode in ("st", "stmatrix") or op.has("store") else "ld"
+    return {"ldmatrix": "ldsm", "stmatrix": "stsm", "cp": "ldgsts", "st": "st"}.get(
+        op.opcode, "st" if op.has("store") else "ld"
+    )
 
 
-def _of_memory(op: Op, row: npt.NDArray[Any], copies: bool) -> Counts:
-    """What an access counts; `copies` is the shared side of a cp.async."""
+def _of_memory(op: Op, row: npt.NDArray[Any]) -> Counts:
+    """What an access counts."""
     requests, wavefronts, ideal, sectors, moved = (
         int(row[offset // 8])
         for offset in (watch.REQUESTS, watch.WAVEFRONTS, watch.IDEAL, watch.SECTORS, watch.BYTES)
     )
-    way = "st" if copies else _way(op)
+    way = _way(op)
     found: Counts = {}
     if wavefronts:
         found |= {
@@ -95,17 +97,15 @@ def _of_memory(op: Op, row: npt.NDArray[Any], copies: bool) -> Counts:
             EXCESSIVE: wavefronts - ideal,
             _BYTES.format("shared", way): moved,
         }
-        if way == "ldsm":
-            found[LDSM] = requests
-        else:
-            found[_BY_SPACE.format("shared", way)] = requests
+        found[_INSTRUCTIONS.get(way, _BY_SPACE.format("shared", way))] = requests
     if sectors:
         found |= {
             _SECTORS.format(way): sectors,
             _REQUESTS.format(way): requests,
             _BYTES.format("global", way): moved,
-            _BY_SPACE.format("global", way): requests,
         }
+        if way != "ldgsts":
+            found[_BY_SPACE.format("global", way)] = requests
     if not wavefronts and not sectors and requests and space_of(op) == "local":
         found[_BY_SPACE.format("local", way)] = requests
     return found
@@ -127,11 +127,10 @@ def of_site(op: Op, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: in
     if op.opcode in ("bar", "barrier") and not op.has("warp"):
         found[BARRIERS] = times
         return found
-    copies = op.opcode == "cp"
     first = op.site * ROWS
     for number in range(ROWS):
         if rows[first + number, watch.REQUESTS // 8]:
-            _add(found, _of_memory(op, rows[first + number], copies and number == 0))
+            _add(found, _of_memory(op, rows[first + number]))
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from lanewise.arith import ir
 from lanewise.arith.simd import Type, Value, i64
 from lanewise.machine import frame, watch
-from lanewise.machine.banks import lane_is_in, write_banks
+from lanewise.machine.banks import ROWS, lane_is_in, write_banks
 from lanewise.machine.clocks import LANES, WatchCode, in_turn, least, most, wide, write_clocks
 from lanewise.machine.code import U8, U32, U64, Record
 from lanewise.machine.lanes import BOOL
@@ -611,9 +611,13 @@ def _count(
         kept.pointer(watch.PATTERN, U64).store(pattern)
         kept.set(0, active)
         with code.when(shared):
-            for bytes_each in (4, 8, 16):
-                fits = size.equals(bytes_each) if bytes_each == 8 else size < 5
-                fits = size > 8 if bytes_each == 16 else fits
+            rows = (row.get(watch.FLAGS) & (watch.MATRIX | watch.TILE)).differs(0)
+            for bytes_each, fits in (
+                (4, size < 5),
+                (8, size.equals(8)),
+                (16, size.equals(16) & ~rows),
+                (ROWS, rows),
+            ):
                 with code.when(fits):
                     answer = code.call_number(
                         module.globals[f"wavefronts_{bytes_each}"], offsets.address, active
