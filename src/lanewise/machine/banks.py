@@ -1,8 +1,8 @@
 """How memory hardware would serve a warp: wavefronts of the shared-memory banks, sectors of global memory.
 
 A wavefront serves one word in each of 32 banks. Accesses of 8 and 16 bytes a lane go in phases of 16 and 8
-lanes, each judged alone unless two go as one; a phase takes as many wavefronts as a bank has distinct words. A request to
-global memory takes one sector of 32 bytes for each that it touches. Compiled code.
+lanes, each judged alone unless two go as one; a phase takes as many wavefronts as a bank has distinct words.
+A request to global memory takes one sector of 32 bytes for each that it touches. Compiled code.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _count(bits: Value) -> Value:
 
 
 def _joined(code: WatchCode, addresses: Value, active: Value, lanes: int) -> Value:
-    """Whether two phases of a wide access go as one: lanes have the address of their neighbour, or the next."""
+    """Whether two phases of a wide access go as one: lanes share their address with the next, or next but one."""
     bits = active.to(U32) & ((1 << lanes) - 1)
     found = code.constant(BOOL, 0)
     undefined = ir.Constant(addresses.type.ir, ir.Undefined)
