@@ -87,7 +87,7 @@ def _count(bits: Value) -> Value:
 
 
 def _joined(code: WatchCode, addresses: Value, active: Value, lanes: int) -> Value:
-    """Whether two phases of a wide access go as one: lanes share their address with the next, or next but one."""
+    """Whether two phases of a wide access go as one: lanes share addresses with the next, or next but one."""
     bits = active.to(U32) & ((1 << lanes) - 1)
     found = code.constant(BOOL, 0)
     undefined = ir.Constant(addresses.type.ir, ir.Undefined)
