@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -125,8 +126,11 @@ def measure(rungs: list[Rung], size: int, repeats: int = 30) -> dict[str, Any]:
                 "share_of_torch": peer / time, "elements_unlike_torch": differ,
             }
         )  # fmt: skip
+    device = lw.gpu.devices()[0]
     return {
-        "device": torch.cuda.get_device_name(),
+        "device": device.name,
+        "driver": device.driver,
+        "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "size": size,
