@@ -5,6 +5,7 @@ import platform
 from importlib import metadata
 
 import lanewise
+from lanewise.gpu import Device
 from lanewise.ptx import toolkit
 
 
@@ -31,6 +32,17 @@ def test_says_what_to_install(answered, monkeypatch):
     works = json.loads(answered("doctor", "--json"))["works"]
     for what in ("run and check CUDA C++ on the CPU", "machine code (lanewise sass)"):
         assert works[what] == {"works": False, "note": "pip install 'lanewise[cuda]'"}
+
+
+def test_a_gpu_is_shown(answered, monkeypatch):
+    device = Device(0, "NVIDIA H200", "sm_90", 132, 232448, "13.0", "580.65")
+    monkeypatch.setattr("lanewise.gpu.devices", lambda: [device])
+    data = json.loads(answered("doctor", "--json"))
+    assert data["installed"]["GPU 0"]["version"] == "sm_90" and "H200" in data["installed"]["GPU 0"]["where"]
+    assert data["works"]["run on a GPU"] == {"works": True, "note": ""}
+    monkeypatch.setattr("lanewise.gpu.devices", list)
+    works = json.loads(answered("doctor", "--json"))["works"]["run on a GPU"]
+    assert not works["works"] and works["note"]
 
 
 def test_cache_that_is_switched_off(answered, monkeypatch):

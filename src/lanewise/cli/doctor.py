@@ -15,7 +15,7 @@ from lanewise.cli.options import AsJson
 from lanewise.cli.render import show
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "typer", "rich")
-_OPTIONAL = ("cuda-bindings", "cuda-core", "torch", "cupy", "triton", "dask")
+_OPTIONAL = ("cuda-bindings", "torch", "cupy", "distributed")
 _CUDA = "pip install 'lanewise[cuda]'"
 
 
@@ -83,6 +83,8 @@ def _tools() -> list[tuple[str, str, str]]:
 
 def _driver() -> list[tuple[str, str, str]]:
     """The driver's CUDA release, by asking its own library, and the GPUs that lanewise can use."""
+    from lanewise.gpu import devices
+
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     release = ""
     try:
@@ -91,15 +93,7 @@ def _driver() -> list[tuple[str, str, str]]:
             release = f"CUDA {number.value // 1000}.{number.value % 1000 // 10}"
     except (OSError, AttributeError):
         pass
-    rows = [("driver", release, "")]
-    rows += [(f"GPU {number}", *gpu) for number, gpu in enumerate(_gpus())]
-    return rows
-
-
-def _gpus() -> list[tuple[str, str]]:
-    from lanewise.gpu import devices
-
-    return [(str(device), "") for device in devices()]
+    return [("driver", release, ""), *((f"GPU {each.ordinal}", each.arch, str(each)) for each in devices())]
 
 
 def _cache() -> list[tuple[str, str, str]]:
@@ -134,5 +128,5 @@ def _works(found: set[str]) -> list[tuple[str, bool, str]]:
             {"ptxas", "nvdisasm"} <= found,
             "" if {"ptxas", "nvdisasm"} <= found else _CUDA,
         ),
-        ("run on a GPU", has_gpu, gpu),
+        ("run on a GPU", has_gpu, "" if has_gpu else gpu),
     ]

@@ -97,12 +97,18 @@ def launch(
 ) -> None:
     """Launch a kernel with a bar that shows how far it is; what ran is added to `ran`, a fault too."""
     from lanewise.cli.progress import ProgressBar
+    from lanewise.gpu import any_on_gpu, synchronize
     from lanewise.machine import KernelFault
 
     entry, shape = configured.entry, configured.shape
     arch = options.get("arch") or asked.arch or entry.module.arch
     begin, fault = time.perf_counter(), ""
     try:
+        if "stream" in options or any_on_gpu(tuple(arguments)):
+            configured(*arguments, **options)
+            synchronize()  # so that its time is known
+            arch = "GPU"
+            return
         with ProgressBar(entry.demangled, asked.progress) as bar:
             configured(*arguments, **{"progress": bar, **asked.options, **options})
     except KernelFault as error:
