@@ -4,8 +4,6 @@ What users call is exported by `lanewise` itself.
 """
 
 from lanewise.lang import wmma
-from lanewise.lang.arithmetic import truncated_div as div
-from lanewise.lang.arithmetic import truncated_rem as rem
 from lanewise.lang.arithmetic import where
 from lanewise.lang.arrays import Array, dynamic_shared, local, shared, tensor
 from lanewise.lang.builder import arch, tracing
@@ -19,6 +17,8 @@ from lanewise.lang.coordinates import (
     thread_rank,
     warp_id,
 )
+from lanewise.lang.division import truncated_div as div
+from lanewise.lang.division import truncated_rem as rem
 from lanewise.lang.errors import KernelError
 from lanewise.lang.intrinsics.assembly import asm
 from lanewise.lang.intrinsics.atomics import (

@@ -62,18 +62,18 @@ def _mixed(name: str, a: Scalar, b: Scalar) -> str:
     )
 
 
-def _value(dtype: Format, opcode: str, *sources: Any, **more: Any) -> Scalar:
+def value_of(dtype: Format, opcode: str, *sources: Any, **more: Any) -> Scalar:
     return Scalar(dtype, current().define(opcode, register_kind(dtype), *sources), **more)
 
 
-def _refuse_dtype(name: str, dtype: Format, advice: str) -> NoReturn:
+def refuse_dtype(name: str, dtype: Format, advice: str) -> NoReturn:
     raise current().error(f"`{_SYMBOLS.get(name, name)}` does not work on {public(dtype)}: {advice}")
 
 
 # addition and multiplication ------------------------------------------------------------------------------
 
 
-def _split(a: Scalar) -> tuple[Scalar | None, int]:
+def split(a: Scalar) -> tuple[Scalar | None, int]:
     """An integer as (root, addend)."""
     if a.constant is not None:
         return None, a.constant
@@ -98,11 +98,11 @@ def add(a: Any, b: Any) -> Scalar:
     a, b = pair("add", a, b)
     dtype = a.dtype
     if is_int(dtype) and dtype not in _NARROW:
-        (x, left), (y, right) = _split(a), _split(b)
+        (x, left), (y, right) = split(a), split(b)
         natural = a.natural and b.natural
         if x is None or y is None:
             return shifted(y if x is None else x, left + right, dtype, natural)
-        base = _value(
+        base = value_of(
             dtype, f"add.{dtype.name}", x.operand, y.operand, multiple=gcd(x.multiple, y.multiple),
             natural=x.natural and y.natural,
         )  # fmt: skip
@@ -115,14 +115,14 @@ def sub(a: Any, b: Any) -> Scalar:
     a, b = pair("sub", a, b)
     dtype = a.dtype
     if is_int(dtype) and dtype not in _NARROW:
-        (x, left), (y, right) = _split(a), _split(b)
+        (x, left), (y, right) = split(a), split(b)
         if y is None:
             return shifted(x, left - right, dtype)
         if x is not None and x.register is not None and x.register is y.register:
             return shifted(None, left - right, dtype)
         first = "0" if x is None else x.operand
         multiple = gcd(0 if x is None else x.multiple, y.multiple)
-        base = _value(dtype, f"sub.{dtype.name}", first, y.operand, multiple=multiple)
+        base = value_of(dtype, f"sub.{dtype.name}", first, y.operand, multiple=multiple)
         return shifted(base, left - right, dtype)
     return _float("sub", a, b)
 
@@ -135,22 +135,24 @@ def mul(a: Any, b: Any) -> Scalar:
         return _float("mul", a, b)
     if a.constant is not None:
         a, b = b, a
-    (x, left), factor = _split(a), b.constant
+    (x, left), factor = split(a), b.constant
     natural = a.natural and b.natural
     if factor is None or x is None:
         if x is None:
             return shifted(None, left * int(factor or 0), dtype)
         multiple = a.multiple * b.multiple
-        return _value(dtype, f"mul.lo.{dtype.name}", a.operand, b.operand, multiple=multiple, natural=natural)
+        return value_of(
+            dtype, f"mul.lo.{dtype.name}", a.operand, b.operand, multiple=multiple, natural=natural
+        )
     if factor == 0:
         return literal(0, dtype)
     if factor == 1:
         return shifted(x, left, dtype, natural)
     more: dict[str, Any] = {"multiple": x.multiple * abs(factor), "natural": x.natural and factor > 0}
     if factor > 0 and factor & (factor - 1) == 0:
-        base = _value(dtype, f"shl.b{dtype.bits}", x.operand, str(factor.bit_length() - 1), **more)
+        base = value_of(dtype, f"shl.b{dtype.bits}", x.operand, str(factor.bit_length() - 1), **more)
     else:
-        base = _value(dtype, f"mul.lo.{dtype.name}", x.operand, str(factor), **more)
+        base = value_of(dtype, f"mul.lo.{dtype.name}", x.operand, str(factor), **more)
     return shifted(base, left * factor, dtype, natural)
 
 
@@ -158,7 +160,7 @@ def _float(name: str, a: Scalar, b: Scalar) -> Scalar:
     """Addition, subtraction and multiplication of floats and of pairs of them."""
     dtype = a.dtype
     if dtype in (f32, f64, f16) or (dtype in PAIRS and PAIRS[dtype] is f16):
-        return _value(dtype, f"{name}.rn.{dtype.name}", a.operand, b.operand)
+        return value_of(dtype, f"{name}.rn.{dtype.name}", a.operand, b.operand)
     if dtype is bf16 or dtype in PAIRS:
         # sm_80 has the fused form alone; with 1, -1 or -0 as third number it rounds once, to the same bits
         current().need("arithmetic on bf16", 80, "7.0")
@@ -172,12 +174,12 @@ def _float(name: str, a: Scalar, b: Scalar) -> Scalar:
 
         fma = f"fma.rn.{dtype.name}"
         if name == "add":
-            return _value(dtype, fma, a.operand, number(one), b.operand)
+            return value_of(dtype, fma, a.operand, number(one), b.operand)
         if name == "sub":
-            return _value(dtype, fma, b.operand, number(minus), a.operand)
-        return _value(dtype, fma, a.operand, b.operand, number(zero))
+            return value_of(dtype, fma, b.operand, number(minus), a.operand)
+        return value_of(dtype, fma, a.operand, b.operand, number(zero))
     advice = "convert it first, as in x.to(lw.i32)" if dtype in _NARROW else "it has no arithmetic"
-    _refuse_dtype(name, dtype, advice)
+    refuse_dtype(name, dtype, advice)
 
 
 def neg(a: Scalar) -> Scalar:
@@ -189,85 +191,17 @@ def neg(a: Scalar) -> Scalar:
     if is_float(a.dtype) or a.dtype in PAIRS:
         if a.dtype not in (f32, f64, f16):
             current().need("neg.bf16", 80, "7.0")
-        return _value(a.dtype, f"neg.{a.dtype.name}", a.operand)
-    _refuse_dtype("-", a.dtype, "it is no number")
+        return value_of(a.dtype, f"neg.{a.dtype.name}", a.operand)
+    refuse_dtype("-", a.dtype, "it is no number")
 
 
-# division -------------------------------------------------------------------------------------------------
-
-
-def truediv(a: Any, b: Any) -> Scalar:
-    """a / b of floats, correctly rounded."""
-    a, b = pair("truediv", a, b)
-    if a.dtype in (f32, f64):
-        return _value(a.dtype, f"div.rn.{a.dtype.name}", a.operand, b.operand)
-    if is_int(a.dtype):
-        advice = "use // for integers, or convert with .to(lw.f32)"
-    else:
-        advice = "PTX divides f32 and f64 alone; convert with .to(lw.f32)"
-    _refuse_dtype("truediv", a.dtype, advice)
-
-
-def _integers(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
+def integers(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     a, b = pair(name, a, b)
     if not is_int(a.dtype) or a.dtype in _NARROW:
-        _refuse_dtype(name, a.dtype, "it is for integers of 16 bits and more; convert with .to(lw.i32)")
+        refuse_dtype(name, a.dtype, "it is for integers of 16 bits and more; convert with .to(lw.i32)")
     if b.constant == 0 and name in ("floordiv", "mod"):
         raise current().error(f"`{_SYMBOLS[name]}` by zero")
     return a, b
-
-
-def floordiv(a: Any, b: Any) -> Scalar:
-    """a // b rounded down, as Python has it."""
-    a, b = _integers("floordiv", a, b)
-    dtype, divisor = a.dtype, b.constant
-    if a.constant is not None and divisor is not None:
-        return literal(a.constant // divisor, dtype)
-    if divisor == 1:
-        return shifted(*_split(a), dtype, a.natural)
-    if divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0:
-        multiple = a.multiple // divisor if a.multiple % divisor == 0 else 1
-        return rshift(a, divisor.bit_length() - 1, multiple=max(1, multiple))
-    if not dtype.signed or (a.natural and b.natural):
-        return _value(dtype, f"div.{_unsigned(a, b)}", a.operand, b.operand, natural=True)
-    quotient = truncated_div(a, b)
-    remainder = sub(a, mul(quotient, b))
-    inexact = compare("ne", remainder, 0) & compare("lt", xor(remainder, b), 0)
-    return _select(inexact, quotient - 1, quotient)
-
-
-def mod(a: Any, b: Any) -> Scalar:
-    """a % b with the sign of b, as Python has it."""
-    a, b = _integers("mod", a, b)
-    dtype, divisor = a.dtype, b.constant
-    if a.constant is not None and divisor is not None:
-        return literal(a.constant % divisor, dtype)
-    if divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0:
-        if a.multiple % divisor == 0:
-            return literal(0, dtype)
-        return bitwise("and", a, divisor - 1)
-    if not dtype.signed or (a.natural and b.natural):
-        return _value(dtype, f"rem.{_unsigned(a, b)}", a.operand, b.operand, natural=True)
-    remainder = truncated_rem(a, b)
-    other_sign = compare("ne", remainder, 0) & compare("lt", xor(remainder, b), 0)
-    return _select(other_sign, remainder + b, remainder)
-
-
-def _unsigned(a: Scalar, b: Scalar) -> str:
-    """Known not to be negative: the unsigned division is the shorter one."""
-    return f"u{a.dtype.bits}" if a.natural and b.natural else a.dtype.name
-
-
-def truncated_div(a: Any, b: Any) -> Scalar:
-    """a / b of integers, rounded towards zero as in C."""
-    a, b = _integers("div", a, b)
-    return _value(a.dtype, f"div.{a.dtype.name}", a.operand, b.operand)
-
-
-def truncated_rem(a: Any, b: Any) -> Scalar:
-    """The remainder of `div`, with the sign of a as in C."""
-    a, b = _integers("rem", a, b)
-    return _value(a.dtype, f"rem.{a.dtype.name}", a.operand, b.operand)
 
 
 # bits -----------------------------------------------------------------------------------------------------
@@ -278,7 +212,7 @@ def bitwise(name: str, a: Any, b: Any) -> Scalar:
     a, b = pair(name, a, b)
     dtype = a.dtype
     if is_float(dtype):
-        _refuse_dtype(name, dtype, "it has no bits of its own; lw.bitcast(x, lw.u32) gives them")
+        refuse_dtype(name, dtype, "it has no bits of its own; lw.bitcast(x, lw.u32) gives them")
     if a.constant is not None and b.constant is not None:
         x, y = a.constant, b.constant
         return literal({"and": x & y, "or": x | y, "xor": x ^ y}[name], dtype)
@@ -293,7 +227,7 @@ def bitwise(name: str, a: Any, b: Any) -> Scalar:
     elif is_int(dtype):
         multiple = gcd(_two(a.multiple), _two(b.multiple))
     type = "pred" if dtype is pred else f"b{max(16, dtype.bits)}"
-    return _value(dtype, f"{name}.{type}", a.operand, b.operand, natural=natural, multiple=multiple)
+    return value_of(dtype, f"{name}.{type}", a.operand, b.operand, natural=natural, multiple=multiple)
 
 
 def _two(number: int) -> int:
@@ -323,8 +257,8 @@ def invert(a: Scalar) -> Scalar:
     if a.constant is not None:
         return literal(not a.constant if a.dtype is pred else ~a.constant, a.dtype)
     if is_float(a.dtype):
-        _refuse_dtype("~", a.dtype, "it has no bits of its own; lw.bitcast(x, lw.u32) gives them")
-    return _value(a.dtype, "not.pred" if a.dtype is pred else f"not.b{max(16, a.dtype.bits)}", a.operand)
+        refuse_dtype("~", a.dtype, "it has no bits of its own; lw.bitcast(x, lw.u32) gives them")
+    return value_of(a.dtype, "not.pred" if a.dtype is pred else f"not.b{max(16, a.dtype.bits)}", a.operand)
 
 
 def _amount(b: Any) -> Any:
@@ -342,17 +276,19 @@ def lshift(a: Any, b: Any) -> Scalar:
     if isinstance(b, int) and not isinstance(b, bool) and 0 <= b < 31 and isinstance(a, Scalar):
         return mul(a, 1 << b)
     a = a if isinstance(a, Scalar) else literal(a, i32)
-    a, _ = _integers("lshift", a, a)
-    return _value(a.dtype, f"shl.b{a.dtype.bits}", a.operand, _amount(b))
+    a, _ = integers("lshift", a, a)
+    return value_of(a.dtype, f"shl.b{a.dtype.bits}", a.operand, _amount(b))
 
 
 def rshift(a: Any, b: Any, multiple: int = 1) -> Scalar:
     """a >> b: keeps the sign of signed types."""
     a = a if isinstance(a, Scalar) else literal(a, i32)
-    a, _ = _integers("rshift", a, a)
+    a, _ = integers("rshift", a, a)
     if a.constant is not None and isinstance(b, int) and b >= 0:
         return literal(a.constant >> b, a.dtype)
-    return _value(a.dtype, f"shr.{a.dtype.name}", a.operand, _amount(b), natural=a.natural, multiple=multiple)
+    return value_of(
+        a.dtype, f"shr.{a.dtype.name}", a.operand, _amount(b), natural=a.natural, multiple=multiple
+    )
 
 
 # comparison and choice ------------------------------------------------------------------------------------
@@ -368,7 +304,7 @@ def compare(name: str, a: Any, b: Any) -> Scalar:
         return literal(outcomes[name], pred)
     if dtype is pred:
         if name not in ("eq", "ne"):
-            _refuse_dtype(name, dtype, "truth values are equal or not")
+            refuse_dtype(name, dtype, "truth values are equal or not")
         differs = bitwise("xor", a, b)
         return differs if name == "ne" else invert(differs)
     if dtype is bf16:  # comparing takes sm_90; the values are f32's, too
@@ -381,7 +317,7 @@ def compare(name: str, a: Any, b: Any) -> Scalar:
         test = f"setp.{name}.{_compared(dtype)}"
     else:
         test = f"setp.{name}.b{dtype.bits}"
-    return _value(pred, test, a.operand, b.operand)
+    return value_of(pred, test, a.operand, b.operand)
 
 
 def _compared(dtype: Format) -> str:
@@ -400,10 +336,10 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     test = truth(condition)
     if test.constant is not None:
         return a if test.constant else b
-    return map_leaves(lambda x, y: _select(test, x, y), a, b, what="lw.where")
+    return map_leaves(lambda x, y: select(test, x, y), a, b, what="lw.where")
 
 
-def _select(test: Scalar, x: Any, y: Any) -> Scalar:
+def select(test: Scalar, x: Any, y: Any) -> Scalar:
     if x is y or (not isinstance(x, Traced) and not isinstance(y, Traced) and type(x) is type(y) and x == y):
         return x  # type: ignore[no-any-return]  # both branches are one value, whatever it is
     if not isinstance(x, Scalar) and not isinstance(y, Scalar):
@@ -415,7 +351,7 @@ def _select(test: Scalar, x: Any, y: Any) -> Scalar:
         return bitwise("or", bitwise("and", test, x), bitwise("and", invert(test), y))
     natural = x.natural and y.natural
     opcode = f"selp.{register_kind(x.dtype)}"
-    return _value(
+    return value_of(
         x.dtype,
         opcode,
         x.operand,
@@ -451,15 +387,15 @@ def power(a: Scalar, exponent: Any) -> Scalar:
 def absolute(a: Scalar) -> Scalar:
     """|a|."""
     if not is_float(a.dtype) and not (is_int(a.dtype) and a.dtype.signed and a.dtype.bits > 8):
-        _refuse_dtype("abs", a.dtype, "it has no sign, or no arithmetic")
+        refuse_dtype("abs", a.dtype, "it has no sign, or no arithmetic")
     if a.dtype is bf16:
         current().need("abs.bf16", 80, "7.0")
-    return _value(a.dtype, f"abs.{a.dtype.name}", a.operand, natural=True)
+    return value_of(a.dtype, f"abs.{a.dtype.name}", a.operand, natural=True)
 
 
 OPERATORS.update(
     {
-        "add": add, "sub": sub, "mul": mul, "truediv": truediv, "floordiv": floordiv, "mod": mod,
+        "add": add, "sub": sub, "mul": mul, 
         "lshift": lshift, "rshift": rshift, "compare": compare, "pow": power, "neg": neg, "invert": invert,
         "abs": absolute, **{name: partial(bitwise, name) for name in _BITS},
     }

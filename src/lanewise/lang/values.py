@@ -263,6 +263,8 @@ def constant_text(dtype: Format, value: Any) -> str:
         return f"0f{struct.unpack('<I', struct.pack('<f', value))[0]:08X}"
     if dtype is f64:
         return f"0d{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if dtype is f16:
+        return f"0x{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
     if is_float(dtype):
         return f"0x{int(dtype.encode([value])[0]):04X}"
     return str(int(value))
@@ -297,15 +299,23 @@ def literal(value: Any, dtype: Format) -> Scalar:
     return Scalar(dtype, constant=number)
 
 
+def _rounded(number: float, dtype: Format) -> float:
+    """The nearest number of a format."""
+    code = {f64: "<d", f32: "<f", f16: "<e"}.get(dtype)
+    if code is None:
+        return float(dtype.decode(dtype.encode([number]))[0])
+    return float(struct.unpack(code, struct.pack(code, number))[0])
+
+
 def _float_constant(value: Any, dtype: Format) -> float:
     number = float(value)
     if isinstance(value, int) and number == value and abs(number) <= dtype.max:
-        if dtype is f64 or float(dtype.decode(dtype.encode([number]))[0]) == number:
+        if _rounded(number, dtype) == number:
             return number
     elif isinstance(value, float) and (number != number or abs(number) == float("inf") or dtype is f64):
         return number
     elif isinstance(value, float) and abs(number) <= dtype.max:
-        return float(dtype.decode(dtype.encode([number]))[0])
+        return _rounded(number, dtype)
     exact = "exactly " if isinstance(value, int) else ""
     raise current().error(f"{value} is not {exact}representable in {dtype.name} (up to {dtype.max})")
 

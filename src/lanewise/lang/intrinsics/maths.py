@@ -9,8 +9,9 @@ import math
 from typing import Any
 
 from lanewise.formats import Format, bf16, f16, f32, f64
-from lanewise.lang.arithmetic import absolute, floordiv, mul, pair
+from lanewise.lang.arithmetic import absolute, mul, pair
 from lanewise.lang.builder import current
+from lanewise.lang.division import floordiv
 from lanewise.lang.types import PAIRS, i32, i64, is_float, is_int, pred, register_kind, u32, u64
 from lanewise.lang.values import Scalar, Traced, describe, is_number, literal, plain_number, public, scalar
 
