@@ -11,6 +11,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from lanewise.ptx import Entry, Module
 
 FAILED = 2
+#: Folders of code that is not a script's own: lanewise, and Python's threads, which it uses.
+_INNER = (Path(__file__).parent.parent, Path(futures.__file__).parent)
 
 _SHAPE = "The launch"
 KernelFile = Annotated[
@@ -212,6 +215,10 @@ class Asked:
         return configured, values
 
 
+def _within(file: str, folders: tuple[Path, ...]) -> bool:
+    return any(Path(file).is_relative_to(folder) for folder in folders)
+
+
 def run_script(asked: Asked, watcher: Callable[..., None]) -> int:
     """Run a script as Python would, its launches through the watcher; returns its exit status.
 
@@ -235,7 +242,13 @@ def run_script(asked: Asked, watcher: Callable[..., None]) -> int:
         place = error.__traceback__
         while place is not None and place.tb_frame.f_code.co_filename != path:
             place = place.tb_next
-        traceback.print_exception(type(error), error, place)
+        told = traceback.TracebackException(type(error), error, place)
+        if isinstance(
+            error, LanewiseError
+        ):  # which says what is wrong: how lanewise noticed is of no interest
+            theirs = [frame for frame in told.stack if not _within(frame.filename, _INNER)]
+            told.stack = traceback.StackSummary.from_list(theirs)
+        sys.stderr.write("".join(told.format()))
         return FAILED
     finally:
         sys.argv, sys.path[:] = before
