@@ -122,8 +122,20 @@ def unrolled(x, n):
     return total
 
 
+def captured(x, n):
+    count = x * 0
+
+    def peek():
+        return count * 2
+
+    for i in lw.range(n):
+        if i < x:
+            count = i + 1
+    return peek() + 1
+
+
 CASES = [
-    nested, swaps, containers, chains, floors, endless, loop_values, zero_rounds, unrolled, devices,
+    captured, nested, swaps, containers, chains, floors, endless, loop_values, zero_rounds, unrolled, devices,
 ]  # fmt: skip
 
 

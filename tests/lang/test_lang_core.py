@@ -106,3 +106,15 @@ def test_ptx_names_the_python_lines() -> None:
     assert f"// test_lang_core.py:{number}  acc = MMA(a, b, acc)" in text
     assert f".loc 1 {number} " in text
     assert text.startswith(".version 7.0\n.target sm_80\n")
+
+
+def test_constants_that_are_equal_and_not_the_same() -> None:
+    @lw.kernel
+    def run(x: lw.Ptr[lw.f32], WHAT: lw.Constexpr):
+        x[0] = 2.0 if WHAT is True else 3.0 if isinstance(WHAT, float) else 4.0
+
+    x = np.zeros(1, np.float32)
+    for value, expected in ((1, 4), (True, 2), (1.0, 3), (1, 4)):
+        run[1, 1](x, value)
+        assert x[0] == expected
+    assert run.module(WHAT=1) is run.module(WHAT=1)

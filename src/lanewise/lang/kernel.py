@@ -90,10 +90,11 @@ class Kernel:
         name = None if arch is None else find_arch(arch)
         known = self._constants(constants)
         try:
-            key = (name, tuple(known.items()))
+            # 1, 1.0 and True are equal, and not the same constant
+            key = (name, tuple((each, type(value), value) for each, value in known.items()))
             found = self._modules.get(key)
         except TypeError:
-            unhashable = [each for each, value in known.items() if type(value).__hash__ is None]
+            unhashable = [each for each, value in known.items() if not _is_hashable(value)]
             raise KernelError(
                 f"{self.name}: a Constexpr is hashable, a tuple, not a list; {', '.join(unhashable)} is not"
             ) from None
@@ -196,6 +197,14 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _parameters(rewritten: Rewritten) -> list[Parameter]:

@@ -61,6 +61,15 @@ class Liveness:
     def __init__(self, function: ast.FunctionDef) -> None:
         self.carried: dict[ast.AST, Carried] = {}
         self._loops: list[tuple[Names, Names]] = []
+        # what a function inside this one reads may be read whenever that is called
+        self._captured = frozenset[str]().union(
+            *(
+                reads(each)
+                for statement in function.body
+                for each in ast.walk(statement)
+                if isinstance(each, ast.FunctionDef | ast.Lambda)
+            )
+        )
         self._block(function.body, NONE)
 
     def _block(self, statements: list[ast.stmt], after: Names) -> Names:
@@ -112,6 +121,6 @@ class Liveness:
         return head
 
     def _note(self, node: ast.stmt, nodes: Sequence[ast.AST], live: Names, restored: Names = NONE) -> None:
-        bound = binds(nodes) & live
+        bound = binds(nodes) & (live | self._captured)
         read = frozenset[str]().union(*(reads(each) for each in nodes)) - bound - restored
         self.carried[node] = Carried(*(tuple(sorted(each)) for each in (bound, read, restored)))
