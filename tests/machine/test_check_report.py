@@ -1,0 +1,99 @@
+"""What `lanewise.check` hands back: findings once a place, the report as text and JSON, results unchanged."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.errors import LanewiseError
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+REVERSE = f"""{HEAD}.visible .entry reverse(.param .u64 x)
+{{
+    .reg .b32 %r<6>; .reg .b64 %rd<2>; .shared .align 4 .b8 tile[512];
+    mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [x]; mad.wide.u32 %rd1, %r0, 4, %rd0;
+    ld.global.u32 %r1, [%rd1]; mov.u32 %r2, tile; mad.lo.u32 %r3, %r0, 4, %r2;
+    st.shared.u32 [%r3], %r1;
+    BARRIER
+    sub.u32 %r4, 127, %r0; mad.lo.u32 %r3, %r4, 4, %r2; ld.shared.u32 %r5, [%r3];
+    st.global.u32 [%rd1], %r5;
+    ret;
+}}"""
+
+
+def test_a_place_is_told_of_once_with_both_sides_and_a_count() -> None:
+    report = lw.check(
+        lw.load(REVERSE.replace("BARRIER", ""))["reverse"][1, 128], np.arange(128, dtype=np.uint32)
+    )
+    assert not report.ok and not bool(report)
+    assert {finding.kind for finding in report.findings} == {"race"}
+    assert len({(finding.line, finding.allocation) for finding in report.findings}) == len(report.findings)
+    # Warps 2 and 3 read what warps 1 and 0 wrote: 64 words, of which the first is thread 64's.
+    reads = next(finding for finding in report.findings if finding.text.startswith("ld.shared"))
+    assert reads.count == 64 and reads.thread == (64, 0, 0) and reads.block == (0, 0, 0)
+    assert reads.address == 63 * 4 and reads.allocation == "shared variable tile"
+    assert reads.other is not None and reads.other.text.startswith("st.shared")
+    assert reads.other.thread == (63, 0, 0)
+    text = str(report)
+    for words in ("race: shared read of 4 bytes", "by thread (64, 0, 0) in block (0, 0, 0)", "64 times",
+                  "reverse: 2 findings (2 race)", "smsp__inst_executed.sum"):  # fmt: skip
+        assert words in text, text
+    assert json.loads(json.dumps(report.to_dict()))["findings"][0]["kind"] == "race"
+
+
+def test_a_correct_kernel_gives_its_result_and_no_finding() -> None:
+    module = lw.load(REVERSE.replace("BARRIER", "bar.sync 0;"))
+    plain, checked = np.arange(128, dtype=np.uint32), np.arange(128, dtype=np.uint32)
+    module["reverse"][1, 128](plain)
+    report = lw.check(module["reverse"][1, 128], checked)
+    assert report and not report.findings
+    assert plain.tolist() == checked.tolist() == list(range(127, -1, -1))
+
+
+def test_two_runs_say_the_same() -> None:
+    kernel = lw.load(REVERSE.replace("BARRIER", ""))["reverse"][3, 128]
+    first, second = (lw.check(kernel, np.arange(128, dtype=np.uint32)).to_dict() for _ in range(2))
+    assert first == second
+
+
+def test_a_fault_is_a_finding_and_wrong_arguments_are_errors() -> None:
+    kernel = lw.load(REVERSE.replace("BARRIER", "bar.sync 0;"))["reverse"][1, 128]
+    report = lw.check(kernel, np.arange(100, dtype=np.uint32))
+    (finding,) = report.findings
+    assert finding.kind == "out of bounds" and finding.thread == (100, 0, 0)
+    assert finding.message.startswith("global read of 4 bytes out of bounds")
+    with pytest.raises(LanewiseError, match="takes 1 argument"):
+        lw.check(kernel)
+
+
+def test_what_a_gpu_would_not_launch() -> None:
+    kernel = lw.load(REVERSE.replace("BARRIER", "bar.sync 0;"))["reverse"]
+    x = np.arange(128, dtype=np.uint32)
+    for configuration, arch, words in (
+        ((1, 128), "sm_75", "PTX for sm_80 does not run on sm_75"),
+        ((1, 128, 100 * 1024), "sm_86", "sm_86 has 101376"),
+    ):
+        (finding,) = lw.check(kernel[configuration], x, arch=arch).findings
+        assert finding.kind == "launch" and words in finding.message
+    assert lw.check(kernel[1, 128, 100 * 1024], x, arch="sm_90").ok
+
+
+@pytest.mark.parametrize(("offset", "kind"), [(0, None), (4, "out of bounds")])
+def test_shared_variables_are_told_apart(offset: int, kind: str | None) -> None:
+    text = f"""{HEAD}.visible .entry k(.param .u32 n)
+{{
+    .reg .b32 %r<6>; .shared .align 4 .b8 first[128]; .shared .align 4 .b8 second[128];
+    mov.u32 %r0, %tid.x; shl.b32 %r0, %r0, 2;
+    mov.u32 %r1, first; add.u32 %r1, %r1, %r0; mov.u32 %r2, second; add.u32 %r2, %r2, %r0;
+    st.shared.u32 [%r1], %r0; st.shared.u32 [%r2], %r0; bar.sync 0;
+    ld.shared.u32 %r3, [%r1+{offset}];
+    ret;
+}}"""
+    found = lw.check(lw.load(text)["k"][1, 32], 0).findings
+    assert [finding.kind for finding in found] == ([kind] if kind else [])
+    if found:
+        assert "outside of shared variable first, of 128 bytes" in found[0].message
+        assert found[0].allocation == "shared variable second" and found[0].thread == (31, 0, 0)
