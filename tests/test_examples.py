@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
     "run_ptx": "out of bounds",
     "run_cuda": "sm_90: largest error",
+    "hgemm": "all equal to mma.gemm",
     "attention": "causal: largest error",
     "int8_gemm": "equal",
     "sparse_gemm": "largest error",
@@ -20,7 +21,10 @@ SAYS = {
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
-def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_runs(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some save pictures
     from lanewise.ptx import ToolMissing
 
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
