@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from lanewise.formats import f32
 from lanewise.lang.builder import Place, Register, current
 from lanewise.lang.slots import Slot
-from lanewise.lang.trees import Snapshot, is_mutable
+from lanewise.lang.trees import Snapshot, has_attributes, is_mutable, is_node
 from lanewise.lang.types import pred, register_kind
 from lanewise.lang.values import (
     Scalar,
@@ -61,10 +61,20 @@ class Values:
     ) -> None:
         self.bound, self.restored = bound, restored
         self.names = (*bound, *restored, *changeable)
+        #: Objects that hold no traced value yet.
+        self.empty = {
+            name: value for name, value in names.items() if has_attributes(value) and not is_node(value)
+        }
         self.first = [Snapshot(names[name]) if name in names else None for name in self.names]
 
     def now(self, names: dict[str, Any]) -> list[Snapshot | None]:
         """The values at another point."""
+        for name, value in self.empty.items():
+            if is_node(value):
+                raise current().error(
+                    f"{name} gets its first traced attribute inside a branch or loop of the kernel: set "
+                    "its attributes before it"
+                )
         return [Snapshot(names[name]) if name in names else None for name in self.names]
 
     def restore(self) -> tuple[Any, ...]:

@@ -41,15 +41,19 @@ def _is_frozen(value: Any) -> bool:
     return bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
 
 
+def has_attributes(value: Any) -> bool:
+    """Whether it is an object of a class of the user's, whose attributes may be set."""
+    home = type(value).__module__
+    own = type(getattr(value, "__dict__", None)) is dict and not isinstance(value, type)
+    return own and home != "builtins" and not home.startswith("lanewise.")
+
+
 def _is_object(value: Any) -> bool:
     """Whether it is an object of a class of the user's that holds traced values as attributes."""
-    names = getattr(value, "__dict__", None)
-    if type(names) is not dict or isinstance(value, type) or type(value).__module__[:9] == "lanewise.":
-        return False
-    return any(
+    return has_attributes(value) and any(
         isinstance(part, Traced)
         or (isinstance(part, tuple | list) and any(isinstance(each, Traced) for each in part))
-        for part in names.values()
+        for part in vars(value).values()
     )
 
 
