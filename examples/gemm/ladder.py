@@ -49,6 +49,7 @@ RUNGS = (
     Rung(5, "rung5_pipelined", "cp.async, four stages"),
     Rung(6, "rung6_double_buffered", "fragments of the next step ahead of time"),
     Rung(7, "rung7_rasterised", "blocks ordered for L2, 256×128 tiles, rows written whole"),
+    Rung(8, "rung8_tiled", "the same in tiles, CuTe's way"),
 )
 
 

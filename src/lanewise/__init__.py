@@ -65,6 +65,7 @@ register("print_latex", "lanewise.draw:print_latex")
 register("launch", "lanewise.launch:launch")
 register("emit", "lanewise.lang.matrix:emit")
 register("fragment", "lanewise.lang.matrix:full")
+register("slice tiles", "lanewise.lang.tiles_threads:slice_of")
 register("registers", "lanewise.lang.matrix:from_registers")
 register("number", "lanewise.lang.convert:number")
 

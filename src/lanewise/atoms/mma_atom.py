@@ -17,7 +17,7 @@ from lanewise.atoms.mma_traits import MMA_Traits
 from lanewise.atoms.names import Operation
 from lanewise.atoms.thr_mma import ThrMMA, check_partitioned, descriptors, fragment_like, registers
 from lanewise.atoms.tiling import Modes, as_tensor, check_divides, thread_of_index, thrfrg
-from lanewise.engines import Drawn
+from lanewise.engines import Drawn, engine
 from lanewise.errors import LanewiseError
 from lanewise.layout import Layout, Tensor, composition, is_int, size, tiled_product
 from lanewise.layout.int_tuple import spell
@@ -167,6 +167,21 @@ class MMA_Atom(MMA_Traits, Drawn):
 
     def _layout_tv(self, split: Any, modes: tuple[int, int]) -> Layout:
         tile = split(Layout(tuple(self.tile_size_mnk[i] for i in modes)))
+        result: Layout = self._by_index(tile, modes)
+        return result
+
+    def by_index(self, name: str, tensor: Any) -> Any:
+        """What thrfrg_A, _B or _C gives, the threads by their index: (thread index, (FrgV, (Rest, …))).
+
+        >>> MMA_Atom("SM80_16x8x8_F32TF32TF32F32_TN").by_index("C", Layout((16, 16)))
+        ((4,8),((2,2),(1,2))):((32,1),((16,8),(0,128)))
+        """
+        split, modes = {
+            "A": (self.thrfrg_A, (0, 2)), "B": (self.thrfrg_B, (1, 2)), "C": (self.thrfrg_C, (0, 1)),
+        }[name]  # fmt: skip
+        return self._by_index(split(tensor), modes)
+
+    def _by_index(self, tile: Any, modes: tuple[int, int]) -> Any:
         m, n, k = (size(mode) for mode in list(self.thr_layout_vmnk)[1:])
         # a thread's place along the mode that an operand has not changes nothing
         over_mnk: dict[tuple[int, int], tuple[Any, Any]] = {
@@ -175,14 +190,15 @@ class MMA_Atom(MMA_Traits, Drawn):
             (0, 1): (None, Layout((n, k), (1, 0))),
         }
         tile = composition(tile, ((None, over_mnk[modes]), None))
-        result: Layout = composition(tile, (thread_of_index(self.thr_layout_vmnk), None))
-        return result
+        return composition(tile, (thread_of_index(self.thr_layout_vmnk), None))
 
     # one thread ----------------------------------------------------------------------------------------
 
-    def get_slice(self, thr_idx: int) -> ThrMMA:
-        """What thread thr_idx does."""
+    def get_slice(self, thr_idx: Any) -> Any:
+        """What thread thr_idx does: a ThrMMA; inside a kernel, for a traced index, the language's own."""
         layout = self.thr_layout_vmnk
+        if hasattr(thr_idx, "is_traced"):
+            return engine("slice tiles")(self, thr_idx)
         if not is_int(thr_idx):
             raise LanewiseError(f"a thread is an integer, not {thr_idx!r}")
         if 0 <= thr_idx < layout.cosize():
@@ -195,7 +211,7 @@ class MMA_Atom(MMA_Traits, Drawn):
             f"which runs on threads 0 to {layout.cosize() - 1}{taking}"
         )
 
-    def get_thread_slice(self, thr_idx: int) -> ThrMMA:
+    def get_thread_slice(self, thr_idx: Any) -> Any:
         """The same, under its other name."""
         return self.get_slice(thr_idx)
 

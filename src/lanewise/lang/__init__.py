@@ -88,6 +88,10 @@ from lanewise.lang.kernel import Device, Kernel, device, kernel
 from lanewise.lang.loops import range
 from lanewise.lang.matrix import Fragment
 from lanewise.lang.memory import Pointer, pointer
+from lanewise.lang.tiles import local_tile, make_tensor
+from lanewise.lang.tiles_copy import copy, inside
+from lanewise.lang.tiles_gemm import gemm
+from lanewise.lang.tiles_registers import clear, fill, make_fragment_like
 from lanewise.lang.types import Constexpr, Ptr, bf16x2, f16x2, i8, i16, i32, i64, pred, u16, u32, u64
 
 __all__ = [
@@ -127,8 +131,10 @@ __all__ = [
     "brev",
     "cdiv",
     "ceil",
+    "clear",
     "clock",
     "clz",
+    "copy",
     "cos",
     "cp_async",
     "cp_async_commit",
@@ -140,20 +146,26 @@ __all__ = [
     "exp2",
     "f16x2",
     "fence",
+    "fill",
     "floor",
     "fma",
+    "gemm",
     "grid_dim",
     "i8",
     "i16",
     "i32",
     "i64",
+    "inside",
     "isnan",
     "kernel",
     "lane_id",
     "ldmatrix",
     "local",
+    "local_tile",
     "log",
     "log2",
+    "make_fragment_like",
+    "make_tensor",
     "match_all_sync",
     "match_any_sync",
     "max",

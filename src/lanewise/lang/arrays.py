@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from lanewise.errors import LanewiseError
@@ -13,7 +14,7 @@ from lanewise.lang.memory import Pointer
 from lanewise.lang.trees import Node
 from lanewise.lang.types import Ptr, storage_bytes
 from lanewise.lang.values import Scalar, describe, public
-from lanewise.layout import ComposedLayout, Layout, Swizzle, is_layout, product, suffix_product
+from lanewise.layout import ComposedLayout, Layout, Swizzle, flatten, is_layout, product, suffix_product
 
 _MOST_SHARED = 227 * 1024
 
@@ -89,6 +90,11 @@ class Array(Node):
         return self.pointer + self.index(*coordinates) if coordinates else self.pointer
 
     def __getitem__(self, coordinate: Any) -> Any:
+        """The element; with None or `:` in the coordinate, the slice as a tensor."""
+        if any(each is None or isinstance(each, slice) for each in flatten((coordinate,))):
+            from lanewise.lang.tiles import view
+
+            return view(self, "a slice")[coordinate]
         return self.ptr(coordinate).load()
 
     def __setitem__(self, coordinate: Any, value: Any) -> None:
@@ -159,7 +165,7 @@ def swizzled(swizzle: Swizzle, index: Any) -> Any:
     moved = source >> swizzle.shift if swizzle.shift > 0 else source << -swizzle.shift
     found = xor(index, moved)
     unit = 1 << min(swizzle.base, swizzle.base + swizzle.shift)
-    found.multiple = unit if index.multiple % unit == 0 else found.multiple
+    found.multiple = gcd(index.multiple, unit)
     return found + whole if whole else found
 
 
