@@ -22,8 +22,8 @@ from lanewise.machine.run import BlockState, Launch
 from lanewise.machine.suspicion import Suspicions, allocation_of, source_of, thread_at
 from lanewise.ptx import Shape
 
-#: Epochs that a run may have before races are no longer looked for.
-EPOCHS = 1 << 28
+#: Epochs that a run may have before races are no longer looked for: a few minutes.
+EPOCHS = 1 << 27
 #: Findings of faults under other names than those of the machine.
 _RENAMED = {
     "bad branch": "out of bounds",
@@ -53,7 +53,8 @@ class CheckedLaunch(Launch):
         self.rows, self.remembered = sites.table(program, compiled.arch)
         self.runs = np.zeros((max(len(compiled.blocks), 1), 2), np.int64)
         self.diverged = np.zeros(max(len(program.sites), 1), np.int64)
-        self.log = np.zeros(EPOCHS, np.uint32)
+        self.epochs = EPOCHS
+        self.log = np.zeros(self.epochs, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
         self.plan = unassigned.plan(compiled.blocks, compiled.entry)
         self.suspicions = Suspicions(self, self.rows, self.log, self.begun, self.plan.registers)
@@ -68,7 +69,7 @@ class CheckedLaunch(Launch):
         self.watch = room(watch.WATCH_BYTES).view(np.int64)
         for offset, value in {
             watch.LOG: address(self.log),
-            watch.LOG_SIZE: EPOCHS,
+            watch.LOG_SIZE: self.epochs,
             watch.SITES: address(self.rows),
             watch.ALLOCATIONS: address(self.shadow_table),
             watch.ALLOCATION_COUNT: len(self.allocations),
@@ -244,6 +245,8 @@ class CheckedLaunch(Launch):
             parts.append(found)
             key = (op.line, str(op.source))
             by_line[key] = Line(op.line, str(op.source), source_of(self, op), found)
+        if self.watch[watch.NOW // 8] >= self.epochs - 1:
+            notes = [*notes, "the run was too long to look for races to its end"]
         return Report(
             program.entry.name,
             self.suspicions.findings(),

@@ -84,7 +84,7 @@ def begin_block(module: ir.Module) -> Any:
     launch = observed.at(watch.WATCH)
     warps = observed.get(watch.WARPS)
     observed.set(watch.LINEAR, code["linear"])
-    now = launch.get(watch.NOW) + 1
+    now = least(launch.get(watch.NOW) + 1, launch.get(watch.LOG_SIZE) - 1)
     launch.set(watch.NOW, now)
     observed.set(watch.START, now)
     observed.set(watch.FIRST_WARP, launch.get(watch.NEXT_WARP))
@@ -151,8 +151,16 @@ def set_floors(module: ir.Module) -> Any:
     observed.set(watch.GLOBAL_FLOOR, least(acquired, before))
     earlier = most(most(acquired, clock.get(watch.LEAST)), observed.get(watch.START) - 1)
     observed.set(watch.SHARED_FLOOR, least(earlier, before))
+    with code.when(over(observed)):
+        observed.set(watch.SHARED_FLOOR, FAR)
+        observed.set(watch.GLOBAL_FLOOR, FAR)
     code.done()
     return code.function
+
+
+def over(observed: Record) -> Value:
+    """Whether time has run out: there are no more epochs to tell what came before what."""
+    return observed.get(watch.EPOCH).equals(observed.at(watch.WATCH).get(watch.LOG_SIZE) - 1)
 
 
 def in_turn(code: WatchCode, warp: Record) -> Record:

@@ -12,7 +12,7 @@ from lanewise.arith import ir
 from lanewise.arith.simd import Type, Value, i64
 from lanewise.machine import frame, watch
 from lanewise.machine.banks import ROWS, lane_is_in, write_banks
-from lanewise.machine.clocks import LANES, WatchCode, in_turn, least, most, wide, write_clocks
+from lanewise.machine.clocks import LANES, WatchCode, in_turn, least, most, over, wide, write_clocks
 from lanewise.machine.code import U8, U32, U64, Record
 from lanewise.machine.lanes import BOOL
 from lanewise.machine.observe import FRESH
@@ -58,7 +58,7 @@ def _write_ordered(module: ir.Module) -> Any:
     strong = (who & me & watch.STRONG).differs(0)
     # Volatile accesses order nothing either: lanes of one warp that rely on running in step have to be told.
     in_step = (who & me & watch.VOLATILE).differs(0) & epoch.equals(observed.get(watch.EPOCH))
-    with code.when(strong & ~in_step):
+    with code.when((strong & ~in_step) | over(observed)):
         code.done(1)
     owner = wide(Record(code, launch.get(watch.LOG)).pointer(0, U32).load(epoch))
     local = owner - observed.get(watch.FIRST_WARP)
