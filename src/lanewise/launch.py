@@ -56,18 +56,18 @@ def _taken(configured: Configured, arguments: tuple[Any, ...], options: dict[str
     return True
 
 
-def _three(what: str, given: Any, largest: tuple[int, int, int]) -> tuple[int, int, int]:
+def _three(what: str, given: Any) -> tuple[int, int, int]:
     parts = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(parts) <= 3:
         raise LanewiseError(f"{what} is an integer or up to three of them, not {given!r}")
     sizes = []
-    for part, limit in zip(parts, largest, strict=False):
+    for part in parts:
         try:
             size = part.__index__()
         except (AttributeError, TypeError):
             raise LanewiseError(f"{what} is an integer or up to three of them, not {given!r}") from None
-        if not 1 <= size <= limit:
-            raise LanewiseError(f"{what} {given!r}: {size} is not within 1 to {limit}")
+        if size < 1:
+            raise LanewiseError(f"{what} {given!r}: {size} is less than 1")
         sizes.append(size)
     first, second, third = (*sizes, 1, 1)[:3]
     return first, second, third
@@ -122,6 +122,8 @@ class Configured:
             return
         if _taken(self, arguments, options | {"stream": stream}):
             return
+        if refused := refusals(self.entry, self.shape):
+            raise LanewiseError(refused[0])
         if stream is not None or any_on_gpu(arguments):
             if steps is not None or progress is not None or executor is not None:
                 raise LanewiseError(
@@ -223,7 +225,7 @@ def check(
     from lanewise.machine import compiled
     from lanewise.machine.check import run_checked
     from lanewise.machine.findings import Report
-    from lanewise.machine.limits import refusals
+    from lanewise.machine.limits import beyond_limits
     from lanewise.machine.notes import notes
 
     bound, values = configured.bind(*arguments, arch=arch, **constants)
@@ -231,7 +233,8 @@ def check(
     name = find_arch(arch if arch is not None else module.arch)
     from lanewise.machine.resolve import resolve
 
-    refused = refusals(resolve(module, bound.entry.function), bound.shape, name)
+    reasons = refusals(bound.entry, bound.shape)
+    refused = beyond_limits(resolve(module, bound.entry.function), bound.shape, name, reasons)
     if refused:
         return Report(bound.entry.name, refused, {}, [])
     ready = compiled(module, bound.entry.function, name, checking=True)
@@ -244,22 +247,32 @@ def launch(entry: Entry, configuration: Any) -> Configured:
         raise LanewiseError(
             f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes], not {configuration!r}"
         )
-    grid = _three("a grid", configuration[0], _LARGEST_GRID)
-    block = _three("a block", configuration[1], _LARGEST_BLOCK)
+    grid, block = _three("a grid", configuration[0]), _three("a block", configuration[1])
     shared = configuration[2] if len(configuration) == 3 else 0
     if not isinstance(shared, int) or shared < 0:
         raise LanewiseError(f"shared memory is a number of bytes, not {shared!r}")
-    shape = Shape(grid, block, shared)
+    return Configured(entry, Shape(grid, block, shared))
+
+
+def refusals(entry: Entry, shape: Shape) -> list[str]:
+    """Why no GPU would launch a kernel in such a shape; empty if one would."""
+    found = []
+    for what, sizes, largest in (
+        ("a grid", shape.grid, _LARGEST_GRID),
+        ("a block", shape.block, _LARGEST_BLOCK),
+    ):
+        if any(size > most for size, most in zip(sizes, largest, strict=True)):
+            found.append(f"{what} is at most {largest}, not {sizes}")
     if shape.threads > 1024:
-        raise LanewiseError(f"a block has at most 1024 threads; {block} has {shape.threads}")
+        found.append(f"a block has at most 1024 threads; {shape.block} has {shape.threads}")
     for limit, wanted in (("maxntid", "at most"), ("reqntid", "exactly")):
         values = entry.function.limit(limit)
         if values is None:
             continue
         full = (*values, 1, 1)[:3]
         product = full[0] * full[1] * full[2]
-        if (limit == "reqntid" and block != full) or shape.threads > product:
-            raise LanewiseError(
-                f"{entry.name} says .{limit} {full}: {wanted} {product} threads a block, not {block}"
+        if (limit == "reqntid" and shape.block != full) or shape.threads > product:
+            found.append(
+                f"{entry.name} says .{limit} {full}: {wanted} {product} threads a block, not {shape.block}"
             )
-    return Configured(entry, shape)
+    return found

@@ -18,9 +18,9 @@ DYNAMIC = {
 }  # fmt: skip
 
 
-def refusals(program: Program, shape: Shape, arch: str) -> list[Finding]:
-    """Why a GPU of an arch would not launch a kernel; empty if it would."""
-    found = []
+def beyond_limits(program: Program, shape: Shape, arch: str, reasons: list[str]) -> list[Finding]:
+    """Why a GPU of an arch would not launch a kernel, after reasons that hold for all; empty if it would."""
+    found = list(reasons)
     target, number = program.module.arch, arch_number(arch)
     bound = target.endswith(("a", "f"))
     if number < arch_number(target) or (bound and number != arch_number(target)):

@@ -22,7 +22,7 @@ from lanewise.ptx import Entry, Module
 FOLDER = Path(__file__).parent
 KINDS = (
     "out of bounds", "misaligned", "read-only", "uninitialised", "race", "divergence", "barrier", "deadlock",
-    "asynchronous copy", "wmma", "launch", "trap", "assertion", "endless", "refused",
+    "asynchronous copy", "wmma", "launch", "trap", "assertion", "endless",
 )  # fmt: skip
 _KERNEL = re.compile(
     r"^// (?P<what>.*)\n// \[(?P<launch>.*)\] ?(?P<arguments>.*)\n"
