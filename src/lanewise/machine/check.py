@@ -36,10 +36,10 @@ _RENAMED = {
 @cache
 def native() -> machine_code.Program:
     """The compiled watch."""
-    from lanewise.machine.shadow import write_watch
+    from lanewise.machine.requests import write_watch
 
     source = hashlib.sha256()
-    for name in ("watch", "clocks", "banks", "shadow", "observe", "frame", "code"):
+    for name in ("watch", "clocks", "banks", "shadow", "requests", "observe", "frame", "code"):
         source.update((Path(__file__).parent / f"{name}.py").read_bytes())
     return machine_code.load(f"watch {source.hexdigest()}", write_watch)
 

@@ -1,0 +1,352 @@
+"""Requests: which bytes an instruction of a warp touches, before it does. Compiled code.
+
+The lanes' addresses become places in shadow memory (`shadow.py`) and are counted (`banks.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.arith import ir
+from lanewise.arith.simd import Value, i64
+from lanewise.machine import frame, watch
+from lanewise.machine.banks import ROWS, lane_is_in, write_banks
+from lanewise.machine.clocks import LANES, WatchCode, in_turn, least, most, wide, write_clocks
+from lanewise.machine.code import U32, U64, Record
+from lanewise.machine.lanes import BOOL
+from lanewise.machine.observe import FRESH
+from lanewise.machine.shadow import WHOLE, Word, write_shadow
+
+
+def _write_find(module: ir.Module) -> Any:
+    """`find(launch, address)`: the allocation that has an address, or 0."""
+    code = WatchCode(module, "find", ("launch", "address"))
+    launch = code.record("launch")
+    with code.loop(launch.get(watch.ALLOCATION_COUNT)) as number:
+        row = Record(code, launch.get(watch.ALLOCATIONS) + number * watch.ALLOCATION_BYTES)
+        with code.when((code["address"] - row.get(watch.FIRST)).to(U64) < row.get(watch.SIZE, U64)):
+            code.done(row.address)
+    code.done(0)
+    return code.function
+
+
+def _write_access(module: ir.Module) -> None:
+    """`access(frame, site, active)`: what every instruction that touches memory calls first."""
+    code = WatchCode(module, "access", ("frame", "site", "active"), external=True)
+    with code.when(code["active"].equals(0)):
+        code.done()
+    warp = code.record("frame")
+    direct = warp.at(frame.BLOCK).at(frame.OBSERVED)
+    launch = direct.at(watch.WATCH)
+    row = Record(code, launch.get(watch.SITES) + code["site"] * watch.SITE_BYTES)
+    flags = row.get(watch.FLAGS)
+    matrix = (flags & (watch.MATRIX | watch.TILE)).differs(0)
+    with code.when(matrix):
+        direct.set(FRESH, 1)
+    observed = in_turn(code, warp)
+    clock = observed.at(watch.CLOCK)
+    with code.when((clock.get(watch.PARTIAL) | clock.get(watch.AWAITED)).differs(0)):
+        clock.set(watch.BROKEN, 1)
+    addresses = code.room(8 * LANES)
+    base, displacement = row.get(watch.BASE), row.get(watch.DISPLACEMENT)
+    place = addresses.pointer(0, U64)
+    with code.when(base < 0):
+        place.store(displacement.to(U64).spread(LANES))
+    with code.when(~(base < 0)):
+        register = Record(code, warp.address + base)
+        with code.when(row.get(watch.BASE_BITS).equals(32)):
+            words = register.get(0, U32, LANES) + displacement.to(U32).spread(LANES)
+            place.store(words.to(U64))
+        with code.when(row.get(watch.BASE_BITS).equals(64)):
+            place.store(register.get(0, U64, LANES) + displacement.to(U64).spread(LANES))
+    active = code.variable(code["active"].to(U32))
+    with code.when(matrix):
+        code.call_number(module.globals["shape"], code["frame"], code["site"], addresses.address)
+        active.set(row.get(watch.LANES_READ).to(U32))
+    row.set(watch.REQUESTS, row.get(watch.REQUESTS) + 1)
+    lanes = wide(code.intrinsic("ctpop", U32, [active.get()]))
+    row.set(watch.THREADS, row.get(watch.THREADS) + lanes)
+    row.set(watch.BYTES, row.get(watch.BYTES) + lanes * row.get(watch.ACCESS_SIZE))
+    left = code.variable(active.get())
+    again = code.function.append_basic_block("again")
+    through = code.function.append_basic_block("through")
+    after = code.function.append_basic_block("after_all")
+    code.builder.branch(again)
+    code.builder.position_at_end(again)
+    code.builder.cbranch(left.get().differs(0).handle, through, after)
+    code.builder.position_at_end(through)
+    done = code.call_number(
+        module.globals["region"], code["frame"], observed.address, code["site"], addresses.address,
+        wide(left.get()),
+    )  # fmt: skip
+    left.set(left.get() & ~done.to(U32))
+    code.builder.branch(again)
+    code.builder.position_at_end(after)
+    with code.when(matrix & (flags & watch.BY_WORD).equals(0)):
+        direct.set(FRESH, 1)
+    code.done()
+
+
+def _write_region(module: ir.Module) -> Any:
+    """`region(frame, observed, site, addresses, active)`: lanes in one allocation."""
+    code = WatchCode(module, "region", ("frame", "observed", "site", "addresses", "active"))
+    observed, addresses = code.record("observed"), code.record("addresses")
+    launch = observed.at(watch.WATCH)
+    row = Record(code, launch.get(watch.SITES) + code["site"] * watch.SITE_BYTES)
+    flags, size = row.get(watch.FLAGS), row.get(watch.ACCESS_SIZE)
+    active = code["active"].to(U32)
+    first = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
+    address = addresses.get(first * 8)
+    space = code.variable(row.get(watch.SPACE))
+    origin, limit = code.variable(code.number(0)), code.variable(code.number(0))
+    plane, stride = code.variable(code.number(0)), code.variable(code.number(0))
+    with code.when(space.get().equals(watch.GENERIC)):
+        space.set(code.number(watch.GLOBAL))
+        for window, meant in ((frame.SHARED_WINDOW, watch.SHARED), (frame.LOCAL_WINDOW, watch.LOCAL)):
+            with code.when((address - window).to(U64) < frame.WINDOW_BYTES):
+                space.set(code.number(meant))
+                origin.set(code.number(window))
+    shared, local = space.get().equals(watch.SHARED), space.get().equals(watch.LOCAL)
+    with code.when(shared):
+        limit.set(observed.get(watch.SHARED_BYTES))
+        plane.set(observed.get(watch.SHADOW))
+        stride.set(observed.get(watch.STRIDE))
+    with code.when(local):
+        limit.set(observed.get(watch.LOCAL_BYTES))
+    with code.when(space.get().equals(watch.GLOBAL)):
+        kept = code.variable(row.get(watch.KEPT))
+        known = code.variable(code.constant(BOOL, 0))
+        with code.when(kept.get().differs(0)):
+            allocation = Record(code, kept.get())
+            offset = (address - allocation.get(watch.FIRST)).to(U64)
+            known.set(offset < allocation.get(watch.SIZE, U64))
+        with code.when(~known.get()):
+            kept.set(code.call_number(module.globals["find"], launch.address, address))
+            row.set(watch.KEPT, kept.get())
+        with code.when(kept.get().equals(0)):  # a fault, or parameters
+            code.done(code["active"])
+        allocation = Record(code, kept.get())
+        origin.set(allocation.get(watch.FIRST))
+        limit.set(allocation.get(watch.SIZE))
+        plane.set(allocation.get(watch.PLANE))
+        stride.set(allocation.get(watch.PLANE_STRIDE))
+    offsets = code.room(8 * LANES)
+    relative = addresses.get(0, U64, LANES) - origin.get().to(U64).spread(LANES)
+    offsets.pointer(0, U64).store(relative)
+    bound = limit.get().to(U64)
+    good = (relative < bound.spread(LANES)) & (
+        (relative + (size - 1).to(U64).spread(LANES)) < bound.spread(LANES)
+    )
+    chosen = active & Value(code, U32, code.builder.bitcast(good.handle, ir.IntType(32)))
+    with code.when(chosen.equals(0)):  # the first lane's is a fault
+        code.done(code.number(1) << first)
+    with code.when(~local):
+        _count(code, module, row, offsets, wide(chosen), size, shared)
+    with code.when(local):
+        writes = (flags & watch.WRITES).differs(0).to(U64).to(i64)
+        code.call_number(
+            module.globals["local"], code["frame"], code["site"], offsets.address, wide(chosen), size, writes
+        )
+        code.done(wide(chosen))
+    with code.when(shared & row.get(watch.HIGHEST).differs(0)):
+        low, high = (row.get(each, U64).spread(LANES) for each in (watch.LOWEST, watch.HIGHEST))
+        beyond = (relative < low) | ((relative + size.to(U64).spread(LANES)) > high)
+        bits = chosen & Value(code, U32, code.builder.bitcast(beyond.handle, ir.IntType(32)))
+        with code.when(bits.differs(0)):
+            lane = wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
+            zero = code.number(0)
+            code.suspect(
+                watch.OUTSIDE,
+                code["frame"],
+                code["site"],
+                lane,
+                origin.get() + offsets.get(lane * 8),
+                zero,
+                zero,
+            )
+    site = least(code["site"], watch.MOST_ROWS)
+    who = code.variable((site << watch.SITE_SHIFT).to(U32))
+    by_word = (flags & watch.BY_WORD).differs(0)
+    with code.when((flags & (watch.MATRIX | watch.TILE)).differs(0) & ~by_word):
+        who.set(who.get() | watch.SEVERAL)
+    with code.when((flags & watch.STRONG_ACCESS).differs(0)):
+        volatile = (flags & watch.VOLATILE_ACCESS).differs(0).select(code.number(watch.VOLATILE), 0)
+        who.set(who.get() | watch.STRONG | volatile.to(U32))
+        code.call_number(
+            module.globals["strong"],
+            observed.address,
+            offsets.address,
+            wide(chosen),
+            plane.get(),
+            stride.get(),
+            flags,
+        )
+    pending = (flags & watch.COPIES).differs(0).select(code.number(watch.PENDING), 0)
+    is_shared = shared.to(U64).to(i64)
+    start = offsets.get(0)
+    counting = ir.Constant(ir.VectorType(ir.IntType(64), LANES), list(range(LANES)))
+    steps = Value(code, U64.by(LANES), counting) * size.to(U64).spread(LANES)
+    side_by_side = ~relative.differs(relative.lane(0).spread(LANES) + steps).any()
+    plain = (flags & (watch.STRONG_ACCESS | watch.MATRIX | watch.TILE)).equals(0)
+    together = side_by_side & chosen.equals(-1) & plain & (start & 3).equals(0)
+    finished = code.variable(code.constant(BOOL, 0))
+    for verb, flag in (("read", watch.READS), ("write", watch.WRITES)):
+        wanted = (flags & flag).differs(0)
+        finished.set(code.constant(BOOL, 0))
+        with code.when(wanted & together):
+            for bytes_each in (1, 2, 4, 8, 16):
+                several = watch.SEVERAL if bytes_each < 4 else 0
+                me = wide(who.get() | (WHOLE << watch.MASK_SHIFT) | several)
+                with code.when(size.equals(bytes_each)):
+                    answer = code.call_number(
+                        module.globals[f"whole_{bytes_each}_{verb}"], observed.address, plane.get() + start,
+                        stride.get(), me, is_shared, pending,
+                    )  # fmt: skip
+                    finished.set(answer.differs(0))
+        by_rows = (size & 15).equals(0)
+        for words, fits in ((1, ~by_rows), (4, by_rows)):
+            with code.when(wanted & ~finished.get() & fits):
+                code.call_number(
+                    module.globals[f"lanes_{verb}_{words}"], code["frame"], observed.address, offsets.address,
+                    wide(chosen), plane.get(), stride.get(), size, wide(who.get()), code["site"], is_shared,
+                    origin.get(), pending, by_word.to(U64).to(i64),
+                )  # fmt: skip
+    code.done(wide(chosen))
+    return code.function
+
+
+def _count(
+    code: WatchCode,
+    module: ir.Module,
+    row: Record,
+    offsets: Record,
+    active: Value,
+    size: Value,
+    shared: Value,
+) -> None:
+    """Wavefronts or sectors of a request; those of one like the last of this instruction are remembered."""
+    kept = row.at(watch.MEMORY)
+    # Addresses 128 bytes further on have the same banks and the same share of sectors.
+    whole = offsets.get(0, U64, LANES)
+    first = whole.lane(0)
+    pattern = (whole - first.spread(LANES)) ^ (first & 127).spread(LANES)
+    same = kept.get(0).equals(active) & ~kept.get(watch.PATTERN, U64, LANES).differs(pattern).any()
+    with code.when(~same):
+        kept.pointer(watch.PATTERN, U64).store(pattern)
+        kept.set(0, active)
+        with code.when(shared):
+            rows = (row.get(watch.FLAGS) & (watch.MATRIX | watch.TILE)).differs(0)
+            for bytes_each, fits in (
+                (4, size < 5),
+                (8, size.equals(8)),
+                (16, size.equals(16) & ~rows),
+                (ROWS, rows),
+            ):
+                with code.when(fits):
+                    answer = code.call_number(
+                        module.globals[f"wavefronts_{bytes_each}"], offsets.address, active
+                    )
+                    kept.set(8, answer & 0xFFFFFFFF)
+                    kept.set(16, answer >> 32)
+                    kept.set(24, 0)
+        with code.when(~shared):
+            kept.set(8, 0)
+            kept.set(16, 0)
+            kept.set(24, code.call_number(module.globals["sectors"], offsets.address, active, size))
+    for offset, field in ((8, watch.WAVEFRONTS), (16, watch.IDEAL), (24, watch.SECTORS)):
+        row.set(field, row.get(field) + kept.get(offset))
+
+
+def _write_strong(module: ir.Module) -> Any:
+    """`strong(observed, offsets, active, plane, stride, flags)`: what a word publishes, and who takes it."""
+    code = WatchCode(module, "strong", ("observed", "offsets", "active", "plane", "stride", "flags"))
+    observed = code.record("observed")
+    clock = observed.at(watch.CLOCK)
+    flags = code["flags"]
+    with code.when((flags & watch.RELEASES).differs(0)):
+        clock.set(watch.PUBLISHED, observed.get(watch.EPOCH))
+    published, taken = clock.get(watch.PUBLISHED), code.variable(code.number(0))
+    with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
+        place = code["plane"] + (code.record("offsets").get(lane * 8) & ~3)
+        word = Word(code, place, code["stride"])
+        so_far = wide(word.get(watch.PUBLICATION))
+        with code.when((flags & watch.READS).differs(0)):
+            taken.set(most(taken.get(), so_far))
+        with code.when((flags & watch.WRITES).differs(0)):
+            word.set(watch.PUBLICATION, most(so_far, published).to(U32))
+    clock.set(watch.ACQUIRED, most(clock.get(watch.ACQUIRED), taken.get()))
+    code.call_number(module.globals["set_floors"], observed.address)
+    with code.when((flags & watch.VOLATILE_ACCESS).equals(0)):
+        observed.set(FRESH, 1)
+    code.done()
+    return code.function
+
+
+def _write_shape(module: ir.Module) -> Any:
+    """`shape(frame, site, addresses)`: the rows of a matrix instruction in place of its lanes' addresses."""
+    code = WatchCode(module, "shape", ("frame", "site", "addresses"))
+    warp = code.record("frame")
+    launch = warp.at(frame.BLOCK).at(frame.OBSERVED).at(watch.WATCH)
+    row = Record(code, launch.get(watch.SITES) + code["site"] * watch.SITE_BYTES)
+    addresses = code.record("addresses").pointer(0, U64)
+    flags = row.get(watch.FLAGS)
+    zero = code.number(0)
+
+    def first_of(condition: Value) -> tuple[Value, Value]:
+        bits = Value(code, U32, code.builder.bitcast(condition.handle, ir.IntType(32)))
+        return bits.differs(0), wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
+
+    def tell(kind: int, lane: Value, number: Value) -> None:
+        code.suspect(kind, code["frame"], code["site"], lane, number, zero, zero)
+
+    all_lanes = addresses.load(0, LANES)
+    with code.when((flags & watch.EVERY_LANE).differs(0)):
+        observed = warp.at(frame.BLOCK).at(frame.OBSERVED)
+        offset = all_lanes
+        generic = row.get(watch.SPACE).equals(watch.GENERIC)
+        window = generic.select(code.number(frame.SHARED_WINDOW), 0).to(U64).spread(LANES)
+        offset = offset - window
+        limit = observed.get(watch.SHARED_BYTES).to(U64).spread(LANES)
+        for kind, wrong in (
+            (watch.IGNORED_ALIGNMENT, (offset & 15).differs(0)),
+            (watch.IGNORED_ADDRESS, ~((offset + 15) < limit) | ~(offset < limit)),
+        ):
+            some, lane = first_of(wrong)
+            with code.when(some):
+                tell(kind, lane, addresses.load(lane).to(i64))
+    with code.when((flags & watch.TILE).differs(0)):
+        first = addresses.load(0)
+        some, lane = first_of(all_lanes.differs(first.spread(LANES)))
+        with code.when(some):
+            tell(watch.TILE_UNIFORM, lane, addresses.load(lane).to(i64))
+        with code.when((first & 31).differs(0)):
+            tell(watch.TILE_ALIGNMENT, zero, first.to(i64))
+        where, leading = row.get(watch.STEP_BASE), code.variable(row.get(watch.STEP))
+        with code.when(where > 0):
+            steps = Record(code, warp.address + where).get(0, U32, LANES)
+            leading.set(wide(steps.lane(0)))
+            some, lane = first_of(steps.differs(steps.lane(0).spread(LANES)))
+            with code.when(some):
+                tell(watch.TILE_UNIFORM, lane, addresses.load(lane).to(i64))
+        # LINES has the bits of an element; a line begins on a multiple of 16 bytes.
+        pitch = leading.get() * row.get(watch.LINES)
+        with code.when((pitch & 127).differs(0)):
+            tell(watch.TILE_STRIDE, zero, leading.get())
+        with code.loop(LANES) as line:
+            addresses.store(first + ((line * pitch) >> 3).to(U64), line)
+    code.done()
+    return code.function
+
+
+def write_watch() -> str:
+    """The functions that kernels call while they are checked, as LLVM IR."""
+    module = ir.Module("watch")
+    write_clocks(module)
+    write_banks(module)
+    write_shadow(module)
+    _write_find(module)
+    _write_strong(module)
+    _write_shape(module)
+    _write_region(module)
+    _write_access(module)
+    return str(module)
