@@ -1,0 +1,27 @@
+"""WMMA in kernels, under the names of the CUDA programming guide: fragments, and functions that change them.
+
+Which fragments and products exist is the catalogue's; how they lie in registers is nobody's business here.
+"""
+
+from lanewise.lang.wmma.fragment import fragment
+from lanewise.lang.wmma.moves import fill_fragment, load_matrix_sync, store_matrix_sync
+from lanewise.lang.wmma.names import (
+    accumulator,
+    bmmaAccumulateOpPOPC,
+    bmmaBitOpAND,
+    bmmaBitOpXOR,
+    col_major,
+    matrix_a,
+    matrix_b,
+    mem_col_major,
+    mem_row_major,
+    precision,
+    row_major,
+)
+from lanewise.lang.wmma.products import bmma_sync, float_to_tf32, mma_sync
+
+__all__ = [
+    "accumulator", "bmmaAccumulateOpPOPC", "bmmaBitOpAND", "bmmaBitOpXOR", "bmma_sync", "col_major",
+    "fill_fragment", "float_to_tf32", "fragment", "load_matrix_sync", "matrix_a", "matrix_b", "mem_col_major",
+    "mem_row_major", "mma_sync", "precision", "row_major", "store_matrix_sync",
+]  # fmt: skip
