@@ -64,33 +64,3 @@ def test_tails_are_handled(
     configured(*arguments, **constants, arch="sm_90")
     wanted = ladder.parts.instruction(dtype, accumulate).gemm(a, b, arch="sm_90").astype(dtype.dtype)
     assert np.array_equal(c.view(np.uint16), wanted.view(np.uint16))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("accumulate", [lw.f32, lw.f16], ids=lambda each: each.name)
-@pytest.mark.parametrize("dtype", [lw.f16, lw.bf16], ids=lambda each: each.name)
-@pytest.mark.parametrize("number", NUMBERS)
-def test_the_machine_and_the_gpu_give_the_same_bits(
-    ladder: Any, number: int, dtype: lw.Format, accumulate: lw.Format
-) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU here")
-    if dtype is lw.bf16 and accumulate is lw.f16:
-        pytest.skip("no such instruction")
-    shapes = [(256, 128, 64), (512, 256, 160)]
-    if number > 2:
-        shapes += [(131, 70, 50), (40, 129, 33), (257, 24, 152)]
-    for m, n, k in shapes:
-        rng = np.random.default_rng(m * n * k)
-        a, b = (rng.normal(size=size).astype(dtype.dtype) for size in ((m, k), (k, n)))
-        kind = torch.bfloat16 if dtype is lw.bf16 else torch.float16
-        on_gpu = [torch.from_numpy(each.view(np.int16)).cuda().view(kind) for each in (a, b)]
-        c = torch.zeros(m, n, device="cuda", dtype=kind)
-        configured, arguments, constants = rung_of(ladder, number).prepare(*on_gpu, c, accumulate)
-        configured(*arguments, **constants)
-        found = c.view(torch.int16).cpu().numpy()
-        here = np.zeros((m, n), dtype.dtype)
-        configured, arguments, constants = rung_of(ladder, number).prepare(a, b, here, accumulate)
-        configured(*arguments, **constants, arch="sm_90")
-        assert np.array_equal(found, here.view(np.int16)), (m, n, k)

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from gpu.both import Both
 from lanewise import gpu
 from lanewise.gpu import assemble
 from lanewise.gpu.device import context
 from lanewise.gpu.loading import loaded
-from lanewise.launch import Configured, watched
+from lanewise.launch import watched
 from lanewise.ptx import parse
 
 if not gpu.available():
@@ -569,30 +570,8 @@ CORPUS = dict(corpus())
 @pytest.mark.parametrize("name", CORPUS)
 def test_the_machine_and_the_gpu_leave_the_same_bits(name: str) -> None:
     """Every launch of a test of the machine is done on both, the machine computing like the GPU at hand."""
-    arch = context(0).device.arch
-    launches = []
-
-    def on_both(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        arrays = [isinstance(value, np.ndarray) and value.ndim > 0 for value in arguments]
-        there = [
-            torch.from_numpy(value.reshape(-1).view(np.uint8).copy()).cuda() if is_array else value
-            for value, is_array in zip(arguments, arrays, strict=True)
-        ]
-        configured(*there)
-        torch.cuda.synchronize()
-        compared = list(arguments)
-        if any(operation.instruction() for operation in configured.entry.function.operations):
-            compared = [
-                value.copy() if is_array else value for value, is_array in zip(compared, arrays, strict=True)
-            ]
-            configured(*compared, arch=arch)
-        configured(*arguments, **options)  # as the test asked: it may want the bits of another GPU
-        launches.append(configured.entry.name)
-        for number, is_array in enumerate(arrays):
-            if is_array:
-                mine, theirs = compared[number].tobytes(), there[number].cpu().numpy().tobytes()
-                assert mine == theirs, f"argument {number} of {configured.entry.name}"
-
-    with watched(on_both):
+    both = Both()
+    with watched(both):
         CORPUS[name]()
-    assert launches
+    assert both.kernels
+    assert both.differing == 0
