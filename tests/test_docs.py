@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+IMAGES = ROOT / "docs" / "images"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#:\s]+)?(?:#([^)\s]+))?\)")
 
@@ -124,3 +125,11 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{page.name} links to {file}"
         if anchor:
             assert anchor in anchors(target), f"{page.name} links to {file}#{anchor}"
+
+
+def test_pictures_are_what_their_script_draws(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, str(IMAGES / "make.py"), str(tmp_path)], env=environment(), check=True, timeout=120
+    )
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn == {path.name: path.read_text() for path in IMAGES.glob("*.svg")}, "run docs/images/make.py"

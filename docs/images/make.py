@@ -1,0 +1,117 @@
+"""The pictures of the tutorial and the ladder, drawn again: `python docs/images/make.py [folder]`.
+
+Layouts and instructions draw themselves; the pipeline and the plot of the ladder are drawn here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import lanewise as lw
+
+HERE = Path(__file__).parent
+FIGURES = HERE.parents[1] / "benchmarks" / "results" / "h200_ladder.json"
+FONT = "DejaVu Sans Mono,Menlo,Consolas,Liberation Mono,monospace"
+BLUE, GREEN, YELLOW, GREY, INK = "#a9caf2", "#b7e1a1", "#ffe28a", "#d9d9d9", "#1a1a1a"
+
+mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+TILE = lw.Layout((16, 32), (32, 1))  # the upper half of a tile of A: rows of 32 f16, 64 bytes
+#: 8 × 4 tiles of C: the number of the block that computes each, row by row and in groups of four rows.
+IN_ROWS = lw.Layout((8, 4), (4, 1))
+IN_GROUPS = lw.Layout(((4, 2), 4), ((1, 16), 4))
+
+
+def pictures() -> dict[str, Any]:
+    """What draws itself, by the name of its file, with the options it is drawn with."""
+    swizzled = lw.ComposedLayout(lw.Swizzle(2, 3, 3), 0, TILE)
+    tiled = lw.make_tiled_mma(lw.atom("SM80_16x8x16_F32F16F16F32_TN"), (2, 2, 1), (32, 32, 16))
+    return {
+        "fragment.svg": (mma, {"lane": 5}),
+        "ldmatrix.svg": (lw.instruction("ldmatrix.sync.aligned.m8n8.x4.shared.b16"), {}),
+        "banks_plain.svg": (lw.draw.bank_map(TILE, 16), {}),
+        "banks_swizzled.svg": (lw.draw.bank_map(swizzled, 16), {}),
+        "order_rows.svg": (IN_ROWS, {}),
+        "order_groups.svg": (IN_GROUPS, {}),
+        "tiled_mma.svg": (tiled, {}),
+    }
+
+
+def text(x: float, y: float, words: str, size: int = 12, **attributes: str) -> str:
+    """A line of an SVG."""
+    more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    words = words.replace("&", "&amp;").replace("<", "&lt;")
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{INK}"{more}>{words}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, fill: str) -> str:
+    """A rectangle of an SVG."""
+    return (
+        f'<rect x="{x:g}" y="{y:g}" width="{width:.1f}" height="{height:g}" fill="{fill}" stroke="#8a8a8a"/>'
+    )
+
+
+def document(width: int, height: int, title: str, lines: list[str]) -> str:
+    """An SVG on white."""
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" role="img" font-family="{FONT}">'
+    )
+    body = [head, f"<title>{title}</title>", f'<rect width="{width}" height="{height}" fill="#ffffff"/>']
+    return "\n".join([*body, text(14, 26, title, 14, font_weight="bold"), *lines, "</svg>"]) + "\n"
+
+
+def stages(count: int = 4, steps: int = 8) -> str:
+    """Which tile is where in a pipeline: multiplied, on its way, or waiting to be overwritten."""
+    wide, high, left, top = 84, 30, 90, 62
+    lines = [
+        text(left + s * wide + wide / 2, top - 8, f"step {s}", text_anchor="middle") for s in range(steps)
+    ]
+    for stage in range(count):
+        y = top + stage * high
+        lines.append(text(14, y + 20, f"stage {stage}"))
+        for step in range(steps):
+            ahead = (stage - step) % count  # 0 is multiplied; count - 1 is asked for in this step
+            fill = GREEN if ahead == 0 else YELLOW if ahead == count - 1 else BLUE
+            lines.append(box(left + step * wide, y, wide, high, fill))
+            lines.append(
+                text(left + (step + 0.5) * wide, y + 20, f"tile {step + ahead}", text_anchor="middle")
+            )
+    y = top + count * high + 16
+    legend = (GREEN, "multiplied"), (YELLOW, "its copy begins"), (BLUE, "on its way, or here already")
+    for number, (fill, words) in enumerate(legend):
+        lines += [box(left + number * 170, y, 16, 16, fill), text(left + 22 + number * 170, y + 13, words)]
+    return document(left + steps * wide + 14, y + 30, f"A pipeline of {count} stages", lines)
+
+
+def plot(figures: dict[str, Any]) -> str:
+    """The rungs as bars beside torch.matmul."""
+    rows = [
+        (f"{row['rung']}  {row['adds']}", row["tflops"], row["share_of_torch"]) for row in figures["rungs"]
+    ]
+    rows.append(("   torch.matmul", figures["torch_tflops"], 1.0))
+    left, wide, high, top = 470, 330, 30, 44
+    longest = max(value for _, value, _ in rows)
+    lines = []
+    for number, (name, value, share) in enumerate(rows):
+        y, length = top + number * high, value / longest * wide
+        lines.append(text(14, y + 19, name, xml_space="preserve").replace("xml-space", "xml:space"))
+        lines.append(box(left, y + 4, length, high - 8, GREY if number == len(rows) - 1 else BLUE))
+        lines.append(text(left + length + 8, y + 19, f"{value:.0f} ({share:.0%})"))
+    title = f"{figures['device']}, {figures['size']}³ {figures['dtype']}: TFLOP/s (share of torch.matmul)"
+    return document(left + wide + 110, top + len(rows) * high + 14, title, lines)
+
+
+def main(folder: Path) -> None:
+    """Write them all; the plot once there are figures to draw."""
+    for name, (thing, options) in pictures().items():
+        lw.draw.save(thing, folder / name, hover=False, **options)
+    (folder / "stages.svg").write_text(stages())
+    if FIGURES.exists():
+        (folder / "ladder.svg").write_text(plot(json.loads(FIGURES.read_text())))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
