@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+import numpy as np
+
 from lanewise.errors import LanewiseError
-from lanewise.gpu.arrays import any_on_gpu
 from lanewise.isa import find_arch
 from lanewise.ptx import Shape
 
@@ -54,6 +55,15 @@ def _taken(configured: Configured, arguments: tuple[Any, ...], options: dict[str
     finally:
         _INSIDE.watcher = False
     return True
+
+
+def _any_on_gpu(arguments: tuple[Any, ...]) -> bool:
+    """Whether an array lies on a GPU; the room that knows such arrays is not loaded for NumPy's."""
+    if all(each is None or isinstance(each, int | float | np.ndarray | np.generic) for each in arguments):
+        return False
+    from lanewise.gpu.arrays import any_on_gpu
+
+    return any_on_gpu(arguments)
 
 
 def _three(what: str, given: Any) -> tuple[int, int, int]:
@@ -124,7 +134,7 @@ class Configured:
             return
         if refused := refusals(self.entry, self.shape):
             raise LanewiseError(refused[0])
-        if stream is not None or any_on_gpu(arguments):
+        if stream is not None or _any_on_gpu(arguments):
             if steps is not None or progress is not None or executor is not None:
                 raise LanewiseError(
                     "steps=, progress= and executor= are for NumPy arrays, on the CPU machine"
@@ -171,7 +181,7 @@ class Configured:
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
         ready = compiled(module, self.entry.function, name)
-        static = ready.program.dynamic_offset if self.shape.shared_bytes else ready.program.shared_bytes
+        static = ready.footprint.dynamic_offset if self.shape.shared_bytes else ready.footprint.shared_bytes
         if static + self.shape.shared_bytes > _MOST_SHARED:
             raise LanewiseError(
                 f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "

@@ -3,7 +3,27 @@
 `compute`, `gemm` and `fidelity` are what an Instruction forwards to. PTX and kernels are other rooms.
 """
 
-from lanewise.arith.compute import compute, fidelity, gemm
-from lanewise.arith.models import Model, model_of
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lanewise.arith.models import Model, model_of
+    from lanewise.arith.on_arrays import compute, fidelity, gemm
+
+#: Loaded on first use: who only runs machine code needs no models.
+_LATER = {
+    "Model": "models",
+    "model_of": "models",
+    "compute": "on_arrays",
+    "fidelity": "on_arrays",
+    "gemm": "on_arrays",
+}
 
 __all__ = ["Model", "compute", "fidelity", "gemm", "model_of"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'lanewise.arith' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"lanewise.arith.{_LATER[name]}"), name)
+    return value

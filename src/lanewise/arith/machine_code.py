@@ -11,16 +11,18 @@ import os
 import platform
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first
-from lanewise.arith import threads
+from lanewise.arith import llvm_library, threads
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import numpy.typing as npt
 
 _LOCK = threading.RLock()
 _LOADED: dict[str, Program] = {}
@@ -39,14 +41,10 @@ if hasattr(os, "register_at_fork"):
 class Program:
     """Compiled functions, each called with an array of int64 arguments. The GIL is released meanwhile."""
 
-    def __init__(self, images: list[bytes]) -> None:
-        from llvmlite import binding as llvm
-
-        empty = llvm.parse_assembly("")
-        self._engine = llvm.create_mcjit_compiler(empty, _target_machine())
-        for image in images:
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(image))
-        self._engine.finalize_object()
+    def __init__(self, images: list[bytes], note: bytes = b"") -> None:
+        self._engine = llvm_library.Engine(images)
+        #: What was put down beside the machine code.
+        self.note = note
         self._functions: dict[str, Any] = {}
 
     def __call__(self, name: str, arguments: list[int]) -> None:
@@ -59,13 +57,13 @@ class Program:
 
     def place(self, name: str) -> int:
         """The address of a function, for other machine code to call."""
-        found: int = self._engine.get_function_address(name)
+        found = self._engine.function(name)
         assert found, f"no function {name}"
         return found
 
     def data(self, name: str) -> int:
         """The address of a variable."""
-        found: int = self._engine.get_global_value_address(name)
+        found = self._engine.variable(name)
         assert found, f"no variable {name}"
         return found
 
@@ -73,12 +71,9 @@ class Program:
 @cache
 def lanes_of(bits: int) -> int:
     """Elements of that width in this processor's widest vectors worth using."""
-    from llvmlite import binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f") and features.get("avx512bw"):
+    if llvm_library.has_feature("avx512f") and llvm_library.has_feature("avx512bw"):
         width = 512
-    elif features.get("avx2"):
+    elif llvm_library.has_feature("avx2"):
         width = 256
     else:
         width = 128
@@ -88,10 +83,8 @@ def lanes_of(bits: int) -> int:
 @cache
 def has_half_floats() -> bool:
     """Whether this processor converts between f16 and f32: Arm's all do."""
-    from llvmlite import binding as llvm
-
     arm = platform.machine().lower() in ("aarch64", "arm64")
-    return arm or bool(llvm.get_host_cpu_features().get("f16c"))
+    return arm or llvm_library.has_feature("f16c")
 
 
 def load(key: str, write: Callable[[], str]) -> Program:
@@ -102,15 +95,23 @@ def load(key: str, write: Callable[[], str]) -> Program:
     return link(key, lambda: [compile(write())])
 
 
-def link(key: str, make: Callable[[], list[bytes]]) -> Program:
-    """The program of a key, made of several images that know each other's functions by name."""
+def link(key: str, make: Callable[[], list[bytes]], note: Callable[[], bytes] = bytes) -> Program:
+    """The program of a key, made of several images that know each other's functions by name.
+
+    What `note` returns once the images are made is kept beside them.
+    """
     program = _LOADED.get(key)
     if program is not None:
         return program
     with _LOCK:
         if key not in _LOADED:
-            _LOADED[key] = Program(images(key, make))
+            first, *others = images(key, lambda: _noted(make(), note))
+            _LOADED[key] = Program(others, first)
         return _LOADED[key]
+
+
+def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:
+    return [note(), *images]
 
 
 def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
@@ -121,25 +122,20 @@ def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
         made = make()
         disk_cache.keep(name, b"".join(len(each).to_bytes(8, "little") + each for each in made))
         return made
-    found = []
-    while content:
-        size = int.from_bytes(content[:8], "little")
-        found.append(content[8 : 8 + size])
-        content = content[8 + size :]
+    found, place = [], 0
+    while place < len(content):
+        start = place + 8
+        place = start + int.from_bytes(content[place:start], "little")
+        found.append(content[start:place])
     return found
 
 
 @cache
 def _circumstances() -> str:
     """What makes machine code worthless elsewhere: processor, compiler, the kernels' own source."""
-    import llvmlite
-    from llvmlite import binding as llvm
-
-    source = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        source.update(path.read_bytes())
-    features = llvm.get_host_cpu_features().flatten()
-    return f"{llvm.get_host_cpu_name()} {features} llvmlite {llvmlite.__version__} {source.hexdigest()}"
+    name, features = llvm_library.processor()
+    source = disk_cache.source_digest(__file__)
+    return f"{name} {features} llvmlite {llvm_library.release()} {source}"
 
 
 def _target_machine(effort: int = 3, features: str = "") -> Any:
@@ -150,8 +146,8 @@ def _target_machine(effort: int = 3, features: str = "") -> Any:
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten() + features,
+        cpu=llvm_library.processor()[0],
+        features=llvm_library.processor()[1] + features,
         opt=effort,
         codemodel="jitdefault",
         jit=True,
@@ -176,6 +172,8 @@ class Compilation:
     """Modules whose code is good as it is written, compiled on all processors while more are written."""
 
     def __init__(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
         self._pool = ThreadPoolExecutor(threads.processors(), thread_name_prefix="lanewise-compile")
         self._images: list[Future[bytes]] = []
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # loaded when there are jobs to share out
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 Job = Callable[[], None]
 
@@ -51,6 +54,8 @@ def run(jobs: Sequence[Job]) -> None:
 
 def _executor() -> ThreadPoolExecutor:
     global _pool
+    from concurrent.futures import ThreadPoolExecutor
+
     with _lock:
         if _pool is None:
             _pool = ThreadPoolExecutor(

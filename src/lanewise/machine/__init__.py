@@ -5,8 +5,9 @@ instruction), `schedule` (warps and blocks), `run` (launches). What the argument
 user is `lanewise.launch`'s.
 """
 
+from typing import TYPE_CHECKING
+
 from lanewise.machine.faults import Deadlock, KernelFault, Unsupported
-from lanewise.machine.notes import Note, fidelity
 from lanewise.machine.program import Compiled, compiled
 from lanewise.machine.run import Launch
 from lanewise.ptx import Shape
@@ -14,3 +15,14 @@ from lanewise.ptx import Shape
 __all__ = [
     "Compiled", "Deadlock", "KernelFault", "Launch", "Note", "Shape", "Unsupported", "compiled", "fidelity",
 ]  # fmt: skip
+
+if TYPE_CHECKING:
+    from lanewise.machine.notes import Note, fidelity
+
+
+def __getattr__(name: str) -> object:
+    if name not in ("Note", "fidelity"):
+        raise AttributeError(f"module 'lanewise.machine' has no attribute {name!r}")
+    from lanewise.machine import notes  # which knows all instructions: not for a launch
+
+    return getattr(notes, name)

@@ -11,18 +11,20 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.memory import Arrays, Bytes, room
-from lanewise.machine.resolve import Body, Symbol
+from lanewise.ptx import Function
 from lanewise.ptx.arguments import encode, require_alignment, require_pointer, titled
 
 
 class Arguments:
     """The arguments of one launch: `arrays` they name, and the parameter bytes once addresses are known."""
 
-    def __init__(self, body: Body, size: int, values: tuple[Any, ...]) -> None:
-        self.body, self.size = body, size
+    def __init__(
+        self, function: Function, places: tuple[int, ...], size: int, values: tuple[Any, ...]
+    ) -> None:
+        self.function, self.places, self.size = function, places, size
         self.arrays = Arrays()
         self.values: list[Any] = []
-        for title, variable, value in titled(body.function, values):
+        for title, variable, value in titled(function, values):
             if _is_array(value) and not variable.dims:
                 if not isinstance(value, np.ndarray):
                     raise LanewiseError(f"argument {title} lies on a GPU: the machine takes NumPy arrays")
@@ -35,15 +37,14 @@ class Arguments:
     def bytes(self, where: dict[int, int]) -> Bytes:
         """The parameter bytes."""
         memory = room(max(self.size, 8))
-        for symbol, (title, variable, value) in zip(
-            self.body.parameters, titled(self.body.function, self.values), strict=True
+        for place, (title, variable, value) in zip(
+            self.places, titled(self.function, self.values), strict=True
         ):
-            assert isinstance(symbol, Symbol)
             raw = value
             if isinstance(value, np.ndarray):
                 require_alignment(title, variable, where[id(value)])
                 raw = where[id(value)].to_bytes(8, "little")
-            memory[symbol.address : symbol.address + len(raw)] = np.frombuffer(raw, np.uint8)
+            memory[place : place + len(raw)] = np.frombuffer(raw, np.uint8)
         return memory
 
 

@@ -56,7 +56,7 @@ class CheckedLaunch(Launch):
         self.epochs = EPOCHS
         self.log = np.zeros(self.epochs, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
-        self.plan = unassigned.plan(compiled.blocks, compiled.entry)
+        self.plan = unassigned.plan(compiled.blocks, compiled.footprint.entry)
         self.suspicions = Suspicions(self, self.rows, self.log, self.begun, self.plan.registers)
         self.shadows = [
             np.zeros((len(watch.PLANES), each.size // 4 + 8), np.uint32) for each in self.allocations

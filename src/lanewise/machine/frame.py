@@ -82,3 +82,12 @@ WINDOW_BYTES = 1 << 32
 #: What a site remembers of the allocation it touched last: first address, bytes, where it is, writable.
 CACHE_BYTES = 32
 ALLOCATION_BYTES = 32
+
+
+def aligned(size: int, alignment: int) -> int:
+    """Rounded up to a multiple.
+
+    >>> aligned(13, 8)
+    16
+    """
+    return -(-size // alignment) * alignment

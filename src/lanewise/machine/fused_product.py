@@ -13,7 +13,6 @@ from functools import reduce
 import numpy as np
 
 from lanewise.arith import ir, machine_code
-from lanewise.arith.compute import carries_d
 from lanewise.arith.decoding import decode, raw_type
 from lanewise.arith.fused_engine import in_k_order, plan_for
 from lanewise.arith.fused_kernel import add_parts, quieten, write_block
@@ -31,6 +30,7 @@ from lanewise.arith.fused_narrow import (
 )
 from lanewise.arith.fused_tiles import Block, PackedRows, Plan, Room, Tile
 from lanewise.arith.models import FusedSum, Model
+from lanewise.arith.on_arrays import carries_d
 from lanewise.arith.simd import Pointer, Type, Value, f32, i8, i32, i64, u8, u16, u32
 from lanewise.formats import Format
 from lanewise.isa import Instruction

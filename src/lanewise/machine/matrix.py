@@ -10,7 +10,7 @@ from lanewise.isa import Instruction
 from lanewise.machine import frame
 from lanewise.machine.code import U32, BlockCode, Record
 from lanewise.machine.lanes import several
-from lanewise.machine.products import SELECTED, SLOTS, TABLE_BYTES, product_program, stage_offsets
+from lanewise.machine.products import SELECTED, SLOTS, TABLE_BYTES, product_key, stage_offsets
 from lanewise.machine.resolve import Op, Register, Resolved
 from lanewise.machine.selections import SELECTOR_BITS
 
@@ -36,7 +36,7 @@ def multiply(code: BlockCode, op: Op) -> None:
     instruction = instruction_of(op)
     with code.when(whole_warp(code, op)):
         registers, selectors = _operands(op, instruction)
-        if product_program(instruction, code.arch) is None:
+        if product_key(instruction, code.arch) is None:
             _in_python(code, op, instruction, registers, selectors)
         else:
             _compiled(code, op, registers, selectors)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from lanewise.arith.machine_code import address
 from lanewise.errors import LanewiseError
 from lanewise.machine import frame
-from lanewise.machine.resolve import Program, Symbol, aligned
+from lanewise.machine.footprint import Footprint
+from lanewise.machine.frame import aligned
 from lanewise.ptx import Immediate, Initialiser, Module, SymbolAddress, Value, Variable
 
 Bytes = npt.NDArray[np.uint8]
@@ -61,29 +62,31 @@ def room(size: int) -> Bytes:
 _VARIABLES: dict[int, dict[str, Bytes]] = {}
 
 
-def variables(module: Module, program: Program) -> list[Allocation]:
+def variables(module: Module, footprint: Footprint) -> list[Allocation]:
     """The module's variables in memory: those of global memory keep their values between launches."""
     kept = _VARIABLES.get(id(module))
     if kept is None:
         kept = _VARIABLES[id(module)] = {}
         weakref.finalize(module, _VARIABLES.pop, id(module), None)
     found = []
-    for name, symbol in program.globals.items():
-        if symbol.space == "shared":
+    for name, space, place, size in footprint.variables:
+        if space == "shared":
             continue
         if name not in kept:
-            kept[name] = room(max(symbol.size, 1))
+            kept[name] = room(max(size, 1))
             if module.variables[name].initialiser is not None:
-                kept[name][: symbol.size] = image(
-                    module.variables[name], {**program.functions, **program.globals}
-                )
-        found.append(
-            Allocation(name, symbol.address, symbol.size, address(kept[name]), symbol.space == "global")
-        )
+                addresses = {each: place for each, _, place, _ in footprint.variables}
+                kept[name][:size] = image(module.variables[name], function_addresses(module) | addresses)
+        found.append(Allocation(name, place, size, address(kept[name]), space == "global"))
     return found
 
 
-def image(variable: Variable, symbols: dict[str, Symbol]) -> Bytes:
+def function_addresses(module: Module) -> dict[str, int]:
+    """Addresses of device functions: nothing lies there, but who has one can call."""
+    return {name: frame.FUNCTION_BASE + 16 * number for number, name in enumerate(module.functions)}
+
+
+def image(variable: Variable, symbols: dict[str, int]) -> Bytes:
     """The bytes that a variable begins with."""
     memory = np.zeros(variable.size, np.uint8)
     if variable.initialiser is not None:
@@ -97,7 +100,7 @@ def _length(value: Value) -> int:
 
 
 def _fill(
-    memory: Bytes, place: int, value: Value, variable: Variable, dims: list[int], symbols: dict[str, Symbol]
+    memory: Bytes, place: int, value: Value, variable: Variable, dims: list[int], symbols: dict[str, int]
 ) -> None:
     size = variable.element_size // max(variable.vector, 1)
     if isinstance(value, Initialiser):
@@ -106,12 +109,12 @@ def _fill(
             _fill(memory, place + number * step, item, variable, dims[1:], symbols)
         return
     if isinstance(value, SymbolAddress):
-        symbol = symbols.get(value.name)
-        if symbol is None:
+        start = symbols.get(value.name)
+        if start is None:
             raise LanewiseError(
                 f"line {variable.line}: {variable.name} is the address of {value.name}, an unknown name"
             )
-        bits = symbol.address + value.offset
+        bits = start + value.offset
         if value.mask is not None:
             low = (value.mask & -value.mask).bit_length() - 1
             bits = (bits & value.mask) >> low

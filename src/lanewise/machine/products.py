@@ -7,17 +7,22 @@ registers side by side.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lanewise.arith import ir, machine_code
-from lanewise.arith.compute import required_model
+from lanewise.arith import machine_code
 from lanewise.arith.machine_code import address
-from lanewise.isa import Instruction
+from lanewise.isa import Instruction, instruction
 from lanewise.machine.memory import room
 from lanewise.machine.program import Compiled, source_digest
+
+if TYPE_CHECKING:
+    from lanewise.arith import ir
+    from lanewise.arith.models import Model
+    from lanewise.machine.resolved import Program
 
 #: What is prepared for an instruction: offsets into its row of the table.
 SLOTS = {"function": 0, "stage": 8}
@@ -44,49 +49,74 @@ def stage_offsets(instruction: Instruction) -> dict[str, int]:
 
 
 @lru_cache(maxsize=1024)
-def product_program(instruction: Instruction, arch: str) -> machine_code.Program | None:
-    """`product(frame, places, selectors)`, compiled for an instruction on an arch; None: Python does it."""
+def _model_and_writer(
+    instruction: Instruction, arch: str
+) -> tuple[Model, Callable[[ir.Module], None] | None]:
+    """How an arch computes, and what writes `product(frame, places, selectors)`; None: Python does it."""
+    from lanewise.arith.on_arrays import required_model
     from lanewise.machine import fused_product, staged_product
 
     model = required_model(instruction, arch)
-    writer = fused_product.writer_of(instruction, model) or staged_product.writer_of(instruction, model)
+    return model, (
+        fused_product.writer_of(instruction, model) or staged_product.writer_of(instruction, model)
+    )
+
+
+def product_key(instruction: Instruction, arch: str) -> str | None:
+    """The key of the machine code of a product; None where Python computes it."""
+    model, writer = _model_and_writer(instruction, arch)
     if writer is None:
         return None
+    facts = (model.scheme, model.satfinite, model.narrowing)  # archs that compute alike have one program
+    return f"product {instruction.text} {facts} {source_digest()}"
+
+
+def product_program(text: str, arch: str, key: str) -> machine_code.Program:
+    """The compiled product of an instruction; nothing that writes it is loaded if it is on disk."""
 
     def write() -> str:
+        from lanewise.arith import ir
+
+        _, writer = _model_and_writer(instruction(text), arch)
+        assert writer is not None
         module = ir.Module("product")
         writer(module)
         return str(module)
 
-    facts = (model.scheme, model.satfinite, model.narrowing)  # archs that compute alike have one program
-    return machine_code.load(f"product {instruction.text} {facts} {source_digest()}", write)
+    return machine_code.load(key, write)
+
+
+def product_sites(program: Program) -> dict[Instruction, list[int]]:
+    """The products of a program, and where each of them stands."""
+    found: dict[Instruction, list[int]] = {}
+    for op in program.sites:
+        product = op.source.instruction() if op.opcode in PRODUCTS else None
+        if product is not None and product.multiplies:
+            found.setdefault(product, []).append(op.site)
+    return found
 
 
 class Scratch:
     """What one block's products call, and the memory for those that Python computes."""
 
     def __init__(self, compiled: Compiled) -> None:
-        sites = compiled.program.sites
-        self.table = room(TABLE_BYTES * len(sites)).view(np.int64)
+        footprint = compiled.footprint
+        self.table = room(TABLE_BYTES * footprint.sites).view(np.int64)
         self.keep: list[Any] = []
         self.failures: list[BaseException] = []
-        made: dict[str, dict[str, int]] = {}
-        for op in sites:
-            instruction = op.source.instruction() if op.opcode in PRODUCTS else None
-            if instruction is None or not instruction.multiplies:
-                continue
-            if instruction.text not in made:
-                made[instruction.text] = self._row(instruction, compiled.arch)
-            for name, value in made[instruction.text].items():
-                self.table[op.site * TABLE_BYTES // 8 + SLOTS[name] // 8] = value
+        for text, key, sites in footprint.products:
+            row = self._row(text, key, compiled.arch)
+            for site in sites:
+                for name, value in row.items():
+                    self.table[site * TABLE_BYTES // 8 + SLOTS[name] // 8] = value
 
-    def _row(self, instruction: Instruction, arch: str) -> dict[str, int]:
-        program = product_program(instruction, arch)
-        if program is not None:
-            return {"function": program.place("product")}
-        stage = room(stage_offsets(instruction)["size"])
+    def _row(self, text: str, key: str | None, arch: str) -> dict[str, int]:
+        if key is not None:
+            return {"function": product_program(text, arch, key).place("product")}
+        product = instruction(text)
+        stage = room(stage_offsets(product)["size"])
         self.keep.append(stage)
-        return {"function": self._python(instruction, arch), "stage": address(stage)}
+        return {"function": self._python(product, arch), "stage": address(stage)}
 
     def _python(self, instruction: Instruction, arch: str) -> int:
         """A function that compiled code calls, which computes by `Instruction.__call__`."""
@@ -132,6 +162,4 @@ def _compute(instruction: Instruction, arch: str, memory: Any) -> None:
 
 def scratch_for(compiled: Compiled) -> Scratch | None:
     """What a block's products need; None if the kernel has none."""
-    if not any(op.opcode in PRODUCTS for op in compiled.program.sites):
-        return None
-    return Scratch(compiled)
+    return Scratch(compiled) if compiled.footprint.products else None

@@ -3,27 +3,58 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first
 from lanewise.arith import machine_code
-from lanewise.machine import resolve
-from lanewise.machine.blocks import Block, cut, entry_block
 from lanewise.machine.faults import Unsupported
+from lanewise.machine.footprint import Footprint
 from lanewise.ptx import Function, Module
 
+if TYPE_CHECKING:
+    from lanewise.machine.blocks import Block
+    from lanewise.machine.resolved import Program
 
-@dataclass(eq=False)
+
 class Compiled:
-    """A kernel as machine code, and what of it is needed to launch it."""
+    """A kernel as machine code, what a launch has to know of it, and the rest of it when it is asked for."""
 
-    program: resolve.Program
-    native: machine_code.Program
-    entry: int
-    lines: list[int]
-    arch: str
-    blocks: list[Block]
+    def __init__(self, module: Module, function: Function, arch: str, checking: bool) -> None:
+        self.module, self.function, self.arch = module, function, arch
+        text = module.text or str(module)
+        named = f"{text}\0{function.name}\0{arch}\0{source_digest()}\0{checking}"
+
+        def make() -> list[bytes]:
+            from lanewise.machine.image import images
+
+            return images(self.program, self.blocks, arch, checking)
+
+        def note() -> bytes:
+            from lanewise.machine.footprint import footprint
+
+            return footprint(self.program, self.blocks, arch).to_bytes()
+
+        try:
+            key = f"machine {hashlib.sha256(named.encode()).hexdigest()}"
+            self.native = machine_code.link(key, make, note)
+        except RuntimeError as error:  # LLVM refuses what was written: a form whose operands do not fit
+            raise Unsupported(f"{function.name}: the machine cannot compile this kernel: {error}") from error
+        self.footprint = Footprint.from_bytes(self.native.note)
+
+    @cached_property
+    def program(self) -> Program:
+        """The kernel and all that it reaches, resolved."""
+        from lanewise.machine.resolve import resolve
+
+        return resolve(self.module, self.function)
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """Its blocks of code, by number."""
+        from lanewise.machine.blocks import cut
+
+        return cut(self.program)
 
 
 _READY: dict[tuple[int, str, str, bool], tuple[Module, Compiled]] = {}
@@ -35,32 +66,13 @@ def compiled(module: Module, entry: Function, arch: str, checking: bool = False)
     kept = _READY.get(key)
     if kept is not None and kept[0] is module:
         return kept[1]
-    program = resolve.resolve(module, entry)
-    blocks = cut(program)
-    text = module.text or str(module)
-    named = f"{text}\0{entry.name}\0{arch}\0{source_digest()}\0{checking}"
-
-    def make() -> list[bytes]:
-        from lanewise.machine.image import images
-
-        return images(program, blocks, arch, checking)
-
-    try:
-        native = machine_code.link(f"machine {hashlib.sha256(named.encode()).hexdigest()}", make)
-    except RuntimeError as error:  # LLVM refuses what was written: a form whose operands do not fit
-        raise Unsupported(f"{entry.name}: the machine cannot compile this kernel: {error}") from error
-    lines = [block.line for block in blocks]
-    ready = Compiled(program, native, entry_block(program, blocks), lines, arch, blocks)
+    ready = Compiled(module, entry, arch, checking)
     if len(_READY) > 256:
         _READY.clear()
     _READY[key] = (module, ready)
     return ready
 
 
-@cache
 def source_digest() -> str:
     """This room's own source: machine code that it wrote is worthless once it changes."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return disk_cache.source_digest(__file__)

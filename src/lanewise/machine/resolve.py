@@ -13,6 +13,8 @@ from lanewise.errors import LanewiseError
 from lanewise.machine import frame, refusals, sizes
 from lanewise.machine.call_graph import CallGraph
 from lanewise.machine.faults import Unsupported
+from lanewise.machine.frame import aligned
+from lanewise.machine.memory import function_addresses
 from lanewise.machine.resolved import (
     PROVIDED,
     Body,
@@ -31,7 +33,6 @@ from lanewise.machine.resolved import (
     Special,
     Symbol,
     Target,
-    aligned,
 )
 from lanewise.ptx import (
     Address,
@@ -64,8 +65,8 @@ def resolve(module: Module, entry: Function) -> Program:
         raise Unsupported(f"line {entry.line}: {entry.name} wants clusters {blocks}: they come later")
     program = Program(module, entry)
     _place_globals(program)
-    for number, name in enumerate(module.functions):
-        program.functions[name] = Symbol(name, "function", frame.FUNCTION_BASE + 16 * number, 0)
+    for name, address in function_addresses(module).items():
+        program.functions[name] = Symbol(name, "function", address, 0)
     graph = CallGraph(module, entry)
     for name in graph.order:
         function = entry if name == entry.name else graph.function(name, 0)

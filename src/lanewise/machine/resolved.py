@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from lanewise.machine import frame
 from lanewise.machine.faults import Unsupported
+from lanewise.machine.frame import aligned
 from lanewise.ptx import Function, Immediate, Loc, Module, Operation
 
 #: Device functions that the machine itself provides.
@@ -208,12 +209,3 @@ class Program:
     def body(self, name: str) -> Body:
         """The body of a function by name."""
         return next(body for body in self.bodies if body.function.name == name)
-
-
-def aligned(size: int, alignment: int) -> int:
-    """Rounded up to a multiple.
-
-    >>> aligned(13, 8)
-    16
-    """
-    return -(-size // alignment) * alignment

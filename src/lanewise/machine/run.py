@@ -6,13 +6,12 @@ import operator
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.arith import threads
 from lanewise.arith.machine_code import address
@@ -20,11 +19,12 @@ from lanewise.errors import LanewiseError
 from lanewise.machine import frame, memory
 from lanewise.machine.arguments import Arguments
 from lanewise.machine.faults import Deadlock, KernelFault
-from lanewise.machine.host import host_call
 from lanewise.machine.memory import Allocation, Bytes, room
 from lanewise.machine.program import Compiled
-from lanewise.machine.report import describe
 from lanewise.ptx import Shape
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Blocks of code that a path of a warp runs before another path or warp has a turn.
 SLICE = 20_000
@@ -59,14 +59,14 @@ class BlockState:
 
     def __init__(self, launch: Launch) -> None:
         compiled, shape = launch.compiled, launch.shape
-        program = compiled.program
+        program = compiled.footprint
         self.launch = launch
         self.record = room(frame.BLOCK_BYTES)
         self.frames = room(program.frame_bytes * shape.warps)
         self.shared = room(max(launch.shared_bytes, 1))
         self.local = room(max(program.local_bytes * shape.warps * frame.LANES, 1))
         self.shadow = room(program.frame_bytes)
-        self.caches = room(frame.CACHE_BYTES * max(len(program.sites), 1))
+        self.caches = room(frame.CACHE_BYTES * max(program.sites, 1))
         self.scratch: Any = launch.scratch()
         for offset, value in (
             (frame.LAUNCH, address(launch.record)),
@@ -93,7 +93,7 @@ class BlockState:
 
     def frame_of(self, warp: int) -> Bytes:
         """The frame of a warp."""
-        size = self.launch.compiled.program.frame_bytes
+        size = self.launch.compiled.footprint.frame_bytes
         return self.frames[warp * size : (warp + 1) * size]
 
     def lanes(self, warp: int, offset: int, bits: int) -> npt.NDArray[Any]:
@@ -114,13 +114,12 @@ class Launch:
     ) -> None:
         self.compiled, self.shape = compiled, shape
         self.blocks = blocks if blocks is not None else range(shape.blocks)
-        program = compiled.program
-        body = program.body(program.entry.name)
-        arguments = Arguments(body, program.parameter_bytes, values)
+        program, module = compiled.footprint, compiled.module
+        arguments = Arguments(compiled.function, program.parameters, program.parameter_bytes, values)
         placed, where = arguments.arrays.place()
-        self.allocations: list[Allocation] = [*placed, *memory.variables(program.module, program)]
+        self.allocations: list[Allocation] = [*placed, *memory.variables(module, program)]
         if program.uses_heap:
-            self.allocations.append(memory.heap(program.module).allocation)
+            self.allocations.append(memory.heap(module).allocation)
         self.parameters = arguments.bytes(where)
         self.keep = values
         self.table = memory.table(self.allocations)
@@ -166,13 +165,13 @@ class Launch:
 
     def _template(self) -> Bytes:
         """The frames of a block at its start."""
-        shape, size = self.shape, self.compiled.program.frame_bytes
+        shape, size = self.shape, self.compiled.footprint.frame_bytes
         template = room(size * shape.warps)
         count = shape.warps * frame.LANES
         numbers = np.arange(count)
         x, y, _ = shape.block
         tids = numbers % x, numbers // x % y, numbers // (x * y)
-        pcs = np.where(numbers < shape.threads, self.compiled.entry, frame.EXITED)
+        pcs = np.where(numbers < shape.threads, self.compiled.footprint.entry, frame.EXITED)
         for warp in range(shape.warps):
             own = template[warp * size : (warp + 1) * size]
             some = slice(warp * frame.LANES, (warp + 1) * frame.LANES)
@@ -190,26 +189,39 @@ class Launch:
 
         `progress` is called from the waiting thread a few times a second, and once at the end.
         """
-        workers = self.workers()
-        self.under_way = [0] * workers
-        with ThreadPoolExecutor(workers, thread_name_prefix="lanewise-machine") as pool:
-            futures = [pool.submit(self._work, number) for number in range(workers)]
+        count = self.workers()
+        self.under_way = [0] * count
+        errors: list[BaseException] = []
+        workers = [
+            threading.Thread(target=self._work, args=(number, errors), name=f"lanewise-machine-{number}")
+            for number in range(count)
+        ]
+        try:
+            for worker in workers:
+                worker.start()
+            look = time.monotonic() + LOOK
+            for worker in workers:
+                while worker.is_alive():
+                    worker.join(max(0.0, look - time.monotonic()))
+                    if time.monotonic() >= look:
+                        look += LOOK
+                        if progress is not None:
+                            progress(*self.progress())
+            if progress is not None:
+                progress(*self.progress())
+        except BaseException:
+            self.stop()
+            for worker in workers:
+                if worker.ident is not None:
+                    worker.join()
+            raise
+        failed = next((each for each in errors if not isinstance(each, _Interrupted)), None)
+        errors.clear()  # an error leads to this frame, which must not lead back to it
+        if failed is not None:
             try:
-                while True:
-                    done, pending = wait(futures, timeout=LOOK)
-                    if progress is not None:
-                        progress(*self.progress())
-                    if not pending:
-                        break
-                    if any(future.exception() for future in done):
-                        self.stop()
-            except BaseException:
-                self.stop()
-                raise
-        errors = [future.exception() for future in futures]
-        for error in errors:
-            if error is not None and not isinstance(error, _Interrupted):
-                raise error
+                raise failed
+            finally:
+                del failed
 
     def say(self, text: str) -> None:
         """What a kernel prints."""
@@ -233,13 +245,13 @@ class Launch:
         self.stopped.set()
         self.record.view(np.int64)[frame.STOP // 8] = 1
 
-    def _work(self, worker: int) -> None:
+    def _work(self, worker: int, errors: list[BaseException]) -> None:
         try:
             self._blocks(worker)
             self.under_way[worker] = 0
-        except BaseException:
+        except BaseException as error:
             self.stop()
-            raise
+            errors.append(error)
 
     def _blocks(self, worker: int) -> None:
         """Take blocks until none is left; those that only spin have to wait for the others."""
@@ -272,6 +284,8 @@ class Launch:
     def _settle(self, state: BlockState, status: int) -> None:
         """Python's turn, or the end."""
         if status == frame.STOPPED and state[frame.KIND] == frame.HOST_CALL:
+            from lanewise.machine.host import host_call
+
             host_call(self, state)
             # The compiled code has no chance to look: it returned before its turn was over.
             if self.stopped.is_set():
@@ -285,12 +299,14 @@ class Launch:
             raise Deadlock(*describe_deadlock(self, state))
         if status == frame.LIMIT:
             allowed = self.record.view(np.int64)[frame.STEP_LIMIT // 8]
-            name = self.compiled.program.entry.name
+            name = self.compiled.function.name
             raise KernelFault(
                 f"{name}: a block ran more than the {allowed} steps allowed (steps=)", "endless"
             )
         if state.scratch is not None and state.scratch.failures:
             raise state.scratch.failures[0]
+        from lanewise.machine.report import describe
+
         message, line = describe(self, state)
         raise KernelFault(message, frame.FAULTS.get(state[frame.KIND], ""), line)
 
@@ -307,7 +323,7 @@ def describe_deadlock(launch: Launch, state: BlockState) -> tuple[str, str, int]
         barriers = state.lanes(warp, frame.BARRIER, 32)
         for pc, barrier in zip(pcs, barriers, strict=True):
             if frame.PARKED <= pc < frame.EXITED:
-                line = launch.compiled.lines[int(pc) & (frame.PARKED - 1)]
+                line = launch.compiled.footprint.lines[int(pc) & (frame.PARKED - 1)]
                 key = (line, int(barrier))
                 lines[key] = lines.get(key, 0) + 1
 

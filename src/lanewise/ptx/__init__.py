@@ -3,8 +3,9 @@
 What PTX computes is the machine's business; what a matrix instruction is, `lanewise.isa`'s.
 """
 
-from lanewise.ptx.assembler import Cubin, Resources, nvdisasm, ptxas
-from lanewise.ptx.cuda_source import CudaSource, cuda
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from lanewise.ptx.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.loading import load
@@ -26,11 +27,28 @@ from lanewise.ptx.operands import (
     Vector,
 )
 from lanewise.ptx.parser import parse
-from lanewise.ptx.runtime_compiler import nvrtc
 from lanewise.ptx.statements import BlockEnd, BlockStart, Call, Label, Loc, Operation
 from lanewise.ptx.syntax_error import PtxSyntaxError
-from lanewise.ptx.toolkit import ToolFailed, ToolMissing
 from lanewise.ptx.variables import Attribute, Initialiser, Pointer, Setting, SymbolAddress, Value, Variable
+
+if TYPE_CHECKING:
+    from lanewise.ptx.assembler import Cubin, Resources, nvdisasm, ptxas
+    from lanewise.ptx.cuda_source import CudaSource, cuda
+    from lanewise.ptx.runtime_compiler import nvrtc
+    from lanewise.ptx.toolkit import ToolFailed, ToolMissing
+
+#: Loaded on first use: the outside tools, which PTX that is there does without.
+_LATER = {
+    "Cubin": "assembler",
+    "Resources": "assembler",
+    "nvdisasm": "assembler",
+    "ptxas": "assembler",
+    "CudaSource": "cuda_source",
+    "cuda": "cuda_source",
+    "nvrtc": "runtime_compiler",
+    "ToolFailed": "toolkit",
+    "ToolMissing": "toolkit",
+}
 
 __all__ = [
     "Address",
@@ -89,3 +107,10 @@ __all__ = [
     "parse",
     "ptxas",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'lanewise.ptx' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"lanewise.ptx.{_LATER[name]}"), name)
+    return value

@@ -116,8 +116,8 @@ def cuda(
     if lineinfo and not {"-G", "--device-debug"} & set(flags):
         flags.append("-lineinfo")
     if path is not None:
-        flags.append(f"-I{path.parent.resolve()}")
-    asked = CudaSource(text, wanted, str(path) if path else "kernel.cu", tuple(flags))
+        flags.append(f"-I{Path(path).parent.resolve()}")
+    asked = CudaSource(text, wanted, path or "kernel.cu", tuple(flags))
     host_code = _host_code(text)
     if host_code:
         return _with_host_code(asked, host_code)

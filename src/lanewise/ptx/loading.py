@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.ptx.module import Module
 from lanewise.ptx.parser import parse
 from lanewise.ptx.syntax_error import PtxSyntaxError
 from lanewise.ptx.text_or_path import read_text_or_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def load(path_or_text: str | Path) -> Module:
@@ -24,7 +27,7 @@ def load(path_or_text: str | Path) -> Module:
                 f"{text.strip()[:80]!r} is neither a file nor PTX (which begins with .version)"
             )
         return parse(text)
-    if path.suffix in (".cu", ".cuh"):
+    if path.endswith((".cu", ".cuh")):
         raise LanewiseError(f"{path} is CUDA C++, not PTX: lanewise.cuda(path, arch=…) compiles it")
     if text.startswith("\x7fELF"):
         raise LanewiseError(f"{path} is a cubin or another ELF file, not PTX")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # too long for the name of a file
-        return False
+if TYPE_CHECKING:  # most give the path as text, and need no pathlib
+    from pathlib import Path
 
 
-def read_text_or_path(given: str | Path, *, suffixes: tuple[str, ...], what: str) -> tuple[str, Path | None]:
+def read_text_or_path(given: str | Path, *, suffixes: tuple[str, ...], what: str) -> tuple[str, str | None]:
     """The text, and the path it was read from; None if the text itself was given.
 
     A string of one line that ends like a file name, or that names a file, is a path.
@@ -25,14 +22,15 @@ def read_text_or_path(given: str | Path, *, suffixes: tuple[str, ...], what: str
             raise LanewiseError(f"empty text where {what} or the path of a file was expected")
         if "\n" in stripped or len(stripped) > 4096 or "\0" in stripped:
             return given, None
-        if not stripped.endswith(suffixes) and not _is_file(stripped):
+        if not stripped.endswith(suffixes) and not os.path.isfile(stripped):
             return given, None
-        given = Path(stripped)
-    if not isinstance(given, Path):
+        given = stripped
+    elif not isinstance(given, os.PathLike):
         raise LanewiseError(
             f"{what} is given as text or as the path of a file, not as {type(given).__name__}"
         )
     try:
-        return given.read_text(encoding="utf-8", errors="replace"), given
+        with open(given, encoding="utf-8", errors="replace") as file:
+            return file.read(), os.fsdecode(given)
     except OSError as error:
         raise LanewiseError(f"{given}: {error.strerror or error}") from None

@@ -1,0 +1,113 @@
+"""A kernel in a new process: from disk what was compiled before, with the same results and complaints."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.arith import llvm_library, machine_code
+
+KERNELS = Path(__file__).parent / "kernels"
+#: What writes and compiles code, or resolves names: a kernel on disk needs nothing of it.
+WRITERS = (
+    "llvmlite.binding", "lanewise.arith.ir", "lanewise.arith.models", "lanewise.machine.write",
+    "lanewise.machine.resolve", "lanewise.machine.blocks", "lanewise.machine.fused_product", "lanewise.gpu",
+    "lanewise.ptx.assembler", "concurrent.futures",
+)  # fmt: skip
+HGEMM = f"""
+import sys
+import numpy as np
+import lanewise as lw
+a = np.arange(2048, dtype=np.float16).reshape(32, 64) % 7
+b = np.arange(1024, dtype=np.float16).reshape(16, 64) % 5
+c = np.zeros((32, 16), np.float16)
+module = lw.load({str(KERNELS / "hgemm_naive.sm_80.ptx")!r})
+module["hgemm_naive"][(2, 2), 32](a, b, c, 32, 16, 64)
+print(c.tobytes().hex())
+print([name for name in {WRITERS!r} if name in sys.modules])
+"""
+VARIABLES = '''
+import lanewise as lw
+import numpy as np
+module = lw.load("""
+.version 8.0
+.target sm_80
+.address_size 64
+.global .align 4 .u32 count[2] = {40, 7};
+.const .align 8 .u64 place = generic(count);
+.visible .entry k(.param .u64 out, .param .u32 far) {
+    .reg .b64 %d<5>;
+    .reg .b32 %r<4>;
+    ld.param.u64 %d0, [out];
+    ld.param.u32 %r2, [far];
+    ld.const.u64 %d1, [place];
+    ld.global.u32 %r0, [%d1];
+    add.u32 %r0, %r0, 1;
+    st.global.u32 [%d1], %r0;
+    mul.wide.u32 %d2, %r2, 4;
+    add.s64 %d0, %d0, %d2;
+    st.global.u32 [%d0], %r0;
+    ret;
+}""")
+out = np.zeros(1, np.uint32)
+module["k"][1, 1](out, 0)
+module["k"][1, 1](out, 0)
+print(out[0])
+try:
+    module["k"][1, 1](out, 5)
+except lw.LanewiseError as error:
+    print(error)
+'''
+
+
+def run(code: str, cache: Path) -> str:
+    package = str(Path(lw.__file__).parents[1])  # the one under test, whichever is installed
+    environment = os.environ | {"LANEWISE_CACHE_DIR": str(cache), "PYTHONPATH": package}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_kernel_on_disk_is_run_without_what_compiles(tmp_path: Path) -> None:
+    compiled, again = (run(HGEMM, tmp_path).splitlines() for _ in range(2))
+    a = np.arange(2048, dtype=np.float16).reshape(32, 64) % 7
+    b = np.arange(1024, dtype=np.float16).reshape(16, 64) % 5
+    mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16")
+    assert compiled[0] == again[0] == mma.gemm(a, b.T, arch="sm_80").tobytes().hex()
+    assert "lanewise.machine.write" in compiled[1]
+    if llvm_library._functions() is not None:
+        assert again[1] == "[]"
+
+
+def test_variables_and_faults_are_the_same_from_disk(tmp_path: Path) -> None:
+    compiled, again = (run(VARIABLES, tmp_path) for _ in range(2))
+    assert compiled == again
+    assert compiled.startswith("42\n")
+    assert "global write of 4 bytes out of bounds" in compiled
+    assert "line 18: st.global.u32 [%d0], %r0;" in compiled
+    assert "16 bytes past the end of argument 0 (out)" in compiled
+
+
+def test_both_ways_into_llvm_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = llvm_library._functions()
+    if functions is None:
+        pytest.skip("llvmlite's library is called through llvmlite alone here")
+    image = machine_code.compile("@n = global i64 7\ndefine i64 @f(i64 %x) { ret i64 %x }")
+    found = []
+    for way in (lambda: functions, lambda: None):
+        monkeypatch.setattr(llvm_library, "_called_directly", way)
+        llvm_library.processor.cache_clear()
+        engine = llvm_library.Engine([image])
+        call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(engine.function("f"))
+        number = ctypes.c_int64.from_address(engine.variable("n")).value
+        found.append((llvm_library.processor(), call(41), number))
+    assert found[0] == found[1]
+    assert found[0][1:] == (41, 7)
