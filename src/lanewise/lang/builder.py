@@ -135,6 +135,8 @@ class Builder:
         self.sources: dict[str, list[str]] = {}
         #: Loops and branches that are open, innermost last.
         self.open: list[Any] = []
+        #: Threads along x that a block must have: how many, for what, and where that was said.
+        self.threads: list[tuple[int, str, Place]] = []
 
     # instructions ---------------------------------------------------------------------------------------
 

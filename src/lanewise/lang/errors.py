@@ -15,6 +15,6 @@ class KernelError(LanewiseError):
     """
 
     def __init__(self, message: str, file: str = "", line: int = 0, source: str = "") -> None:
-        self.message, self.file, self.line = message, file, line
+        self.message, self.file, self.line, self.source = message, file, line, source
         place = f"{Path(file).name}:{line}: " if file else ""
         super().__init__(f"{place}{message}" + (f"\n    {source}" if source else ""))

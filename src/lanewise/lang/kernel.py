@@ -61,6 +61,8 @@ class Kernel:
         self._rewritten: Rewritten | None = None
         self._parameters: list[Parameter] | None = None
         self._modules: dict[Any, Module] = {}
+        #: By the text of a module: what its blocks must have.
+        self._threads: dict[str, list[tuple[int, str, KernelError]]] = {}
         self._configured: dict[Any, ConfiguredKernel] = {}
         update_wrapper(self, function)
 
@@ -141,7 +143,21 @@ class Kernel:
                     arguments[each.name] = _argument(builder, each)
             rewritten.call(arguments)
             names = [each.name for each in self.parameters if not each.is_constexpr]
-            return Writer(builder, self.name, declared, self._limits()).text(names)
+            text = Writer(builder, self.name, declared, self._limits()).text(names)
+            self._threads[text] = [
+                (count, what, builder.error("", place)) for count, what, place in builder.threads
+            ]
+            return text
+
+    def check_block(self, module: Module, block: tuple[int, ...]) -> None:
+        """Complain of a block with other threads than a tiling over lw.thread_idx.x is for."""
+        for count, what, error in self._threads.get(module.text, ()):
+            if block[0] != count:
+                message = (
+                    f"{what} is for {count} threads, and the block has {block[0]} along x: launch with "
+                    f"{count}, or make the tiling for {block[0]}"
+                )
+                raise KernelError(message, error.file, error.line, error.source)
 
     def _limits(self) -> list[str]:
         found = []

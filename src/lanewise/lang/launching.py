@@ -30,7 +30,9 @@ class ConfiguredKernel:
         """The traced kernel, ready to launch, and its arguments without the Constexpr ones."""
         arguments, constants = split(self.kernel, args, kwargs)
         module = self.kernel.module(arch, **constants)
-        return module[self.kernel.name][self.configuration], arguments
+        configured = module[self.kernel.name][self.configuration]
+        self.kernel.check_block(module, configured.shape.block)
+        return configured, arguments
 
     def __call__(self, *args: Any, arch: str | None = None, stream: Any = None, **kwargs: Any) -> None:
         """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.

@@ -13,6 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa import Operand
 from lanewise.lang.builder import current
+from lanewise.lang.coordinates import thread_idx
 from lanewise.lang.tiles import View, view
 from lanewise.lang.tiles_registers import Registers, make_registers
 from lanewise.lang.tiles_steps import reach
@@ -21,9 +22,13 @@ from lanewise.lang.values import Scalar, describe
 from lanewise.layout import Layout, ScaledBasis, flatten, make_layout, rank
 
 
-def _index(index: Any, what: Any) -> Scalar:
+def _index(index: Any, what: MMA_Atom | TiledCopy) -> Scalar:
     if not isinstance(index, Scalar) or not is_int(index.dtype) or index.dtype.bits != 32:
         raise current().error(f"a thread of {what!r} is an i32, as lw.thread_idx.x is; not {describe(index)}")
+    builder = current()
+    # under a branch, some of a block's threads may have work of another kind
+    if index.register is thread_idx.x.register and not builder.open and what.size() % 32 == 0:
+        builder.threads.append((what.size(), repr(what), builder.place))
     return index
 
 
