@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import lanewise as lw
 
 FOLDER = Path(__file__).parents[1] / "examples" / "gemm"
+PAGE = Path(__file__).parents[1] / "docs" / "ladder.md"
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +36,25 @@ def rung_of(ladder: Any, number: int) -> Any:
     return next(each for each in ladder.RUNGS if each.number == number)
 
 
+def rows_of_page(word: str) -> list[list[str]]:
+    """The table of docs/ladder.md that has a word in its head."""
+    for table in re.findall(r"(?:^\|.*\|\n)+", PAGE.read_text(), re.M):
+        head, _, *rows = (
+            [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
+        )
+        if word in head:
+            return rows
+    raise AssertionError(word)
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_rung_is_exact_and_clean(ladder: Any, number: int) -> None:
     seen = ladder.climb(rung_of(ladder, number), 256, 128, 64)
     assert seen.exact
     assert seen.findings == 0
     assert (seen.conflicts == 0) == (number in WITHOUT_CONFLICTS)
+    conflicts = f"{seen.conflicts:,} of {seen.wavefronts:,} wavefronts"
+    assert [str(number), seen.rung.adds, conflicts, f"{seen.fetched:,}"] in rows_of_page("bank conflicts")
 
 
 @pytest.mark.parametrize(
@@ -64,3 +80,22 @@ def test_tails_are_handled(
     configured(*arguments, **constants, arch="sm_90")
     wanted = ladder.parts.instruction(dtype, accumulate).gemm(a, b, arch="sm_90").astype(dtype.dtype)
     assert np.array_equal(c.view(np.uint16), wanted.view(np.uint16))
+
+
+OPCODES = ("HMMA", "LDSM", "LDG", "STS", "LDGSTS", "BAR")
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_page_shows_the_machine_code(ladder: Any, number: int) -> None:
+    from lanewise.ptx import ToolMissing
+
+    try:
+        loop = ladder.inner_loop(ladder.machine_code(rung_of(ladder, number)))
+    except ToolMissing as error:
+        pytest.skip(str(error))
+    opcodes = [re.sub(r"^@\S+ ", "", each).split()[0] for each in loop]
+    plain = Counter(each.split(".")[0] for each in opcodes)
+    assert [str(number), *(str(plain[each]) for each in OPCODES)] in rows_of_page("LDGSTS")
+    if number == 7:
+        shown = re.search(r"```sass\n(.*?)```", PAGE.read_text(), re.S)
+        assert shown and {line.split()[0] for line in shown[1].splitlines()} <= set(opcodes)

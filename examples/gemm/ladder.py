@@ -2,12 +2,14 @@
 
 python examples/gemm/ladder.py                     # all rungs on the CPU, 256 × 256 × 128
 python examples/gemm/ladder.py --rung 3 --rung 4   # some of them
+python examples/gemm/ladder.py --sass 7            # the machine code of a rung's inner loop, for sm_90
 python examples/gemm/ladder.py --gpu --json ladder.json   # 4096³ in bf16 on a GPU, with torch
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import parts
 
 CONFLICTS = "derived__memory_l1_wavefronts_shared_excessive"
+#: Bytes that loads and asynchronous copies read from global memory.
+FETCHED = ("smsp__sass_data_bytes_mem_global_op_ld.sum", "smsp__sass_data_bytes_mem_global_op_ldgsts.sum")
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,14 @@ RUNGS = (
 
 @dataclass
 class Outcome:
-    """What was seen of a rung on the CPU: exact or not, findings, bank conflicts."""
+    """What was seen of a rung on the CPU: exact or not, findings, conflicts, bytes from global memory."""
 
     rung: Rung
     exact: bool
     findings: int
     conflicts: int
     wavefronts: int
+    fetched: int
 
 
 def climb(
@@ -82,7 +87,32 @@ def climb(
         len(report.findings),
         int(report.counters[CONFLICTS]),
         int(report.counters["memory_l1_wavefronts_shared"]),
+        sum(int(report.counters.get(name, 0)) for name in FETCHED),
     )
+
+
+def inner_loop(sass: str) -> list[str]:
+    """The instructions of the loop that multiplies: from its label to the branch back to it."""
+    labels: dict[str, int] = {}
+    instructions: list[str] = []
+    for line in sass.splitlines():
+        if label := re.match(r"(\.L_\w+):", line):
+            labels[label[1]] = len(instructions)
+        elif found := re.match(r"\s*/\*\w+\*/\s*(.*?)\s*;", line):
+            instructions.append(found[1])
+            back = re.search(r"\bBRA.*`\((\.L_\w+)\)", found[1])
+            if back and back[1] in labels:
+                loop = instructions[labels[back[1]] :]
+                if any("HMMA" in each for each in loop):
+                    return loop
+    return []
+
+
+def machine_code(rung: Rung, arch: str = "sm_90") -> str:
+    """What ptxas makes of a rung, for whole tiles of f16 summed in f32."""
+    a, b, c = (np.zeros(shape, np.float16) for shape in ((256, 64), (64, 128), (256, 128)))
+    configured, _, constants = rung.prepare(a, b, c, lw.f32)
+    return str(configured.kernel.sass(arch, **constants))
 
 
 def measure(rungs: list[Rung], size: int, repeats: int = 30) -> dict[str, Any]:
@@ -146,11 +176,17 @@ def main(
     m: int = 256,
     n: int = 256,
     k: int = 128,
+    sass: Annotated[
+        int | None, typer.Option(min=1, max=8, help="Print the inner loop of this rung and end.")
+    ] = None,
     gpu: Annotated[bool, typer.Option(help="Measure on a GPU as well (needs torch).")] = False,
     size: Annotated[int, typer.Option(help="M = N = K on the GPU.")] = 4096,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the GPU's figures here.")] = None,
 ) -> None:
     """Climb the ladder."""
+    if sass is not None:
+        print("\n".join(inner_loop(machine_code(next(each for each in RUNGS if each.number == sass)))))
+        return
     chosen = [each for each in RUNGS if not rung or each.number in rung]
     console = Console()
     table = Table(
