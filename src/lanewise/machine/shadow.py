@@ -357,8 +357,15 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
         with code.when(~slow):
             row.note(me, writes, pending)
 
-    all_words(examine)
-    all_words(note)
+    def both(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+        examine(row, me, lane, first, start)
+        note(row, me, lane, first, start)
+
+    if writes:  # lanes of one instruction are told apart from what came before it
+        all_words(examine)
+        all_words(note)
+    else:
+        all_words(both)
     code.done()
     return code.function
 
