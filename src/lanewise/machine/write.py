@@ -403,9 +403,10 @@ class Writer:
         with code.when(code.bits(active).equals(-1)):
             with code.when(code.block.at(frame.LAUNCH).get(frame.WARPS).equals(1)):
                 code.give(following)
-            number = following + 1 | barrier << frame.TOGETHER_BITS
-            code.frame.set(frame.TOGETHER, code.constant(U32, number))
-            code.give(TOGETHER)
+            if not self.checking:  # who is watched waits where the watch can see it
+                number = following + 1 | barrier << frame.TOGETHER_BITS
+                code.frame.set(frame.TOGETHER, code.constant(U32, number))
+                code.give(TOGETHER)
 
     def barrier(self, code: BlockCode, op: Op, following: int) -> None:
         """bar and barrier: sync, arrive, red, warp.sync."""
@@ -414,7 +415,7 @@ class Writer:
             return
         operands = list(op.operands)
         active = code.active(op)
-        if len(operands) < 2 and not op.has("arrive") and not self.checking:
+        if len(operands) < 2 and not op.has("arrive"):
             given = operands[0] if operands else Immediate("s64", 0, "0")
             if isinstance(given, Immediate) and given.bits < 16:
                 self.together(code, active, following, given.bits)
