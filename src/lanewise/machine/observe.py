@@ -44,7 +44,7 @@ def _call(code: FunctionCode, observed: Record, slot: int, values: list[Value]) 
 
 def _visit(code: BlockCode, slot: int, op: Op, second: bool = False) -> None:
     """Call `function(frame, row, lanes that take part)`: each access of an instruction has a row."""
-    bits = code.bits(code.active(op))
+    bits = code.mask_bits() if op.guard is None else code.bits(code.active(op))
     if second and len(op.operands) > 3:
         # cp.async with the bytes to read, or whether to ignore the source: no lane reads no byte.
         lanes = Lanes(code, code.frame.handle, code.constant(i64, 0), frame.LANES)

@@ -133,22 +133,44 @@ def _write_region(module: ir.Module) -> Any:
     offsets = code.room(8 * LANES)
     relative = addresses.get(0, U64, LANES) - origin.get().to(U64).spread(LANES)
     offsets.pointer(0, U64).store(relative)
-    bound = limit.get().to(U64)
-    good = (relative < bound.spread(LANES)) & (
-        (relative + (size - 1).to(U64).spread(LANES)) < bound.spread(LANES)
-    )
-    chosen = active & Value(code, U32, code.builder.bitcast(good.handle, ir.IntType(32)))
-    with code.when(chosen.equals(0)):  # the first lane's is a fault
-        code.done(code.number(1) << first)
-    with code.when(~local):
-        _count(code, module, row, offsets, wide(chosen), size, shared)
+    # What was found for a request like the last of this instruction holds again some sectors further on, or
+    # some rows of banks.
+    memory = row.at(watch.MEMORY)
+    base = offsets.get(first * 8)
+    pattern = relative - base.to(U64).spread(LANES)
+    phase = base & shared.select(code.number(127), 31)
+    key = wide(active) | (space.get() << 32) | (phase << 40)
+    same = memory.get(0).equals(key) & ~memory.get(watch.PATTERN, U64, LANES).differs(pattern).any()
+    with code.when(~same):
+        memory.set(0, key)
+        memory.pointer(watch.PATTERN, U64).store(pattern)
+        _remember(code, module, row, memory, pattern, offsets, active, shared)
+    chosen_lanes = code.variable(active)
+    lowest, highest = base + memory.get(watch.LEAST_OFFSET), base + memory.get(watch.MOST_OFFSET) + size
+    inside = ~(lowest < 0) & ~(limit.get() < highest)
+    with code.when(inside & ~local):
+        for place, field in watch.REMEMBERED:
+            row.set(field, row.get(field) + memory.get(place))
+    with code.when(~inside):
+        bound = limit.get().to(U64).spread(LANES)
+        good = (relative < bound) & ((relative + (size - 1).to(U64).spread(LANES)) < bound)
+        chosen_lanes.set(active & Value(code, U32, code.builder.bitcast(good.handle, ir.IntType(32))))
+        with code.when(chosen_lanes.get().equals(0)):  # the first lane's is a fault
+            code.done(code.number(1) << first)
+        with code.when(~local):
+            memory.set(0, 0)
+            _count(code, module, row, memory, offsets, chosen_lanes.get(), shared)
+            for place, field in watch.REMEMBERED:
+                row.set(field, row.get(field) + memory.get(place))
+    chosen = chosen_lanes.get()
     with code.when(local):
         writes = (flags & watch.WRITES).differs(0).to(U64).to(i64)
         code.call_number(
             module.globals["local"], code["frame"], code["site"], offsets.address, wide(chosen), size, writes
         )
         code.done(wide(chosen))
-    with code.when(shared & row.get(watch.HIGHEST).differs(0)):
+    strays = (lowest < row.get(watch.LOWEST)) | (highest > row.get(watch.HIGHEST))
+    with code.when(shared & row.get(watch.HIGHEST).differs(0) & strays):
         low, high = (row.get(each, U64).spread(LANES) for each in (watch.LOWEST, watch.HIGHEST))
         beyond = (relative < low) | ((relative + size.to(U64).spread(LANES)) > high)
         bits = chosen & Value(code, U32, code.builder.bitcast(beyond.handle, ir.IntType(32)))
@@ -184,10 +206,8 @@ def _write_region(module: ir.Module) -> Any:
     pending = (flags & watch.COPIES).differs(0).select(code.number(watch.PENDING), 0)
     is_shared = shared.to(U64).to(i64)
     start = offsets.get(0)
-    counting = ir.Constant(ir.VectorType(ir.IntType(64), LANES), list(range(LANES)))
-    steps = Value(code, U64.by(LANES), counting) * size.to(U64).spread(LANES)
-    side_by_side = ~relative.differs(relative.lane(0).spread(LANES) + steps).any()
     plain = (flags & (watch.STRONG_ACCESS | watch.MATRIX | watch.TILE)).equals(0)
+    side_by_side = memory.get(watch.SIDE_BY_SIDE).differs(0)
     together = side_by_side & chosen.equals(-1) & plain & (start & 3).equals(0)
     finished = code.variable(code.constant(BOOL, 0))
     for verb, flag in (("read", watch.READS), ("write", watch.WRITES)):
@@ -215,46 +235,52 @@ def _write_region(module: ir.Module) -> Any:
     return code.function
 
 
+def _remember(
+    code: WatchCode, module: ir.Module, row: Record, kept: Record, pattern: Value, offsets: Record,
+    active: Value, shared: Value,
+) -> None:  # fmt: skip
+    """Of a new pattern of addresses: its extent, whether lanes follow one another, and what it costs."""
+    lanes = Value(
+        code, BOOL.by(LANES), code.builder.bitcast(active.handle, ir.VectorType(ir.IntType(1), LANES))
+    )
+    extent = lanes.select(pattern.view(i64), 0)
+    for name, offset in (("smin", watch.LEAST_OFFSET), ("smax", watch.MOST_OFFSET)):
+        kept.set(offset, code.intrinsic(f"vector.reduce.{name}", i64, [extent], of=extent.type))
+    counting = ir.Constant(ir.VectorType(ir.IntType(64), LANES), list(range(LANES)))
+    steps = Value(code, U64.by(LANES), counting) * row.get(watch.ACCESS_SIZE).to(U64).spread(LANES)
+    kept.set(watch.SIDE_BY_SIDE, (~pattern.differs(steps).any()).to(U64).to(i64))
+    _count(code, module, row, kept, offsets, active, shared)
+
+
 def _count(
     code: WatchCode,
     module: ir.Module,
     row: Record,
+    kept: Record,
     offsets: Record,
     active: Value,
-    size: Value,
     shared: Value,
 ) -> None:
-    """Wavefronts or sectors of a request; those of one like the last of this instruction are remembered."""
-    kept = row.at(watch.MEMORY)
-    # Addresses 128 bytes further on have the same banks and the same share of sectors.
-    whole = offsets.get(0, U64, LANES)
-    first = whole.lane(0)
-    pattern = (whole - first.spread(LANES)) ^ (first & 127).spread(LANES)
-    same = kept.get(0).equals(active) & ~kept.get(watch.PATTERN, U64, LANES).differs(pattern).any()
-    with code.when(~same):
-        kept.pointer(watch.PATTERN, U64).store(pattern)
-        kept.set(0, active)
-        with code.when(shared):
-            rows = (row.get(watch.FLAGS) & (watch.MATRIX | watch.TILE)).differs(0)
-            for bytes_each, fits in (
-                (4, size < 5),
-                (8, size.equals(8)),
-                (16, size.equals(16) & ~rows),
-                (ROWS, rows),
-            ):
-                with code.when(fits):
-                    answer = code.call_number(
-                        module.globals[f"wavefronts_{bytes_each}"], offsets.address, active
-                    )
-                    kept.set(8, answer & 0xFFFFFFFF)
-                    kept.set(16, answer >> 32)
-                    kept.set(24, 0)
-        with code.when(~shared):
-            kept.set(8, 0)
-            kept.set(16, 0)
-            kept.set(24, code.call_number(module.globals["sectors"], offsets.address, active, size))
-    for offset, field in ((8, watch.WAVEFRONTS), (16, watch.IDEAL), (24, watch.SECTORS)):
-        row.set(field, row.get(field) + kept.get(offset))
+    """Wavefronts or sectors of a request."""
+    size, lanes = row.get(watch.ACCESS_SIZE), wide(active)
+    wavefronts, ideal, sectors = (offset for offset, _ in watch.REMEMBERED)
+    with code.when(shared):
+        rows = (row.get(watch.FLAGS) & (watch.MATRIX | watch.TILE)).differs(0)
+        for bytes_each, fits in (
+            (4, size < 5),
+            (8, size.equals(8)),
+            (16, size.equals(16) & ~rows),
+            (ROWS, rows),
+        ):
+            with code.when(fits):
+                answer = code.call_number(module.globals[f"wavefronts_{bytes_each}"], offsets.address, lanes)
+                kept.set(wavefronts, answer & 0xFFFFFFFF)
+                kept.set(ideal, answer >> 32)
+                kept.set(sectors, 0)
+    with code.when(~shared):
+        kept.set(wavefronts, 0)
+        kept.set(ideal, 0)
+        kept.set(sectors, code.call_number(module.globals["sectors"], offsets.address, lanes, size))
 
 
 def _write_strong(module: ir.Module) -> Any:

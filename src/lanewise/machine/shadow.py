@@ -223,15 +223,37 @@ class Row:
 
     def suspicious(self, me: Value, writes: bool) -> Value:
         """Whether these words have to be looked at one by one."""
+        return self.doubts(me, writes).any()
+
+    def doubts(self, me: Value, writes: bool) -> Value:
+        """The words that have to be looked at."""
         word = self.word
         bad = self._unordered(watch.WRITE_EPOCH, watch.WRITER, me)
         if writes:
             bad = bad | self._unordered(watch.READ_EPOCH, watch.READER, me)
             bad = bad | (word.get(watch.EARLIER_EPOCH, self.count) > self.floor)
-            return bad.any()
+            return bad
         initialised = (word.get(watch.WRITER, self.count) & INITIALISED).equals(INITIALISED)
         missing = (word.get(watch.WRITE_EPOCH, self.count) < self.start) | ~initialised
-        return (bad | (missing & self.shared)).any()
+        return bad | (missing & self.shared)
+
+    def _moves(self) -> Value:
+        """Readers that another one must not make forgotten."""
+        epochs, held = (self.word.get(each, self.count) for each in (watch.READ_EPOCH, watch.EARLIER_EPOCH))
+        return (epochs > self.floor) & epochs.differs(self.now) & ~(held > self.floor)
+
+    def busy(self, writes: bool) -> Value:
+        """The words whose record needs more than to be overwritten."""
+        when = watch.WRITE_EPOCH if writes else watch.READ_EPOCH
+        here = (self.word.get(when, self.count) & watch.EPOCHS).equals(self.now)
+        return here if writes else here | self._moves()
+
+    def put(self, me: Value, writes: bool, pending: Value) -> None:
+        """Overwrite the record."""
+        when, who = (watch.WRITE_EPOCH, watch.WRITER) if writes else (watch.READ_EPOCH, watch.READER)
+        epoch = self.now | self.spread(pending) if writes else self.now
+        self.word.plane(when).pointer(0, U32).store(epoch)
+        self.word.plane(who).pointer(0, U32).store(me | INITIALISED if writes else me)
 
     def note(self, me: Value, writes: bool, pending: Value) -> None:
         """Put an access on record that nothing speaks against; whole words."""
@@ -243,7 +265,7 @@ class Row:
             return
         epochs = word.get(watch.READ_EPOCH, count)
         held = word.get(watch.EARLIER_EPOCH, count)
-        moves = (epochs > self.floor) & epochs.differs(now) & ~(held > self.floor)
+        moves = self._moves()
         with self.code.when(moves.any()):
             earlier = word.plane(watch.EARLIER_READER).pointer(0, U32)
             earlier.store(moves.select(word.get(watch.READER, count), earlier.load(0, count)))
@@ -360,6 +382,27 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
     def both(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
         examine(row, me, lane, first, start)
         note(row, me, lane, first, start)
+
+    if together > 1:
+        doubt = code.variable(code.constant(U32.by(together), 0))
+
+        def look(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+            doubt.set(doubt.get() | (row.doubts(me, writes) | row.busy(writes)).mask(U32.by(together)))
+
+        def put(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+            row.put(me, writes, pending)
+
+        def again(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+            doubt.set(doubt.get() | (row.word.get(watch.WRITER, together) ^ (me | INITIALISED)))
+
+        all_words(look)
+        with code.when(~doubt.get().differs(0).any() & ~strong):
+            all_words(put)
+            if writes:
+                all_words(again)
+                with code.when(doubt.get().differs(0).any()):  # two lanes wrote one place
+                    all_words(note)
+            code.done()
 
     if writes:  # lanes of one instruction are told apart from what came before it
         all_words(examine)

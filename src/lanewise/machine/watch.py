@@ -64,8 +64,10 @@ ALLOCATION_BYTES = 32
 ) = range(0, 20 * 8, 8)  # fmt: skip
 COUNTS, LIMITS = 160, 160 + 20 * 8  # how often each kind of suspicion came up; how often to tell of it
 SITE_BYTES = 160 + 40 * 8
-# MEMORY: lanes, wavefronts, ideal, sectors and addresses of an instruction's last request.
-PATTERN = 32
+# MEMORY leads to what is remembered of an instruction's last request: a key, what it cost (and where that is
+# added up), the least and greatest offset of a lane, whether lanes follow one another, the offsets.
+REMEMBERED = ((8, WAVEFRONTS), (16, IDEAL), (24, SECTORS))
+LEAST_OFFSET, MOST_OFFSET, SIDE_BY_SIDE, PATTERN = 32, 40, 48, 64
 MEMORY_BYTES = PATTERN + 8 * 32
 
 # Spaces.
