@@ -240,6 +240,42 @@ def test_shared_memory_fragments_and_back(layout: str) -> None:
         assert not assemble(text, "sm_90")
 
 
+def test_coordinates_and_threads_laid_over_a_tensor() -> None:
+    """A transpose by local_partition, and elements of C told by their coordinates."""
+    mma, threads = tiled_mma("f16"), Layout((8, 4), (4, 1))
+
+    @lw.kernel
+    def transpose(A: lw.Ptr[lw.f32], B: lw.Ptr[lw.f32], M: lw.i32, N: lw.i32):
+        tiles = [
+            lw.local_tile(lw.make_tensor(A, (M, N), (N, 1)), (32, 32), (lw.block_idx.y, lw.block_idx.x)),
+            lw.local_tile(lw.make_tensor(B, (M, N), (1, M)), (32, 32), (lw.block_idx.y, lw.block_idx.x)),
+        ]
+        source, target = [lw.local_partition(tile, threads, lw.thread_idx.x) for tile in tiles]
+        held = lw.make_fragment_like(source)
+        lw.copy(source, held, pred=lw.inside, fill=0)
+        lw.copy(held.map(lambda x: x + x), target, pred=lw.inside)
+
+    a, b = RNG.normal(size=(40, 70)).astype(np.float32), np.zeros((70, 40), np.float32)
+    transpose[(3, 2), 32](a, b, 40, 70)
+    assert np.array_equal(b, 2 * a.T)
+
+    @lw.kernel
+    def told(out: lw.Ptr[lw.i32], N: lw.i32):
+        whole = lw.local_tile(lw.make_identity_tensor((N, N)), (32, 64), (lw.block_idx.x, 0))
+        places = mma.get_slice(lw.thread_idx.x).partition_C(whole)
+        for number in range(size(places.layout)):
+            row, col = places[number]
+            out[row * 64 + col] = lw.thread_idx.x
+
+    out = np.full((64, 64), -1, np.int32)
+    told[2, 128](out, 64)
+    wanted = np.zeros((64, 64), np.int32)
+    for thread in range(128):
+        for index in mma.get_slice(thread).partition_C(Layout((64, 64), (64, 1))):
+            wanted.flat[index] = thread
+    assert np.array_equal(out, wanted)
+
+
 # what goes wrong -------------------------------------------------------------------------------------------
 
 
@@ -364,6 +400,14 @@ lw.gemm(MMA, acc, a, thread.partition_fragment_B(s))""",
     "a coordinate outside": ("lw.make_tensor(A, (4, 4))[:, 4]", "outside 4"),
     "a float as a thread": ("MMA.get_slice(lw.f32(1.0))", "is an i32"),
     "no tensor": ("MMA.get_slice(lw.thread_idx.x).partition_A(K)", "takes a tensor"),
+    "a new value for a fragment that has slices": (
+        """a = lw.make_fragment_like(lw.make_tensor(A, (4, 4)))
+part = a[None, 0]
+for i in lw.range(K):
+    a = a.map(lambda x: x + x)
+lw.copy(a, lw.make_tensor(A, (4, 4)))""",
+        "slices or retiled views of it exist",
+    ),
     "wgmma": (
         """mma = lw.make_tiled_mma("SM90::GMMA::MMA_64x8x16_F32F16F16_RS<GMMA::Major::K, GMMA::Major::K>")
 mma.get_slice(lw.thread_idx.x).partition_fragment_A(lw.shared(lw.f16, (64, 16)))""",

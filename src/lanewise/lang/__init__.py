@@ -88,10 +88,11 @@ from lanewise.lang.kernel import Device, Kernel, device, kernel
 from lanewise.lang.loops import range
 from lanewise.lang.matrix import Fragment
 from lanewise.lang.memory import Pointer, pointer
-from lanewise.lang.tiles import local_tile, make_tensor
+from lanewise.lang.tiles import local_tile, make_identity_tensor, make_tensor
 from lanewise.lang.tiles_copy import copy, inside
 from lanewise.lang.tiles_gemm import gemm
 from lanewise.lang.tiles_registers import clear, fill, make_fragment_like
+from lanewise.lang.tiles_threads import local_partition
 from lanewise.lang.types import Constexpr, Ptr, bf16x2, f16x2, i8, i16, i32, i64, pred, u16, u32, u64
 
 __all__ = [
@@ -161,10 +162,12 @@ __all__ = [
     "lane_id",
     "ldmatrix",
     "local",
+    "local_partition",
     "local_tile",
     "log",
     "log2",
     "make_fragment_like",
+    "make_identity_tensor",
     "make_tensor",
     "match_all_sync",
     "match_any_sync",

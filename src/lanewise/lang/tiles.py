@@ -12,7 +12,7 @@ from lanewise.formats import Format
 from lanewise.lang.arrays import Array, Strided, as_layout
 from lanewise.lang.builder import current
 from lanewise.lang.memory import Pointer
-from lanewise.lang.tiles_memory import Elements, Memory, Strides
+from lanewise.lang.tiles_memory import Elements, Memory, Places, Strides
 from lanewise.lang.tiles_steps import UNKNOWN, known, static_step, steps, written
 from lanewise.lang.trees import Node
 from lanewise.lang.values import Scalar, describe, public
@@ -110,7 +110,8 @@ class View(Node):
     def __getitem__(self, coordinate: Any) -> Any:
         crd = as_coordinate(coordinate, self.layout)
         if not has_none(crd):
-            return self.moved(crd, self.layout).at(static_step(0, self.memory.rank)).load()
+            place, first = self.moved(crd, self.layout), static_step(0, self.memory.rank)
+            return place.coordinates(first) if isinstance(place, Places) else place.at(first).load()
         return View(self.moved(crd, self.layout), sliced(crd, self.layout))
 
     def __setitem__(self, coordinate: Any, value: Any) -> None:
@@ -126,6 +127,8 @@ class View(Node):
         return f"<{self}>"
 
     def __str__(self) -> str:
+        if isinstance(self.memory, Places):
+            return f"a tensor of coordinates, of shape {written(self.shape)}"
         return f"a tensor of {public(self.dtype)} in {self.space} memory, of shape {written(self.shape)}"
 
 
@@ -220,6 +223,16 @@ def make_tensor(pointer: Any, *layout: Any, swizzle: Swizzle | None = None) -> A
     return Array(pointer, as_layout(layout[0], swizzle))
 
 
+def make_identity_tensor(shape: Any) -> View:
+    """The tensor of its own coordinates: tile and partition it as another to see which elements those are.
+
+    Inside a kernel: `row, col = thread.partition_C(lw.make_identity_tensor((64, 64)))[v, m, n]`.
+    """
+    extents = _listed(shape)
+    layout = make_identity_layout(tuple(UNKNOWN if isinstance(each, Scalar) else each for each in extents))
+    return View(Places((0,) * len(extents)), layout)
+
+
 def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> View:
     """The tile of a tensor at a coordinate among the tiles, traced or not; None keeps all along a mode.
 
@@ -237,15 +250,15 @@ def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> View:
     if len(tiles) > rank or len(crd) > rank:
         raise current().error(f"a tile of {len(tiles)} modes at {len(crd)} coordinates, of {whole}")
     crd += (None,) * (rank - len(crd))
-    layout = _tiled(whole, tiles)
+    layout = tiled(whole, tiles)
     here = ((None,) * len(tiles), crd)
     return View(whole.moved(here, layout), sliced(here, layout))
 
 
-def _tiled(whole: View, tiles: tuple[Any, ...]) -> Layout:
+def tiled(whole: View, tiles: tuple[Any, ...]) -> Layout:
     """A layout as (tile, tiles)."""
     layout = whole.layout
-    if not isinstance(whole.memory, Strides):
+    if isinstance(whole.memory, Elements):
         _check_whole(layout, tiles)
         try:
             return zipped_divide(layout, tiles)
@@ -279,4 +292,13 @@ def _check_whole(layout: Layout, tiles: tuple[Any, ...]) -> None:
             )
 
 
-__all__ = ["View", "as_coordinate", "local_tile", "make_tensor", "sliced", "view"]
+__all__ = [
+    "View",
+    "as_coordinate",
+    "local_tile",
+    "make_identity_tensor",
+    "make_tensor",
+    "sliced",
+    "tiled",
+    "view",
+]

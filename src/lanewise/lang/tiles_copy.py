@@ -13,7 +13,7 @@ from lanewise.lang.arithmetic import bitwise, compare, truth
 from lanewise.lang.arrays import Array
 from lanewise.lang.builder import current
 from lanewise.lang.tiles import View, view
-from lanewise.lang.tiles_memory import Strides
+from lanewise.lang.tiles_memory import Places, Strides
 from lanewise.lang.tiles_moves import Move, move
 from lanewise.lang.tiles_registers import Registers
 from lanewise.lang.tiles_steps import UNKNOWN, written
@@ -69,7 +69,7 @@ def copy(*arguments: Any, pred: Any = None, fill: int | None = None) -> None:
 def _tensor(what: Any) -> View | Registers:
     if isinstance(what, Registers):
         return what
-    if isinstance(what, Array | View):
+    if isinstance(what, Array | View) and not isinstance(getattr(what, "memory", None), Places):
         return view(what, "lw.copy")
     raise current().error(f"lw.copy moves between tensors, and {describe(what)} is none")
 
@@ -104,23 +104,31 @@ def _with_coordinates(
 
 def _within(part: View, number: int, coordinates: tuple[Any, ...], values: int) -> Scalar:
     """Whether a piece is inside the tensor: all of it, since none may be half outside."""
-    first, last = part.step(number), part.step(number + values - 1)
+    mode, long = _torn(part, number, coordinates, values)
+    if long:
+        raise current().error(
+            f"lw.inside: a piece of {long} elements may lie half outside, since mode {mode} is not known "
+            f"to end at a multiple of {long}: promise it by lw.assume(extent, multiple_of={long}), or "
+            "copy fewer elements at a time"
+        )
     found: Any = truth(True)
-    for mode, (here, limit) in enumerate(zip(coordinates, part.memory.limits, strict=True)):
-        long = last[mode] - first[mode] + 1
-        known = gcd(_multiple(here), _multiple(limit))
-        if long > 1 and known % long:
-            raise current().error(
-                f"lw.inside: a piece of {long} elements may lie half outside, since mode {mode} is not known "
-                f"to end at a multiple of {long}: promise it by lw.assume(extent, multiple_of={long}), or "
-                "copy fewer elements at a time"
-            )
+    for here, limit in zip(coordinates, part.memory.limits, strict=True):
         if isinstance(here, Scalar) or isinstance(limit, Scalar):
             test = compare("lt", here, limit)
         else:
             test = truth(here < limit)
         found = test if found.constant is True else bitwise("and", found, test)
     return found  # type: ignore[no-any-return]  # a predicate
+
+
+def _torn(part: View, number: int, coordinates: tuple[Any, ...], values: int) -> tuple[int, int]:
+    """The mode along which a piece may lie half outside, and its length there; (0, 0) if there is none."""
+    first, last = part.step(number), part.step(number + values - 1)
+    for mode, (here, limit) in enumerate(zip(coordinates, part.memory.limits, strict=True)):
+        long = last[mode] - first[mode] + 1
+        if long > 1 and gcd(_multiple(here), _multiple(limit)) % long:
+            return mode, long
+    return 0, 0
 
 
 def _multiple(value: Any) -> int:
@@ -134,16 +142,16 @@ def _widest(source: View | Registers, target: View | Registers, pred: Any) -> Co
     count = size(source.layout)
     for bits in widths[:-1]:
         values = bits // dtype.bits
-        if count % values or callable(pred):  # a predicate on coordinates is asked for each element
+        if count % values or (callable(pred) and pred is not inside):  # which is asked of each element
             continue
-        if all(_allows(each, values, count) for each in (source, target)):
+        if all(_allows(each, values, count, pred is inside) for each in (source, target)):
             return Copy_Atom(f"UniversalCopy<uint{bits}_t>", dtype)
     if dtype.bits < 8:
         raise current().error(f"lw.copy: {dtype.name} is smaller than what can be addressed")
     return Copy_Atom(f"UniversalCopy<uint{dtype.bits}_t>", dtype)
 
 
-def _allows(tensor: View | Registers, values: int, count: int) -> bool:
+def _allows(tensor: View | Registers, values: int, count: int, within: bool) -> bool:
     if isinstance(tensor, Registers):
         return True
     if tensor.memory.run() and tensor.memory.run() % values:
@@ -153,6 +161,10 @@ def _allows(tensor: View | Registers, values: int, count: int) -> bool:
             return False
         if not tensor.neighbours(list(range(start, start + values))):
             return False
+        if within and isinstance(tensor.memory, Strides):
+            here = tensor.memory.coordinates(tensor.step(start))
+            if _torn(tensor, start, here, values)[1]:
+                return False
     return True
 
 

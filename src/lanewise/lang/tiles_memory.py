@@ -199,6 +199,63 @@ class Strides:
         return tuple(plus(first, more) for first, more in zip(self.origin, step, strict=True))
 
 
+@dataclass(frozen=True)
+class Places:
+    """No memory: the coordinates themselves, from `origin` on."""
+
+    origin: tuple[Any, ...]
+
+    swizzle = None
+    limits: tuple[Any, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """How many coordinates."""
+        return len(self.origin)
+
+    @property
+    def pointer(self) -> Pointer:
+        """Refused: coordinates lie nowhere."""
+        raise current().error("a tensor of coordinates has no memory: index it, as in row, col = t[v, m, n]")
+
+    def traced(self) -> list[Any]:
+        """The traced values in it."""
+        return [each for each in self.origin if isinstance(each, Scalar)]
+
+    def with_traced(self, values: list[Any]) -> Places:
+        """The same with other traced values."""
+        rest = iter(values)
+        return Places(tuple(next(rest) if isinstance(each, Scalar) else each for each in self.origin))
+
+    def same_kind(self, other: Any) -> bool:
+        """Whether another differs in traced values alone."""
+        return isinstance(other, Places) and [type(each) for each in self.origin] == [
+            type(each) for each in other.origin
+        ]
+
+    def moved(self, total: Steps, mask: int | None = None) -> Places:
+        """From a place further on."""
+        origin = list(self.origin)
+        for (mode,), step in total.items():
+            origin[mode] = plus(origin[mode], step)
+        return Places(tuple(origin))
+
+    def at(self, step: tuple[int, ...]) -> Pointer:
+        """Refused, as `pointer` is."""
+        return self.pointer
+
+    def prepare(self, steps: list[tuple[int, ...]]) -> None:
+        """Nothing to compute."""
+
+    def run(self) -> int:
+        """Neighbours that stay neighbours: all."""
+        return 0
+
+    def coordinates(self, step: tuple[int, ...]) -> tuple[Any, ...]:
+        """The coordinates so much further on."""
+        return tuple(plus(first, more) for first, more in zip(self.origin, step, strict=True))
+
+
 def product(step: Any, stride: Any) -> Any:
     """step · stride, in 64 bits where both are traced or their product may be large."""
     if not isinstance(stride, Scalar):
@@ -213,6 +270,6 @@ def product(step: Any, stride: Any) -> Any:
     return stride.to(i64) * step
 
 
-Memory = Elements | Strides
+Memory = Elements | Strides | Places
 
-__all__ = ["Elements", "Memory", "Strides", "plus", "product"]
+__all__ = ["Elements", "Memory", "Places", "Strides", "plus", "product"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 from lanewise.formats import Format, f32, f64, s32
 from lanewise.lang.arrays import Array
@@ -25,23 +26,39 @@ def word_dtype(dtype: Format) -> Format:
     return dtype if dtype in (f32, f64, s32) else u32
 
 
+class Words(list[Scalar]):
+    """Registers, and the tensors that share them."""
+
+    def __init__(self, words: list[Scalar]) -> None:
+        super().__init__(words)
+        self.tensors: WeakSet[Registers] = WeakSet()
+
+
 class Registers(Node):
     """Elements in registers through a layout: `r[v, m, k]`, `r[None, m, None]`, `r.to(lw.f16)`, `r.map(f)`.
 
     Coordinates are Python integers: registers have no addresses.
     """
 
-    __slots__ = ("_dtype", "layout", "offset", "words")
+    __slots__ = ("__weakref__", "_dtype", "layout", "offset", "words")
     mutable = True
 
     def __init__(self, dtype: Format, layout: Layout, words: list[Scalar], offset: int = 0) -> None:
-        self._dtype, self.layout, self.words, self.offset = dtype, layout, words, offset
+        self._dtype, self.layout, self.offset = dtype, layout, offset
+        self.words = words if isinstance(words, Words) else Words(words)
+        self.words.tensors.add(self)
 
     def parts(self) -> list[Any]:
         return list(self.words)
 
     def with_parts(self, parts: list[Any], fresh: bool = False) -> Registers:
         if fresh:
+            if len(self.words.tensors) > 1:
+                raise current().error(
+                    f"{self} gets a new value in a loop or branch while slices or retiled views of it exist, "
+                    "which would keep the old one: change it in place, as lw.copy(value, fragment) does, or "
+                    "give the new value another name"
+                )
             return Registers(self.dtype, self.layout, list(parts), self.offset)
         self.words[:] = parts
         return self

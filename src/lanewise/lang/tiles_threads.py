@@ -9,17 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from lanewise.atoms import MMA_Atom, TiledCopy
+from lanewise.atoms.tiling import thread_of_index
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa import Operand
 from lanewise.lang.builder import current
 from lanewise.lang.coordinates import thread_idx
-from lanewise.lang.tiles import View, view
+from lanewise.lang.tiles import View, tiled, view
 from lanewise.lang.tiles_registers import Registers, make_registers
 from lanewise.lang.tiles_steps import reach
 from lanewise.lang.types import is_int
 from lanewise.lang.values import Scalar, describe
-from lanewise.layout import Layout, ScaledBasis, flatten, make_layout, rank
+from lanewise.layout import Layout, ScaledBasis, composition, flatten, make_layout, rank, size
 
 
 def _index(index: Any, what: MMA_Atom | TiledCopy) -> Scalar:
@@ -148,9 +149,24 @@ class ThreadCopy:
         return f"<a thread of {self.copy!r}>"
 
 
+def local_partition(tensor: Any, threads: Any, index: Any) -> View:
+    """The elements of one thread, a layout of threads laid over a tensor tile by tile.
+
+    Inside a kernel: `mine = lw.local_partition(tile, lw.Layout((16, 8), (8, 1)), lw.thread_idx.x)`.
+    """
+    whole = view(tensor, "lw.local_partition")
+    if not isinstance(threads, Layout):
+        raise current().error(f"lw.local_partition takes a Layout of threads, not {describe(threads)}")
+    tile = tiled(whole, tuple(size(mode) for mode in threads))
+    if not isinstance(index, Scalar) or not is_int(index.dtype):
+        raise current().error(f"a thread is an integer, as lw.thread_idx.x is; not {describe(index)}")
+    by_index = _named(composition, tile[0], _named(thread_of_index, threads))
+    return _share(whole, by_index, tile[1], index)
+
+
 def slice_of(tiled: MMA_Atom | TiledCopy, index: Any) -> ThreadMMA | ThreadCopy:
     """One thread of a tiled MMA or copy, for the atoms' own `get_slice` on a traced index."""
     return ThreadMMA(tiled, index) if isinstance(tiled, MMA_Atom) else ThreadCopy(tiled, index)
 
 
-__all__ = ["ThreadCopy", "ThreadMMA", "operand_dtype", "slice_of"]
+__all__ = ["ThreadCopy", "ThreadMMA", "local_partition", "operand_dtype", "slice_of"]
