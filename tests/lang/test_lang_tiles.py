@@ -276,6 +276,26 @@ def test_coordinates_and_threads_laid_over_a_tensor() -> None:
     assert np.array_equal(out, wanted)
 
 
+def test_fragments_of_elements_smaller_than_a_byte() -> None:
+    mma = lw.make_tiled_mma("SM80_16x8x64_S32S4S4S32_TN")
+
+    @lw.kernel
+    def run(out: lw.Ptr[lw.i32]):
+        thread = mma.get_slice(lw.thread_idx.x)
+        a, b = thread.partition_fragment_A((16, 64)), thread.partition_fragment_B((8, 64))
+        acc = thread.partition_fragment_C((16, 8))
+        lw.fill(a, 3)
+        lw.fill(b, 5)
+        b[0, 0, 0] = 15  # -1 in four bits: one place of K for each column
+        lw.gemm(mma, acc, a, b)
+        lw.copy(acc, thread.partition_C(lw.make_tensor(out, (16, 8))))
+
+    out = np.zeros((16, 8), np.int32)
+    run[1, 32](out, arch="sm_80")
+    # four lanes hold a column of B, each 16 of its 64 places
+    assert np.array_equal(out, np.full((16, 8), 3 * (60 * 5 - 4)))
+
+
 # what goes wrong -------------------------------------------------------------------------------------------
 
 
@@ -407,6 +427,22 @@ for i in lw.range(K):
     a = a.map(lambda x: x + x)
 lw.copy(a, lw.make_tensor(A, (4, 4)))""",
         "slices or retiled views of it exist",
+    ),
+    "elements smaller than a byte": (
+        """g = lw.tensor(A.to(lw.s4), (4, 4))
+lw.copy(g, lw.make_fragment_like(g))""",
+        "smaller than a byte",
+    ),
+    "a complex product": (
+        """mma = lw.make_tiled_mma("SM80_8x8x4_C64C64C64C64_TN")
+mma.get_slice(lw.thread_idx.x).partition_fragment_C((8, 8))""",
+        "SM80_8x8x4_C64",
+    ),
+    "a sparse product": (
+        """name = "SM120::SPARSE::SM120_SPARSE_16x8x64_TN<float_e4m3_t, float_e4m3_t, float>"
+mma = lw.make_tiled_mma(name)
+mma.get_slice(lw.thread_idx.x).partition_fragment_A((16, 64))""",
+        "for mma.sync",
     ),
     "wgmma": (
         """mma = lw.make_tiled_mma("SM90::GMMA::MMA_64x8x16_F32F16F16_RS<GMMA::Major::K, GMMA::Major::K>")

@@ -146,9 +146,7 @@ def _widest(source: View | Registers, target: View | Registers, pred: Any) -> Co
             continue
         if all(_allows(each, values, count, pred is inside) for each in (source, target)):
             return Copy_Atom(f"UniversalCopy<uint{bits}_t>", dtype)
-    if dtype.bits < 8:
-        raise current().error(f"lw.copy: {dtype.name} is smaller than what can be addressed")
-    return Copy_Atom(f"UniversalCopy<uint{dtype.bits}_t>", dtype)
+    return Copy_Atom(f"UniversalCopy<uint{max(8, dtype.bits)}_t>", dtype)
 
 
 def _allows(tensor: View | Registers, values: int, count: int, within: bool) -> bool:

@@ -32,6 +32,11 @@ class Move:
     def __post_init__(self) -> None:
         atom, pair = self.atom, (self.source, self.target)
         for each in pair:
+            if each.dtype.bits < 8 and isinstance(each, View):
+                raise current().error(
+                    f"lw.copy of {each}: elements smaller than a byte have no addresses; load the words that "
+                    "hold them, and set the fragment's elements"
+                )
             if each.dtype.bits != atom.ValType.bits:
                 raise current().error(
                     f"lw.copy: {atom.name} moves values of {atom.ValType} ({atom.ValType.bits} bits), and "
