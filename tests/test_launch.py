@@ -568,6 +568,12 @@ def test_without_a_driver_that_is_what_is_said(monkeypatch: pytest.MonkeyPatch) 
     driver.load.cache_clear()
 
 
+def test_a_check_takes_a_grid_and_a_block() -> None:
+    for wrong in (kernel(), None):
+        with pytest.raises(lw.LanewiseError, match=r"lw\.check\(kernel\[grid, block\], a, b"):
+            lw.check(wrong, FakeArray(), 1)
+
+
 def test_a_configuration_is_made_once() -> None:
     entry = kernel()
     assert entry[1, 32] is entry[1, 32] and entry[1, 32] is not entry[1, 64]

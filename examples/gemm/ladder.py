@@ -185,7 +185,10 @@ def main(
 ) -> None:
     """Climb the ladder."""
     if sass is not None:
-        print("\n".join(inner_loop(machine_code(next(each for each in RUNGS if each.number == sass)))))
+        try:
+            print("\n".join(inner_loop(machine_code(RUNGS[sass - 1]))))
+        except lw.LanewiseError as error:  # no nvdisasm, say
+            raise typer.BadParameter(str(error)) from None
         return
     chosen = [each for each in RUNGS if not rung or each.number in rung]
     console = Console()

@@ -238,6 +238,11 @@ def check(
     from lanewise.machine.limits import beyond_limits
     from lanewise.machine.notes import notes
 
+    if not hasattr(configured, "bind"):
+        raise LanewiseError(
+            "lw.check takes a kernel with its grid and block, then its arguments: "
+            f"lw.check(kernel[grid, block], a, b, …), not {type(configured).__name__}"
+        )
     bound, values = configured.bind(*arguments, arch=arch, **constants)
     module = bound.entry.module
     name = find_arch(arch if arch is not None else module.arch)

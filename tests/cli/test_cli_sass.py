@@ -32,6 +32,14 @@ def test_naive_hgemm(lanewise):
     assert "768 bytes of shared memory" in said.err and "registers" in said.err
 
 
+def test_a_script_is_told_where_to_look(lanewise, tmp_path):
+    script = tmp_path / "kernels.py"
+    script.touch()
+    for command in ("sass", "ptx"):
+        said = lanewise(command, script)
+        assert said.code == 2 and "kernel.sass(arch)" in said.err
+
+
 @needs_compiler
 @needs_assembler
 def test_wmma(lanewise):

@@ -420,7 +420,7 @@ MISTAKES = {
     value_only_in_a_loop: "last has a value only inside the loop of line",
     branches_of_two_types: "v is i32 in one branch and f32 in the other: convert one of them",
     fragment_of_another_instruction: "its elements are tf32, here f16. Store it to memory",
-    too_few_registers: "A of mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 is given",
+    too_few_registers: "ldmatrix.sync.aligned.m8n8.x2.shared.b16 has 2: load as many 8×8 matrices, num=4",
     accumulator_of_numbers: "takes a fragment or its registers",
     sparse_without_metadata: "is sparse: give metadata=",
     mixed_types: "types are never mixed silently; convert one, as in a.to(lw.f32)",

@@ -44,6 +44,7 @@ def _root(
     lanewise explain mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 --element A 3 9
     lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))"
     lanewise compute mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 a.npy b.npy --arch sm_80 --versus sm_90
+    lanewise run examples/hgemm.py
     lanewise run kernel.cu --grid 8,8 --block 128 --arg a.npy --arg zeros:f32:64x64 --arg 64
     lanewise check kernel.ptx --grid 8 --block 128 --arg random:f32:1024
     lanewise doctor

@@ -126,6 +126,10 @@ def module_in(
         return cuda(
             file, arch or "sm_80", options=[f"-D{each}" for each in definitions or ()], lineinfo=lines
         )
+    if file.suffix == ".py":
+        raise LanewiseError(
+            f"{file}: kernels in Python show theirs there: print(kernel.ptx(arch)), kernel.sass(arch)"
+        )
     raise LanewiseError(f"{file}: its name should end in .ptx or .cu")
 
 

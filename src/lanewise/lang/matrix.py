@@ -168,7 +168,12 @@ def _registers(operand: Operand, given: Any, name: str, instruction: str) -> lis
     builder = current()
     wanted = register_dtype(operand)
     if isinstance(given, Fragment):
-        raw = given.operand.format.name in ("b16", "b8") and len(given.registers) == operand.registers
+        raw = given.operand.format.name in ("b16", "b8")
+        if raw and len(given.registers) != operand.registers:
+            raise builder.error(
+                f"{name} of {instruction} has {operand.registers} registers, and {given} has "
+                f"{len(given.registers)}: load as many 8×8 matrices, num={operand.registers}"
+            )
         if not raw and not alike(given.operand, operand):
             raise builder.error(
                 f"{name} of {instruction} is given {given}, which lies in registers in another way: "
