@@ -276,6 +276,40 @@ def test_coordinates_and_threads_laid_over_a_tensor() -> None:
     assert np.array_equal(out, wanted)
 
 
+def test_tiles_and_fragments_change_in_loops_and_branches() -> None:
+    @lw.kernel
+    def run(A: lw.Ptr[lw.f32], B: lw.Ptr[lw.f32], n: lw.i32):
+        whole = lw.make_tensor(A, (n, 4), (4, 1))
+        tile = lw.local_tile(whole, (4, 4), (0, 0))
+        sums = lw.make_fragment_like(tile)
+        held = lw.make_fragment_like(tile)
+        half = held[None, 1]
+        for i in lw.range(n // 4):
+            if i % 2 == 1:
+                tile = lw.local_tile(whole, (4, 4), (i, 0))
+                lw.clear(half)
+            else:
+                lw.copy(tile, held)
+            sums = sums.map(lambda x: x + x)
+            for m in range(16):
+                sums[m] = sums[m] + held[m]
+        lw.copy(sums, lw.make_tensor(B, (4, 4)))
+
+    a = RNG.integers(0, 8, (20, 4)).astype(np.float32)
+    out = np.zeros((4, 4), np.float32)
+    run[1, 1](a, out, 20)
+    tile = held = a[:4].copy()
+    sums = np.zeros((4, 4), np.float32)
+    for i in range(5):
+        if i % 2 == 1:
+            tile, held = a[4 * i : 4 * i + 4], held.copy()
+            held[:, 1] = 0
+        else:
+            held = tile.copy()
+        sums = 2 * sums + held
+    assert np.array_equal(out, sums)
+
+
 def test_fragments_of_elements_smaller_than_a_byte() -> None:
     mma = lw.make_tiled_mma("SM80_16x8x64_S32S4S4S32_TN")
 

@@ -14,8 +14,8 @@ from lanewise.lang.builder import current
 from lanewise.lang.intrinsics.maths import mul_wide
 from lanewise.lang.memory import Pointer
 from lanewise.lang.tiles_steps import Steps
-from lanewise.lang.types import i64
-from lanewise.lang.values import Scalar
+from lanewise.lang.types import i32, i64
+from lanewise.lang.values import Scalar, literal
 from lanewise.layout import Swizzle
 
 
@@ -147,22 +147,18 @@ class Strides:
 
     def traced(self) -> list[Any]:
         """The traced values in it."""
-        return [self.pointer, *(each for each in self.origin if isinstance(each, Scalar))]
+        return [self.pointer, *map(_traced, self.origin)]
 
     def with_traced(self, values: list[Any]) -> Strides:
         """The same with other traced values."""
-        rest = iter(values)
-        pointer = next(rest)
-        origin = tuple(next(rest) if isinstance(each, Scalar) else each for each in self.origin)
-        return replace(self, pointer=pointer, origin=origin)
+        return replace(self, pointer=values[0], origin=tuple(values[1:]))
 
     def same_kind(self, other: Any) -> bool:
         """Whether another differs in traced values alone."""
         return isinstance(other, Strides) and self._kind() == other._kind()
 
     def _kind(self) -> tuple[Any, ...]:
-        fixed = tuple(-1 if isinstance(each, Scalar) else each for each in self.origin)
-        return fixed, tuple(map(id, self.strides)), tuple(map(id, self.limits))
+        return tuple(map(id, self.strides)), tuple(map(id, self.limits))
 
     def moved(self, total: Steps, mask: int | None = None) -> Strides:
         """From a place further on."""
@@ -220,18 +216,15 @@ class Places:
 
     def traced(self) -> list[Any]:
         """The traced values in it."""
-        return [each for each in self.origin if isinstance(each, Scalar)]
+        return [*map(_traced, self.origin)]
 
     def with_traced(self, values: list[Any]) -> Places:
         """The same with other traced values."""
-        rest = iter(values)
-        return Places(tuple(next(rest) if isinstance(each, Scalar) else each for each in self.origin))
+        return Places(tuple(values))
 
     def same_kind(self, other: Any) -> bool:
         """Whether another differs in traced values alone."""
-        return isinstance(other, Places) and [type(each) for each in self.origin] == [
-            type(each) for each in other.origin
-        ]
+        return isinstance(other, Places) and self.rank == other.rank
 
     def moved(self, total: Steps, mask: int | None = None) -> Places:
         """From a place further on."""
@@ -254,6 +247,11 @@ class Places:
     def coordinates(self, step: tuple[int, ...]) -> tuple[Any, ...]:
         """The coordinates so much further on."""
         return tuple(plus(first, more) for first, more in zip(self.origin, step, strict=True))
+
+
+def _traced(coordinate: Any) -> Scalar:
+    """A coordinate as a value that a loop or a branch may change."""
+    return coordinate if isinstance(coordinate, Scalar) else literal(coordinate, i32)
 
 
 def product(step: Any, stride: Any) -> Any:
