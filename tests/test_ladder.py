@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
@@ -99,3 +100,14 @@ def test_the_page_shows_the_machine_code(ladder: Any, number: int) -> None:
     if number == 7:
         shown = re.search(r"```sass\n(.*?)```", PAGE.read_text(), re.S)
         assert shown and {line.split()[0] for line in shown[1].splitlines()} <= set(opcodes)
+
+
+def test_the_page_quotes_the_record() -> None:
+    record = re.search(r"\(\.\./(benchmarks/results/h200_\w+\.json)\)", PAGE.read_text())
+    assert record
+    figures = json.loads((PAGE.parents[1] / record[1]).read_text())
+    measured = [(f"rung {row['rung']}", row["tflops"], row["share_of_torch"]) for row in figures["rungs"]]
+    measured.append(("torch.matmul", figures["torch_tflops"], 1.0))
+    assert rows_of_page("TFLOP/s") == [
+        [name, f"{tflops:.0f}", f"{share:.1%}".replace("%", " %")] for name, tflops, share in measured
+    ]
