@@ -145,7 +145,7 @@ def test_subnormals_survive_in_a_thread_that_flushes_them() -> None:
     module = ir.Module("test")
     write_flush(Code(module, "flush", ()), True)
     write_flush(Code(module, "keep", ()), False)
-    program = machine_code.Program(machine_code._compile(str(module)))
+    program = machine_code.Program([machine_code.compile(str(module))])
     program("flush", [])
     try:
         flushed = np.float32(2.0**-120) * np.float32(2.0**-10)

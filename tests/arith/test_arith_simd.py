@@ -23,7 +23,7 @@ def compile_and_run(write: Callable[[Code], None], arguments: dict[str, int]) ->
     code = Code(module, "f", tuple(arguments))
     write(code)
     code.end()
-    machine_code.Program(machine_code._compile(str(module)))("f", list(arguments.values()))
+    machine_code.Program([machine_code.compile(str(module))])("f", list(arguments.values()))
 
 
 def apply(operation: Callable[..., Value], result: Type, *inputs: np.ndarray, lanes: int = 4) -> np.ndarray:
@@ -136,5 +136,5 @@ def test_functions_call_one_another() -> None:
     with outer.loop(4) as i:
         outer.call(inner, out=outer.pointer("out", simd.i64) + i, value=i + 10)
     outer.end()
-    machine_code.Program(machine_code._compile(str(module)))("outer", [machine_code.address(output)])
+    machine_code.Program([machine_code.compile(str(module))])("outer", [machine_code.address(output)])
     assert output.tolist() == [20, 22, 24, 26]

@@ -59,8 +59,10 @@ def climbed(number: int, dtype: lw.Format, accumulate: lw.Format, shape: tuple[i
 
 def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     """By name, what launches kernels on NumPy arrays."""
-    for name in ("hgemm_on_the_machine", "int8_gemm", "sparse_gemm", "transpose"):
-        yield name, (lambda name=name: example(name).main()) if name != "hgemm_on_the_machine" else naive
+    yield "hgemm", naive
+    yield "transpose", turned
+    for name in ("int8_gemm", "sparse_gemm"):
+        yield name, lambda name=name: example(name).main()
     pairs = [(lw.f16, lw.f32), (lw.f16, lw.f16), (lw.bf16, lw.f32)]
     for number in range(1, 9):
         shapes = [(256, 128, 64), (512, 256, 160)]
@@ -83,6 +85,11 @@ def naive() -> None:
     a, b = (rng.normal(size=size).astype(np.float16) for size in ((64, 128), (128, 32)))
     c = np.zeros((64, 32), np.float32)
     module.hgemm[(32 // 8, 64 // 16), 32](a, b, c, 32, 128, module.SWIZZLE, arch="sm_90")
+
+
+def turned() -> None:
+    a = np.random.default_rng(1).integers(0, 2**16, (64, 40), np.uint16)
+    example("transpose").transpose[(5, 8), 32](a, np.zeros((40, 64), np.uint16), 64, 40, arch="sm_80")
 
 
 def wmma_rows() -> Iterator[tuple[str, Callable[[], None]]]:
