@@ -15,8 +15,12 @@ STOP, ALLOCATIONS, ALLOCATION_COUNT, PARAMETERS, PARAMETER_BYTES = range(0, 40, 
 NTID, NCTAID = 40, 64
 WARPS, SHARED_BYTES, LOCAL_BYTES, FRAME_BYTES, SLICE, NEXT_BLOCK, BLOCKS, TEMPLATE = range(88, 152, 8)
 STEP_LIMIT, THREADS, YIELDS, WORKERS = range(152, 184, 8)
-CODE = 184  # a row for each block of code: its function, and the registers it writes in every lane
+CODE = 184  # a row for each block of code
 LAUNCH_BYTES = 256
+
+# A row of the table of blocks of code: its function or 0, the registers it writes in every lane, its script.
+FUNCTION, WRITES, SCRIPT = range(0, 24, 8)
+ROW_BYTES = 24
 
 # A block, one for each that is under way.
 LAUNCH, SHARED, FRAMES, LOCAL = range(0, 32, 8)

@@ -23,7 +23,7 @@ def images(program: Program, blocks: list[Block], arch: str, checking: bool) -> 
 
         Writer(program, blocks, arch, checking, finished).write(CODE_TABLE)
         found = {RUN: _shared(RUN, checking)}
-        waiting = [name for module in modules for name in module.undefined]
+        waiting = [*_NEEDED[RUN], *(name for module in modules for name in module.undefined)]
         while waiting:
             name = waiting.pop()
             if name in SHARED and name not in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
@@ -13,8 +13,8 @@ from lanewise.machine import frame
 from lanewise.machine.access import WRITE, Access, Window, effective_space
 from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, call, shared_code
 from lanewise.machine.fragments import VECTOR, permuted
-from lanewise.machine.lanes import several, type_of, types
-from lanewise.machine.resolve import Op, Place, Register, Resolved, Sink
+from lanewise.machine.lanes import Lanes, several, type_of, types
+from lanewise.machine.resolve import Op, Place, Register, Resolved, Sink, Symbol
 
 #: Forms of ld and st that are other instructions.
 OTHERS = frozenset(("async", "bulk", "weak_async"))
@@ -24,8 +24,19 @@ def _element_type(name: str) -> Type:
     return Type("u", 8) if name == "pred" else type_of(name)
 
 
-def move(code: BlockCode, op: Op) -> None:
-    """ld, ldu and st with vectors, of every space. Orders and hints change nothing here."""
+class Form(NamedTuple):
+    """A load or a store: where, what, of which type and size."""
+
+    storing: bool
+    place: Place
+    parts: tuple[Resolved, ...]
+    element: Type
+    size: int
+    space: str
+
+
+def form_of(op: Op) -> Form:
+    """An instruction's form, or a complaint that there is none."""
     storing = op.opcode == "st"
     place, data = (op.operands[0], op.operands[1]) if storing else (op.operands[1], op.operands[0])
     if not isinstance(place, Place):
@@ -35,7 +46,6 @@ def move(code: BlockCode, op: Op) -> None:
         raise op.unsupported("it names no type")
     parts = several(data)
     element = _element_type(names[-1])
-    size = element.bits // 8 * len(parts)
     space = effective_space(op, place)
     if space == "const":
         space = "global"
@@ -43,44 +53,93 @@ def move(code: BlockCode, op: Op) -> None:
         raise op.unsupported()
     if not all(isinstance(part, Register | Sink) or storing for part in parts):
         raise op.unsupported("its destination is no register")
+    return Form(storing, place, parts, element, element.bits // 8 * len(parts), space)
+
+
+def move(code: BlockCode, op: Op) -> None:
+    """ld, ldu and st with vectors, of every space. Orders and hints change nothing here."""
+    storing, place, parts, element, size, space = form_of(op)
     active = code.bits(code.active(op))
     if not isinstance(place.base, Register) and not storing and space != "local":
         access = Access(code, op.site, space, size, size, 0)
         _broadcast(code, access, place, parts, element, active)
         return
-    if not isinstance(place.base, Register) or not all(isinstance(part, Register) for part in parts):
+    found = move_step(code.module, op)
+    if found is None:
         access = Access(code, op.site, space, size, size, WRITE if storing else 0)
         _one_by_one(code, access, place, parts, element, active, storing)
         return
-    registers = [part for part in parts if isinstance(part, Register)]
-    function = _mover(code, space, element, place.base, registers, storing)
-    values: list[Value | int] = [code["frame"], active, place.base.offset, place.offset, op.site]
-    answer = call(code, function, [*values, *(register.offset for register in registers)])
+    function, words = found
+    kind = ir.ArrayType(ir.LONG, len(words))
+    described = ir.GlobalVariable(code.module, kind, f"move of {op.site} in {code.function.name}")
+    described.initializer, described.linkage = ir.Constant(kind, words), "internal"
+    where = Value(code, i64, code.builder.ptrtoint(described, ir.LONG))
+    answer = call(code, function, [code["frame"], active, where])
     with code.when(answer.differs(0)):
         code.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
 
 
+def move_step(module: ir.Module, op: Op) -> tuple[ir.Function, list[int]] | None:
+    """The function that does it for kernels that share it, `move(frame, active, words)`, and its words.
+
+    None where the address or the data are not in registers.
+    """
+    storing, place, parts, element, _, space = form_of(op)
+    if not isinstance(place.base, Register):
+        return None
+    registers = [part for part in parts if isinstance(part, Register)]
+    if len(registers) < len(parts):
+        return None
+    function = _mover(module, space, element, place.base, registers, storing)
+    return function, [place.base.offset, place.offset, op.site, *(each.offset for each in registers)]
+
+
+def parameter_of(op: Op, parameter_bytes: int) -> int | None:
+    """Where among a kernel's parameters a load finds its data, if that is known to be there; else None."""
+    if op.opcode != "ld":
+        return None
+    form = form_of(op)
+    base = form.place.base
+    if form.space != "param" or not isinstance(base, Symbol) or base.space != "param":
+        return None
+    start = base.address + form.place.offset
+    fits = start >= 0 and start + form.size <= parameter_bytes and start % form.size == 0
+    return start if fits and form.element.bits <= 64 else None
+
+
+def load_parameter(lanes: Lanes, op: Op, parameter_bytes: int) -> None:
+    """`ld.param` of a kernel: one number for all lanes, as lanes' own instructions have it."""
+    form, start = form_of(op), parameter_of(op, parameter_bytes)
+    assert start is not None
+    block = lanes.record(frame.BLOCK)
+    parameters = lanes.record(frame.PARAMETERS, lanes.record(frame.LAUNCH, block))
+    word = Type("i" if form.element.kind == "i" else "u", form.element.bits)
+    memory = Pointer(lanes.code, word, parameters).moved(lanes.code.constant(i64, start))
+    for number, part in enumerate(form.parts):
+        lanes.write(part, memory.load(number).spread(lanes.count))
+
+
 def _mover(
-    code: BlockCode, space: str, element: Type, base: Register, parts: list[Register], storing: bool
+    module: ir.Module, space: str, element: Type, base: Register, parts: list[Register], storing: bool
 ) -> Any:
     """A function that moves data of one kind for any registers: compiled once for all kernels."""
     kinds = "_".join(f"{part.bits}{'p' * (part.type == 'pred')}" for part in parts)
     verb = "st" if storing else "ld"
     name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
-    names = tuple(f"r{number}" for number in range(len(parts)))
 
     def write(inner: BlockCode) -> None:
+        words = inner.record("words")
         registers: Any = tuple(
-            Register(part.name, part.type, part.bits, inner[each])  # type: ignore[arg-type]  # known when it runs
-            for part, each in zip(parts, names, strict=True)
+            Register(part.name, part.type, part.bits, words.get(24 + 8 * number))  # type: ignore[arg-type]  # known when it runs
+            for number, part in enumerate(parts)
         )
-        address: Any = Register(base.name, base.type, base.bits, inner["base"])  # type: ignore[arg-type]  # as above
-        place = Place(address, inner["displacement"])  # type: ignore[arg-type]  # as above
+        address: Any = Register(base.name, base.type, base.bits, words.get(0))  # type: ignore[arg-type]  # as above
+        place = Place(address, words.get(8))  # type: ignore[arg-type]  # as above
         size = element.bits // 8 * len(parts)
-        access = Access(inner, inner["site"], space, size, size, WRITE if storing else 0)
+        access = Access(inner, words.get(16), space, size, size, WRITE if storing else 0)
         Moves(inner, access, place, registers, element, storing).write(inner["active"].to(U32))
 
-    return shared_code(code.module, name, ("active", "base", "displacement", "site", *names), write)
+    return shared_code(module, name, ("active", "words"), write)
 
 
 class Moves:

@@ -28,7 +28,9 @@ def _bits(code: FunctionCode, condition: Value) -> Value:
 
 def write_scheduler(module: ir.Module, name: str, checking: bool = False) -> None:
     """Everything from `run_warp` up to the function that Python calls; the same for every kernel."""
-    warp = _write_run_warp(module)
+    from lanewise.machine.script import write_follow
+
+    warp = _write_run_warp(module, write_follow(module))
     settle = _write_settle(module, checking)
     run_block = _write_run_block(module, warp, settle)
     _write_run_grid(module, run_block, name)
@@ -75,7 +77,7 @@ def _least(code: FunctionCode, value: Value) -> Value:
     return code.intrinsic("vector.reduce.umin", U32, [value], of=value.type)
 
 
-def _write_run_warp(module: ir.Module) -> Any:
+def _write_run_warp(module: ir.Module, scripted: Any) -> Any:
     """`run_warp(frame)`: 0 if no lane can go on, 1 if the time is up, 2 if the launch stops.
 
     4 says that the whole warp waits at a barrier, and nobody has released it yet.
@@ -129,13 +131,21 @@ def _write_run_warp(module: ir.Module) -> Any:
     builder.branch(call)
 
     builder.position_at_end(call)
-    row = Record(code, rows + current.get().to(U64).to(i64) * 16)
-    function = builder.inttoptr(row.get(0).handle, ir.FunctionType(WORD, [ir.LONG]).as_pointer())
+    row = Record(code, rows + current.get().to(U64).to(i64) * frame.ROW_BYTES)
+    own = row.get(frame.FUNCTION)
+    function = builder.inttoptr(own.handle, ir.FunctionType(WORD, [ir.LONG]).as_pointer())
     with code.when(partial.get()):
-        builder.call(save, [code["frame"].handle, row.get(8).handle])
-    following = Value(code, Type("i", 32), builder.call(function, [code["frame"].handle]))
+        builder.call(save, [code["frame"].handle, row.get(frame.WRITES).handle])
+    answer = code.variable(code.constant(Type("i", 32), 0))
+    with builder.if_else(own.equals(0).handle) as (by_script, by_function):
+        with by_script:
+            found = builder.call(scripted, [code["frame"].handle, row.address.handle])
+            answer.set(Value(code, Type("i", 32), found))
+        with by_function:
+            answer.set(Value(code, Type("i", 32), builder.call(function, [code["frame"].handle])))
+    following = answer.get()
     with code.when(partial.get()):
-        builder.call(restore, [code["frame"].handle, row.get(8).handle])
+        builder.call(restore, [code["frame"].handle, row.get(frame.WRITES).handle])
     budget.set(budget.get() - 1)
     with code.when(following.equals(-2)):
         _spend(code, block, whole - budget.get())

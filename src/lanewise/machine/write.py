@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from lanewise.arith import ir, machine_code
+from lanewise.arith import ir
 from lanewise.arith.simd import Value, i64
 from lanewise.errors import LanewiseError
 from lanewise.machine import (
@@ -25,6 +25,7 @@ from lanewise.machine import (
     moves,
     observe,
     rows,
+    script,
     signs,
     unassigned,
     video,
@@ -32,7 +33,7 @@ from lanewise.machine import (
     wmma,
 )
 from lanewise.machine.blocks import BARRIER_RESULT, CALL_RESULTS, Block, callees, entry_block, in_loops
-from lanewise.machine.code import DIVERGED, TOGETHER, U32, BlockCode, call
+from lanewise.machine.code import DIVERGED, U32, BlockCode, call
 from lanewise.machine.lanes import BOOL, PURE, Lanes
 from lanewise.machine.outline import outlined
 from lanewise.machine.resolve import Op, Pointed, Program, Register, Resolved, Several
@@ -57,11 +58,6 @@ WARP: dict[str, Callable[[BlockCode, Op], None]] = {
 #: LLVM takes more than its share of time for long functions, and modules are compiled side by side.
 PIECE, PART = 64, 200
 ROOMS = (approximate, compare, convert, floating, integer, logic, signs, video)
-
-
-def strip(often: bool) -> int:
-    """Lanes done together: more than a vector has where code runs often, for two operations at a time."""
-    return max(8, machine_code.lanes_of(32)) if often else machine_code.lanes_of(32)
 
 
 @contextmanager
@@ -114,6 +110,25 @@ def pieces_of(ops: list[Op]) -> list[list[Op]]:
     return pieces
 
 
+def members_of(op: Op) -> tuple[int, int]:
+    """The lanes that an instruction waits for: the place of a register (0: none), or else their bits."""
+    if op.opcode not in ("shfl", "vote", "match", "redux", "elect", "bar", "barrier"):
+        return 0, 0xFFFFFFFF
+    members = op.operands[-1]
+    if isinstance(members, Immediate):
+        return 0, members.bits & 0xFFFFFFFF
+    assert isinstance(members, Register)
+    return members.offset, 0
+
+
+def plain_barrier(op: Op) -> int | None:
+    """The number of a barrier that all threads of the block wait at; None if it is another, or not known."""
+    if len(op.operands) > 1 or op.has("arrive") or op.has("red"):
+        return None
+    given = op.operands[0] if op.operands else Immediate("s64", 0, "0")
+    return given.bits if isinstance(given, Immediate) and given.bits < 16 else None
+
+
 def declared(module: ir.Module, name: str) -> ir.Function:
     """The function of a block of code, or of a piece of one, wherever it is."""
     existing: ir.Function | None = module.globals.get(name)
@@ -136,6 +151,8 @@ class Writer:
         self.finished = finished
         #: The module at hand, and how many instructions it has.
         self.module, self.length = ir.Module(), 0
+        #: The module of the table and of what blocks of code have as data.
+        self.data, self.words = ir.Module(), list[script.Word]()
         entry = entry_block(program, blocks)
         self.plan = unassigned.plan(blocks, entry) if checking else unassigned.Plan()
         self.by_register = any(
@@ -161,37 +178,121 @@ class Writer:
     def write(self, name: str) -> None:
         """The IR, in modules to be compiled each for itself; `name` is the table of blocks of code."""
         self.check()
-        written = [self.block(block) for block in self.blocks]
-        self.table(name, written)
+        rows = [row for block in self.blocks for row in self.block(block)]
         self.finished(self.module)
+        words = script.data(self.data, "words", self.words)
+        kind = ir.ArrayType(ir.BYTES, len(rows))
+        texts = [
+            each
+            if isinstance(each, ir.Operand)
+            else ir.Operand(ir.BYTES, f"getelementptr (i8, ptr {words.text}, i64 {each})")
+            for each in rows
+        ]
+        ir.GlobalVariable(self.data, kind, name).initializer = ir.Constant(kind, texts)
+        self.finished(self.data)
 
-    def code(self, name: str, length: int) -> BlockCode:
+    def code(self, name: str, length: int, more: tuple[str, ...] = ()) -> BlockCode:
         """A function for so many instructions, in the module at hand or in a new one."""
         if self.length > PART:
             self.finished(self.module)
             self.module, self.length = ir.Module(), 0
         self.length += length
-        code = BlockCode(self.module, name, linkage="")
+        code = BlockCode(self.module, name, more, linkage="")
         code.dynamic_offset, code.arch = self.program.dynamic_offset, self.arch
         code.program = self.program
         return code
 
-    def table(self, name: str, written: list[list[Register]]) -> None:
-        """For each block of code its function, and the registers that it writes in every lane."""
-        module, rows = self.module, []
-        for block, registers in zip(self.blocks, written, strict=True):
-            numbers = [len(registers), *(n for each in registers for n in (each.offset, each.bits // 8))]
-            kind = ir.ArrayType(ir.LONG, len(numbers))
-            listed = ir.GlobalVariable(module, kind, f"registers_{block.number}")
-            listed.initializer, listed.linkage = ir.Constant(kind, numbers), "internal"
-            rows += [declared(module, f"block_{block.number}"), listed]
-        kind = ir.ArrayType(ir.BYTES, len(rows))
-        ir.GlobalVariable(module, kind, name).initializer = ir.Constant(kind, rows)
+    def put(self, words: list[script.Word]) -> int:
+        """Add words to the data; returns where they begin."""
+        place = 8 * len(self.words)
+        self.words += words
+        return place
 
-    def block(self, block: Block) -> list[Register]:
-        """One block of code; returns the registers that it writes in every lane."""
+    def block(self, block: Block) -> list[ir.Operand | int]:
+        """One block of code; returns its row of the table, with places in the data."""
         self.written: dict[Register, None] = {}
         self.often = block.number in self.loops
+        if self.checking:
+            function, steps = self.whole(block), 0
+        else:
+            function, steps = ir.Operand(ir.BYTES, "null"), self.put(self.steps_of(block))
+        registers = [n for each in self.written for n in (each.offset, each.bits // 8)]
+        return [function, self.put([len(self.written), *registers]), steps]
+
+    def steps_of(self, block: Block) -> list[script.Word]:
+        """A block of code as steps: runs of lanes' own instructions, moves, and functions for all others."""
+        steps: list[script.Word] = []
+        run: list[Op] = []
+        others: list[Op] = []
+
+        def flush() -> None:
+            nonlocal steps
+            if run:
+                inner = self.run_function(self.code, run)
+                steps += script.run_step(self.declared(inner.function), script.strip(self.often))
+            elif others:
+                code = self.code(f"piece_{others[0].site}", len(others), ("active", "words"))
+                self.piece(code, others)
+                code.give(0)
+                steps += script.step(self.declared(code.function), None, [])
+            run.clear()
+            others.clear()
+
+        for op in block.ops:
+            if self.is_pure(op):
+                if others or len(run) >= 4 * PIECE:
+                    flush()
+                run.append(op)
+            elif op.opcode not in NOTHING:
+                with blaming(op):
+                    found = moves.move_step(self.data, op) if WARP.get(op.opcode) is moves.move else None
+                if found is not None:
+                    flush()
+                    steps += script.step(found[0], op, found[1])
+                    continue
+                if run or len(others) >= PIECE:
+                    flush()
+                others.append(op)
+        flush()
+        return steps + self.script_end(block)
+
+    def declared(self, function: ir.Function) -> ir.Function:
+        """A function of another module, to be named in the data."""
+        existing: ir.Function | None = self.data.globals.get(function.name)
+        return existing or ir.Function(self.data, function.function_type, function.name)
+
+    def script_end(self, block: Block) -> list[script.Word]:
+        """How a block of code ends: by a function that all kernels share where there is one."""
+        following = block.following.number if block.following else -1
+        op, data = block.op, self.data
+        leaves = block.body.function.is_entry
+        if op is None or block.end == "none":
+            if following >= 0:
+                return script.on_to(following)
+            if leaves:
+                return script.ending(script.exit_end(data), [0, 0, -1])
+        elif block.end == "jump":
+            target = block.targets[0].number
+            if op.guard is None:
+                return script.on_to(target)
+            words = [*script.guard_words(op), target, following]
+            return script.ending(script.branch_end(data), words)
+        elif block.end == "exit" or (block.end == "ret" and leaves):
+            return script.ending(script.exit_end(data), [*script.guard_words(op), following])
+        elif block.end == "sync" or (block.end == "barrier" and op.has("warp")):
+            with blaming(op):
+                words = [*script.guard_words(op), following, *members_of(op)]
+                return script.ending(script.wait_end(data), words)
+        elif block.end == "barrier" and (number := plain_barrier(op)) is not None:
+            words = [*script.guard_words(op), following, number]
+            return script.ending(script.barrier_end(data), words)
+        code = self.code(f"end_{block.number}", 1, ("words",))
+        with blaming(op) if op is not None else nullcontext():
+            self.end(code, block)
+        return script.ending(self.declared(code.function), [])
+
+    def whole(self, block: Block) -> ir.Operand:
+        """A block of code as one function, with what checks add to it."""
         pieces = pieces_of(block.ops)
         names = [f"block_{block.number}_{number}" for number in range(len(pieces))]
         if len(pieces) > 1:
@@ -200,8 +301,7 @@ class Writer:
                 self.piece(inner, ops)
                 inner.give(0)
         code = self.code(f"block_{block.number}", len(pieces[0]) if len(pieces) == 1 else 0)
-        if self.checking:
-            observe.block_begins(code, block, self.plan)
+        observe.block_begins(code, block, self.plan)
         if len(pieces) == 1:
             self.piece(code, pieces[0])
         else:
@@ -211,7 +311,16 @@ class Writer:
                     code.give(answer)
         with blaming(block.op) if block.op is not None else nullcontext():
             self.end(code, block)
-        return list(self.written)
+        return self.declared(code.function)
+
+    def is_pure(self, op: Op) -> bool:
+        """Whether an instruction is each lane's own business."""
+        if op.opcode in PURE:
+            return True
+        if self.checking or op.opcode != "ld":
+            return False
+        with blaming(op):
+            return moves.parameter_of(op, self.program.parameter_bytes) is not None
 
     def piece(self, code: BlockCode, ops: list[Op]) -> None:
         """Instructions one after the other."""
@@ -235,10 +344,23 @@ class Writer:
         """Instructions of lanes' own: a function that does them for some lanes, called for all of them."""
         if not ops:
             return
-        inner = BlockCode(code.module, f"run_{ops[0].site}", ("start",))
+        inner = self.run_function(lambda name, _, more: self.inside(code, name, more), ops)
+        # Not a loop: LLVM would take its time to look for ways to count and for what to move out of it.
+        for start in range(0, frame.LANES, script.strip(self.often)):
+            call(code, inner.function, [code["frame"], start])
+
+    def inside(self, code: BlockCode, name: str, more: tuple[str, ...]) -> BlockCode:
+        """A function in the module of another."""
+        inner = BlockCode(code.module, name, more)
         inner.dynamic_offset, inner.arch, inner.program = code.dynamic_offset, code.arch, code.program
-        width = strip(self.often)
-        lanes = Lanes(inner, inner.frame.handle, inner["start"], width)
+        return inner
+
+    def run_function(
+        self, begin: Callable[[str, int, tuple[str, ...]], BlockCode], ops: list[Op]
+    ) -> BlockCode:
+        """`run(frame, start)`: instructions of lanes' own for the lanes from `start` on."""
+        inner = begin(f"run_{ops[0].site}", len(ops), ("start",))
+        lanes = Lanes(inner, inner.frame.handle, inner["start"], script.strip(self.often))
         for op in ops:
             with blaming(op):
                 lanes.guard = None
@@ -246,7 +368,9 @@ class Writer:
                     register, negated = op.guard
                     holds = lanes.register(register)
                     lanes.guard = ~holds if negated else holds
-                if not outlined(lanes, op):
+                if op.opcode not in PURE:
+                    moves.load_parameter(lanes, op, self.program.parameter_bytes)
+                elif not outlined(lanes, op):
                     PURE[op.opcode](lanes, op)
         here = Counter(register for op in ops for register in registers_of(op))
 
@@ -256,9 +380,7 @@ class Writer:
         lanes.put_back(needless)
         self.written |= dict.fromkeys(lanes.stored(needless))
         inner.give(0)
-        # Not a loop: LLVM would take its time to look for ways to count and for what to move out of it.
-        for start in range(0, frame.LANES, width):
-            call(code, inner.function, [code["frame"], start])
+        return inner
 
     # how a block ends ---------------------------------------------------------------------------------------
 
@@ -377,18 +499,12 @@ class Writer:
 
     def sync(self, code: BlockCode, op: Op, following: int) -> None:
         """Wait for the lanes that an instruction names, unless they are all here."""
-        named = op.opcode in ("shfl", "vote", "match", "redux", "elect", "bar", "barrier")
-        members = op.operands[-1] if named else Immediate("s64", (1 << 64) - 1, "-1")
+        register, members = members_of(op)
         bits = code.bits(code.active(op))
-        if isinstance(members, Immediate):
-            with code.when((code.constant(U32, members.bits) & ~bits).equals(0)):
+        if register == 0:
+            with code.when((code.constant(U32, members) & ~bits).equals(0)):
                 code.give(following)
-            code.give(
-                call(code, wait(code.module), [code["frame"], bits, following, 0, members.bits & 0xFFFFFFFF])
-            )
-        else:
-            assert isinstance(members, Register)
-            code.give(call(code, wait(code.module), [code["frame"], bits, following, members.offset, 0]))
+        code.give(call(code, wait(code.module), [code["frame"], bits, following, register, members]))
 
     def park(self, code: BlockCode, active: Value, following: int, which: Value, argument: Value) -> None:
         """Let lanes wait."""
@@ -398,16 +514,6 @@ class Writer:
         values: list[Value | int] = [code["frame"], code.bits(active), following | frame.PARKED, following]
         code.give(call(code, split(code.module), values))
 
-    def together(self, code: BlockCode, active: Value, following: int, barrier: int) -> None:
-        """A whole warp at a plain barrier: no lane has to be parked. A block of one warp just goes on."""
-        with code.when(code.bits(active).equals(-1)):
-            with code.when(code.block.at(frame.LAUNCH).get(frame.WARPS).equals(1)):
-                code.give(following)
-            if not self.checking:  # who is watched waits where the watch can see it
-                number = following + 1 | barrier << frame.TOGETHER_BITS
-                code.frame.set(frame.TOGETHER, code.constant(U32, number))
-                code.give(TOGETHER)
-
     def barrier(self, code: BlockCode, op: Op, following: int) -> None:
         """bar and barrier: sync, arrive, red, warp.sync."""
         if op.has("warp"):
@@ -415,10 +521,11 @@ class Writer:
             return
         operands = list(op.operands)
         active = code.active(op)
-        if len(operands) < 2 and not op.has("arrive"):
-            given = operands[0] if operands else Immediate("s64", 0, "0")
-            if isinstance(given, Immediate) and given.bits < 16:
-                self.together(code, active, following, given.bits)
+        if plain_barrier(op) is not None:
+            # A block of one warp just goes on. Otherwise who is watched waits where the watch can see it.
+            alone = code.block.at(frame.LAUNCH).get(frame.WARPS).equals(1)
+            with code.when(code.bits(active).equals(-1) & alone):
+                code.give(following)
         lanes = Lanes(code, code.frame.handle, code.constant(i64, 0), frame.LANES)
         if op.has("red"):
             predicate = lanes.read(operands.pop(), BOOL)
