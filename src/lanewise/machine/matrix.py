@@ -8,10 +8,11 @@ from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.isa import Instruction
 from lanewise.machine import frame
-from lanewise.machine.code import U32, BlockCode, Record
+from lanewise.machine.code import U32, BlockCode, Record, shared_code
 from lanewise.machine.lanes import several
 from lanewise.machine.products import SELECTED, SLOTS, TABLE_BYTES, product_key, stage_offsets
 from lanewise.machine.resolve import Op, Register, Resolved
+from lanewise.machine.script import Step, call_step
 from lanewise.machine.selections import SELECTOR_BITS
 
 
@@ -33,6 +34,10 @@ def whole_warp(code: BlockCode, op: Op) -> Value:
 
 def multiply(code: BlockCode, op: Op) -> None:
     """mma, mma.sp and wmma.mma."""
+    found = multiply_step(code.module, op, code.arch)
+    if found is not None:
+        call_step(code, op, found)
+        return
     instruction = instruction_of(op)
     with code.when(whole_warp(code, op)):
         registers, selectors = _operands(op, instruction)
@@ -40,6 +45,38 @@ def multiply(code: BlockCode, op: Op) -> None:
             _in_python(code, op, instruction, registers, selectors)
         else:
             _compiled(code, op, registers, selectors)
+
+
+def multiply_step(module: ir.Module, op: Op, arch: str) -> Step | None:
+    """A product as a step; None where Python computes it, or selectors choose."""
+    instruction = instruction_of(op)
+    registers, selectors = _operands(op, instruction)
+    if selectors or product_key(instruction, arch) is None:
+        return None
+    places = [register.offset for each in registers.values() for register in each]
+    pairs = zip(places[::2], [*places[1::2], 0], strict=False)  # as words of 32 bits
+    return _product_step(module), [op.site, *(low | high << 32 for low, high in pairs)]
+
+
+def _product_step(module: ir.Module) -> ir.Function:
+    """Words: the instruction's site, then its registers' places."""
+
+    def write(code: BlockCode) -> None:
+        words, bits = code.record("words"), code["active"].to(U32)
+        zero = code.constant(i64, 0)
+        with code.when(bits.equals(0)):
+            code.give(0)
+        with code.when(bits.differs(-1)):
+            code.fault(9, words.get(0), zero, zero, 0)
+        table = code.block.get(frame.SCRATCH)
+        place = Record(code, table + words.get(0) * TABLE_BYTES).get(SLOTS["function"])
+        kind = ir.FunctionType(ir.WORD, [ir.LONG] * 3)
+        function = code.builder.inttoptr(place.handle, kind.as_pointer())
+        given = [code["frame"], words.address + 8, zero]
+        code.builder.call(function, [each.handle for each in given])
+        code.give(0)
+
+    return shared_code(module, "product_step", ("active", "words"), write)
 
 
 def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register]], list[Resolved]]:

@@ -11,10 +11,11 @@ from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.machine import frame
 from lanewise.machine.access import WRITE, Access, Window, effective_space
-from lanewise.machine.code import BYTE, STOPPING, U32, U64, BlockCode, call, shared_code
+from lanewise.machine.code import BYTE, U32, U64, BlockCode, shared_code
 from lanewise.machine.fragments import VECTOR, permuted
 from lanewise.machine.lanes import Lanes, several, type_of, types
 from lanewise.machine.resolve import Op, Place, Register, Resolved, Sink, Symbol
+from lanewise.machine.script import Step, call_step
 
 #: Forms of ld and st that are other instructions.
 OTHERS = frozenset(("async", "bulk", "weak_async"))
@@ -59,31 +60,20 @@ def form_of(op: Op) -> Form:
 def move(code: BlockCode, op: Op) -> None:
     """ld, ldu and st with vectors, of every space. Orders and hints change nothing here."""
     storing, place, parts, element, size, space = form_of(op)
-    active = code.bits(code.active(op))
-    if not isinstance(place.base, Register) and not storing and space != "local":
-        access = Access(code, op.site, space, size, size, 0)
-        _broadcast(code, access, place, parts, element, active)
-        return
     found = move_step(code.module, op)
-    if found is None:
-        access = Access(code, op.site, space, size, size, WRITE if storing else 0)
-        _one_by_one(code, access, place, parts, element, active, storing)
+    if found is not None:
+        call_step(code, op, found)
         return
-    function, words = found
-    kind = ir.ArrayType(ir.LONG, len(words))
-    described = ir.GlobalVariable(code.module, kind, f"move of {op.site} in {code.function.name}")
-    described.initializer, described.linkage = ir.Constant(kind, words), "internal"
-    where = Value(code, i64, code.builder.ptrtoint(described, ir.LONG))
-    answer = call(code, function, [code["frame"], active, where])
-    with code.when(answer.differs(0)):
-        code.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
+    active = code.bits(code.active(op))
+    access = Access(code, op.site, space, size, size, WRITE if storing else 0)
+    if not isinstance(place.base, Register) and not storing and space != "local":
+        _broadcast(code, access, place, parts, element, active)
+    else:
+        _one_by_one(code, access, place, parts, element, active, storing)
 
 
-def move_step(module: ir.Module, op: Op) -> tuple[ir.Function, list[int]] | None:
-    """The function that does it for kernels that share it, `move(frame, active, words)`, and its words.
-
-    None where the address or the data are not in registers.
-    """
+def move_step(module: ir.Module, op: Op) -> Step | None:
+    """A load or a store as a step; None where the address or the data are not in registers."""
     storing, place, parts, element, _, space = form_of(op)
     if not isinstance(place.base, Register):
         return None

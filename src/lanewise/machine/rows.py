@@ -11,25 +11,21 @@ from lanewise.arith import ir
 from lanewise.arith.simd import Pointer, Type, Value, i64
 from lanewise.isa import Instruction, Operand
 from lanewise.machine.access import WRITE, Access, Window
-from lanewise.machine.code import BYTE, STOPPING, BlockCode, call, shared_code
+from lanewise.machine.code import BYTE, U32, BlockCode, Record, shared_code
 from lanewise.machine.fragments import Registers, held_places, holding, index_bits, permuted, shuffled
 from lanewise.machine.lanes import several
 from lanewise.machine.matrix import instruction_of, whole_warp
-from lanewise.machine.resolve import Op, Place, Register, Resolved
+from lanewise.machine.resolve import Op, Place, Register, Resolved, Symbol
+from lanewise.machine.script import Step, call_step
 
 ROW_BYTES = 16
 #: Bits of an element as it lies in memory, where that is not as it lies in a register.
 PACKED = {"b6x16_p32": 6, "b4x16_p64": 4}
 
 
-def load(code: BlockCode, op: Op) -> None:
-    """ldmatrix."""
-    _rows(code, op, op.operands[1], several(op.operands[0]))
-
-
-def store(code: BlockCode, op: Op) -> None:
-    """stmatrix."""
-    _rows(code, op, op.operands[0], several(op.operands[1]))
+def move(code: BlockCode, op: Op) -> None:
+    """ldmatrix and stmatrix."""
+    call_step(code, op, rows_step(code.module, op, code.dynamic_offset))
 
 
 def _registers(op: Op, given: tuple[Resolved, ...], wanted: int) -> list[Register]:
@@ -39,34 +35,41 @@ def _registers(op: Op, given: tuple[Resolved, ...], wanted: int) -> list[Registe
     return found
 
 
-def _rows(code: BlockCode, op: Op, place: Resolved, given: tuple[Resolved, ...]) -> None:
+def rows_step(module: ir.Module, op: Op, dynamic_offset: int) -> Step:
+    """ldmatrix and stmatrix as a step; its words are base, displacement, site and registers."""
+    first, second = op.operands[:2]
+    place, data = (second, first) if op.opcode == "ldmatrix" else (first, second)
     instruction = instruction_of(op)
     operand = next(iter(instruction.operands.values()))
-    registers = _registers(op, given, operand.registers)
+    registers = _registers(op, several(data), operand.registers)
     if not isinstance(place, Place):
         raise op.unsupported("its address is none")
-    base = place.base
-    with code.when(whole_warp(code, op)):
-        function = _mover(code, instruction, operand, base.bits if isinstance(base, Register) else 0)
-        if isinstance(base, Register):
-            start, displacement = code.constant(i64, base.offset), code.constant(i64, place.offset)
-        else:  # one address for all rows
-            start, displacement = code.constant(i64, 0), code.address_of(place, code.constant(i64, 0)).to(i64)
-        values: list[Value | int] = [code["frame"], start, displacement, op.site]
-        answer = call(code, function, [*values, *(register.offset for register in registers)])
-        with code.when(answer.differs(0)):
-            code.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
+    match place.base:
+        case Register(_, _, bits, offset):
+            where = [offset, place.offset]
+        case Symbol() as symbol:  # one address for all rows
+            start = dynamic_offset if symbol.space == "dynamic" else symbol.address
+            bits, where = 0, [0, start + place.offset]
+        case number:
+            bits, where = 0, [0, number.bits + place.offset]
+    function = _mover(module, instruction, operand, bits)
+    return function, [*where, op.site, *(register.offset for register in registers)]
 
 
-def _mover(code: BlockCode, instruction: Instruction, operand: Operand, base_bits: int) -> Any:
+def _mover(module: ir.Module, instruction: Instruction, operand: Operand, base_bits: int) -> Any:
     """A function that moves rows of one form for any registers: compiled once for all kernels."""
     name = f"{instruction.text} {base_bits}"
-    names = tuple(f"r{number}" for number in range(operand.registers))
 
     def write(inner: BlockCode) -> None:
+        words, active, zero = inner.record("words"), inner["active"].to(U32), inner.constant(i64, 0)
+        with inner.when(active.equals(0)):
+            inner.give(0)
+        with inner.when(active.differs(-1)):
+            inner.fault(9, words.get(16), zero, zero, 0)
         storing = instruction.family == "stmatrix"
         word = Type("u", operand.slot_bits)
-        registers = Registers(inner, inner.frame.handle, [inner[each] for each in names], 32)
+        places = [words.get(24 + 8 * number) for number in range(operand.registers)]
+        registers = Registers(inner, inner.frame.handle, places, 32)
         count = instruction.row_addresses.rows
         with inner.builder.goto_entry_block():
             slot = inner.builder.alloca(ir.ArrayType(ir.IntType(8), ROW_BYTES * count), align=ROW_BYTES)
@@ -77,7 +80,7 @@ def _mover(code: BlockCode, instruction: Instruction, operand: Operand, base_bit
             assert bits is not None, instruction.text
             for number, row in enumerate(permuted(inner, registers.load(word), bits)):
                 stage.store(row, number * lanes)
-        _copy_rows(inner, instruction, base_bits, stage, storing)
+        _copy_rows(inner, instruction, base_bits, words, stage, storing)
         if not storing:
             bits = index_bits(holding(operand))
             assert bits is not None, instruction.text
@@ -88,17 +91,18 @@ def _mover(code: BlockCode, instruction: Instruction, operand: Operand, base_bit
             registers.store(permuted(inner, rows, bits))
         inner.give(0)
 
-    return shared_code(code.module, name, ("base", "displacement", "site", *names), write)
+    return shared_code(module, name, ("active", "words"), write)
 
 
 def _copy_rows(
-    code: BlockCode, instruction: Instruction, base_bits: int, stage: Pointer, storing: bool
+    code: BlockCode, instruction: Instruction, base_bits: int, words: Record, stage: Pointer, storing: bool
 ) -> None:
     """Between memory and the stage: all at once if every address is good, else lane by lane."""
     count = instruction.row_addresses.rows
     space = (instruction.space or "generic").split("::")[0]
     row_type = Type("u", 32).by(4)
-    access = Access(code, code["site"], space, ROW_BYTES, ROW_BYTES, WRITE if storing else 0)
+    base, displacement = words.get(0), words.get(8)
+    access = Access(code, words.get(16), space, ROW_BYTES, ROW_BYTES, WRITE if storing else 0)
 
     def move(host: Any, row: int | Value) -> None:
         memory = code.builder.bitcast(host, row_type.ir.as_pointer())
@@ -111,10 +115,10 @@ def _copy_rows(
 
     if not base_bits:
         with code.loop(count) as row:
-            move(access.host(code["displacement"].to(Type("u", 64)), row), row)
+            move(access.host(displacement.to(Type("u", 64)), row), row)
         return
-    addresses = code.frame.get(code["base"], Type("u", base_bits), count)
-    addresses = addresses + code["displacement"].to(addresses.type.by(1)).spread(count)
+    addresses = code.frame.get(base, Type("u", base_bits), count)
+    addresses = addresses + displacement.to(addresses.type.by(1)).spread(count)
     if base_bits == 32 and space != "shared":
         addresses = addresses.to(Type("u", 64))
     window = Window(access, addresses.lane(0).to(Type("u", 64)))
@@ -126,8 +130,8 @@ def _copy_rows(
                 host = window.shift + addresses.lane(number).to(Type("u", 64)).to(i64)
                 move(code.builder.inttoptr(host.handle, BYTE), number)
         with slow, code.loop(count) as row:
-            address = code.frame.pointer(code["base"], Type("u", base_bits)).load(row)
-            address = address + code["displacement"].to(address.type)
+            address = code.frame.pointer(base, Type("u", base_bits)).load(row)
+            address = address + displacement.to(address.type)
             move(access.host(address.to(Type("u", 64)), row), row)
 
 

@@ -26,6 +26,8 @@ from lanewise.machine.schedule import split, wait
 #: Words of a step before its own.
 HEAD = 5
 Word = int | ir.Function
+#: A function that all kernels share, `step(frame, active, words)`, and the words for one instruction.
+Step = tuple[ir.Function, list[int]]
 
 
 def strip(often: bool) -> int:
@@ -41,6 +43,18 @@ def run_step(function: ir.Function, width: int) -> list[Word]:
 def step(function: ir.Function, op: Op | None, words: list[int]) -> list[Word]:
     """A function for the lanes that an instruction's guard leaves, with words of its own."""
     return [HEAD + len(words), function, 0, *guard_words(op), *words]
+
+
+def call_step(code: BlockCode, op: Op, found: Step) -> None:
+    """A step amid other code."""
+    function, words = found
+    kind = ir.ArrayType(ir.LONG, len(words))
+    own = ir.GlobalVariable(code.module, kind, f"words of {op.site} in {code.function.name}")
+    own.initializer, own.linkage = ir.Constant(kind, words), "internal"
+    where = Value(code, i64, code.builder.ptrtoint(own, ir.LONG))
+    answer = call(code, function, [code["frame"], code.bits(code.active(op)), where])
+    with code.when(answer.differs(0)):
+        code.give(answer)
 
 
 def guard_words(op: Op | None) -> list[int]:

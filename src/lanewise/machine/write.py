@@ -51,7 +51,7 @@ WARP: dict[str, Callable[[BlockCode, Op], None]] = {
     "activemask": warp.activemask, BARRIER_RESULT: warp.barrier_result, "cp": copies.copy_async,
     "mbarrier": mbarrier.lower, "alloca": calls.stack, "stacksave": calls.stack,
     "stackrestore": calls.stack,
-    "mma": matrix.multiply, "wmma": wmma.wmma, "ldmatrix": rows.load, "stmatrix": rows.store,
+    "mma": matrix.multiply, "wmma": wmma.wmma, "ldmatrix": rows.move, "stmatrix": rows.move,
     "movmatrix": rows.transpose,
 }  # fmt: skip
 #: Instructions after which a long block of code goes on in another function, and functions in another module:
@@ -245,7 +245,7 @@ class Writer:
                 run.append(op)
             elif op.opcode not in NOTHING:
                 with blaming(op):
-                    found = moves.move_step(self.data, op) if WARP.get(op.opcode) is moves.move else None
+                    found = self.shared_step(op)
                 if found is not None:
                     flush()
                     steps += script.step(found[0], op, found[1])
@@ -255,6 +255,19 @@ class Writer:
                 others.append(op)
         flush()
         return steps + self.script_end(block)
+
+    def shared_step(self, op: Op) -> script.Step | None:
+        """An instruction as a step that all kernels share, if it is such."""
+        match op.opcode:
+            case "ld" | "ldu" | "st":
+                return moves.move_step(self.data, op)
+            case "mma":
+                return matrix.multiply_step(self.data, op, self.arch)
+            case "ldmatrix" | "stmatrix":
+                return rows.rows_step(self.data, op, self.program.dynamic_offset)
+            case "cp":
+                return copies.copy_step(self.data, op)
+        return None
 
     def declared(self, function: ir.Function) -> ir.Function:
         """A function of another module, to be named in the data."""
