@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import lanewise
 from machine.kernels import Case, edges, run_cases
 
 Oracle = Callable[..., int]
@@ -281,3 +282,32 @@ ld.param.u64 %rd0, [pd]; mad.wide.u32 %rd0, %r0, 8, %rd0; st.global.v2.u32 [%rd0
     launch(parse(text)["k"], (1, 32))(a, b, total, difference)
     assert (total == a + b).all()
     assert (difference == a - b).all()
+
+
+def test_every_table_of_lop3() -> None:
+    """Bit 4a + 2b + c of the table is the result: all 256 tables on words that have every combination."""
+    words = np.array([0xF0F00FF0, 0xCC33CCCC, 0xAAAA55AA], np.uint32)
+    lines = "\n".join(
+        f"lop3.b32 %r3, %r0, %r1, %r2, {table}; st.global.u32 [%d0+{4 * table}], %r3;" for table in range(256)
+    )
+    module = lanewise.load(
+        f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u32 a, .param .u32 b, .param .u32 c) {{
+    .reg .b32 %r<4>;
+    .reg .b64 %d<1>;
+    ld.param.u64 %d0, [out];
+    ld.param.u32 %r0, [a];
+    ld.param.u32 %r1, [b];
+    ld.param.u32 %r2, [c];
+    {lines}
+    ret;
+}}"""
+    )
+    out = np.zeros(256, np.uint32)
+    module["k"][1, 1](out, *(int(word) for word in words))
+    bits = (words[:, None] >> np.arange(32, dtype=np.uint32)) & 1
+    rows = bits[0] * 4 + bits[1] * 2 + bits[2]
+    expected = ((np.arange(256)[:, None] >> rows & 1) << np.arange(32)).sum(axis=1)
+    assert (out == expected).all()

@@ -1,8 +1,8 @@
 """The machine: PTX run on the CPU, a warp at a time, with every access checked.
 
 Passes: `resolve` (names), `blocks` (control flow), `write` (LLVM IR, through the files of each kind of
-instruction), `schedule` (warps and blocks), `run` (launches). What the arguments of a launch look like to a
-user is `lanewise.launch`'s.
+instruction, and `script`, what is data of it), `schedule` (warps and blocks), `run` (launches). What the
+arguments of a launch look like to a user is `lanewise.launch`'s.
 """
 
 from typing import TYPE_CHECKING

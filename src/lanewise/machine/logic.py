@@ -35,16 +35,39 @@ def lop3(lanes: Lanes, op: Op) -> None:
     table = op.operands[4]
     if not isinstance(table, Immediate):
         raise op.unsupported("its table is no constant")
-    found = lanes.constant(U32, 0)
-    for row in range(8):
-        if table.bits >> row & 1:
-            term = (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
-            found = found | term
+    # What a changes of what b and c give: bits 4 to 7 of the table are for a = 1, 0 to 3 for a = 0.
+    low, changes = table.bits & 15, (table.bits ^ table.bits >> 4) & 15
+    found = _of_two(lanes, b, c, low)
+    if changes:
+        found = found ^ (a & _of_two(lanes, b, c, changes))
     if predicate:
         given = lanes.read(op.operands[5], BOOL)
         some = found.differs(0)
         lanes.write(predicate[0], some & given if op.has("and") else some | given)
     lanes.write(destination, found)
+
+
+def _of_two(lanes: Lanes, b: Value, c: Value, table: int) -> Value:
+    """A function of two words, bit by bit: bit 2b + c of its table is what it is."""
+    if table & 1:
+        return ~_of_two(lanes, b, c, table ^ 15)
+    match table:
+        case 0:
+            return lanes.constant(U32, 0)
+        case 2:
+            return ~b & c
+        case 4:
+            return b & ~c
+        case 6:
+            return b ^ c
+        case 8:
+            return b & c
+        case 10:
+            return c
+        case 12:
+            return b
+        case _:  # 14
+            return b | c
 
 
 def shifted(a: Value, count: Value, left: bool) -> Value:
@@ -63,8 +86,12 @@ def shifted(a: Value, count: Value, left: bool) -> Value:
 def shift(lanes: Lanes, op: Op) -> None:
     """shl and shr."""
     a = lanes.read(op.operands[1], integer_type(op))
-    count = lanes.read(op.operands[2], U32)
-    lanes.write(op.operands[0], shifted(a, count, op.opcode == "shl"))
+    given = op.operands[2]
+    if isinstance(given, Immediate) and given.bits < a.type.bits:  # as it nearly always is
+        number = int(given.bits)
+        lanes.write(op.operands[0], a << number if op.opcode == "shl" else a >> number)
+        return
+    lanes.write(op.operands[0], shifted(a, lanes.read(given, U32), op.opcode == "shl"))
 
 
 @lowers("shf")

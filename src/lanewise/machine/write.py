@@ -1,4 +1,4 @@
-"""A kernel as LLVM IR: a function for each block of code, and the table by which the scheduler finds them."""
+"""A kernel as LLVM IR: functions for what blocks of code do, their scripts, and the table of them all."""
 
 from __future__ import annotations
 
