@@ -158,11 +158,19 @@ def __getattr__(name: str) -> object:
     if room is None:  # everything else that is here is of the kernel language
         room = "lang"
         if name.startswith("_") or name not in import_module("lanewise.lang").__all__:
-            raise AttributeError(f"module 'lanewise' has no attribute {name!r}")
+            raise AttributeError(f"module 'lanewise' has no attribute {name!r}{_meant(name)}")
     module = import_module(f"lanewise.{room or name}")
     value = getattr(module, name) if room else module
     globals()[name] = value
     return value
+
+
+def _meant(name: str) -> str:
+    """A name like the one that is not there: CUDA's threadIdx is thread_idx."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, __dir__(), 1) if not name.startswith("_") else []
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@ Each function below makes one mistake; the line that a message must name is mark
 """
 
 import inspect
+import math
 import re
 from pathlib import Path
 
@@ -412,8 +413,137 @@ def python_max():
     return k
 
 
+def value_in_one_branch_compared():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        if x[0] > 0:
+            found = 1
+        if found == 1:  # here
+            x[1] = 1
+
+    return k
+
+
+def membership_of_a_traced_value():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        if x[0] in (1, 2):  # here
+            x[1] = 1
+
+    return k
+
+
+def loop_of_the_kernel_in_a_comprehension():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], n: lw.i32):
+        x[0] = sum([x[i] for i in lw.range(n)])  # here
+
+    return k
+
+
+def name_of_cuda():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[lw.threadIdx.x] = 1  # here
+
+    return k
+
+
+def coordinates_without_a_dimension():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[lw.thread_idx] = 1  # here
+
+    return k
+
+
+def length_of_a_pointer():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        for i in range(len(x)):  # here
+            x[i] = 0
+
+    return k
+
+
+def pointer_with_two_indices():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[0, 1] = 1  # here
+
+    return k
+
+
+def coordinate_beyond_the_shape():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f16]):
+        s = lw.shared(lw.f16, (16, 8))
+        x[0] = s[0, 8]  # here
+
+    return k
+
+
+def mask_first():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[0] = lw.shfl_xor_sync(0xFFFFFFFF, x[0], 1)  # here
+
+    return k
+
+
+def arithmetic_on_a_fragment():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        acc = MMA.zeros() * 2.0  # here
+        x[0] = acc[0]
+
+    return k
+
+
+def too_few_values_to_print():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        lw.printf("%d %d\n", x[0])  # here
+
+    return k
+
+
+def integer_printed_as_a_float():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        lw.printf("%f\n", x[0])  # here
+
+    return k
+
+
+def math_of_python():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        x[0] = math.sqrt(x[0])  # here
+
+    return k
+
+
+def dictionary_of_python():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        x[0] = {1: 2}[x[0]]  # here
+
+    return k
+
+
+def instruction_of_a_later_arch():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f16]):
+        s = lw.shared(lw.f16, (8, 8))
+        lw.stmatrix(s.ptr(lw.lane_id() % 8, 0), [lw.u32(0)])  # here
+        x[0] = s[0, 0]
+
+    return k
+
+
 MISTAKES = {
-    traced_if_in_a_macro: "macro_with_an_if (test_lang_mistakes.py:22): mark that function @lw.device",
+    traced_if_in_a_macro: "macro_with_an_if (test_lang_mistakes.py:23): mark that function @lw.device",
     type_changes_in_a_loop: "total is i32 before the loop and becomes f32: a variable keeps its type",
     number_becomes_another_type_in_a_while: "i is i32 before the loop and becomes i64",
     value_in_one_branch_only: "found has a value only where the branch up to line",
@@ -455,6 +585,21 @@ MISTAKES = {
     lambda_for_a_kernel: "a kernel is a function defined with `def`, not a lambda",
     condition_that_is_a_pointer: "a condition is a comparison or a number, not a pointer",
     python_max: "lw.max",
+    value_in_one_branch_compared: "found has a value only where the branch up to line",
+    membership_of_a_traced_value: "Compare with ==, and use lw.where",
+    loop_of_the_kernel_in_a_comprehension: "or use plain range, which unrolls",
+    name_of_cuda: "no attribute 'threadIdx'; did you mean thread_idx?",
+    coordinates_without_a_dimension: "take .x, .y or .z",
+    length_of_a_pointer: "a pointer has no length: pass the number of elements as a parameter",
+    pointer_with_two_indices: "the index of a pointer is one integer, not (0, 1): lw.tensor(p, layout)",
+    coordinate_beyond_the_shape: "coordinate 8 is beyond the extent 8: coordinates are 0 to 7",
+    mask_first: "takes the value first, and the mask by name",
+    arithmetic_on_a_fragment: "is many values: take f[i], or f.map",
+    too_few_values_to_print: "the text has 2 conversions, for 1 values",
+    integer_printed_as_a_float: "%f does not print the i32 value: write %d",
+    math_of_python: "lw.sqrt, lw.exp and their kin take the place of Python's math",
+    dictionary_of_python: "Python said while tracing: KeyError",
+    instruction_of_a_later_arch: "legal on sm_90 and later",
 }
 
 

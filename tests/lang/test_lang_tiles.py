@@ -320,7 +320,7 @@ def test_fragments_of_elements_smaller_than_a_byte() -> None:
         acc = thread.partition_fragment_C((16, 8))
         lw.fill(a, 3)
         lw.fill(b, 5)
-        b[0, 0, 0] = 15  # -1 in four bits: one place of K for each column
+        b[0, 0, 0] = -1  # one place of K for each column
         lw.gemm(mma, acc, a, b)
         lw.copy(acc, thread.partition_C(lw.make_tensor(out, (16, 8))))
 

@@ -6,7 +6,7 @@ Importing this module gives `Scalar` its operators. Floating arithmetic always s
 from __future__ import annotations
 
 from functools import partial
-from math import gcd
+from math import copysign, gcd
 from typing import Any, NoReturn
 
 from lanewise.formats import Format, bf16, f16, f32, f64, u8
@@ -340,7 +340,9 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
 
 def select(test: Scalar, x: Any, y: Any) -> Scalar:
-    if x is y or (not isinstance(x, Traced) and not isinstance(y, Traced) and type(x) is type(y) and x == y):
+    signs = isinstance(x, float) and isinstance(y, float) and copysign(1, x) != copysign(1, y)
+    known = not signs and not isinstance(x, Traced) and not isinstance(y, Traced)
+    if x is y or (known and type(x) is type(y) and x == y):
         return x  # type: ignore[no-any-return]  # both branches are one value, whatever it is
     if not isinstance(x, Scalar) and not isinstance(y, Scalar):
         from lanewise.lang.values import scalar

@@ -13,7 +13,7 @@ from lanewise.lang.builder import Symbol, Variable, current, tracing
 from lanewise.lang.memory import Pointer
 from lanewise.lang.trees import Node
 from lanewise.lang.types import Ptr, storage_bytes
-from lanewise.lang.values import Scalar, describe, public
+from lanewise.lang.values import Scalar, describe, plain_number, public
 from lanewise.layout import ComposedLayout, Layout, Swizzle, flatten, is_layout, product, suffix_product
 
 _MOST_SHARED = 227 * 1024
@@ -194,10 +194,15 @@ def _index(crd: Any, shape: Any, stride: Any) -> Any:
         return _plus(total, _index(crd, shape[-1], stride[-1]))
     if isinstance(crd, Scalar):
         return mul(crd, stride)
+    crd = plain_number(crd)
     if isinstance(crd, bool) or not isinstance(crd, int):
         raise current().error(f"a coordinate is an integer, not {describe(crd)}")
     if crd < 0:
         raise current().error(f"coordinate {crd} is negative: coordinates count from 0")
+    if isinstance(shape, int) and crd >= shape:
+        raise current().error(
+            f"coordinate {crd} is beyond the extent {shape}: coordinates are 0 to {shape - 1}"
+        )
     return crd * stride
 
 
@@ -242,6 +247,8 @@ def dynamic_shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None
     All of them begin at the same place; `offset` counts bytes from there.
     """
     builder = current()
+    if not isinstance(dtype, Format):
+        raise builder.error(f"lw.dynamic_shared takes a dtype such as lw.f16 first, not {dtype!r}")
     found = next((each for each in builder.variables if each.space == "shared" and each.size is None), None)
     if found is None:
         found = Variable("shared", Symbol("dynamic_shared"), None, 1024)

@@ -42,11 +42,13 @@ class Undefined:
         self.complain()
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _use
-    __floordiv__ = __mod__ = __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __neg__ = __invert__ = (
+    __floordiv__ = __mod__ = __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __pow__ = __matmul__ = (
         _use
     )
-    __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = __setitem__ = __iter__ = __call__ = __bool__ = _use
-    __index__ = __len__ = __invert__ = _use
+    __rfloordiv__ = __rmod__ = __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = __rpow__ = _use
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __getitem__ = __setitem__ = __iter__ = _use
+    __call__ = __bool__ = __index__ = __int__ = __float__ = __len__ = __neg__ = __abs__ = __invert__ = _use
+    __hash__ = object.__hash__
 
 
 class Values:

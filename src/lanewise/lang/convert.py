@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from lanewise.formats import Format, bf16, f16, f32, f64, tf32
@@ -22,7 +23,7 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
     source = value.dtype
     if source == dtype:
         return value
-    if value.constant is not None and not rounding and source is not pred:
+    if value.constant is not None and not rounding and not saturate and source is not pred:
         return _constant(value.constant, source, dtype)
     if source is pred and (is_int(dtype) or is_float(dtype)):
         one, zero = literal(1, dtype), literal(0, dtype)
@@ -59,6 +60,8 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
 
 def _constant(value: Any, source: Format, dtype: Format) -> Scalar:
     if is_int(dtype):
+        if isinstance(value, float) and not isfinite(value):
+            raise current().error(f"{value} is no {public(dtype)}: a constant must fit")
         number = int(value)
         if is_int(source):
             number = (number - int(dtype.min)) % (1 << dtype.bits) + int(dtype.min)
@@ -72,10 +75,8 @@ def _convert(value: Scalar, dtype: Format, opcode: str, **more: Any) -> Scalar:
 
 def _integer(value: Scalar, dtype: Format, saturate: bool) -> Scalar:
     source = value.dtype
-    keep: dict[str, Any] = {
-        "multiple": value.multiple,
-        "natural": value.natural and dtype.bits >= source.bits,
-    }
+    natural = value.natural and dtype.bits >= source.bits if source.signed else dtype.bits > source.bits
+    keep: dict[str, Any] = {"multiple": value.multiple, "natural": natural}
     if source.bits == dtype.bits and not saturate:  # another way to read the same register
         return Scalar(dtype, value.in_register, **keep)
     return _convert(value, dtype, f"cvt{'.sat' if saturate else ''}.{dtype.name}.{source.name}", **keep)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from lanewise.lang.builder import current
 from lanewise.lang.types import i32
@@ -37,6 +37,10 @@ class Coordinates:
     def z(self) -> Scalar:
         """Along the third dimension."""
         return special(f"{self._register}.z", f"{self._register}_z")
+
+    def complain(self) -> NoReturn:
+        """Say that one of the three is meant."""
+        raise current().error(f"{self.__doc__} are three: take .x, .y or .z of them")
 
     def __iter__(self) -> Any:
         return iter((self.x, self.y, self.z))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from math import gcd
 from typing import Any
 
-from lanewise.lang.arithmetic import compare, truth
+from lanewise.lang.arithmetic import bitwise, compare, truth
 from lanewise.lang.builder import Code, Label, Negated, Register, current
 from lanewise.lang.carry import Undefined, before, converted, fresh_copies, moves, same
 from lanewise.lang.trees import Snapshot
@@ -37,6 +37,12 @@ class range:
         if self.step.constant == 0:
             raise builder.error("lw.range: the step is 0, and the loop would never end")
         self.unroll = unroll
+
+    def __iter__(self) -> Iterator[Any]:
+        raise current().error(
+            "lw.range is for a `for` statement in a function under @lw.kernel or @lw.device: mark the "
+            "function, or use plain range, which unrolls"
+        )
 
 
 class Plain:
@@ -226,25 +232,40 @@ class For(_Loop):
         self._close()
         self._write()
 
+    def _ways(self, words: tuple[str, str]) -> list[tuple[str, Scalar | None]]:
+        """How index and stop are compared: upwards, downwards, or either where only the kernel knows."""
+        step, (up, down) = self.range.step, words
+        if not step.dtype.signed or step.natural:
+            return [(up, None)]
+        if step.constant is not None:
+            return [(down, None)]
+        return [(up, compare("ge", step, 0)), (down, compare("lt", step, 0))]
+
     def _test(self, stop: Scalar, label: Label) -> None:
         """Once more, if the index has not reached the stop."""
-        builder, step = self.builder, self.range.step
-        register = Register("pred")
-        word = "lt" if step.constant is None or step.constant > 0 else "gt"
-        builder.emit(f"setp.{word}.{step.dtype.name}", register, self.index, stop.operand, pure=True)
-        builder.branch(label, register)
+        builder, dtype = self.builder, self.range.step.dtype
+        for word, holds in self._ways(("lt", "gt")):
+            register = Register("pred")  # not `compare`: the index has changed since
+            if holds is None:
+                builder.emit(f"setp.{word}.{dtype.name}", register, self.index, stop.operand, pure=True)
+            else:
+                opcode = f"setp.{word}.and.{dtype.name}"
+                builder.emit(opcode, register, self.index, stop.operand, holds.operand, pure=True)
+            builder.branch(label, register)
 
     def _write(self) -> None:
-        builder, start, stop, step = self.builder, self.range.start, self.range.stop, self.range.step
+        builder, start, stop = self.builder, self.range.start, self.range.stop
         self._write_entry()
         builder.emit(f"mov.{register_kind(start.dtype)}", self.index, start.operand, pure=True)
-        word = "ge" if step.constant is None or step.constant > 0 else "le"
-        empty = compare(word, start, stop)
-        if empty.constant is None:
-            builder.branch(self.done, empty.operand)
-        elif empty.constant:
-            builder.branch(self.done)
-            builder.dead = self.unreached
+        for word, holds in self._ways(("ge", "le")):
+            empty = compare(word, start, stop)
+            if holds is not None:
+                empty = bitwise("and", empty, holds)
+            if empty.constant is None:
+                builder.branch(self.done, empty.operand)
+            elif empty.constant:
+                builder.branch(self.done)
+                builder.dead = self.unreached
         builder.label(self.head)
         if not self.range.unroll:
             builder.emit('.pragma "nounroll"')

@@ -97,6 +97,12 @@ class Fragment(Node):
     def __iter__(self) -> Iterator[Scalar]:
         return (self[index] for index in range(len(self)))
 
+    def _whole(self, *_: Any) -> Any:
+        raise current().error(f"{self} is many values: take f[i], or f.map(lambda x: …) for all of them")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _whole
+    __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _whole
+
     def map(self, f: Callable[[Any], Any]) -> Fragment:
         """The fragment with f applied to each element, of the same format."""
         values = [scalar(f(each), self.dtype, "what .map makes of an element") for each in self]

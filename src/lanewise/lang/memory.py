@@ -10,7 +10,7 @@ from lanewise.lang.arithmetic import mul
 from lanewise.lang.builder import Address, Register, Symbol, current
 from lanewise.lang.convert import convert
 from lanewise.lang.trees import Node
-from lanewise.lang.types import is_int, memory_type, register_kind, storage_bytes, u32, u64
+from lanewise.lang.types import i64, is_int, memory_type, register_kind, storage_bytes, u32, u64
 from lanewise.lang.values import Scalar, describe, is_number, plain_number, public, refuse, scalar
 
 _CACHES = {"ld": ("ca", "cg", "cs", "lu", "cv", "nc"), "st": ("wb", "cg", "cs", "wt")}
@@ -82,21 +82,30 @@ class Pointer(Node):
     def __sub__(self, index: Any) -> Pointer:
         if isinstance(index, Pointer):
             raise current().error("the difference of two pointers: subtract their .address values")
+        if isinstance(index, Scalar) and not index.dtype.signed and index.dtype.bits < 64:
+            index = convert(index, i64)  # its negative is no u32
         return self.moved(-index, self.size)
 
     def moved(self, index: Any, size: int) -> Pointer:
         """The pointer `index` times `size` bytes further on."""
-        if is_number(index) and not isinstance(index, bool | float):
+        if is_number(index) and isinstance(plain_number(index), int) and not isinstance(index, bool):
             step = int(plain_number(index)) * size
             align = gcd(self.align, step) if step else self.align
             return self._offset(self.base, self.offset + step, align)
         if not isinstance(index, Scalar):
+            if is_number(index) or isinstance(index, tuple | slice):
+                raise current().error(
+                    f"the index of a pointer is one integer, not {index!r}: lw.tensor(p, layout) is indexed "
+                    "by several, and p.load(n) takes n neighbours"
+                )
             refuse(index, "an index")
         if not is_int(index.dtype) or index.dtype.bits < 32:
             raise current().error(
                 f"an index is i32, u32, i64 or u64, not {public(index.dtype)}: convert it with .to(lw.i32)"
             )
         root, addend = (index.root, index.addend) if index.root is not None else (index, 0)
+        if addend and index.dtype == u32 and self.space not in ("shared", "local"):
+            root, addend = Scalar(u32, index.in_register), 0  # u32 wraps, and 64-bit addresses do not
         if root.constant is not None:
             return self.moved(root.constant + addend, size)
         align = gcd(self.align, index.multiple * size)
@@ -131,6 +140,9 @@ class Pointer(Node):
 
     def __iter__(self) -> Any:
         raise current().error("a pointer has no length: index it, p[i], in a loop")
+
+    def __len__(self) -> int:
+        raise current().error("a pointer has no length: pass the number of elements as a parameter")
 
     def load(self, width: int = 1, *, cache: str = "", volatile: bool = False) -> Any:
         """The element there, or a tuple of `width` neighbouring ones, with as few instructions as can be.

@@ -21,6 +21,11 @@ _REFUSED = {
     ast.Nonlocal: "nonlocal", ast.AsyncFunctionDef: "async def", ast.ClassDef: "class", ast.Delete: "del",
     ast.Raise: "raise",
 }  # fmt: skip
+_INSTEAD = {
+    "match": "write `if`, `elif` and `else`",
+    "raise": "`assert` stops a kernel, and the trace where its condition is Python's",
+}
+_NOTHING = "it has no meaning on a GPU"
 
 
 class Refused(Exception):
@@ -36,7 +41,7 @@ def rewrite(function: ast.FunctionDef, is_kernel: bool) -> ast.FunctionDef:
     for node in ast.walk(function):
         for kind, word in _REFUSED.items():
             if isinstance(node, kind):
-                raise Refused(f"`{word}` does not work in a kernel: it has no meaning on a GPU", node)
+                raise Refused(f"`{word}` does not work in a kernel: {_INSTEAD.get(word, _NOTHING)}", node)
     if not is_kernel:
         function.body = _returns_last(function.body, function)
     return _Rewriter(function, is_kernel).function()

@@ -8,12 +8,17 @@ import linecache
 import re
 import textwrap
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from lanewise.errors import LanewiseError
 from lanewise.lang.builder import Place, current
 from lanewise.lang.errors import KernelError
 from lanewise.lang.rewrite import RUNTIME, Refused, rewrite
+
+#: Where the library itself lies.
+_PACKAGE = str(Path(__file__).parent.parent)
 
 
 class Rewritten:
@@ -106,11 +111,31 @@ class Rewritten:
             self.function(**arguments)
         except KernelError:
             raise
+        except LanewiseError as error:  # of the catalogue, say, which knows no lines
+            raise current().error(str(error)) from error
         except UnboundLocalError as error:
             name = str(error).split("'")[1] if "'" in str(error) else "a variable"
             raise current().error(
                 f"{name} has no value yet: every variable is given one before it is used"
             ) from None
+        except (TypeError, AttributeError, NameError, LookupError, ArithmeticError, ValueError) as error:
+            raise current().error(
+                f"Python said while tracing: {type(error).__name__}: {error}{_origin(error)}"
+            ) from error
+
+
+def _origin(error: BaseException) -> str:
+    """Where an error of Python comes from, if that is not the line of the kernel: a macro."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(_PACKAGE):
+            place = Path(file).name, trace.tb_lineno
+            here = current().place
+            same = place == (Path(here.file).name, here.line)
+            found = "" if same else f" ({trace.tb_frame.f_code.co_name}, {place[0]}:{place[1]})"
+        trace = trace.tb_next
+    return found
 
 
 def named_in_types(function: Callable[..., Any], around: Mapping[str, Any]) -> dict[str, Any]:

@@ -202,8 +202,8 @@ class Writer:
         if isinstance(item, tuple | list):
             return "{" + ", ".join(map(self._operand, item)) + "}"
         if isinstance(item, Address):
-            sign = f"+{item.offset}" if item.offset > 0 else f"{item.offset}" if item.offset else ""
-            return f"[{self._operand(item.base)}{sign}]"
+            offset = f"+{item.offset}" if item.offset else ""  # [%rd1+-4]: PTX has no other minus
+            return f"[{self._operand(item.base)}{offset}]"
         if isinstance(item, Group):
             return f"({', '.join(map(self._operand, item.items))})"
         if isinstance(item, Pair):

@@ -5,12 +5,14 @@ The instruction behind an operator is chosen in `arithmetic.py` and `convert.py`
 
 from __future__ import annotations
 
+import operator
 import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16, f16, f32, f64
 from lanewise.lang.builder import Register, current
 from lanewise.lang.types import i32, is_float, is_int, pred, register_kind
@@ -30,7 +32,7 @@ class Traced:
         raise current().error(
             f"the truth of {describe(self)} is known only when the kernel runs. `if`, `while`, `and`, `or`, "
             "`not` and `assert` work on it in a function under @lw.kernel or @lw.device; Python itself asked "
-            f"for it{_asking()}: mark that function @lw.device, or use lw.where, lw.min or lw.max"
+            f"for it{_asking()}"
         )
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -38,12 +40,39 @@ class Traced:
             f"NumPy cannot compute with {describe(self)}: use lw's own functions in a kernel"
         )
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
+        """Operators with NumPy's scalars on the left are Python's; NumPy's functions are for arrays."""
+        operation = _UFUNCS.get(ufunc.__name__)
+        for each in inputs:
+            if operation is not None and not isinstance(each, Traced) and not is_number(each):
+                refuse(each, f"`{ufunc.__name__}`")
+        if operation is None or method != "__call__":
+            raise current().error(
+                f"NumPy's {ufunc.__name__} cannot compute with {describe(self)}: use lw's own functions"
+            )
+        return operation(*(each if isinstance(each, Traced) else plain_number(each) for each in inputs))
+
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "left_shift": operator.lshift,
+    "right_shift": operator.rshift, "bitwise_and": operator.and_, "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor, "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
+    "greater_equal": operator.ge, "equal": operator.eq, "not_equal": operator.ne,
+}  # fmt: skip
+
 
 def _asking() -> str:
-    """Where Python asked for the truth of a value: the function, its file and line."""
+    """Where Python asked for the truth of a value, the function, its file and line; and what to do."""
     frame = sys._getframe(2)
-    name, line = frame.f_code.co_name, frame.f_lineno
-    return f" in {name} ({Path(frame.f_code.co_filename).name}:{line})"
+    code, line = frame.f_code, frame.f_lineno
+    place = f" in {code.co_name} ({Path(code.co_filename).name}:{line}): "
+    if code.co_name.startswith("<") or "__lanewise" in code.co_freevars:  # a comprehension, or the kernel
+        return place + (
+            "`in`, max, min, any, all, sorted and the `if` of a comprehension do so. Compare with ==, and "
+            "use lw.where, lw.min, lw.max or a `for` statement"
+        )
+    return place + "mark that function @lw.device, or use lw.where, lw.min or lw.max"
 
 
 def describe(value: Any) -> str:
@@ -127,12 +156,17 @@ class Scalar(Traced):
             "`range`, list indices and shapes are for the trace. Use lw.range for a loop, lw.local to index"
         )
 
-    __int__ = __index__
+    def __int__(self) -> int:
+        raise current().error(f"{describe(self)} is known only when the kernel runs: .to(lw.i32) converts it")
 
     def __float__(self) -> float:
         raise current().error(
-            f"{describe(self)} is known only when the kernel runs: use .to(lw.f32) to convert"
+            f"{describe(self)} is known only when the kernel runs: .to(lw.f32) converts it, and lw.sqrt, "
+            "lw.exp and their kin take the place of Python's math"
         )
+
+    def __round__(self, digits: Any = None) -> Any:
+        raise current().error(f"round() of {describe(self)}: lw.round, or .to(lw.i32, rounding='rn')")
 
     def __hash__(self) -> int:
         return id(self)
@@ -156,7 +190,7 @@ class Scalar(Traced):
         return self._compare("ge", other)
 
     def _compare(self, name: str, other: Any) -> Any:
-        if other is None or isinstance(other, str):
+        if name in ("eq", "ne") and (other is None or isinstance(other, str)):
             return name == "ne"  # `x == None` is a question about Python objects
         return OPERATORS["compare"](name, self, other)
 
@@ -231,8 +265,17 @@ class Scalar(Traced):
     def __rrshift__(self, other: Any) -> Any:
         return self._binary("rshift", other, swapped=True)
 
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
     def __pow__(self, other: Any) -> Any:
         return OPERATORS["pow"](self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        raise current().error(f"{other!r} ** x: use lw.exp2(x * log2({other!r})), or 1 << n for integers")
 
     def __neg__(self) -> Any:
         return OPERATORS["neg"](self)
@@ -291,6 +334,11 @@ def literal(value: Any, dtype: Format) -> Scalar:
         return Scalar(dtype, constant=number, multiple=abs(number), natural=number >= 0)
     if is_float(dtype):
         return Scalar(dtype, constant=_float_constant(value, dtype))
+    if dtype.kind != "bits":  # tf32, e4m3, s4: numbers, too, that registers carry as bits
+        try:
+            return Scalar(dtype, constant=int(dtype.encode([value])[0]))
+        except LanewiseError as error:
+            raise current().error(str(error)) from None
     number = int(value)
     if isinstance(value, float) or not 0 <= number < 1 << dtype.bits:
         raise current().error(
@@ -336,7 +384,7 @@ def is_number(value: Any) -> bool:
 
 def plain_number(value: Any) -> Any:
     """A Python number out of a NumPy scalar."""
-    return value.item() if hasattr(value, "item") and not isinstance(value, bool | int | float) else value
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
 
 
 def scalar(value: Any, dtype: Format | None = None, what: str = "this") -> Scalar:

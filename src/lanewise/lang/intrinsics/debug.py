@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def printf(format: str, *values: Any) -> None:
     builder = current()
     found = [scalar(each, None, "lw.printf") for each in values]
     promoted = [_promoted(each) for each in found]
+    _check_format(format, promoted)
     offset, places = 0, []
     for each in promoted:
         size = each.dtype.bits // 8
@@ -76,6 +78,32 @@ def printf(format: str, *values: Any) -> None:
         base = builder.define("cvta.local.u64", "b64", address)
     builder.externals.setdefault("vprintf", _VPRINTF)
     builder.emit("call.uni", Group([Register("b32")]), "vprintf", Group([_text(format), base]))
+
+
+#: %[flags][width][.precision][length]conversion, as vprintf reads it.
+_CONVERSION = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l|z)?([a-zA-Z%])")
+
+
+def _check_format(format: str, values: list[Scalar]) -> None:
+    """Complain of a conversion that does not fit its value: a GPU would print something else."""
+    if not isinstance(format, str):
+        raise current().error(f"lw.printf takes a text first, not {describe(format)}")
+    wanted = [each.groups() for each in _CONVERSION.finditer(format) if each[2] != "%"]
+    if len(wanted) != len(values):
+        raise current().error(f"lw.printf: the text has {len(wanted)} conversions, for {len(values)} values")
+    for (length, letter), value in zip(wanted, values, strict=True):
+        wide = "ll" if value.dtype.bits == 64 else ""
+        if letter in "eEfFgGaA":
+            fits = value.dtype is f64
+        elif letter in "diouxXc":
+            fits = is_int(value.dtype) and (length in ("l", "ll", "z")) == (value.dtype.bits == 64)
+        else:
+            fits = letter == "p" and value.dtype is u64
+        if not fits:
+            right = "%f" if value.dtype is f64 else f"%{wide}{'d' if value.dtype.signed else 'u'}"
+            raise current().error(
+                f"lw.printf: %{length or ''}{letter} does not print {describe(value)}: write {right}"
+            )
 
 
 def _promoted(value: Scalar) -> Scalar:

@@ -12,7 +12,7 @@ from lanewise.lang.builder import Pair, Register, current
 from lanewise.lang.intrinsics.sync import FULL, mask_operand
 from lanewise.lang.trees import is_node, map_leaves
 from lanewise.lang.types import i32, is_int, pred, register_kind, u32
-from lanewise.lang.values import Scalar, describe, scalar
+from lanewise.lang.values import Scalar, Traced, describe, scalar
 
 _CLAMPS = {"idx": 0x1F, "up": 0, "down": 0x1F, "bfly": 0x1F}
 
@@ -23,8 +23,15 @@ def _shuffle(mode: str, value: Any, lane: Any, width: int, mask: Any) -> Any:
         return map_leaves(lambda x, _: _shuffle(mode, x, lane, width, mask), value, value, "a shuffle")
     if width not in (1, 2, 4, 8, 16, 32):
         raise builder.error(f"the width of a shuffle is a power of two up to 32, not {width!r}")
+    if not isinstance(value, Traced) and isinstance(lane, Traced):
+        raise builder.error(
+            "a shuffle takes the value first, and the mask by name: shfl_sync(x, lane, mask=…)"
+        )
     found = scalar(value, None, "a shuffle")
-    source = lane.operand if isinstance(lane, Scalar) else str(int(lane))
+    from_lane = scalar(lane, None, "the lane of a shuffle")
+    if from_lane.dtype not in (i32, u32):
+        raise builder.error(f"the lane of a shuffle is i32 or u32, not {describe(from_lane)}: convert it")
+    source = from_lane.operand
     limits = (source, f"0x{(32 - width) << 8 | _CLAMPS[mode]:X}", mask_operand(mask))
 
     def moved(register: Any) -> Register:
