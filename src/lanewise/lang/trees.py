@@ -5,6 +5,7 @@ What can be changed in place (lists, fragments, …) is updated where it is, so 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -13,20 +14,20 @@ from lanewise.lang.builder import current
 from lanewise.lang.values import Traced, describe
 
 
-class Node(Traced):
+class Node(Traced, ABC):
     """A traced value made of others: `parts` gives them, `with_parts` makes the like of others."""
 
     __slots__ = ()
     #: Whether assignment changes it in place.
     mutable = False
 
+    @abstractmethod
     def parts(self) -> list[Any]:
         """The values it is made of."""
-        raise NotImplementedError
 
+    @abstractmethod
     def with_parts(self, parts: list[Any], fresh: bool = False) -> Any:
         """The same kind of thing of other parts; a mutable one is changed and returned unless `fresh`."""
-        raise NotImplementedError
 
     def same_kind(self, other: Any) -> bool:
         """Whether another is of the same kind, so that one can take the other's place."""
