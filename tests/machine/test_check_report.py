@@ -107,3 +107,51 @@ def test_a_run_that_is_too_long_for_its_clock_is_silent(epochs: int, monkeypatch
     assert report.ok, str(report)
     # Four warps, each before and after the barrier, and the block's own beginning: nine epochs.
     assert any("too long" in note for note in report.notes) == (epochs <= 9)
+
+
+COPY = f"""{HEAD}.visible .entry copy(.param .u64 x, .param .u32 from, .param .u32 to)
+{{
+    .reg .b32 %r<6>; .reg .b64 %rd<3>; .shared .align 16 .b8 tile[512];
+    mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [x]; ld.param.u32 %r1, [from]; ld.param.u32 %r2, [to];
+    mad.lo.u32 %r1, %r0, 16, %r1; cvt.u64.u32 %rd1, %r1; add.u64 %rd0, %rd0, %rd1;
+    mov.u32 %r3, tile; add.u32 %r2, %r2, %r3; mad.lo.u32 %r2, %r0, 16, %r2;
+    cp.async.cg.shared.global [%r2], [%rd0], 16;
+    cp.async.wait_all;
+    ret;
+}}"""
+
+
+@pytest.mark.parametrize(
+    "start, target, words, allocation",
+    [
+        (16, 0, "global read of 16 bytes out of bounds", None),
+        (4, 0, "misaligned global read of 16 bytes", "argument 0 (x)"),
+        (0, 16, "shared write of 16 bytes out of bounds", "shared memory"),
+        (0, 8, "misaligned shared write of 16 bytes", "shared variable tile"),
+    ],
+)
+def test_a_copy_fails_at_the_side_that_is_wrong(
+    start: int, target: int, words: str, allocation: str | None
+) -> None:
+    kernel, x = lw.load(COPY)["copy"][1, 32], np.zeros(128, np.float32)
+    (finding,) = lw.check(kernel, x, start, target).findings
+    assert finding.message.startswith(words) and finding.allocation == allocation
+    assert ("argument 0 (x) (512 bytes" if start else "512 bytes of shared memory") in finding.message
+    with pytest.raises(LanewiseError, match=words):
+        kernel(x, start, target)
+
+
+def test_code_that_the_compiler_moved_is_of_the_next_line_that_is_named() -> None:
+    text = REVERSE.replace(".visible", '.file 1 "k.cu"\n.visible').replace(
+        "    BARRIER\n    sub.u32", "    .loc 1 0 0\n    sub.u32"
+    )
+    report = lw.check(
+        lw.load(text.replace("    st.global", "    .loc 1 7 3\n    st.global"))["reverse"][1, 128],
+        np.arange(128, dtype=np.uint32),
+    )
+    assert {finding.source for finding in report.findings if finding.text.startswith("ld")} == {"k.cu:7"}
+
+
+def test_a_kernel_without_a_grid_says_how_it_is_launched() -> None:
+    with pytest.raises(LanewiseError, match=r"kernel\[grid, block\]"):
+        lw.load(COPY)["copy"](np.zeros(128, np.float32), 0, 0)

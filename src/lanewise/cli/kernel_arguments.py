@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS
+from lanewise.ptx.arguments import described
 
 if TYPE_CHECKING:
     from lanewise.ptx import Variable
@@ -44,7 +45,7 @@ def parse_argument(text: str, number: int, variable: Variable) -> Any:
     >>> parse_argument("3", 1, kernel.parameters[1])
     3.0
     """
-    where = f"--arg {text!r} (argument {number}, .{variable.type} {variable.name})"
+    where = f"--arg {text!r} (argument {number}, {described(variable)})"
     fill = text.partition(":")[0]
     if ":" in text and fill in _FILLS:
         return _made(text, where, number)

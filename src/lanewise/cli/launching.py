@@ -198,11 +198,12 @@ class Asked:
     def kernel(self) -> tuple[Configured, list[Any]]:
         """The kernel, configured, and its arguments."""
         from lanewise.cli.kernel_arguments import parse_argument
+        from lanewise.ptx.arguments import described
 
         entry = entry_of(module_in(self.file, self.arch, self.definitions), self.file, self.entry)
         parameters = entry.parameters
         if len(self.args) != len(parameters):
-            names = ", ".join(f".{each.type} {each.name}" for each in parameters)
+            names = ", ".join(described(each) for each in parameters)
             raise LanewiseError(
                 f"{entry.demangled} takes {len(parameters)} arguments ({names}): give --arg as many times, "
                 f"not {len(self.args)}"

@@ -17,6 +17,7 @@ from lanewise.machine.faults import KernelFault
 from lanewise.machine.findings import Finding, Line, Report
 from lanewise.machine.memory import room
 from lanewise.machine.program import Compiled
+from lanewise.machine.report import at_source
 from lanewise.machine.resolve import Op
 from lanewise.machine.run import BlockState, Launch
 from lanewise.machine.suspicion import Suspicions, allocation_of, source_of, thread_at
@@ -142,7 +143,8 @@ class CheckedLaunch(Launch):
                 kind = "trap"
             memory = state[frame.KIND] in (1, 2, 3)
             place = state[frame.ADDRESS] & (1 << 64) - 1
-            _, allocation = allocation_of(self, op, place) if memory else ("", "")
+            second = at_source(self, state, op)
+            _, allocation = allocation_of(self, op, place, second) if memory else ("", "")
             message = str(fault).split("\n")[0]
             if memory:
                 message += f" ({str(fault).splitlines()[-1].strip()})"

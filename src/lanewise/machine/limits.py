@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lanewise.isa.archs import arch_number
 from lanewise.machine.findings import Finding
+from lanewise.machine.report import source_line
 from lanewise.machine.resolve import Program
-from lanewise.machine.suspicion import source_line
 from lanewise.ptx import Loc, Shape
 
 #: Bytes of shared memory that a kernel may declare (CUDA C++ Programming Guide, compute capabilities).

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lanewise.machine import frame
 from lanewise.machine.mbarrier import WRONG
-from lanewise.machine.resolve import Op
+from lanewise.machine.resolve import Op, Place, Register, Symbol
+from lanewise.ptx import Loc, Module
 
 if TYPE_CHECKING:
     from lanewise.machine.run import BlockState, Launch
@@ -14,12 +16,16 @@ if TYPE_CHECKING:
 
 def place_of(launch: Launch, op: Op) -> str:
     """An instruction's line, its text, and the line of the source it came from."""
-    module = launch.compiled.program.module
     text = f"line {op.line}: {op.source}"
     if op.loc is not None:
-        file, line = module.origin(op.loc)
-        text += f"\n    from {file}:{line}"
+        text += f"\n    from {source_line(launch.compiled.program.module, op.loc)}"
     return text
+
+
+def source_line(module: Module, loc: Loc) -> str:
+    """File and line; of what a header had inlined, the caller's. A text that was no file has a name only."""
+    name, line = module.origin(loc)
+    return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 
 def thread_of(launch: Launch, state: BlockState, warp: int, lane: int) -> str:
@@ -57,14 +63,31 @@ def _where(launch: Launch, address: int, space: str) -> str:
     return f"address {address:#x} is {relation} {span} ({near.size} bytes at {near.first:#x})"
 
 
+def at_source(launch: Launch, state: BlockState, op: Op) -> bool:
+    """Whether the address of a fault is the one that a cp.async reads from, not the one that it writes to."""
+    target = op.operands[0] if op.opcode == "cp" and op.operands else None
+    if not isinstance(target, Place):
+        return False
+    fault, base = state[frame.ADDRESS], target.base
+    if isinstance(base, Register):
+        start = int(state.lanes(state[frame.WARP], base.offset, base.bits)[state[frame.LANE]])
+    else:
+        start = base.address if isinstance(base, Symbol) else base.bits
+    start += target.offset
+    size = state[frame.SIZE]
+    return start != fault or (start % size == 0 and 0 <= start <= launch.shared_bytes - size)
+
+
 def describe(launch: Launch, state: BlockState) -> tuple[str, int]:
     """A fault in words, and its line."""
     from lanewise.machine.access import space_of
 
     kind, op = state[frame.KIND], launch.compiled.program.sites[state[frame.SITE]]
-    what = "write" if op.opcode in ("st", "red", "stmatrix") or op.head.startswith("wmma.store") else "read"
+    what = "write" if op.opcode in ("st", "stmatrix", "cp") or op.head.startswith("wmma.store") else "read"
     what = "atomic" if op.opcode in ("atom", "red") else what
     space = space_of(op)
+    if at_source(launch, state, op):
+        what, space = "read", "global"
     size, address = state[frame.SIZE], state[frame.ADDRESS] & (1 << 64) - 1
     who = thread_of(launch, state, state[frame.WARP], state[frame.LANE])
     head = {

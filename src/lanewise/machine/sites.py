@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lanewise.arith.machine_code import address
 from lanewise.machine import watch
 from lanewise.machine.access import effective_space
+from lanewise.machine.guesses import guesses
 from lanewise.machine.lanes import several, type_of, types
 from lanewise.machine.observe import MASKED, MEMORY, ROWS, UNWATCHED
 from lanewise.machine.provenance import sources, variable
@@ -30,10 +31,13 @@ def table(program: Program, arch: str) -> tuple[npt.NDArray[np.int64], npt.NDArr
     rows = np.zeros((len(program.sites) * ROWS + 1, watch.SITE_BYTES // 8), np.int64)
     rows[:, watch.LIMITS // 8 :] = PATIENCE
     addresses = sources(program)
+    guessed = guesses(program)
     for op in program.sites:
         for number, row in enumerate(_rows(op, program, arch)):
             if number == 0:
                 row = row | _bounds(op, addresses)
+            if op in guessed:
+                row = row | {watch.FLAGS: row[watch.FLAGS] | watch.STRONG_ACCESS}
             for offset, value in row.items():
                 rows[op.site * ROWS + number, offset // 8] = value
     memory = np.zeros((len(rows), watch.MEMORY_BYTES), np.uint8)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +15,10 @@ from lanewise.machine.findings import Finding, Three
 from lanewise.machine.lanes import several
 from lanewise.machine.observe import ROWS
 from lanewise.machine.provenance import shared_variables
+from lanewise.machine.report import source_line
 from lanewise.machine.resolve import Op, Register
 from lanewise.machine.sites import access_size
-from lanewise.ptx import Immediate, Loc, Module
+from lanewise.ptx import Immediate
 
 if TYPE_CHECKING:
     from lanewise.machine.run import BlockState, Launch
@@ -49,12 +49,6 @@ _MASK = (1 << 64) - 1
 def source_of(launch: Launch, op: Op) -> str | None:
     """The line of the source that an instruction came from."""
     return None if op.loc is None else source_line(launch.compiled.program.module, op.loc)
-
-
-def source_line(module: Module, loc: Loc) -> str:
-    """File and line; of what a header had inlined, the caller's. A text that was no file has a name only."""
-    name, line = module.origin(loc)
-    return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 
 def thread_at(launch: Launch, warp: int, lane: int) -> Three:
@@ -90,7 +84,14 @@ def size_of(op: Op) -> int:
         return 16
     if op.opcode == "cp":
         return int(getattr(op.operands[2], "bits", 4))
-    return 0 if op.opcode == "wmma" else access_size(op)
+    return access_size(op)
+
+
+def what_of(op: Op, space: str, second: bool = False) -> str:
+    """An access in words."""
+    if op.opcode == "wmma":
+        return f"{space} {verb(op)} of a tile"
+    return f"{space} {verb(op, second)} of {size_of(op)} bytes"
 
 
 def allocation_of(launch: Launch, op: Op, address: int, second: bool = False) -> tuple[str, str]:
@@ -191,7 +192,7 @@ class Suspicions:
         self.rows[row, (watch.LIMITS + 8 * kind) // 8] = 0
         other = None
         space, allocation = allocation_of(launch, op, address, second)
-        what = f"{space} {verb(op, second)} of {size_of(op)} bytes"
+        what = what_of(op, space, second)
         match kind:
             case watch.AFTER_WRITE | watch.AFTER_READ | watch.SAME_PLACE:
                 other = self._other(kind, state, op, space, allocation, epoch, who, address)

@@ -5,14 +5,20 @@ Where arrays lie, and what their addresses are, is the business of the engine th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from reprlib import repr
 from typing import Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.ptx.module import Function
+from lanewise.ptx.names import demangle
 from lanewise.ptx.variables import Variable
+
+#: What compilers of CUDA call parameters, whose names they do not keep.
+_NUMBERED = re.compile(r".+_param_\d+")
 
 
 def titled(function: Function, values: Sequence[Any]) -> Iterator[tuple[str, Variable, Any]]:
@@ -25,13 +31,29 @@ def titled(function: Function, values: Sequence[Any]) -> Iterator[tuple[str, Var
     """
     parameters = function.parameters
     if len(values) != len(parameters):
-        names = ", ".join(f".{each.type} {each.name}" for each in parameters)
-        raise LanewiseError(
-            f"{function.name} takes {len(parameters)} argument{'s' if len(parameters) != 1 else ''} "
-            f"({names}); {len(values)} given"
-        )
+        names = ", ".join(described(each) for each in parameters)
+        count = f"{len(parameters)} argument{'s' if len(parameters) != 1 else ''}"
+        raise LanewiseError(f"{demangle(function.name)} takes {count} ({names}); {len(values)} given")
     for number, (variable, value) in enumerate(zip(parameters, values, strict=True)):
-        yield f"{number} ({variable.name})", variable, value
+        name = own_name(variable)
+        yield f"{number} ({name})" if name else f"{number}", variable, value
+
+
+def own_name(variable: Variable) -> str:
+    """The name of a parameter; nothing where the compiler made it up from that of the kernel and a number."""
+    return "" if _NUMBERED.fullmatch(variable.name) else variable.name
+
+
+def described(variable: Variable) -> str:
+    """A parameter as messages list it.
+
+    >>> from lanewise.ptx import parse
+    >>> text = ".version 9.0\\n.target sm_80\\n.entry k(.param .u64 k_param_0, .param .u32 n) { ret; }"
+    >>> kernel = parse(text)["k"]
+    >>> [described(each) for each in kernel.parameters]
+    ['.u64', '.u32 n']
+    """
+    return f".{variable.type} {own_name(variable)}".rstrip()
 
 
 def require_pointer(title: str, variable: Variable) -> None:
@@ -95,7 +117,7 @@ def encode(title: str, value: Any, variable: Variable) -> bytes:
             "numpy.asarray makes a NumPy array of it without a copy"
         )
     raise LanewiseError(
-        f"argument {title} is .{variable.type}: {type(value).__name__} {value!r} cannot be passed; "
+        f"argument {title} is .{variable.type}: {type(value).__name__} {repr(value)} cannot be passed; "
         + ("pass an array or an integer" if size == 8 else "pass a number")
     )
 

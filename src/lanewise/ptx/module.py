@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lanewise.engines import engine
+from lanewise.errors import LanewiseError
 from lanewise.ptx.directives import Alias, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
 from lanewise.ptx.statements import BlockEnd, BlockStart, Label, Loc, Operation
 from lanewise.ptx.variables import Attribute, Variable
@@ -176,6 +177,12 @@ class Entry:
             self._configured[configuration] = configured
         return configured
 
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """An error: a launch has a grid and a block."""
+        raise LanewiseError(
+            f"{self.demangled} is launched with a grid and a block: kernel[grid, block](…), not kernel(…)"
+        )
+
     def ptx(self, arch: str | None = None) -> str:
         """The PTX of its module; with an arch, an error if it cannot run there.
 
@@ -294,8 +301,27 @@ class Module:
             if isinstance(part, Loc) and part.inlined_at is not None
         }
 
+    @cached_property
+    def _lineless(self) -> Mapping[int, Loc]:
+        """For each `.loc` of line 0, by `id`: the next of its function that has a line, or the one before."""
+        found: dict[int, Loc] = {}
+        for function in (item for item in self.items if isinstance(item, Function)):
+            known: Loc | None = None
+            waiting: list[Loc] = []
+            for part in (part for part in function.body or () if isinstance(part, Loc)):
+                if not part.source_line:
+                    waiting.append(part)
+                    continue
+                found |= {id(each): part for each in waiting}
+                known, waiting = part, []
+            if known is not None:
+                found |= {id(each): known for each in waiting}
+        return found
+
     def origin(self, loc: Loc) -> tuple[str, int]:
         """The file and line that a `.loc` names; of code inlined from another file, those of its caller.
+
+        Code that the compiler moved is of line 0: the next line that is named stands for it.
 
         >>> from lanewise.ptx import parse
         >>> head = '.version 8.0\\n.target sm_80\\n.file 1 "k.cu"\\n.file 2 "mma.hpp"\\n.entry k() {'
@@ -303,6 +329,8 @@ class Module:
         >>> module.origin(module["k"].body[0])
         ('k.cu', 70)
         """
+        if not loc.source_line:
+            loc = self._lineless.get(id(loc), loc)
         chain = [(loc.file, loc.source_line, loc.source_column)]
         caller = loc.inlined_at
         while caller is not None and caller not in chain:

@@ -146,6 +146,23 @@ __global__ void stages(const float* x, float* y) {
   y[i] = sum;
 }
 
+// A product and a maximum by compare-and-swap: what the first, plain load reads is only a guess.
+// [2, 64] arange:f32:128 zeros:f32:1 ones:f64:1
+__global__ void compare_and_swap(const float* x, float* largest, double* product) {
+  int i = 64 * blockIdx.x + threadIdx.x;
+  int old = *(int*)largest;
+  while (__int_as_float(old) < x[i]) {
+    int assumed = old;
+    old = atomicCAS((int*)largest, assumed, __float_as_int(x[i]));
+    if (old == assumed) break;
+  }
+  unsigned long long *place = (unsigned long long*)product, seen = *place, before;
+  do {
+    before = seen;
+    seen = atomicCAS(place, before, __double_as_longlong(__longlong_as_double(before) * (i % 2 ? 2.0 : 0.5)));
+  } while (before != seen);
+}
+
 // Threads without work leave before the barrier that the others share.
 // [1, 96] arange:f32:40 zeros:f32:40 40
 __global__ void those_without_work_leave(const float* x, float* y, int n) {
