@@ -291,6 +291,9 @@ def order(module: ir.Module) -> None:
         clock.set(watch.GROUPS, clock.get(watch.GROUPS) + 1)
         # What is copied from now on belongs to the next group.
         observed.set(FRESH, 1)
+    with code.when(what.equals(watch.TRACK)):
+        clock.set(watch.TRACKED, epoch)
+        observed.set(FRESH, 1)
     with code.when(what.equals(watch.WAIT)):
         with code.when(row.get(watch.DISPLACEMENT) < 0):  # for all, also those that no group has
             clock.set(watch.COPIED, epoch)

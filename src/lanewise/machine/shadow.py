@@ -138,14 +138,17 @@ def _write_finished(module: ir.Module) -> Any:
     clock, launch = observed.at(watch.CLOCK), observed.at(watch.WATCH)
     log = Record(code, launch.get(watch.LOG)).pointer(0, U32)
     owner, mine = (wide(log.load(each)) for each in (code["epoch"], observed.get(watch.EPOCH)))
+    acquired = clock.get(watch.ACQUIRED)
     with code.when(owner.equals(mine)):
-        code.done((~(clock.get(watch.COPIED) < code["epoch"])).to(U64).to(i64))
+        # Waited for, or tracked by an mbarrier that has been asked since.
+        done = most(clock.get(watch.COPIED), least(clock.get(watch.TRACKED), acquired))
+        code.done((~(done < code["epoch"])).to(U64).to(i64))
     local = owner - observed.get(watch.FIRST_WARP)
     with code.when(~(local < 0) & (local < observed.get(watch.WARPS))):
         seen = wide(clock.pointer(watch.SEEN_COPIES, U32).load(local))
-        # Published, by an mbarrier for instance, after its own warp had waited for it.
+        # Published, after its own warp had waited for it or by the mbarrier that tracks it.
         copier = Record(code, observed.get(watch.CLOCKS) + local * watch.CLOCK_BYTES)
-        told = least(copier.get(watch.COPIED), clock.get(watch.ACQUIRED))
+        told = least(most(copier.get(watch.COPIED), copier.get(watch.TRACKED)), acquired)
         code.done((~(most(seen, told) < code["epoch"])).to(U64).to(i64))
     code.done(1)
     return code.function

@@ -142,14 +142,14 @@ def _plain(op: Op, program: Program) -> Row:
 
 
 def _object(op: Op, program: Program) -> Row:
-    """An mbarrier: who arrives publishes what it did, who asks takes it."""
+    """An mbarrier: who arrives publishes what it did, who asks takes what those who arrived had published."""
     place = place_of(op)
     asks = op.has("test_wait") or op.has("try_wait")
-    flags = watch.STRONG_ACCESS | watch.READS | (0 if asks else watch.WRITES | watch.RELEASES)
+    flags = watch.STRONG_ACCESS | (watch.READS if asks else watch.WRITES | watch.RELEASES)
     return _address(place, program) | {
         watch.SPACE: SPACES.get(effective_space(op, place), watch.SHARED),
         watch.ACCESS_SIZE: 8,
-        watch.FLAGS: flags & ~watch.READS if op.has("init") else flags,
+        watch.FLAGS: flags,
     }
 
 
@@ -160,7 +160,7 @@ def _copies(op: Op, program: Program) -> list[Row]:
         return [{watch.FLAGS: watch.WAIT, watch.DISPLACEMENT: int(getattr(op.operands[0], "bits", 0))}]
     everything = {watch.FLAGS: watch.WAIT, watch.DISPLACEMENT: -1}
     if op.has("mbarrier"):
-        return [everything, _object(op, program)]
+        return [{watch.FLAGS: watch.TRACK}, _object(op, program)]
     if op.has("wait_all"):
         return [everything]
     target, source, size, *_ = op.operands

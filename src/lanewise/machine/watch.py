@@ -29,7 +29,8 @@ LEAST, ACQUIRED, PUBLISHED, COPIED, GROUPS = range(0, 40, 8)
 PARTIAL, AWAITED, BROKEN = 40, 48, 56
 RING, RING_LENGTH = 64, 64  # the epochs at which groups of asynchronous copies were committed
 SEEN, SEEN_COPIES = 320, 448
-CLOCK_BYTES = 576
+TRACKED = 576  # the epoch up to which an mbarrier is told of copies when they are complete
+CLOCK_BYTES = 640
 # A barrier: what those who arrived bring along. ACQUIRED, PUBLISHED, SEEN and SEEN_COPIES are as above.
 BARRIER_BYTES = CLOCK_BYTES
 BARRIER_COUNT = 16
@@ -85,4 +86,4 @@ GLOBAL, SHARED, LOCAL, GENERIC = range(4)
 ) = range(17)  # fmt: skip
 
 # What ORDER does.
-FENCE, COMMIT, WAIT = 1, 2, 3
+FENCE, COMMIT, WAIT, TRACK = 1, 2, 3, 4

@@ -25,6 +25,39 @@ __global__ void consumer_does_not_wait(const float* x, float* y) {
   }
 }
 
+// A warp whose copies an mbarrier tracks, and that arrives there as others do, but does not wait.
+// [1, 64] arange:f32:64 zeros:f32:64
+__global__ void tracked_copies_not_waited_for(const float* x, float* y) {
+  __shared__ __align__(16) float tile[64];
+  __shared__ unsigned long long full;
+  int i = threadIdx.x;
+  if (i == 0) INIT(&full, 128);
+  __syncthreads();
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(ADDRESS(tile + i)), "l"(x + i) : "memory");
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(ADDRESS(&full)) : "memory");
+  ARRIVE(&full);
+  AWAIT(&full, 0);  // fix
+  y[i] = tile[i ^ 1] + tile[63 - i];  // <- asynchronous copy
+}
+
+// Copies that another warp waits for; their own warp learns of it at a barrier, and then reads them.
+// [1, 64] arange:f32:32 zeros:f32:32
+__global__ void another_waits_for_the_copies(const float* x, float* y) {
+  __shared__ __align__(16) float tile[32];
+  __shared__ unsigned long long full;
+  int i = threadIdx.x % 32;
+  if (threadIdx.x == 0) INIT(&full, 32);
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(ADDRESS(tile + i)), "l"(x + i) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(ADDRESS(&full)) : "memory");
+  } else {
+    AWAIT(&full, 0);  // fix
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) y[i] = tile[31 - i];  // <- asynchronous copy
+}
+
 // A consumer that waits for a phase that is over, and so for nothing.
 // [1, 64] arange:f32:32 zeros:f32:32
 __global__ void wait_for_the_wrong_phase(const float* x, float* y) {
