@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -82,6 +83,75 @@ def test_arithmetic_in_every_rounding_mode(name: str) -> None:
             cases.append(Case(f"{operation}.rn.sat.f32", (32,) * count, 32))
             oracles.append(lambda *words, o=operation: saturated(operate(o, list(words), F32)))
     compare(cases, inputs(fmt.bits, name, 3), oracles, fmt, loose_nan=name == "f64")
+
+
+def near_the_smallest_normal(fmt: Fmt, seed: int) -> list[np.ndarray]:
+    """Words whose product, or whose product plus the third, is about the smallest normal number."""
+    rng, bits, mantissa = np.random.default_rng(seed), fmt.bits, fmt.mantissa
+    rows = []
+    for _ in range(512):
+        first = (1 << mantissa) + int(rng.integers(1, 1 << mantissa) if rng.random() < 0.8 else 1)
+        second = (1 << 2 * mantissa + 1) // first + int(rng.integers(-1, 2))
+        second = min(max(second, 1 << mantissa), (2 << mantissa) - 1)
+        half = int(rng.integers(1, fmt.bias - 1))  # how the exponent falls to the two
+        lower = int(rng.integers(0, half)) if rng.random() < 0.4 else 0
+        exponents = fmt.bias - half, half - lower
+        third = 0 if not lower else (1 << mantissa) + int(rng.integers(-1, 2))
+        words = [
+            (e << mantissa) + w - (1 << mantissa) for e, w in zip(exponents, (first, second), strict=True)
+        ]
+        rows.append([word | int(rng.integers(0, 2)) << bits - 1 for word in (*words, third)])
+    return [np.array(column, f"uint{bits}") for column in zip(*rows, strict=True)]
+
+
+def flushing(exact: Fraction, fmt: Fmt, mode: str) -> int:
+    """A result with .ftz, as an H200 has it: kept if it is normal when rounded without a least exponent."""
+    endless = Fmt(12, fmt.mantissa, 0)
+    size = abs(Fraction(decode(encode(exact, endless, mode), endless)))
+    kept = size >= Fraction(2) ** (1 - fmt.bias)
+    return encode(exact, fmt, mode) if kept else (1 << fmt.bits - 1) * (exact < 0)
+
+
+@pytest.mark.parametrize("name", ["f32", "f16"])
+def test_results_about_the_smallest_normal_number_are_kept_or_flushed(name: str) -> None:
+    fmt = FMTS[name]
+
+    def product(mode: str, a: int, b: int, c: int = 0) -> int:
+        third = c if c & fmt.inf else 0
+        return flushing(
+            Fraction(decode(a, fmt)) * Fraction(decode(b, fmt)) + Fraction(decode(third, fmt)), fmt, mode
+        )
+
+    modes = ("rn", "rz", "rm", "rp") if name == "f32" else ("rn",)
+    cases = [
+        Case(f"{operation}.{mode}.ftz.{name}", (fmt.bits,) * count, fmt.bits)
+        for operation, count in (("mul", 2), ("fma", 3))
+        for mode in modes
+    ]
+    oracles = [functools.partial(product, mode) for mode in (*modes, *modes)]
+    compare(cases, {fmt.bits: near_the_smallest_normal(fmt, 21)}, oracles, fmt)
+
+
+def test_quotients_and_conversions_about_the_smallest_normal_number_are_kept_or_flushed() -> None:
+    modes = ("rn", "rz", "rm", "rp")
+    rows = np.arange(64, dtype=np.uint32)
+    above, ones = rows // 8 + (1 << 23), rows % 8 + (127 << 23)
+    compare(
+        [Case(f"div.{mode}.ftz.f32", (32, 32), 32) for mode in modes],
+        {32: [above, ones]},
+        [
+            lambda a, b, m=mode: flushing(Fraction(decode(a, F32)) / Fraction(decode(b, F32)), F32, m)
+            for mode in modes
+        ],
+        F32,
+    )
+    near = (1 + np.arange(-64, 64) * 2.0**-27) * 2.0**-126
+    compare(
+        [Case(f"cvt.{mode}.ftz.f32.f64", (64,), 32) for mode in modes],
+        {64: [near.view(np.uint64)]},
+        [lambda a, m=mode: flushing(Fraction(decode(a, F64)), F32, m) for mode in modes],
+        F32,
+    )
 
 
 @pytest.mark.parametrize("name", ["f32", "f64"])
@@ -352,22 +422,37 @@ def test_nans_come_out_as_on_hardware() -> None:
         ("add.rn.f64", 64, (0x7FF0000000000001, 0xFFF8000000000000), 0xFFF8000000000000),
         ("mul.rn.f64", 64, (0xFFF8000000000000, 0x7FF0000000000001), 0x7FF8000000000001),
         ("sqrt.rn.f64", 64, (0xBFF0000000000001,), 0xFFF8000000000000),
+        ("div.rz.f64", 64, (0x0000000000000000, 0x8000000000000000), 0xFFF8000000000000),
+        ("div.rn.f64", 64, (0x7FF0000000000000, 0x7FF0000000000000), 0xFFF8000000000000),
+        ("add.rm.f64", 64, (0x7FF0000000000000, 0xFFF0000000000000), 0xFFF8000000000000),
+        ("mul.rn.f64", 64, (0x0000000000000000, 0x7FF0000000000000), 0xFFF8000000000000),
+        ("min.f64", 64, (0x7FF0000000000001, 0xFFF8000000000000), 0xFFF8000000000000),
+        ("max.f64", 64, (0x7FFFFFFFFFFFFFFF, 0x7FF0000000000001), 0x7FF8000000000001),
+        ("cvt.sat.f64.f64", 64, (0xFFF0000000000001,), 0),
         ("abs.f64", 64, (0xFFF0000000000001,), 0xFFF8000000000001),
         ("neg.f64", 64, (0x7FF8000000000000,), 0x7FF8000000000000),
         ("abs.f32", 32, (0xFFC00000,), 0x7FFFFFFF),
         ("neg.f32", 32, (0x7F800001,), 0x7FFFFFFF),
         ("add.rn.f32", 32, (0x7F800000, 0xFF800000), 0x7FFFFFFF),
         ("max.xorsign.abs.f32", 32, (0xFF800001, 0x7FC00000), 0x7FFFFFFF),
+        ("max.NaN.xorsign.abs.f32", 32, (0x9BB16776, 0x7FFFFFFF), 0x7FFFFFFF),
         ("cvt.sat.f32.f32", 32, (0x7F800001,), 0),
+        ("cvt.ftz.f32.f32", 32, (0xFF800001,), 0x7FFFFFFF),
+        ("cvt.rna.tf32.f32", 32, (0x7FF34271,), 0x7FF34000),
+        ("cvt.rna.satfinite.tf32.f32", 32, (0x7FF34271,), 0x7FF32000),
+        ("cvt.sat.f16.f16", 16, (0xFC01,), 0),
         ("neg.f16", 16, (0xFE00,), 0x7FFF),
         ("abs.bf16", 16, (0x7F81,), 0x7FFF),
     ]
     for bits in (16, 32, 64):
         rows = [case for case in cases if case[1] == bits]
-        for text, _, words, expected in rows:
-            given = {bits: [np.full(64, word, f"uint{bits}") for word in words]}
-            (got,) = run_cases([Case(text, (bits,) * len(words), bits)], given)
-            assert (got == expected).all(), (text, hex(int(got[0])))
+        given = {bits: [np.zeros(64, f"uint{bits}") for _ in range(2)]}  # of each thread, a row's operands
+        for thread, (_, _, words, _) in enumerate(rows):
+            for place, word in enumerate(words):
+                given[bits][place][thread] = word
+        got = run_cases([Case(text, (bits,) * len(words), bits) for text, _, words, _ in rows], given)
+        for thread, (text, _, _, expected) in enumerate(rows):
+            assert got[thread][thread] == expected, (text, hex(int(got[thread][thread])))
 
 
 def test_nans_converted_as_on_hardware() -> None:
@@ -378,5 +463,12 @@ def test_nans_converted_as_on_hardware() -> None:
         got, ((0x7FC00000, 0xFFC00000), (0x7E00, 0xFE00), (0x7FC0, 0xFFC0)), strict=True
     ):
         assert tuple(found[:2].tolist()) == expected
+    (gone,) = run_cases([Case("cvt.rn.sat.f16.f64", (64,), 16)], wide)
+    assert not gone.any()
+    single = {32: [np.array([0x7F800001, 0xFFC00000] * 32, np.uint32)]}
+    (gone,) = run_cases([Case("cvt.rz.sat.f16.f32", (32,), 16)], single)
+    assert not gone.any()
+    (kept,) = run_cases([Case("cvt.ftz.f64.f32", (32,), 64)], single)
+    assert (kept == 0x7FFFFFFFE0000000).all()
     (up,) = run_cases([Case("cvt.f64.f16", (16,), 64)], {16: [np.array([0x7C01, 0xFE00] * 32, np.uint16)]})
     assert up[:2].tolist() == [0x7FF8040000000000, 0xFFF8000000000000]

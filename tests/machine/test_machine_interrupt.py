@@ -152,11 +152,12 @@ def test_a_deadlock_is_named_at_once(module: lw.Module) -> None:
 def test_blocks_that_spin_do_not_pile_up(module: lw.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.setattr(run, "RESIDENT", 6)
+    monkeypatch.setattr(run.Launch, "workers", lambda launch: 2)  # each has a block at least, however many
     monkeypatch.setattr(run.Launch, "prepare", lambda launch, state: made.append(1))
     with pytest.raises(KernelFault) as caught:
         module["endless"][1000, 32](np.zeros(1, np.int32), steps=200_000)
     assert caught.value.kind == "endless"
-    assert 2 <= len(made) <= 8
+    assert 2 <= len(made) <= 6
 
 
 def test_progress_is_told_to_the_end(module: lw.Module) -> None:

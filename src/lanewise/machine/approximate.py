@@ -27,8 +27,9 @@ def root(lanes: Lanes, op: Op) -> None:
         word = found.view(U64) & 0xFFFFFFFF00000000
         lanes.write(op.operands[0], is_nan(found).select(lanes.constant(U64, 0x7FFFFFFF00000000), word))
         return
-    found = operate(lanes, "div" if op.opcode == "rcp" else "sqrt", values, rounding_of(op))
-    lanes.write(op.operands[0], finished(op, found))
+    name = "div" if op.opcode == "rcp" else "sqrt"
+    found = operate(lanes, name, values, rounding_of(op))
+    lanes.write(op.operands[0], finished(lanes, op, name, values, found))
 
 
 @lowers("rsqrt")
@@ -46,7 +47,7 @@ def inverse_root(lanes: Lanes, op: Op) -> None:
         found = found.to(f32)
     elif op.has("ftz"):
         found = (found.view(U64) & 0xFFFFFFFF00000000).view(f64)
-    lanes.write(op.operands[0], finished(op, quiet(found, value)))
+    lanes.write(op.operands[0], finished(lanes, op, "rsqrt", [value], quiet(found, value)))
 
 
 @lowers("ex2", "lg2", "sin", "cos", "tanh")
@@ -62,7 +63,7 @@ def approximate(lanes: Lanes, op: Op) -> None:
     fmt = float_type(op)
     if fmt == "f32":
         value = given(op, lanes.read(op.operands[1], f32))
-        lanes.write(op.operands[0], finished(op, function(value)))
+        lanes.write(op.operands[0], finished(lanes, op, op.opcode, [value], function(value)))
         return
 
     def compute(element: str, words: list[Value]) -> Value:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from lanewise.arith.simd import Type, Value, f32, f64
 from lanewise.machine.integer import U32, U64
 from lanewise.machine.lanes import Lanes, intrinsic, lowers, type_of, types
-from lanewise.machine.narrow import flush, flush_half, is_nan, round_to, single_odd, widen
+from lanewise.machine.narrow import SCALE, flush, is_nan, round_to, single_odd, widen
 from lanewise.machine.packed import pack, pack_integers, packed, repack
 from lanewise.machine.resolve import Op
 from lanewise.machine.rounding import operate, quiet, saturate
@@ -137,7 +137,7 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
             value = quiet(value)
     elif source in ("f32", "f64"):
         value = lanes.read(op.operands[1], f32 if source == "f32" else f64)
-        if op.has("ftz") and source == "f32":
+        if op.has("ftz") and source == "f32" and target != "f16":  # not of f16 (seen on an H200)
             value = flush(value)
     elif source in _FLOATS:
         raise op.unsupported("of these types")
@@ -158,6 +158,8 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
     whole = next((each for each in op.modifiers if each in _TO_INTEGER), "")
     if whole:
         value = quiet(intrinsic(_TO_INTEGER[whole], value), value)
+    if op.has("ftz") and value.type.bits == 32:
+        value = quiet(value)
     if target == "f64":
         value = value.to(f64)
         lanes.write(op.operands[0], saturate(value) if op.has("sat") else value)
@@ -165,7 +167,8 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
         single = to_single(value, mode) if value.type.bits == 64 else value
         if source == "f32" and whole == "" and not op.has("ftz"):
             single = value
-        single = flush(single) if op.has("ftz") else single
+        if op.has("ftz"):
+            single = flush(single, to_single(value * SCALE, mode) if value.type.bits == 64 else None)
         lanes.write(op.operands[0], saturate(quiet(single)) if op.has("sat") else single)
     else:
         single = single_odd(value) if value.type.bits == 64 else value
@@ -174,12 +177,12 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
         if target == "tf32" and not any(op.has(each) for each in ("rn", "rz", "rna")):
             raise op.unsupported("it names no rounding")
         word = round_to(single, target, mode, op.has("satfinite"), op.has("relu"))
-        if source == "f64" and not op.has("relu"):
+        if source == "f64" and not op.has("relu") and not op.has("sat"):
             nan = single_nan(value)
             kept = nan >> 16 if target == "bf16" else ((nan >> 16) & 0x8000) | 0x7C00 | ((nan >> 13) & 0x3FF)
             word = is_nan(value).select(kept.to(word.type), word)
         if target == "tf32" and mode == "rna":
-            word = is_nan(single).select(single.view(U32) & 0xFFFFE000, word)
-        if op.has("ftz") and target == "f16":
-            word = flush_half(word)
+            kept = single.view(U32) & 0xFFFFE000
+            # ptxas makes NaN smaller as it does infinity.
+            word = is_nan(single).select(kept - 0x2000 if op.has("satfinite") else kept, word)
         lanes.write(op.operands[0], word)

@@ -8,15 +8,25 @@ from lanewise.arith.simd import Type, Value, f32, f64
 from lanewise.machine import integer
 from lanewise.machine.integer import U32, U64
 from lanewise.machine.lanes import Lanes, lowers, types
-from lanewise.machine.narrow import flush, flush_half, is_nan, round_to, single_odd, to_odd, two_sum, widen
+from lanewise.machine.narrow import (
+    flush,
+    flush_half,
+    flush_to_half,
+    is_nan,
+    round_to,
+    single_odd,
+    to_odd,
+    two_sum,
+    widen,
+)
 from lanewise.machine.resolve import Op
-from lanewise.machine.rounding import operate, plain, rounded, rounding_of, saturate
+from lanewise.machine.rounding import flushed, operate, plain, rounded, rounding_of, saturate
 
 #: Elements of the packed types, and how many there are.
 PACKED = {"f16x2": ("f16", 2), "bf16x2": ("bf16", 2)}
 
 
-def small_operate(name: str, fmt: str, words: list[Value]) -> Value:
+def small_operate(name: str, fmt: str, words: list[Value], ftz: bool = False) -> Value:
     """An operation on f16 or bf16 words, rounded once."""
     values = [widen(word, fmt) for word in words]
     if name == "fma":
@@ -24,7 +34,7 @@ def small_operate(name: str, fmt: str, words: list[Value]) -> Value:
         total = single_odd(to_odd(*two_sum(a * b, c)))
     else:
         total = plain(words[0].code, name, values)
-    return round_to(total, fmt)
+    return round_to(flush_to_half(total) if ftz else total, fmt)
 
 
 def each_half(lanes: Lanes, op: Op, fmt: str, compute: Any) -> None:
@@ -56,8 +66,7 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
         def compute(element: str, words: list[Value]) -> Value:
             ftz = op.has("ftz") and element == "f16"
             words = [flush_half(word) for word in words] if ftz else words
-            found = small_operate(name, element, words)
-            found = flush_half(found) if ftz else found
+            found = small_operate(name, element, words, ftz)
             if op.has("sat"):
                 found = round_to(saturate(widen(found, element)), element)
             if op.has("relu"):
@@ -71,19 +80,19 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
         words = [lanes.read(each, U64) for each in op.operands[1:]]
         found = []
         for side in (0, 32):
-            parts = [(word >> side).to(U32).view(f32) for word in words]
-            found.append(
-                finished(op, operate(lanes, name, [given(op, part) for part in parts], rounding_of(op)))
-            )
+            parts = [given(op, (word >> side).to(U32).view(f32)) for word in words]
+            found.append(finished(lanes, op, name, parts, operate(lanes, name, parts, rounding_of(op))))
         low, high = (each.view(U32).to(U64) for each in found)
         lanes.write(op.operands[0], low | (high << 32))
         return
     type = f32 if fmt == "f32" else f64
     values = [given(op, lanes.number(each, type)) for each in op.operands[1:]]
     if type is f32:
-        lanes.write_number(op.operands[0], finished(op, rounded(lanes, name, values, rounding_of(op))))
+        result = rounded(lanes, name, values, rounding_of(op))
+        lanes.write_number(op.operands[0], finished(lanes, op, name, values, result))
     else:
-        lanes.write(op.operands[0], finished(op, operate(lanes, name, values, rounding_of(op))))
+        result = operate(lanes, name, values, rounding_of(op))
+        lanes.write(op.operands[0], finished(lanes, op, name, values, result))
 
 
 def _mixed(lanes: Lanes, op: Op, name: str) -> None:
@@ -97,16 +106,19 @@ def _mixed(lanes: Lanes, op: Op, name: str) -> None:
         widen(lanes.read(each, Type("u", 16)), found[1]) if place < count else lanes.read(each, f32)
         for place, each in enumerate(sources)
     ]
-    lanes.write(op.operands[0], finished(op, operate(lanes, name, values, rounding_of(op))))
+    result = operate(lanes, name, values, rounding_of(op))
+    lanes.write(op.operands[0], finished(lanes, op, name, values, result))
 
 
 def given(op: Op, value: Value) -> Value:
     return flush(value) if op.has("ftz") and value.type.bits == 32 else value
 
 
-def finished(op: Op, value: Value) -> Value:
-    value = flush(value) if op.has("ftz") and value.type.bits == 32 else value
-    return saturate(value) if op.has("sat") else value
+def finished(lanes: Lanes, op: Op, name: str, values: list[Value], result: Value) -> Value:
+    """The result of an operation as the instruction's modifiers .ftz and .sat have it."""
+    if op.has("ftz") and result.type.bits == 32:
+        result = flushed(lanes, name, values, rounding_of(op), result)
+    return saturate(result) if op.has("sat") else result
 
 
 @lowers("add", "sub")

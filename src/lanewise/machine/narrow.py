@@ -181,10 +181,30 @@ def round_to(
     return found.to(Type("u", 16 if fmt.bits == 16 else 8))
 
 
-def flush(value: Value) -> Value:
-    """Subnormal f32 numbers as zeros of their sign."""
+#: Takes f32 numbers that may be subnormal well into the range of normal ones.
+SCALE = 2.0**64
+
+
+def flush(value: Value, scaled: Value | None = None) -> Value:
+    """Subnormal f32 numbers as zeros of their sign; by what was rounded after SCALE, if that is given.
+
+    So an H200 flushes results: as they would be if exponents had no end. Just below the smallest normal
+    number 24 bits are finer than what a subnormal number has, and less is rounded up to it.
+    """
     bits = value.view(U32)
-    small = (bits & 0x7F800000).equals(0)
+    # Either way the smallest normal number is the least that is kept.
+    tested, least = (value, 1 << 23) if scaled is None else (scaled, (1 + 64) << 23)
+    small = (tested.view(U32) & 0x7FFFFFFF) < least
+    return small.select(bits & 0x80000000, bits).view(f32)
+
+
+def flush_to_half(value: Value) -> Value:
+    """f32 numbers, rounded to odd, that are subnormal as f16 when they are rounded, as zeros of their sign.
+
+    As results of f32 are flushed: what 11 bits round up to the smallest normal number is not.
+    """
+    bits = value.view(U32)
+    small = (bits & 0x7FFFFFFF) < (((127 - 14) << 23) - (1 << 12))
     return small.select(bits & 0x80000000, bits).view(f32)
 
 

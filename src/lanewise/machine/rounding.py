@@ -11,18 +11,18 @@ from lanewise.arith.simd import Code, Pointer, Value, f64, i64
 from lanewise.machine.code import shared
 from lanewise.machine.integer import U64
 from lanewise.machine.lanes import Lanes, intrinsic, settled
-from lanewise.machine.narrow import is_nan
+from lanewise.machine.narrow import SCALE, flush, is_nan
 from lanewise.machine.resolve import Op
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
 def quiet(value: Value, *sources: Value) -> Value:
-    """NaN results as an H200 returns them: f64 ones are the first source that is NaN, quieted."""
+    """NaN results as an H200 returns them: of f64 the first source that is NaN, quieted, else a new one."""
     if value.type.bits == 32:
         return settled(value)
     bits = value.view(U64)
-    found = value.code.constant(bits.type, 0x7FF8000000000000)
+    found = value.code.constant(bits.type, 0xFFF8000000000000)
     for source in reversed(sources):
         found = is_nan(source).select(source.view(U64) | (1 << 51), found)
     return is_nan(value).select(found, bits).view(f64)
@@ -31,6 +31,8 @@ def quiet(value: Value, *sources: Value) -> Value:
 def saturate(value: Value) -> Value:
     """Clamped to 0…1; NaN becomes +0."""
     low = (value > 0.0).select(value, 0.0)
+    # Processors take the maximum of a signalling NaN and a number for NaN.
+    low = is_nan(value).select(value.code.constant(value.type, 0.0), low)
     return (low > 1.0).select(value.code.constant(value.type, 1.0), low)
 
 
@@ -100,7 +102,16 @@ def operate(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
     found = rounded(lanes, name, values, mode)
     # Which operand's NaN comes through, as an H200 has it: b, c, a; the first of a division.
     order = values if name in ("div", "sqrt") else [*values[1:], values[0]]
-    if name == "sqrt" and found.type.bits == 64:
-        negative = (found.view(U64) ^ found.view(U64)) | 0xFFF8000000000000
-        order = [*order, negative.view(f64)]
     return quiet(found, *order)
+
+
+#: The operands that scale a result.
+_SCALED = {"mul": (0,), "div": (0,), "fma": (0, 2)}
+
+
+def flushed(lanes: Lanes, name: str, values: list[Value], mode: str, found: Value) -> Value:
+    """The result of an f32 operation with .ftz."""
+    if name not in _SCALED or mode == "rz":
+        return flush(found)
+    scaled = [value * SCALE if place in _SCALED[name] else value for place, value in enumerate(values)]
+    return flush(found, rounded(lanes, name, scaled, mode))

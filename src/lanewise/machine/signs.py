@@ -88,7 +88,8 @@ def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Val
     else:
         found = (first < second).select(left, right)
         found = both_zero.select(left | right, found)
-    canonical = found.code.constant(found.type, nan)
+    # Seen on an H200: of two NaNs of f64 the second, quiet.
+    canonical = found.code.constant(found.type, nan) if bits == 32 else right | (1 << 51)
     no_a, no_b = is_nan(first), is_nan(second)
     if op.has("NaN"):
         found = (no_a | no_b).select(canonical, found)
@@ -97,7 +98,8 @@ def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Val
         found = (no_a & no_b).select(canonical, found)
     if op.has("xorsign"):
         sign = (a.view(unsigned) ^ b.view(unsigned)) & (1 << bits - 1)
-        found = (no_a & no_b).select(found, found | sign)
+        no_sign = no_a | no_b if op.has("NaN") else no_a & no_b
+        found = no_sign.select(found, found | sign)
     return found.view(a.type.by(1))
 
 

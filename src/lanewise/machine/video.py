@@ -1,6 +1,8 @@
 """Video instructions: sums, differences and choices of bytes, halves and words with one more operation after.
 
 `%r1.b2` and `%r1.h0` are parts of registers; `vadd2` and its kin work on both halves, `vadd4` on four bytes.
+ptxas writes each as several instructions of the GPU, which do not always compute what the PTX ISA says: the
+machine computes what they do (ptxas 13.0 for sm_90, results of an H200).
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from lanewise.machine.integer import U32, clamped
 from lanewise.machine.lanes import Lanes, lowers, types
 from lanewise.machine.resolve import Inverted, Op, Part, Resolved
 
-#: Wide enough for whatever two 32-bit numbers of any sign give.
-WIDE, WIDEST = Type("i", 64), Type("i", 128)
+#: What two 32-bit numbers of any sign give.
+WIDE = Type("i", 64)
 _COMPARE: dict[str, Callable[[Value, Value], Value]] = {
     "eq": lambda a, b: a.equals(b),
     "ne": lambda a, b: a.differs(b),
@@ -62,31 +64,53 @@ def _limits(bits: int, signed: bool) -> tuple[int, int]:
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
 
+def _part_of(operand: Resolved) -> tuple[int, int]:
+    """The first bit of a destination, and how many."""
+    if not isinstance(operand, Part):
+        return 0, 32
+    bits = 8 if operand.part[0] == "b" else 16
+    return bits * int(operand.part[1:]), bits
+
+
+def _saturated(op: Op, found: Value, signed: bool) -> Value:
+    """.sat of sums, differences and choices."""
+    _, bits = _part_of(op.operands[0])
+    if bits < 32:
+        # Into a part: all that is no 32-bit number without a sign is the largest, what is negative too.
+        largest = found.code.constant(found.type, _limits(bits, signed)[1])
+        return ((found < 0) | (found > 0xFFFFFFFF)).select(largest, clamped(found, *_limits(bits, signed)))
+    # What is too large for u32 is cut, not clamped.
+    return clamped(found, *_limits(32, True)) if signed else found.max(0)
+
+
+def _shift_saturated(op: Op, found: Value, signed: bool) -> Value:
+    """.sat of shifts: of 34 bits of the result, to 32 bits, whatever the part it goes into."""
+    return clamped((found << 30) >> 30, *_limits(32, signed)).to(Type("i", 32)).to(WIDE)
+
+
 def _finish(lanes: Lanes, op: Op, found: Value, signed: bool) -> None:
-    """Saturate; then the second operation, or the merge into a part."""
+    """The second operation, or the merge into a part."""
     destination = op.operands[0]
-    part = destination.part if isinstance(destination, Part) else ""
-    bits = 32 if not part else 8 if part[0] == "b" else 16
-    if op.has("sat"):
-        found = clamped(found, *_limits(bits, signed))
     word = found.to(U32)
     if isinstance(destination, Part):
+        place, bits = _part_of(destination)
+        mask = ((1 << bits) - 1) << place
         third = lanes.read(op.operands[3], U32)
-        place, mask = int(part[1:]) * bits, (1 << bits) - 1
-        merged = (third & ~(mask << place) & 0xFFFFFFFF) | ((word & mask) << place)
-        lanes.write(destination.register, merged)
+        # .h1 gets the upper half of the result; all other parts the lowest bits.
+        moved = word if destination.part == "h1" else word << place
+        lanes.write(destination.register, (third & ~mask & 0xFFFFFFFF) | (moved & mask))
         return
     if len(op.operands) > 3:
-        kind = Type("i" if signed else "u", 32)
-        first, third = word.view(kind), lanes.read(op.operands[3], kind)
-        second = next((each for each in ("add", "min", "max") if op.has(each)), "")
-        if not second:
+        third = lanes.read(op.operands[3], U32)
+        if op.has("add"):
+            word = word + third
+        elif op.has("min") or op.has("max"):
+            # 64 bits are compared, with signs if the result has one.
+            kind = Type("i" if signed else "u", 64)
+            first, last = found.view(kind), third.view(Type(kind.kind, 32)).to(kind)
+            word = ((first < last) if op.has("min") else (first > last)).select(word, third)
+        else:
             raise op.unsupported("a third operand without .add, .min or .max")
-        word = {
-            "add": first + third,
-            "min": (first < third).select(first, third),
-            "max": (first > third).select(first, third),
-        }[second]
     lanes.write(destination, word)
 
 
@@ -99,7 +123,11 @@ def simple(lanes: Lanes, op: Op) -> None:
     """Two numbers, sign- or zero-extended."""
     result, first, second = _signs(op)
     a, b = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], second)
-    _finish(lanes, op, OPERATIONS[op.opcode](a, b), result)
+    found = OPERATIONS[op.opcode](a, b)
+    found = _saturated(op, found, result) if op.has("sat") else found
+    if op.opcode in ("vadd", "vsub"):
+        found = found.to(Type("i", 32)).to(WIDE)  # a second operation sees 32 bits of them
+    _finish(lanes, op, found, result)
 
 
 @lowers("vshl", "vshr")
@@ -108,7 +136,8 @@ def shift(lanes: Lanes, op: Op) -> None:
     result, first, _ = _signs(op)
     a, count = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], False)
     count = count & 31 if op.has("wrap") else (count > 32).select(lanes.constant(WIDE, 32), count)
-    _finish(lanes, op, a << count if op.opcode == "vshl" else a >> count, result)
+    found = a << count if op.opcode == "vshl" else a >> count
+    _finish(lanes, op, _shift_saturated(op, found, result) if op.has("sat") else found, result)
 
 
 @lowers("vset")
@@ -116,7 +145,7 @@ def compare(lanes: Lanes, op: Op) -> None:
     """1 where the comparison holds."""
     first, second = _signs(op)
     a, b = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], second)
-    _finish(lanes, op, _COMPARE[_comparison(op)](a, b).to(Type("u", 64)).to(WIDE), False)
+    _finish(lanes, op, _COMPARE[_comparison(op)](a, b).to(Type("u", 64)).to(WIDE), first)
 
 
 def _comparison(op: Op) -> str:
@@ -128,23 +157,29 @@ def _comparison(op: Op) -> str:
 
 @lowers("vmad")
 def multiply_add(lanes: Lanes, op: Op) -> None:
-    """a·b + c of parts, one more for .po; a minus sign on a product or on c; shifted; clamped."""
+    """a·b + c of parts, one more for .po; a minus sign on a product or on c; shifted; clamped.
+
+    Words count as signed whatever their type; whether the sum does, the types and minus signs say.
+    """
     _, first, second = _signs(op)
     negated = [isinstance(each, Inverted) for each in op.operands[1:4]]
     plain = [each.operand if isinstance(each, Inverted) else each for each in op.operands[1:4]]
     minus = negated[0] != negated[1]
     signed = first or second or minus or negated[2]
-    a, b = _read(lanes, plain[0], first).to(WIDEST), _read(lanes, plain[1], second).to(WIDEST)
-    third = lanes.read(plain[2], U32)
+    a, b = (
+        _read(lanes, each, sign).to(Type("i", 32)).to(WIDE)
+        for each, sign in zip(plain[:2], (first, second), strict=True)
+    )
+    third = lanes.read(plain[2], Type("i", 32)).to(WIDE)
     total = a * b
     if not op.has("po"):
         total = ~total if minus else total
         third = ~third if negated[2] else third
-    total = total + third.view(Type("i" if signed else "u", 32)).to(WIDEST)
-    total = total + int(op.has("po") or minus or negated[2])
+    total = total + third + int(op.has("po") or minus or negated[2])
+    total = total.view(Type("i" if signed else "u", 64))
     total = total >> (7 if op.has("shr7") else 15 if op.has("shr15") else 0)
     if op.has("sat"):
-        total = clamped(total, *_limits(32, signed))
+        total = clamped(total.view(WIDE), *_limits(32, signed))
     lanes.write(op.operands[0], total.to(U32))
 
 
