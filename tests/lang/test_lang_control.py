@@ -287,3 +287,41 @@ def test_fragments_are_carried_by_loops_and_branches() -> None:
     out = np.zeros((32, 4), np.float32)
     run[1, 32](out, 5)
     assert out[0].tolist() == [2, 8, 2, 2] and out[31].tolist() == [1, 8, 2, 2]
+
+
+@lw.device
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+def test_a_device_function_calls_itself_while_tracing() -> None:
+    @lw.kernel
+    def k(out: lw.Ptr[lw.i32]):
+        out[0] = fibonacci(7)
+
+    out = np.zeros(1, np.int32)
+    k[1, 1](out)
+    assert out[0] == 13
+
+    @lw.kernel
+    def endless(out: lw.Ptr[lw.i32], n: lw.i32):
+        out[0] = fibonacci(n)
+
+    with pytest.raises(lw.KernelError, match="fibonacci calls itself without end"):
+        endless.ptx("sm_80")
+
+
+def test_none_stays_none_after_a_branch() -> None:
+    @lw.kernel
+    def k(out: lw.Ptr[lw.i32], n: lw.i32):
+        bias = None
+        if n > 3:
+            bias = None
+            out[1] = 5
+        for _ in lw.range(n):
+            bias = None
+        out[0] = 1 if bias is None else 2
+
+    out = np.zeros(2, np.int32)
+    k[1, 1](out, 4)
+    assert out.tolist() == [1, 5]

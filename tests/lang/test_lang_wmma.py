@@ -285,3 +285,21 @@ def test_a_fragment_does_not_pass_between_archs() -> None:
     leaking.ptx("sm_70")
     with pytest.raises(lw.KernelError, match="sm_70 and sm_75 differ"):
         leaking.ptx("sm_75")
+
+
+def test_shared_memory_is_aligned_for_wmma() -> None:
+    def loading(column: int):
+        @lw.kernel
+        def k(out: lw.Ptr[lw.f32, 32]):
+            first = lw.shared(lw.u8, 16)
+            tile = lw.shared(lw.f16, (16, 32))
+            first[0] = 0
+            a = wmma.fragment(wmma.matrix_a, 16, 16, 16, lw.f16, wmma.row_major)
+            wmma.load_matrix_sync(a, tile.ptr(0, column), 32)
+            out[0] = a.x[0].to(lw.f32)
+
+        return k
+
+    assert loading(16).ptx("sm_80").count(".shared .align 32") == 2
+    with pytest.raises(lw.KernelError, match="lies 16 bytes after such a place"):
+        loading(8).ptx("sm_80")

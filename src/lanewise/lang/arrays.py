@@ -17,6 +17,8 @@ from lanewise.lang.values import Scalar, describe, plain_number, public
 from lanewise.layout import ComposedLayout, Layout, Swizzle, flatten, is_layout, product, suffix_product
 
 _MOST_SHARED = 227 * 1024
+#: Bytes: vector loads and ldmatrix ask for 16, WMMA for 32.
+_ALIGN = 32
 
 
 @dataclass(frozen=True)
@@ -216,8 +218,8 @@ def _declared(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, a
     if swizzle is not None:
         period = swizzle.size()
         size = -(-int(laid.layoutA.cosize()) // period) * period * least
-        align = align or max(16, min(1024, period * least))
-    align = align or 16
+        align = align or max(_ALIGN, min(1024, period * least))
+    align = align or _ALIGN
     if align & (align - 1) or align < least:
         raise builder.error(f"an alignment is a power of two of at least {least} bytes, not {align}")
     taken = sum(each.size or 0 for each in builder.variables if each.space == "shared")

@@ -89,17 +89,14 @@ class Values:
                 found.append(snapshot.build(snapshot.leaves))
         return tuple(found[: len(self.bound) + len(self.restored)])
 
-    def rebind(self, values: list[Any]) -> tuple[Any, ...]:
-        """Other values: bound names get new objects, mutable ones are changed in place."""
-        found = []
-        for name, value in zip(self.names, values, strict=True):
-            if isinstance(value, Snapshot):
-                found.append(value.build(value.leaves, fresh=False))
-            else:
-                found.append(
-                    Undefined(f"{name} has no value here: give it one first") if value is None else value
-                )
-        return tuple(found[: len(self.bound)])
+    def rebind(self, values: list[Snapshot | None]) -> list[Any]:
+        """The values of another point: bound names get new objects, mutable ones are changed in place."""
+        return [
+            Undefined(f"{name} has no value here: give it one first")
+            if value is None
+            else value.build(value.leaves, fresh=False)
+            for name, value in zip(self.names, values, strict=True)
+        ]
 
 
 def before(

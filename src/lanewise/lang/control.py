@@ -74,7 +74,7 @@ class If:
         builder.place = self.place
         pairs: Pairs = []
         if left_ends or right_ends:  # what follows two ends is never reached, and any values will do
-            values = left if right_ends else right
+            values = self.values.rebind(left if right_ends else right)
         else:
             values, pairs = merged(self.values, left, right, left_place, right_place)
         for code, side in ((then, 0), (other, 1)):
@@ -83,7 +83,7 @@ class If:
                     move(register, sources[side])
         self._write(then, other, left_ends)
         builder.dead = self.unreached or (left_ends and right_ends)
-        return self.values.rebind(values)
+        return tuple(values[: len(self.bound)])
 
     def _write(self, then: Code, other: Code, then_ends: bool) -> None:
         builder, code = self.builder, self.builder.code

@@ -290,7 +290,7 @@ class Device:
         rewritten = self._rewritten
         builder.sources.setdefault(rewritten.file, rewritten.lines)
         place = builder.place
-        if self._depth > 100:
+        if self._depth > 50:
             raise builder.error(
                 f"{self.function.__name__} calls itself without end: device functions are inlined"
             )

@@ -17,6 +17,10 @@ from lanewise.lang.builder import Place, current
 from lanewise.lang.errors import KernelError
 from lanewise.lang.rewrite import RUNTIME, Refused, rewrite
 
+#: What Python raises of its own accord at a mistake.
+_OF_PYTHON = (
+    TypeError, AttributeError, NameError, LookupError, ArithmeticError, ValueError, RecursionError,
+)  # fmt: skip
 #: Where the library itself lies.
 _PACKAGE = str(Path(__file__).parent.parent)
 
@@ -79,6 +83,7 @@ class Rewritten:
         cells[RUNTIME] = CellType(runtime)
         outer = ast.parse(f"def __factory({', '.join(cells)}):\n    pass").body[0]
         assert isinstance(outer, ast.FunctionDef)
+        tree.name = f"{RUNTIME}_function"  # so that a function that calls itself finds the global one
         outer.body = [tree]
         module = ast.fix_missing_locations(ast.Module([outer], []))
         code = compile(module, self.file, "exec", dont_inherit=True)
@@ -86,6 +91,7 @@ class Rewritten:
         inner = next(
             each for each in factory.co_consts if isinstance(each, CodeType) and each.co_name == tree.name
         )
+        inner = inner.replace(co_name=original.__name__, co_qualname=original.__qualname__)
         closure = tuple(cells[name] for name in inner.co_freevars)
         made = FunctionType(inner, original.__globals__, original.__name__, original.__defaults__, closure)
         made.__kwdefaults__ = original.__kwdefaults__
@@ -118,7 +124,7 @@ class Rewritten:
             raise current().error(
                 f"{name} has no value yet: every variable is given one before it is used"
             ) from None
-        except (TypeError, AttributeError, NameError, LookupError, ArithmeticError, ValueError) as error:
+        except _OF_PYTHON as error:
             raise current().error(
                 f"Python said while tracing: {type(error).__name__}: {error}{_origin(error)}"
             ) from error

@@ -19,8 +19,8 @@ def asm(text: str, *, needs: tuple[str, str] = ("sm_50", "6.0"), **operands: Any
     """PTX as it is written, with `{name}` for its operands: a dtype for a result, a value for a source.
 
     Inside a kernel: `d = lw.asm("add.u32 {d}, {a}, {b};", d=lw.u32, a=x, b=y)`. Several results come as a
-    tuple, in the order in which they are named. A pointer stands for its address. `needs` says the arch
-    and the PTX version that the text takes.
+    tuple, in the order in which they are named. A pointer stands for its address. Other braces are PTX's
+    own: `"mov.b64 {{lo}, {hi}}, {x};"`. `needs` says the arch and the PTX version that the text takes.
     """
     builder = current()
     if not isinstance(text, str):

@@ -30,7 +30,7 @@ def _products(d: Any, a: Any, b: Any, c: Any, what: str) -> tuple[fragment, frag
     builder = current()
     for held, use in zip(found, (accumulator, matrix_a, matrix_b, accumulator), strict=True):
         if held.use is not use:
-            raise builder.error(f"{what}(d, a, b, c): {held} is given where a {use.name} fragment belongs")
+            raise builder.error(f"{what}(d, a, b, c): {held} is given where {use.name} belongs")
         if (held.m, held.n, held.k) != (found[1].m, found[1].n, found[1].k):
             raise builder.error(f"{what}: {held} and {found[1]} are of different shapes")
     for held in found[1:]:
