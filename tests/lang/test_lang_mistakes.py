@@ -542,6 +542,14 @@ def instruction_of_a_later_arch():
     return k
 
 
+def name_that_ptx_has_not():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32], π: lw.f32):  # here
+        x[0] = π
+
+    return k
+
+
 MISTAKES = {
     traced_if_in_a_macro: "macro_with_an_if (test_lang_mistakes.py:23): mark that function @lw.device",
     type_changes_in_a_loop: "total is i32 before the loop and becomes f32: a variable keeps its type",
@@ -585,6 +593,7 @@ MISTAKES = {
     lambda_for_a_kernel: "a kernel is a function defined with `def`, not a lambda",
     condition_that_is_a_pointer: "a condition is a comparison or a number, not a pointer",
     python_max: "lw.max",
+    name_that_ptx_has_not: "π is no name in PTX: use letters from a to z, digits and _",
     value_in_one_branch_compared: "found has a value only where the branch up to line",
     membership_of_a_traced_value: "Compare with ==, and use lw.where",
     loop_of_the_kernel_in_a_comprehension: "or use plain range, which unrolls",
@@ -651,6 +660,14 @@ LAUNCHES = [
     (lambda: MMA.zeros(), "this works inside a kernel only"),
     (lambda: lw.Ptr["f16"], "takes a format such as lw.f16"),
     (lambda: lw.Ptr[lw.f16, 3], "an alignment is a power of two"),
+    (
+        lambda: lw.kernel(threads=64)(plain.function),
+        "takes max_threads, min_blocks, max_registers; not threads",
+    ),
+    (
+        lambda: lw.kernel(max_threads=0)(plain.function),
+        "max_threads= of @lw.kernel is an integer of at least 1",
+    ),
     (lambda: lw.kernel(3), "goes on a function defined with `def`"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -48,6 +49,10 @@ class Parameter:
     def is_constexpr(self) -> bool:
         """Whether it is known when tracing."""
         return self.kind is Constexpr
+
+
+_OPTIONS = ("max_threads", "min_blocks", "max_registers")
+_PTX_NAME = re.compile(r"[a-zA-Z]\w*|_\w+", re.ASCII)
 
 
 class Kernel:
@@ -225,6 +230,9 @@ def _is_hashable(value: Any) -> bool:
 
 def _parameters(rewritten: Rewritten) -> list[Parameter]:
     found = []
+    for name in (rewritten.original.__name__, *rewritten.signature.parameters):
+        if not _PTX_NAME.fullmatch(name):
+            raise rewritten.error(f"{name} is no name in PTX: use letters from a to z, digits and _")
     for name, each in rewritten.signature.parameters.items():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise rewritten.error(f"a kernel has a fixed number of parameters: *{name} does not work")
@@ -327,6 +335,11 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 def _kernel(function: Any, options: dict[str, Any], around: Mapping[str, Any]) -> Kernel:
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise KernelError(f"@lw.kernel takes {', '.join(_OPTIONS)}; not {name}")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise KernelError(f"{name}= of @lw.kernel is an integer of at least 1, not {value!r}")
     if not inspect.isfunction(function):
         raise KernelError(f"@lw.kernel goes on a function defined with `def`, not on {function!r}")
     return Kernel(function, options, named_in_types(function, around))
