@@ -11,7 +11,7 @@ from lanewise.machine.access import ATOMIC, WRITE, Access, effective_space
 from lanewise.machine.code import BlockCode
 from lanewise.machine.floating import small_operate
 from lanewise.machine.lanes import several, types
-from lanewise.machine.narrow import flush, round_to, widen
+from lanewise.machine.narrow import flush, is_nan, round_to, widen
 from lanewise.machine.resolve import Op, Place, Resolved, Sink
 from lanewise.machine.rounding import quiet
 
@@ -33,11 +33,13 @@ def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
         a, b = old.view(type), new.view(type)
         if name != "add":
             raise op.unsupported("of floats")
-        found = quiet(a + b, a, b)
-        # On f32 in global memory subnormal numbers are flushed (PTX ISA); in shared memory they are not.
-        if type is f32 and effective_space(op, _place(op)) != "shared":
-            found = flush(quiet(flush(a) + flush(b)))
-        return found.view(Type("u", bits))
+        if effective_space(op, _place(op)) == "shared":
+            return quiet(a + b, a, b).view(Type("u", bits))
+        if type is f32:  # subnormal numbers are flushed, in global memory alone (PTX ISA)
+            return flush(quiet(flush(a) + flush(b))).view(Type("u", bits))
+        # Seen on an H200: in global memory a NaN stays as it is, signalling too; the operand comes first.
+        found = quiet(a + b).view(Type("u", bits))
+        return is_nan(b).select(new, is_nan(a).select(old, found))
     signed = Type("i" if fmt.startswith("s") else "u", bits)
     a, b = old.view(signed), new.view(signed)
     match name:
@@ -110,7 +112,7 @@ def lower(code: BlockCode, op: Op) -> None:
                 other = code.lane_read(sources[1], word, lane)
                 pair = code.builder.cmpxchg(pointer, operand.handle, other.handle, "seq_cst", "seq_cst")
                 old = Value(code, word, code.builder.extract_value(pair, 0))
-            elif name in _NATIVE or (name in ("add", "min", "max") and fmt[0] in "usb"):
+            elif name in _NATIVE or (name in ("add", "min", "max") and "f" not in fmt):
                 kind = _NATIVE.get(name) or (name if name == "add" or fmt[0] == "s" else f"u{name}")
                 old = Value(code, word, code.builder.atomic_rmw(kind, pointer, operand.handle, "seq_cst"))
             else:
