@@ -236,7 +236,7 @@ def check(
     from lanewise.machine.check import run_checked
     from lanewise.machine.findings import Report
     from lanewise.machine.limits import beyond_limits
-    from lanewise.machine.notes import notes
+    from lanewise.machine.program import to_check
 
     if not hasattr(configured, "bind"):
         raise LanewiseError(
@@ -246,14 +246,12 @@ def check(
     bound, values = configured.bind(*arguments, arch=arch, **constants)
     module = bound.entry.module
     name = find_arch(arch if arch is not None else module.arch)
-    from lanewise.machine.resolve import resolve
-
     reasons = refusals(bound.entry, bound.shape)
-    refused = beyond_limits(resolve(module, bound.entry.function), bound.shape, name, reasons)
+    refused = beyond_limits(to_check(module, bound.entry.function, name), bound.shape, name, reasons)
     if refused:
         return Report(bound.entry.name, refused, {}, [])
     ready = compiled(module, bound.entry.function, name, checking=True)
-    return run_checked(ready, bound.shape, values, steps, notes(ready.program, name), progress)
+    return run_checked(ready, bound.shape, values, steps, list(ready.notes), progress)
 
 
 def launch(entry: Entry, configuration: Any) -> Configured:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lanewise.arith import machine_code
 from lanewise.arith.machine_code import address
-from lanewise.machine import counters, frame, observe, sites, unassigned, watch
+from lanewise.machine import counters, frame, observe, sites, watch
 from lanewise.machine.faults import KernelFault
 from lanewise.machine.findings import Finding, Line, Report
 from lanewise.machine.memory import room
@@ -51,13 +51,13 @@ class CheckedLaunch(Launch):
     def __init__(self, compiled: Compiled, shape: Shape, values: tuple[Any, ...], steps: int | None) -> None:
         super().__init__(compiled, shape, values, steps)
         program = compiled.program
-        self.rows, self.remembered = sites.table(program, compiled.arch)
+        self.rows, self.remembered = sites.table(compiled.watched)
         self.runs = np.zeros((max(len(compiled.blocks), 1), 2), np.int64)
         self.diverged = np.zeros(max(len(program.sites), 1), np.int64)
         self.epochs = EPOCHS
         self.log = np.zeros(self.epochs, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
-        self.plan = unassigned.plan(compiled.blocks, compiled.footprint.entry)
+        self.plan = compiled.plan
         self.suspicions = Suspicions(self, self.rows, self.log, self.begun, self.plan.registers)
         self.shadows = [
             np.zeros((len(watch.PLANES), each.size // 4 + 8), np.uint32) for each in self.allocations
@@ -245,8 +245,8 @@ class CheckedLaunch(Launch):
                 op, ran[op.site], self.rows, int(self.diverged[op.site]), self.compiled.arch
             )
             parts.append(found)
-            key = (op.line, str(op.source))
-            by_line[key] = Line(op.line, str(op.source), source_of(self, op), found)
+            text = str(op.source)
+            by_line[op.line, text] = Line(op.line, text, source_of(self, op), found)
         if self.watch[watch.NOW // 8] >= self.epochs - 1:
             notes = [*notes, "the run was too long to look for races to its end"]
         return Report(

@@ -13,8 +13,12 @@ from lanewise.machine.footprint import Footprint
 from lanewise.ptx import Function, Module
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from lanewise.machine.blocks import Block
     from lanewise.machine.resolved import Program
+    from lanewise.machine.unassigned import Plan
 
 
 class Compiled:
@@ -56,21 +60,54 @@ class Compiled:
 
         return cut(self.program)
 
+    @cached_property
+    def plan(self) -> Plan:
+        """The registers that a check follows because a path may leave them without a value."""
+        from lanewise.machine import unassigned
+
+        return unassigned.plan(self.blocks, self.footprint.entry)
+
+    @cached_property
+    def watched(self) -> npt.NDArray[np.int64]:
+        """How a check watches each instruction: what every launch begins with a copy of."""
+        from lanewise.machine.sites import watched
+
+        return watched(self.program, self.arch)
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """Where a GPU may give other bits."""
+        from lanewise.machine.notes import notes
+
+        return notes(self.program, self.arch)
+
 
 _READY: dict[tuple[int, str, str, bool], tuple[Module, Compiled]] = {}
 
 
 def compiled(module: Module, entry: Function, arch: str, checking: bool = False) -> Compiled:
     """The kernel for an arch, compiled now if it never was; with hooks for the checks if asked for."""
-    key = (id(module), entry.name, arch, checking)
-    kept = _READY.get(key)
-    if kept is not None and kept[0] is module:
-        return kept[1]
+    ready = _ready(module, entry, arch, checking)
+    if ready is not None:
+        return ready
     ready = Compiled(module, entry, arch, checking)
     if len(_READY) > 256:
         _READY.clear()
-    _READY[key] = (module, ready)
+    _READY[id(module), entry.name, arch, checking] = (module, ready)
     return ready
+
+
+def _ready(module: Module, entry: Function, arch: str, checking: bool) -> Compiled | None:
+    kept = _READY.get((id(module), entry.name, arch, checking))
+    return kept[1] if kept is not None and kept[0] is module else None
+
+
+def to_check(module: Module, entry: Function, arch: str) -> Program:
+    """The kernel resolved, whether or not it was compiled for a check: a refused launch needs no more."""
+    from lanewise.machine.resolve import resolve
+
+    ready = _ready(module, entry, arch, checking=True)
+    return resolve(module, entry) if ready is None else ready.program
 
 
 def source_digest() -> str:

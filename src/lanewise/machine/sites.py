@@ -26,8 +26,16 @@ PATIENCE = 2000
 Row = dict[int, int]
 
 
-def table(program: Program, arch: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """The rows of all instructions, and memory that some of them lead to."""
+def table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """A launch's own rows of all instructions, and the memory that they lead to."""
+    rows = watched.copy()
+    memory = np.zeros((len(rows), watch.MEMORY_BYTES), np.uint8)
+    rows[:, watch.MEMORY // 8] = address(memory) + np.arange(len(rows)) * watch.MEMORY_BYTES
+    return rows, memory
+
+
+def watched(program: Program, arch: str) -> npt.NDArray[np.int64]:
+    """The rows of all instructions before anything ran."""
     rows = np.zeros((len(program.sites) * ROWS + 1, watch.SITE_BYTES // 8), np.int64)
     rows[:, watch.LIMITS // 8 :] = PATIENCE
     addresses = sources(program)
@@ -40,9 +48,7 @@ def table(program: Program, arch: str) -> tuple[npt.NDArray[np.int64], npt.NDArr
                 row = row | {watch.FLAGS: row[watch.FLAGS] | watch.STRONG_ACCESS}
             for offset, value in row.items():
                 rows[op.site * ROWS + number, offset // 8] = value
-    memory = np.zeros((len(rows), watch.MEMORY_BYTES), np.uint8)
-    rows[:, watch.MEMORY // 8] = address(memory) + np.arange(len(rows)) * watch.MEMORY_BYTES
-    return rows, memory
+    return rows
 
 
 def _bounds(op: Op, addresses: dict[Register, Symbol]) -> Row:

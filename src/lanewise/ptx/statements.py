@@ -6,6 +6,7 @@ They print themselves as PTX. Places, the `.loc` in force and the scope do not c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from lanewise.errors import IllegalInstruction
 from lanewise.isa import Instruction, instruction
@@ -13,6 +14,8 @@ from lanewise.ptx.operands import Group, Guard, Name, Operand
 
 #: The opcodes that `lanewise.isa` knows; `wgmma` also has fences and waits.
 MATRIX_OPCODES = frozenset(("mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix"))
+#: The same text is asked for by whoever resolves, compiles, checks or counts it.
+_instruction = lru_cache(maxsize=4096)(instruction)
 
 
 @dataclass(slots=True)
@@ -76,7 +79,7 @@ class Operation:
         ):
             return None
         try:
-            return instruction(f"{self.head} {', '.join(map(str, self.operands))}")
+            return _instruction(f"{self.head} {', '.join(map(str, self.operands))}")
         except IllegalInstruction as error:
             raise IllegalInstruction(f"line {self.line}: {error}") from None
 
