@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import lanewise
 import lanewise.ptx as ptx
+from lanewise.errors import LanewiseError
 from lanewise.launch import launch
 from lanewise.machine import Deadlock, KernelFault, Unsupported
 
@@ -293,3 +295,37 @@ def test_a_form_nobody_knows_is_named_with_its_own_line(line):
     )
     with pytest.raises(Unsupported, match="line 6"):
         launch(ptx.parse(text)["k"], (1, 32))()
+
+
+#: As cooperative groups do it: %envreg1 and %envreg2 lead to the grid's barrier, a size and a count.
+GRID = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry turned(.param .u64 x, .param .u64 y)
+{
+    .reg .b32 %r<8>; .reg .b64 %d<8>; .reg .pred %p;
+    mov.u32 %r0, %envreg1; mov.u32 %r1, %envreg2; mov.b64 %d0, {%r1, %r0};
+    ld.param.u64 %d1, [x]; ld.param.u64 %d2, [y];
+    mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x;
+    mul.wide.u32 %d3, %r2, 4; add.u64 %d3, %d1, %d3; st.global.u32 [%d3], %r2;
+    atom.add.release.gpu.u32 %r4, [%d0+4], 1;
+WAIT:
+    ld.acquire.gpu.u32 %r4, [%d0+4]; setp.lt.u32 %p, %r4, %r3; @%p bra WAIT;
+    sub.u32 %r5, %r3, %r2; sub.u32 %r5, %r5, 1;
+    mul.wide.u32 %d3, %r5, 4; add.u64 %d3, %d1, %d3; ld.global.u32 %r6, [%d3];
+    mul.wide.u32 %d3, %r2, 4; add.u64 %d3, %d2, %d3; st.global.u32 [%d3], %r6;
+    ret;
+}"""
+
+
+def test_blocks_of_a_grid_wait_for_each_other_at_its_own_barrier() -> None:
+    kernel = lanewise.load(GRID)["turned"]
+    for _ in range(2):  # a launch begins with a barrier where nobody has come
+        x, y = np.zeros((2, 50), np.uint32)
+        kernel[50, 1](x, y)
+        assert y.tolist() == list(range(50))[::-1]
+    x, y = np.zeros((2, 50), np.uint32)
+    assert lanewise.check(kernel[50, 1], x, y).ok
+    many = np.zeros(1 << 20, np.uint32)
+    with pytest.raises(LanewiseError, match="of them can be under way at a time, not 1048576"):
+        kernel[1 << 20, 1](many, many)

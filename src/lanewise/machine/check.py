@@ -122,6 +122,13 @@ class CheckedLaunch(Launch):
         self.watched.append((observed, clocks, barriers, shadow, local, assigned))
         self.suspicions.states[id(state)] = state
 
+    def allocated(self, first: int, size: int) -> None:
+        """What those did who had this memory before, and gave it back, is of no concern to its new owner."""
+        for each, shadow in zip(self.allocations, self.shadows, strict=True):
+            if first in each:
+                start = (first - each.first) // 4
+                shadow[:, start : start + -(-size // 4)] = 0
+
     def _settle(self, state: BlockState, status: int) -> None:
         """A fault is a finding before it ends the launch."""
         if self.suspicions.failure is not None:

@@ -28,6 +28,7 @@ class Footprint(NamedTuple):
     #: Variables of the module: name, space, address, bytes.
     variables: tuple[tuple[str, str, int, int], ...]
     uses_heap: bool
+    uses_grid: bool
     #: How many instructions there are, calls and returns included.
     sites: int
     #: The block of code where it begins, and the line of each.
@@ -64,6 +65,7 @@ def footprint(program: Program, blocks: list[Block], arch: str) -> Footprint:
             (name, each.space, each.address, each.size) for name, each in program.globals.items()
         ),
         uses_heap=program.uses_heap,
+        uses_grid=program.uses_grid,
         sites=len(program.sites),
         entry=entry_block(program, blocks),
         lines=tuple(block.line for block in blocks),

@@ -49,6 +49,7 @@ def host_call(launch: Launch, state: BlockState) -> None:
             _result(launch, state, op, 1, warp, lane)
         elif callee.name == "malloc":
             given = heap(launch.compiled.program.module).take(words[0])
+            launch.allocated(given, words[0])
             _result(launch, state, op, given, warp, lane)
         elif not heap(launch.compiled.program.module).give_back(words[0]):
             raise KernelFault(

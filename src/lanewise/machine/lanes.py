@@ -248,6 +248,10 @@ class Lanes:
                 if operand.name != "%dynamic_smem_size":
                     return total
                 return (total - getattr(self.code, "dynamic_offset", 0)).max(0)
+            case "%envreg1":  # where the words of the grid's barrier lie, for cooperative groups
+                return self.constant(Type("u", 32), frame.GRID_BASE >> 32)
+            case "%envreg2":
+                return self.constant(Type("u", 32), frame.GRID_BASE & 0xFFFFFFFF)
             case "%nsmid" | "%cluster_nctaid" | "%cluster_nctarank":
                 return self.constant(Type("u", 32), 1)
         return self.constant(Type("u", 32), 0)

@@ -40,6 +40,13 @@ class Allocation:
         """Whether it is a variable of the module, and not an argument."""
         return self.first < frame.ARGUMENT_BASE
 
+    @property
+    def title(self) -> str:
+        """As messages call it; what is neither an argument nor a variable has a name of its own."""
+        if self.name.startswith("the "):
+            return self.name
+        return f"variable {self.name}" if self.is_variable else f"argument {self.name}"
+
     def __contains__(self, place: int) -> bool:
         return self.first <= place < self.first + self.size
 

@@ -53,14 +53,13 @@ def _where(launch: Launch, address: int, space: str) -> str:
     if not launch.allocations:
         return f"address {address:#x}; nothing was passed"
     near = min(launch.allocations, key=lambda each: each.distance(address))
-    span = f"argument {near.name}" if near.first >= frame.ARGUMENT_BASE else f"variable {near.name}"
     if address in near:
         relation = f"byte {address - near.first} of"
     elif address < near.first:
         relation = f"{near.first - address} bytes before"
     else:
         relation = f"{address - near.first - near.size} bytes past the end of"
-    return f"address {address:#x} is {relation} {span} ({near.size} bytes at {near.first:#x})"
+    return f"address {address:#x} is {relation} {near.title} ({near.size} bytes at {near.first:#x})"
 
 
 def at_source(launch: Launch, state: BlockState, op: Op) -> bool:

@@ -363,6 +363,7 @@ class _Resolver:
         if outside is not None and outside.space == "shared":
             return Symbol(name, "dynamic", 0, 0)
         if name in _SPECIALS:
+            self.program.uses_grid |= name in ("%envreg1", "%envreg2")
             return Special(name)
         place = self.function.label(name, scope)
         if place is not None:

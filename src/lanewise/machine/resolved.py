@@ -205,6 +205,8 @@ class Program:
     stack_base: int = 0
     uses_stack: bool = False
     uses_heap: bool = False
+    #: Whether it asks for the barrier of a grid that was launched to wait for all its blocks.
+    uses_grid: bool = False
 
     def body(self, name: str) -> Body:
         """The body of a function by name."""

@@ -120,6 +120,11 @@ class Launch:
         self.allocations: list[Allocation] = [*placed, *memory.variables(module, program)]
         if program.uses_heap:
             self.allocations.append(memory.heap(module).allocation)
+        if program.uses_grid:
+            # As `grid.sync()` finds it: a size, and the count of blocks that have come.
+            self.grid = room(16)
+            barrier = Allocation("the grid's barrier", frame.GRID_BASE, 16, address(self.grid), True)
+            self.allocations.append(barrier)
         self.parameters = arguments.bytes(where)
         self.keep = values
         self.table = memory.table(self.allocations)
@@ -156,6 +161,9 @@ class Launch:
 
     def prepare(self, state: BlockState) -> None:
         """A block of threads has its memory: a launch that is checked adds what it watches it with."""
+
+    def allocated(self, first: int, size: int) -> None:
+        """A thread was given memory of the heap."""
 
     def scratch(self) -> Any:
         """Memory for matrix instructions, if the kernel has any."""
@@ -258,6 +266,11 @@ class Launch:
         waiting: deque[BlockState] = deque()
         first = BlockState(self)
         most = max(1, min(RESIDENT, RESIDENT_BYTES // first.bytes) // len(self.under_way))
+        if self.compiled.footprint.uses_grid and len(self.blocks) > most * len(self.under_way):
+            raise LanewiseError(
+                f"the blocks of {self.compiled.function.name} wait for each other (grid.sync()): at most "
+                f"{most * len(self.under_way)} of them can be under way at a time, not {len(self.blocks)}"
+            )
         state: BlockState | None = first
         resume = 0
         while state is not None:

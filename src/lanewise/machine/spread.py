@@ -81,8 +81,6 @@ def refuse(ready: Compiled) -> None:
             f"{program.entry.name} cannot be spread over an executor: its blocks share a heap (malloc)\n"
             "    launch it without executor=: all blocks then run in this process"
         )
-    if program.uses_heap:
-        raise CannotSpread(f"{program.entry.name} cannot be spread over an executor: it uses malloc or free")
     for body in program.bodies:
         spans = _loops(body)
         for place, op in enumerate(body.ops):

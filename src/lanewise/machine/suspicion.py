@@ -111,8 +111,7 @@ def allocation_of(launch: Launch, op: Op, address: int, second: bool = False) ->
         return space, "local memory"
     for each in launch.allocations:
         if offset in each:
-            kind = "argument" if each.first >= frame.ARGUMENT_BASE else "variable"
-            return space, f"{kind} {each.name}"
+            return space, each.title
     return space, ""
 
 

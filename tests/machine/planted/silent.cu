@@ -163,6 +163,17 @@ __global__ void compare_and_swap(const float* x, float* largest, double* product
   } while (before != seen);
 }
 
+// Memory of the heap that one thread gives back and another gets.
+// [2, 64] arange:f32:128
+__global__ void memory_that_changes_hands(float* x) {
+  int i = 64 * blockIdx.x + threadIdx.x;
+  float* own = new float[3];
+  own[0] = x[i];
+  own[2] = own[0] + 1;
+  x[i] = own[2];
+  delete[] own;
+}
+
 // Threads without work leave before the barrier that the others share.
 // [1, 96] arange:f32:40 zeros:f32:40 40
 __global__ void those_without_work_leave(const float* x, float* y, int n) {
