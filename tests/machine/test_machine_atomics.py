@@ -1,4 +1,4 @@
-"""Atomic sums of floats, in global and in shared memory, against exact arithmetic with fractions."""
+"""Atomic sums, minima and maxima of floats, in global and in shared memory, against exact arithmetic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from lanewise.ptx import parse
 from machine import kernels
-from machine.exact import FMTS, Fmt, operate
+from machine.exact import FMTS, Fmt, decode, operate
 
 #: Places in memory: what leads to a thread's own.
 PLACES = {
@@ -104,3 +104,42 @@ def test_atomic_sums_of_floats(type: str, space: str) -> None:
             part = found >> fmt.bits * number & ((1 << fmt.bits) - 1)
             expected = total(*row[thread], name, space)
             assert part == expected, ([hex(each) for each in row[thread]], hex(part), hex(expected))
+
+
+def chosen(a: int, b: int, name: str, operation: str) -> int:
+    """The lesser or the greater: a number before NaN, -0 below +0."""
+    fmt = FMTS[name]
+    numbers = [word for word in (a, b) if word & 0x7FFF <= fmt.inf]
+    ordered = sorted(numbers, key=lambda word: (float(decode(word, fmt)), word < 0x8000))
+    return (ordered[0] if operation == "min" else ordered[-1]) if ordered else fmt.nan
+
+
+@pytest.mark.parametrize("operation", ["min", "max"])
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_reductions_to_the_least_and_the_greatest(name: str, operation: str) -> None:
+    words = specials(FMTS[name])
+    pairs = [(a, b) for a in words for b in words]
+    pairs += pairs[: -len(pairs) % 64]
+    memory, operand = (np.array(column, np.uint16) for column in zip(*pairs, strict=True))
+    text = f"""
+.version 8.7
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 memory, .param .u64 operand)
+{{
+    .reg .b64 %rd<2>; .reg .b16 %h<2>; .reg .b32 %i, %t;
+    mov.u32 %t, %tid.x;
+    mov.u32 %i, %ctaid.x;
+    mad.lo.u32 %i, %i, 32, %t;
+    ld.param.u64 %rd0, [memory];
+    mad.wide.u32 %rd0, %i, 4, %rd0;
+    ld.param.u64 %rd1, [operand];
+    mad.wide.u32 %rd1, %i, 4, %rd1;
+    ld.global.v2.b16 {{%h0, %h1}}, [%rd1];
+    red.global.{operation}.noftz.v2.{name} [%rd0], {{%h0, %h1}};
+    ret;
+}}
+"""
+    found = memory.copy()
+    kernels.launch(parse(text)["k"], (len(pairs) // 64, 32))(found, operand)
+    assert found.tolist() == [chosen(a, b, name, operation) for a, b in pairs]

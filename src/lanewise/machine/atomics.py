@@ -14,6 +14,7 @@ from lanewise.machine.lanes import several, types
 from lanewise.machine.narrow import flush, is_nan, round_to, widen
 from lanewise.machine.resolve import Op, Place, Resolved, Sink
 from lanewise.machine.rounding import quiet
+from lanewise.machine.signs import pick
 
 OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas")
 _NATIVE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}
@@ -25,9 +26,11 @@ def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
     if fmt in ("f16x2", "bf16x2"):
         element = fmt.removesuffix("x2")
         pairs = integer.halves(old), integer.halves(new)
-        return integer.joined(*(_small(name, element, [pairs[0][side], pairs[1][side]]) for side in (0, 1)))
+        return integer.joined(
+            *(_small(op, name, element, [pairs[0][side], pairs[1][side]]) for side in (0, 1))
+        )
     if fmt in ("f16", "bf16"):
-        return _small(name, fmt, [old, new])
+        return _small(op, name, fmt, [old, new])
     if fmt in ("f32", "f64"):
         type = f32 if fmt == "f32" else f64
         a, b = old.view(type), new.view(type)
@@ -64,12 +67,11 @@ def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
     return found.view(Type("u", bits))
 
 
-def _small(name: str, fmt: str, words: list[Value]) -> Value:
+def _small(op: Op, name: str, fmt: str, words: list[Value]) -> Value:
     if name == "add":
         return small_operate("add", fmt, words)
     a, b = (widen(word, fmt) for word in words)
-    found = (a > b).select(a, b) if name == "max" else (a < b).select(a, b)
-    return round_to(found, fmt)
+    return round_to(pick(op, name == "max", a, b), fmt)
 
 
 def _place(op: Op) -> Place:
