@@ -234,7 +234,7 @@ COPIED = "cp.async.mbarrier.arrive.noinc.shared.b64 [bar];"
 def test_checks_know_the_order_that_phases_make(write: str, arrive: str, waits: bool, kind: str) -> None:
     body = RACE.format(write=write, arrive=arrive, wait=wait("bar", "0", "DONE") if waits else "")
     report = lanewise.check(kernel(body)["k"][1, 64], np.arange(64, dtype=np.uint32))
-    assert [finding.kind for finding in report.findings] == ([kind] if kind else []), report
+    assert {finding.kind for finding in report.findings} == ({kind} if kind else set()), report
 
 
 def test_checks_follow_a_pipeline_of_specialised_warps(monkeypatch: pytest.MonkeyPatch) -> None:

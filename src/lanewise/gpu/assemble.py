@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import lanewise.disk_cache as disk_cache  # `from lanewise` would look for it in the language first
 from lanewise.gpu.device import Context
 from lanewise.gpu.faults import GpuError
-from lanewise.ptx.compatibility import assembled_for, needed_version, version_numbers, with_version
+from lanewise.ptx.compatibility import (
+    as_ascii,
+    assembled_for,
+    needed_version,
+    version_numbers,
+    with_version,
+)
 from lanewise.ptx.toolkit import Tool, find_tools
 
 if TYPE_CHECKING:
@@ -98,7 +104,7 @@ def _link(text: str, context: Context, kernel: str) -> bytes:
     state = c_void_p()
     driver("cuLinkCreate_v2", 2, options, values, ctypes.byref(state), kernel=kernel)
     try:
-        source = text.encode() + b"\0"
+        source = as_ascii(text) + b"\0"
         driver(
             "cuLinkAddData_v2",
             state,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
-from lanewise.ptx.compatibility import with_version
+from lanewise.ptx.compatibility import as_ascii, with_version
 from lanewise.ptx.launch_shape import WARP
 from lanewise.ptx.module import Module
 from lanewise.ptx.source import Source
@@ -109,12 +109,12 @@ def ptxas(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         arguments = ["-v", f"-arch={name}", *options, _FILE, "-o", "module.cubin"]
-        Path(folder, _FILE).write_text(text, encoding="utf-8", errors="replace")
+        Path(folder, _FILE).write_bytes(as_ascii(text))
         done = tool.run(arguments, folder, timeout)
         if newest := _NEWER.search(done.stdout + done.stderr):
             text = with_version(text, newest.group(1))
             notes = (f"assembled as PTX {newest.group(1)}, the newest that ptxas {_words(tool)} knows",)
-            Path(folder, _FILE).write_text(text, encoding="utf-8", errors="replace")
+            Path(folder, _FILE).write_bytes(as_ascii(text))
             done = tool.run(arguments, folder, timeout)
         log = done.stdout + done.stderr
         if done.returncode:

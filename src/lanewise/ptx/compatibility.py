@@ -164,3 +164,12 @@ def assembled_for(target: str, arch: str) -> str:
         )
     suffixed = target[-1] in "af"
     return f"sm_{arch_number(arch)}a" if suffixed else f"sm_{arch_number(arch)}"
+
+
+def as_ascii(text: str) -> bytes:
+    """PTX as ptxas and the driver read it: what is beyond ASCII, in comments and names of files, becomes `?`.
+
+    >>> as_ascii("ret; // 8×8")
+    b'ret; // 8?8'
+    """
+    return text.encode("ascii", "replace")
