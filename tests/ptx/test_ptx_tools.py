@@ -97,6 +97,7 @@ def test_refusals_show_the_line() -> None:
         ptxas(KERNEL, options=["--not-an-option"])
 
 
+@needs_ptxas
 def test_characters_beyond_ascii_in_comments_and_file_names_are_no_matter() -> None:
     text = (
         KERNEL.replace("    bar.sync 0;", "    .loc 1 3 1\n    bar.sync 0; // 8×8, für alle")
@@ -105,7 +106,6 @@ def test_characters_beyond_ascii_in_comments_and_file_names_are_no_matter() -> N
     assert ptxas(text).resources["k"] == ptxas(KERNEL).resources["k"]
 
 
-@needs_ptxas
 def test_a_comment_without_an_end_never_reaches_ptxas() -> None:
     with pytest.raises(ValueError, match="without an end"):  # ptxas 13.0 reads on for ever
         ptxas(f"{KERNEL}\n/* ")
