@@ -252,7 +252,7 @@ class CheckedLaunch(Launch):
                 op, ran[op.site], self.rows, int(self.diverged[op.site]), self.compiled.arch
             )
             parts.append(found)
-            text = str(op.source)
+            text = self.compiled.texts[op.site]
             by_line[op.line, text] = Line(op.line, text, source_of(self, op), found)
         if self.watch[watch.NOW // 8] >= self.epochs - 1:
             notes = [*notes, "the run was too long to look for races to its end"]

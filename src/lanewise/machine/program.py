@@ -75,6 +75,11 @@ class Compiled:
         return watched(self.program, self.arch)
 
     @cached_property
+    def texts(self) -> list[str]:
+        """Each instruction as PTX."""
+        return [str(op.source) for op in self.program.sites]
+
+    @cached_property
     def notes(self) -> list[str]:
         """Where a GPU may give other bits."""
         from lanewise.machine.notes import notes

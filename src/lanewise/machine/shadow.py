@@ -201,7 +201,8 @@ class View:
         self.floor = shared.select(observed.get(watch.SHARED_FLOOR), observed.get(watch.GLOBAL_FLOOR)).to(U32)
         self.start = shared.select(observed.get(watch.START), 0).to(U32)
         self.now = observed.get(watch.EPOCH).to(U32)
-        self.shared = shared
+        # What a word's record has to say before it is read: of shared memory, that all of it was written.
+        self.needed = shared.select(observed.code.constant(i64, INITIALISED), 0).to(U32)
 
 
 class Row:
@@ -209,8 +210,8 @@ class Row:
 
     def __init__(self, code: WatchCode, view: View, word: Word, count: int) -> None:
         self.code, self.word, self.count = code, word, count
-        self.floor, self.start, self.now, self.shared = (
-            self.spread(each) for each in (view.floor, view.start, view.now, view.shared)
+        self.floor, self.start, self.now, self.needed = (
+            self.spread(each) for each in (view.floor, view.start, view.now, view.needed)
         )
 
     def spread(self, value: Value) -> Value:
@@ -236,9 +237,12 @@ class Row:
             bad = bad | self._unordered(watch.READ_EPOCH, watch.READER, me)
             bad = bad | (word.get(watch.EARLIER_EPOCH, self.count) > self.floor)
             return bad
-        initialised = (word.get(watch.WRITER, self.count) & INITIALISED).equals(INITIALISED)
-        missing = (word.get(watch.WRITE_EPOCH, self.count) < self.start) | ~initialised
-        return bad | (missing & self.shared)
+        unwritten = (word.get(watch.WRITER, self.count) & self.needed).differs(self.needed)
+        return bad | unwritten | (word.get(watch.WRITE_EPOCH, self.count) < self.start)
+
+    def stirred(self) -> Value:
+        """Of words outside shared memory that are read: all that may have to be looked at, or be busy."""
+        return (self.word.get(watch.WRITE_EPOCH, self.count) > self.floor) | self.busy(False)
 
     def _moves(self) -> Value:
         """Readers that another one must not make forgotten."""
@@ -247,9 +251,9 @@ class Row:
 
     def busy(self, writes: bool) -> Value:
         """The words whose record needs more than to be overwritten."""
-        when = watch.WRITE_EPOCH if writes else watch.READ_EPOCH
-        here = (self.word.get(when, self.count) & watch.EPOCHS).equals(self.now)
-        return here if writes else here | self._moves()
+        if writes:
+            return (self.word.get(watch.WRITE_EPOCH, self.count) & watch.EPOCHS).equals(self.now)
+        return self.word.get(watch.READ_EPOCH, self.count).equals(self.now) | self._moves()
 
     def put(self, me: Value, writes: bool, pending: Value) -> None:
         """Overwrite the record."""
@@ -316,6 +320,7 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
         ("frame", "observed", "offsets", "active", "plane", "stride", "size", "who", "site", "shared",
          "origin", "pending", "by_word"),
     )  # fmt: skip
+    code.function.attributes.add("noinline")  # its loops need all registers
     observed = code.record("observed")
     offsets = code.record("offsets")
     active = code["active"].to(U32)
@@ -326,9 +331,11 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
     when = watch.WRITE_EPOCH if writes else watch.READ_EPOCH
 
     def mine(lane: Value, number: Value, place: Value) -> Value:
-        # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
-        holder = ((lane & 7) << 2) + number
-        me = who | by_word.select(holder, lane).to(U32)
+        me = who | lane.to(U32)
+        if writes:
+            # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
+            holder = ((lane & 7) << 2) + number
+            me = who | by_word.select(holder, lane).to(U32)
         mask = ((code.number(1) << size) - 1) << (place & 3)
         return me | ((size < 4).select(mask, code.number(WHOLE)).to(U32) << watch.MASK_SHIFT)
 
@@ -354,15 +361,20 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
             )
             code.call_number(function, *values)
 
+    # Up to the last lane that takes part: often half of a warp does.
+    lanes = LANES - wide(code.intrinsic("ctlz", U32, [active, code.constant(BOOL, 0)]))
+
     def all_words(action: Any) -> None:
-        with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
+        with code.loop(lanes) as lane, code.when(lane_is_in(lane, active)):
             start = offsets.get(lane * 8)
             steps = (size + 3) >> 2 if together == 1 else size >> 4
             with code.loop(steps) as part:
                 first = part * together
                 place = start + first * 4
                 me = mine(lane, first, place)
-                if together > 1:
+                if together > 1 and not writes:
+                    me = me.spread(together)
+                elif together > 1:
                     counting = ir.Constant(ir.VectorType(ir.IntType(32), together), list(range(together)))
                     further = by_word.mask(Type("u", 32)).spread(together) & Value(
                         code, U32.by(together), counting
@@ -398,7 +410,17 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
         def again(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
             doubt.set(doubt.get() | (row.word.get(watch.WRITER, together) ^ (me | INITIALISED)))
 
-        all_words(look)
+        def skim(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+            doubt.set(doubt.get() | row.stirred().mask(U32.by(together)))
+
+        if writes:
+            all_words(look)
+        else:
+            with code.when(code["shared"].equals(0)):
+                all_words(skim)
+            with code.when(code["shared"].differs(0) | doubt.get().differs(0).any()):
+                doubt.set(code.constant(U32.by(together), 0))
+                all_words(look)
         with code.when(~doubt.get().differs(0).any() & ~strong):
             all_words(put)
             if writes:
