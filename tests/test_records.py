@@ -1,4 +1,4 @@
-"""The records of an H200 hold what the pages quote from them: nothing differed, and the figures are reached."""
+"""The records of an H200 hold what the pages quote: nothing differed, and the figures are reached."""
 
 from __future__ import annotations
 
