@@ -15,6 +15,7 @@ ROOMS = (
     "formats",
     "layout",
     "isa",
+    "jit",
     "arith",
     "atoms",
     "draw",

@@ -59,7 +59,7 @@ __version__ = "0.1.0"
 register("compute", "lanewise.arith:compute")
 register("gemm", "lanewise.arith:gemm")
 register("fidelity", "lanewise.arith:fidelity")
-register("kernel fidelity", "lanewise.machine.notes:of_entry")
+register("kernel fidelity", "lanewise.machine.analysis.fidelity:of_entry")
 register("draw", "lanewise.draw:svg")
 register("print_latex", "lanewise.draw:print_latex")
 register("launch", "lanewise.launch:launch")
