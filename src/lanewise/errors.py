@@ -7,3 +7,19 @@ class LanewiseError(ValueError):
 
 class IllegalInstruction(LanewiseError):
     """An instruction that no GPU, or not the GPU asked about, has."""
+
+
+class InternalError(LanewiseError):
+    """A mistake in lanewise itself, not in what it was given: the message says how to report it."""
+
+    def __init__(self, what: str, error: BaseException | None = None) -> None:
+        cause = f" ({type(error).__name__}: {error})" if error is not None else ""
+        super().__init__(
+            f"{what}{cause}\n    This is a mistake in lanewise, not in your kernel. Please report it at "
+            "https://github.com/lanewise/lanewise/issues with this message, the kernel, and what "
+            "`lanewise doctor` prints."
+        )
+        self.what, self.error = what, error
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.what, self.error))

@@ -181,7 +181,9 @@ class Configured:
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
         ready = compiled(module, self.entry.function, name)
-        static = ready.footprint.dynamic_offset if self.shape.shared_bytes else ready.footprint.shared_bytes
+        static = (
+            ready.launch_info.dynamic_offset if self.shape.shared_bytes else ready.launch_info.shared_bytes
+        )
         if static + self.shape.shared_bytes > _MOST_SHARED:
             raise LanewiseError(
                 f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
@@ -232,11 +234,10 @@ def check(
     >>> [(finding.kind, finding.line) for finding in report.findings]
     [('race', 10)]
     """
-    from lanewise.machine import compiled
+    from lanewise.machine.checker.checked_kernel import checked
     from lanewise.machine.checker.checked_launch import run_checked
     from lanewise.machine.checker.launch_limits import beyond_limits
     from lanewise.machine.checker.report import Report
-    from lanewise.machine.compile.compiled import to_check
 
     if not hasattr(configured, "bind"):
         raise LanewiseError(
@@ -247,10 +248,10 @@ def check(
     module = bound.entry.module
     name = find_arch(arch if arch is not None else module.arch)
     reasons = refusals(bound.entry, bound.shape)
-    refused = beyond_limits(to_check(module, bound.entry.function, name), bound.shape, name, reasons)
+    ready = checked(module, bound.entry.function, name)
+    refused = beyond_limits(ready.program, bound.shape, name, reasons)
     if refused:
         return Report(bound.entry.name, refused, {}, [])
-    ready = compiled(module, bound.entry.function, name, checking=True)
     return run_checked(ready, bound.shape, values, steps, list(ready.notes), progress)
 
 

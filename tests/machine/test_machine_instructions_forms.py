@@ -7,8 +7,9 @@ import re
 import pytest
 
 from lanewise.machine import Unsupported
-from lanewise.machine.compile.kernel_writer import Writer
-from lanewise.machine.program.basic_blocks import cut
+from lanewise.machine.codegen.function_code import Kernel
+from lanewise.machine.compile.kernel_writer import KernelWriter
+from lanewise.machine.program.basic_blocks import split
 from lanewise.machine.program.resolve import resolve
 from lanewise.ptx import parse
 from machine.forms import FIRST, forms, module_of
@@ -48,9 +49,8 @@ def written(given: list[str], target: str) -> list[str]:
     module = parse(module_of(given, target))
     program = resolve(module, module["e"].function)
     texts: list[str] = []
-    Writer(program, cut(program), target.rstrip("a"), False, lambda each: texts.append(str(each))).write(
-        "table"
-    )
+    kernel = Kernel(program, target.rstrip("a"))
+    KernelWriter(kernel, split(program), None, lambda each: texts.append(str(each))).write("table")
     return texts
 
 

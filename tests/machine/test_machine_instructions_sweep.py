@@ -11,7 +11,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lanewise.machine.compile.kernel_writer import PURE
+from lanewise.machine.program.instruction_record import Level
+from lanewise.machine.program.instruction_table import record_of
 from machine.forms import forms
 from machine.kernels import Case, edges, run_cases
 from machine.test_machine_instructions_forms import legal, reason
@@ -24,16 +25,17 @@ LEFT_OUT = re.compile(
 )
 
 
+def of_each_lane(text: str) -> bool:
+    """Whether the machine computes an instruction for each lane alone."""
+    opcode, *modifiers = text.split(".")
+    record = record_of(opcode, tuple(modifiers))
+    return record is not None and record.level is Level.LANE
+
+
 def case_of(form: str) -> Case | None:
     """A form as a case; none if it has other operands than registers of 16, 32 and 64 bits."""
     text, _, operands = form.rstrip(";").partition(" ")
-    if (
-        LEFT_OUT.match(form)
-        or text.split(".")[0] not in PURE
-        or reason(form)
-        or "|" in operands
-        or not operands
-    ):
+    if LEFT_OUT.match(form) or not of_each_lane(text) or reason(form) or "|" in operands or not operands:
         return None
     parts = [each.strip() for each in operands.split(",")]
     matches = [re.fullmatch(r"(-?)%([a-z])\d((?:\.[bh]\d+)?)|(0x)?\d+", part) for part in parts]

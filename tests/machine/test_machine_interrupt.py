@@ -14,6 +14,7 @@ import pytest
 import lanewise as lw
 from lanewise.machine import Deadlock, KernelFault
 from lanewise.machine.runtime import launch
+from lanewise.machine.runtime.state import BlockState
 
 SRC = Path(lw.__file__).parents[1]
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -154,7 +155,13 @@ def test_blocks_that_spin_do_not_pile_up(module: lw.Module, monkeypatch: pytest.
     made: list[int] = []
     monkeypatch.setattr(launch, "RESIDENT", 6)
     monkeypatch.setattr(launch.Launch, "workers", lambda launch: 2)  # each has a block at least, however many
-    monkeypatch.setattr(launch.Launch, "prepare", lambda launch, state: made.append(1))
+    plain = launch.Launch.new_block
+
+    def new_block(started: launch.Launch, worker: int) -> BlockState:
+        made.append(1)
+        return plain(started, worker)
+
+    monkeypatch.setattr(launch.Launch, "new_block", new_block)
     with pytest.raises(KernelFault) as caught:
         module["endless"][1000, 32](np.zeros(1, np.int32), steps=200_000)
     assert caught.value.kind == "endless"

@@ -1,8 +1,9 @@
 """The machine: PTX run on the CPU, a warp at a time, with every access checked.
 
-Passes: `resolve` (names), `blocks` (control flow), `write` (LLVM IR, through the files of each kind of
-instruction, and `script`, what is data of it), `schedule` (warps and blocks), `run` (launches). What the
-arguments of a launch look like to a user is `lanewise.launch`'s.
+From the bottom: `abi`, `errors` and `launch_info` are shared by all. `program` has a kernel before code
+exists, with one record for each instruction; `analysis` has static facts; `codegen` writes LLVM code over a
+warp, with the instructions of `arithmetic`, `tensor_core` and `warp_ops`; `compile` makes images of it,
+`runtime` launches them, `checker` watches a launch. What a launch looks like to a user is `lanewise.launch`'s.
 """
 
 from typing import TYPE_CHECKING
@@ -23,6 +24,6 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     if name not in ("Note", "fidelity"):
         raise AttributeError(f"module 'lanewise.machine' has no attribute {name!r}")
-    from lanewise.machine.analysis import fidelity
+    from lanewise.machine.analysis import fidelity  # which knows all instructions: not for a launch
 
     return getattr(fidelity, name)

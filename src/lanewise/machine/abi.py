@@ -1,76 +1,259 @@
-"""Where things lie in memory while a kernel runs: launch, block and warp records, and the address windows.
+"""What compiled code and Python agree on: records in memory, address windows, the numbers of states and faults.
 
-Offsets are in bytes. The compiled code and the Python side both take them from here.
+Records are declared field by field; offsets are computed. Compiled code reads a field by its offset, Python by
+a view of the same bytes.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import ClassVar, NamedTuple, cast
+
 LANES = 32
 
-#: Names in a kernel's machine code: the function that runs blocks of threads, the table of blocks of code.
+#: Names in a kernel's machine code: the function that runs blocks of threads, the table of basic blocks.
 RUN, CODE_TABLE = "run", "code"
 
-# The launch, one a run: 8-byte slots.
-STOP, ALLOCATIONS, ALLOCATION_COUNT, PARAMETERS, PARAMETER_BYTES = range(0, 40, 8)
-NTID, NCTAID = 40, 64
-WARPS, SHARED_BYTES, LOCAL_BYTES, FRAME_BYTES, SLICE, NEXT_BLOCK, BLOCKS, TEMPLATE = range(88, 152, 8)
-STEP_LIMIT, THREADS, YIELDS, WORKERS = range(152, 184, 8)
-CODE = 184  # a row for each block of code
-LAUNCH_BYTES = 256
 
-# A row of the table of blocks of code: its function or 0, the registers it writes in every lane, its script.
-FUNCTION, WRITES, SCRIPT = range(0, 24, 8)
-ROW_BYTES = 24
+def aligned(size: int, alignment: int) -> int:
+    """A size rounded up to a multiple.
 
-# A block, one for each that is under way.
-LAUNCH, SHARED, FRAMES, LOCAL = range(0, 32, 8)
-CTAID, LINEAR, CACHES, STATUS, KIND, SITE, ADDRESS, WARP, LANE, SIZE, STEPS, SCRATCH = (
-    32, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136,
-)  # fmt: skip
-ARRIVED = 160  # sixteen counts of threads that only arrived at a barrier
-# Phases of mbarriers that were completed, those seen by the scheduler, how often it then waited for more.
-PHASES, PHASES_SEEN, TRIES = 480, 488, 496
-SHADOW = 144  # room for a frame: registers of lanes that do not take part
-OBSERVED = 288  # what checks keep of it, if it is checked
-BLOCK_BYTES = 512
+    >>> aligned(13, 8)
+    16
+    """
+    return -(-size // alignment) * alignment
 
-# A warp.
-BLOCK, INDEX, MASK, BASE, MASK_BYTES, PCS = 0, 8, 16, 20, 32, 64
-#: Not 0 while all 32 lanes wait at a plain barrier together: its number, and where they go on, plus one. The
-#: last bit says that they may.
-TOGETHER, TOGETHER_BITS, RELEASED = 24, 26, 1 << 31
-BARRIER, BARRIER_ARGUMENT, BARRIER_VALUE, BARRIER_RESULT = 192, 320, 448, 576
-TID = 704  # x, y, z: 128 bytes each
-CARRY = 1088  # the carry flag of add.cc and its kin, a byte a lane
-REGISTERS = 1120
 
-#: Numbers a lane's pc may have beyond those of blocks of code.
+class Field(NamedTuple):
+    """A field of a record while the record is declared, and what is known of it afterwards."""
+
+    bytes: int
+    elements: int
+    alignment: int
+    offset: int = -1
+
+
+def field(bytes: int = 8, elements: int = 1, alignment: int = 0) -> int:
+    """Declare a field of some elements; in the class of the record its offset stands in its stead."""
+    return cast(int, Field(bytes, elements, alignment or bytes))
+
+
+def per_lane(bytes: int = 4, elements: int = 1) -> int:
+    """Declare a field with an element for each lane of a warp, aligned as vector code likes it."""
+    return field(bytes, LANES * elements, min(bytes * LANES, 64))
+
+
+class RecordLayout:
+    """A record in memory: each attribute that `field` declares becomes the offset of that field."""
+
+    BYTES: ClassVar[int]
+    FIELDS: ClassVar[dict[str, Field]]
+
+    def __init_subclass__(cls) -> None:
+        offset, alignment = 0, 8
+        cls.FIELDS = {}
+        for name, declared in list(vars(cls).items()):
+            if isinstance(declared, Field):
+                offset = aligned(offset, declared.alignment)
+                cls.FIELDS[name] = declared._replace(offset=offset)
+                setattr(cls, name, offset)
+                offset += declared.bytes * declared.elements
+                alignment = max(alignment, declared.alignment)
+        cls.BYTES = aligned(offset, alignment)
+
+
+class LaunchRecord(RecordLayout):
+    """A launch: one for each run of a kernel."""
+
+    #: Not 0 once all blocks have to return.
+    stop = field()
+    allocations = field()
+    allocation_count = field()
+    parameters = field()
+    parameter_bytes = field()
+    ntid = field(elements=3)
+    nctaid = field(elements=3)
+    warps = field()
+    threads = field()
+    shared_bytes = field()
+    local_bytes = field()
+    frame_bytes = field()
+    #: Basic blocks that a path of a warp may run before another path or warp has its turn.
+    slice = field()
+    #: Turns of all warps that a block has before another block may have its own.
+    turns = field()
+    #: Basic blocks that a block of threads may run in all.
+    step_limit = field()
+    next_block = field()
+    end_block = field()
+    #: The frames of a block at its start.
+    template = field()
+    #: The table of basic blocks: a CodeRow for each.
+    code = field()
+
+
+class CodeRow(RecordLayout):
+    """A basic block: the list of registers that it writes in every lane, and its threaded code."""
+
+    written_registers = field()
+    steps = field()
+
+
+class BlockRecord(RecordLayout):
+    """A block of threads that is under way."""
+
+    launch = field()
+    shared = field()
+    frames = field()
+    local = field()
+    ctaid = field(elements=3)
+    #: Its number in the grid, -1 once no block is left to begin.
+    linear = field()
+    #: A CacheEntry for each instruction.
+    caches = field()
+    #: A RunStatus.
+    status = field()
+    # Why it stopped.
+    fault_kind = field()
+    fault_site = field()
+    fault_address = field()
+    fault_warp = field()
+    fault_lane = field()
+    fault_size = field()
+    #: Basic blocks that were run.
+    steps = field()
+    #: What matrix instructions call: a MmaEntry for each instruction.
+    mma_table = field()
+    #: Room for a frame: registers of lanes that do not take part in a basic block.
+    saved_registers = field()
+    #: For each of the barriers: threads that arrived without waiting.
+    arrived = field(elements=16)
+    # Phases of mbarriers that were completed, those that the scheduler has seen, how often it waited in vain.
+    phases = field()
+    phases_seen = field()
+    phase_tries = field()
+    #: What a checked launch keeps for the block.
+    watch = field()
+
+
+class WarpFrame(RecordLayout):
+    """A warp: its state, then its registers, an element for each lane."""
+
+    block = field()
+    index = field()
+    #: The lanes that take part in the basic block at hand: as bits, and as a byte for each.
+    mask = field(4)
+    #: The basic block with which the next turn begins.
+    base = field(4)
+    #: Not 0 while all 32 lanes wait at a plain barrier together (see TOGETHER_BITS).
+    together = field(4)
+    mask_bytes = per_lane(1)
+    #: The basic block that each lane runs next, PARKED beside it while the lane waits, or EXITED.
+    pcs = per_lane()
+    #: What each lane waits for: the number of a barrier, or WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE.
+    barrier = per_lane()
+    barrier_argument = per_lane()
+    barrier_value = per_lane()
+    barrier_result = per_lane()
+    #: x, y, z.
+    tid = per_lane(elements=3)
+    #: The carry flag of add.cc and its kin.
+    carry = per_lane(1)
+    registers = field(1, 0, 64)
+
+
+class AllocationRow(RecordLayout):
+    """A piece of memory that a launch may touch."""
+
+    first = field()
+    size = field()
+    host = field()
+    writable = field()
+
+
+class CacheEntry(RecordLayout):
+    """What an instruction remembers of the allocation that it touched last."""
+
+    first = field()
+    size = field()
+    host = field()
+
+
+class MmaEntry(RecordLayout):
+    """What a matrix instruction calls: a function, and room for the registers where Python computes."""
+
+    function = field()
+    stage = field()
+
+
+#: Numbers that a lane's pc may have beyond those of basic blocks.
 PARKED = 0x4000_0000
 EXITED = 0x7FFF_FFFF
-#: What a lane waits for if not for one of the sixteen barriers: its siblings, a phase of an mbarrier.
-SIBLINGS, PHASE = 16, 17
+#: What a lane waits for if not for one of the sixteen barriers.
+WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE = 16, 17
+BARRIERS = 16
+#: `together` has the basic block where the lanes go on, plus one, in its low bits, then the barrier's number;
+#: the last bit says that they may go on.
+TOGETHER_BITS, RELEASED = 26, 1 << 31
 
-# What a run of a block of threads ends with.
-DONE, YIELDED, STOPPED, INTERRUPTED, DEADLOCKED, LIMIT = range(6)
 
-# Why it stopped (KIND).
-FAULTS = {
-    1: "out of bounds",
-    2: "misaligned",
-    3: "read-only",
-    4: "trap",
-    5: "assertion",
-    6: "host call",
-    7: "bad branch",
-    8: "bad operand",
-    9: "divergence",
-    10: "mbarrier",
-    11: "stack",
-    12: "bad call",
-}
+class BlockAnswer(IntEnum):
+    """What a basic block returns in place of the number of the one that follows."""
+
+    #: The lanes' pcs were stored.
+    DIVERGED = -1
+    #: The launch stops, or Python is wanted.
+    STOPPING = -2
+    #: The whole warp waits at a barrier.
+    TOGETHER = -3
+
+
+class WarpStatus(IntEnum):
+    """How the turn of a warp ended; bits, so that those of all warps can be joined."""
+
+    WAITING = 0
+    OUT_OF_TIME = 1
+    STOPPED = 2
+    TOGETHER = 4
+
+
+class RunStatus(IntEnum):
+    """How the run of a block of threads ended."""
+
+    DONE = 0
+    YIELDED = 1
+    STOPPED = 2
+    INTERRUPTED = 3
+    DEADLOCKED = 4
+    LIMIT = 5
+
+
+class FaultKind(IntEnum):
+    """Why a block stopped."""
+
+    OUT_OF_BOUNDS = 1
+    MISALIGNED = 2
+    READ_ONLY = 3
+    TRAP = 4
+    ASSERTION = 5
+    HOST_CALL = 6
+    BAD_BRANCH = 7
+    BAD_OPERAND = 8
+    DIVERGENCE = 9
+    MBARRIER = 10
+    STACK = 11
+    BAD_CALL = 12
+
+    @property
+    def title(self) -> str:
+        """As errors name it."""
+        return "read-only" if self is FaultKind.READ_ONLY else self.name.lower().replace("_", " ")
+
+
+#: Faults of an address.
+ADDRESS_FAULTS = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED, FaultKind.READ_ONLY)
 #: What a thread has for the frames of functions that may call themselves, and for alloca.
 STACK_BYTES = 32768
-HOST_CALL, BAD_MBARRIER, STACK, BAD_CALL = 6, 10, 11, 12
 
 # Address windows.
 CONST_BASE = 0x1_0000_0000
@@ -83,16 +266,3 @@ LOCAL_WINDOW = 0x7100_0000_0000
 PARAM_WINDOW = 0x7200_0000_0000
 FUNCTION_BASE = 0x7300_0000_0000
 WINDOW_BYTES = 1 << 32
-
-#: What a site remembers of the allocation it touched last: first address, bytes, where it is, writable.
-CACHE_BYTES = 32
-ALLOCATION_BYTES = 32
-
-
-def aligned(size: int, alignment: int) -> int:
-    """Rounded up to a multiple.
-
-    >>> aligned(13, 8)
-    16
-    """
-    return -(-size // alignment) * alignment

@@ -6,10 +6,9 @@ CUDA add f16 and bf16 numbers so where the GPU cannot.
 
 from __future__ import annotations
 
-from lanewise.machine.codegen.lane_vectors import several
-from lanewise.machine.program.resolve import Op, Place, Program, Register, Resolved
-
-_COPIES = frozenset(("mov", "cvta"))
+from lanewise.machine.program.instruction_record import AddressFlow, Role
+from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, elements_of
+from lanewise.machine.program.ops import Op, Program
 
 
 class _Copies:
@@ -18,9 +17,9 @@ class _Copies:
     def __init__(self, program: Program) -> None:
         self._leaders: dict[Register, Register] = {}
         for op in program.sites:
-            if op.opcode in _COPIES:
+            if op.record.address_flow is AddressFlow.COPY:
                 registers = [
-                    part for each in op.operands for part in several(each) if isinstance(part, Register)
+                    part for each in op.operands for part in elements_of(each) if isinstance(part, Register)
                 ]
                 for register in registers[1:]:
                     self._leaders[self.leader(register)] = self.leader(registers[0])
@@ -31,14 +30,18 @@ class _Copies:
             register = further
         return register
 
-    def key(self, operand: Resolved) -> object:
+    def key(self, operand: ResolvedOperand) -> object:
         """The same for operands that copies connect."""
         return self.leader(operand) if isinstance(operand, Register) else operand
 
 
-def guesses(program: Program) -> frozenset[Op]:
+def guessing_loads(program: Program) -> frozenset[Op]:
     """The loads whose value a compare-and-swap on their own address checks, as far as copies tell."""
-    swaps = [op for op in program.sites if op.opcode == "atom" and op.has("cas")]
+    swaps = [
+        op
+        for op in program.sites
+        if op.record.is_atomic and op.has("cas") and op.record.role(0) is Role.DEFINED
+    ]
     if not swaps:
         return frozenset()
     copies = _Copies(program)
@@ -46,10 +49,10 @@ def guesses(program: Program) -> frozenset[Op]:
     def values(op: Op, operand: int) -> set[object]:
         """Each value of an operand, with the place that the instruction names."""
         place = op.operands[1]
-        if not isinstance(place, Place):
+        if not isinstance(place, MemoryOperand):
             return set()
         at = copies.key(place.base), place.offset
-        return {(*at, copies.key(part)) for part in several(op.operands[operand])}
+        return {(*at, copies.key(part)) for part in elements_of(op.operands[operand])}
 
     checked = {value for op in swaps for value in values(op, 2)}
-    return frozenset(op for op in program.sites if op.opcode == "ld" and values(op, 0) & checked)
+    return frozenset(op for op in program.sites if op.record.is_plain_load and values(op, 0) & checked)

@@ -6,64 +6,26 @@ of a value that nobody looks at are what compilers write for one that does not m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lanewise.machine.program.basic_blocks import CALL_RESULTS, Block, successors
-from lanewise.machine.program.resolve import Inverted, Op, Place, Register, Resolved, Several
-
-#: Instructions whose operands' values matter.
-ARITHMETIC = frozenset(
-    ("add", "sub", "mul", "mad", "fma", "mul24", "mad24", "sad", "div", "rem", "min", "max", "abs", "neg",
-     "setp", "set", "addc", "subc", "madc", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh",
-     "popc", "clz")
-)  # fmt: skip
-STORES = frozenset(("st", "red", "atom"))
-#: Instructions without a destination.
-NO_TARGET = frozenset(
-    ("st", "stmatrix", "red", "bra", "brx", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch",
-     "prefetchu", "nanosleep", "discard", "griddepcontrol", "setmaxnreg", "brkpt", "pmevent", "applypriority",
-     "stackrestore")
-)  # fmt: skip
-
-
-def registers_in(operand: Resolved) -> Iterable[Register]:
-    """The registers of an operand."""
-    match operand:
-        case Register():
-            yield operand
-        case Several(elements):
-            for each in elements:
-                yield from registers_in(each)
-        case Inverted(_, inner):
-            yield from registers_in(inner)
-        case Place(base, _):
-            yield from registers_in(base)
+from lanewise.machine.program.basic_blocks import BasicBlock, successors
+from lanewise.machine.program.instruction_record import Role
+from lanewise.machine.program.operands import Register
+from lanewise.machine.program.ops import Op
 
 
 def assigned(op: Op) -> set[Register]:
     """The registers that an instruction gives values to; a guard is taken to hold."""
-    if op.opcode in (CALL_RESULTS, "call"):
-        return set(registers_in(op.operands[0]))
-    if op.opcode in NO_TARGET or not op.operands or (op.opcode == "wmma" and op.has("store")):
-        return set()
-    if op.opcode in ("bar", "barrier") and not op.has("red"):
-        return set()
-    return set(registers_in(op.operands[0]))
+    return op.registers(Role.DEFINED)
 
 
 def mattering(op: Op) -> set[Register]:
-    """The registers whose values an instruction without a guard lets matter."""
-    found: set[Register] = set()
+    """The registers whose values an instruction lets matter; of a guarded one, its guard alone."""
     if op.guard is not None:
         return {op.guard[0]}
-    for operand in op.operands:
-        if isinstance(operand, Place):
-            found.update(registers_in(operand))
-    if op.opcode in ARITHMETIC or op.opcode in STORES:
-        for operand in op.operands[1:]:
-            found.update(registers_in(operand))
-    return found
+    if op.record.needs_values:
+        return op.registers(Role.ADDRESS, Role.USED)
+    return op.registers(Role.ADDRESS)
 
 
 @dataclass
@@ -76,13 +38,13 @@ class Plan:
     entry: int = -1
 
 
-def plan(blocks: list[Block], entry: int) -> Plan:
+def plan(blocks: list[BasicBlock], entry: int) -> Plan:
     """The kernel's own registers that may be used without a value; not those of device functions."""
     first = blocks[entry]
     own = [block for block in blocks if block.body is first.body]
     every: set[Register] = set()
     for block in own:
-        for op in _ops(block):
+        for op in block.executed:
             every |= assigned(op) | mattering(op)
     before = {id(block): set(every) for block in own}
     before[id(first)] = {each for each in first.body.parameters if isinstance(each, Register)}
@@ -91,7 +53,7 @@ def plan(blocks: list[Block], entry: int) -> Plan:
         changed = False
         for block in own:
             after = set(before[id(block)])
-            for op in _ops(block):
+            for op in block.executed:
                 after |= assigned(op)
             for following in successors(block):
                 held = before.get(id(following))
@@ -106,7 +68,7 @@ def plan(blocks: list[Block], entry: int) -> Plan:
     made = Plan(entry=entry)
     for block in own:
         known = set(before[id(block)])
-        for op in _ops(block):
+        for op in block.executed:
             for register in sorted(mattering(op) - known, key=lambda each: each.offset):
                 number = doubtful.setdefault(register, len(doubtful))
                 made.checks.setdefault(block.number, []).append((number, op))
@@ -114,13 +76,8 @@ def plan(blocks: list[Block], entry: int) -> Plan:
             known |= assigned(op)
     made.registers = list(doubtful)
     for block in own:
-        given = set().union(*(assigned(op) for op in _ops(block))) if _ops(block) else set()
+        given = set().union(*(assigned(op) for op in block.executed)) if block.executed else set()
         numbers = [number for register, number in doubtful.items() if register in given]
         if numbers:
             made.sets[block.number] = numbers
     return made
-
-
-def _ops(block: Block) -> list[Op]:
-    """The instructions of a block; one that lanes wait for is the next block's."""
-    return [*block.ops, *([block.op] if block.op is not None and block.end not in ("sync", "phase") else [])]

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lanewise.isa import find_arch
-from lanewise.machine.codegen.lane_vectors import several, types
-from lanewise.machine.program.resolve import Body, Op, Program, Register, resolve
+from lanewise.machine.program.instruction_record import BlockEnd
+from lanewise.machine.program.operands import Register, elements_of
+from lanewise.machine.program.ops import FunctionBody, Op, Program
+from lanewise.machine.program.ptx_types import ROUNDINGS
+from lanewise.machine.program.resolve import resolve
 from lanewise.ptx import Entry, Function, Module
 
 Kind = Literal["approximate", "may be fused", "inferred"]
-#: Rounding modifiers: an instruction that has one is never fused.
-ROUNDED = frozenset(("rn", "rz", "rm", "rp"))
 _FUSED = frozenset(("f32", "f64", "f32x2", "f16", "f16x2", "bf16", "bf16x2"))
-_APPROXIMATE = frozenset(("ex2", "lg2", "sin", "cos", "tanh"))
-#: Where lanes may part or meet: ptxas fuses nothing across.
-_ENDS = frozenset(("bra", "brx", "ret", "exit", "call", "trap"))
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,14 @@ def of_program(program: Program, arch: str) -> list[Note]:
 
 def approximate(op: Op) -> bool:
     """Whether the PTX ISA states an error for an instruction instead of its bits."""
-    return op.has("approx") or op.opcode in _APPROXIMATE or (op.opcode == "div" and op.has("full"))
+    return op.has("approx") or op.record.approximate
 
 
 def _guessed(op: Op, arch: str) -> str:
     """Why nobody can be sure of what an instruction gives; nothing if one can."""
     if op.opcode == "cvt" and op.has("rs"):
         return "which random bits belong to which number is inferred"
-    if op.opcode not in ("mma", "wmma") or (op.opcode == "wmma" and not op.has("mma")):
+    if not op.record.multiplies:
         return ""
     instruction = op.source.instruction()
     trust = "unknown" if instruction is None or arch not in instruction.archs else instruction.fidelity(arch)
@@ -85,7 +83,7 @@ def _guessed(op: Op, arch: str) -> str:
     return f"what {arch} computes is {trust if trust != 'unknown' else 'not known'}"
 
 
-def _of_body(body: Body, arch: str) -> Iterator[Note]:
+def _of_body(body: FunctionBody, arch: str) -> Iterator[Note]:
     leaders = set(body.labels.values())
     products: dict[Register, Op] = {}
     for place, op in enumerate(body.ops):
@@ -103,14 +101,14 @@ def _of_body(body: Body, arch: str) -> Iterator[Note]:
             message = f"ptxas may fuse it with the mul of line {fused.line}: the machine rounds twice"
             yield Note(op.line, text, "may be fused", message)
         _follow(op, products)
-        if op.opcode in _ENDS:
+        if op.record.ends is not BlockEnd.FALLTHROUGH:  # lanes may part or meet: ptxas fuses nothing across
             products = {}
 
 
 def _plain(op: Op) -> bool:
     """A product or sum of floats that names no rounding."""
-    found = types(op)
-    return bool(found) and found[-1] in _FUSED and not ROUNDED.intersection(op.modifiers)
+    found = op.types
+    return bool(found) and found[-1] in _FUSED and not set(ROUNDINGS).intersection(op.modifiers)
 
 
 def _product(op: Op, products: dict[Register, Op]) -> Op | None:
@@ -121,7 +119,7 @@ def _product(op: Op, products: dict[Register, Op]) -> Op | None:
     for product, other in (made, made[::-1]):
         if product is None or product is other:
             continue
-        if types(product) == types(op) and product.has("ftz") == op.has("ftz"):
+        if product.types == op.types and product.has("ftz") == op.has("ftz"):
             return product
     return None
 
@@ -129,7 +127,7 @@ def _product(op: Op, products: dict[Register, Op]) -> Op | None:
 def _follow(op: Op, products: dict[Register, Op]) -> None:
     """Which registers hold a product after an instruction; mov and neg pass it on."""
     target = op.operands[0] if op.operands else None
-    for register in () if target is None else several(target):
+    for register in () if target is None else elements_of(target):
         if not isinstance(register, Register):
             continue
         source = op.operands[1] if len(op.operands) > 1 else None

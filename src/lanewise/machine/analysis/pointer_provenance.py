@@ -7,22 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lanewise.machine.analysis.definite_assignment import assigned
-from lanewise.machine.program.resolve import (
-    Inverted,
-    Op,
-    Program,
-    Register,
-    Resolved,
-    Several,
-    Symbol,
-)
+from lanewise.machine.program.instruction_record import AddressFlow, Role
+from lanewise.machine.program.operands import Negated, OperandList, Register, ResolvedOperand, Symbol
+from lanewise.machine.program.ops import Op, Program
 
 #: The address of a shared variable; a number; something that cannot be told.
 Source = Symbol | str
 NUMBER, UNKNOWN = "number", "unknown"
-_COPIES = frozenset(("mov", "cvta", "cvt"))
-_SUMS = frozenset(("add", "sub", "or", "xor", "and"))
+_COPIES = (AddressFlow.COPY, AddressFlow.CONVERSION)
 
 
 def variable(symbol: Symbol) -> Symbol:
@@ -34,11 +26,11 @@ def shared_variables(program: Program) -> list[Symbol]:
     """The variables of shared memory that a kernel names, in order."""
     found: set[Symbol] = set()
 
-    def collect(operand: Resolved) -> None:
+    def collect(operand: ResolvedOperand) -> None:
         match operand:
             case Symbol(space="shared"):
                 found.add(variable(operand))
-            case Several(elements):
+            case OperandList(elements):
                 for each in elements:
                     collect(each)
             case _:
@@ -62,7 +54,7 @@ def sources(program: Program) -> dict[Register, Symbol]:
             made = _made(op, known)
             if made is None:
                 continue
-            for register in assigned(op):
+            for register in op.registers(Role.DEFINED):
                 old = known.get(register)
                 new = made if old in (None, made) else UNKNOWN
                 if new != old:
@@ -71,7 +63,7 @@ def sources(program: Program) -> dict[Register, Symbol]:
     return {register: each for register, each in known.items() if isinstance(each, Symbol)}
 
 
-def _of(operand: Resolved, known: dict[Register, Source]) -> Source | None:
+def _of(operand: ResolvedOperand, known: dict[Register, Source]) -> Source | None:
     """What an operand is; nothing is known yet of registers that no instruction so far has given a value."""
     match operand:
         case Register():
@@ -80,23 +72,24 @@ def _of(operand: Resolved, known: dict[Register, Source]) -> Source | None:
             return variable(operand)
         case Symbol():
             return UNKNOWN
-        case Several() | Inverted():
+        case OperandList() | Negated():
             return UNKNOWN
     return NUMBER
 
 
 def _made(op: Op, known: dict[Register, Source]) -> Source | None:
     """What an instruction makes; None if that depends on what is not known yet."""
-    if op.opcode in ("ld", "ldu", "atom", "call") or not op.operands:
+    flow = op.record.address_flow
+    if flow is AddressFlow.MEMORY or not op.operands:
         return NUMBER
     given = [_of(each, known) for each in op.operands[1:]]
-    if op.opcode in _COPIES and len(given) == 1:
+    if flow in _COPIES and len(given) == 1:
         return given[0]
     pointers = [each for each in given if each not in (NUMBER, None)]
-    if op.opcode == "mad" and len(given) == 3:
+    if flow is AddressFlow.MULTIPLY_ADD and len(given) == 3:
         if pointers and pointers != [given[2]]:
             return UNKNOWN
-    elif op.opcode not in _SUMS:
+    elif flow is not AddressFlow.SUM:
         return UNKNOWN if pointers else (None if None in given else NUMBER)
     if len(pointers) > 1:
         return UNKNOWN

@@ -10,11 +10,10 @@ from lanewise.machine.arithmetic.floating import each_half, finished, float_type
 from lanewise.machine.arithmetic.integer import U64
 from lanewise.machine.arithmetic.rounding import operate, quiet, rounding_of
 from lanewise.machine.arithmetic.small_floats import flush_half, is_nan, round_to, widen
-from lanewise.machine.codegen.lane_vectors import Lanes, intrinsic, lowers
-from lanewise.machine.program.resolve import Op
+from lanewise.machine.codegen.lane_vectors import Lanes, intrinsic
+from lanewise.machine.program.ops import Op
 
 
-@lowers("sqrt", "rcp")
 def root(lanes: Lanes, op: Op) -> None:
     """sqrt and rcp; the approximate forms of f32 round to nearest, which is within their error."""
     type = f32 if float_type(op) == "f32" else f64
@@ -32,7 +31,6 @@ def root(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], finished(lanes, op, name, values, found))
 
 
-@lowers("rsqrt")
 def inverse_root(lanes: Lanes, op: Op) -> None:
     """rsqrt.approx: through f64, within the stated error."""
     single = float_type(op) == "f32"
@@ -50,7 +48,6 @@ def inverse_root(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], finished(lanes, op, "rsqrt", [value], quiet(found, value)))
 
 
-@lowers("ex2", "lg2", "sin", "cos", "tanh")
 def approximate(lanes: Lanes, op: Op) -> None:
     """Approximate functions, computed to within an ulp or so of f32 and thereby within the ISA's error."""
     names = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos"}

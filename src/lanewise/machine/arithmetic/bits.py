@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from lanewise.jit.simd import Type, Value
 from lanewise.machine.arithmetic.integer import I32, U32, U64, integer_type, operands
-from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, intrinsic, lowers, several, type_of, types
-from lanewise.machine.program.resolve import Op, Several
+from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, intrinsic, type_of
+from lanewise.machine.program.operands import OperandList, elements_of
+from lanewise.machine.program.ops import Op
 from lanewise.ptx import Immediate
 
 
-@lowers("and", "or", "xor", "not", "cnot")
 def logic(lanes: Lanes, op: Op) -> None:
     """Bit by bit, of words or predicates."""
     type = integer_type(op)
@@ -27,10 +27,9 @@ def logic(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], found)
 
 
-@lowers("lop3")
 def lop3(lanes: Lanes, op: Op) -> None:
     """Any function of three bits, by its table of eight; with a predicate, whether any bit is set as well."""
-    destination, *predicate = several(op.operands[0])
+    destination, *predicate = elements_of(op.operands[0])
     a, b, c = (lanes.read(each, U32) for each in op.operands[1:4])
     table = op.operands[4]
     if not isinstance(table, Immediate):
@@ -82,7 +81,6 @@ def shifted(a: Value, count: Value, left: bool) -> Value:
     return large.select(a >> (bits - 1), out) if a.type.kind == "i" else large.select(a ^ a, out)
 
 
-@lowers("shl", "shr")
 def shift(lanes: Lanes, op: Op) -> None:
     """shl and shr."""
     a = lanes.read(op.operands[1], integer_type(op))
@@ -94,7 +92,6 @@ def shift(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], shifted(a, lanes.read(given, U32), op.opcode == "shl"))
 
 
-@lowers("shf")
 def funnel(lanes: Lanes, op: Op) -> None:
     """Shift of two registers as one of 64 bits."""
     low, high, count = (lanes.read(each, U32) for each in op.operands[1:4])
@@ -113,7 +110,6 @@ def _field(lanes: Lanes, op: Op, first: int, bits: int) -> tuple[Value, Value]:
     return (place > 0xFF).select(most, place), (length > 0xFF).select(most, length)
 
 
-@lowers("bfe")
 def extract(lanes: Lanes, op: Op) -> None:
     """A field of bits, its sign extended if the type has one."""
     type = integer_type(op)
@@ -133,7 +129,6 @@ def extract(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], length.equals(0).select(lanes.constant(unsigned, 0), inside))
 
 
-@lowers("bfi")
 def insert(lanes: Lanes, op: Op) -> None:
     """A field of bits put into a word."""
     type = integer_type(op)
@@ -144,7 +139,6 @@ def insert(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], (b & ~field) | (shifted(a, place, left=True) & field))
 
 
-@lowers("bmsk")
 def mask(lanes: Lanes, op: Op) -> None:
     """So many ones from a place on."""
     place, length = (lanes.read(each, U32) for each in op.operands[1:3])
@@ -154,7 +148,6 @@ def mask(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], shifted(ones, place, left=True))
 
 
-@lowers("szext")
 def extend(lanes: Lanes, op: Op) -> None:
     """The low bits with their sign, or zeros, above."""
     type = integer_type(op)
@@ -167,7 +160,6 @@ def extend(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], length.equals(0).select(lanes.constant(U32, 0), down))
 
 
-@lowers("prmt")
 def permute(lanes: Lanes, op: Op) -> None:
     """Four bytes picked out of eight."""
     a, b, selector = (lanes.read(each, U32) for each in op.operands[1:4])
@@ -201,19 +193,18 @@ def permute(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], found)
 
 
-@lowers("mov")
 def move(lanes: Lanes, op: Op) -> None:
     """A register, a constant or an address; or words taken apart and put together."""
-    found = types(op)
+    found = op.types
     type = type_of(found[-1]) if found else U32
     destination, source = op.operands
-    if isinstance(destination, Several):
+    if isinstance(destination, OperandList):
         part = type.bits // len(destination.elements)
         whole = lanes.read(source, Type("u", type.bits))
         for place, element in enumerate(destination.elements):
             lanes.write(element, (whole >> (place * part)).to(Type("u", part)))
         return
-    if isinstance(source, Several):
+    if isinstance(source, OperandList):
         part = type.bits // len(source.elements)
         whole = lanes.constant(Type("u", type.bits), 0)
         for place, element in enumerate(source.elements):
@@ -227,7 +218,6 @@ def move(lanes: Lanes, op: Op) -> None:
     lanes.write(destination, lanes.read(source, type if type.bits > 1 else BOOL))
 
 
-@lowers("isspacep")
 def is_space(lanes: Lanes, op: Op) -> None:
     """Whether a generic address lies in a space."""
     from lanewise.machine import abi
@@ -246,7 +236,6 @@ def is_space(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], found)
 
 
-@lowers("cvta")
 def convert_address(lanes: Lanes, op: Op) -> None:
     """Between a space's own addresses and generic ones: windows lie one after the other."""
     from lanewise.machine import abi
@@ -265,7 +254,6 @@ def convert_address(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], address - base if op.has("to") else address + base)
 
 
-@lowers("fns")
 def find_nth(lanes: Lanes, op: Op) -> None:
     """The n-th set bit from a base on, upwards or downwards; -1 if there is none."""
     bits, base = lanes.read(op.operands[1], U32), lanes.read(op.operands[2], U32)
@@ -289,13 +277,11 @@ def find_nth(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], (base > 31).select(none - 1, found))
 
 
-@lowers("mapa")
 def map_address(lanes: Lanes, op: Op) -> None:
     """The address in a block of the cluster: a block is alone in its own."""
     lanes.write(op.operands[0], lanes.read(op.operands[1], integer_type(op)))
 
 
-@lowers("getctarank", "createpolicy")
 def nothing_known(lanes: Lanes, op: Op) -> None:
     """The rank of the only block of a cluster; a cache policy, which nobody reads."""
     lanes.write(op.operands[0], lanes.constant(U64, 0))

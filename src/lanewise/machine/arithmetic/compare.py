@@ -5,8 +5,9 @@ from __future__ import annotations
 from lanewise.jit.simd import Type, Value, f32, f64
 from lanewise.machine.arithmetic.integer import U32, halves
 from lanewise.machine.arithmetic.small_floats import flush, flush_half, is_nan, widen
-from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, lowers, several, type_of, types
-from lanewise.machine.program.resolve import Op, Sink
+from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, type_of
+from lanewise.machine.program.operands import Sink, elements_of
+from lanewise.machine.program.ops import Op
 
 _INTEGER = {
     "eq": "==",
@@ -76,12 +77,11 @@ def _comparison(op: Op) -> str:
     return found
 
 
-@lowers("setp")
 def setp(lanes: Lanes, op: Op) -> None:
     """p, and q of the opposite; of packed types p and q are of the two halves."""
-    fmt = types(op)[-1]
+    fmt = op.types[-1]
     name = _comparison(op)
-    first, *second = several(op.operands[0])
+    first, *second = elements_of(op.operands[0])
     if fmt in ("f16x2", "bf16x2"):
         pairs = [halves(lanes.read(each, U32)) for each in op.operands[1:3]]
         results = []
@@ -102,10 +102,9 @@ def setp(lanes: Lanes, op: Op) -> None:
         lanes.write(second[0], opposite)
 
 
-@lowers("set")
 def set_(lanes: Lanes, op: Op) -> None:
     """All ones or 1.0 where the comparison holds."""
-    result, fmt = types(op)[0], types(op)[-1]
+    result, fmt = op.types[0], op.types[-1]
     name = _comparison(op)
     if fmt in ("f16x2", "bf16x2"):
         pairs = [halves(lanes.read(each, U32)) for each in op.operands[1:3]]
@@ -130,18 +129,16 @@ def set_(lanes: Lanes, op: Op) -> None:
         lanes.write(op.operands[0], found.select(lanes.constant(type_of(result), -1), 0))
 
 
-@lowers("selp")
 def selp(lanes: Lanes, op: Op) -> None:
     """a where the predicate holds, else b."""
-    type = type_of(types(op)[-1])
+    type = type_of(op.types[-1])
     a, b = (lanes.read(each, type) for each in op.operands[1:3])
     lanes.write(op.operands[0], lanes.read(op.operands[3], BOOL).select(a, b))
 
 
-@lowers("slct")
 def slct(lanes: Lanes, op: Op) -> None:
     """a where c is not negative, else b."""
-    chosen, tested = types(op)[0], types(op)[-1]
+    chosen, tested = op.types[0], op.types[-1]
     type = type_of(chosen)
     a, b = (lanes.read(each, type) for each in op.operands[1:3])
     if tested == "f32":

@@ -10,15 +10,16 @@ from lanewise.machine.arithmetic.convert_packed import pack, pack_integers, pack
 from lanewise.machine.arithmetic.integer import U32, U64
 from lanewise.machine.arithmetic.rounding import operate, quiet, saturate
 from lanewise.machine.arithmetic.small_floats import SCALE, flush, is_nan, round_to, single_odd, widen
-from lanewise.machine.codegen.lane_vectors import Lanes, intrinsic, lowers, type_of, types
-from lanewise.machine.program.resolve import Op
+from lanewise.machine.codegen.lane_vectors import Lanes, intrinsic, type_of
+from lanewise.machine.program.ops import Op
+from lanewise.machine.program.ptx_types import ROUNDINGS
 
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
 
 
 def _mode(op: Op) -> str:
-    return next((each for each in op.modifiers if each in ("rn", "rz", "rm", "rp", "rna")), "rn")
+    return next((each for each in op.modifiers if each in (*ROUNDINGS, "rna")), "rn")
 
 
 def single_nan(value: Value) -> Value:
@@ -102,10 +103,9 @@ def _clamped(value: Value, target: Type) -> Value:
     return value
 
 
-@lowers("cvt")
 def convert(lanes: Lanes, op: Op) -> None:
     """cvt of every form that is known."""
-    found = types(op)
+    found = op.types
     if len(found) < 2:
         raise op.unsupported("it names no two types")
     target, source = found[0], found[1]

@@ -7,8 +7,10 @@ import re
 from lanewise.jit.simd import Type, Value, f32
 from lanewise.machine.arithmetic.integer import I32, U32, clamped
 from lanewise.machine.arithmetic.small_floats import SMALL, is_nan, round_to, widen
-from lanewise.machine.codegen.lane_vectors import Lanes, several, types
-from lanewise.machine.program.resolve import Op
+from lanewise.machine.codegen.lane_vectors import Lanes
+from lanewise.machine.program.operands import elements_of
+from lanewise.machine.program.ops import Op
+from lanewise.machine.program.ptx_types import ROUNDINGS
 
 #: Random bits that stochastic rounding has for each number. The operand's layout is inferred: the PTX ISA
 #: shows it in figures that are not at hand, and no GPU that has these instructions was.
@@ -48,7 +50,7 @@ def _apart(lanes: Lanes, op: Op, element: str, count: int) -> list[Value]:
 
 
 def _mode(op: Op) -> str:
-    return next((each for each in op.modifiers if each in ("rn", "rz", "rm", "rp", "rs")), "rn")
+    return next((each for each in op.modifiers if each in (*ROUNDINGS, "rs")), "rn")
 
 
 def scale(value: Value, mode: str, saturate: bool) -> Value:
@@ -74,7 +76,7 @@ def _from_scale(word: Value) -> Value:
 def pack(lanes: Lanes, op: Op, target: str, source: str) -> None:
     """Numbers into one register: the first operand highest."""
     element, count = packed(target)
-    given = [each for operand in op.operands[1:] for each in several(operand)]
+    given = [each for operand in op.operands[1:] for each in elements_of(operand)]
     stochastic = op.has("rs")
     if source != "f32" or len(given) != count + stochastic:
         raise op.unsupported("of these operands")
@@ -111,7 +113,7 @@ def repack(lanes: Lanes, op: Op, target: str, source: str) -> None:
 
 def pack_integers(lanes: Lanes, op: Op) -> None:
     """cvt.pack: two integers, clamped, side by side; above them what was packed before."""
-    kind, source = types(op)[:2]
+    kind, source = op.types[:2]
     if source != "s32" or not op.has("sat"):
         raise op.unsupported("of these types")
     bits = int(kind[1:])

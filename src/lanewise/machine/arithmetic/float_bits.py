@@ -7,11 +7,10 @@ from lanewise.machine.arithmetic import integer
 from lanewise.machine.arithmetic.floating import each_half, float_type, given
 from lanewise.machine.arithmetic.integer import U32
 from lanewise.machine.arithmetic.small_floats import flush_half, is_nan, round_to, widen
-from lanewise.machine.codegen.lane_vectors import Lanes, lowers
-from lanewise.machine.program.resolve import Op
+from lanewise.machine.codegen.lane_vectors import Lanes
+from lanewise.machine.program.ops import Op
 
 
-@lowers("abs", "neg")
 def sign(lanes: Lanes, op: Op) -> None:
     """abs and neg of every type: of floats, the sign bit alone."""
     if not integer.is_float(op):
@@ -39,7 +38,6 @@ def sign(lanes: Lanes, op: Op) -> None:
     each_half(lanes, op, fmt, compute)
 
 
-@lowers("min", "max")
 def min_max(lanes: Lanes, op: Op) -> None:
     """min and max: a number wins over NaN, unless .NaN; -0 is below +0."""
     if not integer.is_float(op):
@@ -103,7 +101,6 @@ def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Val
     return found.view(a.type.by(1))
 
 
-@lowers("copysign")
 def copysign(lanes: Lanes, op: Op) -> None:
     """The sign of a with the magnitude of b."""
     bits = 32 if float_type(op) == "f32" else 64
@@ -112,7 +109,6 @@ def copysign(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], (a & top) | (b & (top - 1)))
 
 
-@lowers("testp")
 def test(lanes: Lanes, op: Op) -> None:
     """What kind of number a float is."""
     bits, mantissa = (32, 23) if float_type(op) == "f32" else (64, 52)

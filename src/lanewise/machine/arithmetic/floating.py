@@ -19,8 +19,8 @@ from lanewise.machine.arithmetic.small_floats import (
     two_sum,
     widen,
 )
-from lanewise.machine.codegen.lane_vectors import Lanes, lowers, types
-from lanewise.machine.program.resolve import Op
+from lanewise.machine.codegen.lane_vectors import Lanes
+from lanewise.machine.program.ops import Op
 
 #: Elements of the packed types, and how many there are.
 PACKED = {"f16x2": ("f16", 2), "bf16x2": ("bf16", 2)}
@@ -51,14 +51,14 @@ def each_half(lanes: Lanes, op: Op, fmt: str, compute: Any) -> None:
 
 def float_type(op: Op) -> str:
     """The floating-point type of an instruction."""
-    found = types(op)
+    found = op.types
     return found[0] if found else ""
 
 
 def _general(lanes: Lanes, op: Op, name: str) -> None:
     """add, sub, mul, fma."""
     fmt = float_type(op)
-    if len(set(types(op))) > 1:
+    if len(set(op.types)) > 1:
         _mixed(lanes, op, name)
         return
     if fmt in ("f16", "bf16", "f16x2", "bf16x2"):
@@ -97,7 +97,7 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
 
 def _mixed(lanes: Lanes, op: Op, name: str) -> None:
     """f32 arithmetic with a 16-bit operand (add.f32.f16 and its kin)."""
-    found = types(op)
+    found = op.types
     if found[0] != "f32" or any(each not in ("f16", "bf16") for each in found[1:]):
         raise op.unsupported("of these types")
     count = {"fma": 2}.get(name, 1)
@@ -121,25 +121,26 @@ def finished(lanes: Lanes, op: Op, name: str, values: list[Value], result: Value
     return saturate(result) if op.has("sat") else result
 
 
-@lowers("add", "sub")
 def add(lanes: Lanes, op: Op) -> None:
     """add and sub of every type."""
     _general(lanes, op, op.opcode) if integer.is_float(op) else integer.add_sub(lanes, op)
 
 
-@lowers("mul")
 def multiply(lanes: Lanes, op: Op) -> None:
     """mul of every type."""
     _general(lanes, op, "mul") if integer.is_float(op) else integer.multiply(lanes, op)
 
 
-@lowers("fma")
 def fma(lanes: Lanes, op: Op) -> None:
-    """fma, and mad of floats."""
+    """fma of every type."""
     _general(lanes, op, "fma")
 
 
-@lowers("div")
+def mad(lanes: Lanes, op: Op) -> None:
+    """mad of every type: of floats it is fma."""
+    fma(lanes, op) if integer.is_float(op) else integer.mad(lanes, op)
+
+
 def divide(lanes: Lanes, op: Op) -> None:
     """div of every type; .approx and .full round to nearest, which is within their error."""
     if not integer.is_float(op):

@@ -6,8 +6,8 @@ Division by zero and the one quotient that overflows are settled before the proc
 from __future__ import annotations
 
 from lanewise.jit.simd import Kind, Type, Value
-from lanewise.machine.codegen.lane_vectors import BOOL, PURE, Lanes, intrinsic, lowers, type_of, types
-from lanewise.machine.program.resolve import Op
+from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, intrinsic, type_of
+from lanewise.machine.program.ops import Op
 
 U32, I32, U64, I64 = Type("u", 32), Type("i", 32), Type("u", 64), Type("i", 64)
 
@@ -20,12 +20,12 @@ def operands(lanes: Lanes, op: Op, type: Type, count: int | None = None) -> list
 
 def is_float(op: Op) -> bool:
     """Whether an instruction computes with floating-point numbers."""
-    return any(name.startswith(("f", "bf", "tf")) for name in types(op))
+    return any(name.startswith(("f", "bf", "tf")) for name in op.types)
 
 
 def integer_type(op: Op) -> Type:
     """The type of an integer instruction."""
-    found = types(op)
+    found = op.types
     if not found:
         raise op.unsupported("it names no type")
     return type_of(found[-1])
@@ -51,7 +51,7 @@ def clamped(value: Value, low: int, high: int) -> Value:
 
 def in_halves(lanes: Lanes, op: Op, compute: object) -> bool:
     """u16x2 and s16x2: the instruction on both halves. Whether it was one of those."""
-    found = types(op)
+    found = op.types
     if not found or found[-1] not in ("u16x2", "s16x2"):
         return False
     kind: Kind = "i" if found[-1] == "s16x2" else "u"
@@ -100,7 +100,6 @@ def read_carry(lanes: Lanes) -> Value:
     return lanes.register(lanes.carry)
 
 
-@lowers("addc", "subc")
 def addc(lanes: Lanes, op: Op) -> None:
     """Extended precision: subc's flag is a borrow that is not there."""
     a, b = operands(lanes, op, integer_type(op))
@@ -130,12 +129,8 @@ def multiply(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], product(op, a, b))
 
 
-@lowers("mad", "madc")
 def mad(lanes: Lanes, op: Op) -> None:
-    """mad: of integers; mad of floats is fma."""
-    if is_float(op):
-        PURE["fma"](lanes, op)
-        return
+    """mad and madc of integers."""
     type = integer_type(op)
     a, b = operands(lanes, op, type, 2)
     found = product(op, a, b)
@@ -149,7 +144,6 @@ def mad(lanes: Lanes, op: Op) -> None:
         lanes.write(op.operands[0], found + c)
 
 
-@lowers("mul24", "mad24")
 def mul24(lanes: Lanes, op: Op) -> None:
     """Products of 24-bit numbers: bits 31..0 or 47..16 of 48."""
     type = integer_type(op)
@@ -162,14 +156,12 @@ def mul24(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], found)
 
 
-@lowers("sad")
 def sad(lanes: Lanes, op: Op) -> None:
     """c + |a - b|."""
     a, b, c = operands(lanes, op, integer_type(op))
     lanes.write(op.operands[0], c + (a > b).select(a - b, b - a))
 
 
-@lowers("rem")
 def divide(lanes: Lanes, op: Op) -> None:
     """Quotient and remainder. By zero: all ones, both, as an H200 returns them."""
     type = integer_type(op)
@@ -216,7 +208,6 @@ def min_max(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], pick(*operands(lanes, op, integer_type(op))))
 
 
-@lowers("popc", "clz", "brev")
 def count(lanes: Lanes, op: Op) -> None:
     """Counts and reversal of bits."""
     (a,) = operands(lanes, op, integer_type(op))
@@ -227,7 +218,6 @@ def count(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], found)
 
 
-@lowers("bfind")
 def bfind(lanes: Lanes, op: Op) -> None:
     """The most significant bit that is not a sign bit; with .shiftamt, how far to shift it up; or -1."""
     type = integer_type(op)
@@ -241,7 +231,6 @@ def bfind(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], found)
 
 
-@lowers("dp4a", "dp2a")
 def dot(lanes: Lanes, op: Op) -> None:
     """Dot products of four bytes, or of two halves and two bytes, added to c."""
     kinds = [modifier for modifier in op.modifiers if modifier in ("s32", "u32")]

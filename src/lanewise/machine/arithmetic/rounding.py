@@ -12,7 +12,7 @@ from lanewise.machine.arithmetic.integer import U64
 from lanewise.machine.arithmetic.small_floats import SCALE, flush, is_nan
 from lanewise.machine.codegen.function_code import shared
 from lanewise.machine.codegen.lane_vectors import Lanes, intrinsic, settled
-from lanewise.machine.program.resolve import Op
+from lanewise.machine.program.ops import Op
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 

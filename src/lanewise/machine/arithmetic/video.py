@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from lanewise.jit.simd import Type, Value
 from lanewise.machine.arithmetic.integer import U32, clamped
-from lanewise.machine.codegen.lane_vectors import Lanes, lowers, types
-from lanewise.machine.program.resolve import Inverted, Op, Part, Resolved
+from lanewise.machine.codegen.lane_vectors import Lanes
+from lanewise.machine.program.operands import Negated, RegisterPart, ResolvedOperand
+from lanewise.machine.program.ops import Op
 
 #: What two 32-bit numbers of any sign give.
 WIDE = Type("i", 64)
@@ -52,9 +53,9 @@ def _field(word: Value, place: int, bits: int, signed: bool) -> Value:
     return (moved >> (32 - bits)).to(WIDE)
 
 
-def _read(lanes: Lanes, operand: Resolved, signed: bool) -> Value:
+def _read(lanes: Lanes, operand: ResolvedOperand, signed: bool) -> Value:
     """A source: a part of a register, or a whole one."""
-    if isinstance(operand, Part):
+    if isinstance(operand, RegisterPart):
         bits = 8 if operand.part[0] == "b" else 16
         return _field(lanes.read(operand.register, U32), int(operand.part[1:]), bits, signed)
     return _field(lanes.read(operand, U32), 0, 32, signed)
@@ -64,9 +65,9 @@ def _limits(bits: int, signed: bool) -> tuple[int, int]:
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
 
-def _part_of(operand: Resolved) -> tuple[int, int]:
+def _part_of(operand: ResolvedOperand) -> tuple[int, int]:
     """The first bit of a destination, and how many."""
-    if not isinstance(operand, Part):
+    if not isinstance(operand, RegisterPart):
         return 0, 32
     bits = 8 if operand.part[0] == "b" else 16
     return bits * int(operand.part[1:]), bits
@@ -92,7 +93,7 @@ def _finish(lanes: Lanes, op: Op, found: Value, signed: bool) -> None:
     """The second operation, or the merge into a part."""
     destination = op.operands[0]
     word = found.to(U32)
-    if isinstance(destination, Part):
+    if isinstance(destination, RegisterPart):
         place, bits = _part_of(destination)
         mask = ((1 << bits) - 1) << place
         third = lanes.read(op.operands[3], U32)
@@ -115,10 +116,9 @@ def _finish(lanes: Lanes, op: Op, found: Value, signed: bool) -> None:
 
 
 def _signs(op: Op) -> list[bool]:
-    return [each == "s32" for each in types(op)]
+    return [each == "s32" for each in op.types]
 
 
-@lowers("vadd", "vsub", "vabsdiff", "vmin", "vmax")
 def simple(lanes: Lanes, op: Op) -> None:
     """Two numbers, sign- or zero-extended."""
     result, first, second = _signs(op)
@@ -130,7 +130,6 @@ def simple(lanes: Lanes, op: Op) -> None:
     _finish(lanes, op, found, result)
 
 
-@lowers("vshl", "vshr")
 def shift(lanes: Lanes, op: Op) -> None:
     """Shifts; the count clamps at 32 or wraps."""
     result, first, _ = _signs(op)
@@ -140,7 +139,6 @@ def shift(lanes: Lanes, op: Op) -> None:
     _finish(lanes, op, _shift_saturated(op, found, result) if op.has("sat") else found, result)
 
 
-@lowers("vset")
 def compare(lanes: Lanes, op: Op) -> None:
     """1 where the comparison holds."""
     first, second = _signs(op)
@@ -155,15 +153,14 @@ def _comparison(op: Op) -> str:
     return found
 
 
-@lowers("vmad")
 def multiply_add(lanes: Lanes, op: Op) -> None:
     """a·b + c of parts, one more for .po; a minus sign on a product or on c; shifted; clamped.
 
     Words count as signed whatever their type; whether the sum does, the types and minus signs say.
     """
     _, first, second = _signs(op)
-    negated = [isinstance(each, Inverted) for each in op.operands[1:4]]
-    plain = [each.operand if isinstance(each, Inverted) else each for each in op.operands[1:4]]
+    negated = [isinstance(each, Negated) for each in op.operands[1:4]]
+    plain = [each.operand if isinstance(each, Negated) else each for each in op.operands[1:4]]
     minus = negated[0] != negated[1]
     signed = first or second or minus or negated[2]
     a, b = (
@@ -183,7 +180,6 @@ def multiply_add(lanes: Lanes, op: Op) -> None:
     lanes.write(op.operands[0], total.to(U32))
 
 
-@lowers(*(f"{name}{count}" for name in (*OPERATIONS, "vset") for count in (2, 4)))
 def parallel(lanes: Lanes, op: Op) -> None:
     """The same on two halves or four bytes, chosen among those of a and b; summed, or merged with c."""
     name, count = op.opcode[:-1], int(op.opcode[-1])
@@ -191,21 +187,25 @@ def parallel(lanes: Lanes, op: Op) -> None:
     signs = _signs(op)
     result = signs[0] if name != "vset" else False
     first, second = signs[-2:]
-    registers = [each.register if isinstance(each, Part) else each for each in op.operands[:3]]
+    registers = [each.register if isinstance(each, RegisterPart) else each for each in op.operands[:3]]
     sources = [lanes.read(each, U32) for each in registers[1:]]
     third = lanes.read(op.operands[3], U32)
 
-    def chosen(operand: Resolved, start: int) -> list[int]:
+    def chosen(operand: ResolvedOperand, start: int) -> list[int]:
         """Which parts of (a, b), the lowest first."""
-        given = operand.part[1:] if isinstance(operand, Part) else ""
+        given = operand.part[1:] if isinstance(operand, RegisterPart) else ""
         found = [int(digit) for digit in given[::-1]] or list(range(start, start + count))
         if len(found) != count or max(found) >= 2 * count:
-            raise op.unsupported(f"it picks .{operand.part if isinstance(operand, Part) else ''}")
+            raise op.unsupported(f"it picks .{operand.part if isinstance(operand, RegisterPart) else ''}")
         return found
 
     picks = chosen(op.operands[1], 0), chosen(op.operands[2], count)
     destination = op.operands[0]
-    mask = [int(digit) for digit in destination.part[1:]] if isinstance(destination, Part) else range(count)
+    mask = (
+        [int(digit) for digit in destination.part[1:]]
+        if isinstance(destination, RegisterPart)
+        else range(count)
+    )
     total, merged = third, lanes.constant(U32, 0)
     for place in range(count):
         a, b = (

@@ -7,8 +7,6 @@ A request to global memory takes one sector of 32 bytes for each that it touches
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value
 from lanewise.machine import abi
@@ -26,7 +24,7 @@ def lane_is_in(lane: Value, lanes: Value) -> Value:
     return ((lanes >> lane.to(U32)) & 1).differs(0)
 
 
-def wavefronts(module: ir.Module, size: int) -> Any:
+def wavefronts(module: ir.Module, size: int) -> ir.Function:
     """`wavefronts_<size>(addresses, active)`: wavefronts | phases << 32 of lanes of `size` bytes."""
     code = WatchCode(module, f"wavefronts_{size}", ("addresses", "active"))
     unit = 16 if size == ROWS else max(size, 4)
@@ -103,7 +101,7 @@ def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:
     return Value(code, BOOL.by(lanes), code.builder.bitcast(handle, ir.VectorType(ir.IntType(1), lanes)))
 
 
-def sectors(module: ir.Module) -> Any:
+def sectors(module: ir.Module) -> ir.Function:
     """`sectors(addresses, active, size)`: the distinct sectors that lanes touch."""
     code = WatchCode(module, "sectors", ("addresses", "active", "size"))
     addresses = code.record("addresses")

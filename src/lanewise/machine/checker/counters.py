@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.machine.checker import records
-from lanewise.machine.codegen.instrumentation import ROWS
-from lanewise.machine.program.basic_blocks import BARRIER_RESULT, CALL_RESULTS, Block
-from lanewise.machine.program.resolve import Op
-from lanewise.machine.warp_ops.addresses import space_of
+from lanewise.machine.checker.records import SiteRow
+from lanewise.machine.checker.site_table import first_access_row
+from lanewise.machine.program.basic_blocks import BasicBlock
+from lanewise.machine.program.instruction_record import BlockEnd, Waits
+from lanewise.machine.program.instruction_table import BARRIER_RESULT, CALL_RESULTS
+from lanewise.machine.program.ops import Op
 
 Counts = dict[str, int | float]
 
@@ -46,15 +47,13 @@ _INSTRUCTIONS = {"ldsm": LDSM, "ldgsts": "smsp__inst_executed_op_ldgsts.sum"}
 SECTOR = 32
 
 
-def executed(blocks: Iterable[Block], runs: npt.NDArray[Any], sites: int) -> npt.NDArray[Any]:
+def executed(blocks: Iterable[BasicBlock], runs: npt.NDArray[Any], sites: int) -> npt.NDArray[Any]:
     """How often each instruction ran, and with how many threads in all."""
     found = np.zeros((sites, 2), np.int64)
     for block in blocks:
-        ops = [op for op in block.ops if op.opcode not in (BARRIER_RESULT, CALL_RESULTS)]
-        if block.op is not None and block.end not in ("sync", "phase"):
-            ops.append(block.op)
-        for op in ops:
-            found[op.site] += runs[block.number]
+        for op in block.executed:
+            if op.opcode not in (BARRIER_RESULT, CALL_RESULTS):  # those are second halves of instructions
+                found[op.site] += runs[block.number]
     return found
 
 
@@ -71,22 +70,19 @@ def tensor_instructions(op: Op, arch: str) -> int:
     return int(found[1]) if found else (0 if "without" in detail else 1)
 
 
-def _way(op: Op) -> str:
-    """The direction by which Nsight Compute tells memory instructions apart."""
-    if op.opcode in ("atom", "red"):
-        return op.opcode
-    return {"ldmatrix": "ldsm", "stmatrix": "stsm", "cp": "ldgsts", "st": "st"}.get(
-        op.opcode, "st" if op.has("store") else "ld"
-    )
-
-
 def _of_memory(op: Op, row: npt.NDArray[Any]) -> Counts:
     """What an access counts."""
     requests, wavefronts, ideal, sectors, moved = (
         int(row[offset // 8])
-        for offset in (records.REQUESTS, records.WAVEFRONTS, records.IDEAL, records.SECTORS, records.BYTES)
+        for offset in (
+            SiteRow.requests,
+            SiteRow.wavefronts,
+            SiteRow.ideal,
+            SiteRow.sectors,
+            SiteRow.moved_bytes,
+        )
     )
-    way = _way(op)
+    way = op.record.counter
     found: Counts = {}
     if wavefronts:
         found |= {
@@ -106,7 +102,7 @@ def _of_memory(op: Op, row: npt.NDArray[Any]) -> Counts:
         }
         if way != "ldgsts":
             found[_BY_SPACE.format("global", way)] = requests
-    if not wavefronts and not sectors and requests and space_of(op) == "local":
+    if not wavefronts and not sectors and requests and op.space == "local":
         found[_BY_SPACE.format("local", way)] = requests
     return found
 
@@ -115,22 +111,21 @@ def of_site(op: Op, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: in
     """What one instruction counts."""
     times, threads = (int(each) for each in runs)
     found: Counts = {INSTRUCTIONS: times, THREADS: threads}
-    tensor = tensor_instructions(op, arch)
-    instruction = op.source.instruction() if op.opcode in ("mma", "wmma") else None
+    tensor = tensor_instructions(op, arch) if op.record.multiplies else 0
+    instruction = op.source.instruction() if op.record.multiplies else None
     if tensor or (instruction is not None and instruction.multiplies):
         assert instruction is not None
         found[TENSOR] = tensor * times
         found[FLOPS] = 2 * instruction.m * instruction.n * instruction.k * instruction.products * times
-    if op.opcode in ("bra", "brx"):
+    if op.record.ends in (BlockEnd.JUMP, BlockEnd.SWITCH):
         found[BRANCHES] = times
         found[DIVERGENT] = diverged
-    if op.opcode in ("bar", "barrier") and not op.has("warp"):
+    if op.record.waits is Waits.BARRIER:
         found[BARRIERS] = times
-        return found
-    first = op.site * ROWS
-    for number in range(ROWS):
-        if rows[first + number, records.REQUESTS // 8]:
-            _add(found, _of_memory(op, rows[first + number]))
+    first = first_access_row(op)
+    for row in range(first, first + len(op.record.memory)):
+        if rows[row, SiteRow.requests // 8]:
+            _add(found, _of_memory(op, rows[row]))
     return found
 
 

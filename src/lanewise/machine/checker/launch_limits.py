@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lanewise.isa.archs import arch_number
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.program.resolve import Program
+from lanewise.machine.program.ops import Program
 from lanewise.machine.runtime.fault_report import source_line
 from lanewise.ptx import Loc, Shape
 

@@ -1,89 +1,249 @@
-"""Where things lie while a kernel is checked: the launch's and each block's watch, clocks, shadow memory.
+"""What a checked launch keeps in memory: watches, clocks, shadow memory, the rows of instructions.
 
-Offsets are in bytes. The compiled functions (`shadow.py`, `clocks.py`) and Python use them.
+The compiled functions of the checker and Python both take offsets, flags and numbers from here.
 
 Time is counted in epochs: one begins whenever another warp runs, and whenever lanes of a warp have
-synchronised. Execution is by one thread, so an epoch belongs to one warp.
+synchronised. Each watch belongs to one thread of the host, so an epoch belongs to one warp.
 """
 
 from __future__ import annotations
 
-from lanewise.machine.codegen.instrumentation import FRESH
+from enum import IntEnum, IntFlag, auto
 
-# The launch.
-(
-    NOW, LOG, LOG_SIZE, NEXT_WARP, CURRENT, SITES, ALLOCATIONS, ALLOCATION_COUNT, CALLBACK, BEGUN
-) = range(0, 80, 8)  # fmt: skip
-WATCH_BYTES = 128
+from lanewise.machine.abi import RecordLayout, field, per_lane
 
-# A block of threads; begins with what `observe.py` calls.
-(
-    WATCH, LINEAR, EPOCH, START, FIRST_WARP, WARPS, SHADOW, STRIDE, SHARED_BYTES, LOCAL_SHADOW, LOCAL_BYTES,
-    SHARED_FLOOR, GLOBAL_FLOOR, CLOCKS, BARRIERS, CLOCK,
-) = range(FRESH + 8, FRESH + 8 + 16 * 8, 8)  # fmt: skip
-OBSERVED_BYTES = 512
 
-# A warp's clock: what of each other warp of its block, and of everybody, happened before now.
-LEAST, ACQUIRED, PUBLISHED, COPIED, GROUPS = range(0, 40, 8)
-# Lanes that others of the warp wait for, at a barrier or a mask; whether they did something meanwhile.
-PARTIAL, AWAITED, BROKEN = 40, 48, 56
-RING, RING_LENGTH = 64, 64  # the epochs at which groups of asynchronous copies were committed
-SEEN, SEEN_COPIES = 320, 448
-TRACKED = 576  # the epoch up to which an mbarrier is told of copies when they are complete
-CLOCK_BYTES = 640
-# A barrier: what those who arrived bring along. ACQUIRED, PUBLISHED, SEEN and SEEN_COPIES are as above.
-BARRIER_BYTES = CLOCK_BYTES
-BARRIER_COUNT = 16
+class WatchRecord(RecordLayout):
+    """The watch of a thread of the host that runs blocks."""
 
-# Shadow memory: planes of 32-bit words, one for each word of memory.
-# The last write (epoch, by whom), the last read, a reader before it, and how far a word has published.
-PLANES = WRITE_EPOCH, WRITER, READ_EPOCH, READER, EARLIER_EPOCH, EARLIER_READER, PUBLICATION = range(7)
+    #: The epoch at hand.
+    now = field()
+    #: The warp of each epoch, counted over all blocks of this watch; and how many epochs there may be.
+    log = field()
+    log_size = field()
+    next_warp = field()
+    #: The warp that has its turn: the address of its frame.
+    current = field()
+    #: The rows of instructions.
+    sites = field()
+    #: An AllocationShadow for each allocation.
+    allocations = field()
+    allocation_count = field()
+    #: A function of Python that suspicions are told to.
+    callback = field()
+    #: The number in the grid of each block that began.
+    begun = field()
+
+
+class BlockWatch(RecordLayout):
+    """The watch of one block of threads that is under way."""
+
+    #: For each warp and each doubtful register: the lanes that have given it a value.
+    assigned = field()
+    #: For each basic block: how often it ran, and with how many lanes in all.
+    runs = field()
+    #: For each instruction: how often lanes parted at it.
+    diverged = field()
+    #: Not 0 if the warp at hand begins a new epoch with its next access.
+    fresh = field()
+    #: The WatchRecord.
+    watch = field()
+    linear = field()
+    epoch = field()
+    #: The epoch in which the block began.
+    start = field()
+    first_warp = field()
+    warps = field()
+    # Shadow memory of shared memory, and the distance of its planes.
+    shadow = field()
+    stride = field()
+    shared_bytes = field()
+    local_shadow = field()
+    local_bytes = field()
+    # The epochs up to which everything has happened before now, for shared and for other memory.
+    shared_floor = field()
+    global_floor = field()
+    #: A WarpClock for each warp, one for each barrier, and that of the warp at hand.
+    clocks = field()
+    barriers = field()
+    clock = field()
+
+
+#: Groups of asynchronous copies that a warp's clock remembers.
+RING_LENGTH = 64
+
+
+class WarpClock(RecordLayout):
+    """A warp's vector clock: what of each other warp of its block, and of everybody, happened before now.
+
+    A barrier has one too: what those who arrived bring along.
+    """
+
+    least = field()
+    acquired = field()
+    published = field()
+    #: The epoch up to which the warp's asynchronous copies are complete.
+    copied = field()
+    groups = field()
+    # Lanes that others of the warp wait for, at a barrier or by a mask; whether they did something meanwhile.
+    partial = field()
+    awaited = field()
+    broken = field()
+    #: The epochs at which groups of asynchronous copies were committed.
+    ring = field(4, RING_LENGTH)
+    #: By warp of the block: the epoch up to which it is known to have happened before; and its copies.
+    seen = per_lane()
+    seen_copies = per_lane()
+    #: The epoch up to which an mbarrier is told of copies when they are complete.
+    tracked = field()
+
+
+class ShadowPlane(IntEnum):
+    """Shadow memory has planes of 32-bit words, one for each word of memory."""
+
+    WRITE_EPOCH = 0
+    WRITER = 1
+    READ_EPOCH = 2
+    READER = 3
+    #: A reader before the last one.
+    EARLIER_EPOCH = 4
+    EARLIER_READER = 5
+    #: The epoch up to which a word has published what happened before.
+    PUBLICATION = 6
+
+
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
 PENDING = 1 << 31
 EPOCHS = PENDING - 1
-# Who: lane, bytes of the word, bytes ever written in this block, several lanes, strong, volatile, the
-# instruction.
-LANE_BITS, MASK_SHIFT, INITIALISED_SHIFT, SEVERAL, STRONG, VOLATILE, SITE_SHIFT = (
-    5,
-    5,
-    9,
-    1 << 13,
-    1 << 14,
-    1 << 15,
-    16,
-)
+# Who did it: lane, bytes of the word, bytes ever written in this block, several lanes, strong, volatile, then
+# the row of the instruction.
+LANE_BITS, MASK_SHIFT, INITIALISED_SHIFT = 5, 5, 9
+SEVERAL, STRONG, VOLATILE = 1 << 13, 1 << 14, 1 << 15
+SITE_SHIFT = 16
 MOST_ROWS = 0xFFFF
 
-# An allocation.
-FIRST, SIZE, PLANE, PLANE_STRIDE = range(0, 32, 8)
-ALLOCATION_BYTES = 32
 
-# An instruction: how it is to be watched, then what was counted.
-(
-    BASE, BASE_BITS, DISPLACEMENT, SPACE, ACCESS_SIZE, FLAGS, LANES_READ, LOWEST, HIGHEST, STEP, STEP_BASE,
-    LINES, KEPT, REQUESTS, THREADS, WAVEFRONTS, IDEAL, SECTORS, BYTES, MEMORY,
-) = range(0, 20 * 8, 8)  # fmt: skip
-COUNTS, LIMITS = 160, 160 + 20 * 8  # how often each kind of suspicion came up; how often to tell of it
-SITE_BYTES = 160 + 40 * 8
-# MEMORY leads to what is remembered of an instruction's last request: a key, what it cost (and where that is
-# added up), the least and greatest offset of a lane, whether lanes follow one another, the offsets.
-REMEMBERED = ((8, WAVEFRONTS), (16, IDEAL), (24, SECTORS))
-LEAST_OFFSET, MOST_OFFSET, SIDE_BY_SIDE, PATTERN = 32, 40, 48, 64
-MEMORY_BYTES = PATTERN + 8 * 32
+class AllocationShadow(RecordLayout):
+    """The shadow memory of an allocation: the address of its first plane, the distance of its planes."""
 
-# Spaces.
-GLOBAL, SHARED, LOCAL, GENERIC = range(4)
-# Flags.
-(
-    READS, WRITES, STRONG_ACCESS, RELEASES, COPIES, MATRIX, TILE, EVERY_LANE, BY_WORD, VOLATILE_ACCESS,
-) = (1 << n for n in range(10))  # fmt: skip
+    first = field()
+    size = field()
+    plane = field()
+    stride = field()
 
-# Kinds of suspicion, told to Python.
-(
-    AFTER_WRITE, AFTER_READ, UNINITIALISED, UNFINISHED_COPY, SAME_PLACE, OUTSIDE, NOT_A_MEMBER, ABSENT_MEMBER,
-    SPLIT_BARRIER, TILE_ALIGNMENT, TILE_STRIDE, TILE_UNIFORM, UNINITIALISED_LOCAL,
-    IGNORED_ADDRESS, IGNORED_ALIGNMENT, BARRIER_COUNT_WRONG, NO_VALUE,
-) = range(17)  # fmt: skip
 
-# What ORDER does.
-FENCE, COMMIT, WAIT, TRACK = 1, 2, 3, 4
+class Suspicion(IntEnum):
+    """What compiled code tells Python of, which decides whether it is a finding."""
+
+    AFTER_WRITE = 0
+    AFTER_READ = auto()
+    UNINITIALISED = auto()
+    UNFINISHED_COPY = auto()
+    SAME_PLACE = auto()
+    OUTSIDE = auto()
+    NOT_A_MEMBER = auto()
+    ABSENT_MEMBER = auto()
+    SPLIT_BARRIER = auto()
+    TILE_ALIGNMENT = auto()
+    TILE_STRIDE = auto()
+    TILE_UNIFORM = auto()
+    UNINITIALISED_LOCAL = auto()
+    IGNORED_ADDRESS = auto()
+    IGNORED_ALIGNMENT = auto()
+    BARRIER_COUNT_WRONG = auto()
+    NO_VALUE = auto()
+
+
+class SiteRow(RecordLayout):
+    """An instruction, or one access of it: how it is to be watched, then what was counted."""
+
+    # The address, a mask or the number of a barrier: a register's offset (-1: none), its bits, a constant.
+    base = field()
+    base_bits = field()
+    displacement = field()
+    space = field()
+    access_size = field()
+    flags = field()
+    lanes_read = field()
+    # The bounds of the shared variable that the address was made from; 0 if that is not known.
+    lowest = field()
+    highest = field()
+    # The stride of a tile or the count of a barrier: a constant, and a register's offset if it is in one.
+    step = field()
+    step_base = field()
+    #: The bits of an element of a tile.
+    element_bits = field()
+    #: The AllocationShadow that was touched last.
+    last_allocation = field()
+    requests = field()
+    threads = field()
+    wavefronts = field()
+    ideal = field()
+    sectors = field()
+    moved_bytes = field()
+    #: The LastRequest of the instruction.
+    last_request = field()
+    #: How often each kind of suspicion came up, and how often to tell of it.
+    counts = field(elements=len(Suspicion))
+    limits = field(elements=len(Suspicion))
+
+
+class LastRequest(RecordLayout):
+    """The last request of an instruction, whose cost holds for the next one of the same pattern."""
+
+    key = field()
+    wavefronts = field()
+    ideal = field()
+    sectors = field()
+    least_offset = field()
+    most_offset = field()
+    #: Whether the lanes' bytes follow one another.
+    side_by_side = field()
+    pattern = per_lane(8)
+
+
+#: What a request cost, and where that is added up.
+COSTS = (
+    (LastRequest.wavefronts, SiteRow.wavefronts),
+    (LastRequest.ideal, SiteRow.ideal),
+    (LastRequest.sectors, SiteRow.sectors),
+)
+
+
+class Space(IntEnum):
+    """State spaces as the rows of instructions name them."""
+
+    GLOBAL = 0
+    SHARED = 1
+    LOCAL = 2
+    GENERIC = 3
+
+
+class Flag(IntFlag):
+    """What is to be known of an access."""
+
+    READS = auto()
+    WRITES = auto()
+    STRONG_ACCESS = auto()
+    RELEASES = auto()
+    #: An asynchronous copy writes.
+    COPIES = auto()
+    #: Rows of ldmatrix or stmatrix.
+    MATRIX = auto()
+    #: Lines of wmma.load or wmma.store.
+    TILE = auto()
+    #: All lanes have to have good addresses; of a barrier, that it is one of the warp's lanes.
+    EVERY_LANE = auto()
+    #: A word of a row comes from the lane that holds it, not from that of its address.
+    BY_WORD = auto()
+    VOLATILE_ACCESS = auto()
+
+
+class OrderKind(IntEnum):
+    """What an ordering instruction does, in the flags of its row."""
+
+    FENCE = 1
+    COMMIT = 2
+    #: For all groups but so many (the displacement); -1: for all copies.
+    WAIT = 3
+    TRACK = 4

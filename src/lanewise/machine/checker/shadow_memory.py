@@ -10,9 +10,10 @@ from typing import Any
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
-from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.bank_model import lane_is_in
+from lanewise.machine.checker.records import BlockWatch, ShadowPlane, Suspicion, WarpClock, WatchRecord
 from lanewise.machine.checker.vector_clocks import LANES, WatchCode, least, most, over, wide
 from lanewise.machine.codegen.function_code import U8, U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
@@ -49,44 +50,46 @@ def _lane(who: Value) -> Value:
     return who & (LANES - 1)
 
 
-def _write_ordered(module: ir.Module) -> Any:
+def _write_ordered(module: ir.Module) -> ir.Function:
     """`ordered(observed, epoch, who, me)`: whether what `who` did then came before `me`."""
     code = WatchCode(module, "ordered", ("observed", "epoch", "who", "me"))
     observed = code.record("observed")
-    clock, launch = observed.at(records.CLOCK), observed.at(records.WATCH)
+    clock, launch = observed.at(BlockWatch.clock), observed.at(BlockWatch.watch)
     epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
     strong = (who & me & records.STRONG).differs(0)
     # Volatile accesses order nothing either: lanes of one warp that rely on running in step have to be told.
-    in_step = (who & me & records.VOLATILE).differs(0) & epoch.equals(observed.get(records.EPOCH))
+    in_step = (who & me & records.VOLATILE).differs(0) & epoch.equals(observed.get(BlockWatch.epoch))
     with code.when((strong & ~in_step) | over(observed)):
         code.done(1)
-    owner = wide(Record(code, launch.get(records.LOG)).pointer(0, U32).load(epoch))
-    local = owner - observed.get(records.FIRST_WARP)
-    mine = wide(Record(code, launch.get(records.LOG)).pointer(0, U32).load(observed.get(records.EPOCH)))
+    owner = wide(Record(code, launch.get(WatchRecord.log)).pointer(0, U32).load(epoch))
+    local = owner - observed.get(BlockWatch.first_warp)
+    mine = wide(
+        Record(code, launch.get(WatchRecord.log)).pointer(0, U32).load(observed.get(BlockWatch.epoch))
+    )
     with code.when(owner.equals(mine)):
-        with code.when(epoch < observed.get(records.EPOCH)):
+        with code.when(epoch < observed.get(BlockWatch.epoch)):
             code.done(1)
         same = _lane(who).equals(_lane(me)) | ((who | me) & records.SEVERAL).differs(0)
         code.done(same.to(U64).to(i64))
-    with code.when(~(clock.get(records.ACQUIRED) < epoch)):
+    with code.when(~(clock.get(WarpClock.acquired) < epoch)):
         code.done(1)
-    with code.when(~(local < 0) & (local < observed.get(records.WARPS))):
-        seen = wide(clock.pointer(records.SEEN, U32).load(local))
+    with code.when(~(local < 0) & (local < observed.get(BlockWatch.warps))):
+        seen = wide(clock.pointer(WarpClock.seen, U32).load(local))
         code.done((~(seen < epoch)).to(U64).to(i64))
     code.done(0)
     return code.function
 
 
-def _write_examine(module: ir.Module, writes: bool) -> Any:
+def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
     """`examine_read/write(…)`: tell of what came before this access to a word without order."""
     code = WatchCode(module, f"examine_{'write' if writes else 'read'}", (*_WORD, "shared"))
     observed = code.record("observed")
     word = Word(code, code["place"], code["stride"])
     me, site = code["who"].to(U32), code["site"]
     shared = code["shared"].differs(0)
-    floor = shared.select(observed.get(records.START) - 1, 0)
-    stored = word.get(records.WRITE_EPOCH)
-    epoch, writer = wide(stored & records.EPOCHS), word.get(records.WRITER)
+    floor = shared.select(observed.get(BlockWatch.start) - 1, 0)
+    stored = word.get(ShadowPlane.WRITE_EPOCH)
+    epoch, writer = wide(stored & records.EPOCHS), word.get(ShadowPlane.WRITER)
 
     def tell(kind: int, when: Value, who: Value) -> None:
         lane = wide(_lane(me))
@@ -96,7 +99,7 @@ def _write_examine(module: ir.Module, writes: bool) -> Any:
         held = writer >> records.INITIALISED_SHIFT
         missing = ~(floor < epoch) | (held & _mask(me)).equals(0)
         with code.when(shared & missing):
-            tell(records.UNINITIALISED, code.number(0), code.constant(U32, 0))
+            tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
             code.done()
     with code.when((floor < epoch) & (_mask(writer) & _mask(me)).differs(0)):
         pending = (stored & records.PENDING).differs(0)
@@ -104,21 +107,21 @@ def _write_examine(module: ir.Module, writes: bool) -> Any:
         with code.when(pending):
             finished = code.call_number(module.globals["finished"], observed.address, epoch)
             with code.when(finished.equals(0)):
-                tell(records.UNFINISHED_COPY, epoch, writer)
+                tell(Suspicion.UNFINISHED_COPY, epoch, writer)
                 told.set(code.constant(BOOL, 1))
             with code.when(finished.differs(0)):
-                word.set(records.WRITE_EPOCH, stored & records.EPOCHS)
+                word.set(ShadowPlane.WRITE_EPOCH, stored & records.EPOCHS)
         with code.when(~told.get()):
             fine = code.call_number(
                 module.globals["ordered"], observed.address, epoch, wide(writer), wide(me)
             )
             with code.when(fine.equals(0)):
-                tell(records.AFTER_WRITE, epoch, writer)
+                tell(Suspicion.AFTER_WRITE, epoch, writer)
                 code.done()
     if writes:
         for when, who in (
-            (records.READ_EPOCH, records.READER),
-            (records.EARLIER_EPOCH, records.EARLIER_READER),
+            (ShadowPlane.READ_EPOCH, ShadowPlane.READER),
+            (ShadowPlane.EARLIER_EPOCH, ShadowPlane.EARLIER_READER),
         ):
             epoch, reader = wide(word.get(when)), word.get(who)
             with code.when((floor < epoch) & (_mask(reader) & _mask(me)).differs(0)):
@@ -126,43 +129,47 @@ def _write_examine(module: ir.Module, writes: bool) -> Any:
                     module.globals["ordered"], observed.address, epoch, wide(reader), wide(me)
                 )
                 with code.when(fine.equals(0)):
-                    tell(records.AFTER_READ, epoch, reader)
+                    tell(Suspicion.AFTER_READ, epoch, reader)
                     code.done()
     code.done()
     return code.function
 
 
-def _write_finished(module: ir.Module) -> Any:
+def _write_finished(module: ir.Module) -> ir.Function:
     """`finished(observed, epoch)`: whether an asynchronous copy of an epoch is known to be complete here."""
     code = WatchCode(module, "finished", ("observed", "epoch"))
     observed = code.record("observed")
-    clock, launch = observed.at(records.CLOCK), observed.at(records.WATCH)
-    log = Record(code, launch.get(records.LOG)).pointer(0, U32)
-    owner, mine = (wide(log.load(each)) for each in (code["epoch"], observed.get(records.EPOCH)))
-    acquired = clock.get(records.ACQUIRED)
+    clock, launch = observed.at(BlockWatch.clock), observed.at(BlockWatch.watch)
+    log = Record(code, launch.get(WatchRecord.log)).pointer(0, U32)
+    owner, mine = (wide(log.load(each)) for each in (code["epoch"], observed.get(BlockWatch.epoch)))
+    acquired = clock.get(WarpClock.acquired)
     with code.when(owner.equals(mine)):
         # Waited for, or tracked by an mbarrier that has been asked since.
-        done = most(clock.get(records.COPIED), least(clock.get(records.TRACKED), acquired))
+        done = most(clock.get(WarpClock.copied), least(clock.get(WarpClock.tracked), acquired))
         code.done((~(done < code["epoch"])).to(U64).to(i64))
-    local = owner - observed.get(records.FIRST_WARP)
-    with code.when(~(local < 0) & (local < observed.get(records.WARPS))):
-        seen = wide(clock.pointer(records.SEEN_COPIES, U32).load(local))
+    local = owner - observed.get(BlockWatch.first_warp)
+    with code.when(~(local < 0) & (local < observed.get(BlockWatch.warps))):
+        seen = wide(clock.pointer(WarpClock.seen_copies, U32).load(local))
         # Published, after its own warp had waited for it or by the mbarrier that tracks it.
-        copier = Record(code, observed.get(records.CLOCKS) + local * records.CLOCK_BYTES)
-        told = least(most(copier.get(records.COPIED), copier.get(records.TRACKED)), acquired)
+        copier = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
+        told = least(most(copier.get(WarpClock.copied), copier.get(WarpClock.tracked)), acquired)
         code.done((~(most(seen, told) < code["epoch"])).to(U64).to(i64))
     code.done(1)
     return code.function
 
 
-def _write_note(module: ir.Module, writes: bool) -> Any:
+def _write_note(module: ir.Module, writes: bool) -> ir.Function:
     """`note_read/write(…)`: put an access to a word on record. `who` may have PENDING for a copy."""
     code = WatchCode(module, f"note_{'write' if writes else 'read'}", (*_WORD, "pending"))
     observed = code.record("observed")
     word = Word(code, code["place"], code["stride"])
     me = code["who"].to(U32)
-    now = observed.get(records.EPOCH)
-    when, who = (records.WRITE_EPOCH, records.WRITER) if writes else (records.READ_EPOCH, records.READER)
+    now = observed.get(BlockWatch.epoch)
+    when, who = (
+        (ShadowPlane.WRITE_EPOCH, ShadowPlane.WRITER)
+        if writes
+        else (ShadowPlane.READ_EPOCH, ShadowPlane.READER)
+    )
     stored, earlier = word.get(when), word.get(who)
     epoch = wide(stored & records.EPOCHS)
     same_epoch = epoch.equals(now)
@@ -174,9 +181,9 @@ def _write_note(module: ir.Module, writes: bool) -> Any:
         with code.when(same_epoch & same_site & other_lane & overlap & single):
             lane = wide(_lane(me))
             code.suspect(
-                records.SAME_PLACE, code["frame"], code["site"], lane, code["address"], epoch, wide(earlier)
+                Suspicion.SAME_PLACE, code["frame"], code["site"], lane, code["address"], epoch, wide(earlier)
             )
-        initialised = (epoch < observed.get(records.START)).select(
+        initialised = (epoch < observed.get(BlockWatch.start)).select(
             code.constant(U32, 0), earlier & INITIALISED
         )
         joined = me | initialised | (_mask(me) << records.INITIALISED_SHIFT)
@@ -188,11 +195,11 @@ def _write_note(module: ir.Module, writes: bool) -> Any:
         merged = me | (earlier & (WHOLE << records.MASK_SHIFT)) | records.SEVERAL
         word.set(who, (same_epoch & other_lane).select(merged, me))
         word.set(when, now.to(U32))
-        kept = wide(word.get(records.EARLIER_EPOCH))
-        floor = observed.get(records.GLOBAL_FLOOR)
+        kept = wide(word.get(ShadowPlane.EARLIER_EPOCH))
+        floor = observed.get(BlockWatch.global_floor)
         with code.when((floor < epoch) & ~same_epoch & ~(floor < kept)):
-            word.set(records.EARLIER_EPOCH, stored)
-            word.set(records.EARLIER_READER, earlier)
+            word.set(ShadowPlane.EARLIER_EPOCH, stored)
+            word.set(ShadowPlane.EARLIER_READER, earlier)
     code.done()
     return code.function
 
@@ -201,11 +208,11 @@ class View:
     """What the running warp knows of time, for shared or for other memory."""
 
     def __init__(self, observed: Record, shared: Value) -> None:
-        self.floor = shared.select(observed.get(records.SHARED_FLOOR), observed.get(records.GLOBAL_FLOOR)).to(
-            U32
-        )
-        self.start = shared.select(observed.get(records.START), 0).to(U32)
-        self.now = observed.get(records.EPOCH).to(U32)
+        self.floor = shared.select(
+            observed.get(BlockWatch.shared_floor), observed.get(BlockWatch.global_floor)
+        ).to(U32)
+        self.start = shared.select(observed.get(BlockWatch.start), 0).to(U32)
+        self.now = observed.get(BlockWatch.epoch).to(U32)
         # What a word's record has to say before it is read: of shared memory, that all of it was written.
         self.needed = shared.select(observed.code.constant(i64, INITIALISED), 0).to(U32)
 
@@ -237,34 +244,38 @@ class Row:
     def doubts(self, me: Value, writes: bool) -> Value:
         """The words that have to be looked at."""
         word = self.word
-        bad = self._unordered(records.WRITE_EPOCH, records.WRITER, me)
+        bad = self._unordered(ShadowPlane.WRITE_EPOCH, ShadowPlane.WRITER, me)
         if writes:
-            bad = bad | self._unordered(records.READ_EPOCH, records.READER, me)
-            bad = bad | (word.get(records.EARLIER_EPOCH, self.count) > self.floor)
+            bad = bad | self._unordered(ShadowPlane.READ_EPOCH, ShadowPlane.READER, me)
+            bad = bad | (word.get(ShadowPlane.EARLIER_EPOCH, self.count) > self.floor)
             return bad
-        unwritten = (word.get(records.WRITER, self.count) & self.needed).differs(self.needed)
-        return bad | unwritten | (word.get(records.WRITE_EPOCH, self.count) < self.start)
+        unwritten = (word.get(ShadowPlane.WRITER, self.count) & self.needed).differs(self.needed)
+        return bad | unwritten | (word.get(ShadowPlane.WRITE_EPOCH, self.count) < self.start)
 
     def stirred(self) -> Value:
         """Of words outside shared memory that are read: all that may have to be looked at, or be busy."""
-        return (self.word.get(records.WRITE_EPOCH, self.count) > self.floor) | self.busy(False)
+        return (self.word.get(ShadowPlane.WRITE_EPOCH, self.count) > self.floor) | self.busy(False)
 
     def _moves(self) -> Value:
         """Readers that another one must not make forgotten."""
         epochs, held = (
-            self.word.get(each, self.count) for each in (records.READ_EPOCH, records.EARLIER_EPOCH)
+            self.word.get(each, self.count) for each in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH)
         )
         return (epochs > self.floor) & epochs.differs(self.now) & ~(held > self.floor)
 
     def busy(self, writes: bool) -> Value:
         """The words whose record needs more than to be overwritten."""
         if writes:
-            return (self.word.get(records.WRITE_EPOCH, self.count) & records.EPOCHS).equals(self.now)
-        return self.word.get(records.READ_EPOCH, self.count).equals(self.now) | self._moves()
+            return (self.word.get(ShadowPlane.WRITE_EPOCH, self.count) & records.EPOCHS).equals(self.now)
+        return self.word.get(ShadowPlane.READ_EPOCH, self.count).equals(self.now) | self._moves()
 
     def put(self, me: Value, writes: bool, pending: Value) -> None:
         """Overwrite the record."""
-        when, who = (records.WRITE_EPOCH, records.WRITER) if writes else (records.READ_EPOCH, records.READER)
+        when, who = (
+            (ShadowPlane.WRITE_EPOCH, ShadowPlane.WRITER)
+            if writes
+            else (ShadowPlane.READ_EPOCH, ShadowPlane.READER)
+        )
         epoch = self.now | self.spread(pending) if writes else self.now
         self.word.plane(when).pointer(0, U32).store(epoch)
         self.word.plane(who).pointer(0, U32).store(me | INITIALISED if writes else me)
@@ -274,21 +285,21 @@ class Row:
         word, count = self.word, self.count
         now = self.now
         if writes:
-            word.plane(records.WRITE_EPOCH).pointer(0, U32).store(now | self.spread(pending))
-            word.plane(records.WRITER).pointer(0, U32).store(me | INITIALISED)
+            word.plane(ShadowPlane.WRITE_EPOCH).pointer(0, U32).store(now | self.spread(pending))
+            word.plane(ShadowPlane.WRITER).pointer(0, U32).store(me | INITIALISED)
             return
-        epochs = word.get(records.READ_EPOCH, count)
-        held = word.get(records.EARLIER_EPOCH, count)
+        epochs = word.get(ShadowPlane.READ_EPOCH, count)
+        held = word.get(ShadowPlane.EARLIER_EPOCH, count)
         moves = self._moves()
         with self.code.when(moves.any()):
-            earlier = word.plane(records.EARLIER_READER).pointer(0, U32)
-            earlier.store(moves.select(word.get(records.READER, count), earlier.load(0, count)))
-            word.plane(records.EARLIER_EPOCH).pointer(0, U32).store(moves.select(epochs, held))
-        word.plane(records.READ_EPOCH).pointer(0, U32).store(now)
-        word.plane(records.READER).pointer(0, U32).store(me)
+            earlier = word.plane(ShadowPlane.EARLIER_READER).pointer(0, U32)
+            earlier.store(moves.select(word.get(ShadowPlane.READER, count), earlier.load(0, count)))
+            word.plane(ShadowPlane.EARLIER_EPOCH).pointer(0, U32).store(moves.select(epochs, held))
+        word.plane(ShadowPlane.READ_EPOCH).pointer(0, U32).store(now)
+        word.plane(ShadowPlane.READER).pointer(0, U32).store(me)
 
 
-def _write_whole(module: ir.Module, size: int, writes: bool) -> Any:
+def _write_whole(module: ir.Module, size: int, writes: bool) -> ir.Function:
     """`whole_<size>_…(observed, place, stride, who, shared, pending)`: lanes side by side; 1 if well."""
     name = f"whole_{size}_{'write' if writes else 'read'}"
     code = WatchCode(module, name, ("observed", "place", "stride", "who", "shared", "pending"))
@@ -318,7 +329,7 @@ def _write_whole(module: ir.Module, size: int, writes: bool) -> Any:
     return code.function
 
 
-def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
+def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
     """`lanes_<read or write>_<together>(…)`: lanes each with bytes of their own, so many words at a time."""
     verb = "write" if writes else "read"
     code = WatchCode(
@@ -335,7 +346,7 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
     who, pending, size = code["who"].to(U32), code["pending"].to(U32), code["size"]
     strong = (who & records.STRONG).differs(0)
     by_word = code["by_word"].differs(0)
-    when = records.WRITE_EPOCH if writes else records.READ_EPOCH
+    when = ShadowPlane.WRITE_EPOCH if writes else ShadowPlane.READ_EPOCH
 
     def mine(lane: Value, number: Value, place: Value) -> Value:
         me = who | lane.to(U32)
@@ -349,7 +360,7 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
     def word_at(place: Value) -> Word:
         return Word(code, code["plane"] + (place & ~3), code["stride"])
 
-    def one_by_one(function: Any, lane: Value, first: Value, start: Value, last: Value) -> None:
+    def one_by_one(function: ir.Operand, lane: Value, first: Value, start: Value, last: Value) -> None:
         with code.loop(together) as step:
             number = first + step
             place = start + number * 4
@@ -415,7 +426,7 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
             row.put(me, writes, pending)
 
         def again(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
-            doubt.set(doubt.get() | (row.word.get(records.WRITER, together) ^ (me | INITIALISED)))
+            doubt.set(doubt.get() | (row.word.get(ShadowPlane.WRITER, together) ^ (me | INITIALISED)))
 
         def skim(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
             doubt.set(doubt.get() | row.stirred().mask(U32.by(together)))
@@ -445,18 +456,18 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
     return code.function
 
 
-def _write_local(module: ir.Module) -> Any:
+def _write_local(module: ir.Module) -> ir.Function:
     """`local(frame, site, offsets, active, size, writes)`: was it written?"""
     code = WatchCode(module, "local", ("frame", "site", "offsets", "active", "size", "writes"))
     warp = code.record("frame")
-    observed = warp.at(abi.BLOCK).at(abi.OBSERVED)
+    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
     offsets, size = code.record("offsets"), code["size"]
-    each = observed.get(records.LOCAL_BYTES)
+    each = observed.get(BlockWatch.local_bytes)
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
         start = offsets.get(lane * 8)
         with code.when((start.to(U64) < each.to(U64)) & ~(each < start + size)):
-            thread = warp.get(abi.INDEX) * LANES + lane
-            shadow = Record(code, observed.get(records.LOCAL_SHADOW) + thread * (each >> 2)).pointer(0, U8)
+            thread = warp.get(WarpFrame.index) * LANES + lane
+            shadow = Record(code, observed.get(BlockWatch.local_shadow) + thread * (each >> 2)).pointer(0, U8)
             part = size < 4
             some = ((code.number(1) << size) - 1) << (start & 3)
             mask = part.select(some, code.number(WHOLE)).to(U8)
@@ -471,7 +482,7 @@ def _write_local(module: ir.Module) -> Any:
             with code.when(code["writes"].equals(0) & known.get().equals(0)):
                 zero = code.number(0)
                 code.suspect(
-                    records.UNINITIALISED_LOCAL, code["frame"], code["site"], lane, start, zero, zero
+                    Suspicion.UNINITIALISED_LOCAL, code["frame"], code["site"], lane, start, zero, zero
                 )
     code.done()
     return code.function

@@ -1,6 +1,7 @@
-"""The table of a checked kernel's instructions: how each is to be watched, read by the compiled watch.
+"""The table of a checked kernel's instructions: how each is to be watched, read by the compiled checker.
 
-Each instruction has two rows; the second is that of the source of a cp.async.
+Each instruction has as many rows as `instruction_table.MOST_ROWS` says: first what it orders or which lanes it
+names, then a row for each of its accesses.
 """
 
 from __future__ import annotations
@@ -9,224 +10,192 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.jit.machine_code import address
-from lanewise.machine.analysis.cas_loops import guesses
+from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import sources, variable
-from lanewise.machine.checker import records
-from lanewise.machine.codegen.instrumentation import MASKED, MEMORY, ROWS, UNWATCHED
-from lanewise.machine.codegen.lane_vectors import several, type_of, types
-from lanewise.machine.program.resolve import Op, Place, Program, Register, Resolved, Symbol
-from lanewise.machine.warp_ops.addresses import effective_space
+from lanewise.machine.checker.records import Flag, LastRequest, OrderKind, SiteRow, Space
+from lanewise.machine.program.instruction_record import Order, Role, Size, Waits
+from lanewise.machine.program.instruction_table import MOST_ROWS
+from lanewise.machine.program.memory_accesses import LocatedAccess, tile_lines, watched_accesses
+from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, Symbol
+from lanewise.machine.program.ops import Op, Program
+from lanewise.ptx import Immediate
 
-SPACES = {
-    "global": records.GLOBAL,
-    "shared": records.SHARED,
-    "local": records.LOCAL,
-    "generic": records.GENERIC,
+_SPACES = {
+    "global": Space.GLOBAL,
+    "shared": Space.SHARED,
+    "local": Space.LOCAL,
+    "generic": Space.GENERIC,
 }
 #: Modifiers of accesses that do not race with each other.
-STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "cv", "wt"))
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "cv", "wt"))
+_RELEASING = frozenset(("release", "acq_rel"))
+_ORDERS = {
+    Order.FENCE: OrderKind.FENCE,
+    Order.COMMIT: OrderKind.COMMIT,
+    Order.WAIT_GROUP: OrderKind.WAIT,
+    Order.WAIT_ALL: OrderKind.WAIT,
+    Order.TRACK: OrderKind.TRACK,
+}
 #: How often Python hears of one kind of suspicion at an instruction that turned out to be nothing.
 PATIENCE = 2000
 
 Row = dict[int, int]
 
 
-def table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """A launch's own rows of all instructions, and the memory that they lead to."""
+def first_access_row(op: Op) -> int:
+    """The row of an instruction's first access."""
+    return MOST_ROWS * op.site + (op.record.orders is not Order.NOTHING)
+
+
+def access_of(op: Op, row: int) -> LocatedAccess | None:
+    """The access that a row of an instruction stands for."""
+    found = watched_accesses(op)
+    number = row - first_access_row(op)
+    return found[number] if 0 <= number < len(found) else None
+
+
+def fresh_table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """A watch's own rows of all instructions, and the memory that they lead to."""
     rows = watched.copy()
-    memory = np.zeros((len(rows), records.MEMORY_BYTES), np.uint8)
-    rows[:, records.MEMORY // 8] = address(memory) + np.arange(len(rows)) * records.MEMORY_BYTES
+    memory = np.zeros((len(rows), LastRequest.BYTES), np.uint8)
+    rows[:, SiteRow.last_request // 8] = address(memory) + np.arange(len(rows)) * LastRequest.BYTES
     return rows, memory
 
 
-def watched(program: Program, arch: str) -> npt.NDArray[np.int64]:
+def watched_sites(program: Program, arch: str) -> npt.NDArray[np.int64]:
     """The rows of all instructions before anything ran."""
-    rows = np.zeros((len(program.sites) * ROWS + 1, records.SITE_BYTES // 8), np.int64)
-    rows[:, records.LIMITS // 8 :] = PATIENCE
-    addresses = sources(program)
-    guessed = guesses(program)
+    rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
+    rows[:, SiteRow.limits // 8 :] = PATIENCE
+    variables = sources(program)
+    guessing = guessing_loads(program)
     for op in program.sites:
-        for number, row in enumerate(_rows(op, program, arch)):
-            if number == 0:
-                row = row | _bounds(op, addresses)
-            if op in guessed:
-                row = row | {records.FLAGS: row[records.FLAGS] | records.STRONG_ACCESS}
+        found = _rows(op, program, arch, variables)
+        if op in guessing:
+            for row in found:
+                row[SiteRow.flags] |= Flag.STRONG_ACCESS
+        for number, row in enumerate(found):
             for offset, value in row.items():
-                rows[op.site * ROWS + number, offset // 8] = value
+                rows[op.site * MOST_ROWS + number, offset // 8] = value
     return rows
 
 
-def _bounds(op: Op, addresses: dict[Register, Symbol]) -> Row:
-    """The shared variable that an instruction's address was made from, if that is known."""
-    place = next((each for each in op.operands if isinstance(each, Place)), None)
-    if place is None:
-        return {}
-    base = place.base
-    found = addresses.get(base) if isinstance(base, Register) else None
-    if isinstance(base, Symbol) and base.space == "shared":
-        found = variable(base)
-    return (
-        {} if found is None else {records.LOWEST: found.address, records.HIGHEST: found.address + found.size}
-    )
+def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]) -> list[Row]:
+    found: list[Row] = []
+    record = op.record
+    if record.waits is Waits.BARRIER:
+        found.append(_barrier(op))
+    elif record.waits is Waits.MEMBERS:
+        flags = 0 if record.has_code else Flag.EVERY_LANE  # bar.warp.sync waits for who is not there yet
+        mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
+        found.append({SiteRow.flags: flags} | _operand(mask, SiteRow.base, SiteRow.displacement))
+    if record.orders is not Order.NOTHING:
+        found.append(_order(op))
+    for access in watched_accesses(op):
+        row = _access(op, access, program, arch)
+        found.append(row | _bounds(access.address, variables))
+    return found
 
 
-def _rows(op: Op, program: Program, arch: str) -> list[Row]:
-    if op.opcode in ("bar", "barrier"):
-        return [_barrier(op, program)]
-    if op.opcode in MASKED:
-        return [_operand(op.operands[-1], records.BASE, records.DISPLACEMENT)] if op.has("sync") else []
-    if op.opcode in ("membar", "fence"):
-        proxy = any(each.startswith("proxy") for each in op.modifiers)
-        return [{records.FLAGS: 0 if proxy else records.FENCE}]
-    if op.opcode == "cp":
-        return _copies(op, program)
-    if op.opcode in ("ldmatrix", "stmatrix"):
-        return [_matrix(op, program, arch)]
-    if op.opcode == "wmma":
-        return [_tile(op, program)] if op.has("load") or op.has("store") else []
-    if op.opcode == "mbarrier":
-        return [] if op.has("pending_count") else [_object(op, program)]
-    if op.opcode in MEMORY and not any(op.has(each) for each in UNWATCHED):
-        return [_plain(op, program)]
-    return []
-
-
-def _operand(operand: Resolved, place: int, constant: int) -> Row:
+def _operand(operand: ResolvedOperand, register: int, constant: int) -> Row:
+    """A 32-bit operand as a register's offset, or as a constant."""
     if isinstance(operand, Register):
-        return {place: operand.offset}
-    return {place: -1, constant: int(getattr(operand, "bits", 0)) & 0xFFFFFFFF}
+        return {register: operand.offset}
+    return {register: -1, constant: operand.bits & 0xFFFFFFFF if isinstance(operand, Immediate) else 0}
 
 
-def _barrier(op: Op, program: Program) -> Row:
-    if op.has("warp"):
-        return {records.FLAGS: records.EVERY_LANE} | _operand(
-            op.operands[-1], records.BASE, records.DISPLACEMENT
-        )
+def _barrier(op: Op) -> Row:
     operands = list(op.operands)
-    if op.has("red"):
+    if op.record.role(0) is Role.DEFINED:
         operands = operands[1:-1]
     row: Row = {}
     if operands:
-        row |= _operand(operands[0], records.BASE, records.DISPLACEMENT)
+        row |= _operand(operands[0], SiteRow.base, SiteRow.displacement)
     if len(operands) > 1:
-        row |= _operand(operands[1], records.STEP_BASE, records.STEP)
+        row |= _operand(operands[1], SiteRow.step_base, SiteRow.step)
     return row
 
 
-def place_of(op: Op) -> Place:
-    """The address operand of an instruction that has one."""
-    return next(each for each in op.operands if isinstance(each, Place))
+def _order(op: Op) -> Row:
+    row: Row = {SiteRow.flags: _ORDERS[op.record.orders]}
+    if op.record.orders is Order.WAIT_GROUP:
+        groups = op.operands[0] if op.operands else None
+        row[SiteRow.displacement] = groups.bits if isinstance(groups, Immediate) else 0
+    elif op.record.orders is Order.WAIT_ALL:
+        row[SiteRow.displacement] = -1
+    return row
 
 
-def _address(place: Place, program: Program) -> Row:
+def _bounds(place: MemoryOperand, variables: dict[Register, Symbol]) -> Row:
+    """The shared variable that an address was made from, if that is known."""
+    base = place.base
+    found = variables.get(base) if isinstance(base, Register) else None
+    if isinstance(base, Symbol) and base.space == "shared":
+        found = variable(base)
+    if found is None:
+        return {}
+    return {SiteRow.lowest: found.address, SiteRow.highest: found.address + found.size}
+
+
+def _address(place: MemoryOperand, program: Program) -> Row:
     base = place.base
     if isinstance(base, Register):
-        return {records.BASE: base.offset, records.BASE_BITS: base.bits, records.DISPLACEMENT: place.offset}
+        return {
+            SiteRow.base: base.offset,
+            SiteRow.base_bits: base.bits,
+            SiteRow.displacement: place.offset,
+        }
     if isinstance(base, Symbol):
         start = base.address + (program.dynamic_offset if base.space == "dynamic" else 0)
-        return {records.BASE: -1, records.DISPLACEMENT: start + place.offset}
-    return {records.BASE: -1, records.DISPLACEMENT: base.bits + place.offset}
+    else:
+        start = base.bits
+    return {SiteRow.base: -1, SiteRow.displacement: start + place.offset}
 
 
-def access_size(op: Op) -> int:
-    """The bytes that each lane of ld, st, atom or red touches."""
-    names = types(op)
-    if not names:
-        return 4
-    element = 1 if names[-1] == "pred" else type_of(names[-1]).bits // 8
-    data = {"st": 1, "red": 1, "atom": 2}.get(op.opcode, 0)
-    return element * len(several(op.operands[data]))
-
-
-def _plain(op: Op, program: Program) -> Row:
-    place = place_of(op)
-    flags = {"st": records.WRITES, "ld": records.READS, "ldu": records.READS}.get(
-        op.opcode, records.WRITES | records.READS
-    )
-    if op.opcode in ("atom", "red") or STRONG.intersection(op.modifiers):
-        flags |= records.STRONG_ACCESS
+def _access(op: Op, found: LocatedAccess, program: Program, arch: str) -> Row:
+    access = found.access
+    flags = (Flag.READS if access.reads else Flag(0)) | (Flag.WRITES if access.writes else Flag(0))
+    if access.strong or _STRONG.intersection(op.modifiers):
+        flags |= Flag.STRONG_ACCESS
+    if access.releases or _RELEASING.intersection(op.modifiers):
+        flags |= Flag.RELEASES
     if op.has("volatile"):
-        flags |= records.VOLATILE_ACCESS
-    if op.has("release") or op.has("acq_rel"):
-        flags |= records.RELEASES
-    return _address(place, program) | {
-        records.SPACE: SPACES.get(effective_space(op, place), records.GLOBAL),
-        records.ACCESS_SIZE: access_size(op),
-        records.FLAGS: flags,
+        flags |= Flag.VOLATILE_ACCESS
+    if access.asynchronous:
+        flags |= Flag.COPIES
+    row: Row = _address(found.address, program) | {
+        SiteRow.space: _SPACES.get(found.space, Space.GLOBAL),
+        SiteRow.access_size: found.size,
+        SiteRow.flags: int(flags),
     }
+    if access.size is Size.MATRIX_ROW:
+        _add_matrix(op, row, access.writes, arch)
+    elif access.size is Size.TILE_LINE:
+        _add_tile(op, row)
+    return row
 
 
-def _object(op: Op, program: Program) -> Row:
-    """An mbarrier: who arrives publishes what it did, who asks takes what those who arrived had published."""
-    place = place_of(op)
-    asks = op.has("test_wait") or op.has("try_wait")
-    flags = records.STRONG_ACCESS | (records.READS if asks else records.WRITES | records.RELEASES)
-    return _address(place, program) | {
-        records.SPACE: SPACES.get(effective_space(op, place), records.SHARED),
-        records.ACCESS_SIZE: 8,
-        records.FLAGS: flags,
-    }
-
-
-def _copies(op: Op, program: Program) -> list[Row]:
-    if op.has("commit_group"):
-        return [{records.FLAGS: records.COMMIT}]
-    if op.has("wait_group"):
-        return [{records.FLAGS: records.WAIT, records.DISPLACEMENT: int(getattr(op.operands[0], "bits", 0))}]
-    everything = {records.FLAGS: records.WAIT, records.DISPLACEMENT: -1}
-    if op.has("mbarrier"):
-        return [{records.FLAGS: records.TRACK}, _object(op, program)]
-    if op.has("wait_all"):
-        return [everything]
-    target, source, size, *_ = op.operands
-    if not isinstance(target, Place) or not isinstance(source, Place):
-        return []
-    bytes_each = {records.ACCESS_SIZE: int(getattr(size, "bits", 4))}
-    write = {records.SPACE: records.SHARED, records.FLAGS: records.WRITES | records.COPIES}
-    read = {records.SPACE: records.GLOBAL, records.FLAGS: records.READS}
-    return [_address(target, program) | bytes_each | write, _address(source, program) | bytes_each | read]
-
-
-def _matrix(op: Op, program: Program, arch: str) -> Row:
+def _add_matrix(op: Op, row: Row, writes: bool, arch: str) -> None:
+    """ldmatrix and stmatrix: the first lanes give the addresses of rows."""
     instruction = op.source.instruction()
-    if instruction is None:
-        return {}
-    rows = instruction.row_addresses.rows
-    flags = records.MATRIX | (records.READS if op.opcode == "ldmatrix" else records.WRITES)
-    if op.opcode == "stmatrix" and not op.has("trans"):
-        flags |= records.BY_WORD
-    if arch == "sm_75" and rows < 32:
-        flags |= records.EVERY_LANE
-    space = (instruction.space or "generic").split("::")[0]
-    return _address(place_of(op), program) | {
-        records.SPACE: SPACES[space],
-        records.ACCESS_SIZE: 16,
-        records.FLAGS: flags,
-        records.LANES_READ: (1 << rows) - 1,
-    }
+    assert instruction is not None
+    count = instruction.row_addresses.rows
+    row[SiteRow.flags] |= Flag.MATRIX
+    if writes and not op.has("trans"):
+        row[SiteRow.flags] |= Flag.BY_WORD
+    if arch == "sm_75" and count < 32:
+        row[SiteRow.flags] |= Flag.EVERY_LANE
+    row[SiteRow.lanes_read] = (1 << count) - 1
 
 
-def _tile(op: Op, program: Program) -> Row:
+def _add_tile(op: Op, row: Row) -> None:
+    """wmma.load and wmma.store: lines of a tile, a stride apart."""
     instruction = op.source.instruction()
-    if instruction is None:
-        return {}
-    storing = op.has("store")
-    operand = instruction.operands[instruction.matrix]
-    bits = 32 if operand.format.name == "tf32" else operand.format.bits
-    rows, columns = operand.shape
-    lines, length = (rows, columns) if instruction.layouts[0] == "row" else (columns, rows)
-    step: Row = {records.STEP: length}
+    assert instruction is not None
+    tile = tile_lines(instruction)
+    row[SiteRow.flags] |= Flag.TILE
+    row[SiteRow.lanes_read] = (1 << tile.lines) - 1
+    row[SiteRow.element_bits] = tile.element_bits
     if instruction.stride:
-        step = _operand(op.operands[-1], records.STEP_BASE, records.STEP)
-    space = (instruction.space or "generic").split("::")[0]
-    return (
-        _address(place_of(op), program)
-        | step
-        | {
-            records.SPACE: SPACES[space],
-            records.ACCESS_SIZE: length * bits // 8,
-            records.FLAGS: records.TILE | (records.WRITES if storing else records.READS),
-            records.LANES_READ: (1 << lines) - 1,
-            records.LINES: bits,
-        }
-    )
+        row |= _operand(op.operands[-1], SiteRow.step_base, SiteRow.step)
+    else:
+        row[SiteRow.step] = tile.elements

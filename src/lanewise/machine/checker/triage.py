@@ -1,306 +1,239 @@
-"""From suspicions of the compiled watch to findings: what is no fault is dropped, the rest put into words."""
+"""From suspicions of the compiled checker to findings: what is no fault is dropped, the rest put into words."""
 
 from __future__ import annotations
 
 import ctypes
-import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from lanewise.jit.machine_code import address as address_of
 from lanewise.machine import abi
-from lanewise.machine.analysis.pointer_provenance import shared_variables
+from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.report import Finding, Three
-from lanewise.machine.checker.site_table import access_size
-from lanewise.machine.codegen.instrumentation import ROWS
-from lanewise.machine.codegen.lane_vectors import several
-from lanewise.machine.program.resolve import Op, Register
-from lanewise.machine.runtime.fault_report import source_line
-from lanewise.machine.warp_ops.addresses import space_of
+from lanewise.machine.checker.access_words import (
+    allocation_at,
+    described,
+    lanes_in_words,
+    shared_name,
+    source_of,
+    space_of_generic,
+)
+from lanewise.machine.checker.records import SiteRow, Suspicion
+from lanewise.machine.checker.report import Finding
+from lanewise.machine.checker.site_table import access_of
+from lanewise.machine.program.instruction_record import BlockEnd
+from lanewise.machine.program.instruction_table import MOST_ROWS
+from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
+from lanewise.machine.program.operands import Register, elements_of
+from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.launch import Launch
+from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Immediate
-
-if TYPE_CHECKING:
-    from lanewise.machine.runtime.launch import BlockState, Launch
 
 #: Which finding each kind of suspicion is.
 KINDS = {
-    records.AFTER_WRITE: "race",
-    records.AFTER_READ: "race",
-    records.SAME_PLACE: "race",
-    records.UNINITIALISED: "uninitialised",
-    records.UNINITIALISED_LOCAL: "uninitialised",
-    records.NO_VALUE: "uninitialised",
-    records.UNFINISHED_COPY: "asynchronous copy",
-    records.OUTSIDE: "out of bounds",
-    records.NOT_A_MEMBER: "divergence",
-    records.ABSENT_MEMBER: "divergence",
-    records.SPLIT_BARRIER: "divergence",
-    records.BARRIER_COUNT_WRONG: "barrier",
-    records.TILE_ALIGNMENT: "wmma",
-    records.TILE_STRIDE: "wmma",
-    records.TILE_UNIFORM: "wmma",
-    records.IGNORED_ADDRESS: "out of bounds",
-    records.IGNORED_ALIGNMENT: "misaligned",
+    Suspicion.AFTER_WRITE: "race",
+    Suspicion.AFTER_READ: "race",
+    Suspicion.SAME_PLACE: "race",
+    Suspicion.UNINITIALISED: "uninitialised",
+    Suspicion.UNINITIALISED_LOCAL: "uninitialised",
+    Suspicion.NO_VALUE: "uninitialised",
+    Suspicion.UNFINISHED_COPY: "asynchronous copy",
+    Suspicion.OUTSIDE: "out of bounds",
+    Suspicion.NOT_A_MEMBER: "divergence",
+    Suspicion.ABSENT_MEMBER: "divergence",
+    Suspicion.SPLIT_BARRIER: "divergence",
+    Suspicion.BARRIER_COUNT_WRONG: "barrier",
+    Suspicion.TILE_ALIGNMENT: "wmma",
+    Suspicion.TILE_STRIDE: "wmma",
+    Suspicion.TILE_UNIFORM: "wmma",
+    Suspicion.IGNORED_ADDRESS: "out of bounds",
+    Suspicion.IGNORED_ALIGNMENT: "misaligned",
 }
+_RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_PLACE)
+#: Suspicions whose number is not an address.
+_NOT_OF_MEMORY = (
+    Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE,
+    Suspicion.NO_VALUE,
+)  # fmt: skip
 _MASK = (1 << 64) - 1
+#: What makes two findings one: kind, line, text and allocation.
+Key = tuple[str, int, str, str | None]
 
 
-def source_of(launch: Launch, op: Op) -> str | None:
-    """The line of the source that an instruction came from."""
-    return None if op.loc is None else source_line(launch.compiled.program.module, op.loc)
+@dataclass(frozen=True)
+class Found:
+    """A finding, the block in whose run it came up, and the row and kind that count how often it does."""
+
+    finding: Finding
+    block: int
+    counted: tuple[int, Suspicion] | None
 
 
-def thread_at(launch: Launch, warp: int, lane: int) -> Three:
-    """A thread as CUDA counts."""
-    number = warp * abi.LANES + lane
-    x, y, _ = launch.shape.block
-    return number % x, number // x % y, number // (x * y)
+class CrossBlock(Exception):
+    """Two blocks touch one word without order: who runs blocks side by side has to look at them in turn."""
 
 
-def block_at(launch: Launch, linear: int) -> Three:
-    """A block as CUDA counts."""
-    x, y, _ = launch.shape.grid
-    return linear % x, linear // x % y, linear // (x * y)
+class Triage:
+    """Decides on the suspicions of one watch and keeps what is found."""
 
-
-def writes(op: Op) -> bool:
-    """Whether an instruction stores."""
-    return op.opcode in ("st", "red", "atom", "stmatrix", "cp") or op.has("store")
-
-
-def verb(op: Op, second: bool = False) -> str:
-    """What an instruction does to memory."""
-    if op.opcode in ("atom", "red"):
-        return "atomic"
-    if op.opcode == "cp":
-        return "read" if second else "asynchronous write"
-    return "write" if writes(op) else "read"
-
-
-def size_of(op: Op) -> int:
-    """The bytes that a lane of an instruction moves."""
-    if op.opcode in ("ldmatrix", "stmatrix"):
-        return 16
-    if op.opcode == "cp":
-        return int(getattr(op.operands[2], "bits", 4))
-    return access_size(op)
-
-
-def what_of(op: Op, space: str, second: bool = False) -> str:
-    """An access in words."""
-    if op.opcode == "wmma":
-        return f"{space} {verb(op)} of a tile"
-    return f"{space} {verb(op, second)} of {size_of(op)} bytes"
-
-
-def allocation_of(launch: Launch, op: Op, address: int, second: bool = False) -> tuple[str, str]:
-    """The space of an address and the allocation it lies in."""
-    space = "global" if second else ("shared" if op.opcode == "cp" else space_of(op))
-    offset = address & _MASK
-    if space == "generic":
-        if 0 <= offset - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
-            space, offset = "shared", offset - abi.SHARED_WINDOW
-        elif 0 <= offset - abi.LOCAL_WINDOW < abi.WINDOW_BYTES:
-            space = "local"
-        else:
-            space = "global"
-    if space == "shared":
-        return space, shared_name(launch, offset)
-    if space == "local":
-        return space, "local memory"
-    for each in launch.allocations:
-        if offset in each:
-            return space, each.title
-    return space, ""
-
-
-def shared_name(launch: Launch, offset: int) -> str:
-    """The declared variable of shared memory at an offset."""
-    program = launch.compiled.program
-    for symbol in shared_variables(program):
-        if symbol.address <= offset < symbol.address + symbol.size:
-            return f"shared variable {plain_name(symbol.name)}"
-    if launch.shape.shared_bytes and offset >= program.dynamic_offset:
-        return "dynamic shared memory"
-    return "shared memory"
-
-
-def plain_name(name: str) -> str:
-    """The name of a function's own variable without that of the function, which C++ puts before it.
-
-    >>> plain_name("_ZZ1kPKfPfiE4tile"), plain_name("buffer")
-    ('tile', 'buffer')
-    """
-    found = re.fullmatch(r"_ZZ.*?E(\d+)(.+)", name)
-    if found is None or len(found[2]) < int(found[1]):
-        return name
-    return found[2][: int(found[1])]
-
-
-class Suspicions:
-    """What was found in one run."""
-
-    def __init__(self, launch: Launch, rows: Any, log: Any, begun: Any, registers: list[Register]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        rows: npt.NDArray[np.int64],
+        log: npt.NDArray[np.uint32],
+        begun: npt.NDArray[np.uint32],
+        registers: list[Register],
+        side_by_side: bool,
+    ) -> None:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
-        self.registers = registers
-        self.states: dict[int, BlockState] = {}
-        self.found: dict[tuple[Any, ...], Finding] = {}
-        self.counted: dict[tuple[Any, ...], tuple[int, int]] = {}
+        self.registers, self.side_by_side = registers, side_by_side
+        self.states: list[BlockState] = []
+        self.found: dict[Key, Found] = {}
         self.failure: BaseException | None = None
         kinds = [ctypes.c_int64] * 7
         self.callback = ctypes.CFUNCTYPE(None, *kinds)(self._guarded)
 
     @property
     def address(self) -> int:
-        """What compiled code calls."""
+        """The address of the function that compiled code calls."""
         return int(ctypes.cast(self.callback, ctypes.c_void_p).value or 0)
 
     def _guarded(self, *values: int) -> None:
         try:
-            self.consider(*values)
+            self.consider(Suspicion(values[0]), *values[1:])
         except BaseException as error:  # nothing may escape into compiled code
             self.failure = error
             self.launch.stop()
 
     def _state(self, warp_frame: int) -> tuple[BlockState, int]:
-        from lanewise.jit.machine_code import address
-
-        size = self.launch.compiled.program.frame_bytes
-        for state in self.states.values():
-            start = address(state.frames)
+        size = self.launch.compiled.launch_info.frame_bytes
+        for state in self.states:
+            start = address_of(state.frames)
             if start <= warp_frame < start + size * self.launch.shape.warps:
                 return state, (warp_frame - start) // size
         raise LookupError("a warp that no block has")
 
     def consider(
-        self, kind: int, warp_frame: int, row: int, lane: int, address: int, epoch: int, who: int
+        self, kind: Suspicion, warp_frame: int, row: int, lane: int, address: int, epoch: int, who: int
     ) -> None:
-        """A suspicion: nothing, or a finding."""
+        """Decide on a suspicion: it is dropped, or becomes a finding."""
         launch = self.launch
         state, warp = self._state(warp_frame)
-        if kind == records.SPLIT_BARRIER:
+        if kind is Suspicion.SPLIT_BARRIER:
             self._split_barrier(state, warp, address & 0xFFFFFFFF)
             return
-        op = launch.compiled.program.sites[row // ROWS]
-        second = bool(row % ROWS)
-        if self._harmless(kind, state, warp, op, lane, address, who):
-            self.rows[row, (records.COUNTS + 8 * kind) // 8] -= 1
+        op = launch.compiled.program.sites[row // MOST_ROWS]
+        access = access_of(op, row)
+        if kind in _RACES and self._harmless(kind, state, warp, op, lane, who):
+            self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
         # Heard enough: the compiled code goes on counting.
-        self.rows[row, (records.LIMITS + 8 * kind) // 8] = 0
+        self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
+        space, allocation = allocation_at(launch, access.space if access else op.space, address)
+        if kind is Suspicion.UNINITIALISED_LOCAL:
+            space, allocation = "local", "local memory"
         other = None
-        space, allocation = allocation_of(launch, op, address, second)
-        what = what_of(op, space, second)
-        match kind:
-            case records.AFTER_WRITE | records.AFTER_READ | records.SAME_PLACE:
-                other = self._other(kind, state, op, space, allocation, epoch, who, address)
-                message = f"{what} without order after a {'read' if kind == records.AFTER_READ else 'write'}"
-                if kind == records.SAME_PLACE:
-                    message = (
-                        f"{space} write: two lanes of one instruction write different values to one place"
-                    )
-            case records.UNFINISHED_COPY:
-                other = self._other(kind, state, op, space, allocation, epoch, who, address)
-                message = f"{what}: an asynchronous copy there has not been waited for"
-            case records.UNINITIALISED | records.UNINITIALISED_LOCAL:
-                if kind == records.UNINITIALISED_LOCAL:
-                    space, allocation = "local", "local memory"
-                message = f"{space} read of memory that nothing was written to"
-            case records.NO_VALUE:
-                message = f"the register {self.registers[address].name} has no value"
-            case records.OUTSIDE:
-                low, high = (int(self.rows[row, each // 8]) for each in (records.LOWEST, records.HIGHEST))
-                home = shared_name(launch, low)
-                message = f"{what} outside of {home}, of {high - low} bytes, which its address was made from"
-            case records.NOT_A_MEMBER:
-                message = f"a lane runs it that its mask {address & 0xFFFFFFFF:#010x} does not name"
-            case records.ABSENT_MEMBER:
-                message = (
-                    f"its mask {address & 0xFFFFFFFF:#010x} names lanes that are elsewhere: {_lanes(epoch)}"
-                )
-            case records.BARRIER_COUNT_WRONG:
-                message = f"a barrier for {address} threads: the count is a multiple of 32"
-            case records.TILE_ALIGNMENT:
-                message = f"{space} pointer is not a multiple of 32 bytes"
-            case records.TILE_STRIDE:
-                message = f"the stride of {address} elements is not a multiple of 16 bytes"
-            case records.TILE_UNIFORM:
-                message = "the pointer and the stride have to be the same in all lanes"
-            case _:
-                wrong = "no multiple of 16" if kind == records.IGNORED_ALIGNMENT else "out of bounds"
-                message = f"{space} row address {wrong}: sm_75 wants good ones of all 32 lanes"
-        about_memory = kind not in (
-            records.NOT_A_MEMBER, records.ABSENT_MEMBER, records.BARRIER_COUNT_WRONG, records.TILE_STRIDE,
-            records.NO_VALUE,
-        )  # fmt: skip
-        self.add(
-            Finding(
-                KINDS[kind],
-                message,
-                op.line,
-                str(op.source),
-                source_of(launch, op),
-                thread_at(launch, warp, lane),
-                self._block(state),
-                address & _MASK if about_memory else None,
-                allocation or None if about_memory else None,
-                other=other,
-            ),
-            (row, kind),
+        if kind in (*_RACES, Suspicion.UNFINISHED_COPY):
+            other = self._other(kind, state, space, allocation, epoch, who, address)
+        of_memory = kind not in _NOT_OF_MEMORY
+        finding = Finding(
+            KINDS[kind],
+            self._message(kind, row, access, space, address, epoch),
+            op.line,
+            str(op.source),
+            source_of(launch, op),
+            launch.thread_at(warp, lane),
+            state.ctaid,
+            address & _MASK if of_memory else None,
+            allocation or None if of_memory else None,
+            other=other,
         )
+        self.add(finding, state, (row, kind))
 
-    def add(self, finding: Finding, counted: tuple[int, int] | None = None) -> None:
-        """One more, once a place."""
+    def _message(
+        self,
+        kind: Suspicion,
+        row: int,
+        access: LocatedAccess | None,
+        space: str,
+        address: int,
+        epoch: int,
+    ) -> str:
+        """What is wrong, in a sentence."""
+        what = described(access, space) if access else ""
+        match kind:
+            case Suspicion.AFTER_WRITE:
+                return f"{what} without order after a write"
+            case Suspicion.AFTER_READ:
+                return f"{what} without order after a read"
+            case Suspicion.SAME_PLACE:
+                return f"{space} write: two lanes of one instruction write different values to one place"
+            case Suspicion.UNFINISHED_COPY:
+                return f"{what}: an asynchronous copy there has not been waited for"
+            case Suspicion.UNINITIALISED | Suspicion.UNINITIALISED_LOCAL:
+                return f"{space} read of memory that nothing was written to"
+            case Suspicion.NO_VALUE:
+                return f"the register {self.registers[address].name} has no value"
+            case Suspicion.OUTSIDE:
+                low, high = (int(self.rows[row, each // 8]) for each in (SiteRow.lowest, SiteRow.highest))
+                home = shared_name(self.launch, low)
+                return f"{what} outside of {home}, of {high - low} bytes, which its address was made from"
+            case Suspicion.NOT_A_MEMBER:
+                return f"a lane runs it that its mask {address & 0xFFFFFFFF:#010x} does not name"
+            case Suspicion.ABSENT_MEMBER:
+                absent = lanes_in_words(epoch)
+                return f"its mask {address & 0xFFFFFFFF:#010x} names lanes that are elsewhere: {absent}"
+            case Suspicion.BARRIER_COUNT_WRONG:
+                return f"a barrier for {address} threads: the count is a multiple of 32"
+            case Suspicion.TILE_ALIGNMENT:
+                return f"{space} pointer is not a multiple of 32 bytes"
+            case Suspicion.TILE_STRIDE:
+                return f"the stride of {address} elements is not a multiple of 16 bytes"
+            case Suspicion.TILE_UNIFORM:
+                return "the pointer and the stride have to be the same in all lanes"
+        wrong = "no multiple of 16" if kind is Suspicion.IGNORED_ALIGNMENT else "out of bounds"
+        return f"{space} row address {wrong}: sm_75 wants good ones of all 32 lanes"
+
+    def add(self, finding: Finding, state: BlockState, counted: tuple[int, Suspicion] | None = None) -> None:
+        """Keep a finding unless the like was found before."""
         key = (finding.kind, finding.line, finding.text, finding.allocation)
         if key not in self.found:
-            self.found[key] = finding
-            if counted is not None:
-                self.counted[key] = counted
+            self.found[key] = Found(finding, state[BlockRecord.linear], counted)
 
-    def findings(self) -> list[Finding]:
-        """All, in the order in which they came up, with their counts."""
-        races = [each for each in self.found.values() if each.kind in ("race", "asynchronous copy")]
-        raced = {line for race in races for line in (race.line, race.other.line if race.other else 0)}
-        found = []
-        for key, finding in self.found.items():
-            # What is read before it is written, for want of order, is told of once.
-            if finding.kind == "uninitialised" and finding.line in raced:
-                continue
-            row, kind = self.counted.get(key, (-1, -1))
-            count = int(self.rows[row, (records.COUNTS + 8 * kind) // 8]) if row >= 0 else 1
-            found.append(replace(finding, count=max(count, 1)))
-        return found
-
-    def _block(self, state: BlockState) -> Three:
-        x, y, z = (state[abi.CTAID + 8 * axis] for axis in range(3))
-        return x, y, z
+    def gave_up(self) -> bool:
+        """Whether an instruction was so often suspected for nothing that it is not heard any more."""
+        limits = self.rows[:, SiteRow.limits // 8 : SiteRow.limits // 8 + len(Suspicion)]
+        heard = {found.counted for found in self.found.values()}
+        return any((int(row), Suspicion(int(kind))) not in heard for row, kind in np.argwhere(limits <= 0))
 
     def _other(
         self,
-        kind: int,
+        kind: Suspicion,
         state: BlockState,
-        op: Op,
         space: str,
         allocation: str,
         epoch: int,
         who: int,
         address: int,
     ) -> Finding:
+        """The access that another one has no order with."""
         launch = self.launch
+        warps = launch.shape.warps
+        number = int(self.log[epoch & records.EPOCHS])
+        linear = int(self.begun[number // warps])
+        if self.side_by_side and linear != state[BlockRecord.linear]:
+            raise CrossBlock
         row = (who >> records.SITE_SHIFT) & records.MOST_ROWS
         sites = launch.compiled.program.sites
-        if row // ROWS >= len(sites) or row == records.MOST_ROWS:
+        if row // MOST_ROWS >= len(sites) or row == records.MOST_ROWS:
             return Finding("race", "another access", 0, "")
-        other = sites[row // ROWS]
-        number = int(self.log[epoch & records.EPOCHS])
-        warps = launch.shape.warps
-        linear = int(self.begun[number // warps])
-        several_lanes = bool(who & records.SEVERAL)
-        lane = who & (abi.LANES - 1)
-        message = f"{space} {verb(other, bool(row % ROWS))}"
-        if several_lanes:
+        other = sites[row // MOST_ROWS]
+        access = access_of(other, row)
+        message = f"{space} {access.access.verb if access else 'access'}"
+        if who & records.SEVERAL:
             message += " by several lanes, the first"
         return Finding(
             KINDS[kind],
@@ -308,8 +241,8 @@ class Suspicions:
             other.line,
             str(other.source),
             source_of(launch, other),
-            thread_at(launch, number % warps, lane),
-            block_at(launch, linear),
+            launch.thread_at(number % warps, who & (abi.LANES - 1)),
+            launch.block_at(linear),
             address & _MASK,
             allocation or None,
         )
@@ -318,11 +251,10 @@ class Suspicions:
 
     def _stored(self, state: BlockState, warp: int, op: Op, lane: int) -> bytes | None:
         """The bytes that a lane of a plain store is about to write."""
-        if op.opcode != "st":
-            return None
-        parts = several(op.operands[1])
-        each = access_size(op) // len(parts)
-        found = b""
+        (found,) = accesses(op)
+        parts = elements_of(op.operands[found.access.data])
+        each = found.size // len(parts)
+        stored = b""
         for part in parts:
             if isinstance(part, Register):
                 value = int(state.lanes(warp, part.offset, part.bits)[lane])
@@ -330,29 +262,26 @@ class Suspicions:
                 value = part.bits
             else:
                 return None
-            found += (value & ((1 << 8 * each) - 1)).to_bytes(each, "little")
-        return found
+            stored += (value & ((1 << 8 * each) - 1)).to_bytes(each, "little")
+        return stored
 
     def _address(self, state: BlockState, warp: int, op: Op, lane: int) -> int | None:
-        from lanewise.machine.checker.site_table import place_of
-
-        place = place_of(op)
-        if not isinstance(place.base, Register):
+        (found,) = accesses(op)
+        base = found.address.base
+        if not isinstance(base, Register):
             return None
-        start = int(state.lanes(warp, place.base.offset, place.base.bits)[lane]) + place.offset
-        return start & ((1 << place.base.bits) - 1)
+        start = int(state.lanes(warp, base.offset, base.bits)[lane]) + found.address.offset
+        return start & ((1 << base.bits) - 1)
 
-    def _harmless(
-        self, kind: int, state: BlockState, warp: int, op: Op, lane: int, address: int, who: int
-    ) -> bool:
+    def _harmless(self, kind: Suspicion, state: BlockState, warp: int, op: Op, lane: int, who: int) -> bool:
         """Whether a store changes nothing: the value is there already, or its neighbour writes the same."""
-        if kind not in (records.AFTER_WRITE, records.AFTER_READ, records.SAME_PLACE) or op.opcode != "st":
+        if not op.record.is_plain_store:
             return False
         mine = self._stored(state, warp, op, lane)
         start = self._address(state, warp, op, lane)
         if mine is None or start is None:
-            return kind == records.SAME_PLACE
-        if kind == records.SAME_PLACE:
+            return kind is Suspicion.SAME_PLACE
+        if kind is Suspicion.SAME_PLACE:
             other_lane = who & (abi.LANES - 1)
             theirs = self._stored(state, warp, op, other_lane)
             there = self._address(state, warp, op, other_lane)
@@ -363,10 +292,10 @@ class Suspicions:
         return mine == self._content(state, op, start, len(mine))
 
     def _content(self, state: BlockState, op: Op, address: int, size: int) -> bytes | None:
-        space = space_of(op)
-        offset = address
-        if space == "generic" and 0 <= offset - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
-            space, offset = "shared", offset - abi.SHARED_WINDOW
+        """What memory holds at an address."""
+        space, offset = op.space, address
+        if space == "generic":
+            space, offset = space_of_generic(address)
         if space == "shared":
             return bytes(state.shared[offset : offset + size].tobytes())
         for each in self.launch.allocations:
@@ -378,31 +307,53 @@ class Suspicions:
         """Lanes of a warp at a barrier while others of it are elsewhere: wrong where it is .aligned."""
         launch = self.launch
         number = pc & (abi.PARKED - 1)
-        ops = [
-            block.op
-            for block in launch.compiled.blocks
-            if block.end == "barrier" and block.following is not None and block.following.number == number
-        ]
-        op = ops[0] if ops else None
-        if op is None or (op.opcode == "barrier" and not op.has("aligned")):
+        op = next(
+            (
+                block.op
+                for block in launch.compiled.blocks
+                if block.end is BlockEnd.BARRIER and block.following and block.following.number == number
+            ),
+            None,
+        )
+        if op is None or (op.record.opcode == "barrier" and not op.has("aligned")):
             return
-        pcs = state.lanes(warp, abi.PCS, 32)
+        pcs = state.lanes(warp, WarpFrame.pcs, 32)
         here = int(np.flatnonzero(pcs == pc)[0])
         absent = [int(each) for each in np.flatnonzero((pcs != pc) & (pcs != abi.EXITED))]
         bits = sum(1 << each for each in absent)
         self.add(
             Finding(
                 "divergence",
-                f"a barrier of whole warps, while some lanes are elsewhere: {_lanes(bits)}",
+                f"a barrier of whole warps, while some lanes are elsewhere: {lanes_in_words(bits)}",
                 op.line,
                 str(op.source),
                 source_of(launch, op),
-                thread_at(launch, warp, here),
-                self._block(state),
-            )
+                launch.thread_at(warp, here),
+                state.ctaid,
+            ),
+            state,
         )
 
 
-def _lanes(bits: int) -> str:
-    names = [str(lane) for lane in range(abi.LANES) if bits >> lane & 1]
-    return "lanes " + ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+def merged(triages: list[Triage]) -> list[Finding]:
+    """The findings of all watches in the order in which one watch alone would have come across them."""
+    first: dict[Key, tuple[int, int, Finding]] = {}
+    counts: dict[Key, int] = {}
+    for triage in triages:
+        for order, (key, found) in enumerate(triage.found.items()):
+            count = 1
+            if found.counted is not None:
+                row, kind = found.counted
+                count = max(int(triage.rows[row, (SiteRow.counts + 8 * kind) // 8]), 1)
+            counts[key] = counts.get(key, 0) + count
+            mine = (found.block, order, found.finding)
+            if key not in first or mine[:2] < first[key][:2]:
+                first[key] = mine
+    races = [each for _, _, each in first.values() if each.kind in ("race", "asynchronous copy")]
+    raced = {line for race in races for line in (race.line, race.other.line if race.other else 0)}
+    return [
+        finding.with_count(counts[key])
+        for key, (_, _, finding) in sorted(first.items(), key=lambda each: each[1][:2])
+        # What is read before it is written, for want of order, is told of once.
+        if finding.kind != "uninitialised" or finding.line not in raced
+    ]

@@ -5,14 +5,21 @@ Shadow memory, which asks these clocks, is `shadow.py`'s.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record
-from lanewise.machine.codegen.instrumentation import FRESH
+from lanewise.machine.checker.records import (
+    BlockWatch,
+    Flag,
+    OrderKind,
+    SiteRow,
+    Suspicion,
+    WarpClock,
+    WatchRecord,
+)
+from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record, zero_bytes
 from lanewise.machine.codegen.lane_vectors import BOOL
 
 LANES = abi.LANES
@@ -34,7 +41,7 @@ class WatchCode(FunctionCode):
         """Return."""
         self.give(self.number(value))
 
-    def call_number(self, function: Any, *values: Value | int) -> Value:
+    def call_number(self, function: ir.Operand, *values: Value | int) -> Value:
         """Call a function of numbers."""
         handles = [self.number(each).handle for each in values]
         return Value(self, i64, self.builder.call(function, handles))
@@ -50,16 +57,16 @@ class WatchCode(FunctionCode):
         self, kind: int, warp: Value, site: Value, lane: Value, address: Value, epoch: Value, who: Value
     ) -> None:
         """Count a suspicion at an instruction; tell Python of it as long as it wants to hear."""
-        observed = Record(self, warp).at(abi.BLOCK).at(abi.OBSERVED)
-        launch = observed.at(records.WATCH)
-        row = Record(self, launch.get(records.SITES) + site * records.SITE_BYTES)
-        count, limit = records.COUNTS + 8 * kind, records.LIMITS + 8 * kind
+        observed = Record(self, warp).at(WarpFrame.block).at(BlockRecord.watch)
+        launch = observed.at(BlockWatch.watch)
+        row = Record(self, launch.get(WatchRecord.sites) + site * SiteRow.BYTES)
+        count, limit = SiteRow.counts + 8 * kind, SiteRow.limits + 8 * kind
         row.set(count, row.get(count) + 1)
         with self.when(row.get(limit) > 0):
             row.set(limit, row.get(limit) - 1)
             values = [self.number(kind), warp, site, lane, address, epoch, who]
             pointer = ir.FunctionType(ir.VoidType(), [NUMBER] * len(values)).as_pointer()
-            function = self.builder.inttoptr(launch.get(records.CALLBACK).handle, pointer)
+            function = self.builder.inttoptr(launch.get(WatchRecord.callback).handle, pointer)
             self.builder.call(function, [each.handle for each in values])
 
 
@@ -78,103 +85,91 @@ def most(a: Value, b: Value) -> Value:
     return (a < b).select(b, a)
 
 
-def begin_block(module: ir.Module) -> Any:
+def begin_block(module: ir.Module) -> ir.Function:
     """`begin_block(observed, linear)`: fresh clocks."""
     code = WatchCode(module, "begin_block", ("observed", "linear"))
     observed = code.record("observed")
-    launch = observed.at(records.WATCH)
-    warps = observed.get(records.WARPS)
-    observed.set(records.LINEAR, code["linear"])
-    now = least(launch.get(records.NOW) + 1, launch.get(records.LOG_SIZE) - 1)
-    launch.set(records.NOW, now)
-    observed.set(records.START, now)
-    observed.set(records.FIRST_WARP, launch.get(records.NEXT_WARP))
-    begun = Value(code, i64, code.builder.sdiv(launch.get(records.NEXT_WARP).handle, warps.handle))
-    Record(code, launch.get(records.BEGUN)).pointer(0, U32).store(code["linear"].to(U32), begun)
-    launch.set(records.NEXT_WARP, launch.get(records.NEXT_WARP) + warps)
-    zero_bytes(code, observed.get(records.CLOCKS), warps * records.CLOCK_BYTES)
-    zero_bytes(
-        code, observed.get(records.BARRIERS), code.number(records.BARRIER_COUNT * records.BARRIER_BYTES)
-    )
+    launch = observed.at(BlockWatch.watch)
+    warps = observed.get(BlockWatch.warps)
+    observed.set(BlockWatch.linear, code["linear"])
+    now = least(launch.get(WatchRecord.now) + 1, launch.get(WatchRecord.log_size) - 1)
+    launch.set(WatchRecord.now, now)
+    observed.set(BlockWatch.start, now)
+    observed.set(BlockWatch.first_warp, launch.get(WatchRecord.next_warp))
+    begun = Value(code, i64, code.builder.sdiv(launch.get(WatchRecord.next_warp).handle, warps.handle))
+    Record(code, launch.get(WatchRecord.begun)).pointer(0, U32).store(code["linear"].to(U32), begun)
+    launch.set(WatchRecord.next_warp, launch.get(WatchRecord.next_warp) + warps)
+    zero_bytes(code, observed.get(BlockWatch.clocks), warps * WarpClock.BYTES)
+    zero_bytes(code, observed.get(BlockWatch.barriers), code.number(abi.BARRIERS * WarpClock.BYTES))
     threads = warps * LANES
-    zero_bytes(code, observed.get(records.LOCAL_SHADOW), threads * (observed.get(records.LOCAL_BYTES) >> 2))
+    zero_bytes(
+        code, observed.get(BlockWatch.local_shadow), threads * (observed.get(BlockWatch.local_bytes) >> 2)
+    )
     with code.when(warps.equals(1)):
-        Record(code, observed.get(records.CLOCKS)).set(records.LEAST, FAR)
+        Record(code, observed.get(BlockWatch.clocks)).set(WarpClock.least, FAR)
     code.done()
     return code.function
 
 
-def zero_bytes(code: FunctionCode, to: Value, size: Value) -> None:
-    """Bytes set to zero."""
-    pointer = ir.IntType(8).as_pointer()
-    function = code.external(
-        "llvm.memset.p0.i64", ir.VoidType(), [pointer, ir.IntType(8), NUMBER, ir.IntType(1)]
-    )
-    handle = code.builder.inttoptr(to.handle, pointer)
-    code.builder.call(
-        function, [handle, ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)]
-    )
-
-
-def turn(module: ir.Module) -> Any:
+def turn(module: ir.Module) -> ir.Function:
     """`turn(frame)`: an epoch of this warp's, a new one if its lanes have synchronised."""
     code = WatchCode(module, "turn", ("frame",))
     warp = code.record("frame")
-    block = warp.at(abi.BLOCK)
-    observed = block.at(abi.OBSERVED)
-    launch = observed.at(records.WATCH)
-    begins = block.get(abi.LINEAR).differs(observed.get(records.LINEAR))
+    block = warp.at(WarpFrame.block)
+    observed = block.at(BlockRecord.watch)
+    launch = observed.at(BlockWatch.watch)
+    begins = block.get(BlockRecord.linear).differs(observed.get(BlockWatch.linear))
     with code.when(begins):
-        code.call_number(module.globals["begin_block"], observed.address, block.get(abi.LINEAR))
-    now = least(launch.get(records.NOW) + 1, launch.get(records.LOG_SIZE) - 1)
-    launch.set(records.NOW, now)
-    launch.set(records.CURRENT, warp.address)
-    index = warp.get(abi.INDEX)
-    Record(code, launch.get(records.LOG)).pointer(0, U32).store(
-        (observed.get(records.FIRST_WARP) + index).to(U32), now
+        code.call_number(module.globals["begin_block"], observed.address, block.get(BlockRecord.linear))
+    now = least(launch.get(WatchRecord.now) + 1, launch.get(WatchRecord.log_size) - 1)
+    launch.set(WatchRecord.now, now)
+    launch.set(WatchRecord.current, warp.address)
+    index = warp.get(WarpFrame.index)
+    Record(code, launch.get(WatchRecord.log)).pointer(0, U32).store(
+        (observed.get(BlockWatch.first_warp) + index).to(U32), now
     )
-    observed.set(records.EPOCH, now)
-    observed.set(FRESH, 0)
-    clock = Record(code, observed.get(records.CLOCKS) + index * records.CLOCK_BYTES)
-    observed.set(records.CLOCK, clock.address)
+    observed.set(BlockWatch.epoch, now)
+    observed.set(BlockWatch.fresh, 0)
+    clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+    observed.set(BlockWatch.clock, clock.address)
     code.call_number(set_floors(module), observed.address)
     code.done()
     return code.function
 
 
-def set_floors(module: ir.Module) -> Any:
+def set_floors(module: ir.Module) -> ir.Function:
     """`set_floors(observed)`: the epochs up to which everything is known to have happened before."""
-    existing = module.globals.get("set_floors")
+    existing: ir.Function | None = module.globals.get("set_floors")
     if existing is not None:
         return existing
     code = WatchCode(module, "set_floors", ("observed",))
     observed = code.record("observed")
-    clock = observed.at(records.CLOCK)
-    acquired, before = clock.get(records.ACQUIRED), observed.get(records.EPOCH) - 1
-    observed.set(records.GLOBAL_FLOOR, least(acquired, before))
-    earlier = most(most(acquired, clock.get(records.LEAST)), observed.get(records.START) - 1)
-    observed.set(records.SHARED_FLOOR, least(earlier, before))
+    clock = observed.at(BlockWatch.clock)
+    acquired, before = clock.get(WarpClock.acquired), observed.get(BlockWatch.epoch) - 1
+    observed.set(BlockWatch.global_floor, least(acquired, before))
+    earlier = most(most(acquired, clock.get(WarpClock.least)), observed.get(BlockWatch.start) - 1)
+    observed.set(BlockWatch.shared_floor, least(earlier, before))
     with code.when(over(observed)):
-        observed.set(records.SHARED_FLOOR, FAR)
-        observed.set(records.GLOBAL_FLOOR, FAR)
+        observed.set(BlockWatch.shared_floor, FAR)
+        observed.set(BlockWatch.global_floor, FAR)
     code.done()
     return code.function
 
 
 def over(observed: Record) -> Value:
     """Whether time has run out: there are no more epochs to tell what came before what."""
-    return observed.get(records.EPOCH).equals(observed.at(records.WATCH).get(records.LOG_SIZE) - 1)
+    return observed.get(BlockWatch.epoch).equals(observed.at(BlockWatch.watch).get(WatchRecord.log_size) - 1)
 
 
 def in_turn(code: WatchCode, warp: Record) -> Record:
     """The block's watch, after `turn` if that is needed."""
-    block = warp.at(abi.BLOCK)
-    observed = block.at(abi.OBSERVED)
-    launch = observed.at(records.WATCH)
+    block = warp.at(WarpFrame.block)
+    observed = block.at(BlockRecord.watch)
+    launch = observed.at(BlockWatch.watch)
     needed = (
-        launch.get(records.CURRENT).differs(warp.address)
-        | observed.get(FRESH).differs(0)
-        | block.get(abi.LINEAR).differs(observed.get(records.LINEAR))
+        launch.get(WatchRecord.current).differs(warp.address)
+        | observed.get(BlockWatch.fresh).differs(0)
+        | block.get(BlockRecord.linear).differs(observed.get(BlockWatch.linear))
     )
     with code.when(needed):
         code.call_number(code.module.globals["turn"], warp.address)
@@ -182,10 +177,10 @@ def in_turn(code: WatchCode, warp: Record) -> Record:
 
 
 def _join(target: Record, source: Record) -> None:
-    for offset in (records.SEEN, records.SEEN_COPIES):
+    for offset in (WarpClock.seen, WarpClock.seen_copies):
         both = target.get(offset, U32, LANES).max(source.get(offset, U32, LANES))
         target.pointer(offset, U32).store(both)
-    for offset in (records.ACQUIRED, records.PUBLISHED):
+    for offset in (WarpClock.acquired, WarpClock.published):
         target.set(offset, most(target.get(offset), source.get(offset)))
 
 
@@ -200,174 +195,174 @@ def operand_of(code: WatchCode, warp: Record, row: Record, lane: Value, place: i
 
 def arrive(module: ir.Module) -> None:
     """`arrive(frame, site, active)`: a warp at a barrier of the block, or of the warp itself."""
-    code = WatchCode(module, "arrive", ("frame", "site", "active"), external=True)
+    code = WatchCode(module, "arrive", ("frame", "site", "active"))
     warp = code.record("frame")
     with code.when(code["active"].equals(0)):
         code.done()
     observed = in_turn(code, warp)
-    row = Record(code, observed.at(records.WATCH).get(records.SITES) + code["site"] * records.SITE_BYTES)
-    with code.when((row.get(records.FLAGS) & records.EVERY_LANE).differs(0)):
+    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
+    with code.when((row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)):
         code.call_number(module.globals["members"], code["frame"], code["site"], code["active"])
         code.done()
-    row.set(records.REQUESTS, row.get(records.REQUESTS) + 1)
+    row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
     first = wide(code.intrinsic("cttz", U32, [code["active"].to(U32), code.constant(BOOL, 0)]))
-    number = operand_of(code, warp, row, first, records.BASE, records.DISPLACEMENT) & (
-        records.BARRIER_COUNT - 1
-    )
-    count = operand_of(code, warp, row, first, records.STEP_BASE, records.STEP)
+    number = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement) & (abi.BARRIERS - 1)
+    count = operand_of(code, warp, row, first, SiteRow.step_base, SiteRow.step)
     with code.when((count & (LANES - 1)).differs(0)):
         zero = code.number(0)
-        code.suspect(records.BARRIER_COUNT_WRONG, warp.address, code["site"], first, count, zero, zero)
-    barrier = Record(code, observed.get(records.BARRIERS) + number * records.BARRIER_BYTES)
-    clock = observed.at(records.CLOCK)
-    index = warp.get(abi.INDEX)
-    clock.pointer(records.SEEN, U32).store(observed.get(records.EPOCH).to(U32), index)
-    clock.pointer(records.SEEN_COPIES, U32).store(clock.get(records.COPIED).to(U32), index)
-    with code.when(observed.get(records.WARPS) > 1):
+        code.suspect(Suspicion.BARRIER_COUNT_WRONG, warp.address, code["site"], first, count, zero, zero)
+    barrier = Record(code, observed.get(BlockWatch.barriers) + number * WarpClock.BYTES)
+    clock = observed.at(BlockWatch.clock)
+    index = warp.get(WarpFrame.index)
+    clock.pointer(WarpClock.seen, U32).store(observed.get(BlockWatch.epoch).to(U32), index)
+    clock.pointer(WarpClock.seen_copies, U32).store(clock.get(WarpClock.copied).to(U32), index)
+    with code.when(observed.get(BlockWatch.warps) > 1):
         _join(barrier, clock)
-    observed.set(FRESH, 1)
+    observed.set(BlockWatch.fresh, 1)
     # Lanes of this warp that are alive and not here yet.
-    pcs = warp.get(abi.PCS, U32, LANES)
+    pcs = warp.get(WarpFrame.pcs, U32, LANES)
     alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
     missing = wide(alive & ~code["active"].to(U32))
-    with code.when(clock.get(records.PARTIAL).equals(0)):
-        clock.set(records.PARTIAL, missing)
-        clock.set(records.BROKEN, 0)
+    with code.when(clock.get(WarpClock.partial).equals(0)):
+        clock.set(WarpClock.partial, missing)
+        clock.set(WarpClock.broken, 0)
     code.done()
 
 
 def release(module: ir.Module) -> None:
-    """`release(block, barrier)`: those who wait at a barrier take what those who came have brought."""
-    code = WatchCode(module, "release", ("block", "barrier"), external=True)
+    """`check_release(block, barrier)`: those who wait at a barrier take what those who came have brought."""
+    code = WatchCode(module, "check_release", ("block", "barrier"), external=True)
     block = code.record("block")
-    launch = block.at(abi.LAUNCH)
-    observed = block.at(abi.OBSERVED)
-    barrier = Record(code, observed.get(records.BARRIERS) + code["barrier"] * records.BARRIER_BYTES)
-    warps = observed.get(records.WARPS)
+    launch = block.at(BlockRecord.launch)
+    observed = block.at(BlockRecord.watch)
+    barrier = Record(code, observed.get(BlockWatch.barriers) + code["barrier"] * WarpClock.BYTES)
+    warps = observed.get(BlockWatch.warps)
     counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
     numbers = Value(code, U32.by(LANES), counting)
     with code.loop(warps) as index:
-        warp = Record(code, block.get(abi.FRAMES) + index * launch.get(abi.FRAME_BYTES))
-        pcs = warp.get(abi.PCS, U32, LANES)
+        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
+        pcs = warp.get(WarpFrame.pcs, U32, LANES)
         parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
-        here = parked & warp.get(abi.BARRIER, U32, LANES).equals(code["barrier"].to(U32).spread(LANES))
+        here = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(code["barrier"].to(U32).spread(LANES))
         with code.when(here.any()):
-            clock = Record(code, observed.get(records.CLOCKS) + index * records.CLOCK_BYTES)
+            clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
             with code.when(warps > 1):
                 _join(clock, barrier)
             others = numbers.differs(index.to(U32).spread(LANES)) & (numbers < warps.to(U32).spread(LANES))
-            seen = others.select(clock.get(records.SEEN, U32, LANES), FAR)
-            clock.set(records.LEAST, wide(code.intrinsic("vector.reduce.umin", U32, [seen], of=seen.type)))
+            seen = others.select(clock.get(WarpClock.seen, U32, LANES), FAR)
+            clock.set(WarpClock.least, wide(code.intrinsic("vector.reduce.umin", U32, [seen], of=seen.type)))
             highest = here.select(pcs, 0)
             place = code.intrinsic("vector.reduce.umax", U32, [highest], of=highest.type)
             elsewhere = pcs.differs(place.spread(LANES)) & pcs.differs(abi.EXITED)
             # Lanes that went on beside the barrier, did something and left.
             bits = Value(code, U32, code.builder.bitcast((~here).handle, ir.IntType(32)))
-            left = (clock.get(records.PARTIAL) & wide(bits)).differs(0) & clock.get(records.BROKEN).differs(0)
-            clock.set(records.PARTIAL, 0)
-            clock.set(records.BROKEN, 0)
+            left = (clock.get(WarpClock.partial) & wide(bits)).differs(0) & clock.get(
+                WarpClock.broken
+            ).differs(0)
+            clock.set(WarpClock.partial, 0)
+            clock.set(WarpClock.broken, 0)
             with code.when(elsewhere.any() | left):
                 zero = code.number(0)
                 code.suspect(
-                    records.SPLIT_BARRIER, warp.address, zero, zero, wide(place), code["barrier"], zero
+                    Suspicion.SPLIT_BARRIER, warp.address, zero, zero, wide(place), code["barrier"], zero
                 )
     with code.when(warps > 1):
-        zero_bytes(code, barrier.address, code.number(records.BARRIER_BYTES))
-    observed.at(records.WATCH).set(records.CURRENT, 0)
+        zero_bytes(code, barrier.address, code.number(WarpClock.BYTES))
+    observed.at(BlockWatch.watch).set(WatchRecord.current, 0)
     code.done()
 
 
 def order(module: ir.Module) -> None:
     """`order(frame, site, active)`: a fence, or a group of asynchronous copies committed or waited for."""
-    code = WatchCode(module, "order", ("frame", "site", "active"), external=True)
+    code = WatchCode(module, "order", ("frame", "site", "active"))
     warp = code.record("frame")
     with code.when(code["active"].equals(0)):
         code.done()
     observed = in_turn(code, warp)
-    clock = observed.at(records.CLOCK)
-    row = Record(code, observed.at(records.WATCH).get(records.SITES) + code["site"] * records.SITE_BYTES)
-    what, epoch = row.get(records.FLAGS), observed.get(records.EPOCH)
-    with code.when(what.equals(records.FENCE)):
-        clock.set(records.PUBLISHED, epoch)
-        observed.set(FRESH, 1)
-    ring = Record(code, clock.address + records.RING)
-    with code.when(what.equals(records.COMMIT)):
-        ring.pointer(0, U32).store(epoch.to(U32), clock.get(records.GROUPS) & (records.RING_LENGTH - 1))
-        clock.set(records.GROUPS, clock.get(records.GROUPS) + 1)
+    clock = observed.at(BlockWatch.clock)
+    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
+    what, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
+    with code.when(what.equals(OrderKind.FENCE)):
+        clock.set(WarpClock.published, epoch)
+        observed.set(BlockWatch.fresh, 1)
+    ring = Record(code, clock.address + WarpClock.ring)
+    with code.when(what.equals(OrderKind.COMMIT)):
+        ring.pointer(0, U32).store(epoch.to(U32), clock.get(WarpClock.groups) & (records.RING_LENGTH - 1))
+        clock.set(WarpClock.groups, clock.get(WarpClock.groups) + 1)
         # What is copied from now on belongs to the next group.
-        observed.set(FRESH, 1)
-    with code.when(what.equals(records.TRACK)):
-        clock.set(records.TRACKED, epoch)
-        observed.set(FRESH, 1)
-    with code.when(what.equals(records.WAIT)):
-        with code.when(row.get(records.DISPLACEMENT) < 0):  # for all, also those that no group has
-            clock.set(records.COPIED, epoch)
-            observed.set(FRESH, 1)
-        with code.when(~(row.get(records.DISPLACEMENT) < 0)):
-            group = clock.get(records.GROUPS) - 1 - row.get(records.DISPLACEMENT)
+        observed.set(BlockWatch.fresh, 1)
+    with code.when(what.equals(OrderKind.TRACK)):
+        clock.set(WarpClock.tracked, epoch)
+        observed.set(BlockWatch.fresh, 1)
+    with code.when(what.equals(OrderKind.WAIT)):
+        with code.when(row.get(SiteRow.displacement) < 0):  # for all, also those that no group has
+            clock.set(WarpClock.copied, epoch)
+            observed.set(BlockWatch.fresh, 1)
+        with code.when(~(row.get(SiteRow.displacement) < 0)):
+            group = clock.get(WarpClock.groups) - 1 - row.get(SiteRow.displacement)
             with code.when(~(group < 0)):
                 done = wide(ring.pointer(0, U32).load(group & (records.RING_LENGTH - 1)))
-                clock.set(records.COPIED, most(clock.get(records.COPIED), done))
+                clock.set(WarpClock.copied, most(clock.get(WarpClock.copied), done))
     code.done()
 
 
 def members(module: ir.Module) -> None:
     """`members(frame, site, active)`: lanes that synchronise by a mask of who takes part."""
-    code = WatchCode(module, "members", ("frame", "site", "active"), external=True)
+    code = WatchCode(module, "members", ("frame", "site", "active"))
     warp = code.record("frame")
-    observed = warp.at(abi.BLOCK).at(abi.OBSERVED)
-    launch = observed.at(records.WATCH)
-    row = Record(code, launch.get(records.SITES) + code["site"] * records.SITE_BYTES)
-    observed.set(FRESH, 1)
+    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
+    launch = observed.at(BlockWatch.watch)
+    row = Record(code, launch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
+    observed.set(BlockWatch.fresh, 1)
     active = code["active"].to(U32)
-    gone = warp.get(abi.PCS, U32, LANES).equals(abi.EXITED)
+    gone = warp.get(WarpFrame.pcs, U32, LANES).equals(abi.EXITED)
     there = active | Value(code, U32, code.builder.bitcast(gone.handle, ir.IntType(32)))
-    clock = Record(code, observed.get(records.CLOCKS) + warp.get(abi.INDEX) * records.CLOCK_BYTES)
+    clock = Record(code, observed.get(BlockWatch.clocks) + warp.get(WarpFrame.index) * WarpClock.BYTES)
     # Who left before the others came is not missed; who went on beside them and left is.
-    strayed = clock.get(records.BROKEN).differs(0).select(clock.get(records.AWAITED), 0).to(U32)
-    clock.set(records.AWAITED, 0)
+    strayed = clock.get(WarpClock.broken).differs(0).select(clock.get(WarpClock.awaited), 0).to(U32)
+    clock.set(WarpClock.awaited, 0)
     there = there & ~(strayed & ~active)
     # A barrier of the warp waits for who is not there yet; other instructions run only when all are.
-    waits = (row.get(records.FLAGS) & records.EVERY_LANE).differs(0)
+    waits = (row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)
     with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
-        mask = operand_of(code, warp, row, lane, records.BASE, records.DISPLACEMENT).to(U32)
+        mask = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
         zero = code.number(0)
         with code.when(((mask >> lane.to(U32)) & 1).equals(0)):
-            code.suspect(records.NOT_A_MEMBER, warp.address, code["site"], lane, wide(mask), zero, zero)
+            code.suspect(Suspicion.NOT_A_MEMBER, warp.address, code["site"], lane, wide(mask), zero, zero)
         absent = mask & ~there
         with code.when(absent.differs(0) & ~waits):
             code.suspect(
-                records.ABSENT_MEMBER, warp.address, code["site"], lane, wide(mask), wide(absent), zero
+                Suspicion.ABSENT_MEMBER, warp.address, code["site"], lane, wide(mask), wide(absent), zero
             )
     code.done()
 
 
 def parted(module: ir.Module) -> None:
     """`parted(frame, site, active)`: lanes are about to wait for those that their masks name."""
-    code = WatchCode(module, "parted", ("frame", "site", "active"), external=True)
+    code = WatchCode(module, "parted", ("frame", "site", "active"))
     warp = code.record("frame")
     with code.when(code["active"].equals(0)):
         code.done()
     observed = in_turn(code, warp)
-    clock = observed.at(records.CLOCK)
-    row = Record(code, observed.at(records.WATCH).get(records.SITES) + code["site"] * records.SITE_BYTES)
+    clock = observed.at(BlockWatch.clock)
+    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
     active = code["active"].to(U32)
     first = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
-    mask = operand_of(code, warp, row, first, records.BASE, records.DISPLACEMENT).to(U32)
-    pcs = warp.get(abi.PCS, U32, LANES)
+    mask = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement).to(U32)
+    pcs = warp.get(WarpFrame.pcs, U32, LANES)
     alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
-    with code.when(clock.get(records.AWAITED).equals(0)):
-        clock.set(records.AWAITED, wide(mask & alive & ~active))
-        clock.set(records.BROKEN, 0)
+    with code.when(clock.get(WarpClock.awaited).equals(0)):
+        clock.set(WarpClock.awaited, wide(mask & alive & ~active))
+        clock.set(WarpClock.broken, 0)
     code.done()
 
 
 def without_value(module: ir.Module) -> None:
     """`without_value(frame, site, lanes, register)`: lanes use a register that has no value."""
-    code = WatchCode(module, "without_value", ("frame", "site", "lanes", "register"), external=True)
+    code = WatchCode(module, "without_value", ("frame", "site", "lanes", "register"))
     first = wide(code.intrinsic("cttz", U32, [code["lanes"].to(U32), code.constant(BOOL, 0)]))
     zero = code.number(0)
-    code.suspect(records.NO_VALUE, code["frame"], code["site"], first, code["register"], zero, zero)
+    code.suspect(Suspicion.NO_VALUE, code["frame"], code["site"], first, code["register"], zero, zero)
     code.done()
 
 

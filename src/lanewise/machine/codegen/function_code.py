@@ -1,26 +1,65 @@
-"""A block of code being written: `i32 block(frame)`, which returns the number of the block that follows.
+"""Functions of a kernel while they are written: records of the ABI, lanes, faults, functions that kernels share.
 
--1 says that the lanes' pcs were stored, -2 that the launch stops or Python is wanted, -3 that the whole warp
-waits at a barrier. Loops over lanes, the frame's records and faults are here; what instructions do is
-elsewhere.
+A function takes pointers and numbers, all 64 bits wide. What instructions do is elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Pointer, Type, Value, i64
 from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, FaultKind
 from lanewise.machine.codegen.lane_vectors import BOOL, Lanes
-from lanewise.machine.program.resolve import Op, Place, Program, Register, Resolved, Sink, Symbol
+from lanewise.machine.program.operands import (
+    MemoryOperand,
+    Register,
+    ResolvedOperand,
+    Sink,
+    Symbol,
+)
+from lanewise.machine.program.ops import Op, Program
 from lanewise.ptx import Immediate
 
 BYTE = ir.IntType(8).as_pointer()
 U8, U32, U64 = Type("u", 8), Type("u", 32), Type("u", 64)
-DIVERGED, STOPPING, TOGETHER = -1, -2, -3
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernel that code is written for, and the GPU whose matrix instructions it computes like."""
+
+    program: Program
+    arch: str
+
+    def symbol_address(self, symbol: Symbol) -> int:
+        """The address of a variable in its space; dynamic shared memory begins behind the static one."""
+        return symbol.address + (self.program.dynamic_offset if symbol.space == "dynamic" else 0)
+
+
+@dataclass(frozen=True)
+class RegisterSlot:
+    """A register of which only the size is known while code is written; its offset is read when it runs."""
+
+    bits: int
+    is_predicate: bool
+    offset: Value
+
+    @classmethod
+    def like(cls, register: Register, offset: Value) -> RegisterSlot:
+        """A register of the same kind at another offset."""
+        return cls(register.bits, register.is_predicate, offset)
+
+
+@dataclass(frozen=True)
+class AddressSlot:
+    """An address in a register, of which offset and displacement are read when the code runs."""
+
+    base: RegisterSlot
+    offset: Value
 
 
 class FunctionCode(Code):
@@ -29,7 +68,12 @@ class FunctionCode(Code):
     unrolled = False  # that would only take time to compile
 
     def __init__(
-        self, module: ir.Module, name: str, arguments: tuple[str, ...], result: Any, linkage: str = "internal"
+        self,
+        module: ir.Module,
+        name: str,
+        arguments: tuple[str, ...],
+        result: ir.Type,
+        linkage: str = "internal",
     ) -> None:
         self.module = module
         kinds = [ir.IntType(64)] * len(arguments)
@@ -85,29 +129,56 @@ class Record:
 
 
 class BlockCode(FunctionCode):
-    """A block of code of a warp."""
+    """A function of a warp, `i32 f(frame, …)`: a step of threaded code, a piece of one, or how a block ends.
+
+    It returns 0, the number of a basic block, or a `BlockAnswer`.
+    """
 
     def __init__(
-        self, module: ir.Module, name: str, more: tuple[str, ...] = (), linkage: str = "internal"
+        self,
+        module: ir.Module,
+        name: str,
+        more: tuple[str, ...] = (),
+        linkage: str = "internal",
+        kernel: Kernel | None = None,
     ) -> None:
         super().__init__(module, name, ("frame", *more), ir.IntType(32), linkage)
         self.function.attributes.add("noinline")  # compile time stays in proportion to the code
         self.frame = self.record("frame")
-        #: What `mask_lanes` and `active` returned, with the guard: as bits there is a quicker way to it.
+        self._kernel = kernel
+        #: What `mask_lanes` and `active` returned, with the guard: as bits they are read more quickly.
         self.masks: dict[str, tuple[int, bool] | None] = {}
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that it is written for; functions that all kernels share have none."""
+        assert self._kernel is not None, self.function.name
+        return self._kernel
 
     @property
     def block(self) -> Record:
         """The record of the block of threads."""
-        return self.frame.at(abi.BLOCK)
+        return self.frame.at(abi.WarpFrame.block)
+
+    @property
+    def launch(self) -> Record:
+        """The record of the launch."""
+        return self.block.at(abi.BlockRecord.launch)
+
+    def all_lanes(self) -> Lanes:
+        """The registers of all 32 lanes as vectors."""
+        offset = self._kernel.program.dynamic_offset if self._kernel is not None else 0
+        return Lanes(self, self.frame.handle, self.constant(i64, 0), abi.LANES, offset)
+
+    # which lanes ----------------------------------------------------------------------------------------------
 
     def mask_bits(self) -> Value:
         """The lanes that take part, as bits."""
-        return self.frame.get(abi.MASK, U32)
+        return self.frame.get(abi.WarpFrame.mask, U32)
 
     def mask_lanes(self) -> Value:
         """The lanes that take part, as conditions."""
-        lanes = self.frame.get(abi.MASK_BYTES, U8, abi.LANES).differs(0)
+        lanes = self.frame.get(abi.WarpFrame.mask_bytes, U8, abi.LANES).differs(0)
         self.masks[lanes.handle.text] = None
         return lanes
 
@@ -137,37 +208,36 @@ class BlockCode(FunctionCode):
         vector = ir.VectorType(ir.IntType(1), abi.LANES)
         return Value(self, BOOL.by(abi.LANES), self.builder.bitcast(bits.handle, vector))
 
+    def first_lane(self, bits: Value) -> Value:
+        """The lowest lane of those whose bits are set; 32 if there is none."""
+        return self.intrinsic("cttz", U32, [bits, self.constant(BOOL, 0)]).to(U64).to(i64)
+
     @contextmanager
     def each_lane(self, active: Value) -> Iterator[Value]:
-        """The body for every lane among some (bits), with the lane's number."""
+        """Run the body for every lane among some (bits), with the lane's number."""
         with self.loop(abi.LANES) as lane:
             chosen = (active >> lane.to(U32)) & 1
             with self.when(chosen.differs(0)):
                 yield lane
 
-    def lane_read(self, operand: Resolved, type: Type, lane: Value) -> Value:
-        """What one lane has in an operand."""
-        if isinstance(operand, Register):
-            size = Type("u", operand.bits)
-            value = self.frame.pointer(operand.offset, size).load(lane)
-            if operand.type == "pred":
-                return value.differs(0)
-            return _scalar_fit(value, type)
-        if isinstance(operand, Immediate):
-            scalar = Lanes.__new__(Lanes)
-            scalar.code, scalar.count = self, 1
-            return scalar.immediate(operand, type)
-        whole = Lanes(self, self.frame.handle, self.constant(i64, 0), abi.LANES)
-        vector = whole.read(operand, type)
-        handle = self.builder.extract_element(vector.handle, lane.handle)
-        return Value(self, type, handle)
+    # one lane's registers and addresses -----------------------------------------------------------------------
 
-    def lane_write(self, operand: Resolved, value: Value, lane: Value) -> None:
+    def lane_read(self, operand: ResolvedOperand | RegisterSlot, type: Type, lane: Value) -> Value:
+        """What one lane has in an operand."""
+        if isinstance(operand, Register | RegisterSlot):
+            value = self.frame.pointer(operand.offset, Type("u", operand.bits)).load(lane)
+            return value.differs(0) if operand.is_predicate else _scalar_fit(value, type)
+        if isinstance(operand, Immediate):
+            return Lanes.immediate_of(self, operand, type)
+        vector = self.all_lanes().read(operand, type)
+        return Value(self, type, self.builder.extract_element(vector.handle, lane.handle))
+
+    def lane_write(self, operand: ResolvedOperand | RegisterSlot, value: Value, lane: Value) -> None:
         """Put one lane's value into a register."""
         if isinstance(operand, Sink):
             return
-        assert isinstance(operand, Register)
-        if operand.type == "pred":
+        assert isinstance(operand, Register | RegisterSlot), operand
+        if operand.is_predicate:
             value = value.to(U8)
         else:
             if value.type.kind == "f":
@@ -175,46 +245,63 @@ class BlockCode(FunctionCode):
             value = value.to(Type(value.type.kind, operand.bits))
         self.frame.pointer(operand.offset, Type("u", operand.bits)).store(value, lane)
 
-    def address_of(self, place: Place, lane: Value) -> Value:
-        """One lane's address."""
-        base = place.base
-        if isinstance(base, Register):
+    def address_of(self, address: MemoryOperand | AddressSlot, lane: Value) -> Value:
+        """One lane's address; a 32-bit register wraps around before it is extended."""
+        base = address.base
+        if isinstance(base, Register | RegisterSlot):
             word = self.frame.pointer(base.offset, Type("u", base.bits)).load(lane)
-            value = word.to(U64)
-            offset: int | Value = place.offset
-            if isinstance(offset, Value):
-                offset = offset.to(U64)
-                return (word + offset.to(U32)).to(U64) if base.bits == 32 else value + offset
-            if base.bits == 32 and offset:
-                return (word + offset).to(U64)
-            return value + offset
-        if isinstance(base, Symbol):
-            if base.space == "dynamic":
-                return self.constant(U64, self.dynamic_offset + place.offset)
-            return self.constant(U64, base.address + place.offset)
-        return self.constant(U64, base.bits + place.offset)
+            offset = address.offset
+            if isinstance(offset, int):
+                offset = self.constant(i64, offset)
+            return (word + offset.to(word.type)).to(U64)
+        start = self.kernel.symbol_address(base) if isinstance(base, Symbol) else base.bits
+        assert isinstance(address.offset, int)
+        return self.constant(U64, start + address.offset)
 
-    #: Where dynamic shared memory begins.
-    dynamic_offset = 0
-    #: The GPU that matrix instructions compute like.
-    arch = ""
-    #: What is written: of a block of code, not of functions that several have.
-    program: Program | None = None
+    # where lanes go -------------------------------------------------------------------------------------------
 
     def set_pcs(self, condition: Value, number: int) -> None:
-        """Send some lanes to a block."""
-        pcs = self.frame.pointer(abi.PCS, U32)
+        """Send some lanes to a basic block."""
+        pcs = self.frame.pointer(abi.WarpFrame.pcs, U32)
         pcs.store(condition.select(self.constant(U32.by(abi.LANES), number), pcs.load(0, abi.LANES)))
 
-    def fault(self, kind: int, site: int | Value, lane: Value, address: Value, size: int | Value) -> None:
+    def fault(
+        self,
+        kind: FaultKind,
+        site: int | Value,
+        lane: Value | int = 0,
+        address: Value | int = 0,
+        size: int | Value = 0,
+    ) -> None:
         """Record why the launch stops, and return."""
-        block = self.block
-        block.set(abi.KIND, kind)
-        block.set(abi.SITE, site)
-        block.set(abi.LANE, lane)
-        block.set(abi.ADDRESS, address.to(i64))
-        block.set(abi.SIZE, size)
-        self.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
+        record_fault(self, self.block, kind, site, lane, address, size)
+        self.give(BlockAnswer.STOPPING)
+
+    def fault_where(self, wrong: Value, kind: FaultKind, site: int, address: Value | int = 0) -> None:
+        """Stop the launch if some lanes (bits) are wrong; the first of them is named."""
+        with self.when(wrong.differs(0)):
+            self.fault(kind, site, self.first_lane(wrong), address)
+
+
+def record_fault(
+    code: FunctionCode,
+    block: Record,
+    kind: FaultKind,
+    site: int | Value,
+    lane: Value | int,
+    address: Value | int,
+    size: int | Value,
+) -> None:
+    """Write into a block's record why it stops."""
+    fields = abi.BlockRecord
+    block.set(fields.fault_kind, kind)
+    for field, value in (
+        (fields.fault_site, site),
+        (fields.fault_lane, lane),
+        (fields.fault_address, address),
+        (fields.fault_size, size),
+    ):
+        block.set(field, code.number(value).to(i64))
 
 
 #: Writes a function into a module, with a linkage that lets other modules call it.
@@ -235,7 +322,7 @@ def shared(module: ir.Module, name: str, type: ir.Type, write: Write) -> ir.Func
 def shared_code(
     module: ir.Module, name: str, more: tuple[str, ...], write: Callable[[BlockCode], None]
 ) -> ir.Function:
-    """A function of the frame and of more numbers that kernels share, like `shared`."""
+    """A function of the frame and of more numbers that kernels share, as `shared` has them."""
     type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(more)))
     return shared(module, name, type, lambda module, name: write(BlockCode(module, name, more, "")))
 
@@ -251,7 +338,7 @@ def guarded(module: ir.Module) -> ir.Function:
     return shared_code(module, "guarded", ("predicate", "negated"), write)
 
 
-def call(code: BlockCode, function: Any, values: list[Value | int]) -> Value:
+def call(code: BlockCode, function: ir.Operand, values: list[Value | int]) -> Value:
     """Call a function of the program with numbers; returns its answer."""
     given = [each if isinstance(each, Value) else code.constant(i64, each) for each in values]
     wide = [each.to(U64).to(i64) if each.type.bits < 64 else each for each in given]
@@ -263,3 +350,19 @@ def _scalar_fit(value: Value, type: Type) -> Value:
         kind = "u" if type.kind == "f" else type.kind
         value = value.to(Type(value.type.kind, type.bits)).to(Type(kind, type.bits))
     return value.view(Type(type.kind, type.bits))
+
+
+def copy_bytes(code: FunctionCode, to: Value, source: Value, size: Value) -> None:
+    """Copy so many bytes between two addresses."""
+    types = [BYTE, BYTE, ir.IntType(64), ir.IntType(1)]
+    function = code.external("llvm.memcpy.p0.p0.i64", ir.VoidType(), types)
+    handles = [code.builder.inttoptr(each.handle, BYTE) for each in (to, source)]
+    code.builder.call(function, [*handles, size.handle, ir.Constant(ir.IntType(1), 0)])
+
+
+def zero_bytes(code: FunctionCode, to: Value, size: Value) -> None:
+    """Set so many bytes at an address to zero."""
+    types = [BYTE, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
+    function = code.external("llvm.memset.p0.i64", ir.VoidType(), types)
+    zeros = [ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)]
+    code.builder.call(function, [code.builder.inttoptr(to.handle, BYTE), *zeros])

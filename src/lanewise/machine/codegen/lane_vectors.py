@@ -1,94 +1,64 @@
-"""Instructions of one lane's own, written as vector code over some lanes at a time.
+"""Instructions of each lane alone, written as vector code over some lanes of a warp at a time.
 
-A run of such instructions becomes one loop over the warp: registers are read from the frame when first used
-and put back at the end. What each opcode computes is in the files that register here.
+A run of such instructions becomes one function: registers are read from the frame when first used and put back
+at the end. What each opcode computes is in the package `arithmetic`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Kind, Pointer, Type, Value, i64
 from lanewise.machine import abi
-from lanewise.machine.program.resolve import (
-    Inverted,
-    Op,
+from lanewise.machine.program.operands import (
+    Negated,
     Register,
-    Resolved,
-    Several,
+    ResolvedOperand,
     Sink,
-    Special,
+    SpecialRegister,
     Symbol,
 )
+from lanewise.machine.program.ops import Op
+from lanewise.machine.program.ptx_types import SMALL_FLOATS, TYPE_BITS
 from lanewise.ptx import Immediate
 
 BOOL = Type("u", 1)
-CARRY = Register("carry flag", "pred", 8, abi.CARRY)
+CARRY = Register("carry flag", "pred", 8, abi.WarpFrame.carry)
+#: Writes the code of an instruction that is each lane's own business.
 Lower = Callable[["Lanes", Op], None]
-#: What writes the code of each opcode that is a lane's own business.
-PURE: dict[str, Lower] = {}
-
-
-def lowers(*opcodes: str) -> Callable[[Lower], Lower]:
-    """Register what writes some opcodes."""
-
-    def add(function: Lower) -> Lower:
-        for opcode in opcodes:
-            PURE[opcode] = function
-        return function
-
-    return add
-
 
 _KINDS: dict[str, Kind] = {"s": "i", "u": "u", "b": "u", "f": "f"}
 
 
 def type_of(name: str) -> Type:
-    """The type of values that a PTX type has here: 16-bit floats and packed types are words.
+    """The type of the values that a PTX type has here: floats of 16 bits and packed types are words.
 
     >>> type_of("s32"), type_of("bf16x2").bits
     (Type(kind='i', bits=32, lanes=1), 32)
     """
-    if name == "pred":
-        return BOOL
-    if name in ("f16", "bf16"):
-        return Type("u", 16)
-    if name in ("f16x2", "bf16x2", "u16x2", "s16x2", "tf32"):
-        return Type("u", 32)
-    if name in ("e4m3x2", "e5m2x2"):
-        return Type("u", 16)
-    if name in ("f32x2",):
-        return Type("u", 64)
-    kind = _KINDS[name[0]]
-    return Type(kind, int(name[1:]))
-
-
-TYPES = frozenset(
-    (
-        "pred", "b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16", "b32", "u32", "s32", "f32", "f16x2",
-        "bf16x2", "u16x2", "s16x2", "tf32", "b64", "u64", "s64", "f64", "e4m3x2", "e5m2x2", "f32x2", "b128",
-        "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4", "s4", "u4",
-        "s2", "u2",
-    )
-)  # fmt: skip
-
-
-def types(op: Op) -> list[str]:
-    """The types among an instruction's modifiers."""
-    return [modifier for modifier in op.modifiers if modifier in TYPES]
+    plain = name[0] in _KINDS and name not in SMALL_FLOATS and "x" not in name
+    return Type(_KINDS[name[0]] if plain else "u", TYPE_BITS[name])
 
 
 class Lanes:
     """The registers of some lanes of a warp while a run of instructions is written."""
 
-    def __init__(self, code: Code, frame_pointer: Any, start: Value, count: int) -> None:
-        self.code, self.frame, self.start, self.count = code, frame_pointer, start, count
+    def __init__(
+        self,
+        code: Code,
+        frame_pointer: ir.Operand | None,
+        start: Value,
+        count: int,
+        dynamic_offset: int = 0,
+    ) -> None:
+        self.code, self._frame, self.start, self.count = code, frame_pointer, start, count
+        #: Where dynamic shared memory begins.
+        self.dynamic_offset = dynamic_offset
         self.values: dict[Register, Value] = {}
         #: The frame's address moved to these lanes' share of arrays of elements of so many bytes.
-        self.own: dict[int, Any] = {}
+        self.own: dict[int, ir.Operand] = {}
         self.loaded: set[Register] = set()
         self.dirty: dict[Register, None] = {}
         self.guard: Value | None = None
@@ -97,6 +67,12 @@ class Lanes:
         self.carry = CARRY
         #: The lanes whose registers change; all, where the scheduler puts back those of the others.
         self.mask: Value | None = None
+
+    @property
+    def frame(self) -> ir.Operand:
+        """The address of the warp's frame; a function of vectors alone has none."""
+        assert self._frame is not None
+        return self._frame
 
     # memory ---------------------------------------------------------------------------------------------
 
@@ -126,29 +102,29 @@ class Lanes:
             self.values[register] = value.differs(0) if register.type == "pred" else value
         return self.values[register]
 
-    def read(self, operand: Resolved, type: Type) -> Value:
+    def read(self, operand: ResolvedOperand, type: Type) -> Value:
         """An operand as values of a type: registers that are wider are cut, narrower ones extended."""
         match operand:
             case Register():
                 return fit(self.register(operand), type.by(self.count))
             case Immediate():
                 return self.immediate(operand, type)
-            case Special():
+            case SpecialRegister():
                 return fit(self.special(operand), type.by(self.count))
             case Symbol():
                 return fit(self.symbol(operand), type.by(self.count))
-            case Inverted(operator, inner):
+            case Negated(operator, inner):
                 value = self.read(inner, type)
                 return ~value if operator == "!" else self.constant(type, 0) - value
         raise TypeError(operand)
 
-    def number(self, operand: Resolved, type: Type) -> Value:
+    def number(self, operand: ResolvedOperand, type: Type) -> Value:
         """An operand as floats for arithmetic, of which it does not matter which NaN a NaN is."""
         if type.bits == 32 and isinstance(operand, Register) and operand in self.unsettled:
             return self.unsettled[operand]
         return self.read(operand, type)
 
-    def write_number(self, operand: Resolved, value: Value) -> None:
+    def write_number(self, operand: ResolvedOperand, value: Value) -> None:
         """Put floats into a register of 32 bits, of which any NaN stands for the one that GPUs compute."""
         if isinstance(operand, Register) and operand.bits == 32 and self.guard is None:
             self.unsettled[operand] = value
@@ -158,6 +134,11 @@ class Lanes:
 
     def immediate(self, operand: Immediate, type: Type) -> Value:
         """A constant as values of a type."""
+        return self.immediate_of(self.code, operand, type.by(self.count))
+
+    @staticmethod
+    def immediate_of(code: Code, operand: Immediate, type: Type) -> Value:
+        """A constant of PTX as one value of a type, or as a vector of it."""
         if type.kind == "f":
             value = float(operand.value)
             if type.bits == 32 and operand.type != "f32":
@@ -169,12 +150,12 @@ class Lanes:
                 bits = operand.bits
             else:
                 bits = struct.unpack("<Q", struct.pack("<d", value))[0]
-            return self.constant(Type("u", type.bits), bits).view(type)
+            return code.constant(Type("u", type.bits, type.lanes), bits).view(type)
         if type.bits == 1:
-            return self.constant(type, int(bool(operand.bits)))
-        return self.constant(type, operand.bits)
+            return code.constant(type, int(bool(operand.bits)))
+        return code.constant(type, operand.bits)
 
-    def write(self, operand: Resolved, value: Value) -> None:
+    def write(self, operand: ResolvedOperand, value: Value) -> None:
         """Put values into a register; narrower ones are extended by their own sign."""
         if isinstance(operand, Sink):
             return
@@ -207,36 +188,40 @@ class Lanes:
 
     # special registers ------------------------------------------------------------------------------------
 
-    def number_at(self, pointer: Any, offset: int) -> Value:
+    def number_at(self, pointer: ir.Operand, offset: int) -> Value:
         """A 64-bit number of a record, in every lane."""
         return Pointer(self.code, i64, pointer).load(offset // 8).spread(self.count)
 
-    def record(self, offset: int, pointer: Any = None) -> Any:
+    def record(self, offset: int, pointer: ir.Operand | None = None) -> ir.Operand:
         """The record that a pointer in the frame (or in another record) leads to."""
         word = Pointer(self.code, i64, self.frame if pointer is None else pointer).load(offset // 8)
         return self.code.builder.inttoptr(word.handle, ir.IntType(8).as_pointer())
 
-    def special(self, operand: Special) -> Value:
+    def special(self, operand: SpecialRegister) -> Value:
         """A special register, as 32 or 64 bits."""
-        block = self.record(abi.BLOCK)
+        block = self.record(abi.WarpFrame.block)
         axis = "xyz".find(operand.element) if operand.element else 0
         lanes = self.lane_numbers()
         ones = self.constant(Type("u", 32), 0xFFFFFFFF)
         match operand.name:
             case "%tid":
-                return self.at(abi.TID + 128 * axis, 4).load(0, self.count)
+                return self.at(abi.WarpFrame.tid + 128 * axis, 4).load(0, self.count)
             case "%ctaid" | "%clusterid":
-                return self.number_at(block, abi.CTAID + 8 * axis)
+                return self.number_at(block, abi.BlockRecord.ctaid + 8 * axis)
             case "%ntid":
-                return self.number_at(self.record(abi.LAUNCH, block), abi.NTID + 8 * axis)
+                return self.number_at(
+                    self.record(abi.BlockRecord.launch, block), abi.LaunchRecord.ntid + 8 * axis
+                )
             case "%nctaid" | "%nclusterid":
-                return self.number_at(self.record(abi.LAUNCH, block), abi.NCTAID + 8 * axis)
+                return self.number_at(
+                    self.record(abi.BlockRecord.launch, block), abi.LaunchRecord.nctaid + 8 * axis
+                )
             case "%laneid":
                 return lanes
             case "%warpid":
-                return self.number_at(self.frame, abi.INDEX)
+                return self.number_at(self.frame, abi.WarpFrame.index)
             case "%nwarpid":
-                return self.number_at(self.record(abi.LAUNCH, block), abi.WARPS)
+                return self.number_at(self.record(abi.BlockRecord.launch, block), abi.LaunchRecord.warps)
             case "%lanemask_eq":
                 return self.constant(Type("u", 32), 1) << lanes
             case "%lanemask_lt":
@@ -248,15 +233,17 @@ class Lanes:
             case "%lanemask_gt":
                 return (ones << lanes) << 1
             case "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo" | "%clock_hi" | "%globaltimer_hi":
-                steps = self.number_at(block, abi.STEPS).to(Type("u", 64))
+                steps = self.number_at(block, abi.BlockRecord.steps).to(Type("u", 64))
                 return steps >> 32 if operand.name.endswith("_hi") else steps
             case "WARP_SZ":
                 return self.constant(Type("u", 32), 32)
             case "%dynamic_smem_size" | "%total_smem_size" | "%aggr_smem_size":
-                total = self.number_at(self.record(abi.LAUNCH, block), abi.SHARED_BYTES)
+                total = self.number_at(
+                    self.record(abi.BlockRecord.launch, block), abi.LaunchRecord.shared_bytes
+                )
                 if operand.name != "%dynamic_smem_size":
                     return total
-                return (total - getattr(self.code, "dynamic_offset", 0)).max(0)
+                return (total - self.dynamic_offset).max(0)
             case "%envreg1":  # where the words of the grid's barrier lie, for cooperative groups
                 return self.constant(Type("u", 32), abi.GRID_BASE >> 32)
             case "%envreg2":
@@ -273,7 +260,7 @@ class Lanes:
 
     def symbol(self, operand: Symbol) -> Value:
         """The address of a variable in its space."""
-        offset = getattr(self.code, "dynamic_offset", 0) if operand.space == "dynamic" else 0
+        offset = self.dynamic_offset if operand.space == "dynamic" else 0
         return self.constant(Type("u", 64), operand.address + offset)
 
 
@@ -300,8 +287,3 @@ def fit(value: Value, type: Type) -> Value:
 def intrinsic(name: str, *values: Value, extra: tuple[Value, ...] = ()) -> Value:
     """An intrinsic of LLVM on values of one type."""
     return values[0].code.intrinsic(name, values[0].type, [*values, *extra])
-
-
-def several(operand: Resolved) -> tuple[Resolved, ...]:
-    """The parts of a vector or a pair; a single operand is its own part."""
-    return operand.elements if isinstance(operand, Several) else (operand,)

@@ -1,6 +1,6 @@
 """Instructions whose code is long, as functions that all kernels share: compiled once, called with vectors.
 
-What they compute is where it is for all others; what is short is written in place.
+What they compute is written by the same lowering functions as in place; short ones are written in place.
 """
 
 from __future__ import annotations
@@ -10,27 +10,24 @@ from dataclasses import replace
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Type, Value
 from lanewise.machine.codegen.function_code import SHARED, shared
-from lanewise.machine.codegen.lane_vectors import PURE, Lanes, types
-from lanewise.machine.program.resolve import Op, Register, Resolved
+from lanewise.machine.codegen.lane_vectors import Lanes, Lower
+from lanewise.machine.program.instruction_record import CodeLength
+from lanewise.machine.program.operands import Register, ResolvedOperand
+from lanewise.machine.program.ops import Op
+from lanewise.machine.program.ptx_types import SMALL_FLOATS
 from lanewise.ptx import Immediate
-
-#: Long whatever they are of: functions of the C library lane by lane, fields, bytes, sums of products.
-ALWAYS = frozenset(("rem", "ex2", "lg2", "sin", "cos", "tanh", "bfe", "bfi", "prmt", "fns", "dp4a", "dp2a"))
-#: Long if they are of small floats, which are computed through wider ones.
-SMALL = frozenset(("add", "sub", "mul", "fma", "min", "max", "cvt"))
-SMALL_TYPES = frozenset(
-    ("f16", "bf16", "f16x2", "bf16x2", "tf32", "e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2",
-     "e4m3x4", "e5m2x4")
-)  # fmt: skip
 
 
 def is_long(op: Op) -> bool:
     """Whether an instruction's code is worth a function of its own."""
-    if op.opcode in ALWAYS:
-        return True
-    if op.opcode == "div":
-        return types(op)[-1:] not in (["f32"], ["f64"])
-    return op.opcode in SMALL and not SMALL_TYPES.isdisjoint(types(op))
+    match op.record.length:
+        case CodeLength.LONG:
+            return True
+        case CodeLength.LONG_BUT_FOR_FLOATS:
+            return op.types[-1:] not in (("f32",), ("f64",))
+        case CodeLength.LONG_FOR_SMALL_FLOATS:
+            return not SMALL_FLOATS.isdisjoint(op.types)
+    return False
 
 
 class OperationCode(Code):
@@ -55,7 +52,7 @@ def operation_type(operands: list[Type], result: Type) -> ir.Type:
     return ir.FunctionType(result.ir, [each.ir for each in operands])
 
 
-def outlined(lanes: Lanes, op: Op) -> bool:
+def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
     """Write an instruction as a call, if it is long and all its operands are registers or numbers."""
     target, *sources = op.operands
     if not is_long(op) or not isinstance(target, Register):
@@ -69,7 +66,7 @@ def outlined(lanes: Lanes, op: Op) -> bool:
         for place, each in enumerate(op.operands)
         if isinstance(each, Register)
     }
-    operands: tuple[Resolved, ...] = tuple(
+    operands: tuple[ResolvedOperand, ...] = tuple(
         canonical.get(place, each) for place, each in enumerate(op.operands)
     )
     alike = replace(op, operands=operands, guard=None)
@@ -82,7 +79,7 @@ def outlined(lanes: Lanes, op: Op) -> bool:
         inner = Lanes(code, None, code.constant(Type("i", 64), 0), lanes.count)
         for register, value in zip(canonical.values(), code.values, strict=True):
             inner.values[register] = value.differs(0) if register.type == "pred" else value
-        PURE[op.opcode](inner, alike)
+        lower(inner, alike)
         found = inner.register(result)
         code.builder.ret(found.to(returned).handle)
 

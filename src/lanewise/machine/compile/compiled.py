@@ -3,48 +3,69 @@
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first
+from lanewise.errors import InternalError
 from lanewise.jit import machine_code
-from lanewise.machine.errors import Unsupported
-from lanewise.machine.launch_info import Footprint
+from lanewise.machine.launch_info import LaunchInfo
 from lanewise.ptx import Function, Module
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from lanewise.machine.analysis.definite_assignment import Plan
-    from lanewise.machine.program.basic_blocks import Block
+    from lanewise.machine.codegen.instrumentation import Instrumentation
+    from lanewise.machine.program.basic_blocks import BasicBlock
     from lanewise.machine.program.ops import Program
+
+#: Kernels that are kept ready in memory; those that were not launched for longest are dropped.
+MOST_READY = 256
 
 
 class Compiled:
-    """A kernel as machine code, what a launch has to know of it, and the rest of it when it is asked for."""
+    """A kernel as machine code, what a launch has to know of it, and the rest of it when it is asked for.
 
-    def __init__(self, module: Module, function: Function, arch: str, checking: bool) -> None:
+    `instrument` gives the steps that a checked launch adds; `variant` names them in the key of the code.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        function: Function,
+        arch: str,
+        variant: str = "",
+        instrument: Callable[[], Instrumentation] | None = None,
+    ) -> None:
         self.module, self.function, self.arch = module, function, arch
-        text = module.text or str(module)
-        named = f"{text}\0{function.name}\0{arch}\0{source_digest()}\0{checking}"
+        self._variant, self._instrument = variant, instrument
 
-        def make() -> list[bytes]:
-            from lanewise.machine.compile.images import images
-
-            return images(self.program, self.blocks, arch, checking)
-
-        def note() -> bytes:
-            from lanewise.machine.launch_info import footprint
-
-            return footprint(self.program, self.blocks, arch).to_bytes()
-
+    @cached_property
+    def native(self) -> machine_code.Program:
+        """The machine code, from disk or compiled now."""
+        text = self.module.text or str(self.module)
+        named = f"{text}\0{self.function.name}\0{self.arch}\0{self._variant}"
+        key = f"machine {hashlib.sha256(named.encode()).hexdigest()}"
         try:
-            key = f"machine {hashlib.sha256(named.encode()).hexdigest()}"
-            self.native = machine_code.link(key, make, note)
-        except RuntimeError as error:  # LLVM refuses what was written: a form whose operands do not fit
-            raise Unsupported(f"{function.name}: the machine cannot compile this kernel: {error}") from error
-        self.footprint = Footprint.from_bytes(self.native.note)
+            return machine_code.link(key, self._images, self._note)
+        except RuntimeError as error:  # LLVM refuses what was written
+            raise InternalError(f"{self.function.name} could not be compiled", error) from error
+
+    def _images(self) -> list[bytes]:
+        from lanewise.machine.codegen.function_code import Kernel
+        from lanewise.machine.compile.images import images
+
+        instrumentation = self._instrument() if self._instrument is not None else None
+        return images(Kernel(self.program, self.arch), self.blocks, instrumentation)
+
+    def _note(self) -> bytes:
+        from lanewise.machine.compile.launch_facts import launch_info
+
+        return launch_info(self.program, self.blocks, self.arch).to_bytes()
+
+    @cached_property
+    def launch_info(self) -> LaunchInfo:
+        """What a launch has to know of it, kept beside the machine code."""
+        return LaunchInfo.from_bytes(self.native.note)
 
     @cached_property
     def program(self) -> Program:
@@ -54,25 +75,11 @@ class Compiled:
         return resolve(self.module, self.function)
 
     @cached_property
-    def blocks(self) -> list[Block]:
-        """Its blocks of code, by number."""
-        from lanewise.machine.program.basic_blocks import cut
+    def blocks(self) -> list[BasicBlock]:
+        """Its basic blocks, by number."""
+        from lanewise.machine.program.basic_blocks import split
 
-        return cut(self.program)
-
-    @cached_property
-    def plan(self) -> Plan:
-        """The registers that a check follows because a path may leave them without a value."""
-        from lanewise.machine.analysis import definite_assignment
-
-        return definite_assignment.plan(self.blocks, self.footprint.entry)
-
-    @cached_property
-    def watched(self) -> npt.NDArray[np.int64]:
-        """How a check watches each instruction: what every launch begins with a copy of."""
-        from lanewise.machine.checker.site_table import watched
-
-        return watched(self.program, self.arch)
+        return split(self.program)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -87,34 +94,29 @@ class Compiled:
         return notes(self.program, self.arch)
 
 
-_READY: dict[tuple[int, str, str, bool], tuple[Module, Compiled]] = {}
+Ready = TypeVar("Ready", bound=Compiled)
 
 
-def compiled(module: Module, entry: Function, arch: str, checking: bool = False) -> Compiled:
-    """The kernel for an arch, compiled now if it never was; with hooks for the checks if asked for."""
-    ready = _ready(module, entry, arch, checking)
-    if ready is not None:
+class ReadyKernels(Generic[Ready]):
+    """Compiled kernels by module, entry and arch: each is compiled once, and few are kept."""
+
+    def __init__(self, make: Callable[[Module, Function, str], Ready]) -> None:
+        self._make = make
+        self._kept: OrderedDict[tuple[int, str, str], tuple[Module, Ready]] = OrderedDict()
+
+    def __call__(self, module: Module, entry: Function, arch: str) -> Ready:
+        """The kernel for an arch, made ready now if it never was; it is compiled when first launched."""
+        key = (id(module), entry.name, arch)
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] is module:
+            self._kept.move_to_end(key)
+            return kept[1]
+        ready = self._make(module, entry, arch)
+        self._kept[key] = (module, ready)
+        while len(self._kept) > MOST_READY:
+            self._kept.popitem(last=False)
         return ready
-    ready = Compiled(module, entry, arch, checking)
-    if len(_READY) > 256:
-        _READY.clear()
-    _READY[id(module), entry.name, arch, checking] = (module, ready)
-    return ready
 
 
-def _ready(module: Module, entry: Function, arch: str, checking: bool) -> Compiled | None:
-    kept = _READY.get((id(module), entry.name, arch, checking))
-    return kept[1] if kept is not None and kept[0] is module else None
-
-
-def to_check(module: Module, entry: Function, arch: str) -> Program:
-    """The kernel resolved, whether or not it was compiled for a check: a refused launch needs no more."""
-    from lanewise.machine.program.resolve import resolve
-
-    ready = _ready(module, entry, arch, checking=True)
-    return resolve(module, entry) if ready is None else ready.program
-
-
-def source_digest() -> str:
-    """This room's own source: machine code that it wrote is worthless once it changes."""
-    return disk_cache.source_digest(__file__)
+#: The kernel for an arch, as plain launches run it.
+compiled = ReadyKernels(Compiled)

@@ -1,4 +1,4 @@
-"""Blocks of code: instructions up to a branch or to a place where lanes may have to wait, and their order.
+"""Basic blocks: instructions up to a branch, or up to one that lanes may have to wait for; and their order.
 
 Numbers are in reverse post-order, callees before their callers: the lowest number among diverged lanes is
 where they can meet again soonest.
@@ -9,69 +9,78 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from lanewise.errors import LanewiseError
-from lanewise.machine.program.resolve import PROVIDED, Body, Callee, Op, Pointed, Program, Target
+from lanewise.machine.program.instruction_record import BlockEnd, Role, Waits
+from lanewise.machine.program.instruction_table import BARRIER_RESULT, CALL_RESULTS
+from lanewise.machine.program.operands import BranchTarget, Callee, IndirectCallee
+from lanewise.machine.program.ops import PROVIDED, FunctionBody, Op, Program
 
-#: Instructions for which all lanes that they name must be there.
-WARP_SYNC = {"shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "elect"}
-#: What ends a block.
-ENDS = {"bra", "brx", "ret", "exit", "call", "trap"}
-
-#: What is done first after a wait: taking the results of bar.red, of a device function.
-BARRIER_RESULT, CALL_RESULTS = "(bar.red)", "(call)"
+#: Ends at which lanes wait before the instruction itself, which then begins the next basic block.
+_WAITS_BEFORE = (BlockEnd.WARP_SYNC, BlockEnd.PHASE)
+#: Ends that go to the targets of their instruction.
+_BRANCHES = (BlockEnd.JUMP, BlockEnd.SWITCH)
+#: Ends after which the next basic block follows only for lanes whose guard does not hold.
+_LEAVES = (*_BRANCHES, BlockEnd.RETURN, BlockEnd.EXIT, BlockEnd.TRAP)
 
 
 @dataclass(eq=False)
-class Block:
+class BasicBlock:
     """Instructions that run one after the other, and how they end."""
 
-    body: Body
+    body: FunctionBody
     ops: list[Op] = field(default_factory=list)
-    #: none (falls through), jump, switch, ret, exit, call, sync, barrier, phase, host, trap
-    end: str = "none"
+    end: BlockEnd = BlockEnd.FALLTHROUGH
+    #: The instruction that ends it, if one does.
     op: Op | None = None
-    targets: list[Block] = field(default_factory=list)
-    following: Block | None = None
+    targets: list[BasicBlock] = field(default_factory=list)
+    following: BasicBlock | None = None
     number: int = -1
 
     @property
     def line(self) -> int:
-        """Where it begins."""
+        """The line where it begins."""
         first = self.ops[0] if self.ops else self.op
         return first.line if first else self.body.function.line
 
+    @property
+    def executed(self) -> list[Op]:
+        """The instructions that run in it: one that lanes wait for at its end runs in the next block."""
+        ended = [self.op] if self.op is not None and not self.waits_before else []
+        return [*self.ops, *ended]
 
-def is_sync(op: Op) -> bool:
-    """Whether an instruction waits for other lanes of its warp."""
-    return op.opcode in WARP_SYNC and ("sync" in op.modifiers) and op.opcode != "bar"
-
-
-def is_barrier(op: Op) -> bool:
-    """Whether an instruction waits at a barrier."""
-    return op.opcode in ("bar", "barrier")
-
-
-def is_wait(op: Op) -> bool:
-    """Whether an instruction may wait for a phase of an mbarrier."""
-    return op.opcode == "mbarrier" and (op.has("try_wait") or op.has("test_wait"))
+    @property
+    def waits_before(self) -> bool:
+        """Whether the instruction at its end is waited for here and runs in the next basic block."""
+        return self.op is not None and self.end in _WAITS_BEFORE and self.op.record.has_code
 
 
-def is_host(op: Op) -> bool:
-    """Whether Python does it."""
-    return op.opcode == "call" and isinstance(op.operands[1], Callee) and op.operands[1].name in PROVIDED
+def end_of(op: Op) -> BlockEnd:
+    """How a basic block ends that an instruction ends; FALLTHROUGH if it does not end one."""
+    record = op.record
+    if record.ends is BlockEnd.CALL:
+        callee = op.operands[1]
+        return BlockEnd.HOST_CALL if isinstance(callee, Callee) and callee.name in PROVIDED else BlockEnd.CALL
+    match record.waits:
+        case Waits.MEMBERS | Waits.WARP:
+            return BlockEnd.WARP_SYNC
+        case Waits.BARRIER:
+            return BlockEnd.BARRIER
+        case Waits.PHASE:
+            return BlockEnd.PHASE
+    return record.ends
 
 
-def cut(program: Program) -> list[Block]:
-    """All blocks of a program by number; the entry's first block is the one `entry_block` finds."""
-    firsts: dict[str, Block] = {}
-    found: list[list[Block]] = []
+def split(program: Program) -> list[BasicBlock]:
+    """All basic blocks of a program by number; the entry's first is the one that `entry_block` finds."""
+    firsts: dict[str, BasicBlock] = {}
+    found: list[list[BasicBlock]] = []
     for body in program.bodies:  # callees come before their callers
-        blocks = _cut_body(body)
+        blocks = _split_body(body)
         firsts[body.function.name] = blocks[0]
         found.append(_ordered(blocks))
     every = [block for blocks in found for block in blocks]
     for number, block in enumerate(every):
         block.number = number
-        if block.end == "call":
+        if block.end is BlockEnd.CALL:
             assert block.op is not None
             block.targets = [firsts[name] for name in callees(block.op)]
     return every
@@ -80,17 +89,17 @@ def cut(program: Program) -> list[Block]:
 def callees(op: Op) -> tuple[str, ...]:
     """The functions that a call may lead to."""
     callee = op.operands[1]
-    assert isinstance(callee, Callee | Pointed)
+    assert isinstance(callee, Callee | IndirectCallee)
     return (callee.name,) if isinstance(callee, Callee) else callee.names
 
 
-def entry_block(program: Program, blocks: list[Block]) -> int:
-    """The number of the block where a kernel begins."""
+def entry_block(program: Program, blocks: list[BasicBlock]) -> int:
+    """The number of the basic block where a kernel begins."""
     return next(block.number for block in blocks if block.body.function is program.entry)
 
 
-def in_loops(blocks: list[Block]) -> set[int]:
-    """The numbers of blocks that may run more than once: between a branch back and where it leads, or called.
+def in_loops(blocks: list[BasicBlock]) -> set[int]:
+    """The numbers of blocks that may run more than once: between a branch back and its target, or called.
 
     Numbers are in reverse post-order, so a branch to no higher number goes back.
     """
@@ -101,74 +110,64 @@ def in_loops(blocks: list[Block]) -> set[int]:
     return found
 
 
-def _cut_body(body: Body) -> list[Block]:
+def _split_body(body: FunctionBody) -> list[BasicBlock]:
     leaders = set(body.labels.values())
-    blocks: list[Block] = [Block(body)]
-    starts: dict[int, Block] = {}
+    blocks: list[BasicBlock] = [BasicBlock(body)]
+    starts: dict[int, BasicBlock] = {}
 
-    def begin() -> Block:
-        block = Block(body)
+    def begin() -> BasicBlock:
+        block = BasicBlock(body)
         blocks[-1].following = block
         blocks.append(block)
         return block
 
-    for place, op in enumerate(body.ops):
-        if place in leaders and (blocks[-1].ops or blocks[-1].op):
+    for position, op in enumerate(body.ops):
+        if position in leaders and (blocks[-1].ops or blocks[-1].op):
             begin()
-        if place in leaders:
-            starts[place] = blocks[-1]
+        if position in leaders:
+            starts[position] = blocks[-1]
         if blocks[-1].op is not None:
             begin()
-        if is_sync(op):
-            blocks[-1].end, blocks[-1].op = "sync", op
-            begin().ops.append(op)
-        elif is_wait(op):
-            blocks[-1].end, blocks[-1].op = "phase", op
-            begin().ops.append(op)
-        elif is_barrier(op):
-            blocks[-1].end, blocks[-1].op = "barrier", op
-            if "red" in op.modifiers:
-                begin().ops.append(replace(op, opcode=BARRIER_RESULT))
-        elif is_host(op):
-            blocks[-1].end, blocks[-1].op = "host", op
-        elif op.opcode in ENDS:
-            blocks[-1].end = {"bra": "jump", "brx": "switch"}.get(op.opcode, op.opcode)
-            blocks[-1].op = op
-            if op.opcode == "call":
-                begin().ops.append(replace(op, opcode=CALL_RESULTS))
-        else:
+        end = end_of(op)
+        if end is BlockEnd.FALLTHROUGH:
             blocks[-1].ops.append(op)
+            continue
+        blocks[-1].end, blocks[-1].op = end, op
+        if blocks[-1].waits_before:
+            begin().ops.append(op)
+        elif end is BlockEnd.BARRIER and op.record.role(0) is Role.DEFINED:
+            begin().ops.append(replace(op, opcode=BARRIER_RESULT))
+        elif end is BlockEnd.CALL:
+            begin().ops.append(replace(op, opcode=CALL_RESULTS))
     last = len(body.ops)
     if last in leaders or blocks[-1].op is not None or not body.ops:
         if blocks[-1].ops or blocks[-1].op:
             begin()
         starts[last] = blocks[-1]
     for block in blocks:
-        if block.end in ("jump", "switch"):
+        if block.end in _BRANCHES:
             assert block.op is not None
             target = block.op.operands[-1]
-            if not isinstance(target, Target):
+            if not isinstance(target, BranchTarget):
                 raise LanewiseError(f"line {block.op.line}: '{block.op.source}': there is no such label")
-            block.targets = [starts[body.labels[place]] for place in target.places]
+            block.targets = [starts[body.labels[position]] for position in target.positions]
     return blocks
 
 
-def successors(block: Block) -> list[Block]:
-    """The blocks of the same function that may follow one."""
-    found = list(block.targets) if block.end in ("jump", "switch") else []
-    goes_on = block.end not in ("jump", "switch", "ret", "exit", "trap") or (
-        block.op is not None and block.op.guard is not None
-    )
+def successors(block: BasicBlock) -> list[BasicBlock]:
+    """The basic blocks of the same function that may follow one."""
+    found = list(block.targets) if block.end in _BRANCHES else []
+    goes_on = block.end not in _LEAVES or (block.op is not None and block.op.guard is not None)
     if goes_on and block.following is not None:
         found.append(block.following)
     return found
 
 
-def _ordered(blocks: list[Block]) -> list[Block]:
-    """Reverse post-order; of two ways out of a block the one further down in the text comes later."""
-    layout = {id(block): place for place, block in enumerate(blocks)}
+def _ordered(blocks: list[BasicBlock]) -> list[BasicBlock]:
+    """Reverse post-order; of two successors of a block the one further down in the text comes later."""
+    layout = {id(block): position for position, block in enumerate(blocks)}
     seen = {id(blocks[0])}
-    finished: list[Block] = []
+    finished: list[BasicBlock] = []
     stack = [(blocks[0], iter(sorted(successors(blocks[0]), key=lambda b: -layout[id(b)])))]
     while stack:
         block, rest = stack[-1]

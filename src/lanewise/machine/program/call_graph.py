@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.errors import Unsupported
+from lanewise.machine.program.instruction_record import BlockEnd
+from lanewise.machine.program.instruction_table import record_of
 from lanewise.machine.program.ops import PROVIDED
 from lanewise.ptx import (
     Function,
@@ -74,9 +76,10 @@ class CallGraph:
             for statement in function.body or ():
                 if not isinstance(statement, Operation):
                     continue
-                if statement.opcode == "alloca":
+                record = record_of(statement.opcode, statement.modifiers)
+                if record is not None and record.takes_stack:
                     self.allocating.add(function.name)
-                if statement.opcode != "call":
+                if record is None or record.ends is not BlockEnd.CALL:
                     for operand in statement.operands:
                         if (
                             isinstance(operand, Name)

@@ -1,134 +1,51 @@
-"""What names of PTX stand for on the machine: registers, variables, functions; instructions made of them.
-
-Finding out is `resolve.py`'s business.
-"""
+"""Instructions with their operands resolved, the functions that they make up, and the whole program."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Unsupported
+from lanewise.machine.program.instruction_record import InstructionRecord, Role
+from lanewise.machine.program.instruction_table import record_of
+from lanewise.machine.program.operands import (
+    BranchTarget,
+    Callee,
+    IndirectCallee,
+    MemoryOperand,
+    Negated,
+    Register,
+    RegisterPart,
+    ResolvedOperand,
+    Sink,
+    SpecialRegister,
+    StackVariable,
+    Symbol,
+    elements_of,
+    registers_in,
+)
+from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.ptx import Function, Immediate, Loc, Module, Operation
 
 #: Device functions that the machine itself provides.
 PROVIDED = frozenset(("vprintf", "__assertfail", "malloc", "free"))
+#: State spaces that a modifier may name; without one an address is generic.
+SPACES = ("global", "shared", "local", "param", "const")
 
 
-@dataclass(frozen=True)
-class Register:
-    """A register: its type, the bits a lane keeps of it, and where in a warp's frame they lie."""
-
-    name: str
-    type: str
-    bits: int
-    offset: int
-
-
-@dataclass(frozen=True)
-class Special:
-    """A special register, such as %tid.x."""
-
-    name: str
-    element: str = ""
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """The address of a variable in its own space."""
-
-    name: str
-    space: str
-    address: int
-    size: int
-    #: Bytes from the variable's beginning.
-    into: int = 0
-
-
-@dataclass(frozen=True)
-class Inverted:
-    """`!p`, or `-x`."""
-
-    operator: str
-    operand: Resolved
-
-
-@dataclass(frozen=True)
-class Several:
-    """A vector of operands, a group of arguments, or the two destinations of `p|q`."""
-
-    elements: tuple[Resolved, ...]
-
-
-@dataclass(frozen=True)
-class Place:
-    """An address: a register, a symbol or a number, and bytes beyond."""
-
-    base: Register | Symbol | Immediate
-    offset: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """A byte or half of a register, or several: `%r1.b2`, `%r1.h10`."""
-
-    register: Register
-    part: str
-
-
-@dataclass(frozen=True)
-class Sink:
-    """`_`: nothing is kept."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A label (a place in the body of a function), or a list of labels."""
-
-    places: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Callee:
-    """A function by name."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Pointed:
-    """The functions that a register with a function's address may lead to."""
-
-    register: Register
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class InFrame:
-    """A variable of a function that may call itself: so far beyond where its frame on the stack begins."""
-
-    register: Register
-    name: str
-    address: int
-    size: int
-
-
-Resolved = (
-    Register
-    | Part
-    | Special
-    | Symbol
-    | Immediate
-    | Inverted
-    | Several
-    | Place
-    | Sink
-    | Target
-    | Callee
-    | Pointed
-    | InFrame
-)
+_VALUES = (Register, RegisterPart, SpecialRegister, Symbol, StackVariable, Immediate, Negated)
+#: What may stand for an operand of each role, and the role in words.
+_FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
+    Role.DEFINED: ((Register, RegisterPart, Sink, Symbol, StackVariable), "a register"),
+    Role.USED: (_VALUES, "a value"),
+    Role.ADDRESS: ((MemoryOperand,), "an address"),
+    Role.MEMBERS: (_VALUES, "a mask of lanes"),
+    Role.BARRIER: (_VALUES, "the number of a barrier"),
+    Role.LABEL: ((BranchTarget,), "a label"),
+    Role.CALLEE: ((Callee, IndirectCallee), "a function"),
+}
 
 
 @dataclass(eq=False)
@@ -137,12 +54,32 @@ class Op:
 
     opcode: str
     modifiers: tuple[str, ...]
-    operands: tuple[Resolved, ...]
+    operands: tuple[ResolvedOperand, ...]
     guard: tuple[Register, bool] | None
     line: int
     loc: Loc | None
     site: int
     source: Operation
+    #: What the machine knows of such instructions.
+    record: InstructionRecord = field(init=False)
+
+    def __post_init__(self) -> None:
+        record = record_of(self.opcode, self.modifiers)
+        if record is None or record.refused:
+            raise self.unsupported(record.refused if record else "")
+        if not record.least <= len(self.operands) <= record.most:
+            raise self.unsupported(f"it takes {record.count_in_words}, not {len(self.operands)}")
+        self.record = record
+        if record.has_code:
+            self._check_operands()
+
+    def _check_operands(self) -> None:
+        """Complain of the first operand that cannot have its role."""
+        for number, operand in enumerate(self.operands):
+            allowed, what = _FITTING[self.record.role(number)]
+            for each in elements_of(operand):
+                if not isinstance(each, allowed):
+                    raise self.unsupported(f"its operand {number + 1} is not {what}")
 
     @property
     def head(self) -> str:
@@ -153,22 +90,64 @@ class Op:
         """Whether a modifier is there."""
         return modifier in self.modifiers
 
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The types among the modifiers, in order."""
+        return tuple(modifier for modifier in self.modifiers if modifier in TYPE_BITS)
+
+    @property
+    def space(self) -> str:
+        """The state space that it names; generic if none."""
+        for modifier in self.modifiers:
+            name = modifier.split("::")[0]
+            if name in SPACES:
+                return name
+        return "generic"
+
+    def effective_space(self, address: MemoryOperand) -> str:
+        """The state space of an access: parameters of device functions and of calls lie in local memory."""
+        space = self.space
+        base = address.base
+        return "local" if space == "param" and isinstance(base, Symbol) and base.space == "local" else space
+
+    def registers(self, *roles: Role) -> set[Register]:
+        """The registers of all operands that have one of some roles."""
+        return {
+            register
+            for number, operand in enumerate(self.operands)
+            if self.record.role(number) in roles
+            for register in registers_in(operand)
+        }
+
+    def address(self, number: int) -> MemoryOperand:
+        """An operand that has to be an address of memory."""
+        found = self.operands[number] if number < len(self.operands) else None
+        if not isinstance(found, MemoryOperand):
+            raise self.unsupported(f"its operand {number + 1} is not an address")
+        return found
+
     def unsupported(self, why: str = "") -> Unsupported:
         """The complaint that the machine cannot run it."""
         reason = f": {why}" if why else ""
         return Unsupported(f"line {self.line}: the machine cannot run '{self.source}'{reason}")
 
 
+def all_registers(op: Op) -> list[Register]:
+    """Every register that an instruction has to do with, its guard among them; one named twice is twice."""
+    guard = [op.guard[0]] if op.guard else []
+    return [*(register for operand in op.operands for register in registers_in(operand)), *guard]
+
+
 @dataclass(eq=False)
-class Body:
+class FunctionBody:
     """A function with everything in it resolved: instructions, and at which of them each label stands."""
 
     function: Function
     ops: list[Op]
     labels: dict[int, int]
-    parameters: tuple[Symbol | Register | InFrame, ...]
-    returns: tuple[Symbol | Register | InFrame, ...]
-    #: Where a lane goes when it returns.
+    parameters: tuple[Symbol | Register | StackVariable, ...]
+    returns: tuple[Symbol | Register | StackVariable, ...]
+    #: The basic block where a lane goes on when it returns.
     link: Register
     #: Where its frame on the stack begins, if a lane may be in it more than once; then all its registers too.
     base: Register | None = None
@@ -178,7 +157,7 @@ class Body:
 
     @property
     def saved(self) -> int:
-        """Bytes of a frame before its variables: the registers as they were."""
+        """Bytes of a stack frame before its variables: the registers as they were before the call."""
         return aligned(sum(register.bits // 8 for register in self.registers), 16)
 
 
@@ -188,8 +167,8 @@ class Program:
 
     module: Module
     entry: Function
-    bodies: list[Body] = field(default_factory=list)
-    frame_bytes: int = abi.REGISTERS + 12 * abi.LANES
+    bodies: list[FunctionBody] = field(default_factory=list)
+    frame_bytes: int = abi.WarpFrame.registers + 12 * abi.LANES
     local_bytes: int = 0
     shared_bytes: int = 0
     dynamic_offset: int = 0
@@ -198,16 +177,21 @@ class Program:
     globals: dict[str, Symbol] = field(default_factory=dict)
     #: Addresses of device functions.
     functions: dict[str, Symbol] = field(default_factory=dict)
-    #: How many bytes of its stack a lane uses; where the stack begins in local memory, and if there is one.
-    stack: Register = Register("stack", "u64", 64, abi.REGISTERS)
-    #: Which function (its place among the bodies) a lane returned from last.
-    returned: Register = Register("returned", "u32", 32, abi.REGISTERS + 8 * abi.LANES)
+    #: The bytes of its stack that a lane uses.
+    stack: Register = Register("stack", "u64", 64, abi.WarpFrame.registers)
+    #: The function that a lane returned from last: its index among the bodies.
+    returned: Register = Register("returned", "u32", 32, abi.WarpFrame.registers + 8 * abi.LANES)
+    #: Where the stack begins in local memory, and if there is one.
     stack_base: int = 0
     uses_stack: bool = False
     uses_heap: bool = False
     #: Whether it asks for the barrier of a grid that was launched to wait for all its blocks.
     uses_grid: bool = False
 
-    def body(self, name: str) -> Body:
+    def body(self, name: str) -> FunctionBody:
         """The body of a function by name."""
         return next(body for body in self.bodies if body.function.name == name)
+
+    def body_index(self, body: FunctionBody) -> int:
+        """Where a function stands among the bodies."""
+        return self.bodies.index(body)

@@ -1,6 +1,6 @@
-"""Names to what they stand for: registers with a place in the frame, variables with an address, constants.
+"""Resolution of names: registers get an offset in the frame, variables an address, labels a position.
 
-Walks a kernel and the device functions it reaches. Control flow is `blocks.py`'s.
+Walks a kernel and the device functions that it reaches. Control flow is left to `basic_blocks.py`.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from lanewise.errors import LanewiseError
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Unsupported
-from lanewise.machine.program import size_limits, unsupported
+from lanewise.machine.launch_info import function_addresses
+from lanewise.machine.program import size_limits
 from lanewise.machine.program.call_graph import CallGraph
-from lanewise.machine.program.ops import (
-    PROVIDED,
-    Body,
+from lanewise.machine.program.instruction_record import BlockEnd
+from lanewise.machine.program.instruction_table import record_of
+from lanewise.machine.program.operands import (
+    BranchTarget,
     Callee,
-    InFrame,
-    Inverted,
-    Op,
-    Part,
-    Place,
-    Pointed,
-    Program,
+    IndirectCallee,
+    MemoryOperand,
+    Negated,
+    OperandList,
     Register,
-    Resolved,
-    Several,
+    RegisterPart,
+    ResolvedOperand,
     Sink,
-    Special,
+    SpecialRegister,
+    StackVariable,
     Symbol,
-    Target,
 )
-from lanewise.machine.runtime.device_memory import function_addresses
+from lanewise.machine.program.ops import FunctionBody, Op, Program
+from lanewise.machine.program.special_registers import GRID_BARRIER_REGISTERS, SPECIAL_REGISTERS
 from lanewise.ptx import (
     Address,
     Element,
@@ -98,33 +98,15 @@ def _place_globals(program: Program) -> None:
             program.shared_bytes += size
 
 
-__all__ = [
-    "PROVIDED", "Body", "Callee", "InFrame", "Inverted", "Op", "Part", "Place", "Pointed", "Program",
-    "Register", "Resolved", "Several", "Sink", "Special", "Symbol", "Target", "aligned", "resolve",
-]  # fmt: skip
 #: Bytes and halves that video instructions pick.
 _PART = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
-#: Registers that read one number for all lanes or a number of their own; the elements each has.
-_SPECIALS = {
-    "%tid": "xyz", "%ntid": "xyz", "%ctaid": "xyz", "%nctaid": "xyz", "%laneid": "", "%warpid": "",
-    "%nwarpid": "", "%lanemask_eq": "", "%lanemask_le": "", "%lanemask_lt": "", "%lanemask_ge": "",
-    "%lanemask_gt": "", "%clock": "", "%clock_hi": "", "%clock64": "", "%globaltimer": "",
-    "%globaltimer_lo": "", "%globaltimer_hi": "", "%smid": "", "%nsmid": "", "%gridid": "",
-    "%dynamic_smem_size": "", "%total_smem_size": "", "%aggr_smem_size": "", "WARP_SZ": "",
-    "%clusterid": "xyz", "%nclusterid": "xyz", "%cluster_ctaid": "xyz", "%cluster_nctaid": "xyz",
-    "%cluster_ctarank": "", "%cluster_nctarank": "", "%is_explicit_cluster": "", "%current_graph_exec": "",
-    "%reserved_smem_offset_begin": "", "%reserved_smem_offset_end": "", "%reserved_smem_offset_cap": "",
-    "%reserved_smem_offset_0": "", "%reserved_smem_offset_1": "",
-    **{f"%pm{number}": "" for number in range(8)}, **{f"%pm{number}_64": "" for number in range(8)},
-    **{f"%envreg{number}": "" for number in range(32)},
-}  # fmt: skip
 
 
 class _Resolver:
     def __init__(self, program: Program, graph: CallGraph, function: Function) -> None:
         self.program, self.graph, self.function = program, graph, function
-        self.known: dict[tuple[int, str], Resolved] = {}
-        self.placed: dict[int, Symbol | InFrame] = {}
+        self.known: dict[tuple[int, str], ResolvedOperand] = {}
+        self.placed: dict[int, Symbol | StackVariable] = {}
         self.ops: list[Op] = []
         self.labels: dict[int, int] = {}
         #: Every register, and the bytes of variables, of a function with frames on the stack.
@@ -141,7 +123,7 @@ class _Resolver:
         self.registers.append(register)
         return register
 
-    def _parameter(self, variable: Variable) -> Symbol | Register | InFrame:
+    def _parameter(self, variable: Variable) -> Symbol | Register | StackVariable:
         if variable.space == "reg" and self.function.is_entry:
             raise LanewiseError(
                 f"line {variable.line}: {variable.name} is a parameter of a kernel in .reg, not .param"
@@ -153,20 +135,20 @@ class _Resolver:
             size_limits.check_variable(variable)
             place = aligned(program.parameter_bytes, variable.alignment)
             program.parameter_bytes = place + variable.size
-            symbol: Symbol | InFrame = Symbol(variable.name, "param", place, variable.size)
+            symbol: Symbol | StackVariable = Symbol(variable.name, "param", place, variable.size)
         else:
             symbol = self._in_local(variable)
         self.placed[id(variable)] = symbol
         return symbol
 
-    def _in_local(self, variable: Variable) -> Symbol | InFrame:
+    def _in_local(self, variable: Variable) -> Symbol | StackVariable:
         """Parameters of device functions lie in the thread's local memory, as its own variables do."""
         size_limits.check_variable(variable)
         program = self.program
         if self.base is not None:
             place = aligned(self.size, max(variable.alignment, 8))
             self.size = place + variable.size
-            return InFrame(self.base, variable.name, place, variable.size)
+            return StackVariable(self.base, variable.name, place, variable.size)
         place = aligned(program.local_bytes, max(variable.alignment, 8))
         program.local_bytes = place + variable.size
         return Symbol(variable.name, "local", place, variable.size)
@@ -177,7 +159,7 @@ class _Resolver:
             raise Unsupported(f"line {variable.line}: a register of type .{variable.type}")
         return self._row(name, variable.type, bits)
 
-    def body(self) -> Body:
+    def body(self) -> FunctionBody:
         """Every instruction, in order."""
         for place, statement in enumerate(self.function.body or ()):
             if isinstance(statement, Label):
@@ -185,16 +167,17 @@ class _Resolver:
             elif isinstance(statement, Operation) and statement.opcode != "pragma":
                 self.op(statement)
         link = self._row("return", "u32", 32)
-        body = Body(self.function, self.ops, self.labels, self.parameters, self.returns, link)
+        body = FunctionBody(self.function, self.ops, self.labels, self.parameters, self.returns, link)
         if self.base is not None:
             body.base, body.registers, body.size = self.base, tuple(self.registers), aligned(self.size, 16)
         return body
 
     def op(self, operation: Operation) -> None:
         """One instruction; those around it that frames on the stack take."""
-        refused = unsupported.reason(operation.opcode, operation.modifiers)
-        if refused:
-            raise Unsupported(f"line {operation.line}: the machine cannot run '{operation}': {refused}")
+        record = record_of(operation.opcode, operation.modifiers)
+        if record is None or record.refused:
+            why = f": {record.refused}" if record else ""
+            raise Unsupported(f"line {operation.line}: the machine cannot run '{operation}'{why}")
         scope = operation.scope
         guard = None
         if operation.guard is not None:
@@ -202,14 +185,16 @@ class _Resolver:
             if not isinstance(register, Register) or register.type != "pred":
                 raise self.wrong(operation, f"{operation.guard.name} is no predicate register")
             guard = register, operation.guard.negated
-        if operation.opcode == "call":
+        if record.ends is BlockEnd.CALL:
             self.call(operation, guard)
             return
         operands = tuple(self.operand(each, scope, operation) for each in operation.operands)
         modifiers = operation.modifiers
-        by_register = any(isinstance(each, Place) and isinstance(each.base, Register) for each in operands)
+        by_register = any(
+            isinstance(each, MemoryOperand) and isinstance(each.base, Register) for each in operands
+        )
         if self.base is not None:
-            if any(isinstance(each, Place) and each.base is self.base for each in operands):
+            if any(isinstance(each, MemoryOperand) and each.base is self.base for each in operands):
                 modifiers = tuple("local" if each.startswith("param") else each for each in modifiers)
                 by_register = False
             operands = tuple(self._address(each, operation) for each in operands)
@@ -221,7 +206,7 @@ class _Resolver:
     def _add(
         self,
         operation: Operation,
-        operands: tuple[Resolved, ...],
+        operands: tuple[ResolvedOperand, ...],
         guard: tuple[Register, bool] | None = None,
         modifiers: tuple[str, ...] | None = None,
         opcode: str = "",
@@ -240,9 +225,9 @@ class _Resolver:
         self.ops.append(op)
         return op
 
-    def _address(self, operand: Resolved, operation: Operation) -> Resolved:
+    def _address(self, operand: ResolvedOperand, operation: Operation) -> ResolvedOperand:
         """The address of a variable in the frame: a register, computed before."""
-        if not isinstance(operand, InFrame):
+        if not isinstance(operand, StackVariable):
             return operand
         result = self._row(operand.name, "u64", 64)
         far = Immediate("s64", operand.address, str(operand.address))
@@ -252,15 +237,15 @@ class _Resolver:
     def call(self, operation: Operation, guard: tuple[Register, bool] | None) -> None:
         """A call by name or through a register."""
         call, scope = operation.call(), operation.scope
-        results = Several(tuple(self.operand(each, scope, operation) for each in call.results))
-        arguments = Several(tuple(self.operand(each, scope, operation) for each in call.arguments))
+        results = OperandList(tuple(self.operand(each, scope, operation) for each in call.results))
+        arguments = OperandList(tuple(self.operand(each, scope, operation) for each in call.arguments))
         target = self.program.module.aliases.get(call.target, call.target)
-        callee: Resolved = Callee(target)
+        callee: ResolvedOperand = Callee(target)
         if self.function.variable(call.target, scope) is not None:
             register = self.name(call.target, scope, operation)
             if not isinstance(register, Register):
                 raise self.wrong(operation, f"{call.target} is no register")
-            callee = Pointed(register, self.graph.candidates(self.function, call.prototype, operation))
+            callee = IndirectCallee(register, self.graph.candidates(self.function, call.prototype, operation))
         elif target not in self.graph.framed:
             self._add(operation, (results, callee, arguments), guard)
             return
@@ -269,14 +254,14 @@ class _Resolver:
             return
         # Around it: whether a lane did call is not known afterwards, its registers being on the stack.
         after = -1 - len(self.ops)
-        self._add(operation, (Target((after,)),), (guard[0], not guard[1]), (), "bra")
+        self._add(operation, (BranchTarget((after,)),), (guard[0], not guard[1]), (), "bra")
         self._add(operation, (results, callee, arguments))
         self.labels[after] = len(self.ops)
 
     def wrong(self, operation: Operation, what: str) -> LanewiseError:
         return LanewiseError(f"line {operation.line}: '{operation}': {what}")
 
-    def operand(self, operand: Operand, scope: int, operation: Operation) -> Resolved:
+    def operand(self, operand: Operand, scope: int, operation: Operation) -> ResolvedOperand:
         """What an operand stands for."""
         match operand:
             case Immediate():
@@ -287,37 +272,37 @@ class _Resolver:
                 return self.element(name, element, scope, operation)
             case Offset(name, offset):
                 found = self.name(name, scope, operation)
-                if not isinstance(found, Symbol | InFrame):
+                if not isinstance(found, Symbol | StackVariable):
                     raise self.wrong(operation, f"{name} is no variable")
                 if isinstance(found, Symbol):
                     found = replace(found, into=found.into + offset)
                 return replace(found, address=found.address + offset)
             case Unary(operator, inner):
-                return Inverted(operator, self.operand(inner, scope, operation))
+                return Negated(operator, self.operand(inner, scope, operation))
             case Pair(first, second):
-                return Several(tuple(self.operand(each, scope, operation) for each in (first, second)))
+                return OperandList(tuple(self.operand(each, scope, operation) for each in (first, second)))
             case Vector(elements) | Group(elements):
-                return Several(tuple(self.operand(each, scope, operation) for each in elements))
+                return OperandList(tuple(self.operand(each, scope, operation) for each in elements))
             case Address(base, offset, rest) if not rest:
                 found = self.operand(base, scope, operation)
-                if isinstance(found, InFrame):
-                    return Place(found.register, found.address + offset)
+                if isinstance(found, StackVariable):
+                    return MemoryOperand(found.register, found.address + offset)
                 if not isinstance(found, Register | Symbol | Immediate):
                     raise self.wrong(operation, f"{base} is no address")
-                return Place(found, offset)
+                return MemoryOperand(found, offset)
             case Index(name, register, offset) if not register:
                 found = self.name(name, scope, operation)
-                if isinstance(found, InFrame):
-                    return Place(found.register, found.address + offset)
+                if isinstance(found, StackVariable):
+                    return MemoryOperand(found.register, found.address + offset)
                 if isinstance(found, Symbol):
-                    return Place(found, offset)
+                    return MemoryOperand(found, offset)
         raise Unsupported(f"line {operation.line}: '{operation}': the operand {operand} is not supported")
 
-    def element(self, name: str, element: str, scope: int, operation: Operation) -> Resolved:
-        if name in _SPECIALS:
-            if element not in _SPECIALS[name] or not element:
+    def element(self, name: str, element: str, scope: int, operation: Operation) -> ResolvedOperand:
+        if name in SPECIAL_REGISTERS:
+            if element not in SPECIAL_REGISTERS[name] or not element:
                 raise self.wrong(operation, f"{name} has no element {element}")
-            return Special(name, element)
+            return SpecialRegister(name, element)
         variable = self.function.variable(name, scope)
         if (
             variable is not None
@@ -329,16 +314,16 @@ class _Resolver:
         if variable is not None and variable.space == "reg" and _PART.fullmatch(element):
             register = self.name(name, scope, operation)
             if isinstance(register, Register) and register.bits == 32:
-                return Part(register, element)
+                return RegisterPart(register, element)
         raise Unsupported(f"line {operation.line}: '{operation}': {name}.{element} is not supported")
 
-    def _cached(self, variable: Variable, name: str) -> Resolved:
+    def _cached(self, variable: Variable, name: str) -> ResolvedOperand:
         key = (id(variable), name)
         if key not in self.known:
             self.known[key] = self._register(variable, name)
         return self.known[key]
 
-    def name(self, name: str, scope: int, operation: Operation) -> Resolved:
+    def name(self, name: str, scope: int, operation: Operation) -> ResolvedOperand:
         """What a name stands for in a scope."""
         if name == "_":
             return Sink()
@@ -353,7 +338,7 @@ class _Resolver:
                     if part is variable:
                         return symbol
                 if variable.vector > 1:
-                    return Several(
+                    return OperandList(
                         tuple(self._cached(variable, f"{name}.{e}") for e in "xyzw"[: variable.vector])
                     )
                 return self._cached(variable, name)
@@ -363,12 +348,12 @@ class _Resolver:
         outside = self.program.module.variables.get(name)
         if outside is not None and outside.space == "shared":
             return Symbol(name, "dynamic", 0, 0)
-        if name in _SPECIALS:
-            self.program.uses_grid |= name in ("%envreg1", "%envreg2")
-            return Special(name)
+        if name in SPECIAL_REGISTERS:
+            self.program.uses_grid |= name in GRID_BARRIER_REGISTERS
+            return SpecialRegister(name)
         place = self.function.label(name, scope)
         if place is not None:
-            return Target(tuple(self._targets(place, scope, operation)))
+            return BranchTarget(tuple(self._targets(place, scope, operation)))
         function = self.program.functions.get(self.program.module.aliases.get(name, name))
         if function is not None:
             return function
@@ -382,7 +367,9 @@ class _Resolver:
         """A label, or those that a `.branchtargets` behind it lists."""
         body = self.function.body or []
         following = next((each for each in body[place + 1 :] if not isinstance(each, Loc)), None)
-        if operation.opcode != "brx" or not isinstance(following, Targets):
+        record = record_of(operation.opcode, operation.modifiers)
+        switches = record is not None and record.ends is BlockEnd.SWITCH
+        if not switches or not isinstance(following, Targets):
             yield place
             return
         for name in following.names:
@@ -391,7 +378,7 @@ class _Resolver:
                 raise self.wrong(operation, f"there is no label {name}")
             yield found
 
-    def _variable(self, variable: Variable) -> Symbol | InFrame:
+    def _variable(self, variable: Variable) -> Symbol | StackVariable:
         if id(variable) not in self.placed:
             program = self.program
             size_limits.check_variable(variable)
@@ -400,7 +387,7 @@ class _Resolver:
                     return Symbol(variable.name, "dynamic", 0, 0)
                 place = aligned(program.shared_bytes, variable.alignment)
                 program.shared_bytes = place + variable.size
-                symbol: Symbol | InFrame = Symbol(variable.name, "shared", place, variable.size)
+                symbol: Symbol | StackVariable = Symbol(variable.name, "shared", place, variable.size)
             elif variable.space in ("local", "param"):
                 symbol = self._in_local(variable)
             elif variable.space in ("global", "const"):

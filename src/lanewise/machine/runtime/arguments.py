@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.machine.runtime.device_memory import Arrays, Bytes, room
+from lanewise.jit.host_memory import Bytes, zeroed_bytes
+from lanewise.machine.runtime.device_memory import Arrays
 from lanewise.ptx import Function
 from lanewise.ptx.arguments import encode, require_alignment, require_pointer, titled
 
@@ -36,7 +37,7 @@ class Arguments:
 
     def bytes(self, where: dict[int, int]) -> Bytes:
         """The parameter bytes."""
-        memory = room(max(self.size, 8))
+        memory = zeroed_bytes(max(self.size, 8))
         for place, (title, variable, value) in zip(
             self.places, titled(self.function, self.values), strict=True
         ):

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
+from lanewise.jit.host_memory import Bytes, zeroed_bytes
 from lanewise.jit.machine_code import address
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
-from lanewise.machine.launch_info import Footprint
+from lanewise.machine.launch_info import LaunchInfo, function_addresses
 from lanewise.ptx import Immediate, Initialiser, Module, SymbolAddress, Value, Variable
 
-Bytes = npt.NDArray[np.uint8]
 #: Device addresses between two arrays that belong to neither.
 GAP = 1 << 30
 
@@ -57,19 +57,12 @@ class Allocation:
         return max(0, place - (self.first + self.size) + 1)
 
 
-def room(size: int) -> Bytes:
-    """Zeroed bytes, aligned for everything."""
-    whole = np.zeros(size + 64, np.uint8)
-    start = -address(whole) % 64
-    return whole[start : start + size]
-
-
 # variables ------------------------------------------------------------------------------------------------
 
 _VARIABLES: dict[int, dict[str, Bytes]] = {}
 
 
-def variables(module: Module, footprint: Footprint) -> list[Allocation]:
+def variables(module: Module, footprint: LaunchInfo) -> list[Allocation]:
     """The module's variables in memory: those of global memory keep their values between launches."""
     kept = _VARIABLES.get(id(module))
     if kept is None:
@@ -80,17 +73,12 @@ def variables(module: Module, footprint: Footprint) -> list[Allocation]:
         if space == "shared":
             continue
         if name not in kept:
-            kept[name] = room(max(size, 1))
+            kept[name] = zeroed_bytes(max(size, 1))
             if module.variables[name].initialiser is not None:
                 addresses = {each: place for each, _, place, _ in footprint.variables}
                 kept[name][:size] = image(module.variables[name], function_addresses(module) | addresses)
         found.append(Allocation(name, place, size, address(kept[name]), space == "global"))
     return found
-
-
-def function_addresses(module: Module) -> dict[str, int]:
-    """Addresses of device functions: nothing lies there, but who has one can call."""
-    return {name: abi.FUNCTION_BASE + 16 * number for number, name in enumerate(module.functions)}
 
 
 def image(variable: Variable, symbols: dict[str, int]) -> Bytes:
@@ -157,7 +145,7 @@ class Heap:
     """What `malloc` gives and `free` takes: it lasts from launch to launch, as the module's variables do."""
 
     def __init__(self) -> None:
-        self.memory = room(HEAP_BYTES)
+        self.memory = zeroed_bytes(HEAP_BYTES)
         self.lock = threading.Lock()
         self._used: dict[int, int] = {}
 

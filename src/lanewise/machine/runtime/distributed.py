@@ -20,20 +20,18 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
+from lanewise.jit.host_memory import Bytes
 from lanewise.jit.machine_code import address
+from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.compile.compiled import Compiled, compiled
-from lanewise.machine.program.resolve import Body, Op, Target
-from lanewise.machine.runtime.device_memory import Bytes
 from lanewise.machine.runtime.launch import LOOK, Launch, Progress
-from lanewise.machine.warp_ops.addresses import space_of
+from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Module, Shape, parse
 
 #: Bytes of arguments up to which a launch is cut into more parts than there are workers.
 SMALL = 1 << 24
 #: Bytes of memory that are compared at a time.
 STRETCH = 1 << 20
-#: Loads that look again at what others may have written.
-_LOOKS_AGAIN = frozenset(("volatile", "acquire", "relaxed", "mmio"))
 
 
 class CannotSpread(LanewiseError):
@@ -45,55 +43,6 @@ class CannotSpread(LanewiseError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (str(self), self.line))
-
-
-# may it be spread? ----------------------------------------------------------------------------------------
-
-
-def _loops(body: Body) -> list[range]:
-    """Spans of instructions that a branch backwards repeats."""
-    spans = []
-    for place, op in enumerate(body.ops):
-        target = op.operands[-1] if op.opcode in ("bra", "brx") and op.operands else None
-        if isinstance(target, Target):
-            starts = [body.labels[each] for each in target.places]
-            spans += [range(start, place + 1) for start in starts if start <= place]
-    return spans
-
-
-def _beyond_the_block(op: Op) -> bool:
-    return space_of(op) in ("global", "generic", "")
-
-
-def _why_not(op: Op, repeated: bool) -> str:
-    if op.opcode in ("atom", "red") and _beyond_the_block(op):
-        return "its blocks share memory by atomics"
-    if op.opcode == "ld" and repeated and _LOOKS_AGAIN & set(op.modifiers) and _beyond_the_block(op):
-        return "its blocks may wait for one another in a loop that looks at memory again and again"
-    return ""
-
-
-def refuse(ready: Compiled) -> None:
-    """Raise if blocks of the kernel need one another while they run."""
-    program = ready.program
-    if program.uses_heap:
-        raise CannotSpread(
-            f"{program.entry.name} cannot be spread over an executor: its blocks share a heap (malloc)\n"
-            "    launch it without executor=: all blocks then run in this process"
-        )
-    for body in program.bodies:
-        spans = _loops(body)
-        for place, op in enumerate(body.ops):
-            # A device function may be called from a loop.
-            repeated = body.function is not program.entry or any(place in span for span in spans)
-            why = _why_not(op, repeated)
-            if why:
-                raise CannotSpread(
-                    f"{program.entry.name} cannot be spread over an executor: {why}\n"
-                    f"    line {op.line}: {op.source}\n"
-                    "    launch it without executor=: all blocks then run in this process",
-                    op.line,
-                )
 
 
 # a part, where it runs ------------------------------------------------------------------------------------
@@ -153,8 +102,8 @@ class _Share(Launch):
         """One."""
         return 1
 
-    def say(self, text: str) -> None:
-        """Keep it for who started the launch."""
+    def say(self, state: BlockState, text: str) -> None:
+        """Keep what is printed for who started the launch."""
         self.lines.append(text)
 
 
@@ -241,7 +190,14 @@ def spread(
         raise LanewiseError(
             f"executor= takes a concurrent.futures.Executor, or what has its submit(); not {executor!r}"
         )
-    refuse(ready)
+    dependence = dependence_between_blocks(ready.program)
+    if dependence is not None:
+        raise CannotSpread(
+            f"{ready.program.entry.name} cannot be spread over an executor: {dependence.why}\n"
+            + (f"    line {dependence.op.line}: {dependence.op.source}\n" if dependence.op else "")
+            + "    launch it without executor=: all blocks then run in this process",
+            dependence.op.line if dependence.op else 0,
+        )
     whole = Launch(ready, shape, values, steps)
     pieces = [each for each in whole.allocations if not each.is_variable]
     memory = tuple(_bytes_at(each.host, each.size) for each in pieces)

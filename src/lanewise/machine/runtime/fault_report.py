@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lanewise.machine import abi
-from lanewise.machine.program.resolve import Op, Place, Register, Symbol
+from lanewise.machine.abi import BlockRecord, FaultKind
+from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
+from lanewise.machine.program.operands import Register, Symbol
+from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.warp_ops.mbarrier import WRONG
 from lanewise.ptx import Loc, Module
 
-if TYPE_CHECKING:
-    from lanewise.machine.runtime.launch import BlockState, Launch
 
-
-def place_of(launch: Launch, op: Op) -> str:
+def place_of(launch: LaunchState, op: Op) -> str:
     """An instruction's line, its text, and the line of the source it came from."""
     text = f"line {op.line}: {op.source}"
     if op.loc is not None:
@@ -28,16 +28,12 @@ def source_line(module: Module, loc: Loc) -> str:
     return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 
-def thread_of(launch: Launch, state: BlockState, warp: int, lane: int) -> str:
+def thread_of(launch: LaunchState, state: BlockState, warp: int, lane: int) -> str:
     """A thread and its block, as CUDA counts them."""
-    number = warp * abi.LANES + lane
-    x, y, _ = launch.shape.block
-    thread = (number % x, number // x % y, number // (x * y))
-    block = tuple(state[abi.CTAID + 8 * axis] for axis in range(3))
-    return f"by thread {thread} in block {block}"
+    return f"by thread {launch.thread_at(warp, lane)} in block {state.ctaid}"
 
 
-def _where(launch: Launch, address: int, space: str) -> str:
+def _where(launch: LaunchState, address: int, space: str) -> str:
     if space == "shared" or 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
         offset = address - abi.SHARED_WINDOW if address >= abi.SHARED_WINDOW else address
         return f"address {offset:#x}; the block has {launch.shared_bytes} bytes of shared memory"
@@ -62,46 +58,72 @@ def _where(launch: Launch, address: int, space: str) -> str:
     return f"address {address:#x} is {relation} {near.title} ({near.size} bytes at {near.first:#x})"
 
 
-def at_source(launch: Launch, state: BlockState, op: Op) -> bool:
-    """Whether the address of a fault is the one that a cp.async reads from, not the one that it writes to."""
-    target = op.operands[0] if op.opcode == "cp" and op.operands else None
-    if not isinstance(target, Place):
-        return False
-    fault, base = state[abi.ADDRESS], target.base
+def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAccess | None:
+    """The access of an instruction at whose address it stopped; None if it touches no memory.
+
+    Of a copy it is the target, unless the target's address is not the one of the fault, or is a good one.
+    """
+    found = accesses(op)
+    if len(found) < 2:
+        return found[0] if found else None
+    target = found[0]
+    fault, base = state[BlockRecord.fault_address], target.address.base
     if isinstance(base, Register):
-        start = int(state.lanes(state[abi.WARP], base.offset, base.bits)[state[abi.LANE]])
+        warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
+        start = int(state.lanes(warp, base.offset, base.bits)[lane])
     else:
         start = base.address if isinstance(base, Symbol) else base.bits
-    start += target.offset
-    size = state[abi.SIZE]
-    return start != fault or (start % size == 0 and 0 <= start <= launch.shared_bytes - size)
+    start += target.address.offset
+    size = state[BlockRecord.fault_size]
+    good = start % size == 0 and 0 <= start <= launch.shared_bytes - size
+    return found[1] if start != fault or good else target
 
 
-def describe(launch: Launch, state: BlockState) -> tuple[str, int]:
+def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     """A fault in words, and its line."""
-    from lanewise.machine.warp_ops.addresses import space_of
-
-    kind, op = state[abi.KIND], launch.compiled.program.sites[state[abi.SITE]]
-    what = "write" if op.opcode in ("st", "stmatrix", "cp") or op.head.startswith("wmma.store") else "read"
-    what = "atomic" if op.opcode in ("atom", "red") else what
-    space = space_of(op)
-    if at_source(launch, state, op):
-        what, space = "read", "global"
-    size, address = state[abi.SIZE], state[abi.ADDRESS] & (1 << 64) - 1
-    who = thread_of(launch, state, state[abi.WARP], state[abi.LANE])
+    kind = FaultKind(state[BlockRecord.fault_kind])
+    op = launch.compiled.program.sites[state[BlockRecord.fault_site]]
+    access = faulting_access(launch, state, op)
+    what, space = (access.access.kind.value, access.space) if access is not None else ("read", op.space)
+    size, address = state[BlockRecord.fault_size], state[BlockRecord.fault_address] & (1 << 64) - 1
+    who = thread_of(launch, state, state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
     head = {
-        1: f"{space} {what} of {size} bytes out of bounds",
-        2: f"misaligned {space} {what} of {size} bytes",
-        3: f"{space} {what} of {size} bytes to read-only memory",
-        4: "trap",
-        7: "brx.idx with an index beyond its list of targets",
-        8: "an operand out of range (a barrier is 0 to 15)",
-        9: "not all lanes of the warp are there",
-        10: f"mbarrier: {WRONG.get(size, '')}",
-        11: f"the stack of {abi.STACK_BYTES} bytes a thread is used up (calls too deep, or alloca)",
-        12: "a call through a register that holds no function of this kind",
-    }.get(kind, abi.FAULTS.get(kind, "fault"))
+        FaultKind.OUT_OF_BOUNDS: f"{space} {what} of {size} bytes out of bounds",
+        FaultKind.MISALIGNED: f"misaligned {space} {what} of {size} bytes",
+        FaultKind.READ_ONLY: f"{space} {what} of {size} bytes to read-only memory",
+        FaultKind.BAD_BRANCH: "brx.idx with an index beyond its list of targets",
+        FaultKind.BAD_OPERAND: "an operand out of range (a barrier is 0 to 15)",
+        FaultKind.DIVERGENCE: "not all lanes of the warp are there",
+        FaultKind.MBARRIER: f"mbarrier: {WRONG.get(size, '')}",
+        FaultKind.STACK: f"the stack of {abi.STACK_BYTES} bytes a thread is used up (calls too deep, or alloca)",
+        FaultKind.BAD_CALL: "a call through a register that holds no function of this kind",
+    }.get(kind, kind.title)
     lines = [head, f"    {place_of(launch, op)}", f"    {who}"]
-    if kind in (1, 2, 3, 10):
+    if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
         lines.append(f"    {_where(launch, address, space)}")
     return "\n".join(lines), op.line
+
+
+def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str, int]:
+    """A deadlock in words: how many threads wait for what, and where; its kind, and the first line."""
+    lines: dict[tuple[int, int], int] = {}
+    for warp in range(launch.shape.warps):
+        pcs = state.lanes(warp, abi.WarpFrame.pcs, 32)
+        barriers = state.lanes(warp, abi.WarpFrame.barrier, 32)
+        for pc, barrier in zip(pcs, barriers, strict=True):
+            if abi.PARKED <= pc < abi.EXITED:
+                line = launch.compiled.launch_info.lines[int(pc) & (abi.PARKED - 1)]
+                key = (line, int(barrier))
+                lines[key] = lines.get(key, 0) + 1
+
+    def what(barrier: int) -> str:
+        if barrier == abi.WAITS_FOR_PHASE:
+            return "for a phase of an mbarrier"
+        return "for their warp" if barrier == abi.WAITS_FOR_SIBLINGS else f"at barrier {barrier}"
+
+    waits = "; ".join(
+        f"{count} threads wait {what(barrier)} before line {line}"
+        for (line, barrier), count in sorted(lines.items())
+    )
+    first = min((line for line, _ in lines), default=0)
+    return f"deadlock in block {state.ctaid}: {waits}", "deadlock", first

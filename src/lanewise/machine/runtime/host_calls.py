@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
 from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.errors import KernelFault
-from lanewise.machine.program.resolve import Callee, InFrame, Op, Register, Several, Symbol
+from lanewise.machine.program.operands import Callee, OperandList, Register, StackVariable, Symbol
+from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.device_memory import heap
 from lanewise.machine.runtime.fault_report import place_of, thread_of
-
-if TYPE_CHECKING:
-    from lanewise.machine.runtime.launch import BlockState, Launch
+from lanewise.machine.runtime.state import BlockState, LaunchState
+from lanewise.ptx import Immediate
 
 _CONVERSION = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t|L)?([diouxXeEfFgGaAcsp%])")
 
 
-def host_call(launch: Launch, state: BlockState) -> None:
-    """Do what the kernel asks for, for each lane that asks."""
-    op = launch.compiled.program.sites[state[abi.SITE]]
+def host_call(
+    launch: LaunchState,
+    state: BlockState,
+    say: Callable[[str], None],
+    allocated: Callable[[int, int], None],
+) -> None:
+    """Do what the kernel asks for, for each lane that asks.
+
+    `say` takes what is printed, `allocated` the address and the bytes that malloc gave.
+    """
+    op = launch.compiled.program.sites[state[BlockRecord.fault_site]]
     callee = op.operands[1]
     assert isinstance(callee, Callee)
-    warp = state[abi.WARP]
-    mask = int(state.frame_of(warp)[abi.MASK : abi.MASK + 4].view(np.uint32)[0])
+    warp = state[BlockRecord.fault_warp]
+    mask = int(state.frame_of(warp)[WarpFrame.mask : WarpFrame.mask + 4].view(np.uint32)[0])
     for lane in range(abi.LANES):
         if not mask >> lane & 1:
             continue
-        state[abi.LANE] = lane
+        state[BlockRecord.fault_lane] = lane
         words = [_argument(launch, state, op, number, warp, lane) for number in range(_count(op))]
         if callee.name == "__assertfail":
             message, file, function = (
@@ -45,11 +55,11 @@ def host_call(launch: Launch, state: BlockState) -> None:
             )
         if callee.name == "vprintf":
             line = formatted(launch, state, words[0], words[1], warp, lane)
-            launch.say(line.decode(errors="replace"))
+            say(line.decode(errors="replace"))
             _result(launch, state, op, 1, warp, lane)
         elif callee.name == "malloc":
             given = heap(launch.compiled.program.module).take(words[0])
-            launch.allocated(given, words[0])
+            allocated(given, words[0])
             _result(launch, state, op, given, warp, lane)
         elif not heap(launch.compiled.program.module).give_back(words[0]):
             raise KernelFault(
@@ -62,11 +72,11 @@ def host_call(launch: Launch, state: BlockState) -> None:
 
 def _count(op: Op) -> int:
     arguments = op.operands[2]
-    assert isinstance(arguments, Several)
+    assert isinstance(arguments, OperandList)
     return len(arguments.elements)
 
 
-def _local(launch: Launch, state: BlockState, warp: int, lane: int, offset: int, size: int) -> bytes:
+def _local(launch: LaunchState, state: BlockState, warp: int, lane: int, offset: int, size: int) -> bytes:
     each = launch.compiled.program.local_bytes
     start = (warp * abi.LANES + lane) * each
     if not 0 <= offset <= offset + size <= each:
@@ -74,30 +84,30 @@ def _local(launch: Launch, state: BlockState, warp: int, lane: int, offset: int,
     return bytes(state.local[start + offset : start + offset + size].tobytes())
 
 
-def _argument(launch: Launch, state: BlockState, op: Op, number: int, warp: int, lane: int) -> int:
+def _argument(launch: LaunchState, state: BlockState, op: Op, number: int, warp: int, lane: int) -> int:
     arguments = op.operands[2]
-    assert isinstance(arguments, Several)
+    assert isinstance(arguments, OperandList)
     given = arguments.elements[number]
-    if isinstance(given, Symbol | InFrame):
+    if isinstance(given, Symbol | StackVariable):
         start = _start(state, given, warp, lane)
         return int.from_bytes(_local(launch, state, warp, lane, start, min(given.size, 8)), "little")
     if isinstance(given, Register):
         return int(state.lanes(warp, given.offset, given.bits)[lane])
-    return int(getattr(given, "bits", 0))
+    return int(given.bits) if isinstance(given, Immediate) else 0
 
 
-def _start(state: BlockState, symbol: Symbol | InFrame, warp: int, lane: int) -> int:
+def _start(state: BlockState, symbol: Symbol | StackVariable, warp: int, lane: int) -> int:
     """Where in a lane's local memory a variable lies."""
-    if isinstance(symbol, InFrame):
+    if isinstance(symbol, StackVariable):
         return int(state.lanes(warp, symbol.register.offset, 64)[lane]) + symbol.address
     return symbol.address
 
 
-def _result(launch: Launch, state: BlockState, op: Op, value: int, warp: int, lane: int) -> None:
+def _result(launch: LaunchState, state: BlockState, op: Op, value: int, warp: int, lane: int) -> None:
     results = op.operands[0]
-    assert isinstance(results, Several)
+    assert isinstance(results, OperandList)
     for target in results.elements:
-        if isinstance(target, Symbol | InFrame):
+        if isinstance(target, Symbol | StackVariable):
             each, size = launch.compiled.program.local_bytes, min(target.size, 8)
             start = (warp * abi.LANES + lane) * each + _start(state, target, warp, lane)
             word = (value % (1 << 8 * size)).to_bytes(size, "little")
@@ -106,10 +116,8 @@ def _result(launch: Launch, state: BlockState, op: Op, value: int, warp: int, la
             state.lanes(warp, target.offset, target.bits)[lane] = value
 
 
-def read(launch: Launch, state: BlockState, address: int, size: int, warp: int, lane: int) -> bytes:
+def read(launch: LaunchState, state: BlockState, address: int, size: int, warp: int, lane: int) -> bytes:
     """Bytes at a generic address, if all of them may be read; else fewer."""
-    import ctypes
-
     if 0 <= address - abi.LOCAL_WINDOW < abi.WINDOW_BYTES:
         return _local(launch, state, warp, lane, address - abi.LOCAL_WINDOW, size)
     if 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
@@ -122,12 +130,14 @@ def read(launch: Launch, state: BlockState, address: int, size: int, warp: int, 
     return b""
 
 
-def text(launch: Launch, state: BlockState, address: int, warp: int, lane: int) -> bytes:
+def text(launch: LaunchState, state: BlockState, address: int, warp: int, lane: int) -> bytes:
     """A string of C."""
     return read(launch, state, address, 4096, warp, lane).split(b"\0")[0]
 
 
-def formatted(launch: Launch, state: BlockState, pattern: int, arguments: int, warp: int, lane: int) -> bytes:
+def formatted(
+    launch: LaunchState, state: BlockState, pattern: int, arguments: int, warp: int, lane: int
+) -> bytes:
     """What printf would print: every argument lies on a multiple of its size."""
     place = 0
 

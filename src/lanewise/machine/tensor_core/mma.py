@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.isa import Instruction
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
 from lanewise.machine import abi
-from lanewise.machine.codegen.function_code import U32, BlockCode, Record, shared_code
-from lanewise.machine.codegen.lane_vectors import several
-from lanewise.machine.codegen.threaded_code import Step, call_step
-from lanewise.machine.program.resolve import Op, Register, Resolved
-from lanewise.machine.tensor_core.mma_library import SELECTED, SLOTS, TABLE_BYTES, product_key, stage_offsets
+from lanewise.machine.abi import BlockRecord, FaultKind, MmaEntry
+from lanewise.machine.codegen.function_code import U32, BlockCode, Kernel, Record, shared_code
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, function_at
+from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
+from lanewise.machine.program.ops import Op
+from lanewise.machine.tensor_core.mma_library import SELECTED, product_key, stage_offsets
 from lanewise.machine.tensor_core.sparsity_and_scales import SELECTOR_BITS
 
 
@@ -28,68 +27,62 @@ def whole_warp(code: BlockCode, op: Op) -> Value:
     """Whether the instruction runs; if it does, all 32 lanes have to be there."""
     bits = code.bits(code.active(op))
     with code.when(bits.differs(-1) & bits.differs(0)):
-        code.fault(9, op.site, code.constant(i64, 0), code.constant(i64, 0), 0)
+        code.fault(FaultKind.DIVERGENCE, op.site)
     return bits.differs(0)
 
 
-def multiply(code: BlockCode, op: Op) -> None:
-    """mma, mma.sp and wmma.mma."""
-    found = multiply_step(code.module, op, code.arch)
-    if found is not None:
-        call_step(code, op, found)
-        return
+def lower(code: BlockCode, op: Op) -> None:
+    """mma, mma.sp and wmma.mma that are no shared step: with selectors, or computed by Python."""
     instruction = instruction_of(op)
     with code.when(whole_warp(code, op)):
         registers, selectors = _operands(op, instruction)
-        if product_key(instruction, code.arch) is None:
+        if product_key(instruction, code.kernel.arch) is None:
             _in_python(code, op, instruction, registers, selectors)
         else:
             _compiled(code, op, registers, selectors)
 
 
-def multiply_step(module: ir.Module, op: Op, arch: str) -> Step | None:
-    """A product as a step; None where Python computes it, or selectors choose."""
+def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
+    """A product as a shared step; None where Python computes it, or selectors choose."""
     instruction = instruction_of(op)
     registers, selectors = _operands(op, instruction)
-    if selectors or product_key(instruction, arch) is None:
+    if selectors or product_key(instruction, kernel.arch) is None:
         return None
-    places = [register.offset for each in registers.values() for register in each]
-    pairs = zip(places[::2], [*places[1::2], 0], strict=False)  # as words of 32 bits
-    return _product_step(module), [op.site, *(low | high << 32 for low, high in pairs)]
+    offsets = [register.offset for each in registers.values() for register in each]
+    pairs = zip(offsets[::2], [*offsets[1::2], 0], strict=False)  # as words of 32 bits
+    return Step(_product_step(module), [op.site, *(low | high << 32 for low, high in pairs)])
 
 
 def _product_step(module: ir.Module) -> ir.Function:
-    """Words: the instruction's site, then its registers' places."""
+    """The function of the step; its operands are the site, then the registers' offsets as 32-bit words."""
 
     def write(code: BlockCode) -> None:
-        words, bits = code.record("words"), code["active"].to(U32)
-        zero = code.constant(i64, 0)
+        words, bits = code.record("operands"), code["active"].to(U32)
         with code.when(bits.equals(0)):
             code.give(0)
         with code.when(bits.differs(-1)):
-            code.fault(9, words.get(0), zero, zero, 0)
-        table = code.block.get(abi.SCRATCH)
-        place = Record(code, table + words.get(0) * TABLE_BYTES).get(SLOTS["function"])
-        kind = ir.FunctionType(ir.WORD, [ir.LONG] * 3)
-        function = code.builder.inttoptr(place.handle, kind.as_pointer())
-        given = [code["frame"], words.address + 8, zero]
+            code.fault(FaultKind.DIVERGENCE, words.get(0))
+        table = code.block.get(BlockRecord.mma_table)
+        address = Record(code, table + words.get(0) * MmaEntry.BYTES).get(MmaEntry.function)
+        function = function_at(code, address, 3)
+        given = [code["frame"], words.address + 8, code.constant(i64, 0)]
         code.builder.call(function, [each.handle for each in given])
         code.give(0)
 
-    return shared_code(module, "product_step", ("active", "words"), write)
+    return shared_code(module, "product_step", STEP_ARGUMENTS, write)
 
 
-def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register]], list[Resolved]]:
+def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register]], list[ResolvedOperand]]:
     """The registers of every operand, and what selects among metadata and scale factors."""
-    given: dict[str, tuple[Resolved, ...]] = {}
+    given: dict[str, tuple[ResolvedOperand, ...]] = {}
     for name, each in zip("dabc", op.operands, strict=False):
-        given[name] = several(each)
+        given[name] = elements_of(each)
     rest = list(op.operands[4:])
-    selectors: list[Resolved] = []
+    selectors: list[ResolvedOperand] = []
     for name in SELECTED:
         if name in instruction.operands:
             given[name] = (rest.pop(0),)
-            selectors += several(rest.pop(0))
+            selectors += elements_of(rest.pop(0))
     found: dict[str, list[Register]] = {}
     for name, parts in given.items():
         operand = instruction.operands[name]
@@ -104,24 +97,23 @@ def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register
     return found, selectors
 
 
-def _prepared(code: BlockCode, op: Op, slot: str) -> Value:
-    """An address that was prepared for this instruction."""
-    table = code.block.get(abi.SCRATCH)
-    return Record(code, table + op.site * TABLE_BYTES).get(SLOTS[slot])
+def _entry(code: BlockCode, op: Op) -> Record:
+    """What was prepared for this instruction: a function to call, and room for registers."""
+    return Record(code, code.block.get(BlockRecord.mma_table) + op.site * MmaEntry.BYTES)
 
 
-def _function(code: BlockCode, op: Op, arguments: int, result: Any) -> Any:
+def _function(code: BlockCode, op: Op, arguments: int, result: ir.Type) -> ir.Operand:
     kind = ir.FunctionType(result, [ir.IntType(64)] * arguments)
-    return code.builder.inttoptr(_prepared(code, op, "function").handle, kind.as_pointer())
+    return code.builder.inttoptr(_entry(code, op).get(MmaEntry.function).handle, kind.as_pointer())
 
 
 def _refused(code: BlockCode, op: Op) -> None:
     """A selector or metadata that no GPU takes, or a failure of Python's."""
-    code.fault(8, op.site, code.constant(i64, 0), code.constant(i64, 0), 0)
+    code.fault(FaultKind.BAD_OPERAND, op.site)
 
 
 def _compiled(
-    code: BlockCode, op: Op, registers: dict[str, list[Register]], selectors: list[Resolved]
+    code: BlockCode, op: Op, registers: dict[str, list[Register]], selectors: list[ResolvedOperand]
 ) -> None:
     """Call the product with the places of its registers."""
     offsets = [register.offset for each in registers.values() for register in each]
@@ -147,11 +139,11 @@ def _in_python(
     op: Op,
     instruction: Instruction,
     registers: dict[str, list[Register]],
-    selectors: list[Resolved],
+    selectors: list[ResolvedOperand],
 ) -> None:
     """Put the registers side by side (the stage), let Python compute, and take the result."""
     offsets = stage_offsets(instruction)
-    stage = _prepared(code, op, "stage")
+    stage = _entry(code, op).get(MmaEntry.stage)
     record = Record(code, stage)
 
     def place(name: str, number: int) -> Pointer:

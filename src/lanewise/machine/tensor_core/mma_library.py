@@ -15,19 +15,16 @@ import numpy as np
 
 from lanewise.isa import Instruction, instruction
 from lanewise.jit import machine_code
+from lanewise.jit.host_memory import zeroed_bytes
 from lanewise.jit.machine_code import address
-from lanewise.machine.compile.compiled import Compiled, source_digest
-from lanewise.machine.runtime.device_memory import room
+from lanewise.machine.abi import MmaEntry
+from lanewise.machine.launch_info import LaunchInfo
 
 if TYPE_CHECKING:
     from lanewise.arith.models import Model
     from lanewise.jit import ir
     from lanewise.machine.program.ops import Program
 
-#: What is prepared for an instruction: offsets into its row of the table.
-SLOTS = {"function": 0, "stage": 8}
-TABLE_BYTES = 16
-PRODUCTS = ("mma", "wmma")
 #: Operands of which selectors choose a part.
 SELECTED = ("metadata", "scale_a", "scale_b")
 #: The stage begins with a word that Python sets if it failed.
@@ -66,7 +63,7 @@ def product_key(instruction: Instruction, arch: str) -> str | None:
     if writer is None:
         return None
     facts = (model.scheme, model.satfinite, model.narrowing)  # archs that compute alike have one program
-    return f"product {instruction.text} {facts} {source_digest()}"
+    return f"product {instruction.text} {facts}"
 
 
 def product_program(text: str, arch: str, key: str) -> machine_code.Program:
@@ -88,33 +85,34 @@ def product_sites(program: Program) -> dict[Instruction, list[int]]:
     """The products of a program, and where each of them stands."""
     found: dict[Instruction, list[int]] = {}
     for op in program.sites:
-        product = op.source.instruction() if op.opcode in PRODUCTS else None
+        product = op.source.instruction() if op.record.multiplies else None
         if product is not None and product.multiplies:
             found.setdefault(product, []).append(op.site)
     return found
 
 
-class Scratch:
+class MmaTable:
     """What one block's products call, and the memory for those that Python computes."""
 
-    def __init__(self, compiled: Compiled) -> None:
-        footprint = compiled.footprint
-        self.table = room(TABLE_BYTES * footprint.sites).view(np.int64)
+    def __init__(self, info: LaunchInfo, arch: str) -> None:
+        self.table = zeroed_bytes(MmaEntry.BYTES * info.sites).view(np.int64)
         self.keep: list[Any] = []
         self.failures: list[BaseException] = []
-        for text, key, sites in footprint.products:
-            row = self._row(text, key, compiled.arch)
+        for text, key, sites in info.products:
+            row = self._row(text, key, arch)
             for site in sites:
-                for name, value in row.items():
-                    self.table[site * TABLE_BYTES // 8 + SLOTS[name] // 8] = value
+                for offset, value in row.items():
+                    self.table[(site * MmaEntry.BYTES + offset) // 8] = value
 
-    def _row(self, text: str, key: str | None, arch: str) -> dict[str, int]:
+    def _row(self, text: str, key: str | None, arch: str) -> dict[int, int]:
         if key is not None:
-            return {"function": product_program(text, arch, key).place("product")}
+            program = product_program(text, arch, key)
+            self.keep.append(program)
+            return {MmaEntry.function: program.place("product")}
         product = instruction(text)
-        stage = room(stage_offsets(product)["size"])
+        stage = zeroed_bytes(stage_offsets(product)["size"])
         self.keep.append(stage)
-        return {"function": self._python(product, arch), "stage": address(stage)}
+        return {MmaEntry.function: self._python(product, arch), MmaEntry.stage: address(stage)}
 
     def _python(self, instruction: Instruction, arch: str) -> int:
         """A function that compiled code calls, which computes by `Instruction.__call__`."""
@@ -158,6 +156,6 @@ def _compute(instruction: Instruction, arch: str, memory: Any) -> None:
     memory[offsets["d"] : offsets["d"] + packed.nbytes] = packed.view(np.uint8).reshape(-1)
 
 
-def scratch_for(compiled: Compiled) -> Scratch | None:
+def mma_table(info: LaunchInfo, arch: str) -> MmaTable | None:
     """What a block's products need; None if the kernel has none."""
-    return Scratch(compiled) if compiled.footprint.products else None
+    return MmaTable(info, arch) if info.products else None

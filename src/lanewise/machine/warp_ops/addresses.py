@@ -5,27 +5,29 @@ A warp's addresses are checked together where they lie in one array; what moves 
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.codegen.function_code import BYTE, U64, BlockCode, FunctionCode, Record, shared
-from lanewise.machine.program.resolve import Op, Place
+from lanewise.machine.abi import (
+    AllocationRow,
+    BlockAnswer,
+    BlockRecord,
+    CacheEntry,
+    FaultKind,
+    LaunchRecord,
+    WarpFrame,
+)
+from lanewise.machine.codegen.function_code import (
+    BYTE,
+    U64,
+    BlockCode,
+    FunctionCode,
+    Record,
+    record_fault,
+    shared,
+)
 
 WRITE, GENERIC, ATOMIC = 1, 2, 4
-SPACES = ("global", "shared", "local", "param", "const")
-
-
-def space_of(op: Op) -> str:
-    """The state space that an instruction names; generic if none."""
-    for modifier in op.modifiers:
-        name = modifier.split("::")[0]
-        if name in SPACES:
-            if modifier == "shared::cluster":
-                return "shared"
-            return name
-    return "generic"
 
 
 def locate(module: ir.Module) -> ir.Function:
@@ -38,67 +40,65 @@ def _write_locate(module: ir.Module, name: str) -> None:
     code = FunctionCode(module, name, arguments, ir.IntType(64), "")
     code.function.attributes.add("noinline")
     warp = code.record("frame")
-    block = warp.at(abi.BLOCK)
-    launch = block.at(abi.LAUNCH)
+    block = warp.at(WarpFrame.block)
+    launch = block.at(BlockRecord.launch)
     address, size, flags = code["address"].to(U64), code["size"].to(U64), code["flags"]
     misaligned = (address & (code["alignment"].to(U64) - 1)).differs(0)
 
-    def fail(kind: int) -> None:
-        block.set(abi.KIND, kind)
-        block.set(abi.SITE, code["site"])
-        block.set(abi.LANE, code["lane"])
-        block.set(abi.ADDRESS, address.to(i64))
-        block.set(abi.SIZE, size.to(i64))
+    def fail(kind: FaultKind) -> None:
+        record_fault(code, block, kind, code["site"], code["lane"], address, size)
         code.give(0)
 
     def inside(offset: Value, limit: Value) -> Value:
         return (offset < limit) & ((offset + size - 1) < limit)
 
     with code.when(misaligned):
-        fail(2)
+        fail(FaultKind.MISALIGNED)
     with code.when((flags & GENERIC).differs(0)):
         shared = address - abi.SHARED_WINDOW
         with code.when(shared < abi.WINDOW_BYTES):
-            with code.when(inside(shared, launch.get(abi.SHARED_BYTES).to(U64))):
-                code.give(block.get(abi.SHARED) + shared.to(i64))
-            fail(1)
+            with code.when(inside(shared, launch.get(LaunchRecord.shared_bytes).to(U64))):
+                code.give(block.get(BlockRecord.shared) + shared.to(i64))
+            fail(FaultKind.OUT_OF_BOUNDS)
             _dead(code)
         local = address - abi.LOCAL_WINDOW
         with code.when(local < abi.WINDOW_BYTES):
-            bytes_each = launch.get(abi.LOCAL_BYTES)
+            bytes_each = launch.get(LaunchRecord.local_bytes)
             with code.when(inside(local, bytes_each.to(U64))):
-                thread = warp.get(abi.INDEX) * abi.LANES + code["lane"]
-                code.give(block.get(abi.LOCAL) + thread * bytes_each + local.to(i64))
-            fail(1)
+                thread = warp.get(WarpFrame.index) * abi.LANES + code["lane"]
+                code.give(block.get(BlockRecord.local) + thread * bytes_each + local.to(i64))
+            fail(FaultKind.OUT_OF_BOUNDS)
             _dead(code)
         parameter = address - abi.PARAM_WINDOW
         with code.when(parameter < abi.WINDOW_BYTES):
-            readable = inside(parameter, launch.get(abi.PARAMETER_BYTES).to(U64)) & (flags & WRITE).equals(0)
+            readable = inside(parameter, launch.get(LaunchRecord.parameter_bytes).to(U64)) & (
+                flags & WRITE
+            ).equals(0)
             with code.when(readable):
-                code.give(launch.get(abi.PARAMETERS) + parameter.to(i64))
-            fail(1)
+                code.give(launch.get(LaunchRecord.parameters) + parameter.to(i64))
+            fail(FaultKind.OUT_OF_BOUNDS)
             _dead(code)
-    table = launch.at(abi.ALLOCATIONS)
-    with code.loop(launch.get(abi.ALLOCATION_COUNT)) as number:
-        entry = Record(code, table.address + number * abi.ALLOCATION_BYTES)
-        offset = address - entry.get(0, U64)
-        with code.when(inside(offset, entry.get(8, U64))):
-            with code.when((flags & WRITE).differs(0) & entry.get(24).equals(0)):
-                fail(3)
+    table = launch.at(LaunchRecord.allocations)
+    with code.loop(launch.get(LaunchRecord.allocation_count)) as number:
+        entry = Record(code, table.address + number * AllocationRow.BYTES)
+        offset = address - entry.get(AllocationRow.first, U64)
+        with code.when(inside(offset, entry.get(AllocationRow.size, U64))):
+            with code.when((flags & WRITE).differs(0) & entry.get(AllocationRow.writable).equals(0)):
+                fail(FaultKind.READ_ONLY)
                 _dead(code)
-            host = entry.get(16) + offset.to(i64)
+            host = entry.get(AllocationRow.host) + offset.to(i64)
             unfit = (host.to(U64) & (code["alignment"].to(U64) - 1)).differs(0) & (flags & ATOMIC).differs(0)
             with code.when(unfit):
-                fail(2)
+                fail(FaultKind.MISALIGNED)
                 _dead(code)
-            cache = Record(code, block.get(abi.CACHES) + code["site"] * abi.CACHE_BYTES)
+            cache = Record(code, block.get(BlockRecord.caches) + code["site"] * CacheEntry.BYTES)
             # The number of bytes is written last: another warp of this block never sees half an entry.
-            cache.set(0, entry.get(0))
-            cache.set(16, entry.get(16))
-            cache.set(8, entry.get(8))
+            cache.set(CacheEntry.first, entry.get(AllocationRow.first))
+            cache.set(CacheEntry.host, entry.get(AllocationRow.host))
+            cache.set(CacheEntry.size, entry.get(AllocationRow.size))
             code.give(host)
             _dead(code)
-    fail(1)
+    fail(FaultKind.OUT_OF_BOUNDS)
 
 
 def _dead(code: FunctionCode) -> None:
@@ -115,69 +115,77 @@ class Access:
         self.code, self.site, self.size, self.alignment = code, site, size, alignment
         self.space, self.flags = space, flags | (GENERIC if space == "generic" else 0)
         self.block = code.block
-        self.launch = self.block.at(abi.LAUNCH)
+        self.launch = self.block.at(BlockRecord.launch)
 
     def _checked(self, offset: Value, limit: Value, address: Value, lane: Value, size: int) -> None:
         code = self.code
         inside = (offset < limit) & ((offset + (size - 1)) < limit)
         with code.when(~inside):
-            code.fault(1, self.site, lane, address, size)
+            code.fault(FaultKind.OUT_OF_BOUNDS, self.site, lane, address, size)
         if self.alignment > 1:
             with code.when((offset & (self.alignment - 1)).differs(0)):
-                code.fault(2, self.site, lane, address, size)
+                code.fault(FaultKind.MISALIGNED, self.site, lane, address, size)
 
     def window(self, address: Value) -> tuple[Value, Value, Value]:
         """What an address most likely lies in: its first address, its bytes, and the host's address of it."""
         code, zero = self.code, self.code.constant(U64, 0)
         if self.space == "shared":
-            return zero, self.launch.get(abi.SHARED_BYTES).to(U64), self.block.get(abi.SHARED)
+            return (
+                zero,
+                self.launch.get(LaunchRecord.shared_bytes).to(U64),
+                self.block.get(BlockRecord.shared),
+            )
         if self.space == "local":
-            each = self.launch.get(abi.LOCAL_BYTES)
-            first_lane = code.frame.get(abi.INDEX) * abi.LANES * each
-            return zero, each.to(U64), self.block.get(abi.LOCAL) + first_lane
+            each = self.launch.get(LaunchRecord.local_bytes)
+            first_lane = code.frame.get(WarpFrame.index) * abi.LANES * each
+            return zero, each.to(U64), self.block.get(BlockRecord.local) + first_lane
         if self.space == "param":
-            return zero, self.launch.get(abi.PARAMETER_BYTES).to(U64), self.launch.get(abi.PARAMETERS)
-        cache = Record(code, self.block.get(abi.CACHES) + code.number(self.site) * abi.CACHE_BYTES)
-        found = cache.get(0, U64), cache.get(8, U64), cache.get(16)
+            return (
+                zero,
+                self.launch.get(LaunchRecord.parameter_bytes).to(U64),
+                self.launch.get(LaunchRecord.parameters),
+            )
+        cache = Record(code, self.block.get(BlockRecord.caches) + code.number(self.site) * CacheEntry.BYTES)
+        found = cache.get(CacheEntry.first, U64), cache.get(CacheEntry.size, U64), cache.get(CacheEntry.host)
         if self.space != "generic":
             return found
         shared = (address - abi.SHARED_WINDOW) < abi.WINDOW_BYTES
         others = (
             code.constant(U64, abi.SHARED_WINDOW),
-            self.launch.get(abi.SHARED_BYTES).to(U64),
-            self.block.get(abi.SHARED),
+            self.launch.get(LaunchRecord.shared_bytes).to(U64),
+            self.block.get(BlockRecord.shared),
         )
         first, limit, start = (shared.select(mine, other) for mine, other in zip(others, found, strict=True))
         return first, limit, start
 
-    def host(self, address: Value, lane: Value) -> Any:
+    def host(self, address: Value, lane: Value) -> ir.Operand:
         """The host's place of an address, checked; a bad one ends the block of code."""
         code, size = self.code, self.size
         if self.space == "shared":
-            self._checked(address, self.launch.get(abi.SHARED_BYTES).to(U64), address, lane, size)
-            return Record(code, self.block.get(abi.SHARED) + address.to(i64)).handle
+            self._checked(address, self.launch.get(LaunchRecord.shared_bytes).to(U64), address, lane, size)
+            return Record(code, self.block.get(BlockRecord.shared) + address.to(i64)).handle
         if self.space == "local":
-            each = self.launch.get(abi.LOCAL_BYTES)
+            each = self.launch.get(LaunchRecord.local_bytes)
             self._checked(address, each.to(U64), address, lane, size)
-            thread = code.frame.get(abi.INDEX) * abi.LANES + lane
-            return Record(code, self.block.get(abi.LOCAL) + thread * each + address.to(i64)).handle
+            thread = code.frame.get(WarpFrame.index) * abi.LANES + lane
+            return Record(code, self.block.get(BlockRecord.local) + thread * each + address.to(i64)).handle
         if self.space == "param":
-            self._checked(address, self.launch.get(abi.PARAMETER_BYTES).to(U64), address, lane, size)
-            return Record(code, self.launch.get(abi.PARAMETERS) + address.to(i64)).handle
-        cache = Record(code, self.block.get(abi.CACHES) + code.number(self.site) * abi.CACHE_BYTES)
-        offset, limit = address - cache.get(0, U64), cache.get(8, U64)
+            self._checked(address, self.launch.get(LaunchRecord.parameter_bytes).to(U64), address, lane, size)
+            return Record(code, self.launch.get(LaunchRecord.parameters) + address.to(i64)).handle
+        cache = Record(code, self.block.get(BlockRecord.caches) + code.number(self.site) * CacheEntry.BYTES)
+        offset, limit = address - cache.get(CacheEntry.first, U64), cache.get(CacheEntry.size, U64)
         known = (offset < limit) & ((offset + (size - 1)) < limit)
         if self.alignment > 1:
             known = known & (address & (self.alignment - 1)).equals(0)
         if self.flags & ATOMIC:
-            known = known & ((cache.get(16, U64) + offset) & (self.alignment - 1)).equals(0)
-        found = code.variable(cache.get(16) + offset.to(i64))
+            known = known & ((cache.get(CacheEntry.host, U64) + offset) & (self.alignment - 1)).equals(0)
+        found = code.variable(cache.get(CacheEntry.host) + offset.to(i64))
         with code.when(~known):
             numbers = [code.number(n) for n in (size, self.alignment, self.flags, self.site)]
             values = [code["frame"], address.to(i64), *numbers, lane]
             where = Value(code, i64, code.builder.call(locate(code.module), [each.handle for each in values]))
             with code.when(where.equals(0)):
-                code.builder.ret(ir.Constant(ir.IntType(32), -2))
+                code.give(BlockAnswer.STOPPING)
             found.set(where)
         return code.builder.inttoptr(found.get().handle, BYTE)
 
@@ -194,7 +202,7 @@ class Window:
         # An empty window has no last place: nothing is below 0.
         fits = limit >= access.size
         self.end = fits.select(limit - (access.size - 1), code.constant(U64, 0))
-        self.each = access.launch.get(abi.LOCAL_BYTES) if access.space == "local" else None
+        self.each = access.launch.get(LaunchRecord.local_bytes) if access.space == "local" else None
 
     def bad(self, addresses: Value) -> Value:
         """0 where an access is good; it may be good elsewhere too, in another array."""
@@ -207,12 +215,3 @@ class Window:
         """The host's address of one lane's access, if that is good."""
         host = self.shift + address.to(i64)
         return host if self.each is None else host + lane * self.each
-
-
-def effective_space(op: Op, place: Place) -> str:
-    """Parameters of device functions and of calls lie in local memory."""
-    space = space_of(op)
-    base = place.base
-    if space == "param" and getattr(base, "space", "") == "local":
-        return "local"
-    return space

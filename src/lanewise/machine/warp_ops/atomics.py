@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, f32, f64
 from lanewise.machine.arithmetic import integer
@@ -12,9 +10,12 @@ from lanewise.machine.arithmetic.floating import small_operate
 from lanewise.machine.arithmetic.rounding import quiet
 from lanewise.machine.arithmetic.small_floats import flush, is_nan, round_to, widen
 from lanewise.machine.codegen.function_code import BlockCode
-from lanewise.machine.codegen.lane_vectors import several, types
-from lanewise.machine.program.resolve import Op, Place, Resolved, Sink
-from lanewise.machine.warp_ops.addresses import ATOMIC, WRITE, Access, effective_space
+from lanewise.machine.program.instruction_record import Role
+from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.operands import ResolvedOperand, Sink, elements_of
+from lanewise.machine.program.ops import Op
+from lanewise.machine.program.ptx_types import TYPE_BITS
+from lanewise.machine.warp_ops.addresses import ATOMIC, WRITE, Access
 
 OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas")
 _NATIVE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}
@@ -36,7 +37,7 @@ def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
         a, b = old.view(type), new.view(type)
         if name != "add":
             raise op.unsupported("of floats")
-        if effective_space(op, _place(op)) == "shared":
+        if accesses(op)[0].space == "shared":
             return quiet(a + b, a, b).view(Type("u", bits))
         if type is f32:  # subnormal numbers are flushed, in global memory alone (PTX ISA)
             return flush(quiet(flush(a) + flush(b))).view(Type("u", bits))
@@ -74,38 +75,30 @@ def _small(op: Op, name: str, fmt: str, words: list[Value]) -> Value:
     return round_to(pick(op, name == "max", a, b), fmt)
 
 
-def _place(op: Op) -> Place:
-    place = op.operands[1] if op.opcode == "atom" else op.operands[0]
-    if not isinstance(place, Place):
-        raise op.unsupported("its address is none")
-    return place
-
-
 def lower(code: BlockCode, op: Op) -> None:
     """atom and red, lane after lane."""
     name = next((each for each in op.modifiers if each in OPERATIONS), "")
-    if not name or not types(op):
-        raise op.unsupported()
-    fmt = types(op)[-1]
-    place = _place(op)
-    destination: Resolved = op.operands[0] if op.opcode == "atom" else Sink()
-    sources = op.operands[2:] if op.opcode == "atom" else op.operands[1:]
-    width = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32}.get(fmt) or int(fmt[1:])
+    if not name:
+        raise op.unsupported("it names no operation")
+    (found,) = accesses(op)
+    fmt = op.types[-1]
+    destination: ResolvedOperand = op.operands[0] if op.record.role(0) is Role.DEFINED else Sink()
+    sources = op.operands[found.access.data :]
+    width = TYPE_BITS[fmt]
     if width not in (16, 32, 64, 128):
         raise op.unsupported(f"of {width} bits")
-    parts = several(sources[0])
+    parts = elements_of(sources[0])
     word = Type("u", width)
     size = width // 8
-    access = Access(
-        code, op.site, effective_space(op, place), size * len(parts), size * len(parts), WRITE | ATOMIC
-    )
+    whole = size * len(parts)
+    access = Access(code, op.site, found.space, whole, whole, WRITE | ATOMIC)
     targets = (
-        several(destination)
+        elements_of(destination)
         if len(parts) > 1 and not isinstance(destination, Sink)
         else (destination,) * len(parts)
     )
     with code.each_lane(code.bits(code.active(op))) as lane:
-        host = access.host(code.address_of(place, lane), lane)
+        host = access.host(code.address_of(found.address, lane), lane)
         for number, part in enumerate(parts):
             where = code.builder.gep(host, [ir.Constant(ir.IntType(64), number * size)])
             pointer = code.builder.bitcast(where, word.ir.as_pointer())
@@ -122,7 +115,9 @@ def lower(code: BlockCode, op: Op) -> None:
             code.lane_write(targets[number], old, lane)
 
 
-def _exchange_loop(code: BlockCode, op: Op, name: str, fmt: str, pointer: Any, operand: Value) -> Value:
+def _exchange_loop(
+    code: BlockCode, op: Op, name: str, fmt: str, pointer: ir.Operand, operand: Value
+) -> Value:
     """Compare and swap until nobody came between."""
     builder, word = code.builder, operand.type
     first = builder.load_atomic(pointer, "monotonic", word.bits // 8)

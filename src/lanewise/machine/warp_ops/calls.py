@@ -8,35 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine import abi
+from lanewise.machine.abi import FaultKind
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode, Record, call
-from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.program.basic_blocks import callees
-from lanewise.machine.program.resolve import (
-    Body,
-    InFrame,
-    Op,
-    Pointed,
-    Program,
+from lanewise.machine.program.operands import (
+    IndirectCallee,
+    OperandList,
     Register,
-    Resolved,
-    Several,
+    ResolvedOperand,
+    StackVariable,
     Symbol,
 )
+from lanewise.machine.program.ops import FunctionBody, Op, Program
 
 
 def local_place(code: BlockCode, lane: Value, offset: int | Value) -> Record:
     """A place in a lane's local memory."""
     block = code.block
-    each = block.at(abi.LAUNCH).get(abi.LOCAL_BYTES)
-    thread = code.frame.get(abi.INDEX) * abi.LANES + lane
-    return Record(code, block.get(abi.LOCAL) + thread * each + offset)
+    each = block.at(abi.BlockRecord.launch).get(abi.LaunchRecord.local_bytes)
+    thread = code.frame.get(abi.WarpFrame.index) * abi.LANES + lane
+    return Record(code, block.get(abi.BlockRecord.local) + thread * each + offset)
 
 
-def _place(code: BlockCode, op: Op, symbol: Symbol | InFrame, lane: Value) -> Record:
+def _place(code: BlockCode, op: Op, symbol: Symbol | StackVariable, lane: Value) -> Record:
     """Where a parameter lies."""
-    if isinstance(symbol, InFrame):
+    if isinstance(symbol, StackVariable):
         start = code.lane_read(symbol.register, U64, lane).to(i64)
         return local_place(code, lane, start + symbol.address)
     if symbol.space != "local":
@@ -55,8 +54,8 @@ def _copy(source: Record, target: Record, size: int) -> None:
 def _passed(
     code: BlockCode,
     op: Op,
-    sources: tuple[Resolved, ...],
-    targets: tuple[Resolved, ...],
+    sources: tuple[ResolvedOperand, ...],
+    targets: tuple[ResolvedOperand, ...],
     lane: Value,
     between: Callable[[], None],
 ) -> None:
@@ -68,7 +67,7 @@ def _passed(
         raise op.unsupported(f"{len(sources)} are passed where the function has {len(targets)}")
     given: list[Value | Record] = []
     for source, target in zip(sources, targets, strict=True):
-        if isinstance(source, Symbol | InFrame):
+        if isinstance(source, Symbol | StackVariable):
             given.append(_place(code, op, source, lane))
         else:
             bits = target.bits if isinstance(target, Register) else 8 * min(getattr(target, "size", 8), 8)
@@ -76,21 +75,21 @@ def _passed(
     between()
     for value, source, target in zip(given, sources, targets, strict=True):
         if isinstance(value, Record):
-            assert isinstance(source, Symbol | InFrame)
-            if isinstance(target, Symbol | InFrame):
+            assert isinstance(source, Symbol | StackVariable)
+            if isinstance(target, Symbol | StackVariable):
                 _copy(value, _place(code, op, target, lane), min(source.size, target.size))
             else:
                 code.lane_write(target, value.get(0, Type("u", 8 * min(source.size, 8))), lane)
-        elif isinstance(target, Symbol | InFrame):
+        elif isinstance(target, Symbol | StackVariable):
             _place(code, op, target, lane).set(0, value)
         else:
             code.lane_write(target, value, lane)
 
 
-def _mover(code: BlockCode, callee: Body, back: bool) -> object:
+def _mover(code: BlockCode, callee: FunctionBody, back: bool) -> ir.Operand:
     """`save(frame, lane, place)` or `restore`: the registers of a function, to the stack or from it."""
     name = f"{'restore' if back else 'save'}_{callee.link.offset}"
-    existing = code.module.globals.get(name)
+    existing: ir.Operand | None = code.module.globals.get(name)
     if existing is not None:
         return existing
     inner = BlockCode(code.module, name, ("lane", "place"))
@@ -108,10 +107,12 @@ def _mover(code: BlockCode, callee: Body, back: bool) -> object:
     return inner.function
 
 
-def enter(code: BlockCode, op: Op, program: Program, callee: Body, lanes: Value, following: int) -> None:
+def enter(
+    code: BlockCode, op: Op, program: Program, callee: FunctionBody, lanes: Value, following: int
+) -> None:
     """What a call passes, for some lanes (bits), and where they come back."""
     given = op.operands[2]
-    assert isinstance(given, Several)
+    assert isinstance(given, OperandList)
     with code.each_lane(lanes) as lane:
 
         def push() -> None:
@@ -120,7 +121,7 @@ def enter(code: BlockCode, op: Op, program: Program, callee: Body, lanes: Value,
             used = code.lane_read(program.stack, U64, lane).to(i64)
             top = used + (callee.saved + callee.size)
             with code.when(top > abi.STACK_BYTES):
-                code.fault(abi.STACK, op.site, lane, code.constant(i64, 0), 0)
+                code.fault(FaultKind.STACK, op.site, lane)
             start = used + program.stack_base
             call(code, _mover(code, callee, False), [code["frame"], lane, start])
             code.lane_write(callee.base, (start + callee.saved).view(U64), lane)
@@ -130,10 +131,10 @@ def enter(code: BlockCode, op: Op, program: Program, callee: Body, lanes: Value,
         code.lane_write(callee.link, code.constant(U32, following), lane)
 
 
-def _leave(code: BlockCode, op: Op, program: Program, callee: Body, lanes: Value) -> None:
+def _leave(code: BlockCode, op: Op, program: Program, callee: FunctionBody, lanes: Value) -> None:
     """What a call gets back, for some lanes (bits)."""
     wanted = op.operands[0]
-    assert isinstance(wanted, Several)
+    assert isinstance(wanted, OperandList)
     if not wanted.elements and not callee.returns and callee.base is None:
         return
     with code.each_lane(lanes) as lane:
@@ -148,11 +149,12 @@ def _leave(code: BlockCode, op: Op, program: Program, callee: Body, lanes: Value
         _passed(code, op, callee.returns, wanted.elements, lane, pop)
 
 
-def results(code: BlockCode, op: Op, program: Program) -> None:
+def results(code: BlockCode, op: Op) -> None:
     """After a call: what its function, or whichever of several, gave."""
     active = code.active(op)
+    program = code.kernel.program
     bodies = [program.body(name) for name in callees(op)]
-    if not isinstance(op.operands[1], Pointed):
+    if not isinstance(op.operands[1], IndirectCallee):
         _leave(code, op, program, bodies[0], code.bits(active))
         return
     from_which = code.frame.get(program.returned.offset, U32, abi.LANES)
@@ -163,7 +165,7 @@ def results(code: BlockCode, op: Op, program: Program) -> None:
 def choose(code: BlockCode, op: Op, program: Program, numbers: list[int], following: int) -> Value:
     """A call through a register: every lane's arguments to its own function; where each lane goes."""
     target = op.operands[1]
-    assert isinstance(target, Pointed)
+    assert isinstance(target, IndirectCallee)
     active = code.active(op)
     word = Type("u", target.register.bits)
     addresses = code.frame.get(target.register.offset, word, abi.LANES).to(U64)
@@ -173,9 +175,9 @@ def choose(code: BlockCode, op: Op, program: Program, numbers: list[int], follow
         none = none & ~some
     lost = code.bits(none)
     with code.when(lost.differs(0)):
-        lane = code.intrinsic("cttz", U32, [lost, code.constant(BOOL, 0)]).to(i64)
+        lane = code.first_lane(lost)
         address = Value(code, U64, code.builder.extract_element(addresses.handle, lane.handle))
-        code.fault(abi.BAD_CALL, op.site, lane, address, 0)
+        code.fault(FaultKind.BAD_CALL, op.site, lane, address)
     targets = code.constant(U32.by(abi.LANES), 0)
     for name, number, some in zip(target.names, numbers, chosen, strict=True):
         enter(code, op, program, program.body(name), code.bits(some), following)
@@ -183,7 +185,7 @@ def choose(code: BlockCode, op: Op, program: Program, numbers: list[int], follow
     return targets
 
 
-def returns(code: BlockCode, program: Program, body: Body, active: Value) -> None:
+def note_return(code: BlockCode, program: Program, body: FunctionBody, active: Value) -> None:
     """Lanes are about to leave a function: remember which, for calls through registers."""
     place = code.frame.pointer(program.returned.offset, U32)
     which = code.constant(U32.by(abi.LANES), program.bodies.index(body))
@@ -192,14 +194,13 @@ def returns(code: BlockCode, program: Program, body: Body, active: Value) -> Non
 
 def stack(code: BlockCode, op: Op) -> None:
     """alloca, stacksave and stackrestore: addresses in local memory."""
-    program = code.program
-    assert program is not None
+    program = code.kernel.program
     with code.each_lane(code.bits(code.active(op))) as lane:
         used = code.lane_read(program.stack, U64, lane)
-        if op.opcode == "stacksave":
+        if op.record.opcode == "stacksave":
             code.lane_write(op.operands[0], used + program.stack_base, lane)
         else:
-            if op.opcode == "stackrestore":
+            if op.record.opcode == "stackrestore":
                 now = code.lane_read(op.operands[0], U64, lane) - program.stack_base
             else:
                 alignment = max([16, *(int(getattr(each, "bits", 16)) for each in op.operands[2:])])
@@ -209,5 +210,5 @@ def stack(code: BlockCode, op: Op) -> None:
                 size = code.lane_read(op.operands[1], U64, lane)
                 now = ((start + (size > most).select(most, size) + 15) & -16) - program.stack_base
             with code.when(now > abi.STACK_BYTES):
-                code.fault(abi.STACK, op.site, lane, code.constant(i64, 0), 0)
+                code.fault(FaultKind.STACK, op.site, lane)
             code.lane_write(program.stack, now, lane)

@@ -2,91 +2,89 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
-from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, shared_code
-from lanewise.machine.codegen.threaded_code import Step, call_step
-from lanewise.machine.program.resolve import Op, Place, Register
-from lanewise.machine.warp_ops import mbarrier
+from lanewise.machine.abi import FaultKind
+from lanewise.machine.codegen.function_code import (
+    U8,
+    U32,
+    U64,
+    AddressSlot,
+    BlockCode,
+    Kernel,
+    RegisterSlot,
+    shared_code,
+)
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
+from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.operands import MemoryOperand, Register
+from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE, Access
 from lanewise.ptx import Immediate
 
-#: What is done with groups of copies: nothing, for they are complete.
-GROUPS = ("commit_group", "wait_group", "wait_all")
+
+class Form(NamedTuple):
+    """A copy: to where, from where, how many bytes; and what says how many are read, or that none are."""
+
+    target: MemoryOperand
+    source: MemoryOperand
+    size: int
+    shortened_by: Register | Immediate | None
 
 
-def copy_async(code: BlockCode, op: Op) -> None:
-    """cp.async of 4, 8 or 16 bytes a lane, whole, shortened or left out."""
-    if op.has("mbarrier"):
-        mbarrier.arrive_copies(code, op)
-        return
-    if not op.has("async"):
-        raise op.unsupported()
-    if any(op.has(each) for each in GROUPS):
-        return
-    found = copy_step(code.module, op)
-    if found is not None:
-        call_step(code, op, found)
-        return
-    target, source, count, rest = _form(op)
-    _copy(code, op.site, target, source, count, rest, code.bits(code.active(op)))
-
-
-def _form(op: Op) -> tuple[Place, Place, int, Register | Immediate | None]:
-    """Where to, where from, how many bytes, and how many of them or whether to leave them out."""
-    target, source, size, *rest = op.operands
-    if not isinstance(target, Place) or not isinstance(source, Place) or not isinstance(size, Immediate):
-        raise op.unsupported("of these operands")
-    count = int(size.bits)
-    if count not in (4, 8, 16):
+def _form(op: Op) -> Form:
+    write, read = accesses(op)
+    if write.size not in (4, 8, 16):
         raise op.unsupported("a copy is of 4, 8 or 16 bytes")
+    rest = op.operands[read.access.shortened_by :]
     if any(each.endswith("cache_hint") for each in op.modifiers):
         rest = rest[:-1]
     if not rest:
-        return target, source, count, None
+        return Form(write.address, read.address, write.size, None)
     last = rest[0]
     if len(rest) > 1 or not isinstance(last, Register | Immediate):
-        raise op.unsupported("of these operands")
-    return target, source, count, last
+        raise op.unsupported("what shortens it is neither a register nor a constant")
+    return Form(write.address, read.address, write.size, last)
 
 
-def copy_step(module: ir.Module, op: Op) -> Step | None:
-    """A copy as a step: site, bases and displacements, the register that shortens it. None if it is another.
+def lower(code: BlockCode, op: Op) -> None:
+    """cp.async of 4, 8 or 16 bytes a lane: whole, shortened or left out."""
+    target, source, size, rest = _form(op)
+    _copy(code, op.site, target, source, size, rest, code.bits(code.active(op)))
 
-    Only addresses in registers are; and what shortens it is in one, or always the same.
-    """
-    if op.has("mbarrier") or not op.has("async") or any(op.has(each) for each in GROUPS):
-        return None
-    target, source, count, rest = _form(op)
+
+def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
+    """A copy as a shared step, if both addresses are in registers and so is what shortens it."""
+    target, source, size, rest = _form(op)
     to, start = target.base, source.base
     if not isinstance(to, Register) or not isinstance(start, Register) or isinstance(rest, Immediate):
         return None
-    kind = f"{rest.bits}{'p' * (rest.type == 'pred')}" if rest is not None else ""
-    words = [op.site, to.offset, target.offset, start.offset, source.offset]
+    kind = f"{rest.bits}{'p' * rest.is_predicate}" if rest is not None else ""
 
     def write(code: BlockCode) -> None:
-        given: list[Any] = [code.record("words").get(8 * number) for number in range(6)]
-        site, place, displacement, origin, more, shortens = given
-        there = Place(Register(to.name, to.type, to.bits, place), displacement)
-        here = Place(Register(start.name, start.type, start.bits, origin), more)
-        last = Register(rest.name, rest.type, rest.bits, shortens) if rest is not None else None
-        _copy(code, site, there, here, count, last, code["active"].to(U32))
+        given = [code.record("operands").get(8 * number) for number in range(6)]
+        site, to_offset, to_displacement, from_offset, from_displacement, shortens = given
+        there = AddressSlot(RegisterSlot.like(to, to_offset), to_displacement)
+        here = AddressSlot(RegisterSlot.like(start, from_offset), from_displacement)
+        last = RegisterSlot.like(rest, shortens) if rest is not None else None
+        _copy(code, site, there, here, size, last, code["active"].to(U32))
         code.give(0)
 
-    name = f"cp.async {count} {to.bits} {start.bits} {kind}"
-    function = shared_code(module, name, ("active", "words"), write)
-    return function, [*words, rest.offset if rest is not None else 0]
+    name = f"cp.async {size} {to.bits} {start.bits} {kind}"
+    function = shared_code(module, name, STEP_ARGUMENTS, write)
+    operands = [op.site, to.offset, target.offset, start.offset, source.offset]
+    return Step(function, [*operands, rest.offset if rest is not None else 0])
 
 
 def _copy(
     code: BlockCode,
     site: int | Value,
-    target: Place,
-    source: Place,
+    target: MemoryOperand | AddressSlot,
+    source: MemoryOperand | AddressSlot,
     count: int,
-    rest: Register | Immediate | None,
+    rest: Register | RegisterSlot | Immediate | None,
     active: Value,
 ) -> None:
     to = Access(code, site, "shared", count, count, WRITE)
@@ -100,7 +98,7 @@ def _copy(
 
         start = code.address_of(source, lane)
         wanted = code.constant(U64, count)
-        if isinstance(rest, Register) and rest.type == "pred":
+        if isinstance(rest, Register | RegisterSlot) and rest.is_predicate:
             ignored = code.lane_read(rest, U8, lane)
             wanted = ignored.select(code.constant(U64, 0), wanted)
         elif rest is not None:
@@ -126,7 +124,7 @@ def _part(
     """Some of the bytes. What is not copied may lie outside: only the first `wanted` bytes are checked."""
     bytewise = Access(code, site, "global", 1, 1, 0)
     with code.when((start & (count - 1)).differs(0)):
-        code.fault(2, site, lane, start, count)
+        code.fault(FaultKind.MISALIGNED, site, lane, start, count)
     first = Pointer(code, U8, bytewise.host(start, lane))
     bytewise.host(start + wanted - 1, lane)
     with code.loop(wanted.to(i64)) as byte:

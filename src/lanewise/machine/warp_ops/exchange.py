@@ -6,16 +6,10 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, i64
 from lanewise.machine import abi
 from lanewise.machine.arithmetic.float_bits import pick
-from lanewise.machine.codegen.function_code import U32, BlockCode
-from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, several, type_of, types
-from lanewise.machine.program.resolve import Op, Sink
-
-_UNDEFINED = "its mask is no register or constant"
-
-
-def _whole(code: BlockCode) -> Lanes:
-    """All lanes at once."""
-    return Lanes(code, code.frame.handle, code.constant(i64, 0), abi.LANES)
+from lanewise.machine.codegen.function_code import BYTE, U32, BlockCode
+from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, type_of
+from lanewise.machine.program.operands import Sink, elements_of
+from lanewise.machine.program.ops import Op
 
 
 def _store(code: BlockCode, lanes: Lanes, active: Value) -> None:
@@ -23,17 +17,10 @@ def _store(code: BlockCode, lanes: Lanes, active: Value) -> None:
     lanes.put_back(lambda register: False)
 
 
-def member_mask(code: BlockCode, op: Op, lane: Value) -> Value:
-    """The lanes that one lane's instruction names; all of them where the instruction has no mask."""
-    if op.opcode in ("shfl", "vote", "match", "redux", "elect") or op.opcode == "bar":
-        return code.lane_read(op.operands[-1], U32, lane)
-    return code.constant(U32, -1)
-
-
 def activemask(code: BlockCode, op: Op) -> None:
     """Who runs together now."""
     active = code.active(op)
-    lanes = _whole(code)
+    lanes = code.all_lanes()
     lanes.write(op.operands[0], code.mask_bits().spread(abi.LANES))
     _store(code, lanes, active)
 
@@ -41,8 +28,8 @@ def activemask(code: BlockCode, op: Op) -> None:
 def shuffle(code: BlockCode, op: Op) -> None:
     """shfl.sync: up, down, bfly, idx."""
     active = code.active(op)
-    destination, *predicate = several(op.operands[0])
-    lanes = _whole(code)
+    destination, *predicate = elements_of(op.operands[0])
+    lanes = code.all_lanes()
     value = lanes.read(op.operands[1], U32)
     b, c = (lanes.read(each, U32) for each in op.operands[2:4])
     lane = lanes.lane_numbers()
@@ -67,10 +54,7 @@ def shuffle(code: BlockCode, op: Op) -> None:
         values = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
         sources = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
         results = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
-    pointers = [
-        Pointer(code, U32, code.builder.bitcast(each, ir.IntType(8).as_pointer()))
-        for each in (values, sources, results)
-    ]
+    pointers = [Pointer(code, U32, code.builder.bitcast(each, BYTE)) for each in (values, sources, results)]
     pointers[0].store(value)
     pointers[1].store(source)
     with code.loop(abi.LANES) as number:
@@ -89,9 +73,9 @@ def _signed(value: Value) -> Value:
 def vote(code: BlockCode, op: Op) -> None:
     """vote.sync: all, any, uni, ballot."""
     active = code.active(op)
-    lanes = _whole(code)
+    lanes = code.all_lanes()
     holds = lanes.read(op.operands[1], BOOL)
-    members = lanes.read(op.operands[-1], U32) if op.has("sync") else code.mask_bits().spread(abi.LANES)
+    members = lanes.read(op.operands[-1], U32)
     present = code.bits(active).spread(abi.LANES) & members
     yes = code.bits(holds & active).spread(abi.LANES) & members
     if op.has("ballot"):
@@ -109,14 +93,14 @@ def match(code: BlockCode, op: Op) -> None:
     """match.sync: the lanes with an equal value (any), or whether all have it (all)."""
     active = code.active(op)
     bits = code.bits(active)
-    word = type_of(types(op)[-1])
-    destination, *predicate = several(op.operands[0])
-    lanes = _whole(code)
+    word = type_of(op.types[-1])
+    destination, *predicate = elements_of(op.operands[0])
+    lanes = code.all_lanes()
     values = lanes.read(op.operands[1], word)
     members = lanes.read(op.operands[2], U32)
     with code.builder.goto_entry_block():
         slot = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
-    results = Pointer(code, U32, code.builder.bitcast(slot, ir.IntType(8).as_pointer()))
+    results = Pointer(code, U32, code.builder.bitcast(slot, BYTE))
     results.store(code.constant(U32.by(abi.LANES), 0))
     with code.each_lane(bits) as lane:
         own = Value(code, word, code.builder.extract_element(values.handle, lane.handle))
@@ -139,14 +123,14 @@ def reduce(code: BlockCode, op: Op) -> None:
     active = code.active(op)
     bits = code.bits(active)
     name = op.modifiers[1] if op.modifiers[0] == "sync" else op.modifiers[0]
-    word = type_of(types(op)[-1])
-    lanes = _whole(code)
+    word = type_of(op.types[-1])
+    lanes = code.all_lanes()
     values, members = lanes.read(op.operands[1], word), lanes.read(op.operands[2], U32)
     if op.has("abs"):
         values = (values.view(U32) & 0x7FFFFFFF).view(f32)
     with code.builder.goto_entry_block():
         slot = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
-    results = Pointer(code, U32, code.builder.bitcast(slot, ir.IntType(8).as_pointer()))
+    results = Pointer(code, U32, code.builder.bitcast(slot, BYTE))
     results.store(code.constant(U32.by(abi.LANES), 0))
     kinds = {
         "add": "add",
@@ -192,8 +176,8 @@ def _extreme(op: Op, name: str, values: Value, members: Value) -> Value:
 def elect(code: BlockCode, op: Op) -> None:
     """elect.sync: one lane out of those that a mask names: the first."""
     active = code.active(op)
-    lanes = _whole(code)
-    destination, *predicate = several(op.operands[0])
+    lanes = code.all_lanes()
+    destination, *predicate = elements_of(op.operands[0])
     members = lanes.read(op.operands[1], U32) & code.bits(active).spread(abi.LANES)
     first = lanes.code.intrinsic("cttz", members.type, [members, code.constant(BOOL, 0)])
     if not isinstance(destination, Sink):
@@ -206,8 +190,8 @@ def elect(code: BlockCode, op: Op) -> None:
 def barrier_result(code: BlockCode, op: Op) -> None:
     """bar.red after the barrier: what the scheduler counted, as the destination wants it."""
     active = code.active(op)
-    lanes = _whole(code)
-    counted = code.frame.get(abi.BARRIER_RESULT, U32, abi.LANES)
+    lanes = code.all_lanes()
+    counted = code.frame.get(abi.WarpFrame.barrier_result, U32, abi.LANES)
     yes, total = counted & 0xFFFF, counted >> 16
     if op.has("popc"):
         lanes.write(op.operands[0], yes)

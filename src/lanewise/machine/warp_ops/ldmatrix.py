@@ -5,13 +5,11 @@ The rows' addresses are checked together; only where one is bad they are looked 
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.isa import Instruction, Operand
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
-from lanewise.machine.codegen.function_code import BYTE, U32, BlockCode, Record, shared_code
-from lanewise.machine.codegen.lane_vectors import several
+from lanewise.machine.abi import FaultKind
+from lanewise.machine.codegen.function_code import BYTE, U32, BlockCode, Kernel, Record, shared_code
 from lanewise.machine.codegen.register_shuffles import (
     Registers,
     held_places,
@@ -20,62 +18,57 @@ from lanewise.machine.codegen.register_shuffles import (
     permuted,
     shuffled,
 )
-from lanewise.machine.codegen.threaded_code import Step, call_step
-from lanewise.machine.program.resolve import Op, Place, Register, Resolved, Symbol
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
+from lanewise.machine.program.memory_accesses import MATRIX_ROW_BYTES, accesses
+from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol, elements_of
+from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.mma import instruction_of, whole_warp
 from lanewise.machine.warp_ops.addresses import WRITE, Access, Window
 
-ROW_BYTES = 16
+ROW_BYTES = MATRIX_ROW_BYTES
 #: Bits of an element as it lies in memory, where that is not as it lies in a register.
 PACKED = {"b6x16_p32": 6, "b4x16_p64": 4}
+#: Operands of the shared step: the base register's offset, the displacement, the site, then the registers.
+_BASE, _DISPLACEMENT, _SITE, _REGISTERS = range(0, 32, 8)
 
 
-def move(code: BlockCode, op: Op) -> None:
-    """ldmatrix and stmatrix."""
-    call_step(code, op, rows_step(code.module, op, code.dynamic_offset))
-
-
-def _registers(op: Op, given: tuple[Resolved, ...], wanted: int) -> list[Register]:
+def _registers(op: Op, given: tuple[ResolvedOperand, ...], wanted: int) -> list[Register]:
     found = [each for each in given if isinstance(each, Register) and each.bits == 32]
     if len(found) != len(given) or len(found) != wanted:
         raise op.unsupported(f"it takes {wanted} 32-bit registers")
     return found
 
 
-def rows_step(module: ir.Module, op: Op, dynamic_offset: int) -> Step:
-    """ldmatrix and stmatrix as a step; its words are base, displacement, site and registers."""
-    first, second = op.operands[:2]
-    place, data = (second, first) if op.opcode == "ldmatrix" else (first, second)
+def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """ldmatrix and stmatrix as a shared step."""
+    (found,) = accesses(op)
+    data = op.operands[1 - found.access.operand]
     instruction = instruction_of(op)
     operand = next(iter(instruction.operands.values()))
-    registers = _registers(op, several(data), operand.registers)
-    if not isinstance(place, Place):
-        raise op.unsupported("its address is none")
-    match place.base:
-        case Register(_, _, bits, offset):
-            where = [offset, place.offset]
-        case Symbol() as symbol:  # one address for all rows
-            start = dynamic_offset if symbol.space == "dynamic" else symbol.address
-            bits, where = 0, [0, start + place.offset]
-        case number:
-            bits, where = 0, [0, number.bits + place.offset]
+    registers = _registers(op, elements_of(data), operand.registers)
+    base, displacement = found.address.base, found.address.offset
+    bits, offset = 0, 0
+    if isinstance(base, Register):
+        bits, offset = base.bits, base.offset
+    else:  # one address for all rows
+        displacement += kernel.symbol_address(base) if isinstance(base, Symbol) else base.bits
     function = _mover(module, instruction, operand, bits)
-    return function, [*where, op.site, *(register.offset for register in registers)]
+    return Step(function, [offset, displacement, op.site, *(register.offset for register in registers)])
 
 
-def _mover(module: ir.Module, instruction: Instruction, operand: Operand, base_bits: int) -> Any:
+def _mover(module: ir.Module, instruction: Instruction, operand: Operand, base_bits: int) -> ir.Function:
     """A function that moves rows of one form for any registers: compiled once for all kernels."""
     name = f"{instruction.text} {base_bits}"
 
     def write(inner: BlockCode) -> None:
-        words, active, zero = inner.record("words"), inner["active"].to(U32), inner.constant(i64, 0)
+        words, active = inner.record("operands"), inner["active"].to(U32)
         with inner.when(active.equals(0)):
             inner.give(0)
         with inner.when(active.differs(-1)):
-            inner.fault(9, words.get(16), zero, zero, 0)
+            inner.fault(FaultKind.DIVERGENCE, words.get(_SITE))
         storing = instruction.family == "stmatrix"
         word = Type("u", operand.slot_bits)
-        places = [words.get(24 + 8 * number) for number in range(operand.registers)]
+        places = [words.get(_REGISTERS + 8 * number) for number in range(operand.registers)]
         registers = Registers(inner, inner.frame.handle, places, 32)
         count = instruction.row_addresses.rows
         with inner.builder.goto_entry_block():
@@ -98,7 +91,7 @@ def _mover(module: ir.Module, instruction: Instruction, operand: Operand, base_b
             registers.store(permuted(inner, rows, bits))
         inner.give(0)
 
-    return shared_code(module, name, ("active", "words"), write)
+    return shared_code(module, name, STEP_ARGUMENTS, write)
 
 
 def _copy_rows(
@@ -108,10 +101,10 @@ def _copy_rows(
     count = instruction.row_addresses.rows
     space = (instruction.space or "generic").split("::")[0]
     row_type = Type("u", 32).by(4)
-    base, displacement = words.get(0), words.get(8)
-    access = Access(code, words.get(16), space, ROW_BYTES, ROW_BYTES, WRITE if storing else 0)
+    base, displacement = words.get(_BASE), words.get(_DISPLACEMENT)
+    access = Access(code, words.get(_SITE), space, ROW_BYTES, ROW_BYTES, WRITE if storing else 0)
 
-    def move(host: Any, row: int | Value) -> None:
+    def move(host: ir.Operand, row: int | Value) -> None:
         memory = code.builder.bitcast(host, row_type.ir.as_pointer())
         own = stage.moved(code.number(row) * ROW_BYTES)._typed(row_type)
         # The host's address need not be aligned as the device's is.
@@ -161,7 +154,7 @@ def _unpacked(code: BlockCode, row: Value, bits: int) -> Value:
 def transpose(code: BlockCode, op: Op) -> None:
     """movmatrix: an 8×8 matrix transposed."""
     instruction = instruction_of(op)
-    target, source = (_registers(op, several(each), 1)[0] for each in op.operands[:2])
+    target, source = (_registers(op, elements_of(each), 1)[0] for each in op.operands[:2])
     flat = holding(instruction.d)
     swapped = flat % instruction.d.cols * instruction.d.rows + flat // instruction.d.cols
     bits = index_bits(held_places(instruction.a)[swapped])

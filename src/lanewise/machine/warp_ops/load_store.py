@@ -1,36 +1,48 @@
-"""Loads and stores of a warp: neighbouring places in one piece, all others lane by lane after one check."""
+"""Loads and stores of a warp: neighbouring addresses in one piece, all others lane by lane after one check."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
 from lanewise.machine import abi
-from lanewise.machine.codegen.function_code import BYTE, U32, U64, BlockCode, shared_code
-from lanewise.machine.codegen.lane_vectors import Lanes, several, type_of, types
+from lanewise.machine.codegen.function_code import (
+    BYTE,
+    U8,
+    U32,
+    U64,
+    AddressSlot,
+    BlockCode,
+    Kernel,
+    RegisterSlot,
+    shared_code,
+)
+from lanewise.machine.codegen.lane_vectors import Lanes, type_of
 from lanewise.machine.codegen.register_shuffles import VECTOR, permuted
-from lanewise.machine.codegen.threaded_code import Step, call_step
-from lanewise.machine.program.resolve import Op, Place, Register, Resolved, Sink, Symbol
-from lanewise.machine.warp_ops.addresses import WRITE, Access, Window, effective_space
-
-#: Forms of ld and st that are other instructions.
-OTHERS = frozenset(("async", "bulk", "weak_async"))
-
-
-def _element_type(name: str) -> Type:
-    return Type("u", 8) if name == "pred" else type_of(name)
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
+from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.operands import (
+    MemoryOperand,
+    Register,
+    ResolvedOperand,
+    Sink,
+    Symbol,
+    elements_of,
+)
+from lanewise.machine.program.ops import Op
+from lanewise.machine.warp_ops.addresses import WRITE, Access, Window
 
 
 class Form(NamedTuple):
-    """A load or a store: where, what, of which type and size."""
+    """A load or a store: which address, which registers, of which type and size."""
 
     storing: bool
-    place: Place
-    parts: tuple[Resolved, ...]
+    address: MemoryOperand
+    parts: tuple[ResolvedOperand, ...]
     element: Type
     size: int
     space: str
@@ -38,98 +50,92 @@ class Form(NamedTuple):
 
 def form_of(op: Op) -> Form:
     """An instruction's form, or a complaint that there is none."""
-    storing = op.opcode == "st"
-    place, data = (op.operands[0], op.operands[1]) if storing else (op.operands[1], op.operands[0])
-    if not isinstance(place, Place):
-        raise op.unsupported("its address is none")
-    names = types(op)
-    if not names:
-        raise op.unsupported("it names no type")
-    parts = several(data)
-    element = _element_type(names[-1])
-    space = effective_space(op, place)
-    if space == "const":
-        space = "global"
-    if (storing and space == "param") or OTHERS.intersection(op.modifiers):
-        raise op.unsupported()
-    if not all(isinstance(part, Register | Sink) or storing for part in parts):
+    (found,) = accesses(op)
+    storing = found.access.writes
+    parts = elements_of(op.operands[found.access.data])
+    name = op.types[-1]
+    element = U8 if name == "pred" else type_of(name)
+    space = "global" if found.space == "const" else found.space
+    if storing and space == "param":
+        raise op.unsupported("parameters are read-only")
+    if not storing and not all(isinstance(part, Register | Sink) for part in parts):
         raise op.unsupported("its destination is no register")
-    return Form(storing, place, parts, element, element.bits // 8 * len(parts), space)
+    return Form(storing, found.address, parts, element, found.size, space)
 
 
-def move(code: BlockCode, op: Op) -> None:
-    """ld, ldu and st with vectors, of every space. Orders and hints change nothing here."""
-    storing, place, parts, element, size, space = form_of(op)
-    found = move_step(code.module, op)
-    if found is not None:
-        call_step(code, op, found)
-        return
+def lower(code: BlockCode, op: Op) -> None:
+    """ld, ldu and st whose address or data are not in registers. Orders and hints change nothing here."""
+    storing, address, parts, element, size, space = form_of(op)
     active = code.bits(code.active(op))
     access = Access(code, op.site, space, size, size, WRITE if storing else 0)
-    if not isinstance(place.base, Register) and not storing and space != "local":
-        _broadcast(code, access, place, parts, element, active)
+    if not isinstance(address.base, Register) and not storing and space != "local":
+        _broadcast(code, access, address, parts, element, active)
     else:
-        _one_by_one(code, access, place, parts, element, active, storing)
+        _one_by_one(code, access, address, parts, element, active, storing)
 
 
-def move_step(module: ir.Module, op: Op) -> Step | None:
-    """A load or a store as a step; None where the address or the data are not in registers."""
-    storing, place, parts, element, _, space = form_of(op)
-    if not isinstance(place.base, Register):
+def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
+    """A load or a store as a shared step; None where the address or the data are not in registers."""
+    storing, address, parts, element, _, space = form_of(op)
+    base = address.base
+    if not isinstance(base, Register):
         return None
     registers = [part for part in parts if isinstance(part, Register)]
     if len(registers) < len(parts):
         return None
-    function = _mover(module, space, element, place.base, registers, storing)
-    return function, [place.base.offset, place.offset, op.site, *(each.offset for each in registers)]
+    function = _mover(module, space, element, base, registers, storing)
+    return Step(function, [base.offset, address.offset, op.site, *(each.offset for each in registers)])
 
 
-def parameter_of(op: Op, parameter_bytes: int) -> int | None:
+def parameter_offset(op: Op, kernel: Kernel) -> int | None:
     """Where among a kernel's parameters a load finds its data, if that is known to be there; else None."""
-    if op.opcode != "ld":
+    if op.space != "param" or not op.record.is_plain_load:
         return None
     form = form_of(op)
-    base = form.place.base
+    base = form.address.base
     if form.space != "param" or not isinstance(base, Symbol) or base.space != "param":
         return None
-    start = base.address + form.place.offset
-    fits = start >= 0 and start + form.size <= parameter_bytes and start % form.size == 0
+    start = base.address + form.address.offset
+    fits = start >= 0 and start + form.size <= kernel.program.parameter_bytes and start % form.size == 0
     return start if fits and form.element.bits <= 64 else None
 
 
-def load_parameter(lanes: Lanes, op: Op, parameter_bytes: int) -> None:
-    """`ld.param` of a kernel: one number for all lanes, as lanes' own instructions have it."""
-    form, start = form_of(op), parameter_of(op, parameter_bytes)
+def load_parameter(lanes: Lanes, op: Op, kernel: Kernel) -> None:
+    """`ld.param` of a kernel: one number for all lanes, as an instruction of each lane alone."""
+    form, start = form_of(op), parameter_offset(op, kernel)
     assert start is not None
-    block = lanes.record(abi.BLOCK)
-    parameters = lanes.record(abi.PARAMETERS, lanes.record(abi.LAUNCH, block))
+    block = lanes.record(abi.WarpFrame.block)
+    parameters = lanes.record(abi.LaunchRecord.parameters, lanes.record(abi.BlockRecord.launch, block))
     word = Type("i" if form.element.kind == "i" else "u", form.element.bits)
     memory = Pointer(lanes.code, word, parameters).moved(lanes.code.constant(i64, start))
     for number, part in enumerate(form.parts):
         lanes.write(part, memory.load(number).spread(lanes.count))
 
 
+#: Operands of a shared step: the base register's offset, the displacement, the site, then the registers.
+_BASE, _DISPLACEMENT, _SITE, _REGISTERS = range(0, 32, 8)
+
+
 def _mover(
     module: ir.Module, space: str, element: Type, base: Register, parts: list[Register], storing: bool
-) -> Any:
+) -> ir.Function:
     """A function that moves data of one kind for any registers: compiled once for all kernels."""
-    kinds = "_".join(f"{part.bits}{'p' * (part.type == 'pred')}" for part in parts)
+    kinds = "_".join(f"{part.bits}{'p' * part.is_predicate}" for part in parts)
     verb = "st" if storing else "ld"
     name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
 
-    def write(inner: BlockCode) -> None:
-        words = inner.record("words")
-        registers: Any = tuple(
-            Register(part.name, part.type, part.bits, words.get(24 + 8 * number))  # type: ignore[arg-type]  # known when it runs
+    def write(code: BlockCode) -> None:
+        operands = code.record("operands")
+        registers = tuple(
+            RegisterSlot.like(part, operands.get(_REGISTERS + 8 * number))
             for number, part in enumerate(parts)
         )
-        address: Any = Register(base.name, base.type, base.bits, words.get(0))  # type: ignore[arg-type]  # as above
-        place = Place(address, words.get(8))  # type: ignore[arg-type]  # as above
+        address = AddressSlot(RegisterSlot.like(base, operands.get(_BASE)), operands.get(_DISPLACEMENT))
         size = element.bits // 8 * len(parts)
-        access = Access(inner, words.get(16), space, size, size, WRITE if storing else 0)
-        Moves(inner, access, place, registers, element, storing).write(inner["active"].to(U32))
+        access = Access(code, operands.get(_SITE), space, size, size, WRITE if storing else 0)
+        Moves(code, access, address, registers, element, storing).write(code["active"].to(U32))
 
-    return shared_code(module, name, ("active", "words"), write)
+    return shared_code(module, name, STEP_ARGUMENTS, write)
 
 
 class Moves:
@@ -139,21 +145,17 @@ class Moves:
         self,
         code: BlockCode,
         access: Access,
-        place: Place,
-        parts: tuple[Register, ...],
+        address: AddressSlot,
+        parts: tuple[RegisterSlot, ...],
         element: Type,
         storing: bool,
     ) -> None:
-        self.code, self.access, self.place, self.parts = code, access, place, parts
+        self.code, self.access, self.parts = code, access, parts
         self.element, self.storing = element, storing
-        base = place.base
-        assert isinstance(base, Register)
-        type = Type("u", base.bits)
-        displacement: Any = place.offset
-        self.addresses = code.frame.get(base.offset, type, abi.LANES)
-        self.addresses = self.addresses + displacement.to(type).spread(abi.LANES)
-        self.base = code.frame.pointer(base.offset, type)
-        self.displacement = displacement.to(type)
+        type = Type("u", address.base.bits)
+        self.displacement = address.offset.to(type)
+        self.base = code.frame.pointer(address.base.offset, type)
+        self.addresses = self.base.load(0, abi.LANES) + self.displacement.spread(abi.LANES)
 
     @property
     def word(self) -> Type:
@@ -248,11 +250,11 @@ class Moves:
                     place.store(mask.select(row, place.load(0, abi.LANES)))
                 code.give(0)
 
-    def _row(self, register: Register) -> Pointer:
+    def _row(self, register: RegisterSlot) -> Pointer:
         """A register of all lanes."""
         return self.code.frame.pointer(register.offset, Type("u", register.bits))
 
-    def _store_together(self, host: Any) -> None:
+    def _store_together(self, host: ir.Operand) -> None:
         code, count, lanes = self.code, len(self.parts), abi.LANES
         word = Type("u", self.element.bits)
         memory = Pointer(code, word, host)
@@ -263,7 +265,7 @@ class Moves:
             joined = _interleaved(code, [row.handle for row in rows], count)
             _put(memory, Value(code, word.by(lanes * count), joined))
 
-    def _load_together(self, host: Any) -> list[Value]:
+    def _load_together(self, host: ir.Operand) -> list[Value]:
         code, count, lanes = self.code, len(self.parts), abi.LANES
         word = Type("u", self.element.bits)
         whole = _get(Pointer(code, word, host), lanes * count)
@@ -354,7 +356,11 @@ class Moves:
 
 
 def _lane_data(
-    code: BlockCode, pointer: Pointer, parts: tuple[Resolved, ...], lane: Value, storing: bool
+    code: BlockCode,
+    pointer: Pointer,
+    parts: tuple[ResolvedOperand | RegisterSlot, ...],
+    lane: Value,
+    storing: bool,
 ) -> None:
     word = pointer.type
     if storing:
@@ -383,7 +389,7 @@ def set_lanes(code: BlockCode, bits: Value) -> Iterator[Value]:
     code.builder.position_at_end(after)
 
 
-def _interleaved(code: BlockCode, handles: list[Any], count: int) -> Any:
+def _interleaved(code: BlockCode, handles: list[ir.Operand], count: int) -> ir.Operand:
     """Vectors of a warp's registers as they lie in memory: lane by lane."""
     lanes = abi.LANES
     while len(handles) > 1:  # two and two, so that each shuffle joins vectors of one length
@@ -400,12 +406,17 @@ def _interleaved(code: BlockCode, handles: list[Any], count: int) -> Any:
 
 
 def _broadcast(
-    code: BlockCode, access: Access, place: Place, parts: tuple[Resolved, ...], element: Type, active: Value
+    code: BlockCode,
+    access: Access,
+    address: MemoryOperand,
+    parts: tuple[ResolvedOperand, ...],
+    element: Type,
+    active: Value,
 ) -> None:
     """A load from one place for all lanes."""
     with code.when(active.differs(0)):
         zero = code.constant(i64, 0)
-        host = access.host(code.address_of(place, zero), zero)
+        host = access.host(code.address_of(address, zero), zero)
         mask = code.lanes_of(active)
         kind = Type("i" if element.kind == "i" else "u", element.bits)
         for number, part in enumerate(parts):
@@ -419,8 +430,8 @@ def _broadcast(
 def _one_by_one(
     code: BlockCode,
     access: Access,
-    place: Place,
-    parts: tuple[Resolved, ...],
+    address: MemoryOperand,
+    parts: tuple[ResolvedOperand, ...],
     element: Type,
     active: Value,
     storing: bool,
@@ -428,7 +439,7 @@ def _one_by_one(
     """Every lane's address checked for itself."""
     word = Type("i" if element.kind == "i" else "u", element.bits)
     with code.each_lane(active) as lane:
-        host = access.host(code.address_of(place, lane), lane)
+        host = access.host(code.address_of(address, lane), lane)
         _lane_data(code, Pointer(code, word, host), parts, lane, storing)
 
 

@@ -7,11 +7,11 @@ The 64 bits of an object: arrivals a phase expects (0-19), those still pending (
 from __future__ import annotations
 
 from lanewise.jit.simd import Pointer, Value, i64
-from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, FaultKind
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode
-from lanewise.machine.program.basic_blocks import is_wait
-from lanewise.machine.program.resolve import Op, Place
-from lanewise.machine.warp_ops.addresses import WRITE, Access, effective_space
+from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.ops import Op
+from lanewise.machine.warp_ops.addresses import WRITE, Access
 
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST = (1 << COUNT_BITS) - 1
@@ -29,17 +29,19 @@ WRONG = {
 class _Object:
     """One lane's mbarrier while its instruction is written."""
 
-    def __init__(self, code: BlockCode, op: Op, place: Place, lane: Value, writes: bool) -> None:
+    def __init__(self, code: BlockCode, op: Op, lane: Value) -> None:
         self.code, self.op, self.lane = code, op, lane
-        self.address = code.address_of(place, lane)
-        access = Access(code, op.site, effective_space(op, place), 8, 8, WRITE if writes else 0)
+        (found,) = accesses(op)
+        self.address = code.address_of(found.address, lane)
+        flags = WRITE if found.access.writes else 0
+        access = Access(code, op.site, found.space, found.size, found.size, flags)
         self.pointer = Pointer(code, U64, access.host(self.address, lane))
         self.word = self.pointer.load(0)
 
     def demand(self, holds: Value, why: int) -> None:
         """Stop the launch unless something holds."""
         with self.code.when(~holds):
-            self.code.fault(abi.BAD_MBARRIER, self.op.site, self.lane, self.address, why)
+            self.code.fault(FaultKind.MBARRIER, self.op.site, self.lane, self.address, why)
 
     def known(self) -> None:
         """It must have been initialised."""
@@ -80,34 +82,19 @@ class _Object:
         self.pointer.store(done.select(fresh ^ (1 << PHASE), self.word))
         with code.when(done):
             block = code.block
-            block.set(abi.PHASES, block.get(abi.PHASES) + 1)
-
-
-def _place(op: Op, number: int) -> Place:
-    place = op.operands[number]
-    if not isinstance(place, Place):
-        raise op.unsupported("its address is none")
-    return place
+            block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
 
 
 def lower(code: BlockCode, op: Op) -> None:
-    """mbarrier.init and all its kin, lane after lane."""
+    """mbarrier.init, inval, expect_tx, complete_tx, arrive and arrive_drop, lane after lane."""
     verb = op.modifiers[0]
-    active = code.bits(code.active(op))
-    if verb == "pending_count":
-        with code.each_lane(active) as lane:
-            state = code.lane_read(op.operands[1], U64, lane)
-            code.lane_write(op.operands[0], ((state >> PENDING) & MOST).to(U32), lane)
-        return
-    if is_wait(op):
-        _test(code, op, active)
-        return
-    first = 1 if verb in ("arrive", "arrive_drop") else 0
-    place = _place(op, first)
-    with code.each_lane(active) as lane:
-        it = _Object(code, op, place, lane, True)
-        rest = [code.lane_read(each, U32, lane).to(U64) for each in op.operands[first + 1 :]]
+    after_address = op.record.memory[0].operand + 1
+    with code.each_lane(code.bits(code.active(op))) as lane:
+        it = _Object(code, op, lane)
+        rest = [code.lane_read(each, U32, lane).to(U64) for each in op.operands[after_address:]]
         if verb == "init":
+            if not rest:
+                raise op.unsupported("it names no count of arrivals")
             it.demand(rest[0].differs(0) & (rest[0] < MOST + 1), 1)
             it.pointer.store(rest[0] | (rest[0] << PENDING) | (1 << READY))
         elif verb == "inval":
@@ -117,7 +104,7 @@ def lower(code: BlockCode, op: Op) -> None:
             it.known()
             it.expect(rest[0] if verb == "expect_tx" else 0 - rest[0])
             it.complete()
-        elif verb in ("arrive", "arrive_drop"):
+        else:
             it.known()
             code.lane_write(op.operands[0], it.word, lane)
             count = code.constant(U64, 1)
@@ -127,15 +114,19 @@ def lower(code: BlockCode, op: Op) -> None:
                 count = rest[0]
             it.arrive(count, verb == "arrive_drop")
             it.complete(not op.has("noComplete"))
-        else:
-            raise op.unsupported("no such operation on an mbarrier")
+
+
+def pending_count(code: BlockCode, op: Op) -> None:
+    """mbarrier.pending_count: arrivals that the phase of a token still expected."""
+    with code.each_lane(code.bits(code.active(op))) as lane:
+        state = code.lane_read(op.operands[1], U64, lane)
+        code.lane_write(op.operands[0], ((state >> PENDING) & MOST).to(U32), lane)
 
 
 def arrive_copies(code: BlockCode, op: Op) -> None:
     """cp.async.mbarrier.arrive: copies are done at once, so the thread arrives now, or not to any effect."""
-    place = _place(op, 0)
     with code.each_lane(code.bits(code.active(op))) as lane:
-        it = _Object(code, op, place, lane, True)
+        it = _Object(code, op, lane)
         it.known()
         if op.has("noinc"):
             it.arrive(code.constant(U64, 1))
@@ -144,7 +135,7 @@ def arrive_copies(code: BlockCode, op: Op) -> None:
 
 def _finished(code: BlockCode, op: Op, lane: Value) -> Value:
     """Whether the phase that one lane asks for is over."""
-    it = _Object(code, op, _place(op, 1), lane, False)
+    it = _Object(code, op, lane)
     it.known()
     asked = op.operands[2]
     now = it.word >> PHASE
@@ -153,9 +144,9 @@ def _finished(code: BlockCode, op: Op, lane: Value) -> Value:
     return now.differs(code.lane_read(asked, U64, lane) >> PHASE)
 
 
-def _test(code: BlockCode, op: Op, active: Value) -> None:
-    """The predicate, after the wait."""
-    with code.each_lane(active) as lane:
+def test_wait(code: BlockCode, op: Op) -> None:
+    """mbarrier.test_wait and try_wait: the predicate, after lanes have waited for the phase."""
+    with code.each_lane(code.bits(code.active(op))) as lane:
         code.lane_write(op.operands[0], _finished(code, op, lane), lane)
 
 

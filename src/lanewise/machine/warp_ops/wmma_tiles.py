@@ -5,15 +5,13 @@ Pointer and stride are the same in all lanes, as the PTX ISA demands; lane 0's a
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from lanewise.isa import Instruction, Operand
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
-from lanewise.machine.codegen.function_code import BYTE, STOPPING, U32, U64, BlockCode, call, shared_code
-from lanewise.machine.codegen.lane_vectors import several
+from lanewise.machine.abi import BlockAnswer
+from lanewise.machine.codegen.function_code import BYTE, U32, U64, BlockCode, call, shared_code
 from lanewise.machine.codegen.register_shuffles import (
     VECTOR,
     Places,
@@ -23,47 +21,36 @@ from lanewise.machine.codegen.register_shuffles import (
     index_bits,
     permuted,
 )
-from lanewise.machine.program.resolve import Op, Place, Register
-from lanewise.machine.tensor_core.mma import instruction_of, multiply, whole_warp
+from lanewise.machine.program.memory_accesses import accesses, tile_lines
+from lanewise.machine.program.operands import Register, elements_of
+from lanewise.machine.program.ops import Op
+from lanewise.machine.tensor_core.mma import instruction_of, whole_warp
 from lanewise.machine.warp_ops.addresses import WRITE, Access
 
 
-def wmma(code: BlockCode, op: Op) -> None:
-    """wmma.load, wmma.store, wmma.mma."""
+def lower(code: BlockCode, op: Op) -> None:
+    """wmma.load and wmma.store."""
     instruction = instruction_of(op)
-    if instruction.family == "wmma.mma":
-        multiply(code, op)
-        return
+    (found,) = accesses(op)
     operand = instruction.operands[instruction.matrix]
-    storing = instruction.family == "wmma.store"
-    place, data = (op.operands[0], op.operands[1]) if storing else (op.operands[1], op.operands[0])
     registers = [
-        each for each in several(data) if isinstance(each, Register) and each.bits == operand.register_bits
+        each
+        for each in elements_of(op.operands[1 - found.access.operand])
+        if isinstance(each, Register) and each.bits == operand.register_bits
     ]
-    if not isinstance(place, Place) or len(registers) != operand.registers:
+    if len(registers) != operand.registers:
         raise op.unsupported(f"it takes {operand.registers} registers of {operand.register_bits} bits")
     with code.when(whole_warp(code, op)):
         zero = code.constant(i64, 0)
         if instruction.stride:
             stride = code.lane_read(op.operands[-1], U32, zero)
         else:
-            stride = code.constant(U32, lines_of(instruction, operand)[1])
-        values: list[Value | int] = [code["frame"], code.address_of(place, zero), stride, op.site]
-        function = _mover(code, instruction, operand, storing)
+            stride = code.constant(U32, tile_lines(instruction).elements)
+        values: list[Value | int] = [code["frame"], code.address_of(found.address, zero), stride, op.site]
+        function = _mover(code, instruction, operand, found.access.writes)
         answer = call(code, function, [*values, *(register.offset for register in registers)])
         with code.when(answer.differs(0)):
-            code.builder.ret(ir.Constant(ir.IntType(32), STOPPING))
-
-
-def element_bits(operand: Operand) -> int:
-    """Bits of an element in memory."""
-    return 32 if operand.format.name == "tf32" else operand.format.bits
-
-
-def lines_of(instruction: Instruction, operand: Operand) -> tuple[int, int]:
-    """How many lines of how many elements the matrix is in memory."""
-    rows, columns = operand.shape
-    return (rows, columns) if instruction.layouts[0] == "row" else (columns, rows)
+            code.give(BlockAnswer.STOPPING)
 
 
 def _in_lines(instruction: Instruction, operand: Operand, flat: Places) -> Places:
@@ -74,20 +61,19 @@ def _in_lines(instruction: Instruction, operand: Operand, flat: Places) -> Place
     return np.asarray(flat % columns * rows + flat // columns)
 
 
-def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing: bool) -> Any:
+def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing: bool) -> ir.Function:
     """A function that moves fragments of one form for any registers: compiled once for all kernels."""
-    name = f"{instruction.text} {'stride' * instruction.stride} {code.arch}"
+    name = f"{instruction.text} {'stride' * instruction.stride} {code.kernel.arch}"
     names = tuple(f"r{number}" for number in range(operand.registers))
 
     def write(inner: BlockCode) -> None:
         # What is narrower than a byte lies in memory as in the register: a word at a time.
-        bits = element_bits(operand)
+        lines, length, bits = tile_lines(instruction)
         word = Type("u", 32 if bits < 8 else operand.slot_bits)
         together = word.bits // bits
         registers = Registers(
             inner, inner.frame.handle, [inner[each] for each in names], operand.register_bits
         )
-        lines, length = lines_of(instruction, operand)
         size = lines * length * bits // 8
         with inner.builder.goto_entry_block():
             slot = inner.builder.alloca(ir.ArrayType(ir.IntType(8), size), align=64)
@@ -101,7 +87,7 @@ def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing:
             assert order is not None, instruction.text
             for number, vector in enumerate(permuted(inner, registers.load(word), order)):
                 stage.store(vector, number * lanes)
-        _copy_lines(inner, instruction, operand, stage, storing)
+        _copy_lines(inner, instruction, stage, storing)
         if not storing:
             flat = _in_lines(instruction, operand, holding(operand))
             order = index_bits(flat[::together] // together)
@@ -114,13 +100,10 @@ def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing:
     return shared_code(code.module, name, ("address", "stride", "site", *names), write)
 
 
-def _copy_lines(
-    code: BlockCode, instruction: Instruction, operand: Operand, stage: Pointer, storing: bool
-) -> None:
+def _copy_lines(code: BlockCode, instruction: Instruction, stage: Pointer, storing: bool) -> None:
     """Between memory and the stage, line by line, each checked."""
-    lines, length = lines_of(instruction, operand)
-    bits = element_bits(operand)
-    size = length * bits // 8
+    lines, _, bits = tile_lines(instruction)
+    size = tile_lines(instruction).bytes
     space = (instruction.space or "generic").split("::")[0]
     alignment = 4 if bits < 8 else bits // 8
     access = Access(code, code["site"], space, size, alignment, WRITE if storing else 0)

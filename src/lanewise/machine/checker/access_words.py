@@ -1,0 +1,78 @@
+"""Accesses and memory in words: which array or variable an address lies in, what an access does to it."""
+
+from __future__ import annotations
+
+import re
+
+from lanewise.machine import abi
+from lanewise.machine.analysis.pointer_provenance import shared_variables
+from lanewise.machine.program.instruction_record import Size
+from lanewise.machine.program.memory_accesses import LocatedAccess
+from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.fault_report import source_line
+from lanewise.machine.runtime.state import LaunchState
+
+_MASK = (1 << 64) - 1
+
+
+def source_of(launch: LaunchState, op: Op) -> str | None:
+    """The line of the source that an instruction came from."""
+    return None if op.loc is None else source_line(launch.compiled.program.module, op.loc)
+
+
+def described(found: LocatedAccess, space: str) -> str:
+    """An access in words."""
+    size = "a tile" if found.access.size is Size.TILE_LINE else f"{found.size} bytes"
+    return f"{space} {found.access.verb} of {size}"
+
+
+def allocation_at(launch: LaunchState, space: str, address: int) -> tuple[str, str]:
+    """The state space of an address, generic ones told apart, and the allocation that it lies in."""
+    offset = address & _MASK
+    if space == "generic":
+        space, offset = space_of_generic(offset)
+    if space == "shared":
+        return space, shared_name(launch, offset)
+    if space == "local":
+        return space, "local memory"
+    for each in launch.allocations:
+        if offset in each:
+            return space, each.title
+    return space, ""
+
+
+def space_of_generic(address: int) -> tuple[str, int]:
+    """The state space of a generic address, and the address in it."""
+    for space, window in (("shared", abi.SHARED_WINDOW), ("local", abi.LOCAL_WINDOW)):
+        if 0 <= address - window < abi.WINDOW_BYTES:
+            return space, address - window
+    return "global", address
+
+
+def shared_name(launch: LaunchState, offset: int) -> str:
+    """The declared variable of shared memory at an offset."""
+    program = launch.compiled.program
+    for symbol in shared_variables(program):
+        if symbol.address <= offset < symbol.address + symbol.size:
+            return f"shared variable {plain_name(symbol.name)}"
+    if launch.shape.shared_bytes and offset >= program.dynamic_offset:
+        return "dynamic shared memory"
+    return "shared memory"
+
+
+def plain_name(name: str) -> str:
+    """The name of a function's own variable without that of the function, which C++ puts before it.
+
+    >>> plain_name("_ZZ1kPKfPfiE4tile"), plain_name("buffer")
+    ('tile', 'buffer')
+    """
+    found = re.fullmatch(r"_ZZ.*?E(\d+)(.+)", name)
+    if found is None or len(found[2]) < int(found[1]):
+        return name
+    return found[2][: int(found[1])]
+
+
+def lanes_in_words(bits: int) -> str:
+    """Some lanes, given as bits, by their numbers."""
+    names = [str(lane) for lane in range(abi.LANES) if bits >> lane & 1]
+    return "lanes " + ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

@@ -1,0 +1,45 @@
+"""A kernel compiled for a check: the same code as for a plain launch, with the checker's steps in it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.machine.analysis import definite_assignment
+from lanewise.machine.analysis.block_independence import dependence_between_blocks
+from lanewise.machine.checker.site_table import watched_sites
+from lanewise.machine.checker.steps import CheckerSteps
+from lanewise.machine.compile.compiled import Compiled, ReadyKernels
+from lanewise.machine.program.basic_blocks import entry_block
+from lanewise.ptx import Function, Module
+
+
+class CheckedKernel(Compiled):
+    """What a check knows of a kernel before it runs, worked out once for all launches."""
+
+    def __init__(self, module: Module, function: Function, arch: str) -> None:
+        super().__init__(module, function, arch, "checked", self._instrumentation)
+
+    def _instrumentation(self) -> CheckerSteps:
+        return CheckerSteps(self.plan)
+
+    @cached_property
+    def plan(self) -> definite_assignment.Plan:
+        """The registers that a check follows because a path may leave them without a value."""
+        return definite_assignment.plan(self.blocks, entry_block(self.program, self.blocks))
+
+    @cached_property
+    def watched(self) -> npt.NDArray[np.int64]:
+        """How a check watches each instruction: what every launch begins with a copy of."""
+        return watched_sites(self.program, self.arch)
+
+    @cached_property
+    def blocks_are_independent(self) -> bool:
+        """Whether nothing says that blocks need one another while they run."""
+        return dependence_between_blocks(self.program) is None
+
+
+#: The kernel for an arch, as checked launches run it.
+checked = ReadyKernels(CheckedKernel)

@@ -1,0 +1,223 @@
+"""The checker as steps of threaded code: what is called before instructions and at the ends of basic blocks.
+
+Which steps an instruction has follows from its record in the table. The functions behind them are compiled
+once for all kernels, together with shadow memory and clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lanewise.jit import ir, machine_code
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.analysis.definite_assignment import Plan
+from lanewise.machine.checker.access_hook import write_watch
+from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.site_table import first_access_row
+from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
+from lanewise.machine.codegen.instrumentation import BarrierHook
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
+from lanewise.machine.program.basic_blocks import BasicBlock
+from lanewise.machine.program.instruction_record import BlockEnd, Order, Waits
+from lanewise.machine.program.instruction_table import MOST_ROWS
+from lanewise.machine.program.memory_accesses import watched_accesses
+from lanewise.machine.program.operands import Register
+from lanewise.machine.program.ops import Op
+
+#: What the scheduler calls when a barrier completes.
+RELEASE = "check_release"
+
+
+class CheckerSteps:
+    """The steps that a checked launch adds to one kernel; it follows the registers of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def at_begin(self, data: ir.Module, block: BasicBlock) -> list[Word]:
+        """A path of a warp begins a basic block: with how many lanes, and with which registers unset."""
+        found = _step(data, "check_block", [block.number], None)
+        if self.plan.registers and block.number == self.plan.entry:
+            found += _step(data, "check_entry", [len(self.plan.registers)], None)
+        for number, op in self.plan.checks.get(block.number, ()):
+            operands = [MOST_ROWS * op.site, number, len(self.plan.registers)]
+            found += _step(data, "check_value", operands, None)
+        return found
+
+    def before(self, data: ir.Module, op: Op) -> list[Word]:
+        """An instruction that is not of each lane alone is about to run."""
+        record, first = op.record, MOST_ROWS * op.site
+        found: list[Word] = []
+        if record.orders is not Order.NOTHING:
+            found += _step(data, "check_order", [first], op)
+        accesses = watched_accesses(op)
+        for row, each in enumerate(accesses, first_access_row(op)):
+            shortens = each.access.shortened_by
+            last = op.operands[shortens] if 0 < shortens < len(op.operands) else None
+            if isinstance(last, Register):
+                operands = [row, last.offset, int(last.is_predicate)]
+                found += _step(data, "check_shortened_access", operands, op)
+            else:
+                found += _step(data, "check_access", [row], op)
+        if record.waits is Waits.MEMBERS:
+            found += _step(data, "check_members", [first], op)
+        elif record.waits is Waits.WARP and not accesses:
+            found += _step(data, "check_converged", [], op)
+        return found
+
+    def at_end(self, data: ir.Module, block: BasicBlock) -> list[Word]:
+        """Lanes are about to go where a basic block sends them."""
+        found: list[Word] = []
+        for number in self.plan.sets.get(block.number, ()):
+            found += _step(data, "note_value", [number, len(self.plan.registers)], None)
+        op = block.op
+        if op is None:
+            return found
+        first = MOST_ROWS * op.site
+        if block.end is BlockEnd.JUMP and op.guard is not None:
+            found += _step(data, "check_branch", [op.site], op)
+        elif block.end is BlockEnd.BARRIER:
+            found += _step(data, "check_arrive", [first], op)
+        elif op.record.waits is Waits.MEMBERS:
+            found += _step(data, "check_parted" if block.waits_before else "check_members", [first], op)
+        return found
+
+    def barrier_hook(self) -> BarrierHook:
+        """What the scheduler calls when a barrier completes."""
+        return _release
+
+    def image(self) -> tuple[frozenset[str], bytes]:
+        """The functions behind all of these steps."""
+        (image,) = machine_code.images("checker", lambda: [machine_code.compile(_write())])
+        return frozenset((*_STEPS, RELEASE)), image
+
+
+def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> list[Word]:
+    type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(STEP_ARGUMENTS)))
+    existing = data.globals.get(name)
+    function = existing if isinstance(existing, ir.Function) else ir.Function(data, type, name)
+    return Step(function, operands).words(op)
+
+
+def _release(code: FunctionCode, block: Record, barrier: Value) -> None:
+    type = ir.FunctionType(ir.LONG, [ir.LONG] * 2)
+    function = ir.Function(code.module, type, RELEASE)
+    code.builder.call(function, [block.address.handle, barrier.handle])
+
+
+# the functions ----------------------------------------------------------------------------------------------
+
+
+def _write() -> str:
+    """All functions of the checker, as LLVM IR."""
+    module = write_watch()
+    for name, write in _STEPS.items():
+        code = BlockCode(module, name, STEP_ARGUMENTS, linkage="external")
+        write(code, code.record("operands"))
+        code.give(0)
+    return str(module)
+
+
+def _call(code: BlockCode, name: str, *values: Value) -> None:
+    code.builder.call(code.module.globals[name], [each.handle for each in values])
+
+
+def _visit(name: str) -> Callable[[BlockCode, Record], None]:
+    """A step that calls `name(frame, row, lanes that take part)`."""
+
+    def write(code: BlockCode, operands: Record) -> None:
+        _call(code, name, code["frame"], operands.get(0), code["active"])
+
+    return write
+
+
+def _watch(code: BlockCode) -> Record:
+    return code.block.at(BlockRecord.watch)
+
+
+def _add(counts: Record, offset: int, more: Value | int) -> None:
+    counts.set(offset, counts.get(offset) + more)
+
+
+def _assigned(code: BlockCode, registers: Value) -> Record:
+    """For each doubtful register of the warp: the lanes that gave it a value."""
+    start = _watch(code).get(BlockWatch.assigned)
+    return Record(code, start + code.frame.get(WarpFrame.index) * registers * 4)
+
+
+def _shortened_access(code: BlockCode, operands: Record) -> None:
+    """Operands: row, register, whether it is a predicate. Lanes that read no byte have no access."""
+    register, active = operands.get(8), code.variable(code["active"].to(U32))
+    with code.builder.if_else(operands.get(16).differs(0).handle) as (ignored, sized):
+        with ignored:
+            reads = code.frame.get(register, U8, abi.LANES).equals(0)
+            active.set(active.get() & code.bits(reads))
+        with sized:
+            reads = code.frame.get(register, U32, abi.LANES).differs(0)
+            active.set(active.get() & code.bits(reads))
+    _call(code, "access", code["frame"], operands.get(0), active.get().to(U64).to(i64))
+
+
+def _block(code: BlockCode, operands: Record) -> None:
+    """Operands: the number of the basic block. It is counted, and the lanes that run it."""
+    counts = Record(code, _watch(code).get(BlockWatch.runs) + operands.get(0) * 16)
+    _add(counts, 0, 1)
+    _add(counts, 8, code.intrinsic("ctpop", U32, [code.mask_bits()]).to(U64).to(i64))
+
+
+def _entry(code: BlockCode, operands: Record) -> None:
+    """Operands: how many registers are followed. None of them has a value yet."""
+    assigned = _assigned(code, operands.get(0))
+    with code.loop(operands.get(0)) as number:
+        assigned.set(number * 4, code.constant(U32, 0))
+
+
+def _value(code: BlockCode, operands: Record) -> None:
+    """Operands: row, register, how many are followed. Lanes are about to use the register."""
+    held = _assigned(code, operands.get(16)).get(operands.get(8) * 4, U32)
+    missing = code.mask_bits() & ~held
+    with code.when(missing.differs(0)):
+        _call(code, "without_value", code["frame"], operands.get(0), missing.to(U64).to(i64), operands.get(8))
+
+
+def _note_value(code: BlockCode, operands: Record) -> None:
+    """Operands: register, how many are followed. The lanes that take part have given it a value."""
+    assigned, offset = _assigned(code, operands.get(8)), operands.get(0) * 4
+    assigned.set(offset, assigned.get(offset, U32) | code.mask_bits())
+
+
+def _branch(code: BlockCode, operands: Record) -> None:
+    """Operands: the instruction. Lanes part if some, and not all, take the branch."""
+    taken = code["active"].to(U32)
+    diverges = taken.differs(0) & taken.differs(code.mask_bits())
+    counts = Record(code, _watch(code).get(BlockWatch.diverged) + operands.get(0) * 8)
+    _add(counts, 0, diverges.to(U64).to(i64))
+
+
+def _parted(code: BlockCode, operands: Record) -> None:
+    """Operands: row. Lanes are about to wait for others, unless the whole warp is there."""
+    with code.when(code["active"].to(U32).differs(-1)):
+        _visit("parted")(code, operands)
+
+
+def _converged(code: BlockCode, operands: Record) -> None:
+    """The lanes of the warp have met."""
+    _watch(code).set(BlockWatch.fresh, 1)
+
+
+_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
+    "check_access": _visit("access"),
+    "check_shortened_access": _shortened_access,
+    "check_order": _visit("order"),
+    "check_members": _visit("members"),
+    "check_arrive": _visit("arrive"),
+    "check_parted": _parted,
+    "check_converged": _converged,
+    "check_block": _block,
+    "check_branch": _branch,
+    "check_entry": _entry,
+    "check_value": _value,
+    "note_value": _note_value,
+}

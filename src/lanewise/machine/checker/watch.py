@@ -1,0 +1,137 @@
+"""The watch of one thread of the host: its shadow memory, clocks, counts, and what it found.
+
+Each thread that runs blocks of a checked launch has one of its own, so nothing in it needs a lock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.jit.host_memory import zeroed_bytes
+from lanewise.jit.machine_code import address
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord
+from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.records import (
+    AllocationShadow,
+    BlockWatch,
+    ShadowPlane,
+    WarpClock,
+    WatchRecord,
+)
+from lanewise.machine.checker.site_table import fresh_table
+from lanewise.machine.checker.triage import Triage
+from lanewise.machine.runtime.launch import Launch
+from lanewise.machine.runtime.state import BlockState
+
+#: Words of shadow memory that are compared at a time.
+_STRETCH = 1 << 20
+
+
+class Watch:
+    """What one thread of the host sees of a checked launch."""
+
+    def __init__(self, launch: Launch, kernel: CheckedKernel, epochs: int, side_by_side: bool) -> None:
+        self.launch, self.kernel, self.epochs = launch, kernel, epochs
+        shape = launch.shape
+        self.rows, self.last_requests = fresh_table(kernel.watched)
+        self.runs = np.zeros((max(len(kernel.blocks), 1), 2), np.int64)
+        self.diverged = np.zeros(max(len(kernel.program.sites), 1), np.int64)
+        self.log = np.zeros(epochs, np.uint32)
+        self.begun = np.zeros(shape.blocks + 1, np.uint32)
+        registers = kernel.plan.registers
+        self.triage = Triage(launch, self.rows, self.log, self.begun, registers, side_by_side)
+        self.shadows = [
+            np.zeros((len(ShadowPlane), each.size // 4 + 8), np.uint32) for each in launch.allocations
+        ]
+        rows = [
+            (each.first, each.size, address(shadow), shadow.strides[0])
+            for each, shadow in zip(launch.allocations, self.shadows, strict=True)
+        ]
+        assert AllocationShadow.BYTES == 8 * 4
+        self.shadow_table = np.array(rows or [(0, 0, 0, 0)], np.int64)
+        self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
+        for field, value in (
+            (WatchRecord.log, address(self.log)),
+            (WatchRecord.log_size, epochs),
+            (WatchRecord.sites, address(self.rows)),
+            (WatchRecord.allocations, address(self.shadow_table)),
+            (WatchRecord.allocation_count, len(launch.allocations)),
+            (WatchRecord.callback, self.triage.address),
+            (WatchRecord.begun, address(self.begun)),
+        ):
+            self.record[field // 8] = value
+        self._kept: list[Any] = []
+
+    @property
+    def out_of_epochs(self) -> bool:
+        """Whether the run was too long to look for races to its end."""
+        return bool(self.record[WatchRecord.now // 8] >= self.epochs - 1)
+
+    def attach(self, state: BlockState) -> None:
+        """Give a block of threads what it is watched with."""
+        warps, shared_bytes = self.launch.shape.warps, self.launch.shared_bytes
+        record = zeroed_bytes(BlockWatch.BYTES).view(np.int64)
+        clocks = zeroed_bytes(warps * WarpClock.BYTES)
+        barriers = zeroed_bytes(abi.BARRIERS * WarpClock.BYTES)
+        shadow = np.zeros((len(ShadowPlane), shared_bytes // 4 + 8), np.uint32)
+        local_bytes = abi.aligned(self.kernel.launch_info.local_bytes, 4)
+        local = zeroed_bytes(warps * abi.LANES * local_bytes // 4 + 8)
+        assigned = zeroed_bytes(4 * warps * len(self.kernel.plan.registers) + 8)
+        for field, value in (
+            (BlockWatch.assigned, address(assigned)),
+            (BlockWatch.runs, address(self.runs)),
+            (BlockWatch.diverged, address(self.diverged)),
+            (BlockWatch.watch, address(self.record)),
+            (BlockWatch.linear, -1),
+            (BlockWatch.warps, warps),
+            (BlockWatch.shadow, address(shadow)),
+            (BlockWatch.stride, shadow.strides[0]),
+            (BlockWatch.shared_bytes, shared_bytes),
+            (BlockWatch.local_shadow, address(local)),
+            (BlockWatch.local_bytes, local_bytes),
+            (BlockWatch.clocks, address(clocks)),
+            (BlockWatch.barriers, address(barriers)),
+        ):
+            record[field // 8] = value
+        state[BlockRecord.watch] = address(record)
+        self._kept.append((record, clocks, barriers, shadow, local, assigned))
+        self.triage.states.append(state)
+
+    def forget(self, first: int, size: int) -> None:
+        """Drop what is known of some bytes: they are given to somebody new."""
+        for each, shadow in zip(self.launch.allocations, self.shadows, strict=True):
+            if first in each:
+                start = (first - each.first) // 4
+                shadow[:, start : start + -(-size // 4)] = 0
+
+
+def conflict(watches: list[Watch]) -> bool:
+    """Whether blocks of two watches touched one word, and at least one of them wrote it."""
+    if len(watches) < 2:
+        return False
+    for number, allocation in enumerate(watches[0].launch.allocations):
+        shadows = [watch.shadows[number] for watch in watches]
+        if allocation.writable and _shadows_conflict(shadows):
+            return True
+    return False
+
+
+def _shadows_conflict(shadows: list[npt.NDArray[np.uint32]]) -> bool:
+    for start in range(0, shadows[0].shape[1], _STRETCH):
+        stretch = slice(start, start + _STRETCH)
+        written: npt.NDArray[np.bool_] | None = None
+        read: npt.NDArray[np.bool_] | None = None
+        for shadow in shadows:
+            writes = shadow[ShadowPlane.WRITE_EPOCH, stretch] != 0
+            reads = shadow[ShadowPlane.READ_EPOCH, stretch] != 0
+            if written is not None and read is not None:
+                if (writes & (written | read)).any() or (reads & written).any():
+                    return True
+                written, read = written | writes, read | reads
+            else:
+                written, read = writes, reads
+    return False

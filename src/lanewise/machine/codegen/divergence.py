@@ -1,0 +1,57 @@
+"""Lanes of a warp that part and that wait for each other, as functions that all kernels share.
+
+Each lane has a program counter of its own: the number of the basic block that it runs next.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, WarpFrame
+from lanewise.machine.codegen.function_code import U32, BlockCode, call, shared_code
+
+LANES = abi.LANES
+
+
+def split(module: ir.Module) -> ir.Function:
+    """`split(frame, taken, target, following)`: some lanes go to a basic block, the others of the path on."""
+    return shared_code(module, "split", ("taken", "target", "following"), _write_split)
+
+
+def _write_split(code: BlockCode) -> None:
+    taken = code.lanes_of(code["taken"].to(U32))
+    target, following = (code[each].to(U32).spread(LANES) for each in ("target", "following"))
+    pcs = code.frame.pointer(WarpFrame.pcs, U32)
+    pcs.store(taken.select(target, code.mask_lanes().select(following, pcs.load(0, LANES))))
+    code.give(BlockAnswer.DIVERGED)
+
+
+def wait(module: ir.Module) -> ir.Function:
+    """`wait(frame, active, following, register, members)`: lanes wait for others of their warp.
+
+    A register's offset (0: none), or else a number, has the bits of the lanes that are waited for.
+    """
+    return shared_code(module, "wait", ("active", "following", "register", "members"), _write_wait)
+
+
+def _write_wait(code: BlockCode) -> None:
+    bits = code["active"].to(U32)
+    active = code.lanes_of(bits)
+    held = code.frame.get(code["register"], U32, LANES)
+    given = code["members"].to(U32).spread(LANES)
+    members = code["register"].equals(0).spread(LANES).select(given, held)
+    missing = active & (members & ~bits.spread(LANES)).differs(0)
+    with code.when(~missing.any()):
+        code.give(code["following"].to(U32))
+    park(code, bits, code["following"], code.constant(U32, abi.WAITS_FOR_SIBLINGS), members)
+
+
+def park(code: BlockCode, active: Value, following: int | Value, what: Value, argument: Value) -> None:
+    """Let some lanes (bits) wait for something, to go on with a basic block then; and return."""
+    lanes = code.lanes_of(active)
+    for offset, value in ((WarpFrame.barrier, what), (WarpFrame.barrier_argument, argument)):
+        kept = code.frame.pointer(offset, U32)
+        kept.store(lanes.select(value.spread(LANES), kept.load(0, LANES)))
+    parked = following | abi.PARKED
+    code.give(call(code, split(code.module), [code["frame"], active, parked, following]))

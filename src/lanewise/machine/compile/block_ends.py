@@ -1,0 +1,296 @@
+"""How basic blocks end: branches, waits, barriers, calls and returns.
+
+Ends that are the same in all kernels but for numbers are shared functions; the others are the kernel's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, WarpFrame
+from lanewise.machine.codegen.divergence import park, split, wait
+from lanewise.machine.codegen.function_code import U32, BlockCode, Kernel, call, shared_code
+from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.codegen.threaded_code import (
+    END_ARGUMENTS,
+    Word,
+    active_lanes,
+    end_words,
+    goto_words,
+    guard_words,
+)
+from lanewise.machine.compile.lowering import naming
+from lanewise.machine.program.basic_blocks import BasicBlock, callees
+from lanewise.machine.program.instruction_record import BlockEnd, Role, Waits
+from lanewise.machine.program.operands import IndirectCallee, Register
+from lanewise.machine.program.ops import Op
+from lanewise.machine.warp_ops import calls, mbarrier
+from lanewise.ptx import Immediate
+
+#: Begins a function of the kernel: its name, how many instructions it has, its arguments.
+BeginFunction = Callable[[str, int, tuple[str, ...]], BlockCode]
+#: The basic block that follows where none does.
+NOWHERE = -1
+
+
+def members_of(op: Op) -> tuple[int, int]:
+    """The lanes that an instruction waits for: the offset of a register (0: none), or else their bits."""
+    if op.record.waits is not Waits.MEMBERS:
+        return 0, 0xFFFFFFFF
+    members = op.operands[-1]
+    if isinstance(members, Immediate):
+        return 0, members.bits & 0xFFFFFFFF
+    if not isinstance(members, Register):
+        raise op.unsupported("its mask is neither a register nor a constant")
+    return members.offset, 0
+
+
+def plain_barrier(op: Op) -> int | None:
+    """The number of a barrier that all threads of the block wait at; None if it is another, or not known."""
+    if len(op.operands) > 1 or op.has("arrive") or op.record.role(0) is Role.DEFINED:
+        return None
+    given = op.operands[0] if op.operands else Immediate("s64", 0, "0")
+    return given.bits if isinstance(given, Immediate) and given.bits < abi.BARRIERS else None
+
+
+# ends that all kernels share --------------------------------------------------------------------------------
+
+
+def branch_end(module: ir.Module) -> ir.Function:
+    """Operands: guard, target, following. Some lanes go to a target, the others on; pcs if they part."""
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        bits, target, following = active_lanes(code, words, 0), words.get(16), words.get(24)
+        with code.when(bits.equals(0)):
+            code.give(following.to(U32))
+        with code.when(bits.equals(code.mask_bits())):
+            code.give(target.to(U32))
+        code.give(call(code, split(code.module), [code["frame"], bits, target, following]))
+
+    return shared_code(module, "branch_end", END_ARGUMENTS, write)
+
+
+def exit_end(module: ir.Module) -> ir.Function:
+    """Operands: guard, following. Some lanes leave the kernel, the others go on."""
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        bits, following = active_lanes(code, words, 0), words.get(16)
+        with code.when(bits.equals(0)):
+            code.give(following.to(U32))
+        code.give(call(code, split(code.module), [code["frame"], bits, abi.EXITED, following]))
+
+    return shared_code(module, "exit_end", END_ARGUMENTS, write)
+
+
+def wait_end(module: ir.Module) -> ir.Function:
+    """Operands: guard, following, register, members. Lanes wait for those that `members_of` names."""
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        bits, following, register = active_lanes(code, words, 0), words.get(16), words.get(24)
+        members = words.get(32)
+        missing = members.to(U32) & ~bits
+        with code.when(register.equals(0) & missing.equals(0)):
+            code.give(following.to(U32))
+        values: list[Value | int] = [code["frame"], bits, following, register, members]
+        code.give(call(code, wait(code.module), values))
+
+    return shared_code(module, "wait_end", END_ARGUMENTS, write)
+
+
+def barrier_end(module: ir.Module) -> ir.Function:
+    """Operands: guard, following, number. A whole warp waits together, a block of one warp goes on."""
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        bits, following, number = active_lanes(code, words, 0), words.get(16), words.get(24)
+        with code.when(bits.equals(-1)):
+            with code.when(code.launch.get(LaunchRecord.warps).equals(1)):
+                code.give(following.to(U32))
+            waits = (following + 1) | (number << abi.TOGETHER_BITS)
+            code.frame.set(WarpFrame.together, waits.to(U32))
+            code.give(BlockAnswer.TOGETHER)
+        park(code, bits, following, number.to(U32), code.constant(U32, 0))
+
+    return shared_code(module, "barrier_end", END_ARGUMENTS, write)
+
+
+# ends of one kernel -----------------------------------------------------------------------------------------
+
+
+class EndWriter:
+    """Writes how the basic blocks of a kernel end."""
+
+    def __init__(
+        self, kernel: Kernel, blocks: list[BasicBlock], data: ir.Module, begin: BeginFunction
+    ) -> None:
+        self.kernel, self.program, self.data, self.begin = kernel, kernel.program, data, begin
+        #: Whether some call goes through a register: then a function notes that it was left.
+        self.calls_indirectly = any(
+            isinstance(block.op.operands[1], IndirectCallee)
+            for block in blocks
+            if block.end is BlockEnd.CALL and block.op
+        )
+
+    def declared(self, function: ir.Function) -> ir.Function:
+        """A function of another module, to be named in the data."""
+        existing = self.data.globals.get(function.name)
+        if isinstance(existing, ir.Function):
+            return existing
+        return ir.Function(self.data, function.function_type, function.name)
+
+    def words(self, block: BasicBlock) -> list[Word]:
+        """The end of a basic block: by a function that all kernels share where there is one."""
+        op = block.op
+        with naming(op):
+            shared = self._shared(block, op)
+            if shared is not None:
+                return shared
+            code = self.begin(f"end_{block.number}", 1, END_ARGUMENTS)
+            self._own(code, block, op)
+            return end_words(self.declared(code.function), [])
+
+    def _shared(self, block: BasicBlock, op: Op | None) -> list[Word] | None:
+        following = block.following.number if block.following else NOWHERE
+        leaves = block.body.function.is_entry
+        if op is None or block.end is BlockEnd.FALLTHROUGH:
+            if following != NOWHERE:
+                return goto_words(following)
+            return end_words(exit_end(self.data), [0, 0, NOWHERE]) if leaves else None
+        guard = guard_words(op)
+        match block.end:
+            case BlockEnd.JUMP:
+                target = block.targets[0].number
+                if op.guard is None:
+                    return goto_words(target)
+                return end_words(branch_end(self.data), [*guard, target, following])
+            case BlockEnd.EXIT:
+                return end_words(exit_end(self.data), [*guard, following])
+            case BlockEnd.RETURN if leaves:
+                return end_words(exit_end(self.data), [*guard, following])
+            case BlockEnd.WARP_SYNC:
+                return end_words(wait_end(self.data), [*guard, following, *members_of(op)])
+            case BlockEnd.BARRIER:
+                number = plain_barrier(op)
+                if number is not None:
+                    return end_words(barrier_end(self.data), [*guard, following, number])
+        return None
+
+    def _own(self, code: BlockCode, block: BasicBlock, op: Op | None) -> None:
+        """An end that is a function of this kernel."""
+        following = block.following.number if block.following else NOWHERE
+        if op is None:  # the end of a device function's text is a return
+            self._return(code, block, code.mask_lanes(), NOWHERE)
+            return
+        match block.end:
+            case BlockEnd.SWITCH:
+                self._switch(code, op, block)
+            case BlockEnd.RETURN:
+                self._return(code, block, code.active(op), following)
+            case BlockEnd.CALL:
+                self._call(code, op, block, following)
+            case BlockEnd.BARRIER:
+                self._barrier(code, op, following)
+            case BlockEnd.PHASE:
+                waits = mbarrier.unfinished(code, op)
+                with code.when(waits.equals(0)):
+                    code.give(following)
+                phase = code.constant(U32, abi.WAITS_FOR_PHASE)
+                park(code, waits, following, phase, phase)
+            case BlockEnd.HOST_CALL:
+                bits = code.bits(code.active(op))
+                code.set_pcs(code.mask_lanes(), following)
+                with code.when(bits.differs(0)):
+                    code.frame.set(WarpFrame.mask, bits)
+                    code.fault(FaultKind.HOST_CALL, op.site)
+                code.give(BlockAnswer.DIVERGED)
+            case _:
+                assert block.end is BlockEnd.TRAP, block.end
+                code.fault_where(code.bits(code.active(op)), FaultKind.TRAP, op.site)
+                code.give(max(following, 0))
+
+    def _call(self, code: BlockCode, op: Op, block: BasicBlock, following: int) -> None:
+        """A call: arguments are passed, then the lanes go to the callee."""
+        numbers = [target.number for target in block.targets]
+        if isinstance(op.operands[1], IndirectCallee):
+            targets = calls.choose(code, op, self.program, numbers, following)
+            self._scatter(code, code.active(op), targets, NOWHERE)
+            return
+        callee = self.program.body(callees(op)[0])
+        bits = code.bits(code.active(op))
+        calls.enter(code, op, self.program, callee, bits, following)
+        # Lanes that do not call take no results either: the pseudo-instruction has the same guard.
+        if op.guard is None:
+            code.give(numbers[0])
+            return
+        with code.when(bits.equals(0)):
+            code.give(following)
+        with code.when(bits.equals(code.mask_bits())):
+            code.give(numbers[0])
+        code.give(call(code, split(code.module), [code["frame"], bits, numbers[0], following]))
+
+    def _return(self, code: BlockCode, block: BasicBlock, active: Value, following: int) -> None:
+        """Some lanes return to where they were called from, the others go on."""
+        if self.calls_indirectly:
+            calls.note_return(code, self.program, block.body, active)
+        links = code.frame.get(block.body.link.offset, U32, abi.LANES)
+        self._scatter(code, active, links, following)
+
+    def _scatter(self, code: BlockCode, taken: Value, targets: Value, following: int) -> None:
+        """Some lanes go to basic blocks of their own, the others on."""
+        if following != NOWHERE:
+            code.set_pcs(code.mask_lanes(), following)
+        pcs = code.frame.pointer(WarpFrame.pcs, U32)
+        pcs.store(taken.select(targets, pcs.load(0, abi.LANES)))
+        code.give(BlockAnswer.DIVERGED)
+
+    def _switch(self, code: BlockCode, op: Op, block: BasicBlock) -> None:
+        """brx.idx: by a lane's index into a list of labels."""
+        active = code.active(op)
+        lanes = code.all_lanes()
+        index = lanes.read(op.operands[0], U32)
+        outside = code.bits(active & (index > len(block.targets) - 1))
+        code.fault_where(outside, FaultKind.BAD_BRANCH, op.site, len(block.targets))
+        targets = lanes.constant(U32, 0)
+        for number, target in enumerate(block.targets):
+            targets = index.equals(number).select(lanes.constant(U32, target.number), targets)
+        following = block.following.number if block.following and op.guard else NOWHERE
+        self._scatter(code, active, targets, following)
+
+    def _barrier(self, code: BlockCode, op: Op, following: int) -> None:
+        """bar and barrier of any form: sync with a count, arrive, red."""
+        operands = list(op.operands)
+        active = code.active(op)
+        lanes = code.all_lanes()
+        if op.record.role(0) is Role.DEFINED:
+            predicate = lanes.read(operands.pop(), BOOL)
+            operands.pop(0)
+            kept = code.frame.pointer(WarpFrame.barrier_value, U32)
+            kept.store(active.select(predicate.to(U32), kept.load(0, abi.LANES)))
+        which = lanes.read(operands[0], U32) if operands else lanes.constant(U32, 0)
+        count = lanes.read(operands[1], U32) if len(operands) > 1 else lanes.constant(U32, 0)
+        code.fault_where(code.bits(active & (which > abi.BARRIERS - 1)), FaultKind.BAD_OPERAND, op.site)
+        if op.has("arrive"):
+            self._arrive(code, code.bits(active), which)
+            code.give(following)
+            return
+        park(code, code.bits(active), following, which, count)
+
+    def _arrive(self, code: BlockCode, active: Value, which: Value) -> None:
+        """bar.arrive: lanes are counted and go on; lanes that have exited count with the first of them."""
+        block = code.block
+        gone = code.bits(code.frame.get(WarpFrame.pcs, U32, abi.LANES).equals(abi.EXITED))
+
+        def count(number: Value, more: Value | int) -> None:
+            offset = number.to(i64) * 8 + BlockRecord.arrived
+            block.set(offset, block.get(offset) + more)
+
+        with code.each_lane(active) as lane:
+            count(Value(code, U32, code.builder.extract_element(which.handle, lane.handle)), 1)
+        with code.when(active.differs(0)):
+            count(which.lane(0), code.intrinsic("ctpop", U32, [gone]).to(i64))

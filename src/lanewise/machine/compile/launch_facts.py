@@ -1,0 +1,34 @@
+"""What a launch has to know of a kernel, taken from its resolved program."""
+
+from __future__ import annotations
+
+from lanewise.machine.launch_info import LaunchInfo
+from lanewise.machine.program.basic_blocks import BasicBlock, entry_block
+from lanewise.machine.program.operands import Symbol
+from lanewise.machine.program.ops import Program
+from lanewise.machine.tensor_core.mma_library import product_key, product_sites
+
+
+def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> LaunchInfo:
+    """The facts that are kept on disk beside a kernel's machine code."""
+    body = program.body(program.entry.name)
+    return LaunchInfo(
+        frame_bytes=program.frame_bytes,
+        local_bytes=program.local_bytes,
+        shared_bytes=program.shared_bytes,
+        dynamic_offset=program.dynamic_offset,
+        parameter_bytes=program.parameter_bytes,
+        parameters=tuple(each.address for each in body.parameters if isinstance(each, Symbol)),
+        variables=tuple(
+            (name, each.space, each.address, each.size) for name, each in program.globals.items()
+        ),
+        uses_heap=program.uses_heap,
+        uses_grid=program.uses_grid,
+        sites=len(program.sites),
+        entry=entry_block(program, blocks),
+        lines=tuple(block.line for block in blocks),
+        products=tuple(
+            (instruction.text, product_key(instruction, arch), tuple(sites))
+            for instruction, sites in product_sites(program).items()
+        ),
+    )

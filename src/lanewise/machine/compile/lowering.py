@@ -1,0 +1,63 @@
+"""The functions that write the code of instructions, found by the names that the table gives them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from typing import cast
+
+from lanewise.errors import InternalError, LanewiseError
+from lanewise.jit import ir
+from lanewise.machine.codegen.function_code import BlockCode, Kernel
+from lanewise.machine.codegen.lane_vectors import Lower
+from lanewise.machine.codegen.threaded_code import Step
+from lanewise.machine.program.ops import Op
+
+#: Writes the code of an instruction of a warp.
+LowerWarp = Callable[[BlockCode, Op], None]
+#: Gives an instruction as a step that all kernels share; None where the form at hand is not such.
+ShareStep = Callable[[ir.Module, Op, Kernel], Step | None]
+#: With this set in the environment, errors of the compiler are raised as they are: for those who mend them.
+RAISE_AS_IS = "LANEWISE_RAISE_INTERNAL_ERRORS"
+
+
+@cache
+def function_of(name: str) -> object:
+    """A function by "package.module:function", below `lanewise.machine`."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(f"lanewise.machine.{module}"), function)
+
+
+def lane_lowering(op: Op) -> Lower:
+    """What writes an instruction of each lane alone."""
+    return cast(Lower, function_of(op.record.lowering))
+
+
+def warp_lowering(op: Op) -> LowerWarp:
+    """What writes an instruction of a warp."""
+    return cast(LowerWarp, function_of(op.record.lowering))
+
+
+def shared_step(op: Op) -> ShareStep | None:
+    """What gives an instruction as a shared step, if anything does."""
+    return cast(ShareStep, function_of(op.record.shared_step)) if op.record.shared_step else None
+
+
+@contextmanager
+def naming(op: Op | None) -> Iterator[None]:
+    """Let an error of the compiler name the instruction that it happened at, with its line.
+
+    What the compiler refuses, it refuses by a LanewiseError of its own. Anything else is a mistake in it, and
+    must not read as if the PTX were at fault.
+    """
+    try:
+        yield
+    except LanewiseError:
+        raise
+    except Exception as error:
+        if op is None or os.environ.get(RAISE_AS_IS):
+            raise
+        raise InternalError(f"line {op.line}: '{op.source}' could not be compiled", error) from error

@@ -1,0 +1,279 @@
+"""The record of an instruction: what it reads, writes, waits for and counts, and who writes its code.
+
+The records themselves are in `instruction_table.py`. Everything that the machine or the checker has to know of
+an opcode is a field here, so that no other file compares opcodes to find it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Level(Enum):
+    """Who executes an instruction together, and thereby the arguments of its lowering function."""
+
+    #: Each lane for itself: `lower(lanes, op)` writes vector code over some lanes of a warp.
+    LANE = auto()
+    #: The lanes of a warp in one request: `lower(code, op)` writes code for the warp.
+    WARP = auto()
+    #: The threads of a block.
+    BLOCK = auto()
+    #: Four neighbouring warps.
+    WARPGROUP = auto()
+    #: The blocks of a cluster.
+    CLUSTER = auto()
+
+
+class Role(Enum):
+    """What an instruction does with an operand."""
+
+    #: A register that it gives a value to.
+    DEFINED = "def"
+    #: A value that it uses.
+    USED = "use"
+    #: An address of memory.
+    ADDRESS = "address"
+    #: The lanes of the warp that take part, as bits.
+    MEMBERS = "members"
+    #: The number of a barrier of the block.
+    BARRIER = "barrier"
+    #: A label or a list of labels.
+    LABEL = "label"
+    #: The function that is called.
+    CALLEE = "callee"
+
+
+class AccessKind(Enum):
+    """What an instruction does to memory."""
+
+    READ = "read"
+    WRITE = "write"
+    #: A read and a write that nothing comes between.
+    ATOMIC = "atomic"
+
+
+class Proxy(Enum):
+    """The path by which memory is reached; accesses by two of them are ordered by a proxy fence alone."""
+
+    GENERIC = auto()
+    ASYNC = auto()
+
+
+class Size(Enum):
+    """Where the number of bytes that a lane touches is written."""
+
+    #: The type among the modifiers, times the elements of the data operand.
+    TYPE = auto()
+    #: An operand that is a constant.
+    OPERAND = auto()
+    #: The row of a matrix for ldmatrix: 16 bytes.
+    MATRIX_ROW = auto()
+    #: A line of the matrix that wmma.load or wmma.store moves.
+    TILE_LINE = auto()
+    #: An mbarrier object: 8 bytes.
+    MBARRIER = auto()
+
+
+@dataclass(frozen=True)
+class MemoryAccess:
+    """One access to memory: by which operand's address, what it does, and to how many bytes."""
+
+    kind: AccessKind
+    #: The number of the operand that is its address.
+    operand: int
+    size: Size
+    #: The number of the operand that is its data (Size.TYPE) or its number of bytes (Size.OPERAND).
+    data: int = 0
+    #: The state space, where the modifiers do not decide it.
+    space: str = ""
+    #: Whether the bytes arrive later, when a group or an mbarrier is waited for.
+    asynchronous: bool = False
+    #: Whether it never races with another access of this kind.
+    strong: bool = False
+    #: Whether it publishes what its thread did before, to whoever reads it after.
+    releases: bool = False
+    #: The number of the operand, if it is there, that says how many bytes are read or that none are.
+    shortened_by: int = 0
+    proxy: Proxy = Proxy.GENERIC
+
+    @property
+    def verb(self) -> str:
+        """What it does, in the words of messages."""
+        return f"asynchronous {self.kind.value}" if self.asynchronous else self.kind.value
+
+    @property
+    def reads(self) -> bool:
+        """Whether the old content matters."""
+        return self.kind is not AccessKind.WRITE
+
+    @property
+    def writes(self) -> bool:
+        """Whether the content may change."""
+        return self.kind is not AccessKind.READ
+
+
+class Waits(Enum):
+    """Whom a lane waits for before it executes an instruction."""
+
+    NOBODY = auto()
+    #: The lanes of its warp that the MEMBERS operand names.
+    MEMBERS = auto()
+    #: All lanes of its warp.
+    WARP = auto()
+    #: Threads of its block, at one of the sixteen barriers.
+    BARRIER = auto()
+    #: The completion of a phase of an mbarrier.
+    PHASE = auto()
+
+
+class BlockEnd(Enum):
+    """How a basic block ends."""
+
+    #: The next one follows.
+    FALLTHROUGH = "fallthrough"
+    JUMP = "jump"
+    #: A jump by a list of labels.
+    SWITCH = "switch"
+    RETURN = "return"
+    EXIT = "exit"
+    CALL = "call"
+    TRAP = "trap"
+    #: Python does what is called: printf, malloc.
+    HOST_CALL = "host call"
+    #: Lanes wait for others of their warp.
+    WARP_SYNC = "warp sync"
+    BARRIER = "barrier"
+    PHASE = "phase"
+
+
+class Order(Enum):
+    """What an instruction orders, or which asynchronous copies it groups."""
+
+    NOTHING = auto()
+    #: A fence of the generic proxy.
+    FENCE = auto()
+    #: The copies of a thread up to here become a group.
+    COMMIT = auto()
+    #: Groups, all but the latest so many, are complete.
+    WAIT_GROUP = auto()
+    #: All copies of a thread are complete.
+    WAIT_ALL = auto()
+    #: An mbarrier is told when the copies of a thread up to here are complete.
+    TRACK = auto()
+
+
+class AddressFlow(Enum):
+    """How the address of a variable passes through an instruction, for the analysis of where pointers lead."""
+
+    #: The result is an address only if nobody can tell.
+    NONE = auto()
+    #: The result is the source.
+    COPY = auto()
+    #: The result is the source in another width, which keeps the address.
+    CONVERSION = auto()
+    #: A source that is an address stays one when numbers are added or masked off.
+    SUM = auto()
+    #: The third source may be an address that a product is added to.
+    MULTIPLY_ADD = auto()
+    #: The result comes from memory: a number.
+    MEMORY = auto()
+
+
+class CodeLength(Enum):
+    """Whether the code of a lane's instruction is long enough to be a function that all kernels share."""
+
+    SHORT = auto()
+    #: Long for f16 and smaller floats, which are computed through wider ones.
+    LONG_FOR_SMALL_FLOATS = auto()
+    #: Long unless it is of f32 or f64, which the processor has.
+    LONG_BUT_FOR_FLOATS = auto()
+    LONG = auto()
+
+
+@dataclass(frozen=True)
+class InstructionRecord:
+    """All that the machine knows of the instructions that a pattern matches."""
+
+    #: Opcode and modifiers that all have to be there, in any order: "cp.async.wait_group".
+    pattern: str
+    level: Level = Level.LANE
+    #: The role of each operand; the last one holds for all that follow.
+    roles: tuple[Role, ...] = ()
+    #: How many operands there are at least, and at most.
+    least: int = 0
+    most: int = 0
+    #: The function that writes its code, as "package.module:function" below `lanewise.machine`; without one
+    #: there is nothing to do.
+    lowering: str = ""
+    #: The function that gives it as a step of threaded code which all kernels share. For forms that are no
+    #: such step it gives None, and `lowering` has to write them.
+    shared_step: str = ""
+    memory: tuple[MemoryAccess, ...] = ()
+    waits: Waits = Waits.NOBODY
+    ends: BlockEnd = BlockEnd.FALLTHROUGH
+    orders: Order = Order.NOTHING
+    #: The operation by which Nsight Compute counts a memory instruction: "ld", "ldsm".
+    counter: str = ""
+    #: Whether it is a product of matrices.
+    multiplies: bool = False
+    #: Whether the PTX ISA states an error for it instead of its bits.
+    approximate: bool = False
+    #: Whether a source register without a value is a mistake here. Instructions that only move or choose bits
+    #: pass it on: compilers write such for values that nobody looks at.
+    needs_values: bool = False
+    #: Whether it takes memory from the stack of its thread.
+    takes_stack: bool = False
+    address_flow: AddressFlow = AddressFlow.NONE
+    length: CodeLength = CodeLength.SHORT
+    #: Why the machine cannot run it.
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        addresses = {number for number, role in enumerate(self.roles) if role is Role.ADDRESS}
+        for access in self.memory:
+            assert access.operand in addresses, f"{self.pattern}: operand {access.operand} is no address"
+        assert self.waits is not Waits.MEMBERS or Role.MEMBERS in self.roles, self.pattern
+        assert not (self.refused and self.lowering), f"{self.pattern}: refused, and yet it is lowered"
+        assert not self.memory or self.counter, f"{self.pattern}: its requests are counted under no name"
+
+    @property
+    def opcode(self) -> str:
+        """The first word of the pattern."""
+        return self.pattern.split(".")[0]
+
+    @property
+    def modifiers(self) -> frozenset[str]:
+        """The modifiers that have to be there."""
+        return frozenset(self.pattern.split(".")[1:])
+
+    @property
+    def has_code(self) -> bool:
+        """Whether anything is done for it."""
+        return bool(self.lowering or self.shared_step)
+
+    @property
+    def is_plain_load(self) -> bool:
+        """Whether it is one read of as many bytes as its type has: ld, ldu."""
+        return [(each.kind, each.size) for each in self.memory] == [(AccessKind.READ, Size.TYPE)]
+
+    @property
+    def is_plain_store(self) -> bool:
+        """Whether it is one write of as many bytes as its type has: st."""
+        return [(each.kind, each.size) for each in self.memory] == [(AccessKind.WRITE, Size.TYPE)]
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether it reads and writes memory in one step: atom, red."""
+        return any(each.kind is AccessKind.ATOMIC for each in self.memory)
+
+    @property
+    def count_in_words(self) -> str:
+        """How many operands it takes, for messages."""
+        if self.least == self.most:
+            return f"{self.least} operand{'s' if self.least != 1 else ''}"
+        return f"{self.least} to {self.most} operands"
+
+    def role(self, number: int) -> Role:
+        """The role of an operand by its number."""
+        return self.roles[min(number, len(self.roles) - 1)] if self.roles else Role.USED

@@ -1,0 +1,313 @@
+"""Every instruction of PTX that the machine runs or refuses, one record for each.
+
+To the machine it is what `isa/table.py` is to the catalogue of matrix instructions. How the fields are to be
+read is in `instruction_record.py`; docs/architecture.md tells how an instruction is added.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from lanewise.machine.program.instruction_record import (
+    AccessKind,
+    AddressFlow,
+    BlockEnd,
+    CodeLength,
+    InstructionRecord,
+    Level,
+    MemoryAccess,
+    Order,
+    Role,
+    Size,
+    Waits,
+)
+
+READ, WRITE, ATOMIC = AccessKind.READ, AccessKind.WRITE, AccessKind.ATOMIC
+SUM, COPY = AddressFlow.SUM, AddressFlow.COPY
+#: Operands that an instruction takes at most, where there is no such number.
+MANY = 1 << 16
+SMALL_FLOATS, LONG = CodeLength.LONG_FOR_SMALL_FLOATS, CodeLength.LONG
+
+#: What is done first after a wait: the result of bar.red is taken, those of a device function.
+BARRIER_RESULT, CALL_RESULTS = "(bar_red_result)", "(call_results)"
+
+
+def _records(patterns: str, level: Level, operands: str, **facts: Any) -> tuple[InstructionRecord, ...]:
+    """One record for each of several patterns that are alike.
+
+    `operands` are their roles in order; one with a question mark may be missing, the last one with a star may
+    be repeated.
+    """
+    words = operands.split()
+    roles = tuple(Role(word.rstrip("?*")) for word in words)
+    least = sum(not word.endswith(("?", "*")) for word in words)
+    most = MANY if operands.endswith("*") else len(words)
+    return tuple(
+        InstructionRecord(pattern, level, roles, least, most, **facts) for pattern in patterns.split()
+    )
+
+
+def lane(
+    patterns: str, sources: int, lowering: str, *, most: int = 0, **facts: Any
+) -> tuple[InstructionRecord, ...]:
+    """Instructions of each lane alone: a result, then so many sources, or up to `most`."""
+    operands = " ".join(["def", *["use"] * sources, *["use?"] * (most - sources)])
+    return _records(patterns, Level.LANE, operands, lowering=f"arithmetic.{lowering}", **facts)
+
+
+def warp(patterns: str, operands: str, lowering: str = "", **facts: Any) -> tuple[InstructionRecord, ...]:
+    """Instructions of a warp."""
+    return _records(patterns, Level.WARP, operands, lowering=lowering, **facts)
+
+
+def block(patterns: str, operands: str, lowering: str = "", **facts: Any) -> tuple[InstructionRecord, ...]:
+    """Instructions of a block of threads."""
+    return _records(patterns, Level.BLOCK, operands, lowering=lowering, **facts)
+
+
+def refused(patterns: str, why: str, level: Level = Level.WARP) -> tuple[InstructionRecord, ...]:
+    """Instructions that the machine cannot run, and why: said before a launch, with the line."""
+    return _records(patterns, level, "use*", refused=why)
+
+
+def _typed(kind: AccessKind, operand: int, data: int, **facts: Any) -> tuple[MemoryAccess, ...]:
+    """An access of as many bytes as the instruction's type and its data have."""
+    return (MemoryAccess(kind, operand, Size.TYPE, data, **facts),)
+
+
+def _mbarrier(operand: int, kind: AccessKind = WRITE) -> tuple[MemoryAccess, ...]:
+    """An mbarrier: who arrives publishes what it did, who waits takes what those who arrived published."""
+    return (MemoryAccess(kind, operand, Size.MBARRIER, strong=True, releases=kind is WRITE),)
+
+
+ARITHMETIC = (
+    *lane("add sub", 2, "floating:add", needs_values=True, address_flow=SUM, length=SMALL_FLOATS),
+    *lane("mul", 2, "floating:multiply", needs_values=True, length=SMALL_FLOATS),
+    *lane("fma", 3, "floating:fma", needs_values=True, length=SMALL_FLOATS),
+    *lane("div", 2, "floating:divide", needs_values=True, length=CodeLength.LONG_BUT_FOR_FLOATS),
+    *lane("div.full", 2, "floating:divide", needs_values=True, approximate=True),
+    *lane("mad", 3, "floating:mad", needs_values=True, address_flow=AddressFlow.MULTIPLY_ADD),
+    *lane("madc", 3, "integer:mad", needs_values=True),
+    *lane("addc subc", 2, "integer:addc", needs_values=True),
+    *lane("mul24", 2, "integer:mul24", needs_values=True),
+    *lane("mad24", 3, "integer:mul24", needs_values=True),
+    *lane("sad", 3, "integer:sad", needs_values=True),
+    *lane("rem", 2, "integer:divide", needs_values=True, length=LONG),
+    *lane("popc clz", 1, "integer:count", needs_values=True),
+    *lane("brev", 1, "integer:count"),
+    *lane("bfind", 1, "integer:bfind"),
+    *lane("dp4a dp2a", 3, "integer:dot", length=LONG),
+    *lane("min max", 2, "float_bits:min_max", most=3, needs_values=True, length=SMALL_FLOATS),
+    *lane("abs neg", 1, "float_bits:sign", needs_values=True),
+    *lane("copysign", 2, "float_bits:copysign"),
+    *lane("testp", 1, "float_bits:test"),
+    *lane("sqrt rcp", 1, "approximate:root", needs_values=True),
+    *lane("rsqrt", 1, "approximate:inverse_root", needs_values=True),
+    *lane("ex2 lg2 sin cos tanh", 1, "approximate:approximate", needs_values=True, approximate=True, length=LONG),
+    *lane("setp", 2, "compare:setp", most=3, needs_values=True),
+    *lane("set", 2, "compare:set_", most=3, needs_values=True),
+    *lane("selp", 3, "compare:selp"),
+    *lane("slct", 3, "compare:slct"),
+    *lane("cvt", 1, "convert:convert", most=3, address_flow=AddressFlow.CONVERSION, length=SMALL_FLOATS),
+    *lane("vadd vsub vabsdiff vmin vmax", 2, "video:simple", most=3),
+    *lane("vshl vshr", 2, "video:shift", most=3),
+    *lane("vset", 2, "video:compare", most=3),
+    *lane("vmad", 3, "video:multiply_add"),
+    *lane(
+        " ".join(
+            f"{name}{count}"
+            for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vavrg", "vset")
+            for count in (2, 4)
+        ),
+        3,
+        "video:parallel",
+    ),
+)  # fmt: skip
+
+BITS = (
+    *lane("and or xor", 2, "bits:logic", address_flow=SUM),
+    *lane("not cnot", 1, "bits:logic"),
+    *lane("lop3", 4, "bits:lop3", most=5),
+    *lane("shl shr", 2, "bits:shift"),
+    *lane("shf", 3, "bits:funnel"),
+    *lane("bfe", 3, "bits:extract", length=LONG),
+    *lane("bfi", 4, "bits:insert", length=LONG),
+    *lane("bmsk", 2, "bits:mask"),
+    *lane("szext", 2, "bits:extend"),
+    *lane("prmt", 3, "bits:permute", length=LONG),
+    *lane("fns", 3, "bits:find_nth", length=LONG),
+    *lane("mov", 1, "bits:move", address_flow=COPY),
+    *lane("isspacep", 1, "bits:is_space"),
+    *lane("cvta", 1, "bits:convert_address", address_flow=COPY),
+    *lane("mapa", 2, "bits:map_address"),
+    *lane("getctarank", 1, "bits:nothing_known"),
+    *lane("createpolicy", 0, "bits:nothing_known", most=3),
+)
+
+MEMORY = (
+    *warp(
+        "ld ldu", "def address use?", "warp_ops.load_store:lower", shared_step="warp_ops.load_store:step",
+        memory=_typed(READ, 1, 0), counter="ld", address_flow=AddressFlow.MEMORY,
+    ),
+    *warp(
+        "st", "address use use?", "warp_ops.load_store:lower", shared_step="warp_ops.load_store:step",
+        memory=_typed(WRITE, 0, 1), counter="st", needs_values=True,
+    ),
+    *warp(
+        "atom", "def address use use? use?", "warp_ops.atomics:lower", memory=_typed(ATOMIC, 1, 2, strong=True),
+        counter="atom", needs_values=True, address_flow=AddressFlow.MEMORY,
+    ),
+    *warp(
+        "red", "address use use?", "warp_ops.atomics:lower", memory=_typed(ATOMIC, 0, 1, strong=True),
+        counter="red", needs_values=True,
+    ),
+    *warp("alloca", "def use use?", "warp_ops.calls:stack", takes_stack=True),
+    *warp("stacksave", "def", "warp_ops.calls:stack"),
+    *warp("stackrestore", "use", "warp_ops.calls:stack"),
+    # Memory is coherent here, and hints are hints: nothing is done for these.
+    *warp("membar fence", "", orders=Order.FENCE),
+    *warp("membar.proxy fence.proxy", "use? use?"),
+    *warp("prefetch prefetchu", "address"),
+    *warp("discard applypriority", "address use"),
+    *warp("griddepcontrol brkpt", ""),
+    *warp("nanosleep pmevent setmaxnreg", "use"),
+)  # fmt: skip
+
+ASYNCHRONOUS = (
+    *warp(
+        "cp.async", "address address use use? use?", "warp_ops.cp_async:lower", shared_step="warp_ops.cp_async:step",
+        memory=(
+            MemoryAccess(WRITE, 0, Size.OPERAND, 2, space="shared", asynchronous=True),
+            MemoryAccess(READ, 1, Size.OPERAND, 2, space="global", shortened_by=3),
+        ),
+        counter="ldgsts",
+    ),
+    *warp("cp.async.commit_group", "", orders=Order.COMMIT),
+    *warp("cp.async.wait_group", "use", orders=Order.WAIT_GROUP),
+    *warp("cp.async.wait_all", "", orders=Order.WAIT_ALL),
+    *warp(
+        "cp.async.mbarrier", "address", "warp_ops.mbarrier:arrive_copies", memory=_mbarrier(0), counter="ld",
+        orders=Order.TRACK,
+    ),
+    *warp(
+        "mbarrier.init mbarrier.inval", "address use?", "warp_ops.mbarrier:lower", memory=_mbarrier(0),
+        counter="ld",
+    ),
+    *warp(
+        "mbarrier.arrive mbarrier.arrive_drop", "def address use?", "warp_ops.mbarrier:lower",
+        memory=_mbarrier(1), counter="ld",
+    ),
+    *warp(
+        "mbarrier.expect_tx mbarrier.complete_tx", "address use", "warp_ops.mbarrier:lower",
+        memory=_mbarrier(0), counter="ld",
+    ),
+    *warp(
+        "mbarrier.test_wait mbarrier.try_wait", "def address use use?", "warp_ops.mbarrier:test_wait",
+        memory=_mbarrier(1, READ), counter="ld", waits=Waits.PHASE,
+    ),
+    *warp("mbarrier.pending_count", "def use", "warp_ops.mbarrier:pending_count"),
+)  # fmt: skip
+
+MATRICES = (
+    *warp(
+        "mma", "def use use use use*", "tensor_core.mma:lower", shared_step="tensor_core.mma:step", waits=Waits.WARP,
+        multiplies=True,
+    ),
+    *warp(
+        "wmma.mma", "def use use use", "tensor_core.mma:lower", shared_step="tensor_core.mma:step", waits=Waits.WARP,
+        multiplies=True,
+    ),
+    *warp(
+        "wmma.load", "def address use?", "warp_ops.wmma_tiles:lower", waits=Waits.WARP, counter="ld",
+        memory=(MemoryAccess(READ, 1, Size.TILE_LINE),),
+    ),
+    *warp(
+        "wmma.store", "address use use?", "warp_ops.wmma_tiles:lower", waits=Waits.WARP, counter="st",
+        memory=(MemoryAccess(WRITE, 0, Size.TILE_LINE),),
+    ),
+    *warp(
+        "ldmatrix", "def address", shared_step="warp_ops.ldmatrix:step", waits=Waits.WARP, counter="ldsm", memory=(MemoryAccess(READ, 1, Size.MATRIX_ROW),),
+    ),
+    *warp(
+        "stmatrix", "address use", shared_step="warp_ops.ldmatrix:step", waits=Waits.WARP, counter="stsm", memory=(MemoryAccess(WRITE, 0, Size.MATRIX_ROW),),
+    ),
+    *warp("movmatrix", "def use", "warp_ops.ldmatrix:transpose", waits=Waits.WARP),
+)  # fmt: skip
+
+EXCHANGE = (
+    *warp("shfl.sync", "def use use use members", "warp_ops.exchange:shuffle", waits=Waits.MEMBERS),
+    *warp("vote.sync", "def use members", "warp_ops.exchange:vote", waits=Waits.MEMBERS),
+    *warp("match.sync", "def use members", "warp_ops.exchange:match", waits=Waits.MEMBERS),
+    *warp("redux.sync", "def use members", "warp_ops.exchange:reduce", waits=Waits.MEMBERS),
+    *warp("elect.sync", "def members", "warp_ops.exchange:elect", waits=Waits.MEMBERS),
+    *warp("activemask", "def", "warp_ops.exchange:activemask"),
+    *block("bar barrier", "barrier? use?", waits=Waits.BARRIER),
+    *block("bar.red barrier.red", "def barrier use use?", waits=Waits.BARRIER),
+    *warp("bar.warp", "members", waits=Waits.MEMBERS),
+    *block(BARRIER_RESULT, "def barrier use use?", "warp_ops.exchange:barrier_result"),
+)
+
+CONTROL = (
+    *warp("bra", "label", ends=BlockEnd.JUMP),
+    *warp("brx", "use label", ends=BlockEnd.SWITCH),
+    *warp("ret", "", ends=BlockEnd.RETURN),
+    *warp("exit", "", ends=BlockEnd.EXIT),
+    *warp("trap", "", ends=BlockEnd.TRAP),
+    *warp("call", "def callee use", ends=BlockEnd.CALL, address_flow=AddressFlow.MEMORY),
+    *warp(CALL_RESULTS, "def callee use", "warp_ops.calls:results"),
+)
+
+_CLUSTER = "it reaches into other blocks of a cluster; a block is alone in its cluster here"
+_TEXTURE = "there are no textures and surfaces"
+_BULK = "bulk copies (TMA) come later"
+_WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
+
+REFUSED = (
+    *refused("wgmma", "instructions of warpgroups come later", Level.WARPGROUP),
+    *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
+    *refused("tensormap st.bulk cp.async.bulk cp.reduce", _BULK),
+    *refused("clusterlaunchcontrol barrier.cluster st.async red.async", _CLUSTER, Level.CLUSTER),
+    *refused("multimem", "there is one device, and no multicast memory"),
+    *refused("tex tld4 txq suld sust sured suq istypep", _TEXTURE),
+    *refused("fma.oob", "the NaN that stands for an element out of bounds is not documented", Level.LANE),
+    *refused("shfl vote", _WITHDRAWN),
+)
+
+#: Of patterns that are equally long the first that matches counts.
+TABLE = (
+    *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *MATRICES, *EXCHANGE, *CONTROL,
+)  # fmt: skip
+
+
+def _by_opcode() -> dict[str, list[InstructionRecord]]:
+    """The records of each opcode, those of longer patterns first."""
+    found: dict[str, list[InstructionRecord]] = {}
+    for record in sorted(TABLE, key=lambda each: -len(each.modifiers)):
+        same = found.setdefault(record.opcode, [])
+        assert all(other.modifiers != record.modifiers for other in same), f"{record.pattern} stands twice"
+        same.append(record)
+    return found
+
+
+_BY_OPCODE = _by_opcode()
+#: Rows that the checker's table has for an instruction: one for what it orders, one for each access.
+MOST_ROWS = max((each.orders is not Order.NOTHING) + len(each.memory) for each in TABLE)
+
+
+@lru_cache(maxsize=1 << 14)
+def record_of(opcode: str, modifiers: tuple[str, ...]) -> InstructionRecord | None:
+    """The record with the longest pattern that matches; None if there is none.
+
+    >>> record_of("cp", ("async", "wait_group")).orders
+    <Order.WAIT_GROUP: 4>
+    >>> record_of("wgmma", ("fence", "sync", "aligned")).refused
+    'instructions of warpgroups come later'
+    """
+    given = set(modifiers)
+    return next((each for each in _BY_OPCODE.get(opcode, ()) if each.modifiers <= given), None)
+
+
+def refused_instructions() -> dict[str, str]:
+    """The patterns of all instructions that the machine knows and cannot run yet, each with the reason."""
+    return {record.pattern: record.refused for record in TABLE if record.refused}

@@ -1,0 +1,90 @@
+"""The accesses to memory of an instruction, with the address, the state space and the bytes of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lanewise.isa import Instruction
+from lanewise.machine.program.instruction_record import MemoryAccess, Size
+from lanewise.machine.program.operands import MemoryOperand, elements_of
+from lanewise.machine.program.ops import Op
+from lanewise.machine.program.ptx_types import in_memory_bytes
+from lanewise.ptx import Immediate
+
+#: Bytes of the row of a matrix that a lane of ldmatrix gives the address of; of an mbarrier object.
+MATRIX_ROW_BYTES, MBARRIER_BYTES = 16, 8
+#: State spaces that nobody else writes while a kernel runs.
+_CONSTANT_SPACES = frozenset(("param", "const"))
+
+
+class LocatedAccess(NamedTuple):
+    """An access of one instruction: the record of it, and what the operands add."""
+
+    access: MemoryAccess
+    address: MemoryOperand
+    space: str
+    #: The bytes that a lane touches at its address.
+    size: int
+
+
+def accesses(op: Op) -> list[LocatedAccess]:
+    """The accesses of an instruction in the order of its record."""
+    return [located(op, access) for access in op.record.memory]
+
+
+def located(op: Op, access: MemoryAccess) -> LocatedAccess:
+    """One access of an instruction, with what its operands say of it."""
+    address = op.address(access.operand)
+    return LocatedAccess(access, address, access.space or op.effective_space(address), size_of(op, access))
+
+
+def watched_accesses(op: Op) -> list[LocatedAccess]:
+    """The accesses that may conflict with others: not those of parameters and constants."""
+    if op.space in _CONSTANT_SPACES:
+        return []
+    return accesses(op)
+
+
+def size_of(op: Op, access: MemoryAccess) -> int:
+    """The bytes that a lane touches; a complaint where the instruction does not say it."""
+    match access.size:
+        case Size.TYPE:
+            if not op.types:
+                raise op.unsupported("it names no type")
+            return in_memory_bytes(op.types[-1]) * len(elements_of(op.operands[access.data]))
+        case Size.OPERAND:
+            given = op.operands[access.data] if access.data < len(op.operands) else None
+            if not isinstance(given, Immediate):
+                raise op.unsupported("its number of bytes is not a constant")
+            return int(given.bits)
+        case Size.MATRIX_ROW:
+            return MATRIX_ROW_BYTES
+        case Size.MBARRIER:
+            return MBARRIER_BYTES
+        case Size.TILE_LINE:
+            instruction = op.source.instruction()
+            if instruction is None:
+                raise op.unsupported()
+            return tile_lines(instruction).bytes
+
+
+class TileLines(NamedTuple):
+    """A matrix as wmma.load and wmma.store move it: lines of elements that lie side by side in memory."""
+
+    lines: int
+    elements: int
+    element_bits: int
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of a line."""
+        return self.elements * self.element_bits // 8
+
+
+def tile_lines(instruction: Instruction) -> TileLines:
+    """The lines that a wmma.load or wmma.store moves: rows of a row-major matrix, else columns."""
+    operand = instruction.operands[instruction.matrix]
+    rows, columns = operand.shape
+    lines, length = (rows, columns) if instruction.layouts[0] == "row" else (columns, rows)
+    bits = 32 if operand.format.name == "tf32" else operand.format.bits
+    return TileLines(lines, length, bits)

@@ -1,0 +1,147 @@
+"""The state of a launch in memory: the records of the launch and of its blocks, as Python sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lanewise.jit.host_memory import Bytes, zeroed_bytes
+from lanewise.jit.machine_code import address
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, WarpFrame
+from lanewise.machine.compile.compiled import Compiled
+from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.tensor_core.mma_library import MmaTable, mma_table
+from lanewise.ptx import Shape
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Three = tuple[int, int, int]
+
+
+class LaunchState:
+    """What the compiled code and everybody who looks at a run know of a launch."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        shape: Shape,
+        allocations: list[Allocation],
+        parameters: Bytes,
+        table: npt.NDArray[np.int64],
+    ) -> None:
+        self.compiled, self.shape, self.allocations = compiled, shape, allocations
+        self.parameters, self.table = parameters, table
+        info = compiled.launch_info
+        self.shared_bytes = (
+            info.dynamic_offset + shape.shared_bytes if shape.shared_bytes else info.shared_bytes
+        )
+        self.template = self._template()
+        self.record = zeroed_bytes(LaunchRecord.BYTES)
+        for field, value in (
+            (LaunchRecord.allocations, address(table)),
+            (LaunchRecord.allocation_count, len(allocations)),
+            (LaunchRecord.parameters, address(parameters)),
+            (LaunchRecord.parameter_bytes, info.parameter_bytes),
+            (LaunchRecord.warps, shape.warps),
+            (LaunchRecord.threads, shape.threads),
+            (LaunchRecord.shared_bytes, self.shared_bytes),
+            (LaunchRecord.local_bytes, info.local_bytes),
+            (LaunchRecord.frame_bytes, info.frame_bytes),
+            (LaunchRecord.template, address(self.template)),
+            (LaunchRecord.code, compiled.native.data(abi.CODE_TABLE)),
+        ):
+            self[field] = value
+        for axis in range(3):
+            self[LaunchRecord.ntid + 8 * axis] = shape.block[axis]
+            self[LaunchRecord.nctaid + 8 * axis] = shape.grid[axis]
+
+    def __setitem__(self, field: int, value: int) -> None:
+        self.record[field : field + 8].view(np.int64)[0] = value
+
+    def __getitem__(self, field: int) -> int:
+        return int(self.record[field : field + 8].view(np.int64)[0])
+
+    def thread_at(self, warp: int, lane: int) -> Three:
+        """A thread of a block by its coordinates."""
+        number = warp * abi.LANES + lane
+        x, y, _ = self.shape.block
+        return number % x, number // x % y, number // (x * y)
+
+    def block_at(self, linear: int) -> Three:
+        """A block of the grid by its coordinates."""
+        x, y, _ = self.shape.grid
+        return linear % x, linear // x % y, linear // (x * y)
+
+    def _template(self) -> Bytes:
+        """The frames of a block at its start."""
+        shape, info = self.shape, self.compiled.launch_info
+        size = info.frame_bytes
+        template = zeroed_bytes(size * shape.warps)
+        numbers = np.arange(shape.warps * abi.LANES)
+        tids = self.thread_at(0, numbers)  # type: ignore[arg-type]  # the same arithmetic on arrays
+        pcs = np.where(numbers < shape.threads, info.entry, abi.EXITED)
+        for warp in range(shape.warps):
+            own = template[warp * size : (warp + 1) * size]
+            some = slice(warp * abi.LANES, (warp + 1) * abi.LANES)
+            own[WarpFrame.index : WarpFrame.index + 8].view(np.int64)[0] = warp
+            for field, values in (
+                (WarpFrame.pcs, pcs),
+                *((WarpFrame.tid + 4 * abi.LANES * axis, tid) for axis, tid in enumerate(tids)),
+            ):
+                own[field : field + 4 * abi.LANES].view(np.uint32)[:] = np.asarray(values)[some]
+        return template
+
+
+class BlockState:
+    """The memory of one block of threads that is under way."""
+
+    def __init__(self, launch: LaunchState) -> None:
+        compiled, shape = launch.compiled, launch.shape
+        info = compiled.launch_info
+        self.launch = launch
+        self.record = zeroed_bytes(BlockRecord.BYTES)
+        self.frames = zeroed_bytes(info.frame_bytes * shape.warps)
+        self.shared = zeroed_bytes(max(launch.shared_bytes, 1))
+        self.local = zeroed_bytes(max(info.local_bytes * shape.warps * abi.LANES, 1))
+        self.saved_registers = zeroed_bytes(info.frame_bytes)
+        self.caches = zeroed_bytes(CacheEntry.BYTES * max(info.sites, 1))
+        self.mma_table: MmaTable | None = mma_table(info, compiled.arch)
+        for field, value in (
+            (BlockRecord.launch, address(launch.record)),
+            (BlockRecord.shared, address(self.shared)),
+            (BlockRecord.frames, address(self.frames)),
+            (BlockRecord.local, address(self.local)),
+            (BlockRecord.caches, address(self.caches)),
+            (BlockRecord.saved_registers, address(self.saved_registers)),
+            (BlockRecord.mma_table, address(self.mma_table.table) if self.mma_table else 0),
+        ):
+            self[field] = value
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that it takes."""
+        return sum(each.size for each in (self.record, self.frames, self.shared, self.local, self.caches))
+
+    @property
+    def ctaid(self) -> Three:
+        """The coordinates of the block in the grid."""
+        x, y, z = (self[BlockRecord.ctaid + 8 * axis] for axis in range(3))
+        return x, y, z
+
+    def __setitem__(self, field: int, value: int) -> None:
+        self.record[field : field + 8].view(np.int64)[0] = value
+
+    def __getitem__(self, field: int) -> int:
+        return int(self.record[field : field + 8].view(np.int64)[0])
+
+    def frame_of(self, warp: int) -> Bytes:
+        """The frame of a warp."""
+        size = self.launch.compiled.launch_info.frame_bytes
+        return self.frames[warp * size : (warp + 1) * size]
+
+    def lanes(self, warp: int, offset: int, bits: int) -> npt.NDArray[Any]:
+        """An array of a warp's frame, one element for each lane."""
+        return self.frame_of(warp)[offset : offset + bits // 8 * abi.LANES].view(f"uint{bits}")
