@@ -253,6 +253,12 @@ class InstructionRecord:
         return bool(self.lowering or self.shared_step)
 
     @property
+    def does_nothing(self) -> bool:
+        """Whether the machine passes over it: a hint, or a fence, since its memory is coherent."""
+        idle = self.waits is Waits.NOBODY and self.ends is BlockEnd.FALLTHROUGH
+        return idle and not self.has_code
+
+    @property
     def is_plain_load(self) -> bool:
         """Whether it is one read of as many bytes as its type has: ld, ldu."""
         return [(each.kind, each.size) for each in self.memory] == [(AccessKind.READ, Size.TYPE)]

@@ -70,7 +70,7 @@ class Op:
         if not record.least <= len(self.operands) <= record.most:
             raise self.unsupported(f"it takes {record.count_in_words}, not {len(self.operands)}")
         self.record = record
-        if record.has_code:
+        if not record.does_nothing:
             self._check_operands()
 
     def _check_operands(self) -> None:
