@@ -19,7 +19,7 @@ KERNELS = Path(__file__).parent / "kernels"
 WRITERS = (
     "llvmlite.binding", "lanewise.arith.ir", "lanewise.arith.models", "lanewise.machine.write",
     "lanewise.machine.resolve", "lanewise.machine.blocks", "lanewise.machine.fused_product", "lanewise.gpu",
-    "lanewise.ptx.assembler", "concurrent.futures",
+    "lanewise.ptx.tools.assembler", "concurrent.futures",
 )  # fmt: skip
 HGEMM = f"""
 import sys

@@ -59,9 +59,9 @@ def _packages() -> list[tuple[str, str, str]]:
 
 
 def _tools() -> list[tuple[str, str, str]]:
-    from lanewise.ptx.nvrtc_library import load
-    from lanewise.ptx.offline_compiler import host_compiler
-    from lanewise.ptx.toolkit import find_tools
+    from lanewise.ptx.tools.nvrtc_library import load
+    from lanewise.ptx.tools.offline_compiler import host_compiler
+    from lanewise.ptx.tools.toolkit import find_tools
 
     found: list[tuple[str, str, str]] = []
     for major in (13, 12):

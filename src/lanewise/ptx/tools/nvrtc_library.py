@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from lanewise.ptx.toolkit import package_folders, toolkit_folders
+from lanewise.ptx.tools.toolkit import package_folders, toolkit_folders
 
 
 class Nvrtc(Protocol):

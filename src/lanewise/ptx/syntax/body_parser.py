@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from lanewise.ptx.constants import literal
-from lanewise.ptx.module import Scope, Statement
-from lanewise.ptx.operand_parser import read_operands
-from lanewise.ptx.operands import Address, Element, Guard, Name, Operand, Vector
-from lanewise.ptx.source import DECLARED, NAME, SPACE, Reader
-from lanewise.ptx.statements import BlockEnd, BlockStart, Label, Loc, Operation
+from lanewise.ptx.lexer import DECLARED, NAME, SPACE, Reader
+from lanewise.ptx.model.function import Scope, Statement
+from lanewise.ptx.model.operands import Address, Element, Guard, Name, Operand, Vector
+from lanewise.ptx.model.statements import BlockEnd, BlockStart, Label, Loc, Operation
+from lanewise.ptx.model.variables import Variable
+from lanewise.ptx.syntax.constants import literal
+from lanewise.ptx.syntax.operand_parser import read_operands
 from lanewise.ptx.syntax_error import PtxSyntaxError
-from lanewise.ptx.variables import Variable
 
 _HEAD = r"[a-z]\w*+(?:\s*+\.\w++(?:::\w++)*+)*+"
 _PLACE = r"[1-9]\d{0,17}|0"

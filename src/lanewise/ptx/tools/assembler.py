@@ -7,14 +7,14 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
-from lanewise.ptx.compatibility import as_ascii, with_version
 from lanewise.ptx.launch_shape import WARP
-from lanewise.ptx.module import Module
-from lanewise.ptx.source import Source
-from lanewise.ptx.toolkit import EXTRA, Tool, ToolFailed, ToolMissing, find_tool, find_tools
+from lanewise.ptx.lexer import Source
+from lanewise.ptx.targets import as_ascii, with_version
+from lanewise.ptx.tools.toolkit import EXTRA, Tool, ToolFailed, ToolMissing, find_tool, find_tools
 
 _FILE = "module.ptx"
 _NEWER = re.compile(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'")
@@ -88,21 +88,30 @@ class Cubin:
         return nvdisasm(self)
 
 
+@runtime_checkable
+class PtxModule(Protocol):
+    """A parsed module as far as ptxas needs it: the arch that it is for; `str` gives its PTX."""
+
+    @property
+    def target(self) -> str:
+        """The arch that the PTX is for."""
+
+
 def ptxas(
-    ptx: Module | str, arch: str | None = None, *, options: Iterable[str] = (), timeout: float = 600
+    ptx: PtxModule | str, arch: str | None = None, *, options: Iterable[str] = (), timeout: float = 600
 ) -> Cubin:
     """Assemble PTX for an arch; without one, for the arch that the PTX is for.
 
     A PTX version newer than ptxas knows is lowered to the newest that it does, and `notes` of the cubin say
     so; what the PTX uses is checked all the same.
     """
-    if not isinstance(ptx, Module | str):
+    if not isinstance(ptx, PtxModule | str):
         raise LanewiseError(f"ptxas takes a Module or PTX text, not {type(ptx).__name__}")
     text = str(ptx)
     Source(text)  # ptxas hangs on a comment that does not end; this refuses it
     if arch is None:
-        found = _TARGET.search(text)
-        arch = ptx.target if isinstance(ptx, Module) else found.group(1) if found else ""
+        found = _TARGET.search(text) if isinstance(ptx, str) else None
+        arch = ptx.target if not isinstance(ptx, str) else found.group(1) if found else ""
     name = find_arch(arch)
     tool = _assembler(name)
     notes: tuple[str, ...] = ()

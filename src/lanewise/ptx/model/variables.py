@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from lanewise.ptx.operands import Immediate
+from lanewise.ptx.model.operands import Immediate
 
 _WIDTH = re.compile(r"[a-z]+([0-9]+)(?:x([0-9]+))?")
 

@@ -1,6 +1,6 @@
 """Reading a module: its header, then functions, variables and directives. `parse` is the way in.
 
-Bodies are read by `body.py`, declarations by `declaration_parser.py`, operands by `operand_parser.py`.
+Bodies are read by `body_parser.py`, declarations by `declaration_parser.py`, operands by `operand_parser.py`.
 """
 
 from __future__ import annotations
@@ -8,15 +8,18 @@ from __future__ import annotations
 import re
 
 from lanewise.errors import LanewiseError
-from lanewise.ptx.body import BodyParser
-from lanewise.ptx.declaration_parser import (
+from lanewise.ptx.lexer import Reader, Source
+from lanewise.ptx.model.function import Function, Statement
+from lanewise.ptx.model.module import Item, Module
+from lanewise.ptx.syntax.body_parser import BodyParser
+from lanewise.ptx.syntax.declaration_parser import (
     LINKING,
     SPACES,
     read_attributes,
     read_parameters,
     read_variables,
 )
-from lanewise.ptx.directive_parser import (
+from lanewise.ptx.syntax.directive_parser import (
     LIMITS,
     read_alias,
     read_dwarf,
@@ -28,9 +31,7 @@ from lanewise.ptx.directive_parser import (
     read_section,
     read_targets,
 )
-from lanewise.ptx.module import Function, Item, Module, Statement
-from lanewise.ptx.operand_parser import read_count
-from lanewise.ptx.source import Reader, Source
+from lanewise.ptx.syntax.operand_parser import read_count
 
 _IN_MODULE = (*LINKING, "entry", "func", "file", "section", "pragma", "alias", "target", *SPACES)
 _IN_BODY = ("loc", "pragma", "callprototype", "calltargets", "branchtargets", "file", "section", *SPACES)

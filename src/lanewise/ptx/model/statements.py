@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from lanewise.errors import IllegalInstruction
 from lanewise.isa import Instruction, instruction
-from lanewise.ptx.operands import Group, Guard, Name, Operand
+from lanewise.ptx.model.operands import Group, Guard, Name, Operand
 
 #: The opcodes that `lanewise.isa` knows; `wgmma` also has fences and waits.
 MATRIX_OPCODES = frozenset(("mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix"))

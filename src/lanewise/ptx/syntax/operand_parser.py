@@ -1,6 +1,6 @@
 """The grammar of operands and constant expressions, read token by token.
 
-The whole truth about operands; `body.py` takes short cuts for those that compilers write all the time.
+The whole truth about operands; `body_parser.py` takes short cuts for those that compilers write all the time.
 """
 
 from __future__ import annotations
@@ -9,18 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from lanewise.ptx.constants import (
-    PRECEDENCE,
-    Constant,
-    ConstantError,
-    binary,
-    cast,
-    choose,
-    immediate,
-    literal,
-    unary,
-)
-from lanewise.ptx.operands import (
+from lanewise.ptx.lexer import Reader, Source
+from lanewise.ptx.model.operands import (
     Address,
     Element,
     Group,
@@ -33,7 +23,17 @@ from lanewise.ptx.operands import (
     Unary,
     Vector,
 )
-from lanewise.ptx.source import Reader, Source
+from lanewise.ptx.syntax.constants import (
+    PRECEDENCE,
+    Constant,
+    ConstantError,
+    binary,
+    cast,
+    choose,
+    immediate,
+    literal,
+    unary,
+)
 
 T = TypeVar("T")
 #: How deep brackets, signs and lists may be nested.

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from functools import lru_cache
 
-from lanewise.ptx.operands import Immediate
+from lanewise.ptx.model.operands import Immediate
 
 #: A constant while it is computed with: its type, and the number in that type's range.
 Constant = tuple[str, int | float]

@@ -8,8 +8,8 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
-from lanewise.ptx.nvrtc_library import Nvrtc, load
-from lanewise.ptx.toolkit import EXTRA, ToolFailed, ToolMissing, include_folders
+from lanewise.ptx.tools.nvrtc_library import Nvrtc, load
+from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing, include_folders
 
 #: Headers of the C and C++ libraries that device code includes: NVRTC has none, libcu++ has what is in them.
 _STANDARD = (

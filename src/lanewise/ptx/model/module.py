@@ -1,11 +1,12 @@
-"""Module, Function and Scope: parsed PTX as later rooms walk it.
+"""Module and Entry: parsed PTX, and a kernel of it, as later rooms walk them.
 
-`parser.py` builds them, `printer.py` writes them; how an entry is launched, a room further down registers.
+The parsers in `syntax/` build them; how an entry is launched, a room further down provides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,123 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from lanewise.engines import engine
 from lanewise.errors import LanewiseError
-from lanewise.ptx.directives import Alias, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
-from lanewise.ptx.statements import BlockEnd, BlockStart, Label, Loc, Operation
-from lanewise.ptx.variables import Attribute, Variable
+from lanewise.isa import find_arch
+from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
+from lanewise.ptx.model.function import Function, Statement
+from lanewise.ptx.model.names import demangle, listed, matching, missing_entry
+from lanewise.ptx.model.statements import Loc
+from lanewise.ptx.model.variables import Variable
+from lanewise.ptx.targets import assembled_for
 
 if TYPE_CHECKING:
-    from lanewise.ptx.assembler import Resources
-    from lanewise.ptx.cuda_source import CudaSource
+    from lanewise.ptx.tools.assembler import Resources
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
-
-Statement = (
-    Operation
-    | Label
-    | Variable
-    | BlockStart
-    | BlockEnd
-    | Loc
-    | Pragma
-    | File
-    | Prototype
-    | Targets
-    | Section
-    | Dwarf
-)
-
-
-@dataclass(slots=True)
-class Scope:
-    """What is declared between two braces: variables and labels, by name; `parent` is the scope around it.
-
-    `labels` gives the place of a label in the body. Scope 0 is the function's; its parent is -1.
-    """
-
-    parent: int = -1
-    #: By name; a range of registers (`%r<9>`) under its name and `<`, since `%r` may be another variable.
-    variables: dict[str, Variable] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
-
-    def declare(self, variable: Variable) -> None:
-        """Add a variable."""
-        self.variables[f"{variable.name}<" if variable.count >= 0 else variable.name] = variable
-
-    def variable(self, name: str) -> Variable | None:
-        """The variable of that name declared here, a member of a range of registers included."""
-        if name in self.variables:
-            return self.variables[name]
-        stem = name.rstrip("0123456789")
-        while len(stem) < len(name):  # %r12 may be of the range %r<20> or of %r1<5>
-            found = self.variables.get(f"{stem}<")
-            number = name[len(stem) :]
-            plain = len(number) < 12 and (number == "0" or number[0] != "0")
-            if found is not None and plain and int(number) < found.count:
-                return found
-            stem = name[: len(stem) + 1]
-        return None
-
-
-@dataclass(slots=True)
-class Function:
-    """A kernel (`entry`) or a device function: parameters, limits, and the body as a flat list of statements.
-
-    A body of None is a declaration. `scopes` are numbered as the braces open; every instruction, label and
-    variable of the body has the number of its scope.
-    """
-
-    name: str
-    is_entry: bool
-    parameters: tuple[Variable, ...] = ()
-    returns: tuple[Variable, ...] = ()
-    linking: str = ""
-    attributes: tuple[Attribute, ...] = ()
-    limits: tuple[Limit | Pragma, ...] = ()
-    body: list[Statement] | None = None
-    scopes: list[Scope] = field(default_factory=list, compare=False)
-    line: int = field(default=0, compare=False)
-    column: int = field(default=0, compare=False)
-
-    def limit(self, name: str) -> tuple[int, ...] | None:
-        """The values of a directive such as `maxntid`; None where it is not given."""
-        return next(
-            (limit.values for limit in self.limits if isinstance(limit, Limit) and limit.name == name), None
-        )
-
-    @property
-    def operations(self) -> list[Operation]:
-        """The instructions alone."""
-        return [statement for statement in self.body or () if isinstance(statement, Operation)]
-
-    def variable(self, name: str, scope: int = 0) -> Variable | None:
-        """What a name stands for in a scope: a variable there or further out, a parameter; else None.
-
-        >>> from lanewise.ptx import parse
-        >>> module = parse(".version 9.0\\n.target sm_80\\n.entry k(.param .u64 p) { .reg .b32 %r<4>; ret; }")
-        >>> str(module["k"].function.variable("%r3")), module["k"].function.variable("%r4")
-        ('.reg .b32 %r<4>;', None)
-        """
-        while 0 <= scope < len(self.scopes):
-            found = self.scopes[scope].variable(name)
-            if found is not None:
-                return found
-            scope = self.scopes[scope].parent
-        return next((part for part in (*self.parameters, *self.returns) if part.name == name), None)
-
-    def label(self, name: str, scope: int = 0) -> int | None:
-        """The place in the body of the label that a branch in a scope means; None if there is none."""
-        while 0 <= scope < len(self.scopes):
-            if name in self.scopes[scope].labels:
-                return self.scopes[scope].labels[name]
-            scope = self.scopes[scope].parent
-        return None
-
-    def __str__(self) -> str:
-        from lanewise.ptx.printer import print_function
-
-        return print_function(self)
-
 
 Item = Variable | Function | Pragma | File | Alias | Section | Dwarf
 
@@ -150,7 +47,7 @@ class Entry:
 
     @property
     def parameters(self) -> tuple[Variable, ...]:
-        """Its parameters."""
+        """The variables that a launch gives its arguments to, in order."""
         return self.function.parameters
 
     @property
@@ -161,8 +58,6 @@ class Entry:
     @cached_property
     def demangled(self) -> str:
         """Its name as C++ writes it; its PTX name if that is not mangled."""
-        from lanewise.ptx.names import demangle
-
         return demangle(self.name)
 
     def __getitem__(self, configuration: Any) -> Any:
@@ -196,7 +91,7 @@ class Entry:
 
     def sass(self, arch: str | None = None) -> str:
         """Its machine code for an arch as text, by ptxas and nvdisasm; no GPU is needed."""
-        from lanewise.ptx.assembler import ptxas, sass_of
+        from lanewise.ptx.tools.assembler import ptxas, sass_of
 
         return sass_of(ptxas(self.module, self._arch(arch)).sass(), self.name)
 
@@ -206,19 +101,39 @@ class Entry:
 
     def resources(self, arch: str | None = None) -> Resources:
         """What ptxas says that it uses on an arch: registers, spills, shared, local and constant bytes."""
-        from lanewise.ptx.assembler import ptxas
+        from lanewise.ptx.tools.assembler import ptxas
 
         return ptxas(self.module, self._arch(arch)).resources[self.name]
 
     def _arch(self, arch: str | None) -> str:
-        """The arch to assemble for."""
-        from lanewise.isa import find_arch
-        from lanewise.ptx.compatibility import assembled_for
-
+        """The arch to assemble for: the module's target, or the one given if the PTX runs there."""
         return self.module.target if arch is None else assembled_for(self.module.target, find_arch(arch))
 
     def __repr__(self) -> str:
         return f"<entry {self.demangled}>"
+
+
+@dataclass(frozen=True)
+class CompiledSource(ABC):
+    """The source that a module was compiled from, what compiled it, and for which arch it is meant to run.
+
+    `note` says what is out of the ordinary, such as another target than the arch asked for.
+    """
+
+    text: str = field(repr=False)
+    arch: str
+    name: str = "kernel.cu"
+    options: tuple[str, ...] = ()
+    compiler: str = ""
+    note: str = ""
+    log: str = field(default="", repr=False)
+
+    @abstractmethod
+    def instance(self, expression: str, known: Container[str]) -> tuple[Module, str]:
+        """The source compiled with an instance of a template, and the name that has in the PTX.
+
+        `known` are the entries that were there before.
+        """
 
 
 @dataclass
@@ -241,7 +156,7 @@ class Module:
     #: The text it was parsed from; empty if it was not.
     text: str = field(default="", compare=False, repr=False)
     #: The CUDA C++ it was compiled from, if it was compiled here.
-    cuda: CudaSource | None = field(default=None, compare=False, repr=False)
+    cuda: CompiledSource | None = field(default=None, compare=False, repr=False)
     #: Entries that were asked for before, by the name used; instances of templates are compiled once.
     _found: dict[str, Entry] = field(default_factory=dict, compare=False, repr=False)
 
@@ -350,16 +265,37 @@ class Module:
 
         A template that the module was compiled with is instantiated: `module["mm<half, half, float>"]`.
         """
-        from lanewise.ptx.names import find_entry
-
-        if not isinstance(name, str) or name not in self._found:
-            self._found[name] = find_entry(self, name)
+        if not isinstance(name, str):
+            raise LanewiseError(f"an entry is asked for by name, as module['mm'], not by {name!r}")
+        if name not in self._found:
+            self._found[name] = self._entry(name)
         return self._found[name]
 
-    def __str__(self) -> str:
-        from lanewise.ptx.printer import print_module
+    def _entry(self, name: str) -> Entry:
+        """The entry that a name means: mangled, demangled or plain; an instance of a template is compiled."""
+        found = matching(name, self.entries)
+        if len(found) == 1:
+            return Entry(self, self.entries[found[0]])
+        if found:
+            raise LanewiseError(f"{name!r} may be any of:\n{listed(found)}")
+        if "<" in name and self.cuda is not None:
+            instance, lowered = self.cuda.instance(name, self.entries)
+            if lowered not in instance.entries:
+                raise LanewiseError(f"{name!r} is no kernel: only a __global__ function can be launched")
+            return Entry(instance, instance.entries[lowered])
+        source = self.cuda.text if self.cuda is not None else ""
+        raise LanewiseError(missing_entry(name, self.entries, self.functions, source))
 
-        return print_module(self)
+    def __str__(self) -> str:
+        """The PTX of the module: its header, then its items in order, an empty line after each function."""
+        target = ", ".join((self.target, *self.target_options))
+        lines = [f".version {self.version}", f".target {target}"]
+        lines += [f".address_size {self.address_size}", ""] if self.says_address_size else [""]
+        for item in self.items:
+            lines.append(str(item))
+            if isinstance(item, Function):
+                lines.append("")
+        return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
         return f"<PTX {self.version} for {self.target}: {', '.join(self.entries) or 'no entry'}>"

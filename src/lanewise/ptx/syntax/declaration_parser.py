@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import re
 
-from lanewise.ptx.constants import literal
-from lanewise.ptx.operand_parser import (
+from lanewise.ptx.lexer import SPACE, Reader
+from lanewise.ptx.model.variables import (
+    Attribute,
+    Initialiser,
+    Pointer,
+    Setting,
+    SymbolAddress,
+    Value,
+    Variable,
+)
+from lanewise.ptx.syntax.constants import literal
+from lanewise.ptx.syntax.operand_parser import (
     MAX_DEPTH,
     read_constant,
     read_count,
@@ -13,8 +23,6 @@ from lanewise.ptx.operand_parser import (
     read_literal,
     starts_constant,
 )
-from lanewise.ptx.source import SPACE, Reader
-from lanewise.ptx.variables import Attribute, Initialiser, Pointer, Setting, SymbolAddress, Value, Variable
 
 SPACES = ("reg", "sreg", "const", "global", "local", "param", "shared", "tex")
 LINKING = ("visible", "extern", "weak", "common")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from lanewise.ptx.declaration_parser import read_parameters
-from lanewise.ptx.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
-from lanewise.ptx.operand_parser import read_count, read_integer
-from lanewise.ptx.source import DECLARED, SPACE, Reader
-from lanewise.ptx.statements import Label, Loc
+from lanewise.ptx.lexer import DECLARED, SPACE, Reader
+from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
+from lanewise.ptx.model.statements import Label, Loc
+from lanewise.ptx.syntax.declaration_parser import read_parameters
+from lanewise.ptx.syntax.operand_parser import read_count, read_integer
 
 #: Directives that may follow the head of a function, and how many numbers each takes.
 LIMITS = {

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lanewise.ptx.statements import Label
-from lanewise.ptx.variables import Variable
+from lanewise.ptx.model.statements import Label
+from lanewise.ptx.model.variables import Variable
 
 
 @dataclass(slots=True)

@@ -1,4 +1,7 @@
-"""Names of kernels: C++'s in place of mangled ones, and the kernel that a name means."""
+"""Names of kernels: mangled ones as C++ writes them, and which of them a user's spelling means.
+
+Knows names alone; the module that has the kernels looks them up by what is found here.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Any
-
-from lanewise.errors import LanewiseError
-from lanewise.ptx.module import Entry, Function, Module
 
 #: The C++ runtime's own demangler keeps its state on the stack; far longer names are left as they are.
 _LONGEST = 4096
@@ -97,42 +97,37 @@ def plain_name(mangled: str) -> str:
 # finding ------------------------------------------------------------------------------------------------
 
 
-def find_entry(module: Module, name: str) -> Entry:
-    """The entry that a name means: mangled, demangled or plain; an instance of a template is compiled."""
-    if not isinstance(name, str):
-        raise LanewiseError(f"an entry is asked for by name, as module['mm'], not by {name!r}")
-    if name in module.entries:
-        return Entry(module, module.entries[name])
+def matching(name: str, mangled: Iterable[str]) -> list[str]:
+    """Those of some mangled names that a name may mean: itself if it is there, else by its C++ spellings.
+
+    >>> matching("copy", ["_Z4copyPKfPfi", "_Z5scalef"])
+    ['_Z4copyPKfPfi']
+    """
+    names = list(mangled)
+    if name in names:
+        return [name]
     wanted = _normal(name)
-    found = [function for function in module.entries.values() if wanted in _spellings(function.name)]
-    if len(found) == 1:
-        return Entry(module, found[0])
-    if found:
-        raise LanewiseError(f"{name!r} may be any of:\n{_listed(found)}")
-    if "<" in name and module.cuda is not None:
-        instance, lowered = module.cuda.instance(name, module.entries)
-        if lowered not in instance.entries:
-            raise LanewiseError(f"{name!r} is no kernel: only a __global__ function can be launched")
-        return Entry(instance, instance.entries[lowered])
-    raise LanewiseError(_not_there(module, name, wanted))
+    return [each for each in names if wanted in _spellings(each)]
 
 
-def _not_there(module: Module, name: str, wanted: str) -> str:
-    if any(wanted in _spellings(function) or name == function for function in module.functions):
-        return f"{name!r} is a device function, no entry\nentries are:\n{_listed(module.entries.values())}"
-    plain = {plain_name(function) for function in module.entries}
-    near = difflib.get_close_matches(name, [*plain, *module.entries], n=1)
+def missing_entry(name: str, entries: Iterable[str], functions: Iterable[str], cuda_text: str = "") -> str:
+    """The message for a name that no entry has, with what was perhaps meant, and the entries there are."""
+    entries = list(entries)
+    if matching(name, functions):
+        return f"{name!r} is a device function, no entry\nentries are:\n{listed(entries)}"
+    near = difflib.get_close_matches(name, [*{plain_name(entry) for entry in entries}, *entries], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    if module.cuda is not None and re.search(rf"\b{re.escape(name)}\b", module.cuda.text):
+    if re.search(rf"\b{re.escape(name)}\b", cuda_text):
         hint = f"; a template is instantiated by its full name, as module['{name}<float>']"
-    return f"no entry {name!r}{hint}\nentries are:\n{_listed(module.entries.values())}"
+    return f"no entry {name!r}{hint}\nentries are:\n{listed(entries)}"
 
 
-def _listed(functions: Iterable[Function]) -> str:
+def listed(mangled: Iterable[str]) -> str:
+    """Names one a line, as C++ writes them, the mangled name behind where it is another."""
     lines = []
-    for function in functions:
-        cpp = demangle(function.name)
-        lines.append(f"    {cpp}" if cpp == function.name else f"    {cpp}  ({function.name})")
+    for name in mangled:
+        cpp = demangle(name)
+        lines.append(f"    {cpp}" if cpp == name else f"    {cpp}  ({name})")
     return "\n".join(lines) or "    (none)"
 
 
@@ -194,7 +189,7 @@ def _suffixes(qualified: str) -> Iterator[str]:
 
 
 def _without_arguments(qualified: str) -> str:
-    """`ns::f<int>` to `ns::f`."""
+    """A qualified name without the template arguments at its end: `ns::f<int>` becomes `ns::f`."""
     if not qualified.endswith(">"):
         return qualified
     depth = 0

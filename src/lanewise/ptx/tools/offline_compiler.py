@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lanewise.isa import arch_number
-from lanewise.ptx.toolkit import Tool, ToolFailed, ToolMissing, find_tools, header_release
+from lanewise.ptx.tools.toolkit import Tool, ToolFailed, ToolMissing, find_tools, header_release
 
 _HOST_COMPILERS = ("g++", "c++", "clang++", "cl")
 
