@@ -1,6 +1,6 @@
 """The tiling of an MMA operation over threads and data, as operations on layouts, with their conditions.
 
-Whose shapes and layouts they are is said in `mma_atom.py`; one thread's share is sliced in `thr_mma.py`.
+Whose shapes and layouts they are is said in `mma_atom.py`, and so is one thread's share.
 """
 
 from __future__ import annotations
