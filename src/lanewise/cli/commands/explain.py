@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lanewise.cli.options import ArchName, AsCsv, AsJson, AsMarkdown, ASource, InstructionText, Stride
-from lanewise.cli.question import Question
-from lanewise.cli.render import show, style_of
-from lanewise.cli.subject import instruction_named
+from lanewise.cli.explanation.question import Question
+from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown, ASource, InstructionText, Stride
+from lanewise.cli.input.subject import instruction_named
+from lanewise.cli.terminal.render import show, style_of
 
 if TYPE_CHECKING:
     from lanewise.isa import Instruction

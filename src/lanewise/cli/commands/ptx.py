@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from lanewise.cli.input.options import ArchName
 from lanewise.cli.launching import Definitions, entry_of, module_in
-from lanewise.cli.options import ArchName
 
 
 def ptx(

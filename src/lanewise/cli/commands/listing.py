@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.answer import Answer, Cell, Table
-from lanewise.cli.options import ArchName, AsCsv, AsJson, AsMarkdown
-from lanewise.cli.render import show, style_of
+from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown
+from lanewise.cli.terminal.answer import Answer, Cell, Table
+from lanewise.cli.terminal.render import show, style_of
 from lanewise.isa import ARCHS, FAMILIES, describe_targets, find_arch, instructions
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.answer import Answer, Table, facts
+from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     Arch,
     Args,
@@ -29,8 +29,8 @@ from lanewise.cli.launching import (
     run_script,
     what_it_prints,
 )
-from lanewise.cli.options import AsJson
-from lanewise.cli.render import show
+from lanewise.cli.terminal.answer import Answer, Table, facts
+from lanewise.cli.terminal.render import show
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def launch(
     asked: Asked, ran: list[Ran], configured: Configured, arguments: Sequence[Any], options: dict[str, Any]
 ) -> None:
     """Launch a kernel with a bar that shows how far it is; what ran is added to `ran`, a fault too."""
-    from lanewise.cli.progress import ProgressBar
+    from lanewise.cli.terminal.progress import ProgressBar
     from lanewise.gpu import any_on_gpu, synchronize
     from lanewise.machine import KernelFault
 
@@ -159,8 +159,8 @@ def run(
         --arg random:f16:128x128 --arg random:f16:128x128 --arg zeros:f32:128x128 --arg 128 --print 2
     lanewise run script.py -- --size 64
     """
-    from lanewise.cli.arrays import save as save_array
-    from lanewise.cli.interrupt import ends_soon
+    from lanewise.cli.input.arrays import save as save_array
+    from lanewise.cli.terminal.interrupt import ends_soon
     from lanewise.machine import KernelFault
 
     asked = Asked(

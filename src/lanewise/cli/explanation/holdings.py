@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lanewise.cli.answer import Answer, Cell, Table
+from lanewise.cli.terminal.answer import Answer, Cell, Table
 from lanewise.errors import LanewiseError
 from lanewise.isa import Holder, Instruction, Operand, SelectedOperand
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.answer import Answer, Table
+from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     FAILED,
     Arch,
@@ -27,8 +27,8 @@ from lanewise.cli.launching import (
     run_script,
     what_it_prints,
 )
-from lanewise.cli.options import AsJson
-from lanewise.cli.render import show
+from lanewise.cli.terminal.answer import Answer, Table
+from lanewise.cli.terminal.render import show
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
@@ -75,7 +75,7 @@ def check(
     lanewise check transpose.cu --block 32,8 --arg random:f32:32x32 --arg zeros:f32:32x32 --lines
     lanewise check script.py
     """
-    from lanewise.cli.interrupt import ends_soon
+    from lanewise.cli.terminal.interrupt import ends_soon
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
@@ -90,7 +90,7 @@ def check(
 
 
 def _checked(asked: Asked, configured: Configured, values: Sequence[Any], options: dict[str, Any]) -> Report:
-    from lanewise.cli.progress import ProgressBar
+    from lanewise.cli.terminal.progress import ProgressBar
     from lanewise.launch import check as check_launch
 
     with ProgressBar(configured.entry.demangled, asked.progress) as bar:

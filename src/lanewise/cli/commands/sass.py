@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from lanewise.cli.answer import Answer
+from lanewise.cli.input.options import ArchName, AsJson
 from lanewise.cli.launching import Definitions, entry_of, module_in
-from lanewise.cli.options import ArchName, AsJson
-from lanewise.cli.render import show
+from lanewise.cli.terminal.answer import Answer
+from lanewise.cli.terminal.render import show
 
 
 def sass(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lanewise.cli import holdings, layouts, summary
-from lanewise.cli.answer import Answer
+from lanewise.cli.explanation import holdings, layouts, summary
+from lanewise.cli.terminal.answer import Answer
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from lanewise.cli.answer import Answer, Cell, Table, facts
+from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.isa import Instruction, Operand, describe_targets
 
 #: The most rows and columns of an operand that a summary shows.

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from lanewise.cli.answer import Answer, Table
+from lanewise.cli.terminal.answer import Answer, Table
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:

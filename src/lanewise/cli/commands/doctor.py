@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from importlib import metadata
 
-from lanewise.cli.answer import Answer, Table
-from lanewise.cli.options import AsJson
-from lanewise.cli.render import show
+from lanewise.cli.input.options import AsJson
+from lanewise.cli.terminal.answer import Answer, Table
+from lanewise.cli.terminal.render import show
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "typer", "rich")
 _OPTIONAL = ("cuda-bindings", "torch", "cupy", "distributed")

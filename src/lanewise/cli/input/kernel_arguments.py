@@ -56,7 +56,7 @@ def parse_argument(text: str, number: int, variable: Variable) -> Any:
             raise LanewiseError(f"{where}: bytes are written as hex:00ff…, two digits each") from None
     path = Path(text)
     if path.suffix == ".npy" or (len(text) < 4096 and "\0" not in text and path.is_file()):
-        from lanewise.cli.arrays import load
+        from lanewise.cli.input.arrays import load
 
         return load(path)
     return _number(text, where, variable)

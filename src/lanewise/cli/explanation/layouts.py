@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lanewise.cli.answer import Answer, Cell, Table
-from lanewise.cli.holdings import Holding, holdings_in, holdings_of, places
+from lanewise.cli.explanation.holdings import Holding, holdings_in, holdings_of, places
+from lanewise.cli.terminal.answer import Answer, Cell, Table
 from lanewise.isa import Instruction, Operand, SelectedOperand
 
 

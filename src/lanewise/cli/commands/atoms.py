@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from lanewise.cli.answer import Answer, Table
-from lanewise.cli.options import AsCsv, AsJson, AsMarkdown
-from lanewise.cli.render import show, style_of
+from lanewise.cli.input.options import AsCsv, AsJson, AsMarkdown
+from lanewise.cli.terminal.answer import Answer, Table
+from lanewise.cli.terminal.render import show, style_of
 
 
 def atom_names(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.answer import Answer, Cell, Table, facts
-from lanewise.cli.options import AsCsv, AsJson, AsMarkdown, ASource, InstructionText
-from lanewise.cli.render import show, style_of
+from lanewise.cli.input.options import AsCsv, AsJson, AsMarkdown, ASource, InstructionText
+from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
+from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def compute(
     lanewise compute $MMA a.npy b.npy --arch sm_80 --versus sm_90     where an A100 and an H100 differ
     lanewise compute $MMA a.npy b.npy --arch sm_90 --gemm -o d.npy    matrices of any size
     """
-    from lanewise.cli.arrays import save
-    from lanewise.cli.subject import instruction_named
+    from lanewise.cli.input.arrays import save
+    from lanewise.cli.input.subject import instruction_named
 
     style = style_of(json=json, csv=csv, markdown=markdown)
     if arch is None:
@@ -111,7 +111,7 @@ def compute(
 
 def _read(instruction: Instruction, files: dict[str, Path | None], convert: bool) -> dict[str, Any]:
     """The arrays in the files, by operand; those that the instruction takes and no others."""
-    from lanewise.cli.arrays import load, read_array
+    from lanewise.cli.input.arrays import load, read_array
 
     found: dict[str, Any] = {}
     for name, path in files.items():

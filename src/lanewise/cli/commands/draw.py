@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lanewise.cli.holdings import operand_named
-from lanewise.cli.layout_text import read_integers, read_layout, read_plain_layout, read_swizzle
-from lanewise.cli.options import ASource, InstructionText, Stride
-from lanewise.cli.subject import atom_named, instruction_named
+from lanewise.cli.explanation.holdings import operand_named
+from lanewise.cli.input.layout_text import read_integers, read_layout, read_plain_layout, read_swizzle
+from lanewise.cli.input.options import ASource, InstructionText, Stride
+from lanewise.cli.input.subject import atom_named, instruction_named
 from lanewise.errors import LanewiseError
 from lanewise.layout import ComposedLayout, Layout, Swizzle, recast
 
