@@ -18,7 +18,7 @@ from lanewise.atoms.gmma import ScaleOut, scale_out
 from lanewise.atoms.mma_traits import MMA_Traits
 from lanewise.atoms.names import Operation
 from lanewise.atoms.tiling import Modes, as_tensor, check_divides, thread_of_index, thrfrg
-from lanewise.engines import Drawn, engine
+from lanewise.engines import THREAD_SLICE, Drawn
 from lanewise.errors import LanewiseError
 from lanewise.layout import Layout, Tensor, composition, is_int, rank, size, tiled_product
 from lanewise.layout.int_tuple import spell
@@ -66,7 +66,7 @@ class MMA_Atom(MMA_Traits, Drawn):
 
     @property
     def traits(self) -> MMA_Traits:
-        """The traits alone."""
+        """The traits of the operation, without a tiling and what it does to the accumulator."""
         return MMA_Traits(self.operation, self.arguments)
 
     @property
@@ -199,7 +199,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         """What thread thr_idx does: a ThrMMA; inside a kernel, for a traced index, the language's own."""
         layout = self.thr_layout_vmnk
         if hasattr(thr_idx, "is_traced"):
-            return engine("slice tiles")(self, thr_idx)
+            return THREAD_SLICE.function(self, thr_idx)
         if not is_int(thr_idx):
             raise LanewiseError(f"a thread is an integer, not {thr_idx!r}")
         if 0 <= thr_idx < layout.cosize():

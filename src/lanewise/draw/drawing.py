@@ -81,7 +81,7 @@ class Block:
     hovers: list[tuple[Rect, str]] = field(default_factory=list)
 
     def write(self, style: str, x: int, y: int, text: str) -> None:
-        """Add words."""
+        """Add a text in a style, with its anchor at x and y."""
         self.words.setdefault(style, []).append(Word(x, y, text))
 
 

@@ -46,7 +46,7 @@ class Ownership:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """(rows, columns)."""
+        """How many rows and columns the matrix has."""
         return len(self.rows.labels), len(self.cols.labels)
 
     def places(self, row: int, col: int) -> str:

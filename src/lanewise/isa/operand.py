@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lanewise.engines import Drawn, engine
+from lanewise.engines import FRAGMENT_OF_REGISTERS, FULL_FRAGMENT, Drawn
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, as_array
 from lanewise.isa.form import stated
@@ -178,11 +178,11 @@ class Operand(Drawn):
 
     def full(self, value: Any) -> Any:
         """A fragment with one value in every element, inside a kernel."""
-        return engine("fragment")(self, value)
+        return FULL_FRAGMENT.function(self, value)
 
     def fragment(self, registers: Any) -> Any:
         """A fragment made of the registers given, inside a kernel."""
-        return engine("registers")(self, registers)
+        return FRAGMENT_OF_REGISTERS.function(self, registers)
 
     # packing -------------------------------------------------------------------------------------------
 

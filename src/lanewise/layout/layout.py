@@ -133,7 +133,7 @@ class Layout(LayoutBase):
         return (self[i] for i in range(len(self)))
 
     def size(self) -> int:
-        """How many coordinates."""
+        """How many coordinates the layout has: the product of its shape."""
         return product(self.shape)
 
     def coshape(self) -> Any:

@@ -6,13 +6,13 @@ The parsers in `syntax/` build them; how an entry is launched, a room further do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lanewise.engines import engine
+from lanewise.engines import KERNEL_FIDELITY, LAUNCH, FidelityNote, Launchable
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
@@ -38,7 +38,7 @@ class Entry:
     module: Module = field(repr=False)
     function: Function = field(repr=False)
     #: What was configured before: a warm launch begins with a look here.
-    _configured: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _configured: dict[Any, Launchable] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class Entry:
         try:
             return self._configured[configuration]
         except (KeyError, TypeError):  # TypeError: a list in it, which cannot be looked up
-            configured = engine("launch")(self, configuration)
+            configured = LAUNCH.function(self, configuration)
         if len(self._configured) >= _MOST_CONFIGURED:
             self._configured.clear()
         with suppress(TypeError):
@@ -95,9 +95,9 @@ class Entry:
 
         return sass_of(ptxas(self.module, self._arch(arch)).sass(), self.name)
 
-    def fidelity(self, arch: str | None = None) -> Any:
+    def fidelity(self, arch: str | None = None) -> Sequence[FidelityNote]:
         """Where a GPU may give other bits than the machine: a list of `lanewise.machine.Note`, by line."""
-        return engine("kernel fidelity")(self, arch)
+        return KERNEL_FIDELITY.function(self, arch)
 
     def resources(self, arch: str | None = None) -> Resources:
         """What ptxas says that it uses on an arch: registers, spills, shared, local and constant bytes."""

@@ -115,7 +115,7 @@ def read_file(reader: Reader) -> File:
 
 
 def read_alias(reader: Reader) -> Alias:
-    """`.alias new, old;`"""
+    """Read `.alias new, old;`, a further name of a function."""
     line, column = reader.place()
     reader.advance()
     name = reader.name("the new name")

@@ -92,7 +92,7 @@ def starts_constant(reader: Reader) -> bool:
 
 
 def read_constant(reader: Reader) -> Immediate:
-    """A constant expression."""
+    """Read a constant expression and return its value, computed as ptxas does."""
     start = reader.start
     if _is_single(reader):
         return read_literal(reader)
@@ -186,7 +186,7 @@ def read_operands(reader: Reader, is_call: bool) -> tuple[Operand, ...]:
 
 
 def read_operand(reader: Reader, is_call: bool = False, depth: int = 0) -> Operand:
-    """One operand."""
+    """Read one operand: a name, an address, a vector, a constant, or a group of arguments of a call."""
     depth = _deeper(reader, depth)
     if _at_name(reader):
         return _named(reader)

@@ -38,7 +38,7 @@ _IN_BODY = ("loc", "pragma", "callprototype", "calltargets", "branchtargets", "f
 
 
 def parse(text: str) -> Module:
-    """Read PTX.
+    """Read PTX text and return it as a Module, or raise a PtxSyntaxError that names line and column.
 
     >>> module = parse('''
     ... .version 9.0
