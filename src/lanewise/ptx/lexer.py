@@ -77,14 +77,14 @@ class Source:
         lines = self.text.split("\n", line)
         return lines[line - 1].rstrip("\r") if line <= len(lines) else ""
 
-    def place(self, offset: int) -> tuple[int, int]:
+    def line_and_column(self, offset: int) -> tuple[int, int]:
         """Line and column of an offset, from 1."""
         line = bisect_right(self.starts, offset)
         return line, offset - self.starts[line - 1] + 1
 
     def wrong(self, offset: int, found: str, expected: str = "") -> PtxSyntaxError:
         """The error at an offset."""
-        line, column = self.place(offset)
+        line, column = self.line_and_column(offset)
         return PtxSyntaxError(line, column, found, expected, self.source_line(line))
 
 
@@ -137,9 +137,9 @@ class Reader:
         names = near or known
         return self.wrong(f"{'' if near else 'one of '}{', '.join(f'.{name}' for name in names)}")
 
-    def place(self) -> tuple[int, int]:
+    def line_and_column(self) -> tuple[int, int]:
         """Line and column of the token at hand, from 1."""
-        return self.source.place(self.start)
+        return self.source.line_and_column(self.start)
 
     def take(self, token: str) -> bool:
         """Pass over a mark or directive if it is at hand."""

@@ -63,7 +63,7 @@ class BodyParser:
         loc: Loc | None = None
         openings = [reader.expect("{")]
         position = reader.start
-        line = source.place(position)[0]
+        line = source.line_and_column(position)[0]
         lines = len(starts)
         while True:
             while line < lines and starts[line] <= position:
@@ -126,7 +126,7 @@ class BodyParser:
         """What is at hand begins no statement: say what is missing."""
         reader = self._reader
         if reader.kind == "end":
-            return reader.wrong(f"'}}' for the '{{' of line {reader.source.place(opened)[0]}")
+            return reader.wrong(f"'}}' for the '{{' of line {reader.source.line_and_column(opened)[0]}")
         if reader.take("@"):
             reader.take("!")
             if reader.kind != "name":

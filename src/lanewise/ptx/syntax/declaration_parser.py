@@ -42,12 +42,12 @@ _SIMPLE_NUMBER = re.compile(
 
 def read_variables(reader: Reader, linking: str, start: int) -> list[Variable]:
     """One declaration from its state space to its semicolon; it may declare several variables."""
-    line, column = reader.source.place(start)
+    line, column = reader.source.line_and_column(start)
     first = _typed(reader, reader.advance()[1:], linking, line, column)
     found = [first]
     _declarator(reader, first)
     while reader.take(","):
-        line, column = reader.place()
+        line, column = reader.line_and_column()
         another = Variable(first.space, first.type, "", first.vector, first.align, line=line, column=column)
         another.linking, another.attributes = first.linking, first.attributes
         _declarator(reader, another)
@@ -69,7 +69,7 @@ def read_parameters(reader: Reader) -> tuple[Variable, ...]:
 
 
 def _parameter(reader: Reader) -> Variable:
-    line, column = reader.place()
+    line, column = reader.line_and_column()
     if reader.token not in (".param", ".reg"):
         raise reader.wrong("a parameter: .param or .reg, a type and a name")
     variable = _typed(reader, reader.advance()[1:], "", line, column)

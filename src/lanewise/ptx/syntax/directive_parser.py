@@ -44,7 +44,7 @@ def read_limits(reader: Reader) -> tuple[Limit | Pragma, ...]:
         if reader.token == ".pragma":
             found.append(read_pragma(reader))
             continue
-        line, column = reader.place()
+        line, column = reader.line_and_column()
         word = reader.token[1:]
         if word not in LIMITS:
             raise reader.unknown((*LIMITS, "pragma"))
@@ -59,7 +59,7 @@ def read_limits(reader: Reader) -> tuple[Limit | Pragma, ...]:
 
 def read_loc(reader: Reader) -> Loc:
     """`.loc`, with what was inlined where."""
-    line, column = reader.place()
+    line, column = reader.line_and_column()
     reader.advance()
     file, source_line, source_column = _source_place(reader)
     loc = Loc(file, source_line, source_column, line=line, column=column)
@@ -91,7 +91,7 @@ def _string(reader: Reader, what: str) -> str:
 
 def read_pragma(reader: Reader) -> Pragma:
     """`.pragma` and its strings."""
-    line, column = reader.place()
+    line, column = reader.line_and_column()
     reader.advance()
     strings = [_string(reader, "a string")]
     while reader.take(","):
@@ -102,7 +102,7 @@ def read_pragma(reader: Reader) -> Pragma:
 
 def read_file(reader: Reader) -> File:
     """`.file`: a number and a name, perhaps its time and size."""
-    line, column = reader.place()
+    line, column = reader.line_and_column()
     reader.advance()
     index = read_count(reader, "the number of the file")
     name = _string(reader, "the name of the file in quotes")[1:-1]
@@ -116,7 +116,7 @@ def read_file(reader: Reader) -> File:
 
 def read_alias(reader: Reader) -> Alias:
     """Read `.alias new, old;`, a further name of a function."""
-    line, column = reader.place()
+    line, column = reader.line_and_column()
     reader.advance()
     name = reader.name("the new name")
     reader.expect(",")
@@ -127,7 +127,7 @@ def read_alias(reader: Reader) -> Alias:
 
 def read_prototype(reader: Reader) -> Prototype:
     """`.callprototype (results) _ (parameters);`"""
-    line, column = reader.place()
+    line, column = reader.line_and_column()
     reader.advance()
     returns = read_parameters(reader) if reader.token == "(" else ()
     name = reader.name("'_'" if returns else "'_', or results in '( )'")
@@ -139,7 +139,7 @@ def read_prototype(reader: Reader) -> Prototype:
 
 def read_targets(reader: Reader) -> Targets:
     """`.branchtargets` or `.calltargets`; a range of labels is written out."""
-    line, column = reader.place()
+    line, column = reader.line_and_column()
     kind = reader.advance()[1:]
     names = _target(reader, kind)
     while reader.take(","):
@@ -162,7 +162,7 @@ def _target(reader: Reader, kind: str) -> list[str]:
 
 def read_dwarf(reader: Reader) -> Dwarf:
     """`@@DWARF` and the rest of its line, as it is."""
-    line, column = reader.place()
+    line, column = reader.line_and_column()
     code = reader.source.code
     end = code.find("\n", reader.start)
     end = end if end >= 0 else len(code)
@@ -178,7 +178,7 @@ def read_dwarf(reader: Reader) -> Dwarf:
 
 def read_section(reader: Reader) -> Section:
     """`.section` and the data in its braces."""
-    line, column = reader.place()
+    line, column = reader.line_and_column()
     reader.advance()
     if reader.kind not in ("directive", "name"):
         raise reader.wrong("the name of the section")
@@ -195,14 +195,14 @@ def read_section(reader: Reader) -> Section:
                 raise reader.source.wrong(position, found, "numbers, labels or names of sections")
             items.append(data)
         elif label is not None:
-            items.append(Label(label, *reader.source.place(position)))
+            items.append(Label(label, *reader.source.line_and_column(position)))
         elif end is not None:
             reader.seek(match.end())
             return Section(name, tuple(items), line, column)
         position = match.end()
     reader.seek(position)
     if reader.kind == "end":
-        raise reader.wrong(f"'}}' for the '{{' of line {reader.source.place(opened)[0]}")
+        raise reader.wrong(f"'}}' for the '{{' of line {reader.source.line_and_column(opened)[0]}")
     raise reader.wrong(".b8, .b16, .b32 or .b64 with values, a label, or '}'")
 
 

@@ -125,7 +125,7 @@ def _item(reader: Reader, module: Module, bodies: BodyParser) -> list[Item]:
 
 
 def _function(reader: Reader, bodies: BodyParser, linking: str, start: int) -> Function:
-    line, column = reader.source.place(start)
+    line, column = reader.source.line_and_column(start)
     is_entry = reader.advance() == ".entry"
     attributes = read_attributes(reader)
     returns = read_parameters(reader) if not is_entry and reader.token == "(" else ()
