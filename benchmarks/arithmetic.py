@@ -25,7 +25,8 @@ import llvmlite
 import numpy as np
 
 import lanewise as lw
-from lanewise.arith import Model, model_of, threads
+from lanewise.arith import Model, model_of
+from lanewise.jit import threads
 
 MMA = "mma.sync.aligned."
 WGMMA = "wgmma.mma_async.sync.aligned."

@@ -102,12 +102,14 @@ def source_digest(path: str) -> str:
     >>> len(source_digest(__file__)), source_digest("no such folder/of.py")
     (64, '')
     """
-    folder, digest = os.path.dirname(path), hashlib.sha256()
+    folder, digest = os.path.dirname(__file__), hashlib.sha256()
     try:
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(".py"):
-                with open(os.path.join(folder, name), "rb") as file:
-                    digest.update(file.read())
+        os.stat(path)
+        for below, _, names in sorted(os.walk(folder)):
+            for name in sorted(names):
+                if name.endswith(".py"):
+                    with open(os.path.join(below, name), "rb") as file:
+                        digest.update(file.read())
     except OSError:  # in an archive, which does not change
         return ""
     return digest.hexdigest()

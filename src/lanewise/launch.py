@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lanewise.gpu.plan import Plan
-    from lanewise.machine.findings import Report
-    from lanewise.machine.run import Progress
+    from lanewise.machine.checker.report import Report
+    from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
@@ -188,7 +188,7 @@ class Configured:
                 f"are more than the {_MOST_SHARED} that any GPU has"
             )
         if executor is not None:
-            from lanewise.machine.spread import spread
+            from lanewise.machine.runtime.distributed import spread
 
             spread(ready, self.shape, arguments, executor, steps, progress)
             return
@@ -233,10 +233,10 @@ def check(
     [('race', 10)]
     """
     from lanewise.machine import compiled
-    from lanewise.machine.check import run_checked
-    from lanewise.machine.findings import Report
-    from lanewise.machine.limits import beyond_limits
-    from lanewise.machine.program import to_check
+    from lanewise.machine.checker.checked_launch import run_checked
+    from lanewise.machine.checker.launch_limits import beyond_limits
+    from lanewise.machine.checker.report import Report
+    from lanewise.machine.compile.compiled import to_check
 
     if not hasattr(configured, "bind"):
         raise LanewiseError(

@@ -74,7 +74,7 @@ def _print_latex() -> Callable[[object], None]:
 
 @KERNEL_FIDELITY.provided_by
 def _kernel_fidelity() -> Callable[[Any, str | None], Sequence[FidelityNote]]:
-    from lanewise.machine.notes import of_entry
+    from lanewise.machine.analysis.fidelity import of_entry
 
     return of_entry
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from arith.samples import KINDS, differing, expected, operands
-from lanewise.arith import compute, gemm, ir, machine_code, model_of
-from lanewise.arith.simd import Code
+from lanewise.arith import compute, gemm, model_of
 from lanewise.formats import FORMATS
 from lanewise.isa import instruction
+from lanewise.jit import ir, machine_code
+from lanewise.jit.simd import Code
 
 # One instruction for each way that the kernels are put together: block lengths 4 to 64, sums of 24, 31 and
 # 32 bits, each rounding, C first and last, sparse, scaled and grouped, chains, integers, bits.

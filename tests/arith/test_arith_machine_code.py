@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from lanewise import disk_cache
-from lanewise.arith import machine_code
+from lanewise.jit import machine_code
 
 SCRIPT = """
 import numpy as np
-from lanewise.arith import compute, machine_code
+from lanewise.arith import compute
+from lanewise.jit import machine_code
 from lanewise.isa import instruction
 
 if {read_only}:

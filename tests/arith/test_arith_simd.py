@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lanewise.arith import ir, machine_code, simd
-from lanewise.arith.simd import Code, Type, Value
+from lanewise.jit import ir, machine_code, simd
+from lanewise.jit.simd import Code, Type, Value
 
 DTYPES = {"i": "int", "u": "uint", "f": "float"}
 RNG = np.random.default_rng(3)

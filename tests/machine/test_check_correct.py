@@ -11,7 +11,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.launch import Configured, watched
-from lanewise.machine.findings import Report
+from lanewise.machine.checker.report import Report
 from machine import test_kernels_classics as classics
 from machine import test_kernels_products as products
 from machine import test_kernels_triton as triton

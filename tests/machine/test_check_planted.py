@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import lanewise as lw
-from lanewise.machine.findings import Report
+from lanewise.machine.checker.report import Report
 from lanewise.ptx import ToolMissing
 from machine.planted.cases import CASES, Case
 

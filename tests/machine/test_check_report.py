@@ -102,7 +102,7 @@ def test_shared_variables_are_told_apart(offset: int, kind: str | None) -> None:
 @pytest.mark.parametrize("epochs", [4, 6, 9, 1 << 20])
 def test_a_run_that_is_too_long_for_its_clock_is_silent(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = lw.load(REVERSE.replace("BARRIER", "bar.sync 0;"))["reverse"]
-    monkeypatch.setattr("lanewise.machine.check.EPOCHS", epochs)
+    monkeypatch.setattr("lanewise.machine.checker.checked_launch.EPOCHS", epochs)
     report = lw.check(kernel[1, 128], np.arange(128, dtype=np.uint32))
     assert report.ok, str(report)
     # Four warps, each before and after the barrier, and the block's own beginning: nine epochs.

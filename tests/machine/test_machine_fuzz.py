@@ -148,7 +148,7 @@ def test_no_mutant_crashes_hangs_or_escapes() -> None:
 REFUSED = """
 import gc, sys
 sys.path.insert(0, sys.argv[1])
-from lanewise.arith import machine_code
+from lanewise.jit import machine_code
 bad = "define i32 @f(i32 %x) { %y = add i32 %x, %z\\n %z = add i32 %y, 1\\n ret i32 %z }"
 for _ in range(20):
     compilation = machine_code.Compilation()

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from lanewise.machine import Unsupported
-from lanewise.machine.blocks import cut
-from lanewise.machine.resolve import resolve
-from lanewise.machine.write import Writer
+from lanewise.machine.compile.kernel_writer import Writer
+from lanewise.machine.program.basic_blocks import cut
+from lanewise.machine.program.resolve import resolve
 from lanewise.ptx import parse
 from machine.forms import FIRST, forms, module_of
 from ptxas import assemble, find_ptxas

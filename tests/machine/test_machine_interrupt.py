@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise.machine import Deadlock, KernelFault, run
+from lanewise.machine import Deadlock, KernelFault
+from lanewise.machine.runtime import launch
 
 SRC = Path(lw.__file__).parents[1]
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -151,9 +152,9 @@ def test_a_deadlock_is_named_at_once(module: lw.Module) -> None:
 
 def test_blocks_that_spin_do_not_pile_up(module: lw.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    monkeypatch.setattr(run, "RESIDENT", 6)
-    monkeypatch.setattr(run.Launch, "workers", lambda launch: 2)  # each has a block at least, however many
-    monkeypatch.setattr(run.Launch, "prepare", lambda launch, state: made.append(1))
+    monkeypatch.setattr(launch, "RESIDENT", 6)
+    monkeypatch.setattr(launch.Launch, "workers", lambda launch: 2)  # each has a block at least, however many
+    monkeypatch.setattr(launch.Launch, "prepare", lambda launch, state: made.append(1))
     with pytest.raises(KernelFault) as caught:
         module["endless"][1000, 32](np.zeros(1, np.int32), steps=200_000)
     assert caught.value.kind == "endless"

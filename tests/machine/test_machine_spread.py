@@ -11,7 +11,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.machine import KernelFault
-from lanewise.machine.spread import CannotSpread
+from lanewise.machine.runtime.distributed import CannotSpread
 from machine.classics import classic, compiled
 
 SOURCE = r"""

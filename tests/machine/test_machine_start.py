@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise.arith import llvm_library, machine_code
+from lanewise.jit import llvm_library, machine_code
 
 KERNELS = Path(__file__).parent / "kernels"
 #: What writes and compiles code, or resolves names: a kernel on disk needs nothing of it.
 WRITERS = (
-    "llvmlite.binding", "lanewise.arith.ir", "lanewise.arith.models", "lanewise.machine.write",
-    "lanewise.machine.resolve", "lanewise.machine.blocks", "lanewise.machine.fused_product", "lanewise.gpu",
+    "llvmlite.binding", "lanewise.jit.ir", "lanewise.arith.models", "lanewise.machine.compile.kernel_writer",
+    "lanewise.machine.program.resolve", "lanewise.machine.program.basic_blocks",
+    "lanewise.machine.tensor_core.fused_mma", "lanewise.gpu",
     "lanewise.ptx.tools.assembler", "concurrent.futures",
 )  # fmt: skip
 HGEMM = f"""
@@ -82,7 +83,7 @@ def test_a_kernel_on_disk_is_run_without_what_compiles(tmp_path: Path) -> None:
     b = np.arange(1024, dtype=np.float16).reshape(16, 64) % 5
     mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16")
     assert compiled[0] == again[0] == mma.gemm(a, b.T, arch="sm_80").tobytes().hex()
-    assert "lanewise.machine.write" in compiled[1]
+    assert "lanewise.machine.compile.kernel_writer" in compiled[1]
     if llvm_library._functions() is not None:
         assert again[1] == "[]"
 

@@ -6,8 +6,8 @@ The pieces that the kernels of `fused_narrow.py` and `fused_wide.py` are put tog
 from __future__ import annotations
 
 from lanewise.arith.models import NAN_BITS
-from lanewise.arith.simd import Type, Value, f32, f64, i32, u8, u16, u32
 from lanewise.formats import Format
+from lanewise.jit.simd import Type, Value, f32, f64, i32, u8, u16, u32
 
 NAN = NAN_BITS["f32"]
 #: The bits of an element that a sparse A does not have. Its zeros are all +0.

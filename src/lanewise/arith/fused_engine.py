@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from lanewise.arith import fused_kernel, machine_code, threads
+from lanewise.arith import fused_kernel
 from lanewise.arith.batches import (
     WORTHWHILE,
     Array,
@@ -22,9 +22,10 @@ from lanewise.arith.batches import (
 )
 from lanewise.arith.fused_tiles import Plan
 from lanewise.arith.fused_wide import NAN_SCALE, ZERO_SCALE
-from lanewise.arith.machine_code import address
 from lanewise.arith.models import FusedSum, Model
 from lanewise.formats import Format
+from lanewise.jit import machine_code, threads
+from lanewise.jit.machine_code import address
 
 #: Elements of A that a thread decodes at a time: they stay in the second-level cache.
 ROW_BLOCK_ELEMENTS = 1 << 16

@@ -5,13 +5,13 @@ Each row of a block goes the narrow or the wide way (`fused_narrow.py`, `fused_w
 
 from __future__ import annotations
 
-from lanewise.arith import ir
 from lanewise.arith.decoding import decode, raw_type, with_one_nan
-from lanewise.arith.float_mode import write_entry_point
 from lanewise.arith.fused_narrow import exponents, narrow_block, nearest_half
 from lanewise.arith.fused_tiles import Block, PackedRows, Plan, Room, Tile
 from lanewise.arith.fused_wide import ScaleFactors, wide_row
-from lanewise.arith.simd import Code, Value, f32, i8, i32, i64, u8, u32
+from lanewise.jit import ir
+from lanewise.jit.float_mode import write_entry_point
+from lanewise.jit.simd import Code, Value, f32, i8, i32, i64, u8, u32
 
 #: What the functions are called with, in this order. `b_*` is a packed B, `a_*` to `part` are room to work.
 PACK_B = ("b", "ldb", "b_val", "b_exp", "b_flag", "blocks", "first", "last")

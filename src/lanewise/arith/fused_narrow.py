@@ -10,8 +10,8 @@ from functools import reduce
 
 from lanewise.arith.decoding import exponent_field, is_zero, power_of_two
 from lanewise.arith.fused_tiles import Block, Plan
-from lanewise.arith.simd import Code, Value, f32, i8, i32, u8, u32
 from lanewise.formats import Format
+from lanewise.jit.simd import Code, Value, f32, i8, i32, u8, u32
 
 #: Exponents of factors that fit: products stay normal in f32, and their exponents above ZERO + HIGHEST.
 LOWEST, HIGHEST = -40, 47

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lanewise.arith.models import FusedSum, Model
-from lanewise.arith.simd import Pointer, Value
+from lanewise.jit.simd import Pointer, Value
 
 
 @dataclass(frozen=True)

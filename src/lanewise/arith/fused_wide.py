@@ -20,7 +20,7 @@ from lanewise.arith.decoding import (
     with_one_nan,
 )
 from lanewise.arith.fused_tiles import Block, Plan
-from lanewise.arith.simd import Code, Pointer, Value, f32, f64, i32, i64, u32, u64
+from lanewise.jit.simd import Code, Pointer, Value, f32, f64, i32, i64, u32, u64
 
 #: An exponent that never is the largest.
 NONE = -(1 << 16)

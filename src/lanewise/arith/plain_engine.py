@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from lanewise.arith import machine_code, plain_kernel, threads
+from lanewise.arith import plain_kernel
 from lanewise.arith.batches import (
     WORTHWHILE,
     Array,
@@ -18,9 +18,10 @@ from lanewise.arith.batches import (
     shares,
     vectors_for,
 )
-from lanewise.arith.machine_code import address
 from lanewise.arith.models import FmaChain, IntegerSum, Model, PopcountSum
 from lanewise.formats import Format
+from lanewise.jit import machine_code, threads
+from lanewise.jit.machine_code import address
 
 
 def run_plain(model: Model, product: Product) -> Array:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lanewise.arith import ir
-from lanewise.arith.float_mode import write_entry_point
 from lanewise.arith.models import NAN_BITS, FmaChain, IntegerSum, Model, PopcountSum
-from lanewise.arith.simd import Code, Type, Value, f32, f64, i16, i32, i64, u32, u64
+from lanewise.jit import ir
+from lanewise.jit.float_mode import write_entry_point
+from lanewise.jit.simd import Code, Type, Value, f32, f64, i16, i32, i64, u32, u64
 
 #: What `items` is called with. Items are products: A [row][k], B [strip][k][column], sums [row][column].
 #: `chunks` times `chunk` is K.

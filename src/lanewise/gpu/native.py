@@ -14,7 +14,7 @@ from ctypes import c_char_p, c_int, c_uint64, c_void_p, py_object
 from functools import cache
 from typing import Any
 
-from lanewise.arith import machine_code
+from lanewise.jit import machine_code
 
 #: Returned where the arguments are not as expected; else the driver's status.
 NOT_TAKEN = -1

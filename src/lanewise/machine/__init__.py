@@ -7,9 +7,9 @@ arguments of a launch look like to a user is `lanewise.launch`'s.
 
 from typing import TYPE_CHECKING
 
-from lanewise.machine.faults import Deadlock, KernelFault, Unsupported
-from lanewise.machine.program import Compiled, compiled
-from lanewise.machine.run import Launch
+from lanewise.machine.compile.compiled import Compiled, compiled
+from lanewise.machine.errors import Deadlock, KernelFault, Unsupported
+from lanewise.machine.runtime.launch import Launch
 from lanewise.ptx import Shape
 
 __all__ = [
@@ -17,12 +17,12 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from lanewise.machine.notes import Note, fidelity
+    from lanewise.machine.analysis.fidelity import Note, fidelity
 
 
 def __getattr__(name: str) -> object:
     if name not in ("Note", "fidelity"):
         raise AttributeError(f"module 'lanewise.machine' has no attribute {name!r}")
-    from lanewise.machine import notes  # which knows all instructions: not for a launch
+    from lanewise.machine.analysis import fidelity
 
-    return getattr(notes, name)
+    return getattr(fidelity, name)

@@ -32,7 +32,7 @@ from lanewise.cli.terminal.render import show
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
-    from lanewise.machine.findings import Report
+    from lanewise.machine.checker.report import Report
 
 FOUND = 1
 #: What is shown for each line: the sum of which counters.

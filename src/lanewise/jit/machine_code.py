@@ -1,0 +1,250 @@
+"""Machine code from kernels: compiled once per processor by LLVM, kept on disk, loaded and called.
+
+Knows nothing of what the kernels compute. Writing them is `simd.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first
+from lanewise.jit import llvm_library, threads
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import numpy.typing as npt
+
+_LOCK = threading.RLock()
+_LOADED: dict[str, Program] = {}
+
+
+def _unlock() -> None:
+    """In a forked child the lock may be held by a thread that is not there."""
+    global _LOCK
+    _LOCK = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
+
+
+class Program:
+    """Compiled functions, each called with an array of int64 arguments. The GIL is released meanwhile."""
+
+    def __init__(self, images: list[bytes], note: bytes = b"") -> None:
+        self._engine = llvm_library.Engine(images)
+        #: What was put down beside the machine code.
+        self.note = note
+        self._functions: dict[str, Any] = {}
+
+    def __call__(self, name: str, arguments: list[int]) -> None:
+        """Run a function."""
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.place(name))
+        block = np.array(arguments, dtype=np.int64)
+        function(address(block))
+
+    def place(self, name: str) -> int:
+        """The address of a function, for other machine code to call."""
+        found = self._engine.function(name)
+        assert found, f"no function {name}"
+        return found
+
+    def data(self, name: str) -> int:
+        """The address of a variable."""
+        found = self._engine.variable(name)
+        assert found, f"no variable {name}"
+        return found
+
+
+@cache
+def lanes_of(bits: int) -> int:
+    """Elements of that width in this processor's widest vectors worth using."""
+    if llvm_library.has_feature("avx512f") and llvm_library.has_feature("avx512bw"):
+        width = 512
+    elif llvm_library.has_feature("avx2"):
+        width = 256
+    else:
+        width = 128
+    return width // bits
+
+
+@cache
+def has_half_floats() -> bool:
+    """Whether this processor converts between f16 and f32: Arm's all do."""
+    arm = platform.machine().lower() in ("aarch64", "arm64")
+    return arm or llvm_library.has_feature("f16c")
+
+
+def load(key: str, write: Callable[[], str]) -> Program:
+    """The program of a key: from memory, from disk, or by compiling the LLVM IR that `write` returns.
+
+    The key names everything the program depends on but the processor, the compiler and the kernels' source.
+    """
+    return link(key, lambda: [compile(write())])
+
+
+def link(key: str, make: Callable[[], list[bytes]], note: Callable[[], bytes] = bytes) -> Program:
+    """The program of a key, made of several images that know each other's functions by name.
+
+    What `note` returns once the images are made is kept beside them.
+    """
+    program = _LOADED.get(key)
+    if program is not None:
+        return program
+    with _LOCK:
+        if key not in _LOADED:
+            first, *others = images(key, lambda: _noted(make(), note))
+            _LOADED[key] = Program(others, first)
+        return _LOADED[key]
+
+
+def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:
+    return [note(), *images]
+
+
+def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
+    """The images of a key, from disk or made now; they lie in one file, each behind its length."""
+    name = hashlib.sha256(f"{key} {_circumstances()}".encode()).hexdigest()[:40] + ".o"
+    content = disk_cache.read(name)
+    if content is None:
+        made = make()
+        disk_cache.keep(name, b"".join(len(each).to_bytes(8, "little") + each for each in made))
+        return made
+    found, place = [], 0
+    while place < len(content):
+        start = place + 8
+        place = start + int.from_bytes(content[place:start], "little")
+        found.append(content[start:place])
+    return found
+
+
+@cache
+def _circumstances() -> str:
+    """What makes machine code worthless elsewhere: processor, compiler, the kernels' own source."""
+    name, features = llvm_library.processor()
+    source = disk_cache.source_digest(__file__)
+    return f"{name} {features} llvmlite {llvm_library.release()} {source}"
+
+
+def _target_machine(effort: int = 3, features: str = "") -> Any:
+    """A new description of this processor: an engine takes its own away when it goes."""
+    from llvmlite import binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=llvm_library.processor()[0],
+        features=llvm_library.processor()[1] + features,
+        opt=effort,
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+def compile(text: str) -> bytes:
+    """An image of a module, optimised with all that LLVM has."""
+    from llvmlite import binding as llvm
+
+    machine = _target_machine()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    passes = llvm.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    image: bytes = machine.emit_object(module)
+    return image
+
+
+class Compilation:
+    """Modules whose code is good as it is written, compiled on all processors while more are written."""
+
+    def __init__(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._pool = ThreadPoolExecutor(threads.processors(), thread_name_prefix="lanewise-compile")
+        self._images: list[Future[bytes]] = []
+
+    def add(self, text: str) -> None:
+        """One more module."""
+        self._images.append(self._pool.submit(_compile_quickly, text))
+
+    def images(self) -> list[bytes]:
+        """All images, in the order of their modules."""
+        return [each.result() for each in self._images]
+
+    def __enter__(self) -> Compilation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _compile_quickly(text: str) -> bytes:
+    from llvmlite import binding as llvm
+
+    # Scheduling after register allocation brings nothing to processors that reorder by themselves.
+    features = ",-use-postra-scheduler" if platform.machine().lower() in ("aarch64", "arm64") else ""
+    machine = _target_machine(1, features)
+    # Closed here, the module first: after an error the collector would take them away in any order, and LLVM
+    # does not outlive a module whose context is gone.
+    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+        module.verify()
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_dead_code_elimination_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)))
+        return _emit(machine, module)
+
+
+def _emit(machine: Any, module: Any) -> bytes:
+    """`machine.emit_object(module)`, without the lock that llvmlite has around all calls.
+
+    Module and machine are this thread's own, as LLVM asks for.
+    """
+    from llvmlite import binding as llvm
+
+    emit = _unlocked()
+    if emit is None:
+        plain: bytes = machine.emit_object(module)
+        return plain
+    complaint = ctypes.c_char_p()
+    buffer = emit(machine, module, 1, ctypes.byref(complaint))
+    if not buffer:
+        raise RuntimeError((complaint.value or b"LLVM emits nothing").decode(errors="replace"))
+    start, size = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
+    image = ctypes.string_at(start, size)
+    llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+    return image
+
+
+@cache
+def _unlocked() -> Any:
+    """LLVM's function that emits an object, or None where llvmlite does not have it as expected."""
+    from llvmlite import binding as llvm
+
+    try:
+        found = ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+        like = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    except (AttributeError, OSError):
+        return None
+    found.argtypes, found.restype = like.argtypes, like.restype
+    return found
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Where an array's elements begin."""
+    start: int = array.__array_interface__["data"][0]
+    return start

@@ -1,0 +1,1 @@
+"""Static facts about a kernel: what can be told of it before it runs."""

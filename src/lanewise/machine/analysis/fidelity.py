@@ -1,0 +1,161 @@
+"""Where a GPU may give other bits than the machine: approximate functions, sums that ptxas may fuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from lanewise.isa import find_arch
+from lanewise.machine.codegen.lane_vectors import several, types
+from lanewise.machine.program.resolve import Body, Op, Program, Register, resolve
+from lanewise.ptx import Entry, Function, Module
+
+Kind = Literal["approximate", "may be fused", "inferred"]
+#: Rounding modifiers: an instruction that has one is never fused.
+ROUNDED = frozenset(("rn", "rz", "rm", "rp"))
+_FUSED = frozenset(("f32", "f64", "f32x2", "f16", "f16x2", "bf16", "bf16x2"))
+_APPROXIMATE = frozenset(("ex2", "lg2", "sin", "cos", "tanh"))
+#: Where lanes may part or meet: ptxas fuses nothing across.
+_ENDS = frozenset(("bra", "brx", "ret", "exit", "call", "trap"))
+
+
+@dataclass(frozen=True)
+class Note:
+    """An instruction whose bits may differ: its line and text, why (`kind`), and a sentence."""
+
+    line: int
+    text: str
+    kind: Kind
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}"
+
+
+def fidelity(module: Module, entry: str | Function | Entry, arch: str | None = None) -> list[Note]:
+    """What in a kernel may give other bits on a GPU than on the machine, by line.
+
+    >>> import lanewise as lw
+    >>> from lanewise.machine import fidelity
+    >>> module = lw.load('''.version 8.0
+    ... .target sm_80
+    ... .address_size 64
+    ... .visible .entry k() {
+    ...     .reg .f32 %f<4>;
+    ...     mul.f32 %f2, %f0, %f1;
+    ...     add.f32 %f3, %f2, %f1;
+    ...     ex2.approx.f32 %f3, %f3;
+    ...     ret;
+    ... }''')
+    >>> [(note.line, note.kind) for note in fidelity(module, "k")]
+    [(7, 'may be fused'), (8, 'approximate')]
+    """
+    function = module[entry].function if isinstance(entry, str) else entry
+    function = function.function if isinstance(function, Entry) else function
+    return of_program(resolve(module, function), find_arch(arch if arch is not None else module.arch))
+
+
+def of_entry(entry: Entry, arch: str | None = None) -> list[Note]:
+    """What `module["k"].fidelity(arch)` gives."""
+    return fidelity(entry.module, entry.function, arch)
+
+
+def of_program(program: Program, arch: str) -> list[Note]:
+    """The notes of a kernel and the functions it reaches."""
+    found = [note for body in program.bodies for note in _of_body(body, arch)]
+    return sorted(dict.fromkeys(found), key=lambda note: (note.line, note.kind))
+
+
+def approximate(op: Op) -> bool:
+    """Whether the PTX ISA states an error for an instruction instead of its bits."""
+    return op.has("approx") or op.opcode in _APPROXIMATE or (op.opcode == "div" and op.has("full"))
+
+
+def _guessed(op: Op, arch: str) -> str:
+    """Why nobody can be sure of what an instruction gives; nothing if one can."""
+    if op.opcode == "cvt" and op.has("rs"):
+        return "which random bits belong to which number is inferred"
+    if op.opcode not in ("mma", "wmma") or (op.opcode == "wmma" and not op.has("mma")):
+        return ""
+    instruction = op.source.instruction()
+    trust = "unknown" if instruction is None or arch not in instruction.archs else instruction.fidelity(arch)
+    if trust == "confirmed on hardware":
+        return ""
+    return f"what {arch} computes is {trust if trust != 'unknown' else 'not known'}"
+
+
+def _of_body(body: Body, arch: str) -> Iterator[Note]:
+    leaders = set(body.labels.values())
+    products: dict[Register, Op] = {}
+    for place, op in enumerate(body.ops):
+        text = str(op.source)
+        if approximate(op):
+            message = f"{op.head} is approximate: a GPU may differ within the error that the PTX ISA states"
+            yield Note(op.line, text, "approximate", message)
+        guessed = _guessed(op, arch)
+        if guessed:
+            yield Note(op.line, text, "inferred", f"{op.head}: {guessed}")
+        if place in leaders:
+            products = {}
+        fused = _product(op, products)
+        if fused is not None:
+            message = f"ptxas may fuse it with the mul of line {fused.line}: the machine rounds twice"
+            yield Note(op.line, text, "may be fused", message)
+        _follow(op, products)
+        if op.opcode in _ENDS:
+            products = {}
+
+
+def _plain(op: Op) -> bool:
+    """A product or sum of floats that names no rounding."""
+    found = types(op)
+    return bool(found) and found[-1] in _FUSED and not ROUNDED.intersection(op.modifiers)
+
+
+def _product(op: Op, products: dict[Register, Op]) -> Op | None:
+    """The product that a sum may be fused with. Seen in ptxas's code: .ftz has to be on both or none."""
+    if op.opcode not in ("add", "sub") or not _plain(op):
+        return None
+    made = [products.get(each) if isinstance(each, Register) else None for each in op.operands[1:]]
+    for product, other in (made, made[::-1]):
+        if product is None or product is other:
+            continue
+        if types(product) == types(op) and product.has("ftz") == op.has("ftz"):
+            return product
+    return None
+
+
+def _follow(op: Op, products: dict[Register, Op]) -> None:
+    """Which registers hold a product after an instruction; mov and neg pass it on."""
+    target = op.operands[0] if op.operands else None
+    for register in () if target is None else several(target):
+        if not isinstance(register, Register):
+            continue
+        source = op.operands[1] if len(op.operands) > 1 else None
+        passed = products.get(source) if isinstance(source, Register) else None
+        products.pop(register, None)
+        if op.guard is not None:
+            continue
+        if op.opcode == "mul" and _plain(op) and not op.has("sat"):
+            products[register] = op
+        elif op.opcode in ("mov", "neg") and passed is not None:
+            products[register] = passed
+
+
+def notes(program: Program, arch: str) -> list[str]:
+    """The same in few sentences: what is said of one instruction several times is said once."""
+    lines: dict[str, list[int]] = {}
+    for note in of_program(program, arch):
+        if note.kind == "may be fused":
+            text = "ptxas may fuse a mul with this add or sub, the machine rounds twice"
+        else:
+            text = note.message
+        lines.setdefault(text, []).append(note.line)
+    return [f"{text} (line{_lines(each)})" for text, each in lines.items()]
+
+
+def _lines(lines: list[int]) -> str:
+    first = sorted(set(lines))
+    names = ", ".join(str(line) for line in first[:6])
+    return f"{'s' if len(first) > 1 else ''} {names}{', …' if len(first) > 6 else ''}"

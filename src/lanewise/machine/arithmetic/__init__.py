@@ -1,0 +1,1 @@
+"""Instructions that every lane computes for itself."""

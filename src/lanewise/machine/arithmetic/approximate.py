@@ -1,0 +1,84 @@
+"""Roots, reciprocals and approximate functions: rounded correctly or nearly so, within the ISA's error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, f32, f64
+from lanewise.machine.arithmetic.floating import each_half, finished, float_type, given
+from lanewise.machine.arithmetic.integer import U64
+from lanewise.machine.arithmetic.rounding import operate, quiet, rounding_of
+from lanewise.machine.arithmetic.small_floats import flush_half, is_nan, round_to, widen
+from lanewise.machine.codegen.lane_vectors import Lanes, intrinsic, lowers
+from lanewise.machine.program.resolve import Op
+
+
+@lowers("sqrt", "rcp")
+def root(lanes: Lanes, op: Op) -> None:
+    """sqrt and rcp; the approximate forms of f32 round to nearest, which is within their error."""
+    type = f32 if float_type(op) == "f32" else f64
+    value = given(op, lanes.read(op.operands[1], type))
+    values = [value] if op.opcode == "sqrt" else [lanes.constant(type, 1.0), value]
+    if op.opcode == "rcp" and type is f64 and op.has("approx"):
+        # The low words are zero: a 20-bit mantissa.
+        value = (value.view(U64) & 0xFFFFFFFF00000000).view(f64)
+        found = operate(lanes, "div", [values[0], value], "rn")
+        word = found.view(U64) & 0xFFFFFFFF00000000
+        lanes.write(op.operands[0], is_nan(found).select(lanes.constant(U64, 0x7FFFFFFF00000000), word))
+        return
+    name = "div" if op.opcode == "rcp" else "sqrt"
+    found = operate(lanes, name, values, rounding_of(op))
+    lanes.write(op.operands[0], finished(lanes, op, name, values, found))
+
+
+@lowers("rsqrt")
+def inverse_root(lanes: Lanes, op: Op) -> None:
+    """rsqrt.approx: through f64, within the stated error."""
+    single = float_type(op) == "f32"
+    value = given(op, lanes.read(op.operands[1], f32 if single else f64))
+    wide = value.to(f64)
+    found = Value(
+        lanes.code,
+        wide.type,
+        lanes.code.builder.fdiv(lanes.constant(f64, 1.0).handle, intrinsic("sqrt", wide).handle),
+    )
+    if single:
+        found = found.to(f32)
+    elif op.has("ftz"):
+        found = (found.view(U64) & 0xFFFFFFFF00000000).view(f64)
+    lanes.write(op.operands[0], finished(lanes, op, "rsqrt", [value], quiet(found, value)))
+
+
+@lowers("ex2", "lg2", "sin", "cos", "tanh")
+def approximate(lanes: Lanes, op: Op) -> None:
+    """Approximate functions, computed to within an ulp or so of f32 and thereby within the ISA's error."""
+    names = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos"}
+
+    def function(value: Value) -> Value:
+        if op.opcode == "tanh":
+            return quiet(_each(value, "tanhf"))
+        return quiet(intrinsic(names[op.opcode], value))
+
+    fmt = float_type(op)
+    if fmt == "f32":
+        value = given(op, lanes.read(op.operands[1], f32))
+        lanes.write(op.operands[0], finished(lanes, op, op.opcode, [value], function(value)))
+        return
+
+    def compute(element: str, words: list[Value]) -> Value:
+        found = round_to(function(widen(words[0], element)), element)
+        return flush_half(found) if op.has("ftz") and element == "f16" else found
+
+    each_half(lanes, op, fmt, compute)
+
+
+def _each(value: Value, name: str) -> Value:
+    """A function of the C library, lane by lane."""
+    code, single = value.code, ir.FloatType()
+    function = code.external(name, single, [single])
+    found: Any = ir.Constant(value.type.ir, ir.Undefined)
+    for lane in range(value.type.lanes):
+        result = code.builder.call(function, [value.lane(lane).handle])
+        found = code.builder.insert_element(found, result, ir.Constant(ir.IntType(32), lane))
+    return Value(code, value.type, found)

@@ -1,0 +1,155 @@
+"""Comparisons and choices: set, setp, selp, slct."""
+
+from __future__ import annotations
+
+from lanewise.jit.simd import Type, Value, f32, f64
+from lanewise.machine.arithmetic.integer import U32, halves
+from lanewise.machine.arithmetic.small_floats import flush, flush_half, is_nan, widen
+from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, lowers, several, type_of, types
+from lanewise.machine.program.resolve import Op, Sink
+
+_INTEGER = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
+_FLOAT = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+COMPARISONS = {*_INTEGER, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}
+
+
+def compare(op: Op, name: str, a: Value, b: Value) -> Value:
+    """The comparison in every lane; NaN makes ordered ones false and unordered ones true."""
+    builder, result = a.code.builder, BOOL.by(a.type.lanes)
+    if a.type.kind == "f":
+        if name in ("num", "nan"):
+            either = is_nan(a) | is_nan(b)
+            return either if name == "nan" else ~either
+        if name in _FLOAT:
+            return Value(a.code, result, builder.fcmp_ordered(_FLOAT[name], a.handle, b.handle))
+        if name[:-1] in _FLOAT and name.endswith("u"):
+            return Value(a.code, result, builder.fcmp_unordered(_FLOAT[name[:-1]], a.handle, b.handle))
+        raise op.unsupported(f".{name} of floats")
+    signed = a.type.kind == "i" and name not in ("lo", "ls", "hi", "hs")
+    if name not in _INTEGER:
+        raise op.unsupported(f".{name} of integers")
+    method = builder.icmp_signed if signed else builder.icmp_unsigned
+    return Value(a.code, result, method(_INTEGER[name], a.handle, b.handle))
+
+
+def _operands(lanes: Lanes, op: Op, fmt: str) -> tuple[Value, Value]:
+    """The two compared, as numbers."""
+    sources = op.operands[1:3]
+    if fmt in ("f16", "bf16"):
+        words = [lanes.read(each, Type("u", 16)) for each in sources]
+        if op.has("ftz") and fmt == "f16":
+            words = [flush_half(word) for word in words]
+        return widen(words[0], fmt), widen(words[1], fmt)
+    type = f32 if fmt == "f32" else f64 if fmt == "f64" else type_of(fmt)
+    a, b = (lanes.number(each, type) for each in sources)
+    if op.has("ftz") and fmt == "f32":
+        a, b = flush(a), flush(b)
+    return a, b
+
+
+def _combined(lanes: Lanes, op: Op, found: Value) -> Value:
+    """With a third operand, a predicate: and, or, xor."""
+    if len(op.operands) < 4:
+        return found
+    third = lanes.read(op.operands[3], BOOL)
+    method = next((each for each in ("and", "or", "xor") if op.has(each)), "")
+    if not method:
+        raise op.unsupported("a predicate without .and, .or or .xor")
+    return {"and": found & third, "or": found | third, "xor": found ^ third}[method]
+
+
+def _comparison(op: Op) -> str:
+    found = next((each for each in op.modifiers if each in COMPARISONS), "")
+    if not found:
+        raise op.unsupported("it names no comparison")
+    return found
+
+
+@lowers("setp")
+def setp(lanes: Lanes, op: Op) -> None:
+    """p, and q of the opposite; of packed types p and q are of the two halves."""
+    fmt = types(op)[-1]
+    name = _comparison(op)
+    first, *second = several(op.operands[0])
+    if fmt in ("f16x2", "bf16x2"):
+        pairs = [halves(lanes.read(each, U32)) for each in op.operands[1:3]]
+        results = []
+        for side in (0, 1):
+            words = [pair[side] for pair in pairs]
+            if op.has("ftz") and fmt == "f16x2":
+                words = [flush_half(word) for word in words]
+            a, b = (widen(word, fmt.removesuffix("x2")) for word in words)
+            results.append(_combined(lanes, op, compare(op, name, a, b)))
+        lanes.write(first, results[0])
+        if second:
+            lanes.write(second[0], results[1])
+        return
+    raw = compare(op, name, *_operands(lanes, op, fmt))
+    found, opposite = _combined(lanes, op, raw), _combined(lanes, op, ~raw)
+    lanes.write(first, found)
+    if second and not isinstance(second[0], Sink):
+        lanes.write(second[0], opposite)
+
+
+@lowers("set")
+def set_(lanes: Lanes, op: Op) -> None:
+    """All ones or 1.0 where the comparison holds."""
+    result, fmt = types(op)[0], types(op)[-1]
+    name = _comparison(op)
+    if fmt in ("f16x2", "bf16x2"):
+        pairs = [halves(lanes.read(each, U32)) for each in op.operands[1:3]]
+        word = lanes.constant(U32, 0)
+        one = {"f16x2": 0x3C00, "bf16x2": 0x3F80}.get(result, 0xFFFF)
+        for side in (0, 1):
+            words = [pair[side] for pair in pairs]
+            if op.has("ftz") and fmt == "f16x2":
+                words = [flush_half(each) for each in words]
+            a, b = (widen(each, fmt.removesuffix("x2")) for each in words)
+            holds = _combined(lanes, op, compare(op, name, a, b))
+            word = word | holds.select(lanes.constant(U32, one << 16 * side), 0)
+        lanes.write(op.operands[0], word)
+        return
+    found = _combined(lanes, op, compare(op, name, *_operands(lanes, op, fmt)))
+    if result == "f32":
+        lanes.write(op.operands[0], found.select(lanes.constant(f32, 1.0), 0.0))
+    elif result in ("f16", "bf16"):
+        one = 0x3C00 if result == "f16" else 0x3F80
+        lanes.write(op.operands[0], found.select(lanes.constant(Type("u", 16), one), 0))
+    else:
+        lanes.write(op.operands[0], found.select(lanes.constant(type_of(result), -1), 0))
+
+
+@lowers("selp")
+def selp(lanes: Lanes, op: Op) -> None:
+    """a where the predicate holds, else b."""
+    type = type_of(types(op)[-1])
+    a, b = (lanes.read(each, type) for each in op.operands[1:3])
+    lanes.write(op.operands[0], lanes.read(op.operands[3], BOOL).select(a, b))
+
+
+@lowers("slct")
+def slct(lanes: Lanes, op: Op) -> None:
+    """a where c is not negative, else b."""
+    chosen, tested = types(op)[0], types(op)[-1]
+    type = type_of(chosen)
+    a, b = (lanes.read(each, type) for each in op.operands[1:3])
+    if tested == "f32":
+        c = lanes.read(op.operands[3], f32)
+        c = flush(c) if op.has("ftz") else c
+        builder = lanes.code.builder
+        zero = lanes.constant(f32, 0.0)
+        condition = Value(lanes.code, BOOL.by(lanes.count), builder.fcmp_ordered(">=", c.handle, zero.handle))
+    else:
+        condition = ~(lanes.read(op.operands[3], Type("i", 32)) < 0)
+    lanes.write(op.operands[0], condition.select(a, b))

@@ -1,0 +1,188 @@
+"""cvt: among all integer and floating-point formats, with rounding and saturation.
+
+Packed numbers are `packed.py`'s.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit.simd import Type, Value, f32, f64
+from lanewise.machine.arithmetic.convert_packed import pack, pack_integers, packed, repack
+from lanewise.machine.arithmetic.integer import U32, U64
+from lanewise.machine.arithmetic.rounding import operate, quiet, saturate
+from lanewise.machine.arithmetic.small_floats import SCALE, flush, is_nan, round_to, single_odd, widen
+from lanewise.machine.codegen.lane_vectors import Lanes, intrinsic, lowers, type_of, types
+from lanewise.machine.program.resolve import Op
+
+_TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+_FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
+
+
+def _mode(op: Op) -> str:
+    return next((each for each in op.modifiers if each in ("rn", "rz", "rm", "rp", "rna")), "rn")
+
+
+def single_nan(value: Value) -> Value:
+    """An f64 NaN as f32 has it: sign and payload kept, quiet (seen on an H200)."""
+    bits = value.view(U64)
+    return ((bits >> 63).to(U32) << 31) | 0x7FC00000 | ((bits >> 29).to(U32) & 0x3FFFFF)
+
+
+def to_single(value: Value, mode: str) -> Value:
+    """f64 to f32 in a rounding mode."""
+    near = value.to(f32)
+    if mode == "rn":
+        return is_nan(value).select(single_nan(value), near.view(U32)).view(f32)
+    bits, back = near.view(U32), near.to(f64)
+    clear = (1 << 63) - 1
+    negative = bits > 0x7FFFFFFF
+    if mode == "rz":
+        above = (back.view(U64) & clear) > (value.view(U64) & clear)
+        moved = bits - (above & ~is_nan(value)).to(U32)
+    else:
+        wrong = (back < value) if mode == "rp" else (back > value)
+        outwards = negative if mode == "rm" else ~negative
+        step = outwards.select(bits + 1, bits - 1)
+        moved = wrong.select(step, bits)
+    return is_nan(value).select(single_nan(value), moved).view(f32)
+
+
+def _integer_to_double(lanes: Lanes, value: Value, mode: str) -> Value:
+    """An integer as f64; 64-bit ones as two exact halves, added in the rounding mode."""
+    if value.type.bits <= 32:
+        return value.to(f64)
+    if mode == "rn":
+        return value.to(f64)
+    high = (value >> 32).to(f64) * 2.0**32
+    low = (value.view(U64) & 0xFFFFFFFF).to(f64)
+    return operate(lanes, "add", [high, low], mode)
+
+
+def _integer_odd(value: Value) -> Value:
+    """An integer as f64, rounded to odd."""
+    if value.type.bits <= 32:
+        return value.to(f64)
+    negative = value < 0 if value.type.kind == "i" else value.differs(value)
+    magnitude = negative.select(0 - value, value).view(U64)
+    sticky = (magnitude & 0x7FF).differs(0).to(U64) << 11
+    # Up to 53 bits it is exact as it is.
+    cut = ((magnitude >> 11) << 11) | sticky
+    found = (magnitude < 1 << 53).select(magnitude, cut).to(f64)
+    return negative.select(0.0 - found, found)
+
+
+def _to_integer(lanes: Lanes, op: Op, value: Value, target: Type) -> Value:
+    """A float to an integer: rounded and clamped."""
+    rounding = next((each for each in op.modifiers if each in _TO_INTEGER), "rzi")
+    whole = intrinsic(_TO_INTEGER[rounding], value)
+    name = "fptosi.sat" if target.kind == "i" else "fptoui.sat"
+    wide = Type(target.kind, max(target.bits, 32)).by(lanes.count)
+    function = lanes.code.external(f"llvm.{name}.{wide.name}.{value.type.name}", wide.ir, [value.type.ir])
+    found = Value(lanes.code, wide, lanes.code.builder.call(function, [whole.handle]))
+    if target.bits < 32:
+        found = _clamped(found, target)
+    if value.type.bits == 64 or target.bits == 64:
+        # Seen on an H200: NaN becomes 0, as the PTX ISA says, only from f32 and f16 to 32 bits and fewer.
+        found = is_nan(value).select(lanes.constant(wide.by(1), 1 << target.bits - 1), found)
+    return found
+
+
+def _clamped(value: Value, target: Type) -> Value:
+    """An integer clamped to the range of a narrower or differently signed type."""
+    signed_target = target.kind == "i"
+    high = (1 << target.bits - 1) - 1 if signed_target else (1 << target.bits) - 1
+    low = -(1 << target.bits - 1) if signed_target else 0
+    code, bits = value.code, value.type.bits
+    if value.type.kind == "i":
+        if high < 1 << bits - 1:
+            value = intrinsic("smin", value, code.constant(value.type, high))
+        if low >= -(1 << bits - 1):
+            value = intrinsic("smax", value, code.constant(value.type, low))
+    elif high < 1 << bits:
+        value = intrinsic("umin", value, code.constant(value.type, high))
+    return value
+
+
+@lowers("cvt")
+def convert(lanes: Lanes, op: Op) -> None:
+    """cvt of every form that is known."""
+    found = types(op)
+    if len(found) < 2:
+        raise op.unsupported("it names no two types")
+    target, source = found[0], found[1]
+    if op.has("pack"):
+        pack_integers(lanes, op)
+    elif packed(target)[1] and packed(source)[1]:
+        repack(lanes, op, target, source)
+    elif packed(target)[1]:
+        pack(lanes, op, target, source)
+    elif target in (*_FLOATS,) or source in _FLOATS:
+        _with_floats(lanes, op, target, source)
+    elif any(each not in ("s", "u", "b") for each in (target[0], source[0])):
+        raise op.unsupported("of these types")
+    else:
+        value = lanes.read(op.operands[1], type_of(source))
+        goal = type_of(target)
+        if op.has("sat"):
+            value = _clamped(value, goal)
+        lanes.write(op.operands[0], value.to(Type(value.type.kind, goal.bits)).to(goal))
+
+
+def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
+    mode = _mode(op)
+    value: Value
+    if source in ("f16", "bf16"):
+        word = lanes.read(op.operands[1], Type("u", 16))
+        value = widen(word, source)
+        if source == "f16" and target == "f32":
+            value = quiet(value)
+    elif source in ("f32", "f64"):
+        value = lanes.read(op.operands[1], f32 if source == "f32" else f64)
+        if op.has("ftz") and source == "f32" and target != "f16":  # not of f16 (seen on an H200)
+            value = flush(value)
+    elif source in _FLOATS:
+        raise op.unsupported("of these types")
+    else:
+        integer = lanes.read(op.operands[1], type_of(source))
+        if target == "f64":
+            value = _integer_to_double(lanes, integer, mode)
+        elif target == "f32" and mode == "rn":
+            value = integer.to(f32)
+        elif target == "f32":
+            value = to_single(_integer_odd(integer), mode)
+        else:
+            value = single_odd(_integer_odd(integer))
+    if target not in _FLOATS:
+        goal = type_of(target)
+        lanes.write(op.operands[0], _to_integer(lanes, op, value, goal).to(goal))
+        return
+    whole = next((each for each in op.modifiers if each in _TO_INTEGER), "")
+    if whole:
+        value = quiet(intrinsic(_TO_INTEGER[whole], value), value)
+    if op.has("ftz") and value.type.bits == 32:
+        value = quiet(value)
+    if target == "f64":
+        value = value.to(f64)
+        lanes.write(op.operands[0], saturate(value) if op.has("sat") else value)
+    elif target == "f32":
+        single = to_single(value, mode) if value.type.bits == 64 else value
+        if source == "f32" and whole == "" and not op.has("ftz"):
+            single = value
+        if op.has("ftz"):
+            single = flush(single, to_single(value * SCALE, mode) if value.type.bits == 64 else None)
+        lanes.write(op.operands[0], saturate(quiet(single)) if op.has("sat") else single)
+    else:
+        single = single_odd(value) if value.type.bits == 64 else value
+        if op.has("sat"):
+            single = saturate(single)
+        if target == "tf32" and not any(op.has(each) for each in ("rn", "rz", "rna")):
+            raise op.unsupported("it names no rounding")
+        word = round_to(single, target, mode, op.has("satfinite"), op.has("relu"))
+        if source == "f64" and not op.has("relu") and not op.has("sat"):
+            nan = single_nan(value)
+            kept = nan >> 16 if target == "bf16" else ((nan >> 16) & 0x8000) | 0x7C00 | ((nan >> 13) & 0x3FF)
+            word = is_nan(value).select(kept.to(word.type), word)
+        if target == "tf32" and mode == "rna":
+            kept = single.view(U32) & 0xFFFFE000
+            # ptxas makes NaN smaller as it does infinity.
+            word = is_nan(single).select(kept - 0x2000 if op.has("satfinite") else kept, word)
+        lanes.write(op.operands[0], word)

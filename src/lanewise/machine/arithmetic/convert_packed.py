@@ -1,0 +1,125 @@
+"""cvt of packed numbers: pairs and fours of small floats, scales (ue8m0), and cvt.pack of integers."""
+
+from __future__ import annotations
+
+import re
+
+from lanewise.jit.simd import Type, Value, f32
+from lanewise.machine.arithmetic.integer import I32, U32, clamped
+from lanewise.machine.arithmetic.small_floats import SMALL, is_nan, round_to, widen
+from lanewise.machine.codegen.lane_vectors import Lanes, several, types
+from lanewise.machine.program.resolve import Op
+
+#: Random bits that stochastic rounding has for each number. The operand's layout is inferred: the PTX ISA
+#: shows it in figures that are not at hand, and no GPU that has these instructions was.
+_RANDOM = {"f16": 13, "bf16": 16}
+
+
+def packed(name: str) -> tuple[str, int]:
+    """Element and count of a packed type of floats; ("", 0) of any other type.
+
+    >>> packed("e4m3x2"), packed("s16x2")
+    (('e4m3', 2), ('', 0))
+    """
+    match = re.fullmatch(r"(f16|bf16|ue8m0|e\dm\d)x([24])", name)
+    return (match[1], int(match[2])) if match else ("", 0)
+
+
+def _width(element: str) -> int:
+    return 8 if element == "ue8m0" else SMALL[element].container
+
+
+def _joined(words: list[Value], element: str) -> Value:
+    """Words side by side, the first lowest."""
+    width = _width(element)
+    whole = Type("u", width * len(words))
+    found = words[0].to(whole)
+    for place, word in enumerate(words[1:], 1):
+        found = found | (word.to(whole) << (place * width))
+    return found
+
+
+def _apart(lanes: Lanes, op: Op, element: str, count: int) -> list[Value]:
+    """The words of a register, the lowest first."""
+    width = _width(element)
+    whole = lanes.read(op.operands[1], Type("u", width * count))
+    word = Type("u", max(width, 8))
+    return [((whole >> (place * width)) & ((1 << width) - 1)).to(word) for place in range(count)]
+
+
+def _mode(op: Op) -> str:
+    return next((each for each in op.modifiers if each in ("rn", "rz", "rm", "rp", "rs")), "rn")
+
+
+def scale(value: Value, mode: str, saturate: bool) -> Value:
+    """ue8m0 of an f32: its exponent, rounded; the sign does not count, NaN is 255."""
+    magnitude = value.view(U32) & 0x7FFFFFFF
+    exponent, fraction = magnitude >> 23, magnitude & 0x7FFFFF
+    if mode == "rp":
+        # 2^-127, the smallest scale, is a subnormal number.
+        inexact = fraction.differs(0) & (magnitude > 0x400000) & (magnitude < 0x7F800000)
+        exponent = exponent + inexact.to(U32)
+    if saturate:
+        exponent = ((exponent > 254) & ~is_nan(value)).select(exponent ^ exponent | 254, exponent)
+    return exponent.to(Type("u", 8))
+
+
+def _from_scale(word: Value) -> Value:
+    """The bf16 that a scale stands for."""
+    wide = word.to(Type("u", 16))
+    found = wide.equals(0).select(wide | 0x0040, wide << 7)
+    return wide.equals(255).select(wide | 0x7FFF, found)
+
+
+def pack(lanes: Lanes, op: Op, target: str, source: str) -> None:
+    """Numbers into one register: the first operand highest."""
+    element, count = packed(target)
+    given = [each for operand in op.operands[1:] for each in several(operand)]
+    stochastic = op.has("rs")
+    if source != "f32" or len(given) != count + stochastic:
+        raise op.unsupported("of these operands")
+    values = [lanes.read(each, f32) for each in given[:count]][::-1]
+    words = []
+    bits = _RANDOM.get(element, 8)
+    for place, value in enumerate(values):
+        if element == "ue8m0":
+            words.append(scale(value, _mode(op), op.has("satfinite")))
+            continue
+        random = None
+        if stochastic:
+            share = 32 // count
+            random = (lanes.read(given[count], U32) >> (place * share)) & ((1 << bits) - 1), bits
+        words.append(round_to(value, element, _mode(op), op.has("satfinite"), op.has("relu"), random))
+    lanes.write(op.operands[0], _joined(words, element))
+
+
+def repack(lanes: Lanes, op: Op, target: str, source: str) -> None:
+    """Pairs of small floats to pairs of others."""
+    (goal, count), (element, same) = packed(target), packed(source)
+    if count != same or len(op.operands) != 2:
+        raise op.unsupported("of these operands")
+    words = []
+    for word in _apart(lanes, op, element, count):
+        if element == "ue8m0":
+            words.append(_from_scale(word))
+        elif goal == "ue8m0":
+            words.append(scale(widen(word, element), _mode(op), op.has("satfinite")))
+        else:
+            words.append(round_to(widen(word, element), goal, "rn", op.has("satfinite"), op.has("relu")))
+    lanes.write(op.operands[0], _joined(words, goal))
+
+
+def pack_integers(lanes: Lanes, op: Op) -> None:
+    """cvt.pack: two integers, clamped, side by side; above them what was packed before."""
+    kind, source = types(op)[:2]
+    if source != "s32" or not op.has("sat"):
+        raise op.unsupported("of these types")
+    bits = int(kind[1:])
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
+    a, b = (
+        clamped(lanes.read(each, I32), low, high).view(U32) & ((1 << bits) - 1) for each in op.operands[1:3]
+    )
+    found = (a << bits) | b
+    if len(op.operands) > 3:
+        found = found | (lanes.read(op.operands[3], U32) << (2 * bits))
+    lanes.write(op.operands[0], found)

@@ -1,0 +1,137 @@
+"""What looks at the bits of floats and rounds nothing: abs, neg, min, max, copysign, testp."""
+
+from __future__ import annotations
+
+from lanewise.jit.simd import Type, Value, f32, f64
+from lanewise.machine.arithmetic import integer
+from lanewise.machine.arithmetic.floating import each_half, float_type, given
+from lanewise.machine.arithmetic.integer import U32
+from lanewise.machine.arithmetic.small_floats import flush_half, is_nan, round_to, widen
+from lanewise.machine.codegen.lane_vectors import Lanes, lowers
+from lanewise.machine.program.resolve import Op
+
+
+@lowers("abs", "neg")
+def sign(lanes: Lanes, op: Op) -> None:
+    """abs and neg of every type: of floats, the sign bit alone."""
+    if not integer.is_float(op):
+        integer.absolute(lanes, op) if op.opcode == "abs" else integer.negate(lanes, op)
+        return
+    fmt = float_type(op)
+
+    def change(word: Value, bits: int) -> Value:
+        top = 1 << bits - 1
+        return word & (top - 1) if op.opcode == "abs" else word ^ top
+
+    if fmt in ("f32", "f64"):
+        value = given(op, lanes.read(op.operands[1], f32 if fmt == "f32" else f64))
+        bits = value.type.bits
+        raw = value.view(Type("u", bits))
+        # Seen on an H200: an f64 NaN keeps its sign and becomes quiet, any other becomes the canonical one.
+        nan = lanes.constant(U32, 0x7FFFFFFF) if bits == 32 else raw | (1 << 51)
+        lanes.write(op.operands[0], is_nan(value).select(nan, change(raw, bits)))
+        return
+
+    def compute(element: str, words: list[Value]) -> Value:
+        word = flush_half(words[0]) if op.has("ftz") and element == "f16" else words[0]
+        return is_nan(widen(word, element)).select(lanes.constant(Type("u", 16), 0x7FFF), change(word, 16))
+
+    each_half(lanes, op, fmt, compute)
+
+
+@lowers("min", "max")
+def min_max(lanes: Lanes, op: Op) -> None:
+    """min and max: a number wins over NaN, unless .NaN; -0 is below +0."""
+    if not integer.is_float(op):
+        integer.min_max(lanes, op)
+        return
+    fmt = float_type(op)
+
+    def chosen(values: list[Value], nan: int) -> Value:
+        bits = values[0].type.bits
+        if op.has("abs") and not op.has("xorsign"):
+            unsigned, clear = Type("u", bits), (1 << bits - 1) - 1
+            values = [(each.view(unsigned) & clear).view(each.type) for each in values]
+        found = values[0]
+        for other in values[1:]:
+            found = pick(op, op.opcode == "max", found, other, nan)
+        return found
+
+    if fmt in ("f32", "f64"):
+        type = f32 if fmt == "f32" else f64
+        read = lanes.read if op.has("xorsign") else lanes.number  # the sign of a NaN counts for .xorsign
+        values = [given(op, read(each, type)) for each in op.operands[1:]]
+        lanes.write(op.operands[0], chosen(values, 0x7FFFFFFF if type is f32 else 0x7FFFFFFFFFFFFFFF))
+        return
+
+    def compute(element: str, words: list[Value]) -> Value:
+        if op.has("ftz") and element == "f16":
+            words = [flush_half(word) for word in words]
+        return round_to(chosen([widen(word, element) for word in words], 0x7FFFFFFF), element)
+
+    each_half(lanes, op, fmt, compute)
+
+
+def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Value:
+    """The larger or the smaller of two, by the instruction's modifiers .NaN and .xorsign.abs."""
+    bits = a.type.bits
+    unsigned = Type("u", bits)
+    first, second = a, b
+    if op.has("xorsign"):
+        clear = (1 << bits - 1) - 1
+        first, second = ((each.view(unsigned) & clear).view(each.type.by(1)) for each in (a, b))
+    left, right = first.view(unsigned), second.view(unsigned)
+    both_zero = first.equals(0.0) & second.equals(0.0)
+    if larger:
+        found = (first > second).select(left, right)
+        found = both_zero.select(left & right, found)
+    else:
+        found = (first < second).select(left, right)
+        found = both_zero.select(left | right, found)
+    # Seen on an H200: of two NaNs of f64 the second, quiet.
+    canonical = found.code.constant(found.type, nan) if bits == 32 else right | (1 << 51)
+    no_a, no_b = is_nan(first), is_nan(second)
+    if op.has("NaN"):
+        found = (no_a | no_b).select(canonical, found)
+    else:
+        found = no_a.select(right, no_b.select(left, found))
+        found = (no_a & no_b).select(canonical, found)
+    if op.has("xorsign"):
+        sign = (a.view(unsigned) ^ b.view(unsigned)) & (1 << bits - 1)
+        no_sign = no_a | no_b if op.has("NaN") else no_a & no_b
+        found = no_sign.select(found, found | sign)
+    return found.view(a.type.by(1))
+
+
+@lowers("copysign")
+def copysign(lanes: Lanes, op: Op) -> None:
+    """The sign of a with the magnitude of b."""
+    bits = 32 if float_type(op) == "f32" else 64
+    a, b = (lanes.read(each, Type("u", bits)) for each in op.operands[1:3])
+    top = 1 << bits - 1
+    lanes.write(op.operands[0], (a & top) | (b & (top - 1)))
+
+
+@lowers("testp")
+def test(lanes: Lanes, op: Op) -> None:
+    """What kind of number a float is."""
+    bits, mantissa = (32, 23) if float_type(op) == "f32" else (64, 52)
+    word = lanes.read(op.operands[1], Type("u", bits))
+    magnitude = word & ((1 << bits - 1) - 1)
+    infinity = ((1 << bits - 1 - mantissa) - 1) << mantissa
+    tiny = (magnitude < (1 << mantissa)) & magnitude.differs(0)
+    match op.modifiers[0]:
+        case "finite":
+            found = magnitude < infinity
+        case "infinite":
+            found = magnitude.equals(infinity)
+        case "number":
+            found = ~(magnitude > infinity)
+        case "notanumber":
+            found = magnitude > infinity
+        case "normal":
+            found = (magnitude < infinity) & ~tiny
+        case _:
+            # Zero counts as normal: so an H200 has it.
+            found = tiny
+    lanes.write(op.operands[0], found)

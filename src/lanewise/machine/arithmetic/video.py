@@ -1,0 +1,228 @@
+"""Video instructions: sums, differences and choices of bytes, halves and words with one more operation after.
+
+`%r1.b2` and `%r1.h0` are parts of registers; `vadd2` and its kin work on both halves, `vadd4` on four bytes.
+ptxas writes each as several instructions of the GPU, which do not always compute what the PTX ISA says: the
+machine computes what they do (ptxas 13.0 for sm_90, results of an H200).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lanewise.jit.simd import Type, Value
+from lanewise.machine.arithmetic.integer import U32, clamped
+from lanewise.machine.codegen.lane_vectors import Lanes, lowers, types
+from lanewise.machine.program.resolve import Inverted, Op, Part, Resolved
+
+#: What two 32-bit numbers of any sign give.
+WIDE = Type("i", 64)
+_COMPARE: dict[str, Callable[[Value, Value], Value]] = {
+    "eq": lambda a, b: a.equals(b),
+    "ne": lambda a, b: a.differs(b),
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: ~(a > b),
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+
+def _absolute(value: Value) -> Value:
+    return (value < 0).select(0 - value, value)
+
+
+def _average(a: Value, b: Value) -> Value:
+    total = a + b
+    return (total >= 0).select(total + 1, total) >> 1
+
+
+OPERATIONS: dict[str, Callable[[Value, Value], Value]] = {
+    "vadd": lambda a, b: a + b,
+    "vsub": lambda a, b: a - b,
+    "vabsdiff": lambda a, b: _absolute(a - b),
+    "vmin": lambda a, b: (a < b).select(a, b),
+    "vmax": lambda a, b: (a > b).select(a, b),
+    "vavrg": _average,
+}
+
+
+def _field(word: Value, place: int, bits: int, signed: bool) -> Value:
+    """Some bits of a word, extended."""
+    up = 32 - bits * (place + 1)
+    moved = (word << up).view(Type("i" if signed else "u", 32))
+    return (moved >> (32 - bits)).to(WIDE)
+
+
+def _read(lanes: Lanes, operand: Resolved, signed: bool) -> Value:
+    """A source: a part of a register, or a whole one."""
+    if isinstance(operand, Part):
+        bits = 8 if operand.part[0] == "b" else 16
+        return _field(lanes.read(operand.register, U32), int(operand.part[1:]), bits, signed)
+    return _field(lanes.read(operand, U32), 0, 32, signed)
+
+
+def _limits(bits: int, signed: bool) -> tuple[int, int]:
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+
+
+def _part_of(operand: Resolved) -> tuple[int, int]:
+    """The first bit of a destination, and how many."""
+    if not isinstance(operand, Part):
+        return 0, 32
+    bits = 8 if operand.part[0] == "b" else 16
+    return bits * int(operand.part[1:]), bits
+
+
+def _saturated(op: Op, found: Value, signed: bool) -> Value:
+    """.sat of sums, differences and choices."""
+    _, bits = _part_of(op.operands[0])
+    if bits < 32:
+        # Into a part: all that is no 32-bit number without a sign is the largest, what is negative too.
+        largest = found.code.constant(found.type, _limits(bits, signed)[1])
+        return ((found < 0) | (found > 0xFFFFFFFF)).select(largest, clamped(found, *_limits(bits, signed)))
+    # What is too large for u32 is cut, not clamped.
+    return clamped(found, *_limits(32, True)) if signed else found.max(0)
+
+
+def _shift_saturated(op: Op, found: Value, signed: bool) -> Value:
+    """.sat of shifts: of 34 bits of the result, to 32 bits, whatever the part it goes into."""
+    return clamped((found << 30) >> 30, *_limits(32, signed)).to(Type("i", 32)).to(WIDE)
+
+
+def _finish(lanes: Lanes, op: Op, found: Value, signed: bool) -> None:
+    """The second operation, or the merge into a part."""
+    destination = op.operands[0]
+    word = found.to(U32)
+    if isinstance(destination, Part):
+        place, bits = _part_of(destination)
+        mask = ((1 << bits) - 1) << place
+        third = lanes.read(op.operands[3], U32)
+        # .h1 gets the upper half of the result; all other parts the lowest bits.
+        moved = word if destination.part == "h1" else word << place
+        lanes.write(destination.register, (third & ~mask & 0xFFFFFFFF) | (moved & mask))
+        return
+    if len(op.operands) > 3:
+        third = lanes.read(op.operands[3], U32)
+        if op.has("add"):
+            word = word + third
+        elif op.has("min") or op.has("max"):
+            # 64 bits are compared, with signs if the result has one.
+            kind = Type("i" if signed else "u", 64)
+            first, last = found.view(kind), third.view(Type(kind.kind, 32)).to(kind)
+            word = ((first < last) if op.has("min") else (first > last)).select(word, third)
+        else:
+            raise op.unsupported("a third operand without .add, .min or .max")
+    lanes.write(destination, word)
+
+
+def _signs(op: Op) -> list[bool]:
+    return [each == "s32" for each in types(op)]
+
+
+@lowers("vadd", "vsub", "vabsdiff", "vmin", "vmax")
+def simple(lanes: Lanes, op: Op) -> None:
+    """Two numbers, sign- or zero-extended."""
+    result, first, second = _signs(op)
+    a, b = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], second)
+    found = OPERATIONS[op.opcode](a, b)
+    found = _saturated(op, found, result) if op.has("sat") else found
+    if op.opcode in ("vadd", "vsub"):
+        found = found.to(Type("i", 32)).to(WIDE)  # a second operation sees 32 bits of them
+    _finish(lanes, op, found, result)
+
+
+@lowers("vshl", "vshr")
+def shift(lanes: Lanes, op: Op) -> None:
+    """Shifts; the count clamps at 32 or wraps."""
+    result, first, _ = _signs(op)
+    a, count = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], False)
+    count = count & 31 if op.has("wrap") else (count > 32).select(lanes.constant(WIDE, 32), count)
+    found = a << count if op.opcode == "vshl" else a >> count
+    _finish(lanes, op, _shift_saturated(op, found, result) if op.has("sat") else found, result)
+
+
+@lowers("vset")
+def compare(lanes: Lanes, op: Op) -> None:
+    """1 where the comparison holds."""
+    first, second = _signs(op)
+    a, b = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], second)
+    _finish(lanes, op, _COMPARE[_comparison(op)](a, b).to(Type("u", 64)).to(WIDE), first)
+
+
+def _comparison(op: Op) -> str:
+    found = next((each for each in op.modifiers if each in _COMPARE), "")
+    if not found:
+        raise op.unsupported("it names no comparison")
+    return found
+
+
+@lowers("vmad")
+def multiply_add(lanes: Lanes, op: Op) -> None:
+    """a·b + c of parts, one more for .po; a minus sign on a product or on c; shifted; clamped.
+
+    Words count as signed whatever their type; whether the sum does, the types and minus signs say.
+    """
+    _, first, second = _signs(op)
+    negated = [isinstance(each, Inverted) for each in op.operands[1:4]]
+    plain = [each.operand if isinstance(each, Inverted) else each for each in op.operands[1:4]]
+    minus = negated[0] != negated[1]
+    signed = first or second or minus or negated[2]
+    a, b = (
+        _read(lanes, each, sign).to(Type("i", 32)).to(WIDE)
+        for each, sign in zip(plain[:2], (first, second), strict=True)
+    )
+    third = lanes.read(plain[2], Type("i", 32)).to(WIDE)
+    total = a * b
+    if not op.has("po"):
+        total = ~total if minus else total
+        third = ~third if negated[2] else third
+    total = total + third + int(op.has("po") or minus or negated[2])
+    total = total.view(Type("i" if signed else "u", 64))
+    total = total >> (7 if op.has("shr7") else 15 if op.has("shr15") else 0)
+    if op.has("sat"):
+        total = clamped(total.view(WIDE), *_limits(32, signed))
+    lanes.write(op.operands[0], total.to(U32))
+
+
+@lowers(*(f"{name}{count}" for name in (*OPERATIONS, "vset") for count in (2, 4)))
+def parallel(lanes: Lanes, op: Op) -> None:
+    """The same on two halves or four bytes, chosen among those of a and b; summed, or merged with c."""
+    name, count = op.opcode[:-1], int(op.opcode[-1])
+    bits = 32 // count
+    signs = _signs(op)
+    result = signs[0] if name != "vset" else False
+    first, second = signs[-2:]
+    registers = [each.register if isinstance(each, Part) else each for each in op.operands[:3]]
+    sources = [lanes.read(each, U32) for each in registers[1:]]
+    third = lanes.read(op.operands[3], U32)
+
+    def chosen(operand: Resolved, start: int) -> list[int]:
+        """Which parts of (a, b), the lowest first."""
+        given = operand.part[1:] if isinstance(operand, Part) else ""
+        found = [int(digit) for digit in given[::-1]] or list(range(start, start + count))
+        if len(found) != count or max(found) >= 2 * count:
+            raise op.unsupported(f"it picks .{operand.part if isinstance(operand, Part) else ''}")
+        return found
+
+    picks = chosen(op.operands[1], 0), chosen(op.operands[2], count)
+    destination = op.operands[0]
+    mask = [int(digit) for digit in destination.part[1:]] if isinstance(destination, Part) else range(count)
+    total, merged = third, lanes.constant(U32, 0)
+    for place in range(count):
+        a, b = (
+            _field(sources[pick[place] // count], pick[place] % count, bits, signed)
+            for pick, signed in zip(picks, (first, second), strict=True)
+        )
+        if name == "vset":
+            value = _COMPARE[_comparison(op)](a, b).to(Type("u", 64)).to(WIDE)
+        else:
+            value = OPERATIONS[name](a, b)
+        if op.has("sat"):
+            value = clamped(value, *_limits(bits, result))
+        word = value.to(U32)
+        field = ((1 << bits) - 1) << (bits * place)
+        if place in mask:
+            total = total + word
+            merged = merged | ((word << (bits * place)) & field)
+        else:
+            merged = merged | (third & field)
+    lanes.write(registers[0], total if op.has("add") else merged)

@@ -1,0 +1,1 @@
+"""A launch under watch: shadow memory, vector clocks, counters, findings."""

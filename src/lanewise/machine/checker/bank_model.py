@@ -1,0 +1,148 @@
+"""How memory hardware would serve a warp: wavefronts of the shared-memory banks, sectors of global memory.
+
+A wavefront serves one word in each of 32 banks. Accesses of 8 and 16 bytes a lane go in phases of 16 and 8
+lanes, each judged alone unless two go as one; a phase takes as many wavefronts as a bank has distinct words.
+A request to global memory takes one sector of 32 bytes for each that it touches. Compiled code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Type, Value
+from lanewise.machine import abi
+from lanewise.machine.checker.vector_clocks import WatchCode, wide
+from lanewise.machine.codegen.function_code import U32, U64
+from lanewise.machine.codegen.lane_vectors import BOOL
+
+LANES = abi.LANES
+#: Stands for the rows of ldmatrix and stmatrix, of 16 bytes, whose phases never go together.
+ROWS = 17
+
+
+def lane_is_in(lane: Value, lanes: Value) -> Value:
+    """Whether a lane is among some (bits)."""
+    return ((lanes >> lane.to(U32)) & 1).differs(0)
+
+
+def wavefronts(module: ir.Module, size: int) -> Any:
+    """`wavefronts_<size>(addresses, active)`: wavefronts | phases << 32 of lanes of `size` bytes."""
+    code = WatchCode(module, f"wavefronts_{size}", ("addresses", "active"))
+    unit = 16 if size == ROWS else max(size, 4)
+    banks = 128 // unit  # units of a wavefront, and lanes of a phase
+    shift = unit.bit_length() - 1
+    counts, highest, lists = code.room(4 * LANES), code.room(4 * LANES), code.room(4 * LANES * LANES)
+    addresses = code.record("addresses").pointer(0, U64)
+    total, phases = code.variable(code.number(0)), code.variable(code.number(0))
+    worst = code.variable(code.constant(U32, 0))
+    fresh = code.variable(code.constant(BOOL, 0))
+
+    def phase(first: Value, lanes: int) -> None:
+        active = (code["active"].to(U32) >> first.to(U32)) & ((1 << lanes) - 1)
+        with code.when(active.differs(0)):
+            phases.set(phases.get() + 1)
+            units = (addresses.load(first, lanes) >> shift).to(U32)
+            chosen = _conditions(code, active, lanes)
+            ones = chosen.select(code.constant(U32.by(lanes), 1) << (units & (banks - 1)), 0)
+            used = code.intrinsic("vector.reduce.or", U32, [ones], of=ones.type)
+            worst.set(code.constant(U32, 1))
+            with code.when(_count(used).differs(_count(active))):
+                counts.pointer(0, U32).store(code.constant(U32.by(LANES), 0))
+                with code.loop(lanes) as lane, code.when(lane_is_in(lane, active)):
+                    word = (addresses.load(first + lane) >> shift).to(U32)
+                    bank = wide(word & (banks - 1))
+                    count = counts.pointer(0, U32).load(bank)
+                    row = bank * LANES
+                    fresh.set(count.equals(0) | (word > highest.pointer(0, U32).load(bank)))
+                    with code.when(~fresh.get()):
+                        fresh.set(code.constant(BOOL, 1))
+                        with code.loop(wide(count)) as place:
+                            fresh.set(fresh.get() & lists.pointer(0, U32).load(row + place).differs(word))
+                    with code.when(fresh.get()):
+                        lists.pointer(0, U32).store(word, row + wide(count))
+                        top = highest.pointer(0, U32).load(bank)
+                        highest.pointer(0, U32).store(count.equals(0).select(word, top.max(word)), bank)
+                        counts.pointer(0, U32).store(count + 1, bank)
+                        worst.set(worst.get().max(count + 1))
+            total.set(total.get() + wide(worst.get()))
+
+    if size <= 4 or size == ROWS:
+        with code.loop(LANES // banks) as number:
+            phase(number * banks, banks)
+    else:
+        with code.loop(LANES // (2 * banks)) as number:
+            first = number * (2 * banks)
+            joined = _joined(code, addresses.load(first, 2 * banks), code["active"] >> first, 2 * banks)
+            with code.when(joined):
+                phase(first, 2 * banks)
+            with code.when(~joined), code.loop(2) as half:
+                phase(first + half * banks, banks)
+    code.done(total.get() | (phases.get() << 32))
+    return code.function
+
+
+def _count(bits: Value) -> Value:
+    return bits.code.intrinsic("ctpop", U32, [bits])
+
+
+def _joined(code: WatchCode, addresses: Value, active: Value, lanes: int) -> Value:
+    """Whether two phases of a wide access go as one: lanes share addresses with the next, or next but one."""
+    bits = active.to(U32) & ((1 << lanes) - 1)
+    found = code.constant(BOOL, 0)
+    undefined = ir.Constant(addresses.type.ir, ir.Undefined)
+    for step in (1, 2):
+        places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [lane ^ step for lane in range(lanes)])
+        other = Value(code, addresses.type, code.builder.shuffle_vector(addresses.handle, undefined, places))
+        found = found | ~addresses.differs(other).any()
+    return found & bits.equals((1 << lanes) - 1)
+
+
+def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:
+    handle = bits.handle if lanes == 32 else code.builder.convert("trunc", bits.handle, ir.IntType(lanes))
+    return Value(code, BOOL.by(lanes), code.builder.bitcast(handle, ir.VectorType(ir.IntType(1), lanes)))
+
+
+def sectors(module: ir.Module) -> Any:
+    """`sectors(addresses, active, size)`: the distinct sectors that lanes touch."""
+    code = WatchCode(module, "sectors", ("addresses", "active", "size"))
+    addresses = code.record("addresses")
+    active = code["active"].to(U32)
+    all_sectors = addresses.get(0, U64, LANES) >> 5
+    chosen = _conditions(code, active, LANES)
+    none = code.constant(Type("u", 64), -1)
+    previous, ascending = code.variable(none), code.variable(code.constant(BOOL, 1))
+    total = code.variable(code.number(0))
+    with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
+        start = addresses.pointer(0, U64).load(lane)
+        sector = start >> 5
+        before = previous.get()
+        ascending.set(ascending.get() & (before.equals(none) | ~(sector < before)))
+        last = (start + (code["size"] - 1).to(U64)) >> 5
+        new = before.equals(none) | sector.differs(before)
+        total.set(
+            total.get() + (last - sector).view(Type("i", 64)) + new.to(Type("u", 64)).view(Type("i", 64))
+        )
+        previous.set(last)
+    with code.when(ascending.get()):
+        code.done(total.get())
+    # In no order: a sector counts at its first lane.
+    total.set(code.number(0))
+    with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
+        start = addresses.pointer(0, U64).load(lane)
+        sector = start >> 5
+        same = all_sectors.equals(sector.spread(LANES)) & chosen
+        bits = Value(code, U32, code.builder.bitcast(same.handle, ir.IntType(32)))
+        earlier = bits & ((code.constant(U32, 1) << lane.to(U32)) - 1)
+        last = (start + (code["size"] - 1).to(U64)) >> 5
+        more = (last - sector).view(Type("i", 64))
+        total.set(total.get() + more + earlier.equals(0).to(Type("u", 64)).view(Type("i", 64)))
+    code.done(total.get())
+    return code.function
+
+
+def write_banks(module: ir.Module) -> None:
+    """All of it."""
+    for size in (4, 8, 16, ROWS):
+        wavefronts(module, size)
+    sectors(module)

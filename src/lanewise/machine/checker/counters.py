@@ -1,0 +1,158 @@
+"""Counters of a checked run under Nsight Compute's names, in total and line by line.
+
+They are those of the PTX: where ptxas merges, splits or removes instructions, the SASS has others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.errors import LanewiseError
+from lanewise.machine.checker import records
+from lanewise.machine.codegen.instrumentation import ROWS
+from lanewise.machine.program.basic_blocks import BARRIER_RESULT, CALL_RESULTS, Block
+from lanewise.machine.program.resolve import Op
+from lanewise.machine.warp_ops.addresses import space_of
+
+Counts = dict[str, int | float]
+
+INSTRUCTIONS = "smsp__inst_executed.sum"
+THREADS = "smsp__thread_inst_executed.sum"
+TENSOR = "smsp__inst_executed_pipe_tensor.sum"
+#: Has no name in Nsight Compute: multiplications and additions of matrix instructions.
+FLOPS = "lanewise__tensor_flops.sum"
+BRANCHES = "smsp__inst_executed_op_branch.sum"
+DIVERGENT = "smsp__sass_branch_targets_threads_divergent.sum"
+BARRIERS = "lanewise__barriers.sum"
+WAVEFRONTS = "memory_l1_wavefronts_shared"
+IDEAL = "memory_l1_wavefronts_shared_ideal"
+EXCESSIVE = "derived__memory_l1_wavefronts_shared_excessive"
+_SHARED = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+_CONFLICTS = "sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
+_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
+_BYTES = "smsp__sass_data_bytes_mem_{}_op_{}.sum"
+_BY_SPACE = "smsp__inst_executed_op_{}_{}.sum"
+_EFFICIENCY = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
+LDSM = "smsp__inst_executed_op_ldsm.sum"
+#: Instructions whose count Nsight Compute does not name by their space.
+_INSTRUCTIONS = {"ldsm": LDSM, "ldgsts": "smsp__inst_executed_op_ldgsts.sum"}
+#: Bytes of a sector.
+SECTOR = 32
+
+
+def executed(blocks: Iterable[Block], runs: npt.NDArray[Any], sites: int) -> npt.NDArray[Any]:
+    """How often each instruction ran, and with how many threads in all."""
+    found = np.zeros((sites, 2), np.int64)
+    for block in blocks:
+        ops = [op for op in block.ops if op.opcode not in (BARRIER_RESULT, CALL_RESULTS)]
+        if block.op is not None and block.end not in ("sync", "phase"):
+            ops.append(block.op)
+        for op in ops:
+            found[op.site] += runs[block.number]
+    return found
+
+
+def tensor_instructions(op: Op, arch: str) -> int:
+    """The tensor-core instructions of SASS that a matrix instruction becomes."""
+    instruction = op.source.instruction()
+    if instruction is None or not instruction.multiplies:
+        return 0
+    try:
+        detail = instruction.lowering(arch).detail
+    except LanewiseError:
+        return 1
+    found = re.search(r"(\d+) [A-Z]*MMA", detail)
+    return int(found[1]) if found else (0 if "without" in detail else 1)
+
+
+def _way(op: Op) -> str:
+    """The direction by which Nsight Compute tells memory instructions apart."""
+    if op.opcode in ("atom", "red"):
+        return op.opcode
+    return {"ldmatrix": "ldsm", "stmatrix": "stsm", "cp": "ldgsts", "st": "st"}.get(
+        op.opcode, "st" if op.has("store") else "ld"
+    )
+
+
+def _of_memory(op: Op, row: npt.NDArray[Any]) -> Counts:
+    """What an access counts."""
+    requests, wavefronts, ideal, sectors, moved = (
+        int(row[offset // 8])
+        for offset in (records.REQUESTS, records.WAVEFRONTS, records.IDEAL, records.SECTORS, records.BYTES)
+    )
+    way = _way(op)
+    found: Counts = {}
+    if wavefronts:
+        found |= {
+            _SHARED.format(way): wavefronts,
+            _CONFLICTS.format(way): wavefronts - ideal,
+            WAVEFRONTS: wavefronts,
+            IDEAL: ideal,
+            EXCESSIVE: wavefronts - ideal,
+            _BYTES.format("shared", way): moved,
+        }
+        found[_INSTRUCTIONS.get(way, _BY_SPACE.format("shared", way))] = requests
+    if sectors:
+        found |= {
+            _SECTORS.format(way): sectors,
+            _REQUESTS.format(way): requests,
+            _BYTES.format("global", way): moved,
+        }
+        if way != "ldgsts":
+            found[_BY_SPACE.format("global", way)] = requests
+    if not wavefronts and not sectors and requests and space_of(op) == "local":
+        found[_BY_SPACE.format("local", way)] = requests
+    return found
+
+
+def of_site(op: Op, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: int, arch: str) -> Counts:
+    """What one instruction counts."""
+    times, threads = (int(each) for each in runs)
+    found: Counts = {INSTRUCTIONS: times, THREADS: threads}
+    tensor = tensor_instructions(op, arch)
+    instruction = op.source.instruction() if op.opcode in ("mma", "wmma") else None
+    if tensor or (instruction is not None and instruction.multiplies):
+        assert instruction is not None
+        found[TENSOR] = tensor * times
+        found[FLOPS] = 2 * instruction.m * instruction.n * instruction.k * instruction.products * times
+    if op.opcode in ("bra", "brx"):
+        found[BRANCHES] = times
+        found[DIVERGENT] = diverged
+    if op.opcode in ("bar", "barrier") and not op.has("warp"):
+        found[BARRIERS] = times
+        return found
+    first = op.site * ROWS
+    for number in range(ROWS):
+        if rows[first + number, records.REQUESTS // 8]:
+            _add(found, _of_memory(op, rows[first + number]))
+    return found
+
+
+def _add(total: Counts, more: Counts) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value
+
+
+def total_of(parts: Iterable[Counts]) -> Counts:
+    """The sum, with what only a sum has: how much of the sectors was asked for."""
+    found: Counts = dict.fromkeys((INSTRUCTIONS, THREADS, TENSOR, FLOPS, BRANCHES, DIVERGENT, BARRIERS), 0)
+    for name in (WAVEFRONTS, IDEAL, EXCESSIVE):
+        found[name] = 0
+    for way in ("ld", "st"):
+        found |= {_SECTORS.format(way): 0, _REQUESTS.format(way): 0, _SHARED.format(way): 0}
+        found[_CONFLICTS.format(way)] = 0
+    found |= {LDSM: 0, _SHARED.format("ldsm"): 0, _CONFLICTS.format("ldsm"): 0}
+    for part in parts:
+        _add(found, part)
+    for way in ("ld", "st"):
+        sectors = found[_SECTORS.format(way)]
+        if sectors:
+            moved = found.get(_BYTES.format("global", way), 0)
+            found[_EFFICIENCY.format(way)] = 100 * moved / (SECTOR * sectors)
+    return found

@@ -1,0 +1,491 @@
+"""Shadow memory: who wrote and read each word last, asked and updated at every access. Compiled code.
+
+An access that nothing unordered came before costs a few vector instructions; all else is looked at word by
+word, and what looks wrong is told to Python (`suspicion.py`), which decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Type, Value, i64
+from lanewise.machine import abi
+from lanewise.machine.checker import records
+from lanewise.machine.checker.bank_model import lane_is_in
+from lanewise.machine.checker.vector_clocks import LANES, WatchCode, least, most, over, wide
+from lanewise.machine.codegen.function_code import U8, U32, U64, Record
+from lanewise.machine.codegen.lane_vectors import BOOL
+
+WHOLE = 0xF
+INITIALISED = WHOLE << records.INITIALISED_SHIFT
+_WORD = ("frame", "observed", "place", "stride", "who", "site", "address")
+
+
+class Word:
+    """A word of shadow memory."""
+
+    def __init__(self, code: WatchCode, place: Value, stride: Value) -> None:
+        self.code, self.place, self.stride = code, place, stride
+
+    def plane(self, plane: int) -> Record:
+        """Where a plane has it."""
+        return Record(self.code, self.place + self.stride * plane)
+
+    def get(self, plane: int, lanes: int = 1) -> Value:
+        """What a plane says of it, or of it and its neighbours."""
+        return self.plane(plane).get(0, U32, lanes)
+
+    def set(self, plane: int, value: Value) -> None:
+        """Change what a plane says."""
+        self.plane(plane).set(0, value)
+
+
+def _mask(who: Value) -> Value:
+    return (who >> records.MASK_SHIFT) & WHOLE
+
+
+def _lane(who: Value) -> Value:
+    return who & (LANES - 1)
+
+
+def _write_ordered(module: ir.Module) -> Any:
+    """`ordered(observed, epoch, who, me)`: whether what `who` did then came before `me`."""
+    code = WatchCode(module, "ordered", ("observed", "epoch", "who", "me"))
+    observed = code.record("observed")
+    clock, launch = observed.at(records.CLOCK), observed.at(records.WATCH)
+    epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
+    strong = (who & me & records.STRONG).differs(0)
+    # Volatile accesses order nothing either: lanes of one warp that rely on running in step have to be told.
+    in_step = (who & me & records.VOLATILE).differs(0) & epoch.equals(observed.get(records.EPOCH))
+    with code.when((strong & ~in_step) | over(observed)):
+        code.done(1)
+    owner = wide(Record(code, launch.get(records.LOG)).pointer(0, U32).load(epoch))
+    local = owner - observed.get(records.FIRST_WARP)
+    mine = wide(Record(code, launch.get(records.LOG)).pointer(0, U32).load(observed.get(records.EPOCH)))
+    with code.when(owner.equals(mine)):
+        with code.when(epoch < observed.get(records.EPOCH)):
+            code.done(1)
+        same = _lane(who).equals(_lane(me)) | ((who | me) & records.SEVERAL).differs(0)
+        code.done(same.to(U64).to(i64))
+    with code.when(~(clock.get(records.ACQUIRED) < epoch)):
+        code.done(1)
+    with code.when(~(local < 0) & (local < observed.get(records.WARPS))):
+        seen = wide(clock.pointer(records.SEEN, U32).load(local))
+        code.done((~(seen < epoch)).to(U64).to(i64))
+    code.done(0)
+    return code.function
+
+
+def _write_examine(module: ir.Module, writes: bool) -> Any:
+    """`examine_read/write(…)`: tell of what came before this access to a word without order."""
+    code = WatchCode(module, f"examine_{'write' if writes else 'read'}", (*_WORD, "shared"))
+    observed = code.record("observed")
+    word = Word(code, code["place"], code["stride"])
+    me, site = code["who"].to(U32), code["site"]
+    shared = code["shared"].differs(0)
+    floor = shared.select(observed.get(records.START) - 1, 0)
+    stored = word.get(records.WRITE_EPOCH)
+    epoch, writer = wide(stored & records.EPOCHS), word.get(records.WRITER)
+
+    def tell(kind: int, when: Value, who: Value) -> None:
+        lane = wide(_lane(me))
+        code.suspect(kind, code["frame"], site, lane, code["address"], when, wide(who))
+
+    if not writes:
+        held = writer >> records.INITIALISED_SHIFT
+        missing = ~(floor < epoch) | (held & _mask(me)).equals(0)
+        with code.when(shared & missing):
+            tell(records.UNINITIALISED, code.number(0), code.constant(U32, 0))
+            code.done()
+    with code.when((floor < epoch) & (_mask(writer) & _mask(me)).differs(0)):
+        pending = (stored & records.PENDING).differs(0)
+        told = code.variable(code.constant(BOOL, 0))
+        with code.when(pending):
+            finished = code.call_number(module.globals["finished"], observed.address, epoch)
+            with code.when(finished.equals(0)):
+                tell(records.UNFINISHED_COPY, epoch, writer)
+                told.set(code.constant(BOOL, 1))
+            with code.when(finished.differs(0)):
+                word.set(records.WRITE_EPOCH, stored & records.EPOCHS)
+        with code.when(~told.get()):
+            fine = code.call_number(
+                module.globals["ordered"], observed.address, epoch, wide(writer), wide(me)
+            )
+            with code.when(fine.equals(0)):
+                tell(records.AFTER_WRITE, epoch, writer)
+                code.done()
+    if writes:
+        for when, who in (
+            (records.READ_EPOCH, records.READER),
+            (records.EARLIER_EPOCH, records.EARLIER_READER),
+        ):
+            epoch, reader = wide(word.get(when)), word.get(who)
+            with code.when((floor < epoch) & (_mask(reader) & _mask(me)).differs(0)):
+                fine = code.call_number(
+                    module.globals["ordered"], observed.address, epoch, wide(reader), wide(me)
+                )
+                with code.when(fine.equals(0)):
+                    tell(records.AFTER_READ, epoch, reader)
+                    code.done()
+    code.done()
+    return code.function
+
+
+def _write_finished(module: ir.Module) -> Any:
+    """`finished(observed, epoch)`: whether an asynchronous copy of an epoch is known to be complete here."""
+    code = WatchCode(module, "finished", ("observed", "epoch"))
+    observed = code.record("observed")
+    clock, launch = observed.at(records.CLOCK), observed.at(records.WATCH)
+    log = Record(code, launch.get(records.LOG)).pointer(0, U32)
+    owner, mine = (wide(log.load(each)) for each in (code["epoch"], observed.get(records.EPOCH)))
+    acquired = clock.get(records.ACQUIRED)
+    with code.when(owner.equals(mine)):
+        # Waited for, or tracked by an mbarrier that has been asked since.
+        done = most(clock.get(records.COPIED), least(clock.get(records.TRACKED), acquired))
+        code.done((~(done < code["epoch"])).to(U64).to(i64))
+    local = owner - observed.get(records.FIRST_WARP)
+    with code.when(~(local < 0) & (local < observed.get(records.WARPS))):
+        seen = wide(clock.pointer(records.SEEN_COPIES, U32).load(local))
+        # Published, after its own warp had waited for it or by the mbarrier that tracks it.
+        copier = Record(code, observed.get(records.CLOCKS) + local * records.CLOCK_BYTES)
+        told = least(most(copier.get(records.COPIED), copier.get(records.TRACKED)), acquired)
+        code.done((~(most(seen, told) < code["epoch"])).to(U64).to(i64))
+    code.done(1)
+    return code.function
+
+
+def _write_note(module: ir.Module, writes: bool) -> Any:
+    """`note_read/write(…)`: put an access to a word on record. `who` may have PENDING for a copy."""
+    code = WatchCode(module, f"note_{'write' if writes else 'read'}", (*_WORD, "pending"))
+    observed = code.record("observed")
+    word = Word(code, code["place"], code["stride"])
+    me = code["who"].to(U32)
+    now = observed.get(records.EPOCH)
+    when, who = (records.WRITE_EPOCH, records.WRITER) if writes else (records.READ_EPOCH, records.READER)
+    stored, earlier = word.get(when), word.get(who)
+    epoch = wide(stored & records.EPOCHS)
+    same_epoch = epoch.equals(now)
+    other_lane = _lane(earlier).differs(_lane(me))
+    if writes:
+        same_site = (earlier >> records.SITE_SHIFT).equals(me >> records.SITE_SHIFT)
+        overlap = (_mask(earlier) & _mask(me)).differs(0)
+        single = ((earlier | me) & (records.SEVERAL | records.STRONG)).equals(0)
+        with code.when(same_epoch & same_site & other_lane & overlap & single):
+            lane = wide(_lane(me))
+            code.suspect(
+                records.SAME_PLACE, code["frame"], code["site"], lane, code["address"], epoch, wide(earlier)
+            )
+        initialised = (epoch < observed.get(records.START)).select(
+            code.constant(U32, 0), earlier & INITIALISED
+        )
+        joined = me | initialised | (_mask(me) << records.INITIALISED_SHIFT)
+        merged = joined | (earlier & (WHOLE << records.MASK_SHIFT)) | records.SEVERAL
+        joins = same_epoch & same_site & other_lane
+        word.set(who, joins.select(merged, joined))
+        word.set(when, (now | code["pending"]).to(U32))
+    else:
+        merged = me | (earlier & (WHOLE << records.MASK_SHIFT)) | records.SEVERAL
+        word.set(who, (same_epoch & other_lane).select(merged, me))
+        word.set(when, now.to(U32))
+        kept = wide(word.get(records.EARLIER_EPOCH))
+        floor = observed.get(records.GLOBAL_FLOOR)
+        with code.when((floor < epoch) & ~same_epoch & ~(floor < kept)):
+            word.set(records.EARLIER_EPOCH, stored)
+            word.set(records.EARLIER_READER, earlier)
+    code.done()
+    return code.function
+
+
+class View:
+    """What the running warp knows of time, for shared or for other memory."""
+
+    def __init__(self, observed: Record, shared: Value) -> None:
+        self.floor = shared.select(observed.get(records.SHARED_FLOOR), observed.get(records.GLOBAL_FLOOR)).to(
+            U32
+        )
+        self.start = shared.select(observed.get(records.START), 0).to(U32)
+        self.now = observed.get(records.EPOCH).to(U32)
+        # What a word's record has to say before it is read: of shared memory, that all of it was written.
+        self.needed = shared.select(observed.code.constant(i64, INITIALISED), 0).to(U32)
+
+
+class Row:
+    """Neighbouring words that an access touches, looked at together."""
+
+    def __init__(self, code: WatchCode, view: View, word: Word, count: int) -> None:
+        self.code, self.word, self.count = code, word, count
+        self.floor, self.start, self.now, self.needed = (
+            self.spread(each) for each in (view.floor, view.start, view.now, view.needed)
+        )
+
+    def spread(self, value: Value) -> Value:
+        """A number in every word."""
+        return value.spread(self.count) if self.count > 1 else value
+
+    def _unordered(self, when: int, who: int, me: Value) -> Value:
+        epochs = self.word.get(when, self.count)
+        own = epochs.equals(self.now) & (
+            (self.word.get(who, self.count) ^ me) & (LANES - 1 | records.SEVERAL | records.STRONG)
+        ).equals(0)
+        return (epochs > self.floor) & ~own
+
+    def suspicious(self, me: Value, writes: bool) -> Value:
+        """Whether these words have to be looked at one by one."""
+        return self.doubts(me, writes).any()
+
+    def doubts(self, me: Value, writes: bool) -> Value:
+        """The words that have to be looked at."""
+        word = self.word
+        bad = self._unordered(records.WRITE_EPOCH, records.WRITER, me)
+        if writes:
+            bad = bad | self._unordered(records.READ_EPOCH, records.READER, me)
+            bad = bad | (word.get(records.EARLIER_EPOCH, self.count) > self.floor)
+            return bad
+        unwritten = (word.get(records.WRITER, self.count) & self.needed).differs(self.needed)
+        return bad | unwritten | (word.get(records.WRITE_EPOCH, self.count) < self.start)
+
+    def stirred(self) -> Value:
+        """Of words outside shared memory that are read: all that may have to be looked at, or be busy."""
+        return (self.word.get(records.WRITE_EPOCH, self.count) > self.floor) | self.busy(False)
+
+    def _moves(self) -> Value:
+        """Readers that another one must not make forgotten."""
+        epochs, held = (
+            self.word.get(each, self.count) for each in (records.READ_EPOCH, records.EARLIER_EPOCH)
+        )
+        return (epochs > self.floor) & epochs.differs(self.now) & ~(held > self.floor)
+
+    def busy(self, writes: bool) -> Value:
+        """The words whose record needs more than to be overwritten."""
+        if writes:
+            return (self.word.get(records.WRITE_EPOCH, self.count) & records.EPOCHS).equals(self.now)
+        return self.word.get(records.READ_EPOCH, self.count).equals(self.now) | self._moves()
+
+    def put(self, me: Value, writes: bool, pending: Value) -> None:
+        """Overwrite the record."""
+        when, who = (records.WRITE_EPOCH, records.WRITER) if writes else (records.READ_EPOCH, records.READER)
+        epoch = self.now | self.spread(pending) if writes else self.now
+        self.word.plane(when).pointer(0, U32).store(epoch)
+        self.word.plane(who).pointer(0, U32).store(me | INITIALISED if writes else me)
+
+    def note(self, me: Value, writes: bool, pending: Value) -> None:
+        """Put an access on record that nothing speaks against; whole words."""
+        word, count = self.word, self.count
+        now = self.now
+        if writes:
+            word.plane(records.WRITE_EPOCH).pointer(0, U32).store(now | self.spread(pending))
+            word.plane(records.WRITER).pointer(0, U32).store(me | INITIALISED)
+            return
+        epochs = word.get(records.READ_EPOCH, count)
+        held = word.get(records.EARLIER_EPOCH, count)
+        moves = self._moves()
+        with self.code.when(moves.any()):
+            earlier = word.plane(records.EARLIER_READER).pointer(0, U32)
+            earlier.store(moves.select(word.get(records.READER, count), earlier.load(0, count)))
+            word.plane(records.EARLIER_EPOCH).pointer(0, U32).store(moves.select(epochs, held))
+        word.plane(records.READ_EPOCH).pointer(0, U32).store(now)
+        word.plane(records.READER).pointer(0, U32).store(me)
+
+
+def _write_whole(module: ir.Module, size: int, writes: bool) -> Any:
+    """`whole_<size>_…(observed, place, stride, who, shared, pending)`: lanes side by side; 1 if well."""
+    name = f"whole_{size}_{'write' if writes else 'read'}"
+    code = WatchCode(module, name, ("observed", "place", "stride", "who", "shared", "pending"))
+    observed = code.record("observed")
+    words = size * LANES // 4
+    chunk = min(words, 32)
+    view = View(observed, code["shared"].differs(0))
+    who, pending = code["who"].to(U32), code["pending"].to(U32)
+
+    def row(part: Value) -> tuple[Row, Value]:
+        word = Word(code, code["place"] + part * (4 * chunk), code["stride"])
+        lanes_each = max(4 // size, 1)
+        first = ir.Constant(
+            ir.VectorType(ir.IntType(32), chunk), [n * 4 * lanes_each // max(size, 4) for n in range(chunk)]
+        )
+        lanes = Value(code, U32.by(chunk), first) + (part * (chunk * 4 // size)).to(U32).spread(chunk)
+        return Row(code, view, word, chunk), lanes | who.spread(chunk)
+
+    with code.loop(words // chunk) as part:
+        found, me = row(part)
+        with code.when(found.suspicious(me, writes)):
+            code.done(0)
+    with code.loop(words // chunk) as part:
+        found, me = row(part)
+        found.note(me, writes, pending)
+    code.done(1)
+    return code.function
+
+
+def _write_lanes(module: ir.Module, writes: bool, together: int) -> Any:
+    """`lanes_<read or write>_<together>(…)`: lanes each with bytes of their own, so many words at a time."""
+    verb = "write" if writes else "read"
+    code = WatchCode(
+        module,
+        f"lanes_{verb}_{together}",
+        ("frame", "observed", "offsets", "active", "plane", "stride", "size", "who", "site", "shared",
+         "origin", "pending", "by_word"),
+    )  # fmt: skip
+    code.function.attributes.add("noinline")  # its loops need all registers
+    observed = code.record("observed")
+    offsets = code.record("offsets")
+    active = code["active"].to(U32)
+    view = View(observed, code["shared"].differs(0))
+    who, pending, size = code["who"].to(U32), code["pending"].to(U32), code["size"]
+    strong = (who & records.STRONG).differs(0)
+    by_word = code["by_word"].differs(0)
+    when = records.WRITE_EPOCH if writes else records.READ_EPOCH
+
+    def mine(lane: Value, number: Value, place: Value) -> Value:
+        me = who | lane.to(U32)
+        if writes:
+            # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
+            holder = ((lane & 7) << 2) + number
+            me = who | by_word.select(holder, lane).to(U32)
+        mask = ((code.number(1) << size) - 1) << (place & 3)
+        return me | ((size < 4).select(mask, code.number(WHOLE)).to(U32) << records.MASK_SHIFT)
+
+    def word_at(place: Value) -> Word:
+        return Word(code, code["plane"] + (place & ~3), code["stride"])
+
+    def one_by_one(function: Any, lane: Value, first: Value, start: Value, last: Value) -> None:
+        with code.loop(together) as step:
+            number = first + step
+            place = start + number * 4
+            word = word_at(place)
+            me = wide(mine(lane, number, place))
+            address = code["origin"] + place
+            values = (
+                code["frame"],
+                observed.address,
+                word.place,
+                word.stride,
+                me,
+                code["site"],
+                address,
+                last,
+            )
+            code.call_number(function, *values)
+
+    # Up to the last lane that takes part: often half of a warp does.
+    lanes = LANES - wide(code.intrinsic("ctlz", U32, [active, code.constant(BOOL, 0)]))
+
+    def all_words(action: Any) -> None:
+        with code.loop(lanes) as lane, code.when(lane_is_in(lane, active)):
+            start = offsets.get(lane * 8)
+            steps = (size + 3) >> 2 if together == 1 else size >> 4
+            with code.loop(steps) as part:
+                first = part * together
+                place = start + first * 4
+                me = mine(lane, first, place)
+                if together > 1 and not writes:
+                    me = me.spread(together)
+                elif together > 1:
+                    counting = ir.Constant(ir.VectorType(ir.IntType(32), together), list(range(together)))
+                    further = by_word.mask(Type("u", 32)).spread(together) & Value(
+                        code, U32.by(together), counting
+                    )
+                    me = me.spread(together) + further
+                action(Row(code, view, word_at(place), together), me, lane, first, start)
+
+    def examine(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+        with code.when(row.suspicious(me, writes)):
+            one_by_one(module.globals[f"examine_{verb}"], lane, first, start, code["shared"])
+
+    def note(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+        stored = row.word.get(when, together) & records.EPOCHS
+        slow = strong | stored.equals(row.now).any() | (size < 4)
+        with code.when(slow):
+            one_by_one(module.globals[f"note_{verb}"], lane, first, start, wide(pending))
+        with code.when(~slow):
+            row.note(me, writes, pending)
+
+    def both(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+        examine(row, me, lane, first, start)
+        note(row, me, lane, first, start)
+
+    if together > 1:
+        doubt = code.variable(code.constant(U32.by(together), 0))
+
+        def look(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+            doubt.set(doubt.get() | (row.doubts(me, writes) | row.busy(writes)).mask(U32.by(together)))
+
+        def put(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+            row.put(me, writes, pending)
+
+        def again(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+            doubt.set(doubt.get() | (row.word.get(records.WRITER, together) ^ (me | INITIALISED)))
+
+        def skim(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
+            doubt.set(doubt.get() | row.stirred().mask(U32.by(together)))
+
+        if writes:
+            all_words(look)
+        else:
+            with code.when(code["shared"].equals(0)):
+                all_words(skim)
+            with code.when(code["shared"].differs(0) | doubt.get().differs(0).any()):
+                doubt.set(code.constant(U32.by(together), 0))
+                all_words(look)
+        with code.when(~doubt.get().differs(0).any() & ~strong):
+            all_words(put)
+            if writes:
+                all_words(again)
+                with code.when(doubt.get().differs(0).any()):  # two lanes wrote one place
+                    all_words(note)
+            code.done()
+
+    if writes:  # lanes of one instruction are told apart from what came before it
+        all_words(examine)
+        all_words(note)
+    else:
+        all_words(both)
+    code.done()
+    return code.function
+
+
+def _write_local(module: ir.Module) -> Any:
+    """`local(frame, site, offsets, active, size, writes)`: was it written?"""
+    code = WatchCode(module, "local", ("frame", "site", "offsets", "active", "size", "writes"))
+    warp = code.record("frame")
+    observed = warp.at(abi.BLOCK).at(abi.OBSERVED)
+    offsets, size = code.record("offsets"), code["size"]
+    each = observed.get(records.LOCAL_BYTES)
+    with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
+        start = offsets.get(lane * 8)
+        with code.when((start.to(U64) < each.to(U64)) & ~(each < start + size)):
+            thread = warp.get(abi.INDEX) * LANES + lane
+            shadow = Record(code, observed.get(records.LOCAL_SHADOW) + thread * (each >> 2)).pointer(0, U8)
+            part = size < 4
+            some = ((code.number(1) << size) - 1) << (start & 3)
+            mask = part.select(some, code.number(WHOLE)).to(U8)
+            known = code.variable(code.constant(U8, 0))
+            known.set(code.constant(U8, 0))
+            with code.loop((size + 3) >> 2) as number:
+                place = (start >> 2) + number
+                held = shadow.load(place)
+                known.set(known.get() | (held & mask))
+                with code.when(code["writes"].differs(0)):
+                    shadow.store(held | mask, place)
+            with code.when(code["writes"].equals(0) & known.get().equals(0)):
+                zero = code.number(0)
+                code.suspect(
+                    records.UNINITIALISED_LOCAL, code["frame"], code["site"], lane, start, zero, zero
+                )
+    code.done()
+    return code.function
+
+
+def write_shadow(module: ir.Module) -> None:
+    """All of it."""
+    _write_ordered(module)
+    _write_finished(module)
+    for writes in (False, True):
+        _write_examine(module, writes)
+        _write_note(module, writes)
+        for size in (1, 2, 4, 8, 16):
+            _write_whole(module, size, writes)
+        for together in (1, 4):
+            _write_lanes(module, writes, together)
+    _write_local(module)

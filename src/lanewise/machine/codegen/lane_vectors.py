@@ -1,0 +1,307 @@
+"""Instructions of one lane's own, written as vector code over some lanes at a time.
+
+A run of such instructions becomes one loop over the warp: registers are read from the frame when first used
+and put back at the end. What each opcode computes is in the files that register here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Code, Kind, Pointer, Type, Value, i64
+from lanewise.machine import abi
+from lanewise.machine.program.resolve import (
+    Inverted,
+    Op,
+    Register,
+    Resolved,
+    Several,
+    Sink,
+    Special,
+    Symbol,
+)
+from lanewise.ptx import Immediate
+
+BOOL = Type("u", 1)
+CARRY = Register("carry flag", "pred", 8, abi.CARRY)
+Lower = Callable[["Lanes", Op], None]
+#: What writes the code of each opcode that is a lane's own business.
+PURE: dict[str, Lower] = {}
+
+
+def lowers(*opcodes: str) -> Callable[[Lower], Lower]:
+    """Register what writes some opcodes."""
+
+    def add(function: Lower) -> Lower:
+        for opcode in opcodes:
+            PURE[opcode] = function
+        return function
+
+    return add
+
+
+_KINDS: dict[str, Kind] = {"s": "i", "u": "u", "b": "u", "f": "f"}
+
+
+def type_of(name: str) -> Type:
+    """The type of values that a PTX type has here: 16-bit floats and packed types are words.
+
+    >>> type_of("s32"), type_of("bf16x2").bits
+    (Type(kind='i', bits=32, lanes=1), 32)
+    """
+    if name == "pred":
+        return BOOL
+    if name in ("f16", "bf16"):
+        return Type("u", 16)
+    if name in ("f16x2", "bf16x2", "u16x2", "s16x2", "tf32"):
+        return Type("u", 32)
+    if name in ("e4m3x2", "e5m2x2"):
+        return Type("u", 16)
+    if name in ("f32x2",):
+        return Type("u", 64)
+    kind = _KINDS[name[0]]
+    return Type(kind, int(name[1:]))
+
+
+TYPES = frozenset(
+    (
+        "pred", "b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16", "b32", "u32", "s32", "f32", "f16x2",
+        "bf16x2", "u16x2", "s16x2", "tf32", "b64", "u64", "s64", "f64", "e4m3x2", "e5m2x2", "f32x2", "b128",
+        "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4", "s4", "u4",
+        "s2", "u2",
+    )
+)  # fmt: skip
+
+
+def types(op: Op) -> list[str]:
+    """The types among an instruction's modifiers."""
+    return [modifier for modifier in op.modifiers if modifier in TYPES]
+
+
+class Lanes:
+    """The registers of some lanes of a warp while a run of instructions is written."""
+
+    def __init__(self, code: Code, frame_pointer: Any, start: Value, count: int) -> None:
+        self.code, self.frame, self.start, self.count = code, frame_pointer, start, count
+        self.values: dict[Register, Value] = {}
+        #: The frame's address moved to these lanes' share of arrays of elements of so many bytes.
+        self.own: dict[int, Any] = {}
+        self.loaded: set[Register] = set()
+        self.dirty: dict[Register, None] = {}
+        self.guard: Value | None = None
+        #: Floats whose NaNs are not yet those of a GPU, by register: what is in `values` once someone looks.
+        self.unsettled: dict[Register, Value] = {}
+        self.carry = CARRY
+        #: The lanes whose registers change; all, where the scheduler puts back those of the others.
+        self.mask: Value | None = None
+
+    # memory ---------------------------------------------------------------------------------------------
+
+    def at(self, offset: int, size: int) -> Pointer:
+        """The place in the frame of these lanes' share of an array of elements of some bytes."""
+        own = self.own.get(size)
+        if own is None:
+            own = self.own[size] = (Pointer(self.code, Type("u", size * 8), self.frame) + self.start).handle
+        handle = self.code.builder.gep(own, [ir.Constant(ir.IntType(64), offset)])
+        return Pointer(self.code, Type("u", size * 8), handle)
+
+    # values ---------------------------------------------------------------------------------------------
+
+    def constant(self, type: Type, number: int | float) -> Value:
+        """A number in every lane."""
+        return self.code.constant(type.by(self.count), number)
+
+    def register(self, register: Register) -> Value:
+        """What a register holds: unsigned words, or conditions."""
+        if register in self.unsettled:
+            value = settled(self.unsettled.pop(register))
+            self.values[register] = value.view(Type("u", 32))
+        if register not in self.values:
+            size = register.bits // 8
+            value = self.at(register.offset, size).load(0, self.count)
+            self.loaded.add(register)
+            self.values[register] = value.differs(0) if register.type == "pred" else value
+        return self.values[register]
+
+    def read(self, operand: Resolved, type: Type) -> Value:
+        """An operand as values of a type: registers that are wider are cut, narrower ones extended."""
+        match operand:
+            case Register():
+                return fit(self.register(operand), type.by(self.count))
+            case Immediate():
+                return self.immediate(operand, type)
+            case Special():
+                return fit(self.special(operand), type.by(self.count))
+            case Symbol():
+                return fit(self.symbol(operand), type.by(self.count))
+            case Inverted(operator, inner):
+                value = self.read(inner, type)
+                return ~value if operator == "!" else self.constant(type, 0) - value
+        raise TypeError(operand)
+
+    def number(self, operand: Resolved, type: Type) -> Value:
+        """An operand as floats for arithmetic, of which it does not matter which NaN a NaN is."""
+        if type.bits == 32 and isinstance(operand, Register) and operand in self.unsettled:
+            return self.unsettled[operand]
+        return self.read(operand, type)
+
+    def write_number(self, operand: Resolved, value: Value) -> None:
+        """Put floats into a register of 32 bits, of which any NaN stands for the one that GPUs compute."""
+        if isinstance(operand, Register) and operand.bits == 32 and self.guard is None:
+            self.unsettled[operand] = value
+            self.dirty[operand] = None
+        else:
+            self.write(operand, settled(value))
+
+    def immediate(self, operand: Immediate, type: Type) -> Value:
+        """A constant as values of a type."""
+        if type.kind == "f":
+            value = float(operand.value)
+            if type.bits == 32 and operand.type != "f32":
+                try:
+                    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+                except OverflowError:
+                    bits = 0xFF800000 if value < 0 else 0x7F800000
+            elif type.bits == 32:
+                bits = operand.bits
+            else:
+                bits = struct.unpack("<Q", struct.pack("<d", value))[0]
+            return self.constant(Type("u", type.bits), bits).view(type)
+        if type.bits == 1:
+            return self.constant(type, int(bool(operand.bits)))
+        return self.constant(type, operand.bits)
+
+    def write(self, operand: Resolved, value: Value) -> None:
+        """Put values into a register; narrower ones are extended by their own sign."""
+        if isinstance(operand, Sink):
+            return
+        if not isinstance(operand, Register):
+            raise TypeError(operand)
+        if operand.type != "pred":
+            if value.type.kind == "f":
+                value = value.view(Type("u", value.type.bits))
+            value = value.to(Type(value.type.kind, operand.bits)).to(Type("u", operand.bits))
+        if self.guard is not None:
+            value = self.guard.select(value, self.register(operand))
+        self.unsettled.pop(operand, None)
+        self.values[operand] = value
+        self.dirty[operand] = None
+
+    def put_back(self, needless: Callable[[Register], bool]) -> None:
+        """Store what was written."""
+        for register in self.stored(needless):
+            value = self.register(register)
+            if register.type == "pred":
+                value = value.to(Type("u", 8))
+            place = self.at(register.offset, register.bits // 8)
+            if self.mask is not None:
+                value = self.mask.select(value, place.load(0, self.count))
+            place.store(value)
+
+    def stored(self, needless: Callable[[Register], bool]) -> list[Register]:
+        """The registers that were written and that someone else may read."""
+        return [each for each in self.dirty if each in self.loaded or not needless(each)]
+
+    # special registers ------------------------------------------------------------------------------------
+
+    def number_at(self, pointer: Any, offset: int) -> Value:
+        """A 64-bit number of a record, in every lane."""
+        return Pointer(self.code, i64, pointer).load(offset // 8).spread(self.count)
+
+    def record(self, offset: int, pointer: Any = None) -> Any:
+        """The record that a pointer in the frame (or in another record) leads to."""
+        word = Pointer(self.code, i64, self.frame if pointer is None else pointer).load(offset // 8)
+        return self.code.builder.inttoptr(word.handle, ir.IntType(8).as_pointer())
+
+    def special(self, operand: Special) -> Value:
+        """A special register, as 32 or 64 bits."""
+        block = self.record(abi.BLOCK)
+        axis = "xyz".find(operand.element) if operand.element else 0
+        lanes = self.lane_numbers()
+        ones = self.constant(Type("u", 32), 0xFFFFFFFF)
+        match operand.name:
+            case "%tid":
+                return self.at(abi.TID + 128 * axis, 4).load(0, self.count)
+            case "%ctaid" | "%clusterid":
+                return self.number_at(block, abi.CTAID + 8 * axis)
+            case "%ntid":
+                return self.number_at(self.record(abi.LAUNCH, block), abi.NTID + 8 * axis)
+            case "%nctaid" | "%nclusterid":
+                return self.number_at(self.record(abi.LAUNCH, block), abi.NCTAID + 8 * axis)
+            case "%laneid":
+                return lanes
+            case "%warpid":
+                return self.number_at(self.frame, abi.INDEX)
+            case "%nwarpid":
+                return self.number_at(self.record(abi.LAUNCH, block), abi.WARPS)
+            case "%lanemask_eq":
+                return self.constant(Type("u", 32), 1) << lanes
+            case "%lanemask_lt":
+                return (self.constant(Type("u", 32), 1) << lanes) - 1
+            case "%lanemask_le":
+                return ones >> (self.constant(Type("u", 32), 31) - lanes)
+            case "%lanemask_ge":
+                return ones << lanes
+            case "%lanemask_gt":
+                return (ones << lanes) << 1
+            case "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo" | "%clock_hi" | "%globaltimer_hi":
+                steps = self.number_at(block, abi.STEPS).to(Type("u", 64))
+                return steps >> 32 if operand.name.endswith("_hi") else steps
+            case "WARP_SZ":
+                return self.constant(Type("u", 32), 32)
+            case "%dynamic_smem_size" | "%total_smem_size" | "%aggr_smem_size":
+                total = self.number_at(self.record(abi.LAUNCH, block), abi.SHARED_BYTES)
+                if operand.name != "%dynamic_smem_size":
+                    return total
+                return (total - getattr(self.code, "dynamic_offset", 0)).max(0)
+            case "%envreg1":  # where the words of the grid's barrier lie, for cooperative groups
+                return self.constant(Type("u", 32), abi.GRID_BASE >> 32)
+            case "%envreg2":
+                return self.constant(Type("u", 32), abi.GRID_BASE & 0xFFFFFFFF)
+            case "%nsmid" | "%cluster_nctaid" | "%cluster_nctarank":
+                return self.constant(Type("u", 32), 1)
+        return self.constant(Type("u", 32), 0)
+
+    def lane_numbers(self) -> Value:
+        """0 to 31, these lanes' share."""
+        counting = ir.Constant(ir.VectorType(ir.IntType(32), self.count), list(range(self.count)))
+        own = Value(self.code, Type("u", 32, self.count), counting)
+        return own + self.start.to(Type("u", 32)).spread(self.count)
+
+    def symbol(self, operand: Symbol) -> Value:
+        """The address of a variable in its space."""
+        offset = getattr(self.code, "dynamic_offset", 0) if operand.space == "dynamic" else 0
+        return self.constant(Type("u", 64), operand.address + offset)
+
+
+def settled(value: Value) -> Value:
+    """f32 with the NaN that GPUs compute, 0x7FFFFFFF, for any other."""
+    code = value.code
+    nan = code.constant(Type("u", 32, value.type.lanes), 0x7FFFFFFF).view(value.type)
+    is_nan = code.builder.fcmp_unordered("uno", value.handle, value.handle)
+    return Value(code, value.type, code.builder.select(is_nan, nan.handle, value.handle))
+
+
+def fit(value: Value, type: Type) -> Value:
+    """Words as another type: cut or extended, then the same bits."""
+    if type.bits == 1 or value.type.bits == 1:
+        if value.type.bits == type.bits:
+            return value
+        return value.differs(0) if type.bits == 1 else value.to(type)
+    if value.type.bits != type.bits:
+        kind = "u" if type.kind == "f" else type.kind
+        value = value.to(Type(value.type.kind, type.bits)).to(Type(kind, type.bits))
+    return value.view(Type(type.kind, type.bits))
+
+
+def intrinsic(name: str, *values: Value, extra: tuple[Value, ...] = ()) -> Value:
+    """An intrinsic of LLVM on values of one type."""
+    return values[0].code.intrinsic(name, values[0].type, [*values, *extra])
+
+
+def several(operand: Resolved) -> tuple[Resolved, ...]:
+    """The parts of a vector or a pair; a single operand is its own part."""
+    return operand.elements if isinstance(operand, Several) else (operand,)

@@ -1,0 +1,106 @@
+"""Instructions whose code is long, as functions that all kernels share: compiled once, called with vectors.
+
+What they compute is where it is for all others; what is short is written in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Code, Type, Value
+from lanewise.machine.codegen.function_code import SHARED, shared
+from lanewise.machine.codegen.lane_vectors import PURE, Lanes, types
+from lanewise.machine.program.resolve import Op, Register, Resolved
+from lanewise.ptx import Immediate
+
+#: Long whatever they are of: functions of the C library lane by lane, fields, bytes, sums of products.
+ALWAYS = frozenset(("rem", "ex2", "lg2", "sin", "cos", "tanh", "bfe", "bfi", "prmt", "fns", "dp4a", "dp2a"))
+#: Long if they are of small floats, which are computed through wider ones.
+SMALL = frozenset(("add", "sub", "mul", "fma", "min", "max", "cvt"))
+SMALL_TYPES = frozenset(
+    ("f16", "bf16", "f16x2", "bf16x2", "tf32", "e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2",
+     "e4m3x4", "e5m2x4")
+)  # fmt: skip
+
+
+def is_long(op: Op) -> bool:
+    """Whether an instruction's code is worth a function of its own."""
+    if op.opcode in ALWAYS:
+        return True
+    if op.opcode == "div":
+        return types(op)[-1:] not in (["f32"], ["f64"])
+    return op.opcode in SMALL and not SMALL_TYPES.isdisjoint(types(op))
+
+
+class OperationCode(Code):
+    """A function of vectors that returns one."""
+
+    unrolled = False
+
+    def __init__(self, module: ir.Module, name: str, operands: list[Type], result: Type) -> None:
+        self.module = module
+        self.function = ir.Function(module, operation_type(operands, result), name)
+        self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
+        body = self.function.append_basic_block("body")
+        self.builder.branch(body)
+        self.builder.position_at_end(body)
+        self.values = [
+            Value(self, type, handle) for type, handle in zip(operands, self.function.args, strict=True)
+        ]
+
+
+def operation_type(operands: list[Type], result: Type) -> ir.Type:
+    """The type of a function of vectors."""
+    return ir.FunctionType(result.ir, [each.ir for each in operands])
+
+
+def outlined(lanes: Lanes, op: Op) -> bool:
+    """Write an instruction as a call, if it is long and all its operands are registers or numbers."""
+    target, *sources = op.operands
+    if not is_long(op) or not isinstance(target, Register):
+        return False
+    if not all(isinstance(each, Register | Immediate) for each in sources):
+        return False
+    # Registers by their places among the operands: the function is the same whichever they are.
+    given = [each for each in sources if isinstance(each, Register)]
+    canonical = {
+        place: Register(f"operand {place}", each.type, each.bits, place)
+        for place, each in enumerate(op.operands)
+        if isinstance(each, Register)
+    }
+    operands: tuple[Resolved, ...] = tuple(
+        canonical.get(place, each) for place, each in enumerate(op.operands)
+    )
+    alike = replace(op, operands=operands, guard=None)
+    result = canonical.pop(0)
+    kinds = [_passed(each, lanes.count) for each in canonical.values()]
+    returned = _passed(result, lanes.count)
+
+    def write(module: ir.Module, name: str) -> None:
+        code = OperationCode(module, name, kinds, returned)
+        inner = Lanes(code, None, code.constant(Type("i", 64), 0), lanes.count)
+        for register, value in zip(canonical.values(), code.values, strict=True):
+            inner.values[register] = value.differs(0) if register.type == "pred" else value
+        PURE[op.opcode](inner, alike)
+        found = inner.register(result)
+        code.builder.ret(found.to(returned).handle)
+
+    described = ", ".join(
+        f"{each.type} {each.bits}" if isinstance(each, Register) else f"{each}" for each in operands
+    )
+    name = f"{'.'.join((op.opcode, *op.modifiers))} {described} by {lanes.count}"
+    if name not in SHARED:
+        write(ir.Module(), name)  # what it may complain of is complained of here, where the line is known
+    function = shared(lanes.code.module, name, operation_type(kinds, returned), write)
+    handles = []
+    for register, kind in zip(given, kinds, strict=True):
+        handles.append(lanes.register(register).to(kind).handle)
+    found = Value(lanes.code, returned, lanes.code.builder.call(function, handles))
+    lanes.write(target, found.differs(0) if target.type == "pred" else found)
+    return True
+
+
+def _passed(register: Register, lanes: int) -> Type:
+    """How a register's values are passed: predicates as bytes."""
+    return Type("u", register.bits, lanes)

@@ -1,0 +1,1 @@
+"""From a resolved program to images of machine code."""

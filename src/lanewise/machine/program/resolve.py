@@ -1,0 +1,411 @@
+"""Names to what they stand for: registers with a place in the frame, variables with an address, constants.
+
+Walks a kernel and the device functions it reaches. Control flow is `blocks.py`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lanewise.errors import LanewiseError
+from lanewise.machine import abi
+from lanewise.machine.abi import aligned
+from lanewise.machine.errors import Unsupported
+from lanewise.machine.program import size_limits, unsupported
+from lanewise.machine.program.call_graph import CallGraph
+from lanewise.machine.program.ops import (
+    PROVIDED,
+    Body,
+    Callee,
+    InFrame,
+    Inverted,
+    Op,
+    Part,
+    Place,
+    Pointed,
+    Program,
+    Register,
+    Resolved,
+    Several,
+    Sink,
+    Special,
+    Symbol,
+    Target,
+)
+from lanewise.machine.runtime.device_memory import function_addresses
+from lanewise.ptx import (
+    Address,
+    Element,
+    Function,
+    Group,
+    Immediate,
+    Index,
+    Label,
+    Loc,
+    Module,
+    Name,
+    Offset,
+    Operand,
+    Operation,
+    Pair,
+    Targets,
+    Unary,
+    Variable,
+    Vector,
+)
+
+
+def resolve(module: Module, entry: Function) -> Program:
+    """A kernel and the device functions it reaches, resolved."""
+    if entry.body is None:
+        raise LanewiseError(f"{entry.name} is declared in this PTX, but has no body")
+    blocks = entry.limit("reqnctapercluster")
+    if blocks is not None and any(size > 1 for size in blocks):
+        raise Unsupported(f"line {entry.line}: {entry.name} wants clusters {blocks}: they come later")
+    program = Program(module, entry)
+    _place_globals(program)
+    for name, address in function_addresses(module).items():
+        program.functions[name] = Symbol(name, "function", address, 0)
+    graph = CallGraph(module, entry)
+    for name in graph.order:
+        function = entry if name == entry.name else graph.function(name, 0)
+        program.bodies.append(_Resolver(program, graph, function).body())
+    program.uses_heap = not graph.provided.isdisjoint(("malloc", "free"))
+    program.uses_stack = bool(graph.framed or graph.allocating)
+    program.stack_base = aligned(program.local_bytes, 16)
+    program.local_bytes = program.stack_base + (abi.STACK_BYTES if program.uses_stack else 0)
+    program.dynamic_offset = aligned(program.shared_bytes, 16)
+    size_limits.check_program(program)
+    return program
+
+
+def _place_globals(program: Program) -> None:
+    """Addresses of the module's variables; every kernel of a module agrees on those in global memory."""
+    bases = {"const": abi.CONST_BASE, "global": abi.GLOBAL_BASE}
+    for variable in program.module.variables.values():
+        size_limits.check_variable(variable)
+        size = variable.size
+        if variable.space in ("global", "const"):
+            address = aligned(bases[variable.space], max(variable.alignment, 16))
+            program.globals[variable.name] = Symbol(variable.name, variable.space, address, size)
+            bases[variable.space] = address + aligned(size, 16) + 256
+        elif variable.space == "shared" and size:
+            program.shared_bytes = aligned(program.shared_bytes, variable.alignment)
+            place = program.shared_bytes
+            program.globals[variable.name] = Symbol(variable.name, "shared", place, size)
+            program.shared_bytes += size
+
+
+__all__ = [
+    "PROVIDED", "Body", "Callee", "InFrame", "Inverted", "Op", "Part", "Place", "Pointed", "Program",
+    "Register", "Resolved", "Several", "Sink", "Special", "Symbol", "Target", "aligned", "resolve",
+]  # fmt: skip
+#: Bytes and halves that video instructions pick.
+_PART = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
+#: Registers that read one number for all lanes or a number of their own; the elements each has.
+_SPECIALS = {
+    "%tid": "xyz", "%ntid": "xyz", "%ctaid": "xyz", "%nctaid": "xyz", "%laneid": "", "%warpid": "",
+    "%nwarpid": "", "%lanemask_eq": "", "%lanemask_le": "", "%lanemask_lt": "", "%lanemask_ge": "",
+    "%lanemask_gt": "", "%clock": "", "%clock_hi": "", "%clock64": "", "%globaltimer": "",
+    "%globaltimer_lo": "", "%globaltimer_hi": "", "%smid": "", "%nsmid": "", "%gridid": "",
+    "%dynamic_smem_size": "", "%total_smem_size": "", "%aggr_smem_size": "", "WARP_SZ": "",
+    "%clusterid": "xyz", "%nclusterid": "xyz", "%cluster_ctaid": "xyz", "%cluster_nctaid": "xyz",
+    "%cluster_ctarank": "", "%cluster_nctarank": "", "%is_explicit_cluster": "", "%current_graph_exec": "",
+    "%reserved_smem_offset_begin": "", "%reserved_smem_offset_end": "", "%reserved_smem_offset_cap": "",
+    "%reserved_smem_offset_0": "", "%reserved_smem_offset_1": "",
+    **{f"%pm{number}": "" for number in range(8)}, **{f"%pm{number}_64": "" for number in range(8)},
+    **{f"%envreg{number}": "" for number in range(32)},
+}  # fmt: skip
+
+
+class _Resolver:
+    def __init__(self, program: Program, graph: CallGraph, function: Function) -> None:
+        self.program, self.graph, self.function = program, graph, function
+        self.known: dict[tuple[int, str], Resolved] = {}
+        self.placed: dict[int, Symbol | InFrame] = {}
+        self.ops: list[Op] = []
+        self.labels: dict[int, int] = {}
+        #: Every register, and the bytes of variables, of a function with frames on the stack.
+        self.registers: list[Register] = []
+        self.size = 0
+        self.base = self._row("frame", "u64", 64) if function.name in graph.framed else None
+        self.parameters = tuple(self._parameter(part) for part in function.parameters)
+        self.returns = tuple(self._parameter(part) for part in function.returns)
+
+    def _row(self, name: str, type: str, bits: int) -> Register:
+        """A place for a register in a warp's frame."""
+        register = Register(name, type, bits, self.program.frame_bytes)
+        self.program.frame_bytes += max(bits // 8 * abi.LANES, 16)
+        self.registers.append(register)
+        return register
+
+    def _parameter(self, variable: Variable) -> Symbol | Register | InFrame:
+        if variable.space == "reg" and self.function.is_entry:
+            raise LanewiseError(
+                f"line {variable.line}: {variable.name} is a parameter of a kernel in .reg, not .param"
+            )
+        if variable.space == "reg":
+            return self._register(variable, variable.name)
+        program = self.program
+        if self.function.is_entry:
+            size_limits.check_variable(variable)
+            place = aligned(program.parameter_bytes, variable.alignment)
+            program.parameter_bytes = place + variable.size
+            symbol: Symbol | InFrame = Symbol(variable.name, "param", place, variable.size)
+        else:
+            symbol = self._in_local(variable)
+        self.placed[id(variable)] = symbol
+        return symbol
+
+    def _in_local(self, variable: Variable) -> Symbol | InFrame:
+        """Parameters of device functions lie in the thread's local memory, as its own variables do."""
+        size_limits.check_variable(variable)
+        program = self.program
+        if self.base is not None:
+            place = aligned(self.size, max(variable.alignment, 8))
+            self.size = place + variable.size
+            return InFrame(self.base, variable.name, place, variable.size)
+        place = aligned(program.local_bytes, max(variable.alignment, 8))
+        program.local_bytes = place + variable.size
+        return Symbol(variable.name, "local", place, variable.size)
+
+    def _register(self, variable: Variable, name: str) -> Register:
+        bits = {"pred": 8}.get(variable.type, variable.element_size // max(variable.vector, 1) * 8)
+        if bits not in (8, 16, 32, 64, 128):
+            raise Unsupported(f"line {variable.line}: a register of type .{variable.type}")
+        return self._row(name, variable.type, bits)
+
+    def body(self) -> Body:
+        """Every instruction, in order."""
+        for place, statement in enumerate(self.function.body or ()):
+            if isinstance(statement, Label):
+                self.labels[place] = len(self.ops)
+            elif isinstance(statement, Operation) and statement.opcode != "pragma":
+                self.op(statement)
+        link = self._row("return", "u32", 32)
+        body = Body(self.function, self.ops, self.labels, self.parameters, self.returns, link)
+        if self.base is not None:
+            body.base, body.registers, body.size = self.base, tuple(self.registers), aligned(self.size, 16)
+        return body
+
+    def op(self, operation: Operation) -> None:
+        """One instruction; those around it that frames on the stack take."""
+        refused = unsupported.reason(operation.opcode, operation.modifiers)
+        if refused:
+            raise Unsupported(f"line {operation.line}: the machine cannot run '{operation}': {refused}")
+        scope = operation.scope
+        guard = None
+        if operation.guard is not None:
+            register = self.name(operation.guard.name, scope, operation)
+            if not isinstance(register, Register) or register.type != "pred":
+                raise self.wrong(operation, f"{operation.guard.name} is no predicate register")
+            guard = register, operation.guard.negated
+        if operation.opcode == "call":
+            self.call(operation, guard)
+            return
+        operands = tuple(self.operand(each, scope, operation) for each in operation.operands)
+        modifiers = operation.modifiers
+        by_register = any(isinstance(each, Place) and isinstance(each.base, Register) for each in operands)
+        if self.base is not None:
+            if any(isinstance(each, Place) and each.base is self.base for each in operands):
+                modifiers = tuple("local" if each.startswith("param") else each for each in modifiers)
+                by_register = False
+            operands = tuple(self._address(each, operation) for each in operands)
+        op = self._add(operation, operands, guard, modifiers)
+        if by_register and "param" in op.modifiers and not self.function.is_entry:
+            # Its parameters lie in local memory: an address in a register would lead to the kernel's.
+            raise op.unsupported("a device function's parameters are read and written by name")
+
+    def _add(
+        self,
+        operation: Operation,
+        operands: tuple[Resolved, ...],
+        guard: tuple[Register, bool] | None = None,
+        modifiers: tuple[str, ...] | None = None,
+        opcode: str = "",
+    ) -> Op:
+        op = Op(
+            opcode or operation.opcode,
+            operation.modifiers if modifiers is None else modifiers,
+            operands,
+            guard,
+            operation.line,
+            operation.loc,
+            len(self.program.sites),
+            operation,
+        )
+        self.program.sites.append(op)
+        self.ops.append(op)
+        return op
+
+    def _address(self, operand: Resolved, operation: Operation) -> Resolved:
+        """The address of a variable in the frame: a register, computed before."""
+        if not isinstance(operand, InFrame):
+            return operand
+        result = self._row(operand.name, "u64", 64)
+        far = Immediate("s64", operand.address, str(operand.address))
+        self._add(operation, (result, operand.register, far), None, ("u64",), "add")
+        return result
+
+    def call(self, operation: Operation, guard: tuple[Register, bool] | None) -> None:
+        """A call by name or through a register."""
+        call, scope = operation.call(), operation.scope
+        results = Several(tuple(self.operand(each, scope, operation) for each in call.results))
+        arguments = Several(tuple(self.operand(each, scope, operation) for each in call.arguments))
+        target = self.program.module.aliases.get(call.target, call.target)
+        callee: Resolved = Callee(target)
+        if self.function.variable(call.target, scope) is not None:
+            register = self.name(call.target, scope, operation)
+            if not isinstance(register, Register):
+                raise self.wrong(operation, f"{call.target} is no register")
+            callee = Pointed(register, self.graph.candidates(self.function, call.prototype, operation))
+        elif target not in self.graph.framed:
+            self._add(operation, (results, callee, arguments), guard)
+            return
+        if guard is None:
+            self._add(operation, (results, callee, arguments))
+            return
+        # Around it: whether a lane did call is not known afterwards, its registers being on the stack.
+        after = -1 - len(self.ops)
+        self._add(operation, (Target((after,)),), (guard[0], not guard[1]), (), "bra")
+        self._add(operation, (results, callee, arguments))
+        self.labels[after] = len(self.ops)
+
+    def wrong(self, operation: Operation, what: str) -> LanewiseError:
+        return LanewiseError(f"line {operation.line}: '{operation}': {what}")
+
+    def operand(self, operand: Operand, scope: int, operation: Operation) -> Resolved:
+        """What an operand stands for."""
+        match operand:
+            case Immediate():
+                return operand
+            case Name(name):
+                return self.name(name, scope, operation)
+            case Element(name, element):
+                return self.element(name, element, scope, operation)
+            case Offset(name, offset):
+                found = self.name(name, scope, operation)
+                if not isinstance(found, Symbol | InFrame):
+                    raise self.wrong(operation, f"{name} is no variable")
+                if isinstance(found, Symbol):
+                    found = replace(found, into=found.into + offset)
+                return replace(found, address=found.address + offset)
+            case Unary(operator, inner):
+                return Inverted(operator, self.operand(inner, scope, operation))
+            case Pair(first, second):
+                return Several(tuple(self.operand(each, scope, operation) for each in (first, second)))
+            case Vector(elements) | Group(elements):
+                return Several(tuple(self.operand(each, scope, operation) for each in elements))
+            case Address(base, offset, rest) if not rest:
+                found = self.operand(base, scope, operation)
+                if isinstance(found, InFrame):
+                    return Place(found.register, found.address + offset)
+                if not isinstance(found, Register | Symbol | Immediate):
+                    raise self.wrong(operation, f"{base} is no address")
+                return Place(found, offset)
+            case Index(name, register, offset) if not register:
+                found = self.name(name, scope, operation)
+                if isinstance(found, InFrame):
+                    return Place(found.register, found.address + offset)
+                if isinstance(found, Symbol):
+                    return Place(found, offset)
+        raise Unsupported(f"line {operation.line}: '{operation}': the operand {operand} is not supported")
+
+    def element(self, name: str, element: str, scope: int, operation: Operation) -> Resolved:
+        if name in _SPECIALS:
+            if element not in _SPECIALS[name] or not element:
+                raise self.wrong(operation, f"{name} has no element {element}")
+            return Special(name, element)
+        variable = self.function.variable(name, scope)
+        if (
+            variable is not None
+            and variable.space == "reg"
+            and variable.vector > 1
+            and element in "xyzw"[: variable.vector]
+        ):
+            return self._cached(variable, f"{name}.{element}")
+        if variable is not None and variable.space == "reg" and _PART.fullmatch(element):
+            register = self.name(name, scope, operation)
+            if isinstance(register, Register) and register.bits == 32:
+                return Part(register, element)
+        raise Unsupported(f"line {operation.line}: '{operation}': {name}.{element} is not supported")
+
+    def _cached(self, variable: Variable, name: str) -> Resolved:
+        key = (id(variable), name)
+        if key not in self.known:
+            self.known[key] = self._register(variable, name)
+        return self.known[key]
+
+    def name(self, name: str, scope: int, operation: Operation) -> Resolved:
+        """What a name stands for in a scope."""
+        if name == "_":
+            return Sink()
+        variable = self.function.variable(name, scope)
+        if variable is not None:
+            if variable.space == "reg":
+                for part, symbol in zip(
+                    (*self.function.parameters, *self.function.returns),
+                    (*self.parameters, *self.returns),
+                    strict=True,
+                ):
+                    if part is variable:
+                        return symbol
+                if variable.vector > 1:
+                    return Several(
+                        tuple(self._cached(variable, f"{name}.{e}") for e in "xyzw"[: variable.vector])
+                    )
+                return self._cached(variable, name)
+            return self._variable(variable)
+        if name in self.program.globals:
+            return self.program.globals[name]
+        outside = self.program.module.variables.get(name)
+        if outside is not None and outside.space == "shared":
+            return Symbol(name, "dynamic", 0, 0)
+        if name in _SPECIALS:
+            self.program.uses_grid |= name in ("%envreg1", "%envreg2")
+            return Special(name)
+        place = self.function.label(name, scope)
+        if place is not None:
+            return Target(tuple(self._targets(place, scope, operation)))
+        function = self.program.functions.get(self.program.module.aliases.get(name, name))
+        if function is not None:
+            return function
+        if name.startswith("%"):
+            raise Unsupported(
+                f"line {operation.line}: '{operation}': {name} is not declared, or not supported"
+            )
+        raise self.wrong(operation, f"{name} is not declared")
+
+    def _targets(self, place: int, scope: int, operation: Operation) -> Iterator[int]:
+        """A label, or those that a `.branchtargets` behind it lists."""
+        body = self.function.body or []
+        following = next((each for each in body[place + 1 :] if not isinstance(each, Loc)), None)
+        if operation.opcode != "brx" or not isinstance(following, Targets):
+            yield place
+            return
+        for name in following.names:
+            found = self.function.label(name, scope)
+            if found is None:
+                raise self.wrong(operation, f"there is no label {name}")
+            yield found
+
+    def _variable(self, variable: Variable) -> Symbol | InFrame:
+        if id(variable) not in self.placed:
+            program = self.program
+            size_limits.check_variable(variable)
+            if variable.space == "shared":
+                if variable.size == 0:
+                    return Symbol(variable.name, "dynamic", 0, 0)
+                place = aligned(program.shared_bytes, variable.alignment)
+                program.shared_bytes = place + variable.size
+                symbol: Symbol | InFrame = Symbol(variable.name, "shared", place, variable.size)
+            elif variable.space in ("local", "param"):
+                symbol = self._in_local(variable)
+            elif variable.space in ("global", "const"):
+                raise Unsupported(f"line {variable.line}: a .{variable.space} variable inside a function")
+            else:
+                raise Unsupported(f"line {variable.line}: a variable in .{variable.space}")
+            self.placed[id(variable)] = symbol
+        return self.placed[id(variable)]

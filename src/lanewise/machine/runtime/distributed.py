@@ -1,0 +1,341 @@
+"""A launch spread over a `concurrent.futures.Executor`: ranges of blocks there, what they wrote merged here.
+
+Each part runs on copies; nothing is merged before all parts are done and agree. Kernels whose blocks need one
+another's memory while they run are refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.errors import LanewiseError
+from lanewise.jit import threads
+from lanewise.jit.machine_code import address
+from lanewise.machine.compile.compiled import Compiled, compiled
+from lanewise.machine.program.resolve import Body, Op, Target
+from lanewise.machine.runtime.device_memory import Bytes
+from lanewise.machine.runtime.launch import LOOK, Launch, Progress
+from lanewise.machine.warp_ops.addresses import space_of
+from lanewise.ptx import Module, Shape, parse
+
+#: Bytes of arguments up to which a launch is cut into more parts than there are workers.
+SMALL = 1 << 24
+#: Bytes of memory that are compared at a time.
+STRETCH = 1 << 20
+#: Loads that look again at what others may have written.
+_LOOKS_AGAIN = frozenset(("volatile", "acquire", "relaxed", "mmio"))
+
+
+class CannotSpread(LanewiseError):
+    """A launch whose blocks cannot run apart; `line` is the line of the PTX, if an instruction is why."""
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.line = line
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (str(self), self.line))
+
+
+# may it be spread? ----------------------------------------------------------------------------------------
+
+
+def _loops(body: Body) -> list[range]:
+    """Spans of instructions that a branch backwards repeats."""
+    spans = []
+    for place, op in enumerate(body.ops):
+        target = op.operands[-1] if op.opcode in ("bra", "brx") and op.operands else None
+        if isinstance(target, Target):
+            starts = [body.labels[each] for each in target.places]
+            spans += [range(start, place + 1) for start in starts if start <= place]
+    return spans
+
+
+def _beyond_the_block(op: Op) -> bool:
+    return space_of(op) in ("global", "generic", "")
+
+
+def _why_not(op: Op, repeated: bool) -> str:
+    if op.opcode in ("atom", "red") and _beyond_the_block(op):
+        return "its blocks share memory by atomics"
+    if op.opcode == "ld" and repeated and _LOOKS_AGAIN & set(op.modifiers) and _beyond_the_block(op):
+        return "its blocks may wait for one another in a loop that looks at memory again and again"
+    return ""
+
+
+def refuse(ready: Compiled) -> None:
+    """Raise if blocks of the kernel need one another while they run."""
+    program = ready.program
+    if program.uses_heap:
+        raise CannotSpread(
+            f"{program.entry.name} cannot be spread over an executor: its blocks share a heap (malloc)\n"
+            "    launch it without executor=: all blocks then run in this process"
+        )
+    for body in program.bodies:
+        spans = _loops(body)
+        for place, op in enumerate(body.ops):
+            # A device function may be called from a loop.
+            repeated = body.function is not program.entry or any(place in span for span in spans)
+            why = _why_not(op, repeated)
+            if why:
+                raise CannotSpread(
+                    f"{program.entry.name} cannot be spread over an executor: {why}\n"
+                    f"    line {op.line}: {op.source}\n"
+                    "    launch it without executor=: all blocks then run in this process",
+                    op.line,
+                )
+
+
+# a part, where it runs ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a worker needs to run a range of blocks. Values are numbers, or slices of the memory sent."""
+
+    text: str
+    entry: str
+    arch: str
+    shape: Shape
+    blocks: tuple[int, int]
+    steps: int | None
+    #: Of each argument: itself, or the number of its memory and the bytes of it.
+    values: tuple[Any, ...]
+    memory: tuple[Bytes, ...]
+    writable: tuple[bool, ...]
+    variables: dict[str, Bytes]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """An array among the arguments: some bytes of a piece of memory."""
+
+    memory: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """What of a piece of memory a part changed: where, and to what."""
+
+    places: npt.NDArray[np.int64]
+    values: Bytes
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a part has to say: changes of arguments and of variables, and what was printed."""
+
+    memory: tuple[Written, ...]
+    variables: dict[str, Written]
+    printed: str
+
+
+class _Share(Launch):
+    """The blocks of a part, on one thread: the executor has as many workers as it should."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.lines: list[str] = []
+
+    def workers(self) -> int:
+        """One."""
+        return 1
+
+    def say(self, text: str) -> None:
+        """Keep it for who started the launch."""
+        self.lines.append(text)
+
+
+def _changes(before: Bytes, after: Bytes) -> Written:
+    """Bytes that differ."""
+    places, values = [], []
+    for start in range(0, before.size, STRETCH):
+        old, new = before[start : start + STRETCH], after[start : start + STRETCH]
+        if np.array_equal(old, new):
+            continue
+        found = np.flatnonzero(old != new)
+        places.append(found + start)
+        values.append(new[found])
+    if not places:
+        return Written(np.zeros(0, np.int64), np.zeros(0, np.uint8))
+    return Written(np.concatenate(places).astype(np.int64), np.concatenate(values))
+
+
+@lru_cache(maxsize=8)
+def _module(text: str) -> Module:
+    return parse(text)
+
+
+def run_part(part: Part) -> Done:
+    """Run a range of blocks on copies of the memory that was sent."""
+    module = _module(part.text)
+    if part.variables:  # they are a module's own: parts that run in one process must not share them
+        module = parse(part.text)
+    ready = compiled(module, module.entries[part.entry], part.arch)
+    own = [np.array(each) for each in part.memory]
+    for array, writable in zip(own, part.writable, strict=True):
+        array.flags.writeable = writable
+    arguments = tuple(
+        own[value.memory][value.start : value.stop] if isinstance(value, Slice) else value
+        for value in part.values
+    )
+    share = _Share(ready, part.shape, arguments, part.steps, range(*part.blocks))
+    variables = {each.name: _bytes_at(each.host, each.size) for each in share.allocations if each.is_variable}
+    for name, image in part.variables.items():
+        variables[name][:] = image
+    share.run()
+    return Done(
+        tuple(
+            _changes(before, after) if writable else Written(np.zeros(0, np.int64), np.zeros(0, np.uint8))
+            for before, after, writable in zip(part.memory, own, part.writable, strict=True)
+        ),
+        {name: _changes(image, variables[name]) for name, image in part.variables.items()},
+        "".join(share.lines),
+    )
+
+
+# the launch -----------------------------------------------------------------------------------------------
+
+
+def _bytes_at(host: int, size: int) -> Bytes:
+    """Memory that somebody else owns, as bytes."""
+    return (
+        np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(host)) if size else np.zeros(0, np.uint8)
+    )
+
+
+def _workers(executor: Executor) -> int:
+    """How many parts run at a time: what executors of the standard library, mpi4py and Dask tell."""
+    for name in ("_max_workers", "num_workers"):
+        count = getattr(executor, name, None)
+        if isinstance(count, int) and count > 0:
+            return count
+    client = getattr(executor, "_client", None)
+    if client is not None and hasattr(client, "nthreads"):
+        return max(1, sum(map(int, client.nthreads().values())))
+    return threads.processors()
+
+
+def spread(
+    ready: Compiled,
+    shape: Shape,
+    values: tuple[Any, ...],
+    executor: Executor,
+    steps: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Run a kernel's blocks on an executor's workers and merge what they wrote."""
+    if not callable(getattr(executor, "submit", None)):
+        raise LanewiseError(
+            f"executor= takes a concurrent.futures.Executor, or what has its submit(); not {executor!r}"
+        )
+    refuse(ready)
+    whole = Launch(ready, shape, values, steps)
+    pieces = [each for each in whole.allocations if not each.is_variable]
+    memory = tuple(_bytes_at(each.host, each.size) for each in pieces)
+    variables = {
+        each.name: _bytes_at(each.host, each.size)
+        for each in whole.allocations
+        if each.is_variable and each.writable
+    }
+
+    def sent(value: Any) -> Any:
+        if not (isinstance(value, np.ndarray) and value.ndim):
+            return value
+        start = address(value)
+        for number, each in enumerate(pieces):
+            first = start - each.host
+            if 0 <= first <= first + value.nbytes <= each.size and each.writable == value.flags.writeable:
+                return Slice(number, first, first + value.nbytes)
+        return value  # a struct, not memory
+
+    module = ready.program.module
+    count = _workers(executor) * (4 if sum(each.size for each in memory) <= SMALL else 1)
+    edges = np.linspace(0, shape.blocks, min(count, shape.blocks) + 1).astype(int).tolist()
+    parts = [
+        Part(
+            module.text or str(module),
+            ready.program.entry.name,
+            ready.arch,
+            shape,
+            span,
+            steps,
+            tuple(map(sent, values)),
+            memory,
+            tuple(each.writable for each in pieces),
+            variables,
+        )
+        for span in pairwise(edges)
+    ]
+    done = _results(executor, parts, shape.blocks, progress)
+    spans = [part.blocks for part in parts]
+    agreed = [
+        (
+            target,
+            _agreed(f"argument {piece.name}", target.size, spans, [each.memory[number] for each in done]),
+        )
+        for number, (piece, target) in enumerate(zip(pieces, memory, strict=True))
+    ] + [
+        (target, _agreed(f"variable {name}", target.size, spans, [each.variables[name] for each in done]))
+        for name, target in variables.items()
+    ]
+    for target, written in agreed:
+        for each in written:
+            target[each.places] = each.values
+    sys.stdout.write("".join(each.printed for each in done))
+
+
+def _results(executor: Executor, parts: list[Part], blocks: int, progress: Progress | None) -> list[Done]:
+    """Send all parts, wait for them, and take no more part in it if one fails."""
+    futures: list[Future[Done]] = [executor.submit(run_part, part) for part in parts]
+    try:
+        while True:
+            done, pending = wait(futures, timeout=LOOK, return_when=FIRST_EXCEPTION)
+            if progress is not None:
+                ready = [part for part, future in zip(parts, futures, strict=True) if future in done]
+                progress(sum(part.blocks[1] - part.blocks[0] for part in ready), blocks)
+            if not pending or any(future.exception() for future in done):
+                break
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    for future in futures:
+        if future.done() and future.exception() is not None:
+            for other in futures:
+                other.cancel()
+            future.result()
+    return [future.result() for future in futures]
+
+
+def _agreed(what: str, size: int, spans: Sequence[tuple[int, int]], written: list[Written]) -> list[Written]:
+    """What all parts wrote, if no two wrote different bytes to one place."""
+    if sum(each.places.size for each in written) == 0:
+        return written
+    seen: npt.NDArray[np.int32] = np.zeros(size, np.int32)  # by whom, from 1
+    values = np.zeros(size, np.uint8)
+    for number, each in enumerate(written):
+        before = seen[each.places]
+        wrong = np.flatnonzero((before > 0) & (values[each.places] != each.values))
+        if wrong.size:
+            other, place = spans[before[wrong[0]] - 1], each.places[wrong[0]]
+            raise CannotSpread(
+                f"{what}: blocks {other[0]} to {other[1] - 1} and blocks {spans[number][0]} to "
+                f"{spans[number][1] - 1} wrote different values to byte {place}; nothing was merged. "
+                "Blocks that write to one place cannot be spread over an executor"
+            )
+        seen[each.places] = number + 1
+        values[each.places] = each.values
+    return written

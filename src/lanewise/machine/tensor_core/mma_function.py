@@ -1,0 +1,60 @@
+"""What all products are written with: their function, room on the stack, registers, f16 to f32 and back."""
+
+from __future__ import annotations
+
+from lanewise.isa import Instruction
+from lanewise.jit import ir, machine_code
+from lanewise.jit.simd import Pointer, Type, Value, f32, u16, u32
+from lanewise.machine.arithmetic.small_floats import round_to, widen
+from lanewise.machine.codegen.function_code import FunctionCode
+from lanewise.machine.codegen.register_shuffles import Registers
+
+FLOAT16 = Type("f", 16)
+
+
+class ProductCode(FunctionCode):
+    """`product(frame, places, selectors)`: the offsets of the registers of D, A, B, C, … lie at `places`.
+
+    Returns 0, or 1 if a selector or metadata is none that the instruction takes. LLVM may unroll its loops,
+    for it is compiled once for all kernels.
+    """
+
+    unrolled = True
+
+    def __init__(self, module: ir.Module, name: str) -> None:
+        super().__init__(module, name, ("frame", "places", "selectors"), ir.IntType(32), "external")
+
+    def room(self, type: Type, count: int) -> Pointer:
+        """Memory on the stack."""
+        with self.builder.goto_entry_block():
+            slot = self.builder.alloca(ir.ArrayType(ir.IntType(8), count * type.bits // 8), align=64)
+        return Pointer(self, type, self.builder.bitcast(slot, ir.IntType(8).as_pointer()))
+
+
+def operand_registers(code: FunctionCode, instruction: Instruction) -> dict[str, Registers]:
+    """Where the registers of each operand lie, as the code that calls has put it down."""
+    base = code.record("frame").handle
+    places = code.pointer("places", u32)
+    found: dict[str, Registers] = {}
+    number = 0
+    for name in ("d", "a", "b", "c", "metadata", "scale_a", "scale_b"):
+        if name in instruction.operands:
+            operand = instruction.operands[name]
+            offsets = [places.load(number + each).to(Type("u", 64)) for each in range(operand.registers)]
+            number += operand.registers
+            found[name] = Registers(code, base, offsets, operand.register_bits)
+    return found
+
+
+def half_numbers(raw: Value) -> Value:
+    """f16 words as f32."""
+    if machine_code.has_half_floats():
+        return raw.view(FLOAT16).to(f32)
+    return widen(raw, "f16")
+
+
+def half_words(number: Value) -> Value:
+    """f32 as words of f16, to nearest."""
+    if machine_code.has_half_floats():
+        return number.to(FLOAT16).view(u16)
+    return round_to(number, "f16").to(u16)

@@ -1,0 +1,163 @@
+"""What matrix instructions call: products compiled once for all kernels where there are such, else Python.
+
+For an instruction that Python computes, each block under way has memory of its own: the stage, with the
+registers side by side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lanewise.isa import Instruction, instruction
+from lanewise.jit import machine_code
+from lanewise.jit.machine_code import address
+from lanewise.machine.compile.compiled import Compiled, source_digest
+from lanewise.machine.runtime.device_memory import room
+
+if TYPE_CHECKING:
+    from lanewise.arith.models import Model
+    from lanewise.jit import ir
+    from lanewise.machine.program.ops import Program
+
+#: What is prepared for an instruction: offsets into its row of the table.
+SLOTS = {"function": 0, "stage": 8}
+TABLE_BYTES = 16
+PRODUCTS = ("mma", "wmma")
+#: Operands of which selectors choose a part.
+SELECTED = ("metadata", "scale_a", "scale_b")
+#: The stage begins with a word that Python sets if it failed.
+_FIRST = 64
+
+Callback = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+
+
+@lru_cache(maxsize=1024)
+def stage_offsets(instruction: Instruction) -> dict[str, int]:
+    """Where each operand's registers lie in the stage, then the selectors; and its size."""
+    place, found = _FIRST, {}
+    for name in ("a", "b", "c", "d", *SELECTED):
+        if name in instruction.operands:
+            operand = instruction.operands[name]
+            found[name] = place
+            place += operand.registers * operand.register_bits * 4
+    return found | {"selectors": place, "size": place + 64}
+
+
+@lru_cache(maxsize=1024)
+def _model_and_writer(
+    instruction: Instruction, arch: str
+) -> tuple[Model, Callable[[ir.Module], None] | None]:
+    """How an arch computes, and what writes `product(frame, places, selectors)`; None: Python does it."""
+    from lanewise.arith.on_arrays import required_model
+    from lanewise.machine.tensor_core import fused_mma, general_mma
+
+    model = required_model(instruction, arch)
+    return model, (fused_mma.writer_of(instruction, model) or general_mma.writer_of(instruction, model))
+
+
+def product_key(instruction: Instruction, arch: str) -> str | None:
+    """The key of the machine code of a product; None where Python computes it."""
+    model, writer = _model_and_writer(instruction, arch)
+    if writer is None:
+        return None
+    facts = (model.scheme, model.satfinite, model.narrowing)  # archs that compute alike have one program
+    return f"product {instruction.text} {facts} {source_digest()}"
+
+
+def product_program(text: str, arch: str, key: str) -> machine_code.Program:
+    """The compiled product of an instruction; nothing that writes it is loaded if it is on disk."""
+
+    def write() -> str:
+        from lanewise.jit import ir
+
+        _, writer = _model_and_writer(instruction(text), arch)
+        assert writer is not None
+        module = ir.Module("product")
+        writer(module)
+        return str(module)
+
+    return machine_code.load(key, write)
+
+
+def product_sites(program: Program) -> dict[Instruction, list[int]]:
+    """The products of a program, and where each of them stands."""
+    found: dict[Instruction, list[int]] = {}
+    for op in program.sites:
+        product = op.source.instruction() if op.opcode in PRODUCTS else None
+        if product is not None and product.multiplies:
+            found.setdefault(product, []).append(op.site)
+    return found
+
+
+class Scratch:
+    """What one block's products call, and the memory for those that Python computes."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        footprint = compiled.footprint
+        self.table = room(TABLE_BYTES * footprint.sites).view(np.int64)
+        self.keep: list[Any] = []
+        self.failures: list[BaseException] = []
+        for text, key, sites in footprint.products:
+            row = self._row(text, key, compiled.arch)
+            for site in sites:
+                for name, value in row.items():
+                    self.table[site * TABLE_BYTES // 8 + SLOTS[name] // 8] = value
+
+    def _row(self, text: str, key: str | None, arch: str) -> dict[str, int]:
+        if key is not None:
+            return {"function": product_program(text, arch, key).place("product")}
+        product = instruction(text)
+        stage = room(stage_offsets(product)["size"])
+        self.keep.append(stage)
+        return {"function": self._python(product, arch), "stage": address(stage)}
+
+    def _python(self, instruction: Instruction, arch: str) -> int:
+        """A function that compiled code calls, which computes by `Instruction.__call__`."""
+        size = stage_offsets(instruction)["size"]
+
+        def compute(stage: int) -> None:
+            memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(stage))
+            try:
+                _compute(instruction, arch, memory)
+            except BaseException as error:  # nothing may escape into compiled code
+                self.failures.append(error)
+                memory[:8] = 1
+
+        callback = Callback(compute)
+        self.keep.append(callback)
+        return int(ctypes.cast(callback, ctypes.c_void_p).value or 0)
+
+
+def _compute(instruction: Instruction, arch: str, memory: Any) -> None:
+    offsets = stage_offsets(instruction)
+
+    def words(name: str) -> Any:
+        operand = instruction.operands[name]
+        size = operand.registers * operand.register_bits * 4
+        raw = memory[offsets[name] : offsets[name] + size].view(f"uint{operand.register_bits}")
+        return np.ascontiguousarray(raw.reshape(operand.registers, 32).T)
+
+    options: dict[str, Any] = {}
+    selectors = [int(each) for each in memory[offsets["selectors"] :].view(np.uint32)]
+    for name in SELECTED:
+        if name in instruction.operands:
+            # Scale factors have byte-id then thread-id; metadata has its selector alone.
+            names = ("thread_id",) if name == "metadata" else ("byte_id", "thread_id")
+            operand: Any = instruction.operands[name]
+            options[name] = operand.unpack(words(name), **{each: selectors.pop(0) for each in names})
+    if instruction.family == "wmma.mma" and instruction.satfinite:
+        options["satfinite"] = True
+    a, b, c = (instruction.operands[name].unpack(words(name)) for name in "abc")
+    d = instruction(a, b, c, arch=arch, **options)
+    packed = np.ascontiguousarray(instruction.d.pack(d).T)
+    memory[offsets["d"] : offsets["d"] + packed.nbytes] = packed.view(np.uint8).reshape(-1)
+
+
+def scratch_for(compiled: Compiled) -> Scratch | None:
+    """What a block's products need; None if the kernel has none."""
+    return Scratch(compiled) if compiled.footprint.products else None

@@ -1,0 +1,139 @@
+"""Atomics and reductions: atom and red of every operation and type, on shared and global memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Type, Value, f32, f64
+from lanewise.machine.arithmetic import integer
+from lanewise.machine.arithmetic.float_bits import pick
+from lanewise.machine.arithmetic.floating import small_operate
+from lanewise.machine.arithmetic.rounding import quiet
+from lanewise.machine.arithmetic.small_floats import flush, is_nan, round_to, widen
+from lanewise.machine.codegen.function_code import BlockCode
+from lanewise.machine.codegen.lane_vectors import several, types
+from lanewise.machine.program.resolve import Op, Place, Resolved, Sink
+from lanewise.machine.warp_ops.addresses import ATOMIC, WRITE, Access, effective_space
+
+OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas")
+_NATIVE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}
+
+
+def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
+    """What is stored for an old word and an operand."""
+    bits = old.type.bits
+    if fmt in ("f16x2", "bf16x2"):
+        element = fmt.removesuffix("x2")
+        pairs = integer.halves(old), integer.halves(new)
+        return integer.joined(
+            *(_small(op, name, element, [pairs[0][side], pairs[1][side]]) for side in (0, 1))
+        )
+    if fmt in ("f16", "bf16"):
+        return _small(op, name, fmt, [old, new])
+    if fmt in ("f32", "f64"):
+        type = f32 if fmt == "f32" else f64
+        a, b = old.view(type), new.view(type)
+        if name != "add":
+            raise op.unsupported("of floats")
+        if effective_space(op, _place(op)) == "shared":
+            return quiet(a + b, a, b).view(Type("u", bits))
+        if type is f32:  # subnormal numbers are flushed, in global memory alone (PTX ISA)
+            return flush(quiet(flush(a) + flush(b))).view(Type("u", bits))
+        # Seen on an H200: in global memory a NaN stays as it is, signalling too; the operand comes first.
+        found = quiet(a + b).view(Type("u", bits))
+        return is_nan(b).select(new, is_nan(a).select(old, found))
+    signed = Type("i" if fmt.startswith("s") else "u", bits)
+    a, b = old.view(signed), new.view(signed)
+    match name:
+        case "add":
+            found = a + b
+        case "and":
+            found = a & b
+        case "or":
+            found = a | b
+        case "xor":
+            found = a ^ b
+        case "min":
+            found = (a > b).select(b, a)
+        case "max":
+            found = (a > b).select(a, b)
+        case "inc":
+            found = (a < b).select(a + 1, 0)
+        case "dec":
+            found = (a.equals(0) | (a > b)).select(b, a - 1)
+        case _:
+            found = b
+    return found.view(Type("u", bits))
+
+
+def _small(op: Op, name: str, fmt: str, words: list[Value]) -> Value:
+    if name == "add":
+        return small_operate("add", fmt, words)
+    a, b = (widen(word, fmt) for word in words)
+    return round_to(pick(op, name == "max", a, b), fmt)
+
+
+def _place(op: Op) -> Place:
+    place = op.operands[1] if op.opcode == "atom" else op.operands[0]
+    if not isinstance(place, Place):
+        raise op.unsupported("its address is none")
+    return place
+
+
+def lower(code: BlockCode, op: Op) -> None:
+    """atom and red, lane after lane."""
+    name = next((each for each in op.modifiers if each in OPERATIONS), "")
+    if not name or not types(op):
+        raise op.unsupported()
+    fmt = types(op)[-1]
+    place = _place(op)
+    destination: Resolved = op.operands[0] if op.opcode == "atom" else Sink()
+    sources = op.operands[2:] if op.opcode == "atom" else op.operands[1:]
+    width = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32}.get(fmt) or int(fmt[1:])
+    if width not in (16, 32, 64, 128):
+        raise op.unsupported(f"of {width} bits")
+    parts = several(sources[0])
+    word = Type("u", width)
+    size = width // 8
+    access = Access(
+        code, op.site, effective_space(op, place), size * len(parts), size * len(parts), WRITE | ATOMIC
+    )
+    targets = (
+        several(destination)
+        if len(parts) > 1 and not isinstance(destination, Sink)
+        else (destination,) * len(parts)
+    )
+    with code.each_lane(code.bits(code.active(op))) as lane:
+        host = access.host(code.address_of(place, lane), lane)
+        for number, part in enumerate(parts):
+            where = code.builder.gep(host, [ir.Constant(ir.IntType(64), number * size)])
+            pointer = code.builder.bitcast(where, word.ir.as_pointer())
+            operand = code.lane_read(part, word, lane)
+            if name == "cas":
+                other = code.lane_read(sources[1], word, lane)
+                pair = code.builder.cmpxchg(pointer, operand.handle, other.handle, "seq_cst", "seq_cst")
+                old = Value(code, word, code.builder.extract_value(pair, 0))
+            elif name in _NATIVE or (name in ("add", "min", "max") and "f" not in fmt):
+                kind = _NATIVE.get(name) or (name if name == "add" or fmt[0] == "s" else f"u{name}")
+                old = Value(code, word, code.builder.atomic_rmw(kind, pointer, operand.handle, "seq_cst"))
+            else:
+                old = _exchange_loop(code, op, name, fmt, pointer, operand)
+            code.lane_write(targets[number], old, lane)
+
+
+def _exchange_loop(code: BlockCode, op: Op, name: str, fmt: str, pointer: Any, operand: Value) -> Value:
+    """Compare and swap until nobody came between."""
+    builder, word = code.builder, operand.type
+    first = builder.load_atomic(pointer, "monotonic", word.bits // 8)
+    seen = code.variable(Value(code, word, first))
+    head, after = (code.function.append_basic_block(each) for each in ("swap", "swapped"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    old = seen.get()
+    wanted = combine(op, name, fmt, old, operand)
+    pair = builder.cmpxchg(pointer, old.handle, wanted.handle, "seq_cst", "seq_cst")
+    seen.set(Value(code, word, builder.extract_value(pair, 0)))
+    builder.cbranch(builder.extract_value(pair, 1), after, head)
+    builder.position_at_end(after)
+    return old

@@ -1,0 +1,213 @@
+"""Calls of device functions: arguments to the callee's parameters, results back, frames on the stack.
+
+A function has one set of registers and parameters a lane: lanes from several calls run through it together.
+If a lane may be in it more than once, what it has there goes to the lane's stack and comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lanewise.jit.simd import Type, Value, i64
+from lanewise.machine import abi
+from lanewise.machine.codegen.function_code import U32, U64, BlockCode, Record, call
+from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.program.basic_blocks import callees
+from lanewise.machine.program.resolve import (
+    Body,
+    InFrame,
+    Op,
+    Pointed,
+    Program,
+    Register,
+    Resolved,
+    Several,
+    Symbol,
+)
+
+
+def local_place(code: BlockCode, lane: Value, offset: int | Value) -> Record:
+    """A place in a lane's local memory."""
+    block = code.block
+    each = block.at(abi.LAUNCH).get(abi.LOCAL_BYTES)
+    thread = code.frame.get(abi.INDEX) * abi.LANES + lane
+    return Record(code, block.get(abi.LOCAL) + thread * each + offset)
+
+
+def _place(code: BlockCode, op: Op, symbol: Symbol | InFrame, lane: Value) -> Record:
+    """Where a parameter lies."""
+    if isinstance(symbol, InFrame):
+        start = code.lane_read(symbol.register, U64, lane).to(i64)
+        return local_place(code, lane, start + symbol.address)
+    if symbol.space != "local":
+        raise op.unsupported("what it passes is no parameter")
+    return local_place(code, lane, symbol.address)
+
+
+def _copy(source: Record, target: Record, size: int) -> None:
+    offset = 0
+    while offset < size:
+        step = next(step for step in (8, 4, 2, 1) if offset + step <= size)
+        target.set(offset, source.get(offset, Type("u", 8 * step)))
+        offset += step
+
+
+def _passed(
+    code: BlockCode,
+    op: Op,
+    sources: tuple[Resolved, ...],
+    targets: tuple[Resolved, ...],
+    lane: Value,
+    between: Callable[[], None],
+) -> None:
+    """Values of one lane from some places to others; in between a frame comes or goes.
+
+    Everything is found before, and all of it written after: source and target may be one function's.
+    """
+    if len(sources) != len(targets):
+        raise op.unsupported(f"{len(sources)} are passed where the function has {len(targets)}")
+    given: list[Value | Record] = []
+    for source, target in zip(sources, targets, strict=True):
+        if isinstance(source, Symbol | InFrame):
+            given.append(_place(code, op, source, lane))
+        else:
+            bits = target.bits if isinstance(target, Register) else 8 * min(getattr(target, "size", 8), 8)
+            given.append(code.lane_read(source, Type("u", bits), lane))
+    between()
+    for value, source, target in zip(given, sources, targets, strict=True):
+        if isinstance(value, Record):
+            assert isinstance(source, Symbol | InFrame)
+            if isinstance(target, Symbol | InFrame):
+                _copy(value, _place(code, op, target, lane), min(source.size, target.size))
+            else:
+                code.lane_write(target, value.get(0, Type("u", 8 * min(source.size, 8))), lane)
+        elif isinstance(target, Symbol | InFrame):
+            _place(code, op, target, lane).set(0, value)
+        else:
+            code.lane_write(target, value, lane)
+
+
+def _mover(code: BlockCode, callee: Body, back: bool) -> object:
+    """`save(frame, lane, place)` or `restore`: the registers of a function, to the stack or from it."""
+    name = f"{'restore' if back else 'save'}_{callee.link.offset}"
+    existing = code.module.globals.get(name)
+    if existing is not None:
+        return existing
+    inner = BlockCode(code.module, name, ("lane", "place"))
+    stack = local_place(inner, inner["lane"], inner["place"])
+    offset = 0
+    for register in sorted(callee.registers, key=lambda each: -each.bits):
+        word = Type("u", register.bits)
+        own = inner.frame.pointer(register.offset, word)
+        if back:
+            own.store(stack.get(offset, word), inner["lane"])
+        else:
+            stack.set(offset, own.load(inner["lane"]))
+        offset += register.bits // 8
+    inner.give(0)
+    return inner.function
+
+
+def enter(code: BlockCode, op: Op, program: Program, callee: Body, lanes: Value, following: int) -> None:
+    """What a call passes, for some lanes (bits), and where they come back."""
+    given = op.operands[2]
+    assert isinstance(given, Several)
+    with code.each_lane(lanes) as lane:
+
+        def push() -> None:
+            if callee.base is None:
+                return
+            used = code.lane_read(program.stack, U64, lane).to(i64)
+            top = used + (callee.saved + callee.size)
+            with code.when(top > abi.STACK_BYTES):
+                code.fault(abi.STACK, op.site, lane, code.constant(i64, 0), 0)
+            start = used + program.stack_base
+            call(code, _mover(code, callee, False), [code["frame"], lane, start])
+            code.lane_write(callee.base, (start + callee.saved).view(U64), lane)
+            code.lane_write(program.stack, top.view(U64), lane)
+
+        _passed(code, op, given.elements, callee.parameters, lane, push)
+        code.lane_write(callee.link, code.constant(U32, following), lane)
+
+
+def _leave(code: BlockCode, op: Op, program: Program, callee: Body, lanes: Value) -> None:
+    """What a call gets back, for some lanes (bits)."""
+    wanted = op.operands[0]
+    assert isinstance(wanted, Several)
+    if not wanted.elements and not callee.returns and callee.base is None:
+        return
+    with code.each_lane(lanes) as lane:
+
+        def pop() -> None:
+            if callee.base is None:
+                return
+            start = code.lane_read(callee.base, U64, lane).to(i64) - callee.saved
+            call(code, _mover(code, callee, True), [code["frame"], lane, start])
+            code.lane_write(program.stack, (start - program.stack_base).view(U64), lane)
+
+        _passed(code, op, callee.returns, wanted.elements, lane, pop)
+
+
+def results(code: BlockCode, op: Op, program: Program) -> None:
+    """After a call: what its function, or whichever of several, gave."""
+    active = code.active(op)
+    bodies = [program.body(name) for name in callees(op)]
+    if not isinstance(op.operands[1], Pointed):
+        _leave(code, op, program, bodies[0], code.bits(active))
+        return
+    from_which = code.frame.get(program.returned.offset, U32, abi.LANES)
+    for body in bodies:
+        _leave(code, op, program, body, code.bits(active & from_which.equals(program.bodies.index(body))))
+
+
+def choose(code: BlockCode, op: Op, program: Program, numbers: list[int], following: int) -> Value:
+    """A call through a register: every lane's arguments to its own function; where each lane goes."""
+    target = op.operands[1]
+    assert isinstance(target, Pointed)
+    active = code.active(op)
+    word = Type("u", target.register.bits)
+    addresses = code.frame.get(target.register.offset, word, abi.LANES).to(U64)
+    chosen = [active & addresses.equals(program.functions[name].address) for name in target.names]
+    none = active
+    for some in chosen:
+        none = none & ~some
+    lost = code.bits(none)
+    with code.when(lost.differs(0)):
+        lane = code.intrinsic("cttz", U32, [lost, code.constant(BOOL, 0)]).to(i64)
+        address = Value(code, U64, code.builder.extract_element(addresses.handle, lane.handle))
+        code.fault(abi.BAD_CALL, op.site, lane, address, 0)
+    targets = code.constant(U32.by(abi.LANES), 0)
+    for name, number, some in zip(target.names, numbers, chosen, strict=True):
+        enter(code, op, program, program.body(name), code.bits(some), following)
+        targets = some.select(code.constant(U32.by(abi.LANES), number), targets)
+    return targets
+
+
+def returns(code: BlockCode, program: Program, body: Body, active: Value) -> None:
+    """Lanes are about to leave a function: remember which, for calls through registers."""
+    place = code.frame.pointer(program.returned.offset, U32)
+    which = code.constant(U32.by(abi.LANES), program.bodies.index(body))
+    place.store(active.select(which, place.load(0, abi.LANES)))
+
+
+def stack(code: BlockCode, op: Op) -> None:
+    """alloca, stacksave and stackrestore: addresses in local memory."""
+    program = code.program
+    assert program is not None
+    with code.each_lane(code.bits(code.active(op))) as lane:
+        used = code.lane_read(program.stack, U64, lane)
+        if op.opcode == "stacksave":
+            code.lane_write(op.operands[0], used + program.stack_base, lane)
+        else:
+            if op.opcode == "stackrestore":
+                now = code.lane_read(op.operands[0], U64, lane) - program.stack_base
+            else:
+                alignment = max([16, *(int(getattr(each, "bits", 16)) for each in op.operands[2:])])
+                start = (used + (program.stack_base + alignment - 1)) & -alignment
+                code.lane_write(op.operands[0], start, lane)
+                most = code.constant(U64, abi.STACK_BYTES + 1)
+                size = code.lane_read(op.operands[1], U64, lane)
+                now = ((start + (size > most).select(most, size) + 15) & -16) - program.stack_base
+            with code.when(now > abi.STACK_BYTES):
+                code.fault(abi.STACK, op.site, lane, code.constant(i64, 0), 0)
+            code.lane_write(program.stack, now, lane)

@@ -1,0 +1,218 @@
+"""Instructions of lanes together: shuffles, votes, matches, reductions, the mask of who is there."""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Pointer, Type, Value, f32, i64
+from lanewise.machine import abi
+from lanewise.machine.arithmetic.float_bits import pick
+from lanewise.machine.codegen.function_code import U32, BlockCode
+from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, several, type_of, types
+from lanewise.machine.program.resolve import Op, Sink
+
+_UNDEFINED = "its mask is no register or constant"
+
+
+def _whole(code: BlockCode) -> Lanes:
+    """All lanes at once."""
+    return Lanes(code, code.frame.handle, code.constant(i64, 0), abi.LANES)
+
+
+def _store(code: BlockCode, lanes: Lanes, active: Value) -> None:
+    lanes.mask = active
+    lanes.put_back(lambda register: False)
+
+
+def member_mask(code: BlockCode, op: Op, lane: Value) -> Value:
+    """The lanes that one lane's instruction names; all of them where the instruction has no mask."""
+    if op.opcode in ("shfl", "vote", "match", "redux", "elect") or op.opcode == "bar":
+        return code.lane_read(op.operands[-1], U32, lane)
+    return code.constant(U32, -1)
+
+
+def activemask(code: BlockCode, op: Op) -> None:
+    """Who runs together now."""
+    active = code.active(op)
+    lanes = _whole(code)
+    lanes.write(op.operands[0], code.mask_bits().spread(abi.LANES))
+    _store(code, lanes, active)
+
+
+def shuffle(code: BlockCode, op: Op) -> None:
+    """shfl.sync: up, down, bfly, idx."""
+    active = code.active(op)
+    destination, *predicate = several(op.operands[0])
+    lanes = _whole(code)
+    value = lanes.read(op.operands[1], U32)
+    b, c = (lanes.read(each, U32) for each in op.operands[2:4])
+    lane = lanes.lane_numbers()
+    segment, clamp = (c >> 8) & 31, c & 31
+    b = b & 31
+    high = (lane & segment) | (clamp & ~segment)
+    low = lane & segment
+    if op.has("up"):
+        source = lane - b
+        valid = _signed(source) & ~(source.view(Type("i", 32)) < high.view(Type("i", 32)))
+    elif op.has("down"):
+        source = lane + b
+        valid = ~(source > high)
+    elif op.has("bfly"):
+        source = lane ^ b
+        valid = ~(source > high)
+    else:
+        source = low | (b & ~segment)
+        valid = ~(source > high)
+    source = valid.select(source, lane) & 31
+    with code.builder.goto_entry_block():
+        values = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
+        sources = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
+        results = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
+    pointers = [
+        Pointer(code, U32, code.builder.bitcast(each, ir.IntType(8).as_pointer()))
+        for each in (values, sources, results)
+    ]
+    pointers[0].store(value)
+    pointers[1].store(source)
+    with code.loop(abi.LANES) as number:
+        where = pointers[1].load(number).to(i64)
+        pointers[2].store(pointers[0].load(where), number)
+    lanes.write(destination, pointers[2].load(0, abi.LANES))
+    if predicate:
+        lanes.write(predicate[0], valid)
+    _store(code, lanes, active)
+
+
+def _signed(value: Value) -> Value:
+    return ~(value.view(Type("i", 32)) < 0)
+
+
+def vote(code: BlockCode, op: Op) -> None:
+    """vote.sync: all, any, uni, ballot."""
+    active = code.active(op)
+    lanes = _whole(code)
+    holds = lanes.read(op.operands[1], BOOL)
+    members = lanes.read(op.operands[-1], U32) if op.has("sync") else code.mask_bits().spread(abi.LANES)
+    present = code.bits(active).spread(abi.LANES) & members
+    yes = code.bits(holds & active).spread(abi.LANES) & members
+    if op.has("ballot"):
+        lanes.write(op.operands[0], yes)
+    elif op.has("all"):
+        lanes.write(op.operands[0], yes.equals(present))
+    elif op.has("any"):
+        lanes.write(op.operands[0], yes.differs(0))
+    else:
+        lanes.write(op.operands[0], yes.equals(present) | yes.equals(0))
+    _store(code, lanes, active)
+
+
+def match(code: BlockCode, op: Op) -> None:
+    """match.sync: the lanes with an equal value (any), or whether all have it (all)."""
+    active = code.active(op)
+    bits = code.bits(active)
+    word = type_of(types(op)[-1])
+    destination, *predicate = several(op.operands[0])
+    lanes = _whole(code)
+    values = lanes.read(op.operands[1], word)
+    members = lanes.read(op.operands[2], U32)
+    with code.builder.goto_entry_block():
+        slot = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
+    results = Pointer(code, U32, code.builder.bitcast(slot, ir.IntType(8).as_pointer()))
+    results.store(code.constant(U32.by(abi.LANES), 0))
+    with code.each_lane(bits) as lane:
+        own = Value(code, word, code.builder.extract_element(values.handle, lane.handle))
+        same = code.bits(values.equals(own.spread(abi.LANES)))
+        results.store(same & bits, lane)
+    found = results.load(0, abi.LANES) & members
+    present = bits.spread(abi.LANES) & members
+    if op.has("all"):
+        every = found.equals(present)
+        lanes.write(destination, every.select(members, 0))
+        if predicate:
+            lanes.write(predicate[0], every)
+    else:
+        lanes.write(destination, found)
+    _store(code, lanes, active)
+
+
+def reduce(code: BlockCode, op: Op) -> None:
+    """redux.sync: one integer out of those of the lanes that a mask names."""
+    active = code.active(op)
+    bits = code.bits(active)
+    name = op.modifiers[1] if op.modifiers[0] == "sync" else op.modifiers[0]
+    word = type_of(types(op)[-1])
+    lanes = _whole(code)
+    values, members = lanes.read(op.operands[1], word), lanes.read(op.operands[2], U32)
+    if op.has("abs"):
+        values = (values.view(U32) & 0x7FFFFFFF).view(f32)
+    with code.builder.goto_entry_block():
+        slot = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
+    results = Pointer(code, U32, code.builder.bitcast(slot, ir.IntType(8).as_pointer()))
+    results.store(code.constant(U32.by(abi.LANES), 0))
+    kinds = {
+        "add": "add",
+        "and": "and",
+        "or": "or",
+        "xor": "xor",
+        "min": "smin" if word.kind == "i" else "umin",
+        "max": "smax" if word.kind == "i" else "umax",
+    }
+    neutral = {
+        "add": 0,
+        "and": -1,
+        "or": 0,
+        "xor": 0,
+        "smin": 2**31 - 1,
+        "umin": -1,
+        "smax": -(2**31),
+        "umax": 0,
+    }
+    with code.each_lane(bits) as lane:
+        mine = Value(code, U32, code.builder.extract_element(members.handle, lane.handle)) & bits
+        if word.kind == "f":
+            total = _extreme(op, name, values, code.lanes_of(mine))
+        else:
+            some = code.lanes_of(mine).select(values, neutral[kinds[name]])
+            total = code.intrinsic(f"vector.reduce.{kinds[name]}", word, [some], of=some.type)
+        results.store(total.view(U32), lane)
+    lanes.write(op.operands[0], results.load(0, abi.LANES))
+    _store(code, lanes, active)
+
+
+def _extreme(op: Op, name: str, values: Value, members: Value) -> Value:
+    """The least or largest float among some lanes; -0 is below +0."""
+    # A lane that is not named has no say: NaN loses against numbers, infinity against everything.
+    nobody = (0xFF800000 if name == "max" else 0x7F800000) if op.has("NaN") else 0x7FFFFFFF
+    some = members.select(values.view(U32), nobody).view(f32)
+    while some.type.lanes > 2:
+        half = some.type.lanes // 2
+        some = pick(op, name == "max", some.part(0, half), some.part(half, half))
+    return pick(op, name == "max", some.lane(0), some.lane(1))
+
+
+def elect(code: BlockCode, op: Op) -> None:
+    """elect.sync: one lane out of those that a mask names: the first."""
+    active = code.active(op)
+    lanes = _whole(code)
+    destination, *predicate = several(op.operands[0])
+    members = lanes.read(op.operands[1], U32) & code.bits(active).spread(abi.LANES)
+    first = lanes.code.intrinsic("cttz", members.type, [members, code.constant(BOOL, 0)])
+    if not isinstance(destination, Sink):
+        lanes.write(destination, first)
+    if predicate:
+        lanes.write(predicate[0], first.equals(lanes.lane_numbers()))
+    _store(code, lanes, active)
+
+
+def barrier_result(code: BlockCode, op: Op) -> None:
+    """bar.red after the barrier: what the scheduler counted, as the destination wants it."""
+    active = code.active(op)
+    lanes = _whole(code)
+    counted = code.frame.get(abi.BARRIER_RESULT, U32, abi.LANES)
+    yes, total = counted & 0xFFFF, counted >> 16
+    if op.has("popc"):
+        lanes.write(op.operands[0], yes)
+    elif op.has("and"):
+        lanes.write(op.operands[0], yes.equals(total))
+    else:
+        lanes.write(op.operands[0], yes.differs(0))
+    _store(code, lanes, active)

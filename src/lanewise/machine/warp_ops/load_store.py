@@ -1,0 +1,450 @@
+"""Loads and stores of a warp: neighbouring places in one piece, all others lane by lane after one check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, NamedTuple
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Pointer, Type, Value, i64
+from lanewise.machine import abi
+from lanewise.machine.codegen.function_code import BYTE, U32, U64, BlockCode, shared_code
+from lanewise.machine.codegen.lane_vectors import Lanes, several, type_of, types
+from lanewise.machine.codegen.register_shuffles import VECTOR, permuted
+from lanewise.machine.codegen.threaded_code import Step, call_step
+from lanewise.machine.program.resolve import Op, Place, Register, Resolved, Sink, Symbol
+from lanewise.machine.warp_ops.addresses import WRITE, Access, Window, effective_space
+
+#: Forms of ld and st that are other instructions.
+OTHERS = frozenset(("async", "bulk", "weak_async"))
+
+
+def _element_type(name: str) -> Type:
+    return Type("u", 8) if name == "pred" else type_of(name)
+
+
+class Form(NamedTuple):
+    """A load or a store: where, what, of which type and size."""
+
+    storing: bool
+    place: Place
+    parts: tuple[Resolved, ...]
+    element: Type
+    size: int
+    space: str
+
+
+def form_of(op: Op) -> Form:
+    """An instruction's form, or a complaint that there is none."""
+    storing = op.opcode == "st"
+    place, data = (op.operands[0], op.operands[1]) if storing else (op.operands[1], op.operands[0])
+    if not isinstance(place, Place):
+        raise op.unsupported("its address is none")
+    names = types(op)
+    if not names:
+        raise op.unsupported("it names no type")
+    parts = several(data)
+    element = _element_type(names[-1])
+    space = effective_space(op, place)
+    if space == "const":
+        space = "global"
+    if (storing and space == "param") or OTHERS.intersection(op.modifiers):
+        raise op.unsupported()
+    if not all(isinstance(part, Register | Sink) or storing for part in parts):
+        raise op.unsupported("its destination is no register")
+    return Form(storing, place, parts, element, element.bits // 8 * len(parts), space)
+
+
+def move(code: BlockCode, op: Op) -> None:
+    """ld, ldu and st with vectors, of every space. Orders and hints change nothing here."""
+    storing, place, parts, element, size, space = form_of(op)
+    found = move_step(code.module, op)
+    if found is not None:
+        call_step(code, op, found)
+        return
+    active = code.bits(code.active(op))
+    access = Access(code, op.site, space, size, size, WRITE if storing else 0)
+    if not isinstance(place.base, Register) and not storing and space != "local":
+        _broadcast(code, access, place, parts, element, active)
+    else:
+        _one_by_one(code, access, place, parts, element, active, storing)
+
+
+def move_step(module: ir.Module, op: Op) -> Step | None:
+    """A load or a store as a step; None where the address or the data are not in registers."""
+    storing, place, parts, element, _, space = form_of(op)
+    if not isinstance(place.base, Register):
+        return None
+    registers = [part for part in parts if isinstance(part, Register)]
+    if len(registers) < len(parts):
+        return None
+    function = _mover(module, space, element, place.base, registers, storing)
+    return function, [place.base.offset, place.offset, op.site, *(each.offset for each in registers)]
+
+
+def parameter_of(op: Op, parameter_bytes: int) -> int | None:
+    """Where among a kernel's parameters a load finds its data, if that is known to be there; else None."""
+    if op.opcode != "ld":
+        return None
+    form = form_of(op)
+    base = form.place.base
+    if form.space != "param" or not isinstance(base, Symbol) or base.space != "param":
+        return None
+    start = base.address + form.place.offset
+    fits = start >= 0 and start + form.size <= parameter_bytes and start % form.size == 0
+    return start if fits and form.element.bits <= 64 else None
+
+
+def load_parameter(lanes: Lanes, op: Op, parameter_bytes: int) -> None:
+    """`ld.param` of a kernel: one number for all lanes, as lanes' own instructions have it."""
+    form, start = form_of(op), parameter_of(op, parameter_bytes)
+    assert start is not None
+    block = lanes.record(abi.BLOCK)
+    parameters = lanes.record(abi.PARAMETERS, lanes.record(abi.LAUNCH, block))
+    word = Type("i" if form.element.kind == "i" else "u", form.element.bits)
+    memory = Pointer(lanes.code, word, parameters).moved(lanes.code.constant(i64, start))
+    for number, part in enumerate(form.parts):
+        lanes.write(part, memory.load(number).spread(lanes.count))
+
+
+def _mover(
+    module: ir.Module, space: str, element: Type, base: Register, parts: list[Register], storing: bool
+) -> Any:
+    """A function that moves data of one kind for any registers: compiled once for all kernels."""
+    kinds = "_".join(f"{part.bits}{'p' * (part.type == 'pred')}" for part in parts)
+    verb = "st" if storing else "ld"
+    name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
+
+    def write(inner: BlockCode) -> None:
+        words = inner.record("words")
+        registers: Any = tuple(
+            Register(part.name, part.type, part.bits, words.get(24 + 8 * number))  # type: ignore[arg-type]  # known when it runs
+            for number, part in enumerate(parts)
+        )
+        address: Any = Register(base.name, base.type, base.bits, words.get(0))  # type: ignore[arg-type]  # as above
+        place = Place(address, words.get(8))  # type: ignore[arg-type]  # as above
+        size = element.bits // 8 * len(parts)
+        access = Access(inner, words.get(16), space, size, size, WRITE if storing else 0)
+        Moves(inner, access, place, registers, element, storing).write(inner["active"].to(U32))
+
+    return shared_code(module, name, ("active", "words"), write)
+
+
+class Moves:
+    """Writes the code of a load or a store by addresses in registers."""
+
+    def __init__(
+        self,
+        code: BlockCode,
+        access: Access,
+        place: Place,
+        parts: tuple[Register, ...],
+        element: Type,
+        storing: bool,
+    ) -> None:
+        self.code, self.access, self.place, self.parts = code, access, place, parts
+        self.element, self.storing = element, storing
+        base = place.base
+        assert isinstance(base, Register)
+        type = Type("u", base.bits)
+        displacement: Any = place.offset
+        self.addresses = code.frame.get(base.offset, type, abi.LANES)
+        self.addresses = self.addresses + displacement.to(type).spread(abi.LANES)
+        self.base = code.frame.pointer(base.offset, type)
+        self.displacement = displacement.to(type)
+
+    @property
+    def word(self) -> Type:
+        """An element as an integer, signed if it is."""
+        return Type("i" if self.element.kind == "i" else "u", self.element.bits)
+
+    def write(self, active: Value) -> None:
+        """The whole function: the quickest way that the addresses allow."""
+        code, lanes = self.code, abi.LANES
+        whole = active.equals(-1)
+        with code.when(active.equals(0)):
+            code.give(0)
+        first = code.intrinsic("cttz", U32, [active, code.constant(Type("u", 1), 1)]).to(U64).to(i64)
+        window = Window(self.access, self._address(first))
+        if not self.apart:
+            span = self._address(code.constant(i64, lanes - 1)) - self._address(code.constant(i64, 0))
+            near = span.equals((lanes - 1) * self.access.size)
+            with code.when(near & whole if self.storing else near), code.when(self._contiguous()):
+                self._try_together(window, active, whole)
+            if not self.storing:
+                with code.when(span.equals(0) & whole), code.when(self._uniform()):
+                    self._try_spread(window)
+        if self._whole_vectors() and not self.apart:
+            self._by_groups(window, active)
+        else:
+            if self.element.bits <= 64:
+                with code.when(whole), code.when(self._all_good(window)):
+                    with code.loop(lanes // 4) as group:
+                        for lane in range(4):
+                            self._good_lane(window, group * 4 + lane)
+                    code.give(0)
+            with set_lanes(code, active) as one:
+                self._lane(window, one)
+        code.give(0)
+
+    @property
+    def apart(self) -> bool:
+        """Whether equal addresses of two lanes are two places."""
+        return self.access.space == "local"
+
+    def _address(self, lane: Value) -> Value:
+        """One lane's."""
+        address: Value = (self.base.load(lane) + self.displacement).to(U64)
+        return address
+
+    def _all_good(self, window: Window) -> Value:
+        """Whether all lanes' addresses are, in this window."""
+        shared = self.access.space in ("shared", "local", "param")
+        addresses = self.addresses if shared else self.addresses.to(U64)
+        bad = window.bad(addresses)
+        some = self.code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
+        return some.equals(0)
+
+    # neighbouring places ------------------------------------------------------------------------------------
+
+    def _contiguous(self) -> Value:
+        """Whether the lanes' addresses follow one another without gaps."""
+        type, size = self.addresses.type, self.access.size
+        counting = ir.Constant(type.ir, [lane * size for lane in range(abi.LANES)])
+        wanted = self.addresses.lane(0).spread(abi.LANES) + Value(self.code, type, counting)
+        return self._none(self.addresses ^ wanted)
+
+    def _uniform(self) -> Value:
+        """Whether all lanes have one address."""
+        return self._none(self.addresses ^ self.addresses.lane(0).spread(abi.LANES))
+
+    def _none(self, words: Value) -> Value:
+        """Whether all words are zero."""
+        some = self.code.intrinsic("vector.reduce.or", words.type.by(1), [words], of=words.type)
+        return some.equals(0)
+
+    def _try_together(self, window: Window, active: Value, whole: Value) -> None:
+        """The warp's data in one piece, if all of it lies in one array: and return."""
+        code = self.code
+        address = self._address(code.constant(i64, 0))
+        last = address + self.access.size * (abi.LANES - 1)
+        good = (window.bad(address) | window.bad(last)).equals(0)
+        with code.when(good & (last > address)):
+            host = code.builder.inttoptr((window.shift + address.to(i64)).handle, BYTE)
+            if self.storing:
+                self._store_together(host)
+                code.give(0)
+            else:
+                rows = self._load_together(host)
+                with code.when(whole):
+                    for register, row in zip(self.parts, rows, strict=True):
+                        self._row(register).store(row)
+                    code.give(0)
+                mask = code.lanes_of(active)
+                for register, row in zip(self.parts, rows, strict=True):
+                    place = self._row(register)
+                    place.store(mask.select(row, place.load(0, abi.LANES)))
+                code.give(0)
+
+    def _row(self, register: Register) -> Pointer:
+        """A register of all lanes."""
+        return self.code.frame.pointer(register.offset, Type("u", register.bits))
+
+    def _store_together(self, host: Any) -> None:
+        code, count, lanes = self.code, len(self.parts), abi.LANES
+        word = Type("u", self.element.bits)
+        memory = Pointer(code, word, host)
+        rows = [self._row(register).load(0, lanes).to(word) for register in self.parts]
+        if count == 1:
+            _put(memory, rows[0])
+        else:
+            joined = _interleaved(code, [row.handle for row in rows], count)
+            _put(memory, Value(code, word.by(lanes * count), joined))
+
+    def _load_together(self, host: Any) -> list[Value]:
+        code, count, lanes = self.code, len(self.parts), abi.LANES
+        word = Type("u", self.element.bits)
+        whole = _get(Pointer(code, word, host), lanes * count)
+        found = []
+        for number, register in enumerate(self.parts):
+            values = whole
+            if count > 1:
+                order = list(range(number, lanes * count, count))
+                places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), order)
+                undefined = ir.Constant(whole.type.ir, ir.Undefined)
+                handle = code.builder.shuffle_vector(whole.handle, undefined, places)
+                values = Value(code, word.by(lanes), handle)
+            values = Value(code, self.word.by(lanes), values.handle)
+            found.append(values.to(Type(values.type.kind, register.bits)).to(Type("u", register.bits)))
+        return found
+
+    # other places -------------------------------------------------------------------------------------------
+
+    def _try_spread(self, window: Window) -> None:
+        """What lies in one place to all lanes: and return."""
+        code = self.code
+        address = self._address(code.constant(i64, 0))
+        with code.when(window.bad(address).equals(0)):
+            host = window.shift + address.to(i64)
+            pointer = Pointer(code, self.word, code.builder.inttoptr(host.handle, BYTE))
+            for number, register in enumerate(self.parts):
+                value = _unaligned_load(code, pointer, number)
+                wide = value.to(Type(value.type.kind, register.bits)).to(Type("u", register.bits))
+                self._row(register).store(wide.spread(abi.LANES))
+            code.give(0)
+
+    def _whole_vectors(self) -> bool:
+        """Whether each lane moves a whole vector, each part of it to a register of just its size."""
+        return len(self.parts) * self.element.bits == VECTOR and all(
+            register.bits == self.element.bits and len(self.parts) > 1 for register in self.parts
+        )
+
+    def _by_groups(self, window: Window, active: Value) -> None:
+        """A vector of each lane: as many lanes at a time as a vector has parts, if all of them are there."""
+        code, count = self.code, len(self.parts)
+        all_there = (1 << count) - 1
+        with code.loop(abi.LANES // count) as group:
+            first = group * count
+            some = (active >> first.to(U32)) & all_there
+            addresses = [self._address(first + lane) for lane in range(count)]
+            bad = reduce(Value.__or__, (window.bad(each) for each in addresses))
+            with code.builder.if_else((some.equals(all_there) & bad.equals(0)).handle) as (together, apart):
+                with together:
+                    self._group(window, first, addresses)
+                with apart, code.when(some.differs(0)), set_lanes(code, some << first.to(U32)) as one:
+                    self._lane(window, one)
+
+    def _group(self, window: Window, first: Value, addresses: list[Value]) -> None:
+        code, count = self.code, len(self.parts)
+        word = Type("u", self.element.bits)
+        width = count.bit_length() - 1
+        order = (*range(width, 2 * width), *range(width))  # lanes and parts change places
+        hosts = [
+            Pointer(code, word, code.builder.inttoptr((window.shift + each.to(i64)).handle, BYTE))
+            for each in addresses
+        ]
+        if self.storing:
+            rows = [self._row(register).load(first, count) for register in self.parts]
+            for host, vector in zip(hosts, permuted(code, rows, order), strict=True):
+                _put(host, vector)
+        else:
+            vectors = [_get(host, count) for host in hosts]
+            for register, row in zip(self.parts, permuted(code, vectors, order), strict=True):
+                self._row(register).store(row, first)
+
+    def _good_lane(self, window: Window, lane: Value) -> None:
+        """One lane's data, from or to a place that is known to be good."""
+        self._data(window.host(self._address(lane), lane), lane)
+
+    def _lane(self, window: Window, lane: Value) -> None:
+        """One lane's data, from or to a place that is good in this window, or looked up."""
+        code = self.code
+        address = self._address(lane)
+        host = code.variable(window.host(address, lane))
+        with code.when(window.bad(address).differs(0)):
+            found = self.access.host(address, lane)
+            host.set(Value(code, i64, code.builder.ptrtoint(found, i64.ir)))
+        self._data(host.get(), lane)
+
+    def _data(self, host: Value, lane: Value) -> None:
+        pointer = Pointer(self.code, self.word, self.code.builder.inttoptr(host.handle, BYTE))
+        _lane_data(self.code, pointer, self.parts, lane, self.storing)
+
+
+def _lane_data(
+    code: BlockCode, pointer: Pointer, parts: tuple[Resolved, ...], lane: Value, storing: bool
+) -> None:
+    word = pointer.type
+    if storing:
+        values = [code.lane_read(part, word, lane) for part in parts]
+        for number, value in enumerate(values):
+            value = value.to(word) if value.type.bits == 1 else value
+            _unaligned_store(code, pointer, value, number)
+    else:
+        loaded = [_unaligned_load(code, pointer, number) for number in range(len(parts))]
+        for part, value in zip(parts, loaded, strict=True):
+            code.lane_write(part, value, lane)
+
+
+@contextmanager
+def set_lanes(code: BlockCode, bits: Value) -> Iterator[Value]:
+    """The body for every lane whose bit is set; at least one has to be."""
+    left = code.variable(bits)
+    head, after = (code.function.append_basic_block(each) for each in ("lane", "lanes_done"))
+    code.builder.branch(head)
+    code.builder.position_at_end(head)
+    now = left.get()
+    yield code.intrinsic("cttz", U32, [now, code.constant(Type("u", 1), 1)]).to(U64).to(i64)
+    rest = now & (now - 1)
+    left.set(rest)
+    code.builder.cbranch(rest.differs(0).handle, head, after)
+    code.builder.position_at_end(after)
+
+
+def _interleaved(code: BlockCode, handles: list[Any], count: int) -> Any:
+    """Vectors of a warp's registers as they lie in memory: lane by lane."""
+    lanes = abi.LANES
+    while len(handles) > 1:  # two and two, so that each shuffle joins vectors of one length
+        width = handles[0].type.count
+        places = list(range(2 * width))
+        handles = [
+            code.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), 2 * width), places))
+            for a, b in zip(handles[::2], handles[1::2], strict=True)
+        ]
+    order = [part * lanes + lane for lane in range(lanes) for part in range(count)]
+    undefined = ir.Constant(handles[0].type, ir.Undefined)
+    places_constant = ir.Constant(ir.VectorType(ir.IntType(32), lanes * count), order)
+    return code.builder.shuffle_vector(handles[0], undefined, places_constant)
+
+
+def _broadcast(
+    code: BlockCode, access: Access, place: Place, parts: tuple[Resolved, ...], element: Type, active: Value
+) -> None:
+    """A load from one place for all lanes."""
+    with code.when(active.differs(0)):
+        zero = code.constant(i64, 0)
+        host = access.host(code.address_of(place, zero), zero)
+        mask = code.lanes_of(active)
+        kind = Type("i" if element.kind == "i" else "u", element.bits)
+        for number, part in enumerate(parts):
+            if isinstance(part, Register):
+                value = _unaligned_load(code, Pointer(code, kind, host), number)
+                wide = value.to(Type(value.type.kind, part.bits)).to(Type("u", part.bits))
+                pointer = code.frame.pointer(part.offset, Type("u", part.bits))
+                pointer.store(mask.select(wide.spread(abi.LANES), pointer.load(0, abi.LANES)))
+
+
+def _one_by_one(
+    code: BlockCode,
+    access: Access,
+    place: Place,
+    parts: tuple[Resolved, ...],
+    element: Type,
+    active: Value,
+    storing: bool,
+) -> None:
+    """Every lane's address checked for itself."""
+    word = Type("i" if element.kind == "i" else "u", element.bits)
+    with code.each_lane(active) as lane:
+        host = access.host(code.address_of(place, lane), lane)
+        _lane_data(code, Pointer(code, word, host), parts, lane, storing)
+
+
+def _unaligned_load(code: BlockCode, pointer: Pointer, number: int) -> Value:
+    return Value(code, pointer.type, code.builder.load((pointer + number)._typed(pointer.type), align=1))
+
+
+def _unaligned_store(code: BlockCode, pointer: Pointer, value: Value, number: int) -> None:
+    code.builder.store(value.handle, (pointer + number)._typed(value.type), align=1)
+
+
+def _get(pointer: Pointer, lanes: int) -> Value:
+    """Neighbouring elements, aligned or not: the host's address need not be as the device's is."""
+    type = pointer.type.by(lanes)
+    return Value(pointer.code, type, pointer.code.builder.load(pointer._typed(type), align=1))
+
+
+def _put(pointer: Pointer, value: Value) -> None:
+    pointer.code.builder.store(value.handle, pointer._typed(value.type), align=1)
