@@ -260,7 +260,7 @@ class MMA_Atom(MMA_Traits, Drawn):
 
 @dataclass(frozen=True, repr=False)
 class ThrMMA:
-    """The part of a tiled MMA that one thread has; `thr_vmnk` is its place among (ThrV, ThrM, ThrN, ThrK).
+    """One thread's share of a tiled MMA; `thr_vmnk` is its coordinate in (ThrV, ThrM, ThrN, ThrK).
 
     >>> from lanewise.atoms import atom
     >>> from lanewise.layout import make_identity_tensor

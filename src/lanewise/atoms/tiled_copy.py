@@ -209,7 +209,7 @@ def _retile(layout: Layout, tile: tuple[int, ...], order: Layout) -> Layout:
 
 @dataclass(frozen=True, repr=False)
 class ThrCopy:
-    """The part of a tiled copy that one thread does."""
+    """One thread's share of a tiled copy: what it reads, and what it writes."""
 
     copy: TiledCopy
     thr_idx: int

@@ -1,4 +1,4 @@
-"""Drawing: a picture as rectangles, lines and words at places in pixels, for SVG and LaTeX to write.
+"""Drawing: a picture as rectangles, lines and words at coordinates in pixels, for SVG and LaTeX to write.
 
 Fonts are monospaced, so that the room a word takes is known here.
 """

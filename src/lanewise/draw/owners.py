@@ -107,7 +107,9 @@ def ranges(numbers: Iterable[int], most: int = 4) -> str:
 
 
 def tv_pairs(layout: Any, places: Iterable[tuple[int, Any]]) -> Iterator[tuple[Owner, int]]:
-    """The index of every value of some threads under a (thread, value) layout; places: (thread, coordinate).
+    """The index of every value of some threads under a (thread, value) layout.
+
+    `places` are pairs of a thread and the coordinate that it has in the layout.
 
     >>> list(tv_pairs(Layout((2, 2), (1, 4)), [(1, 1)]))
     [(Owner(thread=1, value=0), 1), (Owner(thread=1, value=1), 5)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Holder(NamedTuple):
-    """A place that holds an element: lane (thread of the group), register, and slot within the register."""
+    """What holds an element: a lane (thread of the group), its register, and the slot within the register."""
 
     lane: int
     register: int
@@ -197,7 +197,7 @@ class Operand(Drawn):
 
     @cached_property
     def scatter(self) -> NDArray[np.intp]:
-        """For each element of the flattened matrix: its first place among all lanes' slots."""
+        """For each element of the flattened matrix: the first slot that holds it, counted over all lanes."""
         import numpy as np
 
         first = np.empty(self.products * self.rows * self.cols, dtype=np.intp)

@@ -33,7 +33,7 @@ class Mapped(Drawn, ABC):
 
     @abstractmethod
     def _on(self, domain: Any) -> Any:
-        """The same thing over other coordinates."""
+        """The same object over other coordinates."""
 
 
 class LayoutBase(Mapped):

@@ -1,4 +1,4 @@
-"""Who holds what: the places of elements in lanes and registers, as records and tables.
+"""Who holds what: the lanes and registers of elements, as records and tables.
 
 Answers about a lane, an element or a register; whole layouts are in `layouts`, the instruction in `summary`.
 """
@@ -20,7 +20,7 @@ _NAMES = {
 
 
 class Holding(NamedTuple):
-    """One element of an operand in one place."""
+    """One element of an operand with one of its holders: lane, register and slot."""
 
     operand: Operand
     product: int
@@ -47,7 +47,7 @@ class Holding(NamedTuple):
 
     @property
     def selectors(self) -> dict[str, int]:
-        """The selectors under which the instruction reads this place; empty where it always does."""
+        """The selectors under which the instruction reads this holder; empty where it always does."""
         operand = self.operand
         if not isinstance(operand, SelectedOperand):
             return {}
@@ -96,7 +96,7 @@ def operand_named(instruction: Instruction, name: str) -> Operand:
 
 
 def holdings_of(operand: Operand, row: int, col: int, product: int = 0) -> list[Holding]:
-    """Every place that holds an element.
+    """Every lane, register and slot that holds an element.
 
     >>> from lanewise.isa import instruction
     >>> mma = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")

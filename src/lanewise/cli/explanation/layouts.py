@@ -1,4 +1,4 @@
-"""Whole layouts of an operand: every element with its places, or every lane with its registers."""
+"""Whole layouts of an operand: every element with its holders, or every lane with its registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directives: what a module says beside instructions and variables, each with its place in the text.
+"""Directives: what a module says beside instructions and variables, each with its line and column.
 
 Debugging sections are kept as they are; nothing here interprets them.
 """

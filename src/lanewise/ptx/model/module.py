@@ -207,7 +207,7 @@ class Module:
 
     @cached_property
     def _callers(self) -> Mapping[tuple[int, int, int], tuple[int, int, int]]:
-        """Where the functions that were inlined were called, by a place in them."""
+        """Where inlined functions were called: (file, line, column) of the call, by one in the function."""
         return {
             (part.file, part.source_line, part.source_column): part.inlined_at
             for item in self.items

@@ -28,7 +28,7 @@ _ALIASES = {
 
 @cache
 def _runtime() -> tuple[Any, Any] | None:
-    """`__cxa_demangle` and `free` of the C++ runtime; None where there is no such thing."""
+    """`__cxa_demangle` and `free` of the C++ runtime; None where the runtime is not installed."""
     library = {"darwin": "libc++.1.dylib"}.get(sys.platform, "libstdc++.so.6")
     try:
         function = ctypes.CDLL(library).__cxa_demangle
@@ -143,7 +143,7 @@ def _normal(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _spellings(name: str) -> frozenset[str]:
-    """Every way to call a function: with and without namespaces, template arguments and parameters."""
+    """Every spelling of a function's name: with and without namespaces, template arguments and parameters."""
     full = demangle(name)
     if full == name:
         return frozenset((name, plain_name(name)))

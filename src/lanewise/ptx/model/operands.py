@@ -102,7 +102,7 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two destinations in one place: `%p1|%p2`, `%r1|%p1`."""
+    """Two destinations written as one operand: `%p1|%p2`, `%r1|%p1`."""
 
     first: Name | Element
     second: Name | Element

@@ -1,4 +1,4 @@
-"""What stands in the body of a function: instructions, labels, blocks, `.loc`, with their places in the text.
+"""What stands in the body of a function: instructions, labels, blocks, `.loc`, with their lines and columns.
 
 They print themselves as PTX. Places, the `.loc` in force and the scope do not count when two are compared.
 """
@@ -118,7 +118,7 @@ class Call:
 
 @dataclass(slots=True)
 class Label:
-    """A place to branch to, or the name of the directive after it."""
+    """A name that a branch may go to, or that the directive after it has."""
 
     name: str
     line: int = field(default=0, compare=False)

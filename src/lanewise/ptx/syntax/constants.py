@@ -33,7 +33,7 @@ _MIXED = "integer and floating-point number in one constant expression; nothing 
 
 
 class ConstantError(ValueError):
-    """A constant that has no value; the parser adds the place."""
+    """A constant that has no value; the parser adds line and column."""
 
 
 @lru_cache(maxsize=1 << 15)

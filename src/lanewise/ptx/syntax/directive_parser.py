@@ -1,4 +1,4 @@
-"""Reading directives other than variables and functions: places, files, pragmas, prototypes, sections."""
+"""Reading directives other than variables and functions: `.loc`, files, pragmas, prototypes, sections."""
 
 from __future__ import annotations
 

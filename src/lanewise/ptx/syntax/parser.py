@@ -1,4 +1,4 @@
-"""Reading a module: its header, then functions, variables and directives. `parse` is the way in.
+"""Reading a module: its header, then functions, variables and directives. `parse` does it all.
 
 Bodies are read by `body_parser.py`, declarations by `declaration_parser.py`, operands by `operand_parser.py`.
 """
