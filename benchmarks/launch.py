@@ -27,7 +27,7 @@ import torch
 
 import lanewise as lw
 from lanewise import gpu
-from lanewise.ptx.toolkit import find_tools
+from lanewise.ptx.tools.toolkit import find_tools
 
 PTX = """
 .version 8.0

@@ -8,7 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from lanewise.ptx.toolkit import find_tools
+from lanewise.ptx.tools.toolkit import find_tools
 
 _COMPLAINT = re.compile(r"ptxas (?:(?P<place>\S+), line (?P<line>\d+); )?(?:error|fatal) *: (?P<message>.*)")
 _SUMMARY = "Ptx assembly aborted due to errors"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lanewise.engines import register
+from lanewise import providers as _providers  # noqa: F401 (connects the rooms; loads none of them)
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import (
     FORMATS,
@@ -55,19 +55,6 @@ if TYPE_CHECKING:
     from lanewise.ptx import Module, cuda, load
 
 __version__ = "0.1.0"
-
-register("compute", "lanewise.arith:compute")
-register("gemm", "lanewise.arith:gemm")
-register("fidelity", "lanewise.arith:fidelity")
-register("kernel fidelity", "lanewise.machine.analysis.fidelity:of_entry")
-register("draw", "lanewise.draw:svg")
-register("print_latex", "lanewise.draw:print_latex")
-register("launch", "lanewise.launch:launch")
-register("emit", "lanewise.lang.matrix:emit")
-register("fragment", "lanewise.lang.matrix:full")
-register("slice tiles", "lanewise.lang.tiles_threads:slice_of")
-register("registers", "lanewise.lang.matrix:from_registers")
-register("number", "lanewise.lang.convert:number")
 
 #: Loaded on first use: a room, or a name out of one.
 _LATER = {

@@ -1,30 +1,148 @@
-"""What lower rooms do with the objects of upper ones: one registry of lazy entry points.
+"""What a room asks of rooms that it does not know: one table of tasks, each with the type of its function.
 
-`lanewise/__init__.py` fills it, so that layouts and instructions can draw themselves and compute without
-importing the rooms that do it. An engine is loaded when first asked for.
+Instructions compute, emit and draw themselves, although `isa/` imports none of the rooms that do this.
+`lanewise/providers.py` says which function does a task; it is loaded when first asked for.
+
+The object that a task is about (an instruction, an operand, a kernel) is of a room further down, whose types
+cannot be named here: it stands as Any. So do operands and options, which the function itself checks. What a
+function returns is typed; a value inside a kernel, which is handed on as it is, is an `object`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from lanewise.errors import LanewiseError
 
-_ENTRY_POINTS: dict[str, str] = {}
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from numpy.typing import NDArray
+
+Function = TypeVar("Function")
 
 
-def register(task: str, entry_point: str) -> None:
-    """Say which function does a task, as `package.module:function`."""
-    _ENTRY_POINTS[task] = entry_point
+class EntryPoint(Generic[Function]):
+    """A function that another room provides for a task, and how to load it.
+
+    >>> greet: EntryPoint[Callable[[str], str]] = EntryPoint("greet")
+    >>> greet.function("you")
+    Traceback (most recent call last):
+    lanewise.errors.LanewiseError: nothing here can greet: `import lanewise` sets up what one room alone lacks
+    >>> load = greet.provided_by(lambda: "hello {}".format)
+    >>> greet.function("you")
+    'hello you'
+    """
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+        self._load: Callable[[], Function] | None = None
+
+    def provided_by(self, load: Callable[[], Function]) -> Callable[[], Function]:
+        """Register what imports the function and returns it; a decorator, which returns `load` unchanged."""
+        self._load = load
+        return load
+
+    @property
+    def function(self) -> Function:
+        """The function that does the task, loaded now if it was not before."""
+        if self._load is None:
+            raise LanewiseError(
+                f"nothing here can {self.task}: `import lanewise` sets up what one room alone lacks"
+            )
+        return self._load()
 
 
-def engine(task: str) -> Any:
-    """The function that does a task, loaded now if it was not before."""
-    if task not in _ENTRY_POINTS:
-        raise LanewiseError(f"nothing here can {task}: `import lanewise` sets up what one room alone lacks")
-    module, _, name = _ENTRY_POINTS[task].partition(":")
-    return getattr(import_module(module), name)
+# types of the functions ---------------------------------------------------------------------------------
+
+
+class Compute(Protocol):
+    """Computes an instruction on arrays and returns D, with the bits that the arch returns."""
+
+    def __call__(
+        self,
+        instruction: Any,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        /,
+        *,
+        arch: str,
+        metadata: Any = None,
+        scale_a: Any = None,
+        scale_b: Any = None,
+        satfinite: bool = False,
+        negate_a: bool = False,
+        negate_b: bool = False,
+    ) -> NDArray[Any]: ...
+
+
+class Emit(Protocol):
+    """Emits an instruction into the kernel that is being traced; returns what the kernel gets for it."""
+
+    def __call__(self, instruction: Any, /, *operands: Any, **options: Any) -> object: ...
+
+
+class FidelityNote(Protocol):
+    """An instruction of a kernel whose bits may differ on a GPU: its line and text, why, and a sentence."""
+
+    @property
+    def line(self) -> int:
+        """The line of the instruction in the PTX."""
+
+    @property
+    def text(self) -> str:
+        """The instruction as it is written."""
+
+    @property
+    def kind(self) -> str:
+        """The reason in one word."""
+
+    @property
+    def message(self) -> str:
+        """The reason in a sentence."""
+
+
+class Launchable(Protocol):
+    """A kernel with its grid, block and shared memory: calling it with its arguments launches it."""
+
+    def __call__(
+        self,
+        *arguments: Any,
+        stream: Any = None,
+        arch: str | None = None,
+        steps: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        executor: Executor | None = None,
+    ) -> None: ...
+
+
+# the table of tasks -------------------------------------------------------------------------------------
+
+#: D = A·B + C of an instruction on arrays, once, and repeated along K for whole matrices.
+COMPUTE: EntryPoint[Compute] = EntryPoint("compute")
+GEMM: EntryPoint[Compute] = EntryPoint("gemm")
+#: How far an instruction's computed bits can be trusted on an arch, in words.
+INSTRUCTION_FIDELITY: EntryPoint[Callable[[Any, str], str]] = EntryPoint("fidelity")
+#: Where a GPU may give other bits for a kernel, for an arch or the kernel's own.
+KERNEL_FIDELITY: EntryPoint[Callable[[Any, str | None], Sequence[FidelityNote]]] = EntryPoint(
+    "kernel fidelity"
+)
+#: An object's picture as SVG; and printed as LaTeX.
+DRAW_SVG: EntryPoint[Callable[[object], str]] = EntryPoint("draw")
+PRINT_LATEX: EntryPoint[Callable[[object], None]] = EntryPoint("print_latex")
+#: A kernel with what stands in `kernel[grid, block]`.
+LAUNCH: EntryPoint[Callable[[Any, Any], Launchable]] = EntryPoint("launch")
+#: Inside a kernel: an instruction emitted.
+EMIT: EntryPoint[Emit] = EntryPoint("emit")
+#: Inside a kernel: a fragment of an operand, with one value in every element, or made of registers.
+FULL_FRAGMENT: EntryPoint[Callable[[Any, object], object]] = EntryPoint("fragment")
+FRAGMENT_OF_REGISTERS: EntryPoint[Callable[[Any, object], object]] = EntryPoint("registers")
+#: Inside a kernel: the slice of a tiled MMA or copy that a traced thread index takes.
+THREAD_SLICE: EntryPoint[Callable[[Any, Any], object]] = EntryPoint("slice tiles")
+#: Inside a kernel: a number, or a traced value converted, in a format.
+NUMBER: EntryPoint[Callable[[Any, object], object]] = EntryPoint("number")
 
 
 class Drawn:
@@ -34,10 +152,10 @@ class Drawn:
 
     def _repr_svg_(self) -> str | None:
         try:
-            return str(engine("draw")(self))
+            return DRAW_SVG.function(self)
         except LanewiseError:
             return None  # too large a picture, or none: the notebook falls back to the text
 
     def print_latex(self) -> None:
         """Print the picture as a LaTeX document."""
-        engine("print_latex")(self)
+        PRINT_LATEX.function(self)

@@ -10,7 +10,7 @@ from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-from lanewise.engines import engine
+from lanewise.engines import NUMBER
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def as_array(values: Any, what: str) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, repr=False)
 class Format:
-    """One number format.
+    """One number format: its bits and what they mean, and exact conversion of arrays from and to it.
 
     A float is sign, exponent and mantissa from the top bit down; without a sign bit where `signed` is false.
     `word_bits` is the width of the unsigned word that carries one unpacked element.
@@ -93,7 +93,7 @@ class Format:
 
     def __call__(self, value: Any) -> Any:
         """Inside a kernel: a number of this format, or a traced value converted to it."""
-        return engine("number")(self, value)
+        return NUMBER.function(self, value)
 
     def __str__(self) -> str:
         return self.name

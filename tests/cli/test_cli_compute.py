@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lanewise.cli.arrays import read_array
+from lanewise.cli.input.arrays import read_array
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS
 from lanewise.isa import instruction

@@ -6,7 +6,7 @@ from importlib import metadata
 
 import lanewise
 from lanewise.gpu import Device
-from lanewise.ptx import toolkit
+from lanewise.ptx.tools import toolkit
 
 
 def test_says_what_is_installed(answered):
@@ -27,8 +27,8 @@ def test_text_and_json_say_the_same(answered):
 
 
 def test_says_what_to_install(answered, monkeypatch):
-    monkeypatch.setattr("lanewise.ptx.toolkit.find_tools", lambda name: [])
-    monkeypatch.setattr("lanewise.ptx.nvrtc_library.load", lambda major: None)
+    monkeypatch.setattr("lanewise.ptx.tools.toolkit.find_tools", lambda name: [])
+    monkeypatch.setattr("lanewise.ptx.tools.nvrtc_library.load", lambda major: None)
     works = json.loads(answered("doctor", "--json"))["works"]
     for what in ("run and check CUDA C++ on the CPU", "machine code (lanewise sass)"):
         assert works[what] == {"works": False, "note": "pip install 'lanewise[cuda]'"}

@@ -121,7 +121,7 @@ def test_usage_points_to_the_help_of_the_command(lanewise):
 
 
 def test_a_defect_is_called_one(lanewise, monkeypatch):
-    monkeypatch.setattr("lanewise.cli.listing.instructions", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("lanewise.cli.commands.listing.instructions", lambda *_, **__: 1 / 0)
     said = lanewise("list")
     assert said.code == 1 and said.err.count("\n") == 1
     assert "defect of lanewise" in said.err and "ZeroDivisionError" in said.err
@@ -134,6 +134,6 @@ def test_running_out_of_memory_is_said(lanewise, monkeypatch):
     def exhausted(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("lanewise.cli.listing.instructions", exhausted)
+    monkeypatch.setattr("lanewise.cli.commands.listing.instructions", exhausted)
     said = lanewise("list")
     assert said.code == 2 and "memory" in said.err

@@ -107,7 +107,7 @@ def test_a_fault_is_told_with_its_place(lanewise):
 
 
 def made(text: str, number: int = 0) -> np.ndarray:
-    from lanewise.cli.kernel_arguments import parse_argument
+    from lanewise.cli.input.kernel_arguments import parse_argument
 
     return parse_argument(text, number, lanewise.load(MANY)["number"].parameters[0])
 
@@ -229,7 +229,7 @@ def test_endless_loop_ends_by_its_steps(lanewise):
 
 
 def test_bar_shows_blocks_done(lanewise, monkeypatch):
-    monkeypatch.setattr("lanewise.cli.progress.PATIENCE", 0)
+    monkeypatch.setattr("lanewise.cli.terminal.progress.PATIENCE", 0)
     for name in "xy":
         np.save(f"{name}.npy", np.ones(1000, np.float32))
     said = lanewise(*saxpy(1000, "--progress"))
@@ -264,7 +264,7 @@ def test_ctrl_c_is_heard_while_a_compiler_works():
     """C code that does not come back to Python for a long while, as a compiler's."""
     code = """
 import hashlib, sys
-from lanewise.cli.interrupt import ends_soon
+from lanewise.cli.terminal.interrupt import ends_soon
 with ends_soon():
     print("now", file=sys.stderr, flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lanewise import ptx
-from lanewise.ptx.nvrtc_library import load
-from lanewise.ptx.toolkit import find_tools
+from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.toolkit import find_tools
 
 SAMPLES = Path(__file__).parent.parent / "data" / "ptx"
 TENSOR = SAMPLES / "tensor.cu"

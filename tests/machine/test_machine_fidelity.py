@@ -10,7 +10,7 @@ import pytest
 
 from lanewise.machine import fidelity
 from lanewise.ptx import Module, ToolMissing, parse, ptxas
-from lanewise.ptx.assembler import sass_of
+from lanewise.ptx.tools.assembler import sass_of
 from machine.kernels import Case, run_cases
 
 LOADS = {

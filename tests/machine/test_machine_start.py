@@ -20,7 +20,7 @@ WRITERS = (
     "llvmlite.binding", "lanewise.jit.ir", "lanewise.arith.models", "lanewise.machine.compile.kernel_writer",
     "lanewise.machine.program.resolve", "lanewise.machine.program.basic_blocks",
     "lanewise.machine.tensor_core.fused_mma", "lanewise.gpu",
-    "lanewise.ptx.assembler", "concurrent.futures",
+    "lanewise.ptx.tools.assembler", "concurrent.futures",
 )  # fmt: skip
 HGEMM = f"""
 import sys

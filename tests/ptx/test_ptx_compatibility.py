@@ -7,7 +7,8 @@ import pytest
 import lanewise as lw
 from lanewise.isa import arch_number
 from lanewise.ptx import Resources, parse
-from lanewise.ptx.compatibility import instruction_version, needed_version, runs_on, version_numbers
+from lanewise.ptx.compatibility import instruction_version, needed_version
+from lanewise.ptx.targets import runs_on, version_numbers
 from ptxas import assemble, find_ptxas
 
 VERSIONS = (

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lanewise.ptx import PtxSyntaxError, constant, ptxas
-from lanewise.ptx.constants import PRECEDENCE
-from lanewise.ptx.toolkit import find_tools
+from lanewise.ptx.syntax.constants import PRECEDENCE
+from lanewise.ptx.tools.toolkit import find_tools
 
 needs_ptxas = pytest.mark.skipif(not find_tools("ptxas"), reason="ptxas is not installed (extra `cuda`)")
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from lanewise import LanewiseError
-from lanewise.ptx import ToolFailed, cuda, cuda_source, nvrtc, parse, ptxas, runtime_compiler
-from lanewise.ptx.nvrtc_library import _libraries, _Library, load
-from lanewise.ptx.offline_compiler import _home, find_nvcc, host_compiler
-from lanewise.ptx.toolkit import find_tools, header_release, include_folders
+from lanewise.ptx import ToolFailed, cuda, cuda_source, nvrtc, parse, ptxas
+from lanewise.ptx.tools import runtime_compiler
+from lanewise.ptx.tools.nvrtc_library import _libraries, _Library, load
+from lanewise.ptx.tools.offline_compiler import _home, find_nvcc, host_compiler
+from lanewise.ptx.tools.toolkit import find_tools, header_release, include_folders
 
 HAS_NVRTC = load(13) is not None and any((folder / "cuda").is_dir() for folder in include_folders(13))
 pytestmark = pytest.mark.skipif(

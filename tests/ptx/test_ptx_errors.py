@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lanewise import LanewiseError
 from lanewise.ptx import PtxSyntaxError, load, parse
-from lanewise.ptx.body import BodyParser
+from lanewise.ptx.syntax.body_parser import BodyParser
 
 HEADER = ".version 9.0\n.target sm_80\n.address_size 64\n"
 SAMPLES = [path.read_text() for path in sorted((Path(__file__).parent.parent / "data" / "ptx").glob("*.ptx"))]

@@ -9,8 +9,8 @@ import pytest
 
 from lanewise import LanewiseError
 from lanewise.ptx import Module, demangle, parse
-from lanewise.ptx import names as names_module
-from lanewise.ptx.names import plain_name
+from lanewise.ptx.model import names as names_module
+from lanewise.ptx.model.names import plain_name
 
 SAMPLES = sorted((Path(__file__).parent.parent / "data" / "ptx").glob("*.ptx"))
 FURTHER = [

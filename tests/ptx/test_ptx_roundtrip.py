@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lanewise.ptx import Module, Operation, nvdisasm, parse, ptxas
-from lanewise.ptx.body import BodyParser
-from lanewise.ptx.toolkit import find_tools
+from lanewise.ptx.syntax.body_parser import BodyParser
+from lanewise.ptx.tools.toolkit import find_tools
 
 SAMPLES = sorted((Path(__file__).parent.parent / "data" / "ptx").glob("*.ptx"))
 needs_ptxas = pytest.mark.skipif(not find_tools("ptxas"), reason="ptxas is not installed (extra `cuda`)")

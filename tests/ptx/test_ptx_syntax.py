@@ -36,7 +36,7 @@ from lanewise.ptx import (
     parse,
     ptxas,
 )
-from lanewise.ptx.toolkit import find_tools
+from lanewise.ptx.tools.toolkit import find_tools
 
 needs_ptxas = pytest.mark.skipif(not find_tools("ptxas"), reason="ptxas is not installed (extra `cuda`)")
 HEADER = ".version 9.0\n.target sm_90a\n.address_size 64\n"

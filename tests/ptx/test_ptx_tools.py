@@ -12,12 +12,10 @@ from lanewise.ptx import (
     cuda,
     nvdisasm,
     nvrtc,
-    offline_compiler,
     parse,
     ptxas,
-    runtime_compiler,
-    toolkit,
 )
+from lanewise.ptx.tools import offline_compiler, runtime_compiler, toolkit
 
 needs_ptxas = pytest.mark.skipif(
     not toolkit.find_tools("ptxas"), reason="ptxas is not installed (extra `cuda`)"
@@ -145,7 +143,7 @@ def test_what_is_no_cubin(tmp_path: Path) -> None:
 def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (toolkit, offline_compiler):
         monkeypatch.setattr(module, "find_tools", lambda name: [])
-    monkeypatch.setattr("lanewise.ptx.assembler.find_tools", lambda name: [])
+    monkeypatch.setattr("lanewise.ptx.tools.assembler.find_tools", lambda name: [])
     monkeypatch.setattr(runtime_compiler, "load", lambda major: None)
 
 
@@ -168,7 +166,7 @@ def test_host_code_without_nvcc_says_what_is_missing() -> None:
 
 
 def test_an_arch_that_cuda_13_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lanewise.ptx.assembler.find_tools", lambda name: [])
+    monkeypatch.setattr("lanewise.ptx.tools.assembler.find_tools", lambda name: [])
     with pytest.raises(ToolMissing, match="nvidia-cuda-nvcc-cu12"):
         ptxas(KERNEL, "sm_70")
 

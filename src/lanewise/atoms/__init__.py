@@ -18,10 +18,9 @@ from lanewise.atoms.make_copy import (
     make_tiled_copy_D,
     make_tiled_copy_S,
 )
-from lanewise.atoms.mma_atom import MMA_Atom
+from lanewise.atoms.mma_atom import MMA_Atom, ThrMMA
 from lanewise.atoms.mma_traits import MMA_Traits
 from lanewise.atoms.names import Operation
-from lanewise.atoms.thr_mma import ThrMMA
 from lanewise.atoms.tiled_copy import ThrCopy, TiledCopy
 from lanewise.atoms.tiled_mma import (
     TiledMMA,

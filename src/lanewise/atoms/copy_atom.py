@@ -62,17 +62,17 @@ class Copy_Atom(Copy_Traits, Drawn):
 
     @property
     def traits(self) -> Copy_Traits:
-        """The traits alone."""
+        """The traits of the operation, without the value type that the atom copies."""
         return Copy_Traits(self.operation)
 
     @property
     def BitLayoutSrc(self) -> Layout:
-        """(thread, bit) read."""
+        """(thread, bit) to the bit of the source that the thread reads."""
         return self.SrcLayout
 
     @property
     def BitLayoutDst(self) -> Layout:
-        """(thread, bit) written."""
+        """(thread, bit) to the bit of the destination that the thread writes."""
         return self.DstLayout
 
     @property
@@ -82,12 +82,12 @@ class Copy_Atom(Copy_Traits, Drawn):
 
     @cached_property
     def ValLayoutSrc(self) -> Layout:
-        """(thread, value) read."""
+        """(thread, value) to the value of the source that the thread reads."""
         return self._in_values(self.SrcLayout)
 
     @cached_property
     def ValLayoutDst(self) -> Layout:
-        """(thread, value) written."""
+        """(thread, value) to the value of the destination that the thread writes."""
         return self._in_values(self.DstLayout)
 
     @cached_property

@@ -1,6 +1,7 @@
 """MMA_Atom: an MMA operation with its threads and values, what it computes, and how it is tiled.
 
 A lone atom is the tiling of one; TiledMMA in `tiled_mma.py` sets other tilings, with the same members.
+ThrMMA is one thread's share of it, as ThrCopy is of a TiledCopy.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lanewise.atoms.compute import fma, multiply
+from lanewise.atoms.fragments import check_partitioned, descriptors, fragment_like, registers
 from lanewise.atoms.gmma import ScaleOut, scale_out
 from lanewise.atoms.mma_traits import MMA_Traits
 from lanewise.atoms.names import Operation
-from lanewise.atoms.thr_mma import ThrMMA, check_partitioned, descriptors, fragment_like, registers
 from lanewise.atoms.tiling import Modes, as_tensor, check_divides, thread_of_index, thrfrg
-from lanewise.engines import Drawn, engine
+from lanewise.engines import THREAD_SLICE, Drawn
 from lanewise.errors import LanewiseError
-from lanewise.layout import Layout, Tensor, composition, is_int, size, tiled_product
+from lanewise.layout import Layout, Tensor, composition, is_int, rank, size, tiled_product
 from lanewise.layout.int_tuple import spell
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class MMA_Atom(MMA_Traits, Drawn):
 
     @property
     def traits(self) -> MMA_Traits:
-        """The traits alone."""
+        """The traits of the operation, without a tiling and what it does to the accumulator."""
         return MMA_Traits(self.operation, self.arguments)
 
     @property
@@ -198,7 +199,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         """What thread thr_idx does: a ThrMMA; inside a kernel, for a traced index, the language's own."""
         layout = self.thr_layout_vmnk
         if hasattr(thr_idx, "is_traced"):
-            return engine("slice tiles")(self, thr_idx)
+            return THREAD_SLICE.function(self, thr_idx)
         if not is_int(thr_idx):
             raise LanewiseError(f"a thread is an integer, not {thr_idx!r}")
         if 0 <= thr_idx < layout.cosize():
@@ -255,3 +256,57 @@ class MMA_Atom(MMA_Traits, Drawn):
     def __str__(self) -> str:
         names = ("ThrID", "Shape_MNK", "LayoutA_TV", "LayoutB_TV", "LayoutC_TV")
         return "\n".join(["MMA_Atom", *(f"  {name + ':':12}{spell(getattr(self, name))}" for name in names)])
+
+
+@dataclass(frozen=True, repr=False)
+class ThrMMA:
+    """One thread's share of a tiled MMA; `thr_vmnk` is its coordinate in (ThrV, ThrM, ThrN, ThrK).
+
+    >>> from lanewise.atoms import atom
+    >>> from lanewise.layout import make_identity_tensor
+    >>> thr = atom("SM80_16x8x16_F32F16F16F32_TN").get_slice(5)
+    >>> list(thr.partition_C(make_identity_tensor((16, 8))))
+    [(1, 2), (1, 3), (9, 2), (9, 3)]
+    """
+
+    mma: MMA_Atom
+    thr_idx: int
+    thr_vmnk: tuple[int, int, int, int]
+
+    def partition_A(self, tensor: Any) -> Tensor:
+        """The thread's elements of a tensor (M, K, …), as (FrgV, RestM, RestK, …)."""
+        v, m, _, k = self.thr_vmnk
+        return self._part(self.mma.thrfrg_A, tensor, (v, (m, k)))
+
+    def partition_B(self, tensor: Any) -> Tensor:
+        """The thread's elements of a tensor (N, K, …), as (FrgV, RestN, RestK, …)."""
+        v, _, n, k = self.thr_vmnk
+        return self._part(self.mma.thrfrg_B, tensor, (v, (n, k)))
+
+    def partition_C(self, tensor: Any) -> Tensor:
+        """The thread's elements of a tensor (M, N, …), as (FrgV, RestM, RestN, …)."""
+        v, m, n, _ = self.thr_vmnk
+        return self._part(self.mma.thrfrg_C, tensor, (v, (m, n)))
+
+    @staticmethod
+    def _part(thrfrg: Any, tensor: Any, place: Any) -> Tensor:
+        whole = thrfrg(tensor)
+        if not isinstance(whole, Tensor):
+            whole = Tensor(0, whole)
+        part: Tensor = whole[place, (None, (None,) * rank(whole.shape[1][1]))]
+        return part
+
+    def partition_fragment_A(self, tensor: Any) -> Tensor:
+        """Registers for partition_A(tensor); for an operand in shared memory, one descriptor an operation."""
+        return self.mma.make_fragment_A(self.partition_A(tensor))
+
+    def partition_fragment_B(self, tensor: Any) -> Tensor:
+        """Registers for partition_B(tensor); for an operand in shared memory, one descriptor an operation."""
+        return self.mma.make_fragment_B(self.partition_B(tensor))
+
+    def partition_fragment_C(self, tensor: Any) -> Tensor:
+        """Registers for the accumulators of partition_C(tensor)."""
+        return self.mma.make_fragment_C(self.partition_C(tensor))
+
+    def __repr__(self) -> str:
+        return f"ThrMMA({self.thr_idx}, thr_vmnk={spell(self.thr_vmnk)}, {self.mma!r})"

@@ -164,7 +164,7 @@ class MMA_Traits:
 
     @property
     def ValTypeA(self) -> ValueType:
-        """The type of A's values; sparse ones stand for several places along K."""
+        """The type of A's values; sparse ones stand for several indices along K."""
         raw = self._contained(self.instruction.a)
         if not self.instruction.sparse:
             return raw
@@ -179,7 +179,7 @@ class MMA_Traits:
 
     @property
     def ValTypeE(self) -> ValueType:
-        """The type of metadata: a byte for as many places along K as its two codes cover."""
+        """The type of metadata: a byte for as many indices along K as its two codes cover."""
         return sparse(2 * self.instruction.metadata.group, value_type("uint8_t"))
 
     @property
@@ -275,7 +275,7 @@ class MMA_Traits:
 
 
 def widen_k(layout: Layout, m: int, factor: int) -> Layout:
-    """A (thread, value) layout over (m, K) after every place along K has become `factor` neighbours.
+    """A (thread, value) layout over (m, K) after every index along K has become `factor` neighbours.
 
     >>> print(widen_k(Layout(((4, 8), (4, 2)), ((64, 1), (16, 8))), 16, 2))
     ((4,8),(8,2)):((128,1),(16,8))

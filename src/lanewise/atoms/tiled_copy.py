@@ -12,7 +12,7 @@ from typing import Any
 from lanewise.atoms.copy_atom import Copy_Atom
 from lanewise.atoms.copy_names import CopyOperation
 from lanewise.atoms.tiling import as_tensor, check_divides
-from lanewise.engines import engine
+from lanewise.engines import THREAD_SLICE
 from lanewise.errors import LanewiseError
 from lanewise.layout import (
     Layout,
@@ -172,7 +172,7 @@ class TiledCopy(Copy_Atom):
     def get_slice(self, thr_idx: Any) -> Any:
         """What thread thr_idx does: a ThrCopy; inside a kernel, for a traced index, the language's own."""
         if hasattr(thr_idx, "is_traced"):
-            return engine("slice tiles")(self, thr_idx)
+            return THREAD_SLICE.function(self, thr_idx)
         if not is_int(thr_idx) or not 0 <= thr_idx < self.size():
             raise LanewiseError(
                 f"thread {thr_idx!r} does not take part in {self!r}, "
@@ -209,7 +209,7 @@ def _retile(layout: Layout, tile: tuple[int, ...], order: Layout) -> Layout:
 
 @dataclass(frozen=True, repr=False)
 class ThrCopy:
-    """The part of a tiled copy that one thread does."""
+    """One thread's share of a tiled copy: what it reads, and what it writes."""
 
     copy: TiledCopy
     thr_idx: int

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from lanewise.atoms.fragments import registers
 from lanewise.atoms.gmma import ScaleOut
-from lanewise.atoms.mma_atom import LONE, MMA_Atom
+from lanewise.atoms.mma_atom import LONE, MMA_Atom, ThrMMA
 from lanewise.atoms.names import Operation
-from lanewise.atoms.thr_mma import ThrMMA, registers
 from lanewise.atoms.tiling import check_permutation
 from lanewise.errors import LanewiseError
 from lanewise.layout import Layout, Tensor, append, rank, size

@@ -1,6 +1,6 @@
 """The tiling of an MMA operation over threads and data, as operations on layouts, with their conditions.
 
-Whose shapes and layouts they are is said in `mma_atom.py`; one thread's share is sliced in `thr_mma.py`.
+Whose shapes and layouts they are is said in `mma_atom.py`, and so is one thread's share.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def thrfrg(
 
 
 def thread_of_index(thr_layout_vmnk: Layout) -> Layout:
-    """Index of a thread to its place in (ThrV, ThrM, ThrN, ThrK); one that takes no part gets another's.
+    """Index of a thread to its coordinate in (ThrV, ThrM, ThrN, ThrK); a thread that is idle gets another's.
 
     >>> print(thread_of_index(Layout(((4, 2), 1, 1, 1), ((1, 16), 0, 0, 0))))
     (4,4,2):(1,0,4)

@@ -76,7 +76,7 @@ def of_format(fmt: Format) -> ValueType:
 
 
 def sparse(sparsity: int, raw: ValueType) -> ValueType:
-    """The type of an operand of which every raw value stands for several places along K.
+    """The type of an operand of which every raw value stands for several indices along K.
 
     >>> print(sparse(2, value_type("half_t")))
     sparse_elem<2, half_t>

@@ -10,16 +10,16 @@ import typer
 
 #: The function behind each command; a group of commands, `draw`, is a function that makes it.
 COMMANDS = {
-    "list": "lanewise.cli.listing:list_forms",
-    "explain": "lanewise.cli.explain:explain",
-    "draw": "lanewise.cli.draw:draw_app",
-    "compute": "lanewise.cli.compute:compute",
-    "atoms": "lanewise.cli.atom_names:atom_names",
-    "run": "lanewise.cli.run:run",
-    "check": "lanewise.cli.check:check",
-    "ptx": "lanewise.cli.ptx:ptx",
-    "sass": "lanewise.cli.sass:sass",
-    "doctor": "lanewise.cli.doctor:doctor",
+    "list": "lanewise.cli.commands.listing:list_forms",
+    "explain": "lanewise.cli.commands.explain:explain",
+    "draw": "lanewise.cli.commands.draw:draw_app",
+    "compute": "lanewise.cli.commands.compute:compute",
+    "atoms": "lanewise.cli.commands.atoms:atom_names",
+    "run": "lanewise.cli.commands.run:run",
+    "check": "lanewise.cli.commands.check:check",
+    "ptx": "lanewise.cli.commands.ptx:ptx",
+    "sass": "lanewise.cli.commands.sass:sass",
+    "doctor": "lanewise.cli.commands.doctor:doctor",
 }
 
 

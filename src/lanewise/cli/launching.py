@@ -197,7 +197,7 @@ class Asked:
 
     def kernel(self) -> tuple[Configured, list[Any]]:
         """The kernel, configured, and its arguments."""
-        from lanewise.cli.kernel_arguments import parse_argument
+        from lanewise.cli.input.kernel_arguments import parse_argument
         from lanewise.ptx.arguments import described
 
         entry = entry_of(module_in(self.file, self.arch, self.definitions), self.file, self.entry)

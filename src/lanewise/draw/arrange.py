@@ -26,7 +26,7 @@ class Measures:
 
 @dataclass(frozen=True)
 class Placed:
-    """A panel, the place of its first cell, and the size of its cells."""
+    """A panel, the coordinates of its first cell, and the size of its cells."""
 
     panel: Panel
     x: int
@@ -37,7 +37,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Panels with their places, and the room they take together."""
+    """Panels with their coordinates, and the size that they take together."""
 
     panels: tuple[Placed, ...]
     width: int
@@ -46,7 +46,7 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class _Column:
-    """Panels that stand above one another: their cells are equally wide and begin at one place."""
+    """Panels that stand above one another: their cells are equally wide and begin at the same x."""
 
     x: int
     width: int

@@ -1,4 +1,4 @@
-"""Drawing: a picture as rectangles, lines and words at places in pixels, for SVG and LaTeX to write.
+"""Drawing: a picture as rectangles, lines and words at coordinates in pixels, for SVG and LaTeX to write.
 
 Fonts are monospaced, so that the room a word takes is known here.
 """
@@ -69,7 +69,7 @@ class Word(NamedTuple):
 
 
 @dataclass
-class Block:
+class Group:
     """One panel, or the words around them, ready to write. Lines are rectangles without width or height."""
 
     name: str
@@ -81,24 +81,24 @@ class Block:
     hovers: list[tuple[Rect, str]] = field(default_factory=list)
 
     def write(self, style: str, x: int, y: int, text: str) -> None:
-        """Add words."""
+        """Add a text in a style, with its anchor at x and y."""
         self.words.setdefault(style, []).append(Word(x, y, text))
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture's blocks and its size in pixels."""
+    """A picture's groups and its size in pixels."""
 
     width: int
     height: int
-    blocks: tuple[Block, ...]
+    groups: tuple[Group, ...]
 
 
 def draw(picture: Picture, *, labels: bool = True) -> Drawing:
     """Lay a picture out in pixels."""
     placed = arrange(picture, _measures(picture, labels))
     columns = max(NOTE_COLUMNS, placed.width * 10 // (STYLES["note"].width("x" * 10)))
-    words = Block("words")
+    words = Group("words")
     y = MARGIN
     for style, text in (("title", picture.title), ("subtitle", picture.subtitle)):
         for line in textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False):
@@ -109,22 +109,22 @@ def draw(picture: Picture, *, labels: bool = True) -> Drawing:
         _legend(words, legend, y)
         y += SWATCH_HEIGHT + 8
     y += 4
-    blocks = [_panel(at, y, labels) for at in placed.panels]
+    groups = [_panel(at, y, labels) for at in placed.panels]
     y += placed.height + 6
     for note in picture.notes:
         for line in textwrap.wrap(note, columns, break_long_words=False, break_on_hyphens=False):
             y += LINE
             words.write("note", MARGIN, y - 4, line)
     width = max([MARGIN + placed.width, *_right_ends(words)])
-    return Drawing(width + MARGIN, y + MARGIN, (words, *blocks))
+    return Drawing(width + MARGIN, y + MARGIN, (words, *groups))
 
 
-def _right_ends(block: Block) -> Iterator[int]:
-    for style, words in block.words.items():
+def _right_ends(group: Group) -> Iterator[int]:
+    for style, words in group.words.items():
         for word in words:
             room = STYLES[style].width(word.text)
             yield word.x + (room if STYLES[style].anchor == "start" else 0)
-    for rects in block.fills.values():
+    for rects in group.fills.values():
         yield from (rect.x + rect.width for rect in rects)
 
 
@@ -143,81 +143,81 @@ def _measures(picture: Picture, labels: bool) -> Measures:
     return Measures(cell_width, height, gutter, 32, (18, 14), STYLES["caption"].width)
 
 
-def _panel(placed: Placed, top: int, labels: bool) -> Block:
+def _panel(placed: Placed, top: int, labels: bool) -> Group:
     panel, width, height = placed.panel, placed.width, placed.height
     cell = width, height
     rows, cols = panel.extent
     x0, y0 = placed.x + MARGIN, placed.y + top
-    block = Block(panel.name)
-    block.write("caption", x0, y0 - 19, panel.caption)
-    _axes(block, panel, cell, x0, y0)
+    group = Group(panel.name)
+    group.write("caption", x0, y0 - 19, panel.caption)
+    _axes(group, panel, cell, x0, y0)
     for i, row in enumerate(panel.cells):
         y = y0 + i * height
-        _fill_row(block, row, x0, y, width, height)
+        _fill_row(group, row, x0, y, width, height)
         for j, one in enumerate(row):
             x = x0 + j * width
             if one.marked:
-                block.marks.append(Rect(x, y, width, height))
+                group.marks.append(Rect(x, y, width, height))
             if one.title:
-                block.hovers.append((Rect(x, y, width, height), one.title))
+                group.hovers.append((Rect(x, y, width, height), one.title))
             if labels and one.lines:
-                _label(block, one, x + width // 2, y, height)
-    _ruling(block, panel, cell, x0, y0, rows, cols)
-    return block
+                _label(group, one, x + width // 2, y, height)
+    _ruling(group, panel, cell, x0, y0, rows, cols)
+    return group
 
 
-def _fill_row(block: Block, cells: Sequence[Cell], x0: int, y: int, width: int, height: int) -> None:
+def _fill_row(group: Group, cells: Sequence[Cell], x0: int, y: int, width: int, height: int) -> None:
     """Neighbours of one colour become one rectangle."""
     start = 0
     for j in range(1, len(cells) + 1):
         if j == len(cells) or cells[j].fill != cells[start].fill:
             run = Rect(x0 + start * width, y, (j - start) * width, height)
-            block.fills.setdefault(cells[start].fill, []).append(run)
+            group.fills.setdefault(cells[start].fill, []).append(run)
             start = j
 
 
-def _label(block: Block, cell: Cell, x: int, y: int, height: int) -> None:
+def _label(group: Group, cell: Cell, x: int, y: int, height: int) -> None:
     styles = ("faded", "faded") if cell.faded else ("label", "sublabel")
     if len(cell.lines) == 1:
-        block.write(styles[0], x, y + height // 2 + 4, cell.lines[0])
+        group.write(styles[0], x, y + height // 2 + 4, cell.lines[0])
         return
     for i, line in enumerate(cell.lines):
-        block.write(styles[min(i, 1)], x, y + 12 + 11 * i, line)
+        group.write(styles[min(i, 1)], x, y + 12 + 11 * i, line)
 
 
-def _axes(block: Block, panel: Panel, cell: tuple[int, int], x0: int, y0: int) -> None:
+def _axes(group: Group, panel: Panel, cell: tuple[int, int], x0: int, y0: int) -> None:
     width, height = cell
-    block.write("row", x0 - 4, y0 - 5, panel.corner)
+    group.write("row", x0 - 4, y0 - 5, panel.corner)
     for i, label in enumerate(panel.rows.labels):
-        block.write("row", x0 - 4, y0 + i * height + height // 2 + 3, label)
+        group.write("row", x0 - 4, y0 + i * height + height // 2 + 3, label)
     widest = max(STYLES["col"].width(label) for label in panel.cols.labels) + 2
     step = -(-widest // width)
     while step > 1 and step & (step - 1):  # every 1, 2, 4, … columns
         step += 1
     for j in range(0, len(panel.cols.labels), step):
-        block.write("col", x0 + j * width + width // 2, y0 - 5, panel.cols.labels[j])
+        group.write("col", x0 + j * width + width // 2, y0 - 5, panel.cols.labels[j])
 
 
 def _ruling(
-    block: Block, panel: Panel, cell: tuple[int, int], x0: int, y0: int, rows: int, cols: int
+    group: Group, panel: Panel, cell: tuple[int, int], x0: int, y0: int, rows: int, cols: int
 ) -> None:
     width, height = cell
     heavy_rows, heavy_cols = panel.rule
     for i in range(rows + 1):
         heavy = i in (0, rows) or (heavy_rows and i % heavy_rows == 0)
-        (block.rules if heavy else block.lines).append(Rect(x0, y0 + i * height, cols * width, 0))
+        (group.rules if heavy else group.lines).append(Rect(x0, y0 + i * height, cols * width, 0))
     for j in range(cols + 1):
         heavy = j in (0, cols) or (heavy_cols and j % heavy_cols == 0)
-        (block.rules if heavy else block.lines).append(Rect(x0 + j * width, y0, 0, rows * height))
+        (group.rules if heavy else group.lines).append(Rect(x0 + j * width, y0, 0, rows * height))
 
 
-def _legend(block: Block, legend: Legend, y: int) -> None:
-    block.write("note", MARGIN, y + 12, legend.heading)
+def _legend(group: Group, legend: Legend, y: int) -> None:
+    group.write("note", MARGIN, y + 12, legend.heading)
     x = MARGIN + STYLES["note"].width(legend.heading) + 10
     for colour, label in legend.entries:
         width = max(24, STYLES["label"].width(label) + 10)
-        block.fills.setdefault(colour, []).append(Rect(x, y, width, SWATCH_HEIGHT))
-        block.lines.extend(Rect(x, at, width, 0) for at in (y, y + SWATCH_HEIGHT))
-        block.lines.extend(Rect(at, y, 0, SWATCH_HEIGHT) for at in (x, x + width))
-        block.write("label", x + width // 2, y + 12, label)
+        group.fills.setdefault(colour, []).append(Rect(x, y, width, SWATCH_HEIGHT))
+        group.lines.extend(Rect(x, at, width, 0) for at in (y, y + SWATCH_HEIGHT))
+        group.lines.extend(Rect(at, y, 0, SWATCH_HEIGHT) for at in (x, x + width))
+        group.write("label", x + width // 2, y + 12, label)
         x += width

@@ -71,7 +71,7 @@ def _axes(operand: Operand) -> tuple[str, str]:
 
 
 def picture_of_operand(operand: Operand, options: Options) -> Picture:
-    """One operand."""
+    """The picture of one operand: a matrix in which each element names its lane and register."""
     if options.operand is not None and not is_called(operand.name, options.operand):
         raise LanewiseError(f"operand={options.operand!r}: the picture is of {operand.name} alone")
     matrix = ownership(operand, options.product)

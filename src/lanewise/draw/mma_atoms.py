@@ -90,7 +90,7 @@ def _pairs(mma: MMA_Atom, key: str, modes: tuple[int, int]) -> Iterator[tuple[Ow
 
 
 def _slots(mma: MMA_Atom, operand: Operand, key: str) -> int:
-    """Values a register; a value of a sparse A is a place along K, of which two are one stored element."""
+    """Values a register; a value of a sparse A is one index along K, of which two are one stored element."""
     if mma.operation.composed:
         return 0
     return operand.slots * (2 if key == "a" and mma.instruction.sparse else 1)

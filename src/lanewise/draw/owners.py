@@ -46,10 +46,10 @@ class Ownership:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """(rows, columns)."""
+        """How many rows and columns the matrix has."""
         return len(self.rows.labels), len(self.cols.labels)
 
-    def places(self, row: int, col: int) -> str:
+    def holders(self, row: int, col: int) -> str:
         """The owners of an element in words, with register and slot where values share registers."""
         if self.shared:
             return "in shared memory"
@@ -107,7 +107,9 @@ def ranges(numbers: Iterable[int], most: int = 4) -> str:
 
 
 def tv_pairs(layout: Any, places: Iterable[tuple[int, Any]]) -> Iterator[tuple[Owner, int]]:
-    """The index of every value of some threads under a (thread, value) layout; places: (thread, coordinate).
+    """The index of every value of some threads under a (thread, value) layout.
+
+    `places` are pairs of a thread and the coordinate that it has in the layout.
 
     >>> list(tv_pairs(Layout((2, 2), (1, 4)), [(1, 1)]))
     [(Owner(thread=1, value=0), 1), (Owner(thread=1, value=1), 5)]
@@ -138,7 +140,7 @@ def panel_of(
         line = []
         for col in range(cols):
             owners = () if matrix.shared else matrix.owners[row][col]
-            title = f"{matrix.name}[{row}][{col}]: {matrix.places(row, col)}" if explain else ""
+            title = f"{matrix.name}[{row}][{col}]: {matrix.holders(row, col)}" if explain else ""
             empty = SHARED if matrix.shared else WHITE
             line.append(_cell(owners, colour, empty, options.lane, title, (row, col) == marked))
         cells.append(line)
@@ -220,7 +222,7 @@ def highlights(matrices: Sequence[Ownership], options: Options) -> list[str]:
             f'element={options.element!r}: say of which matrix ({names}), as in ("A", row, col)'
         )
     marked = [(matrix, marked_cell(matrix.name, *matrix.extent, options)) for matrix in matrices]
-    found = [f"{m.name}[{at[0]}][{at[1]}], {m.places(*at)}" for m, at in marked if at is not None]
+    found = [f"{m.name}[{at[0]}][{at[1]}], {m.holders(*at)}" for m, at in marked if at is not None]
     if not found:
         raise LanewiseError(f"element={options.element!r}: the picture has {names}")
     return [*notes, f"Marked: {'; '.join(found)}."]

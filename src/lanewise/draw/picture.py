@@ -67,7 +67,7 @@ class Panel:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """(rows, columns)."""
+        """How many rows and columns of cells the panel has."""
         return len(self.rows.labels), len(self.cols.labels)
 
     @property

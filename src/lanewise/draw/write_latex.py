@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 
-from lanewise.draw.drawing import STYLES, Block, Drawing, Rect, Word
+from lanewise.draw.drawing import STYLES, Drawing, Group, Rect, Word
 from lanewise.draw.palette import GRID, MARK, RULE, WHITE
 from lanewise.draw.picture import Picture
 from lanewise.errors import LanewiseError
@@ -84,25 +84,25 @@ def _picture(drawing: Drawing, title: str) -> Iterator[str]:
     yield r"\def\lwbox#1#2#3#4{\pgfpathrectangle{\pgfpointxy{#1}{#2}}{\pgfpointxy{#3}{#4}}}%"
     yield r"\def\lwto#1#2#3#4{\pgfpathmoveto{\pgfpointxy{#1}{#2}}\pgfpathlineto{\pgfpointxy{#3}{#4}}}%"
     colours = dict.fromkeys([GRID, RULE, MARK, *(s.colour for s in STYLES.values())])
-    colours.update(dict.fromkeys(colour for block in drawing.blocks for colour in block.fills))
+    colours.update(dict.fromkeys(colour for group in drawing.groups for colour in group.fills))
     names = {colour: f"lanewise{i}" for i, colour in enumerate(colours)}
     for colour, name in names.items():
         yield rf"\definecolor{{{name}}}{{HTML}}{{{colour[1:].upper()}}}"
-    for block in drawing.blocks:
-        yield f"% {re.sub('[^ -~]', '?', block.name)}"
-        yield from _block(block, names)
+    for group in drawing.groups:
+        yield f"% {re.sub('[^ -~]', '?', group.name)}"
+        yield from _group(group, names)
     yield r"\end{tikzpicture}"
 
 
-def _block(block: Block, names: dict[str, str]) -> Iterator[str]:
-    for colour, rects in block.fills.items():
+def _group(group: Group, names: dict[str, str]) -> Iterator[str]:
+    for colour, rects in group.fills.items():
         if colour != WHITE:
             yield from _paths("fill", names[colour], 0, map(_box, rects))
-    yield from _paths("stroke", names[GRID], 0.3, map(_segment, block.lines))
-    yield from _paths("stroke", names[RULE], 0.8, map(_segment, block.rules))
-    inner = (Rect(r.x + 1, r.y + 1, r.width - 2, r.height - 2) for r in block.marks)
+    yield from _paths("stroke", names[GRID], 0.3, map(_segment, group.lines))
+    yield from _paths("stroke", names[RULE], 0.8, map(_segment, group.rules))
+    inner = (Rect(r.x + 1, r.y + 1, r.width - 2, r.height - 2) for r in group.marks)
     yield from _paths("stroke", names[MARK], 1.6, map(_box, inner))
-    for name, words in block.words.items():
+    for name, words in group.words.items():
         style = STYLES[name]
         weight = r"\bfseries" if style.bold else ""
         font = rf"\fontsize{{{style.points}}}{{{style.points}}}\ttfamily{weight}\selectfont\frenchspacing"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import groupby
 
-from lanewise.draw.drawing import STYLES, Block, Drawing, Rect, Word
+from lanewise.draw.drawing import STYLES, Drawing, Group, Rect, Word
 from lanewise.draw.palette import GRID, MARK, RULE, WHITE
 
 FONTS = "DejaVu Sans Mono,Menlo,Consolas,Liberation Mono,monospace"
@@ -20,8 +20,8 @@ _NOT_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def to_svg(drawing: Drawing, title: str) -> str:
     """The drawing as an SVG document.
 
-    >>> from lanewise.draw.drawing import Block, Drawing
-    >>> to_svg(Drawing(10, 10, (Block("words"),)), "a < b").count("a &lt; b")
+    >>> from lanewise.draw.drawing import Group, Drawing
+    >>> to_svg(Drawing(10, 10, (Group("words"),)), "a < b").count("a &lt; b")
     1
     """
     size = f'width="{drawing.width}" height="{drawing.height}"'
@@ -31,9 +31,9 @@ def to_svg(drawing: Drawing, title: str) -> str:
         f"<title>{xml(title)}</title>",
         f'<rect {size} fill="{WHITE}"/>',
     ]
-    for block in drawing.blocks:
-        parts.append(f'<g data-panel="{xml(block.name)}">')
-        parts.extend(_block(block))
+    for group in drawing.groups:
+        parts.append(f'<g data-panel="{xml(group.name)}">')
+        parts.extend(_group(group))
         parts.append("</g>")
     parts.append("</svg>\n")
     return "\n".join(parts)
@@ -44,21 +44,21 @@ def xml(text: str) -> str:
     return escape(_NOT_XML.sub("?", text))
 
 
-def _block(block: Block) -> Iterator[str]:
-    for colour, rects in block.fills.items():
+def _group(group: Group) -> Iterator[str]:
+    for colour, rects in group.fills.items():
         if colour != WHITE:
             path = "".join(f"M{r.x} {r.y}h{r.width}v{r.height}h-{r.width}z" for r in rects)
             yield f'<path fill="{colour}" d="{path}"/>'
-    yield from _strokes(block.lines, GRID, "0.5")
-    yield from _strokes(block.rules, RULE, "1.2")
-    for r in block.marks:
+    yield from _strokes(group.lines, GRID, "0.5")
+    yield from _strokes(group.rules, RULE, "1.2")
+    for r in group.marks:
         inner = f'x="{r.x + 1}" y="{r.y + 1}" width="{r.width - 2}" height="{r.height - 2}"'
         yield f'<rect {inner} fill="none" stroke="{MARK}" stroke-width="2.5"/>'
-    for style, words in block.words.items():
+    for style, words in group.words.items():
         yield from _words(style, words)
-    if block.hovers:
+    if group.hovers:
         yield '<g fill="none" pointer-events="all">'
-        for r, title in block.hovers:
+        for r, title in group.hovers:
             box = f'<rect x="{r.x}" y="{r.y}" width="{r.width}" height="{r.height}">'
             yield f"{box}<title>{xml(title)}</title></rect>"
         yield "</g>"

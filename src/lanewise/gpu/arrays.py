@@ -36,7 +36,7 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Placed:
+class ArrayLocation:
     """Where an array lies. `ordinal` is None in host memory, and where an empty array does not tell."""
 
     library: str
@@ -81,17 +81,17 @@ def _dlpack_device(value: Any) -> tuple[int, int] | None:
     return int(kind), int(number)
 
 
-def place(value: Any, stream: int) -> Placed | None:
+def locate(value: Any, stream: int) -> ArrayLocation | None:
     """Where an argument lies, if it is an array; `stream` is the launch's, for libraries that order by it."""
     library = library_of(value)
     if library is not None:
         if library.name == "torch" and not value.is_cuda:
-            return Placed("torch", on_gpu=False)
-        return Placed(
+            return ArrayLocation("torch", on_gpu=False)
+        return ArrayLocation(
             library.name, True, library.ordinal(value), library.address(value), library.in_one_piece(value)
         )
     if isinstance(value, np.ndarray):
-        return Placed("NumPy", on_gpu=False) if value.ndim else None
+        return ArrayLocation("NumPy", on_gpu=False) if value.ndim else None
     if value is None or isinstance(value, int | float | bytes | bytearray | np.generic):
         return None
     package = type(value).__module__.partition(".")[0]
@@ -102,7 +102,7 @@ def place(value: Any, stream: int) -> Placed | None:
     if device is not None and device[0] in _DLPACK_CUDA:
         return _by_dlpack(package, value, device[1], stream)
     if (device is not None and device[0] in _DLPACK_HOST) or hasattr(value, "__array_interface__"):
-        return Placed(package, on_gpu=False)
+        return ArrayLocation(package, on_gpu=False)
     return None
 
 
@@ -188,7 +188,7 @@ def _interface(value: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _by_interface(package: str, interface: dict[str, Any]) -> Placed:
+def _by_interface(package: str, interface: dict[str, Any]) -> ArrayLocation:
     if interface.get("mask") is not None:
         raise LanewiseError("an array with a mask cannot be passed to a kernel")
     address, _ = interface["data"]
@@ -197,7 +197,7 @@ def _by_interface(package: str, interface: dict[str, Any]) -> Placed:
     if strides is not None:
         size = np.dtype(interface["typestr"]).itemsize
         whole = dense(shape, [step // size if step % size == 0 else -1 for step in strides])
-    return Placed(
+    return ArrayLocation(
         package, True, ordinal_of(address), address or 0, whole, _stream_of_interface(interface.get("stream"))
     )
 
@@ -241,9 +241,11 @@ def _capsule_pointer() -> Any:
     return read
 
 
-def _by_dlpack(package: str, value: Any, ordinal: int, stream: int) -> Placed:
+def _by_dlpack(package: str, value: Any, ordinal: int, stream: int) -> ArrayLocation:
     capsule = value.__dlpack__(stream=stream or 1)  # 1 is the legacy default stream's number there
     tensor = _Tensor.from_address(_capsule_pointer()(capsule, b"dltensor"))
     shape = tensor.shape[: tensor.ndim] if tensor.ndim else []
     whole = not tensor.strides or dense(shape, tensor.strides[: tensor.ndim])
-    return Placed(package, True, ordinal, (tensor.data or 0) + tensor.byte_offset, whole, owner=capsule)
+    return ArrayLocation(
+        package, True, ordinal, (tensor.data or 0) + tensor.byte_offset, whole, owner=capsule
+    )

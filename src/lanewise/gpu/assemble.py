@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING
 import lanewise.disk_cache as disk_cache  # `from lanewise` would look for it in the language first
 from lanewise.gpu.device import Context
 from lanewise.gpu.faults import GpuError
-from lanewise.ptx.compatibility import (
-    as_ascii,
-    assembled_for,
-    needed_version,
-    version_numbers,
-    with_version,
-)
-from lanewise.ptx.toolkit import Tool, find_tools
+from lanewise.ptx.compatibility import needed_version
+from lanewise.ptx.targets import as_ascii, assembled_for, version_numbers, with_version
+from lanewise.ptx.tools.toolkit import Tool, find_tools
 
 if TYPE_CHECKING:
     from lanewise.ptx import Module
@@ -57,7 +52,7 @@ def cubin(module: Module, context: Context, kernel: str = "") -> bytes:
 def assemble(module: Module, text: str, arch: str, context: Context, kernel: str = "") -> bytes:
     """The machine code, made now: by ptxas if one is there that is not of a newer CUDA than the driver."""
     if any(tool.release[0] <= context.driver.version[0] for tool in _assemblers()[:1]):
-        from lanewise.ptx.assembler import ptxas
+        from lanewise.ptx.tools.assembler import ptxas
 
         return ptxas(text, arch).image
     return by_driver(module, text, context, kernel)

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
-from lanewise.gpu.arrays import Placed, library_of, place
+from lanewise.gpu.arrays import ArrayLocation, library_of, locate
 from lanewise.gpu.device import Context, context
 from lanewise.gpu.loading import Loaded, loaded
 from lanewise.gpu.plan import POINTER, Plan, Record, number_format, start
@@ -28,8 +28,8 @@ def launch(
     """
     titles = list(titled(entry.function, arguments))
     handle = None if stream is None else stream_handle(stream)
-    placed = [place(value, handle or 0) if not variable.dims else None for _, variable, value in titles]
-    there = _device(titles, placed, handle)
+    locations = [locate(value, handle or 0) if not variable.dims else None for _, variable, value in titles]
+    there = _device(titles, locations, handle)
     _require_arch(arch, there)
     if handle is None:
         handle = _current_stream(arguments, there.ordinal)
@@ -37,7 +37,7 @@ def launch(
     kernel.fit(shape)
     raw = [
         _bytes(title, variable, value, where)
-        for (title, variable, value), where in zip(titles, placed, strict=True)
+        for (title, variable, value), where in zip(titles, locations, strict=True)
     ]
     offsets, size = [], 0
     for part in raw:
@@ -46,14 +46,14 @@ def launch(
     record = Record(kernel, shape, offsets, size)
     for part, offset in zip(raw, offsets, strict=True):
         struct.pack_into(f"{len(part)}s", record.buffer, record.values + offset, part)
-    for stream_of_array in {where.stream for where in placed if where is not None and where.stream}:
+    for stream_of_array in {where.stream for where in locations if where is not None and where.stream}:
         wait_for(there, handle, stream_of_array)
     struct.pack_into("<Q", record.buffer, record.stream, handle)
     start(kernel, record)
-    return _plan(kernel, shape, titles, placed)
+    return _plan(kernel, shape, titles, locations)
 
 
-def _bytes(title: str, variable: Variable, value: Any, where: Placed | None) -> bytes:
+def _bytes(title: str, variable: Variable, value: Any, where: ArrayLocation | None) -> bytes:
     if where is None:
         return encode(title, value, variable)
     require_pointer(title, variable)
@@ -67,11 +67,11 @@ def _bytes(title: str, variable: Variable, value: Any, where: Placed | None) -> 
 
 
 def _device(
-    titles: list[tuple[str, Variable, Any]], placed: list[Placed | None], handle: int | None
+    titles: list[tuple[str, Variable, Any]], locations: list[ArrayLocation | None], handle: int | None
 ) -> Context:
     """The context of the device on which all arrays lie."""
     arrays = [
-        (title, where) for (title, _, _), where in zip(titles, placed, strict=True) if where is not None
+        (title, where) for (title, _, _), where in zip(titles, locations, strict=True) if where is not None
     ]
     places = "; ".join(f"argument {title} is {where}" for title, where in arrays)
     if any(not where.on_gpu for _, where in arrays):
@@ -114,18 +114,21 @@ def _current_stream(arguments: tuple[Any, ...], ordinal: int) -> int:
 
 
 def _plan(
-    kernel: Loaded, shape: Shape, titles: list[tuple[str, Variable, Any]], placed: list[Placed | None]
+    kernel: Loaded,
+    shape: Shape,
+    titles: list[tuple[str, Variable, Any]],
+    locations: list[ArrayLocation | None],
 ) -> Plan | None:
     """A plan for arguments of these types, if they are of one library, the others plain numbers."""
     libraries = {
-        library_of(value) for (_, _, value), where in zip(titles, placed, strict=True) if where is not None
+        library_of(value) for (_, _, value), where in zip(titles, locations, strict=True) if where is not None
     }
     library = libraries.pop() if len(libraries) == 1 else None
     if library is None:
         return None
     aligns = [variable.pointer.align for _, variable, _ in titles if variable.pointer is not None]
     formats = []
-    for (_, variable, value), where in zip(titles, placed, strict=True):
+    for (_, variable, value), where in zip(titles, locations, strict=True):
         code = POINTER if where is not None else number_format(variable, value)
         if code is None:
             return None

@@ -299,7 +299,7 @@ def parameter(code: str, type_: type) -> tuple[int, type, int, int] | None:
 
 
 class _Method(ctypes.Structure):
-    """PyMethodDef."""
+    """CPython's PyMethodDef: how a function in machine code is made callable from Python."""
 
     _fields_ = (("name", c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", c_char_p))
 

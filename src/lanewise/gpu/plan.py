@@ -200,7 +200,7 @@ def _taken(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
 
 
 def number_format(variable: Variable, value: Any) -> str | None:
-    """How a number of this type is packed for a parameter; None if it takes the long way."""
+    """How a number of this type is packed for a parameter; None if a launch must encode it anew each time."""
     if variable.dims or variable.vector > 1:
         return None
     kind = "u" if variable.type[0] == "b" else variable.type[0]

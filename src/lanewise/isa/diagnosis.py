@@ -169,7 +169,7 @@ def _nearest_words(near: Entry, where: str = "") -> str:
 
 
 def _complaint(name: str, value: object, allowed: list[object]) -> str:
-    """What is wrong with one modifier, and what may stand in its place."""
+    """What is wrong with one modifier, and which modifiers may stand there instead."""
     others = [_spell(name, each) for each in allowed if each] if name != "shape" else _spell_shapes(allowed)
     optional = not all(allowed)
     if not value:

@@ -10,7 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from lanewise.engines import Drawn, engine
+from lanewise.engines import COMPUTE, EMIT, GEMM, INSTRUCTION_FIDELITY, Drawn
 from lanewise.formats import FORMATS
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import refuse_arch
@@ -116,17 +116,17 @@ class Instruction(Form, Drawn):
 
     @property
     def a(self) -> Operand:
-        """A, (M, K); packed to (M, K/2) if sparse."""
+        """A, the left matrix of the product, (M, K); packed to (M, K/2) if sparse."""
         return self._operand("a")
 
     @property
     def b(self) -> Operand:
-        """B, (K, N)."""
+        """B, the right matrix of the product, (K, N)."""
         return self._operand("b")
 
     @property
     def c(self) -> Operand:
-        """C, (M, N)."""
+        """C, the matrix that the product is added to, (M, N)."""
         return self._operand("c")
 
     @property
@@ -169,10 +169,10 @@ class Instruction(Form, Drawn):
         """
         given = (*operands, *options.values())
         if any(hasattr(each, "is_traced") for every in given for each in _parts(every)):
-            return engine("emit")(self, *operands, **options)
+            return EMIT.function(self, *operands, **options)
         if arch is None:
             raise TypeError(f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'")
-        return engine("compute")(self, *operands, arch=arch, **options)
+        return COMPUTE.function(self, *operands, arch=arch, **options)
 
     def zeros(self) -> Any:
         """The accumulator to begin with, inside a kernel: a fragment of C that is zero."""
@@ -180,11 +180,11 @@ class Instruction(Form, Drawn):
 
     def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> NDArray[Any]:
         """Whole matrices, the instruction repeated along K as a kernel would: see `lanewise.arith.gemm`."""
-        return cast("NDArray[Any]", engine("gemm")(self, a, b, c, arch=arch, **options))
+        return GEMM.function(self, a, b, c, arch=arch, **options)
 
     def fidelity(self, arch: str) -> str:
         """How far the computed bits can be trusted on an arch, in words."""
-        return cast(str, engine("fidelity")(self, self.require(arch)))
+        return INSTRUCTION_FIDELITY.function(self, self.require(arch))
 
     def __getstate__(self) -> dict[str, Any]:
         return stated(self)

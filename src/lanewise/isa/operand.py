@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lanewise.engines import Drawn, engine
+from lanewise.engines import FRAGMENT_OF_REGISTERS, FULL_FRAGMENT, Drawn
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, as_array
 from lanewise.isa.form import stated
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Holder(NamedTuple):
-    """A place that holds an element: lane (thread of the group), register, and slot within the register."""
+    """What holds an element: a lane (thread of the group), its register, and the slot within the register."""
 
     lane: int
     register: int
@@ -178,11 +178,11 @@ class Operand(Drawn):
 
     def full(self, value: Any) -> Any:
         """A fragment with one value in every element, inside a kernel."""
-        return engine("fragment")(self, value)
+        return FULL_FRAGMENT.function(self, value)
 
     def fragment(self, registers: Any) -> Any:
         """A fragment made of the registers given, inside a kernel."""
-        return engine("registers")(self, registers)
+        return FRAGMENT_OF_REGISTERS.function(self, registers)
 
     # packing -------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Operand(Drawn):
 
     @cached_property
     def scatter(self) -> NDArray[np.intp]:
-        """For each element of the flattened matrix: its first place among all lanes' slots."""
+        """For each element of the flattened matrix: the first slot that holds it, counted over all lanes."""
         import numpy as np
 
         first = np.empty(self.products * self.rows * self.cols, dtype=np.intp)

@@ -54,7 +54,7 @@ def _elements(fmt: Format, container: int = 0) -> int:
 
 
 def _make(form: Form, name: str, shape: tuple[int, int], fmt: Format, layout: Layout) -> Operand:
-    """An operand in the common way: densely packed 32-bit registers of a warp, 64-bit ones for f64."""
+    """An operand as most are held: densely packed 32-bit registers of a warp, 64-bit ones for f64."""
     bits = 64 if fmt.bits == 64 else 32
     return Operand(
         name.upper(),

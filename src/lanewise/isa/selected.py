@@ -43,7 +43,7 @@ class SelectedOperand(Operand):
         thread_id: int | None = None,
         byte_id: int | None = None,
     ) -> tuple[Holder, ...]:
-        """Every place that may hold the item; with selectors (one left out is 0), the place that is read."""
+        """Every holder that may have the item; with selectors (0 where left out), the holder that is read."""
         every = super().holders(row, col, product)
         if thread_id is None and byte_id is None:
             return every

@@ -20,8 +20,8 @@ _HEAD = re.compile(r"[^\s{\[]+")
 _LONGEST = 400
 
 
-class Place(NamedTuple):
-    """An operand that a statement wants at its place: a vector of so many in braces, or (0) a single one."""
+class Expected(NamedTuple):
+    """An operand that a statement takes: a vector of so many registers in braces, or (0) a single one."""
 
     name: str
     registers: int = 0
@@ -68,72 +68,75 @@ def _split_operands(head: str, text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def places(found: Instruction) -> list[Place]:
+def expected_operands(found: Instruction) -> list[Expected]:
     """The operands that a statement of this instruction takes, in order.
 
     >>> from lanewise.isa import instruction
-    >>> [place.name for place in places(instruction("ldmatrix.sync.aligned.m8n8.x1.shared.b16"))]
+    >>> load = instruction("ldmatrix.sync.aligned.m8n8.x1.shared.b16")
+    >>> [operand.name for operand in expected_operands(load)]
     ['D', 'address']
     """
 
-    def vector(name: str) -> Place:
-        return Place(name.upper(), found.operands[name].registers)
+    def vector(name: str) -> Expected:
+        return Expected(name.upper(), found.operands[name].registers)
 
     match found.family:
         case "ldmatrix":
-            return [vector("d"), Place("address")]
+            return [vector("d"), Expected("address")]
         case "stmatrix":
-            return [Place("address"), vector("a")]
+            return [Expected("address"), vector("a")]
         case "movmatrix":
-            return [Place("D"), Place("A")]
+            return [Expected("D"), Expected("A")]
         case "wmma.load" | "wmma.store":
-            moved = vector(found.matrix), Place("address")
+            moved = vector(found.matrix), Expected("address")
             return [
                 *(moved if found.family == "wmma.load" else moved[::-1]),
-                *[Place("stride")] * found.stride,
+                *[Expected("stride")] * found.stride,
             ]
         case "wgmma" | "wgmma.sp":
-            return _wgmma_places(found, vector("d"), vector("a"))
-    sparse = [Place("metadata"), Place("sparsity selector")] if found.sparse else []
-    scales = [Place("scale A"), Place("byte-id and thread-id of A", 2)] if found.scale_type else []
-    scales += [Place("scale B"), Place("byte-id and thread-id of B", 2)] if found.scale_type else []
+            return _wgmma_operands(found, vector("d"), vector("a"))
+    sparse = [Expected("metadata"), Expected("sparsity selector")] if found.sparse else []
+    scales = [Expected("scale A"), Expected("byte-id and thread-id of A", 2)] if found.scale_type else []
+    scales += [Expected("scale B"), Expected("byte-id and thread-id of B", 2)] if found.scale_type else []
     return [*(vector(name) for name in "dabc"), *sparse, *scales]
 
 
-def _wgmma_places(found: Instruction, d: Place, a: Place) -> list[Place]:
+def _wgmma_operands(found: Instruction, d: Expected, a: Expected) -> list[Expected]:
     in_registers = found.a_source == "registers"
-    parts = [d, a if in_registers else Place("A's descriptor"), Place("B's descriptor")]
+    parts = [d, a if in_registers else Expected("A's descriptor"), Expected("B's descriptor")]
     if found.sparse:
-        parts += [Place("metadata"), Place("sparsity selector")]
-    parts.append(Place("scale-d"))
+        parts += [Expected("metadata"), Expected("sparsity selector")]
+    parts.append(Expected("scale-d"))
     if found.types[0] != "s32":
-        parts += [Place("imm-scale-a"), Place("imm-scale-b")]
+        parts += [Expected("imm-scale-a"), Expected("imm-scale-b")]
     if found.types[1] in ("f16", "bf16"):
-        parts += [Place("imm-trans-b")] if in_registers else [Place("imm-trans-a"), Place("imm-trans-b")]
+        parts += (
+            [Expected("imm-trans-b")] if in_registers else [Expected("imm-trans-a"), Expected("imm-trans-b")]
+        )
     return parts
 
 
 def check_operands(found: Instruction, written: list[str]) -> None:
     """Raise unless the operands written are as many as the instruction takes, and each vector as long."""
-    expected = places(found)
+    expected = expected_operands(found)
     if len(written) != len(expected):
-        names = ", ".join(place.name for place in expected)
+        names = ", ".join(wanted.name for wanted in expected)
         raise IllegalInstruction(
             f"{found.text}: takes {len(expected)} operands ({names}); {len(written)} are written"
         )
-    for number, (place, operand) in enumerate(zip(expected, written, strict=True), start=1):
-        where = f"{found.text}: operand {number} ({place.name})"
+    for number, (wanted, operand) in enumerate(zip(expected, written, strict=True), start=1):
+        where = f"{found.text}: operand {number} ({wanted.name})"
         if not operand:
             raise IllegalInstruction(f"{where} is empty")
         braced = operand.startswith("{") and operand.endswith("}")
-        if not place.registers:
+        if not wanted.registers:
             if braced:
                 raise IllegalInstruction(f"{where} is a single one; '{_shortened(operand)}' is written")
             continue
         if not braced:
             raise IllegalInstruction(
-                f"{where} is a vector of {place.registers} in braces; '{_shortened(operand)}' is written"
+                f"{where} is a vector of {wanted.registers} in braces; '{_shortened(operand)}' is written"
             )
         count = sum(1 for part in operand[1:-1].split(",") if part.strip())
-        if count != place.registers:
-            raise IllegalInstruction(f"{where} has {place.registers} registers; {count} are written")
+        if count != wanted.registers:
+            raise IllegalInstruction(f"{where} has {wanted.registers} registers; {count} are written")

@@ -19,7 +19,7 @@ from .simplify import by_mode
 
 @on_domain
 def logical_divide(layoutA: Layout, layoutB: Tiler) -> Layout:
-    """layoutA as (tile, rest): mode 0 takes the elements that layoutB points to, mode 1 the places of tiles.
+    """layoutA as (tile, rest): mode 0 takes the elements that layoutB points to, mode 1 the offsets of tiles.
 
     A tuple divides mode by mode; in it an integer n is Layout(n), None leaves the mode as it is.
 

@@ -160,7 +160,7 @@ def inner_product(a: IntTuple, b: IntTuple) -> int:
 
 
 def tuple_max(a: IntTuple) -> int:
-    """The greatest leaf.
+    """The greatest of the integers in a nested tuple.
 
     >>> tuple_max((3, (7, 2)))
     7

@@ -33,7 +33,7 @@ class Mapped(Drawn, ABC):
 
     @abstractmethod
     def _on(self, domain: Any) -> Any:
-        """The same thing over other coordinates."""
+        """The same object over other coordinates."""
 
 
 class LayoutBase(Mapped):
@@ -133,7 +133,7 @@ class Layout(LayoutBase):
         return (self[i] for i in range(len(self)))
 
     def size(self) -> int:
-        """How many coordinates."""
+        """How many coordinates the layout has: the product of its shape."""
         return product(self.shape)
 
     def coshape(self) -> Any:

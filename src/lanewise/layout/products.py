@@ -1,4 +1,4 @@
-"""Product: a layout repeated at the places another layout tells, in differently nested results.
+"""Product: a layout repeated at the offsets that another layout gives, in differently nested results.
 
 Division, its counterpart, is beside it.
 """

@@ -148,7 +148,7 @@ class ComposedLayout(LayoutBase):
         return (self[i] for i in range(len(self)))
 
     def size(self) -> int:
-        """How many coordinates."""
+        """How many coordinates it has: those of `layoutA`."""
         n: int = self.layoutA.size()
         return n
 

@@ -73,7 +73,7 @@ class Tensor(Mapped):
         return self.layout.stride
 
     def size(self) -> int:
-        """How many elements."""
+        """How many elements the tensor has, those that share memory counted each."""
         n: int = self.layout.size()
         return n
 

@@ -6,13 +6,13 @@ What PTX computes is the machine's business; what a matrix instruction is, `lane
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lanewise.ptx.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.loading import load
-from lanewise.ptx.module import Entry, Function, Item, Module, Scope, Statement
-from lanewise.ptx.names import demangle
-from lanewise.ptx.operand_parser import constant
-from lanewise.ptx.operands import (
+from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
+from lanewise.ptx.model.function import Function, Scope, Statement
+from lanewise.ptx.model.module import Entry, Item, Module
+from lanewise.ptx.model.names import demangle
+from lanewise.ptx.model.operands import (
     Address,
     Element,
     Group,
@@ -26,28 +26,37 @@ from lanewise.ptx.operands import (
     Unary,
     Vector,
 )
-from lanewise.ptx.parser import parse
-from lanewise.ptx.statements import BlockEnd, BlockStart, Call, Label, Loc, Operation
+from lanewise.ptx.model.statements import BlockEnd, BlockStart, Call, Label, Loc, Operation
+from lanewise.ptx.model.variables import (
+    Attribute,
+    Initialiser,
+    Pointer,
+    Setting,
+    SymbolAddress,
+    Value,
+    Variable,
+)
+from lanewise.ptx.syntax.operand_parser import constant
+from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.syntax_error import PtxSyntaxError
-from lanewise.ptx.variables import Attribute, Initialiser, Pointer, Setting, SymbolAddress, Value, Variable
 
 if TYPE_CHECKING:
-    from lanewise.ptx.assembler import Cubin, Resources, nvdisasm, ptxas
     from lanewise.ptx.cuda_source import CudaSource, cuda
-    from lanewise.ptx.runtime_compiler import nvrtc
-    from lanewise.ptx.toolkit import ToolFailed, ToolMissing
+    from lanewise.ptx.tools.assembler import Cubin, Resources, nvdisasm, ptxas
+    from lanewise.ptx.tools.runtime_compiler import nvrtc
+    from lanewise.ptx.tools.toolkit import ToolFailed, ToolMissing
 
 #: Loaded on first use: the outside tools, which PTX that is there does without.
 _LATER = {
-    "Cubin": "assembler",
-    "Resources": "assembler",
-    "nvdisasm": "assembler",
-    "ptxas": "assembler",
+    "Cubin": "tools.assembler",
+    "Resources": "tools.assembler",
+    "nvdisasm": "tools.assembler",
+    "ptxas": "tools.assembler",
     "CudaSource": "cuda_source",
     "cuda": "cuda_source",
-    "nvrtc": "runtime_compiler",
-    "ToolFailed": "toolkit",
-    "ToolMissing": "toolkit",
+    "nvrtc": "tools.runtime_compiler",
+    "ToolFailed": "tools.toolkit",
+    "ToolMissing": "tools.toolkit",
 }
 
 __all__ = [

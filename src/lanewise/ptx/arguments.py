@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.ptx.module import Function
-from lanewise.ptx.names import demangle
-from lanewise.ptx.variables import Variable
+from lanewise.ptx.model.function import Function
+from lanewise.ptx.model.names import demangle
+from lanewise.ptx.model.variables import Variable
 
 #: What compilers of CUDA call parameters, whose names they do not keep.
 _NUMBERED = re.compile(r".+_param_\d+")

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.ptx.module import Module
-from lanewise.ptx.offline_compiler import find_nvcc, host_compiler, nvcc
-from lanewise.ptx.parser import parse
-from lanewise.ptx.runtime_compiler import Compiled, compile_source
+from lanewise.ptx.model.module import CompiledSource, Module
+from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.text_or_path import read_text_or_path
-from lanewise.ptx.toolkit import EXTRA, ToolFailed, ToolMissing
+from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler, nvcc
+from lanewise.ptx.tools.runtime_compiler import Compiled, compile_source
+from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing
 
 _COMMENTS = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?', re.DOTALL)
 _HOST_HEADERS = (
@@ -51,19 +51,8 @@ typedef unsigned long long uint64_t; typedef long long intptr_t; typedef unsigne
 
 
 @dataclass(frozen=True)
-class CudaSource:
-    """Where a Module came from: the source, what compiled it, and for which arch it is meant to run.
-
-    `note` says what is out of the ordinary, such as another target than the arch asked for.
-    """
-
-    text: str = field(repr=False)
-    arch: str
-    name: str = "kernel.cu"
-    options: tuple[str, ...] = ()
-    compiler: str = ""
-    note: str = ""
-    log: str = field(default="", repr=False)
+class CudaSource(CompiledSource):
+    """CUDA C++ that a Module came from: compiles itself again for instances of its templates."""
 
     def compile(self, expressions: Iterable[str] = ()) -> Compiled:
         """The source compiled by NVRTC."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
-from lanewise.ptx.module import Module
-from lanewise.ptx.parser import parse
+from lanewise.ptx.model.module import Module
+from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.syntax_error import PtxSyntaxError
 from lanewise.ptx.text_or_path import read_text_or_path
 

@@ -1,0 +1,48 @@
+"""Fragments: the registers, or the descriptors, that hold one thread's partition of an operand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.atoms.value_types import ValueType
+from lanewise.errors import LanewiseError
+from lanewise.layout import Layout, ScaledBasis, Tensor, flatten, make_fragment_like, rank, replace, size
+from lanewise.layout.int_tuple import spell
+
+
+def check_partitioned(name: str, part: Tensor, values: int) -> None:
+    """An error unless a tensor looks like what partition_… returned."""
+    if not isinstance(part, Tensor) or rank(part.shape) < 3 or size(part.shape[0]) != values:
+        shape = spell(part.shape) if isinstance(part, Tensor) else repr(part)
+        raise LanewiseError(
+            f"make_fragment_{name} takes what partition_{name} returns, (FrgV, Rest, Rest, …) with {values} "
+            f"values in mode 0; {shape} was given"
+        )
+
+
+def registers(kind: ValueType, layout: Layout) -> Tensor:
+    """A tensor of zeros of a value type, with a compact layout."""
+    import numpy as np
+
+    return Tensor(np.zeros(layout.cosize(), dtype=kind.dtype), layout)
+
+
+def fragment_like(kind: ValueType, part: Tensor) -> Tensor:
+    """Registers for the elements of a partition, the values of an operation next to each other.
+
+    >>> from lanewise.atoms.value_types import value_type
+    >>> fragment_like(value_type("half_t"), Tensor(0, Layout((2, 2, 4), (8, 1, 16))))
+    ndarray[16]+0 o (2,2,4):(1,2,4)
+    """
+    domain: Any = part.layout
+    while not isinstance(domain, Layout):
+        domain = domain._domain()
+    if any(isinstance(stride, ScaledBasis) for stride in flatten(domain.stride)):
+        return registers(kind, Layout(domain.shape))
+    return registers(kind, make_fragment_like(domain))
+
+
+def descriptors(part: Tensor) -> Tensor:
+    """Where the descriptor of each operation points: the partition with its first element alone in mode 0."""
+    result: Tensor = replace(part, 0, Layout(1, 0))
+    return result

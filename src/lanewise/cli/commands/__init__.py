@@ -1,0 +1,1 @@
+"""The commands, each in a module of its own."""

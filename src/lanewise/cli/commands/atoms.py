@@ -1,0 +1,39 @@
+"""`lanewise atoms`: CUTLASS's names of MMA and copy operations, with the instruction behind each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from lanewise.cli.input.options import AsCsv, AsJson, AsMarkdown
+from lanewise.cli.terminal.answer import Answer, Table
+from lanewise.cli.terminal.render import show, style_of
+
+
+def atom_names(
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="A part of the name; * and ? stand for anything.")
+    ] = "*",
+    json: AsJson = False,
+    csv: AsCsv = False,
+    markdown: AsMarkdown = False,
+) -> Callable[[], None]:
+    """List CUTLASS's atoms and the instructions behind them.
+
+    \b
+    lanewise atoms SM80                    every operation of sm80
+    lanewise atoms "16x8x16*F32F16"        by shape and types
+    lanewise atoms LDSM                    what stands for ldmatrix
+    """
+    from lanewise.atoms import atom, atoms
+
+    style = style_of(json=json, csv=csv, markdown=markdown)
+    found = {name: atom(name).instruction for name in atoms(pattern)}
+    rows = [(name, form.text if form else "a plain copy") for name, form in found.items()]
+    table = Table("", ("atom", "instruction"), rows, catalogue=True)
+    data = [{"atom": name, "instruction": form.text if form else None} for name, form in found.items()]
+    note = f"{len(found)} atoms." if found else f"No atom is called {pattern}; * and ? stand for anything."
+    return partial(show, Answer((table,) if rows else (), data, (note,), table), style)

@@ -1,0 +1,212 @@
+"""`lanewise compute`: the product of arrays in files with the bits an arch returns, or two archs compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lanewise.cli.input.options import AsCsv, AsJson, AsMarkdown, ASource, InstructionText
+from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
+from lanewise.cli.terminal.render import show, style_of
+from lanewise.errors import LanewiseError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lanewise.formats import Format
+    from lanewise.isa import Instruction
+
+#: The most elements that are shown as text; JSON and CSV are never cut.
+_SHOWN = 64
+
+
+def _file(what: str) -> Any:
+    return typer.Option(metavar="FILE", help=what, show_default=False)
+
+
+def _array(name: str) -> Any:
+    return typer.Argument(metavar=name, help=f"{name}, a .npy file.", show_default=False)
+
+
+def compute(
+    instruction: InstructionText,
+    a: Annotated[Path, _array("A")],
+    b: Annotated[Path, _array("B")],
+    c: Annotated[Path | None, _array("C")] = None,
+    arch: Annotated[
+        str | None, typer.Option(metavar="ARCH", help="The arch whose bits are wanted.", show_default=False)
+    ] = None,
+    versus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARCH", help="A second arch: show where the results differ.", show_default=False
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save D, as .npy.")
+    ] = None,
+    metadata: Annotated[
+        Path | None, _file("Sparse A: indices of the packed elements in their groups.")
+    ] = None,
+    scale_a: Annotated[Path | None, _file("Block-scaled: the scale factors of A.")] = None,
+    scale_b: Annotated[Path | None, _file("Block-scaled: the scale factors of B.")] = None,
+    gemm: Annotated[
+        bool, typer.Option("--gemm", help="Whole matrices: repeat the instruction along M, N and K.")
+    ] = False,
+    satfinite: Annotated[
+        bool, typer.Option("--satfinite", help="wmma: results clamped, as satf = true in CUDA C++.")
+    ] = False,
+    convert: Annotated[
+        bool, typer.Option("--convert", help="Round numbers of other dtypes to the operands' formats.")
+    ] = False,
+    a_source: ASource = None,
+    json: AsJson = False,
+    csv: AsCsv = False,
+    markdown: AsMarkdown = False,
+) -> Callable[[], None]:
+    """Compute D = A·B + C with the very bits that a GPU returns.
+
+    A is (M, K), B (K, N), C and D (M, N), with any batch dimensions in front; C is zero if it is left out.
+    Files are read in the operand's dtype; unsigned words of its width, and the bytes as which NumPy saves
+    bfloat16, float8 and the like, as its raw bits. --convert rounds any other numbers, to nearest even.
+
+    \b
+    MMA=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+    lanewise compute $MMA a.npy b.npy --arch sm_80                    print D
+    lanewise compute $MMA a.npy b.npy c.npy --arch sm_80 -o d.npy     save it
+    lanewise compute $MMA a.npy b.npy --arch sm_80 --versus sm_90     where an A100 and an H100 differ
+    lanewise compute $MMA a.npy b.npy --arch sm_90 --gemm -o d.npy    matrices of any size
+    """
+    from lanewise.cli.input.arrays import save
+    from lanewise.cli.input.subject import instruction_named
+
+    style = style_of(json=json, csv=csv, markdown=markdown)
+    if arch is None:
+        raise LanewiseError("say whose bits are wanted: --arch sm_80, --arch sm_90, …")
+    subject = instruction_named(instruction, arch=arch, a_source=a_source)
+    if not subject.multiplies:
+        raise LanewiseError(
+            f"{subject.text} moves data and computes nothing; compute takes mma, wmma.mma and wgmma"
+        )
+    archs = [subject.require(name) for name in (arch, versus) if name is not None]
+    files = {"a": a, "b": b, "c": c, "metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
+    inputs = _read(subject, files, convert)
+    if satfinite:
+        inputs["satfinite"] = True
+    results = [(subject.gemm if gemm else subject)(**inputs, arch=name) for name in archs]
+    if output is not None:
+        save(output, results[0])
+    if versus is not None:
+        return partial(show, Comparison(subject, archs, results).answer(style), style)
+    if output is not None and style == "text":
+        what = f"{results[0].dtype}{list(results[0].shape)}"
+        return partial(print, f"{output}: D, {what}, as {archs[0]} computes it")
+    return partial(show, _result(subject, archs[0], results[0], style), style)
+
+
+def _read(instruction: Instruction, files: dict[str, Path | None], convert: bool) -> dict[str, Any]:
+    """The arrays in the files, by operand; those that the instruction takes and no others."""
+    from lanewise.cli.input.arrays import load, read_array
+
+    found: dict[str, Any] = {}
+    for name, path in files.items():
+        option = f"--{name.replace('_', '-')}"
+        operand = instruction.operands.get(name)
+        if path is None:
+            if operand is not None and name != "c":
+                raise LanewiseError(f"{instruction.text} needs {option} FILE")
+        elif operand is None:
+            raise LanewiseError(f"{instruction.text} takes no {name.replace('_', ' ')}; leave {option} out")
+        elif name == "metadata":
+            found[name] = load(path)
+        else:
+            found[name] = read_array(path, operand.name, operand.format, convert=convert)
+    return found
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of two archs, element by element."""
+
+    instruction: Instruction
+    archs: list[str]
+    results: list[NDArray[Any]]
+
+    def answer(self, style: str) -> Answer:
+        """The elements whose bits differ, side by side, and how many they are."""
+        import numpy as np
+
+        fmt = self.instruction.d.format
+        bits = [fmt.to_bits(result) for result in self.results]
+        places = np.argwhere(bits[0] != bits[1])
+        total = self.results[0].size
+        shown = places[:_SHOWN] if style in ("text", "markdown") else places
+        rows: list[tuple[Cell, ...]] = []
+        differing = []
+        for place in map(tuple, shown.tolist()):
+            words = [_hex(each[place], fmt) for each in bits]
+            values = [each[place] for each in self.results]
+            rows.append((_index(place), *words, *map(str, values)))
+            numbers = [_json(_number(value, fmt)) for value in values]
+            differing.append({"index": list(place), "bits": words, "values": numbers})
+        count = f"{len(places)} of {total} elements differ between {self.archs[0]} and {self.archs[1]}"
+        columns = ("D", *(f"{name} bits" for name in self.archs), *self.archs)
+        table = Table("", columns, rows)
+        data = {
+            "instruction": self.instruction.text,
+            "archs": self.archs,
+            "fidelity": [self.instruction.fidelity(name) for name in self.archs],
+            "elements": total,
+            "differ": len(places),
+            "differing": differing,
+        }
+        more = (
+            [f"The first {_SHOWN} are shown; --json and --csv write all."] if len(shown) < len(places) else []
+        )
+        trust = [f"{name}: {self.instruction.fidelity(name)}." for name in self.archs]
+        return Answer((table,) if rows else (), data, (f"{count}.", *more, *trust), table)
+
+
+def _result(instruction: Instruction, arch: str, d: NDArray[Any], style: str) -> Answer:
+    import numpy as np
+
+    fmt = instruction.d.format
+    bits = fmt.to_bits(d)
+    if style == "text" and (d.ndim != 2 or d.size == 0 or max(d.shape) > _SHOWN):
+        about = facts("", [("D", f"{d.dtype}{list(d.shape)}"), ("arch", arch)])
+        much = "Too large to print" if d.size else "Nothing to print"
+        return Answer((about,), None, (f"{much}: save it with -o, or take --json or --csv.",))
+    data = {"instruction": instruction.text, "arch": arch, "fidelity": instruction.fidelity(arch)}
+    places = [tuple(place) for place in np.ndindex(d.shape)]
+    flat = Table("", ("D", "bits", "value"), [(_index(p), _hex(bits[p], fmt), str(d[p])) for p in places])
+    if style != "text":
+        words = np.vectorize(lambda word: _hex(word, fmt), otypes=[object])(bits).tolist()
+        values = np.vectorize(lambda x: _json(_number(x, fmt)), otypes=[object])(d).tolist()
+        return Answer((flat,), data | {"d": values, "bits": words}, (), flat)
+    rows: list[list[Cell]] = [[row, *(str(value) for value in d[row])] for row in range(d.shape[0])]
+    table = Table(
+        f"D of {instruction.text} on {arch}", ("row", *map(str, range(d.shape[1]))), rows, grid=True
+    )
+    return Answer((table,), data, (f"Bits on {arch}: {instruction.fidelity(arch)}.",), flat)
+
+
+def _index(place: tuple[int, ...]) -> str:
+    return "".join(f"[{i}]" for i in place)
+
+
+def _hex(word: Any, fmt: Format) -> str:
+    return f"0x{int(word):0{-(-fmt.bits // 4)}x}"
+
+
+def _number(value: Any, fmt: Format) -> Any:
+    return float(value) if fmt.kind == "float" else int(value)
+
+
+def _json(number: Any) -> Any:
+    """JSON has no infinities and NaNs: these are written as text."""
+    return number if isinstance(number, int) or abs(number) < float("inf") else str(number)

@@ -1,0 +1,132 @@
+"""`lanewise doctor`: what is installed, which GPU there is, what works, and what to install for the rest."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+
+from lanewise.cli.input.options import AsJson
+from lanewise.cli.terminal.answer import Answer, Table
+from lanewise.cli.terminal.render import show
+
+_PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "typer", "rich")
+_OPTIONAL = ("cuda-bindings", "torch", "cupy", "distributed")
+_CUDA = "pip install 'lanewise[cuda]'"
+
+
+def doctor(json: AsJson = False) -> Callable[[], None]:
+    """Say what is installed here, which GPU there is, what works, and what to install for the rest.
+
+    \b
+    lanewise doctor
+    lanewise doctor --json
+    """
+    installed = [*_python(), *_packages(), *_tools(), *_driver(), *_cache()]
+    works = _works({name for name, found, _ in installed if found})
+    data = {
+        "installed": {name: {"version": found, "where": where} for name, found, where in installed},
+        "works": {what: {"works": fine, "note": note} for what, fine, note in works},
+    }
+    tables = (
+        Table("installed", ("what", "version", "where"), [(a, b or "no", c) for a, b, c in installed]),
+        Table("works", ("what", "works", "note"), [(a, "yes" if b else "no", c) for a, b, c in works]),
+    )
+    return partial(show, Answer(tables, data), "json" if json else "text")
+
+
+def _python() -> list[tuple[str, str, str]]:
+    from lanewise import __version__
+
+    where = f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"
+    return [("lanewise", __version__, ""), ("python", platform.python_version(), where)]
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _packages() -> list[tuple[str, str, str]]:
+    named = [(name, _version(name), "") for name in (*_PACKAGES, *_OPTIONAL)]
+    return [(name, found, "" if found else "optional") for name, found, _ in named]
+
+
+def _tools() -> list[tuple[str, str, str]]:
+    from lanewise.ptx.tools.nvrtc_library import load
+    from lanewise.ptx.tools.offline_compiler import host_compiler
+    from lanewise.ptx.tools.toolkit import find_tools
+
+    found: list[tuple[str, str, str]] = []
+    for major in (13, 12):
+        library = load(major)
+        if library is not None and (major == 13 or not found):
+            _, first, second = library.nvrtcVersion()
+            archs = ", ".join(f"sm_{number}" for number in sorted(library.nvrtcGetSupportedArchs()[1]))
+            found.append(("NVRTC", f"{first}.{second}", archs))
+    if not found:
+        found.append(("NVRTC", "", ""))
+    for name in ("ptxas", "nvdisasm", "nvcc"):
+        tools = find_tools(name)
+        release = ".".join(map(str, tools[0].release)) if tools else ""
+        found.append((name, release, str(tools[0].path) if tools else ""))
+    compiler = host_compiler()
+    found.append(("host compiler", "yes" if compiler else "", compiler or ""))
+    return found
+
+
+def _driver() -> list[tuple[str, str, str]]:
+    """The driver's CUDA release, by asking its own library, and the GPUs that lanewise can use."""
+    from lanewise.gpu import devices
+
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    release = ""
+    try:
+        number = ctypes.c_int()
+        if ctypes.CDLL(name).cuDriverGetVersion(ctypes.byref(number)) == 0 and number.value:
+            release = f"CUDA {number.value // 1000}.{number.value % 1000 // 10}"
+    except (OSError, AttributeError):
+        pass
+    return [("driver", release, ""), *((f"GPU {each.ordinal}", each.arch, str(each)) for each in devices())]
+
+
+def _cache() -> list[tuple[str, str, str]]:
+    from lanewise.disk_cache import SUFFIXES, cache_directory
+
+    folder = cache_directory()
+    if folder is None:
+        return [("cache", "", "machine code is compiled anew in every process (LANEWISE_CACHE_DIR is empty)")]
+    files = [path for path in folder.iterdir() if path.suffix in SUFFIXES] if folder.is_dir() else []
+    size = sum(path.stat().st_size for path in files)
+    return [("cache", f"{len(files)} programs, {size / 1e6:.1f} MB", str(folder))]
+
+
+def _works(found: set[str]) -> list[tuple[str, bool, str]]:
+    has_gpu = "GPU 0" in found
+    if has_gpu:
+        gpu = ""
+    elif "driver" not in found:
+        gpu = "no NVIDIA driver here; everything else does without"
+    else:
+        gpu = "the driver shows no GPU"
+    return [
+        ("run and check PTX on the CPU", True, ""),
+        ("run and check CUDA C++ on the CPU", "NVRTC" in found, "" if "NVRTC" in found else _CUDA),
+        (
+            "CUDA C++ with host code in it",
+            {"nvcc", "host compiler"} <= found,
+            "" if {"nvcc", "host compiler"} <= found else f"nvcc ({_CUDA}) and a C++ compiler such as g++",
+        ),
+        (
+            "machine code (lanewise sass)",
+            {"ptxas", "nvdisasm"} <= found,
+            "" if {"ptxas", "nvdisasm"} <= found else _CUDA,
+        ),
+        ("run on a GPU", has_gpu, "" if has_gpu else gpu),
+    ]

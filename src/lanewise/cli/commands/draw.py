@@ -1,0 +1,345 @@
+"""`lanewise draw`: layouts, atoms, tilings, swizzles, instructions and banks, as text or into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lanewise.cli.explanation.holdings import operand_named
+from lanewise.cli.input.layout_text import read_integers, read_layout, read_plain_layout, read_swizzle
+from lanewise.cli.input.options import ASource, InstructionText, Stride
+from lanewise.cli.input.subject import atom_named, instruction_named
+from lanewise.errors import LanewiseError
+from lanewise.layout import ComposedLayout, Layout, Swizzle, recast
+
+#: The most atoms, threads, values a thread, or places along M, N or K of a tile to be drawn.
+_MOST = 1024
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="A .svg, .tex, .txt or .html file; without it, text.",
+        show_default=False,
+    ),
+]
+LayoutText = Annotated[
+    str, typer.Argument(metavar="LAYOUT", help="shape:stride, such as (8,64):(64,1).", show_default=False)
+]
+AtomName = Annotated[
+    str, typer.Argument(metavar="ATOM", help="CUTLASS's name of the atom.", show_default=False)
+]
+Colour = Annotated[
+    str | None, typer.Option(metavar="BY", help="Colours by thread, value or register.", show_default=False)
+]
+Labels = Annotated[
+    bool, typer.Option("--labels/--no-labels", help="Write into the cells.", show_default=False)
+]
+Lane = Annotated[int | None, typer.Option(metavar="LANE", help="Point one lane out.", show_default=False)]
+OperandName = Annotated[
+    str | None, typer.Option(metavar="OPERAND", help="One operand only.", show_default=False)
+]
+CopiedType = Annotated[
+    str | None,
+    typer.Option(metavar="TYPE", help="What a copy moves: f16, half_t, float, 16, …", show_default=False),
+]
+Bits = Annotated[int, typer.Option(metavar="BITS", help="Size of an element.")]
+
+
+def draw_app() -> typer.Typer:
+    """The commands under `lanewise draw`."""
+    app = typer.Typer(help=_HELP)
+    for name, function in (
+        ("layout", layout),
+        ("atom", atom),
+        ("tiled-mma", tiled_mma),
+        ("tiled-copy", tiled_copy),
+        ("swizzle", swizzle),
+        ("instruction", instruction),
+        ("banks", banks),
+    ):
+        app.command(name)(function)
+    return app
+
+
+_HELP = """Draw layouts, atoms, tilings, swizzles, instructions, banks.
+
+\b
+lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))"
+lanewise draw instruction mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 -o mma.svg
+lanewise draw atom SM80_16x8x16_F32F16F16F32_TN -o atom.tex
+lanewise draw tiled-mma SM80_16x8x16_F32F16F16F32_TN --atom-layout 2,2,1 -o tiled.svg
+lanewise draw swizzle 3,4,3 --layout "(8,64):(64,1)" --bits 16 -o swizzle.html
+"""
+
+
+def _drawn(picture: Any, output: Path | None, **options: Any) -> Callable[[], None]:
+    from lanewise import draw
+
+    chosen = {name: value for name, value in options.items() if value is not None and value is not True}
+    if output is not None:
+        draw.save(picture, output, **chosen)
+        return lambda: print(f"{output}: drawn")
+    text = draw.text(picture, **chosen).rstrip()
+    return lambda: print(text)
+
+
+def layout(
+    layout: LayoutText,
+    output: Output = None,
+    tv: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROWS,COLS",
+            help="Read it as (thread, value) to the elements of a matrix of this size.",
+            show_default=False,
+        ),
+    ] = None,
+    colour: Colour = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw a layout: its indices, or who owns what.
+
+    \b
+    lanewise draw layout "(8,8):(8,1)"
+    lanewise draw layout "Sw<2,0,3> o 0 o (8,8):(8,1)" -o swizzled.svg
+    lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))" --tv 16,8 -o c.svg
+    """
+    found: Any = read_layout(layout)
+    if tv is not None:
+        from lanewise import draw
+
+        found = draw.tv(found, read_integers(tv, "the size of a matrix"))
+    return _drawn(found, output, colour=colour, labels=labels)
+
+
+def atom(
+    name: AtomName,
+    output: Output = None,
+    type: CopiedType = None,
+    lane: Lane = None,
+    colour: Colour = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw an MMA atom or a copy atom.
+
+    C at the origin, A left of it, B above; of a copy the source beside the destination.
+
+    \b
+    lanewise draw atom SM80_16x8x16_F32F16F16F32_TN -o atom.svg
+    lanewise draw atom SM75_U32x4_LDSM_N
+    lanewise atoms SM80                              which names there are
+    """
+    return _drawn(atom_named(name, type), output, lane=lane, colour=colour, labels=labels)
+
+
+def tiled_mma(
+    name: AtomName,
+    output: Output = None,
+    atom_layout: Annotated[
+        str, typer.Option(metavar="M,N,K", help="How many atoms along M, N and K, or a layout of them.")
+    ] = "1,1,1",
+    permutation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M,N,K", help="The tile; a mode may be a layout, _ leaves one out.", show_default=False
+        ),
+    ] = None,
+    lane: Lane = None,
+    colour: Colour = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw a TiledMMA: atoms over threads, and their tile.
+
+    \b
+    lanewise draw tiled-mma SM80_16x8x16_F32F16F16F32_TN --atom-layout 2,2,1 -o tiled.svg
+    lanewise draw tiled-mma SM80_16x8x16_F32F16F16F32_TN --atom-layout 2,2,1 --permutation 32,32,16 -o t.svg
+    """
+    from lanewise.atoms import make_tiled_mma
+
+    tiled = make_tiled_mma(atom_named(name), _atom_layout(atom_layout), _permutation(permutation))
+    return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
+
+
+def tiled_copy(
+    name: AtomName,
+    threads: Annotated[str, typer.Option(metavar="LAYOUT", help="Layout of the threads, (M, N) to thread.")],
+    values: Annotated[
+        str, typer.Option(metavar="LAYOUT", help="Layout of a thread's values, (M, N) to value.")
+    ] = "(1,1)",
+    type: CopiedType = None,
+    output: Output = None,
+    lane: Lane = None,
+    colour: Colour = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw a TiledCopy: source beside destination.
+
+    \b
+    lanewise draw tiled-copy SM75_U32x4_LDSM_N --type f16 --threads "(16,2)" --values "(1,8)" -o copy.svg
+    lanewise draw tiled-copy "UniversalCopy<uint128_t>" --type f32 --threads "(4,8):(8,1)" --values "(1,4)"
+    """
+    from lanewise.atoms import make_tiled_copy
+
+    copy = atom_named(name, type)
+    thr_layout = _drawable(read_plain_layout(threads), "threads")
+    tiled = make_tiled_copy(copy, thr_layout, _drawable(read_plain_layout(values), "values a thread"))
+    return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
+
+
+def swizzle(
+    swizzle: Annotated[
+        str, typer.Argument(metavar="SWIZZLE", help="Bits, base, shift, such as 3,4,3.", show_default=False)
+    ],
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYOUT",
+            help="The layout it is applied to; one period of it by default.",
+            show_default=False,
+        ),
+    ] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BITS",
+            help="Size of an element: the swizzle then is on bytes, as TMA and wgmma have it.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Output = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw a layout under a swizzle.
+
+    \b
+    lanewise draw swizzle 3,4,3 --layout "(8,64):(64,1)" --bits 16 -o swizzle.svg
+    lanewise draw swizzle 2,0,3 --layout "(8,8):(8,1)"
+    """
+    found = read_swizzle(swizzle) if bits is None else recast(read_swizzle(swizzle), 8, bits)
+    return _drawn(
+        ComposedLayout(found, 0, _period(found) if layout is None else read_plain_layout(layout)),
+        output,
+        labels=labels,
+    )
+
+
+def instruction(
+    instruction: InstructionText,
+    output: Output = None,
+    operand: OperandName = None,
+    lane: Lane = None,
+    element: Annotated[
+        tuple[str, int, int] | None,
+        typer.Option(metavar="OPERAND ROW COL", help="Mark one element.", show_default=False),
+    ] = None,
+    product: Annotated[
+        int | None, typer.Option(metavar="Q", help="Which product of Volta's m8n8k4.", show_default=False)
+    ] = None,
+    colour: Colour = None,
+    labels: Labels = True,
+    a_source: ASource = None,
+    stride: Stride = None,
+) -> Callable[[], None]:
+    """Draw an instruction: which lane holds which element.
+
+    \b
+    MMA=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+    lanewise draw instruction $MMA -o mma.svg
+    lanewise draw instruction $MMA --operand A --lane 5
+    lanewise draw instruction ldmatrix.sync.aligned.m8n8.x4.shared.b16 -o ldmatrix.svg
+    """
+    found = instruction_named(instruction, a_source=a_source, stride=stride)
+    if operand is not None:
+        operand = operand_named(found, operand).name
+    if element is not None:
+        element = (operand_named(found, element[0]).name, *element[1:])
+    return _drawn(
+        found,
+        output,
+        operand=operand,
+        lane=lane,
+        element=element,
+        product=product,
+        colour=colour,
+        labels=labels,
+    )
+
+
+def banks(
+    layout: LayoutText,
+    bits: Bits = 16,
+    unit: Annotated[
+        str,
+        typer.Option(
+            metavar="UNIT",
+            help="Draw by 'element', or by 'chunk' of 16 bytes as ldmatrix reads.",
+            show_default=False,
+        ),
+    ] = "",
+    output: Output = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw the shared-memory banks of a layout.
+
+    \b
+    lanewise draw banks "(8,64):(64,1)" --bits 16 -o banks.svg
+    lanewise draw banks "Sw<3,3,3> o 0 o (8,64):(64,1)" --bits 16
+    """
+    from lanewise import draw
+
+    return _drawn(draw.bank_map(read_layout(layout), bits, unit=unit), output, labels=labels)
+
+
+def _period(swizzle: Swizzle) -> Layout:
+    """The indices that a swizzle permutes among themselves, a row for each of its patterns."""
+    rows = 1 << swizzle.bits
+    return Layout((rows, swizzle.size() // rows), (swizzle.size() // rows, 1))
+
+
+def _drawable(layout: Layout, what: str) -> Layout:
+    """A layout of what tiles are made of, if a picture could show that many."""
+    if layout.size() > _MOST:
+        raise LanewiseError(f"{layout} has {layout.size()} {what}; up to {_MOST} can be drawn")
+    return layout
+
+
+def _atom_layout(text: str) -> Any:
+    """A layout of atoms, or how many of them stand along M, N and K."""
+    if ":" in text:
+        return _drawable(read_plain_layout(text), "atoms")
+    return _drawable(Layout(read_integers(text, "an atom layout")), "atoms").shape
+
+
+def _permutation(text: str | None) -> Any:
+    """Three modes, each a number, a layout, or _ for none."""
+    if text is None:
+        return None
+    modes = _split_modes(text)
+    if len(modes) != 3:
+        raise LanewiseError(
+            f"{text!r} is no permutation; give M, N and K, such as 32,32,16 or _,(8,2):(1,8),_"
+        )
+    return tuple(None if mode in ("_", "") else _mode(mode) for mode in modes)
+
+
+def _mode(text: str) -> Any:
+    found = _drawable(read_plain_layout(text), "places")
+    return found.shape if ":" not in text and isinstance(found.shape, int) else found
+
+
+def _split_modes(text: str) -> list[str]:
+    """Split at the commas that stand in no parentheses."""
+    modes, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            modes.append("")
+        else:
+            modes[-1] += letter
+    return [mode.strip() for mode in modes]

@@ -1,0 +1,98 @@
+"""`lanewise explain`: all there is to know about one instruction, or the answer to one question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lanewise.cli.explanation.question import Question
+from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown, ASource, InstructionText, Stride
+from lanewise.cli.input.subject import instruction_named
+from lanewise.cli.terminal.render import show, style_of
+
+if TYPE_CHECKING:
+    from lanewise.isa import Instruction
+
+
+def explain(
+    instruction: InstructionText,
+    arch: ArchName = None,
+    lane: Annotated[
+        int | None, typer.Option(metavar="LANE", help="What this lane holds.", show_default=False)
+    ] = None,
+    element: Annotated[
+        tuple[str, int, int] | None,
+        typer.Option(metavar="OPERAND ROW COL", help="Who holds this element.", show_default=False),
+    ] = None,
+    register: Annotated[
+        tuple[str, int, int] | None,
+        typer.Option(metavar="OPERAND LANE REGISTER", help="What this register holds.", show_default=False),
+    ] = None,
+    operand: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OPERAND",
+            help="The whole layout of A, B, C, D, E, scale-a or scale-b; with --lane, only its part.",
+            show_default=False,
+        ),
+    ] = None,
+    by_lane: Annotated[
+        bool, typer.Option("--by-lane", help="With --operand: lanes × registers, not rows × columns.")
+    ] = False,
+    transpose: Annotated[bool, typer.Option("--transpose", help="With --operand: the table turned.")] = False,
+    inputs: Annotated[
+        bool,
+        typer.Option(
+            "--inputs", help="With an --element or --register of D: also all that it is computed from."
+        ),
+    ] = False,
+    product: Annotated[
+        int | None,
+        typer.Option(metavar="Q", help="Which of the four products of Volta's m8n8k4.", show_default=False),
+    ] = None,
+    a_source: ASource = None,
+    stride: Stride = None,
+    json: AsJson = False,
+    csv: AsCsv = False,
+    markdown: AsMarkdown = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it, as SVG, into a file.", show_default=False)
+    ] = None,
+    latex: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it, as LaTeX, into a file.", show_default=False)
+    ] = None,
+) -> Callable[[], None]:
+    """Explain one instruction, or answer one question about it.
+
+    \b
+    MMA=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+    lanewise explain $MMA                          what it is and where it runs
+    lanewise explain $MMA --element A 3 9          which lane, register and bits hold A[3][9]
+    lanewise explain $MMA --lane 5                 everything that lane 5 holds
+    lanewise explain $MMA --register D 5 2         which element is in register 2 of lane 5
+    lanewise explain $MMA --element D 3 4 --inputs   and which elements it is computed from
+    lanewise explain $MMA --operand B              the whole layout of B
+    lanewise explain $MMA --operand B --by-lane --csv > b.csv
+    lanewise explain $MMA --svg mma.svg            draw it
+    lanewise explain SM80_16x8x16_F32F16F16F32_TN  the same by CUTLASS's name
+    """
+    style = style_of(json=json, csv=csv, markdown=markdown)
+    question = Question(lane, element, register, operand, by_lane, transpose, inputs, product)
+    subject = instruction_named(instruction, arch=arch, a_source=a_source, stride=stride)
+    answer = question.answer(subject, arch)
+    _save_pictures(subject, question, svg, latex)
+    return partial(show, answer, style)
+
+
+def _save_pictures(subject: Instruction, question: Question, svg: Path | None, latex: Path | None) -> None:
+    if svg is None and latex is None:
+        return
+    from lanewise import draw
+
+    for path, write in ((svg, draw.svg), (latex, draw.latex)):
+        if path is not None:
+            path.write_text(write(subject, **question.picture_options(subject)), encoding="utf-8")

@@ -1,0 +1,169 @@
+"""`lanewise list`: the forms of the catalogue that answer a question, or how many there are where."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown
+from lanewise.cli.terminal.answer import Answer, Cell, Table
+from lanewise.cli.terminal.render import show, style_of
+from lanewise.isa import ARCHS, FAMILIES, describe_targets, find_arch, instructions
+
+if TYPE_CHECKING:
+    from lanewise.isa import Instruction
+
+
+def _format_option(name: str) -> Any:
+    return typer.Option(metavar="FORMAT", help=f"Format of {name}, such as f16 or e4m3.", show_default=False)
+
+
+def list_forms(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORD", help="Modifiers that the text has, such as m16n8k16.", show_default=False
+        ),
+    ] = None,
+    arch: ArchName = None,
+    family: Annotated[
+        str | None, typer.Option(metavar="FAMILY", help=f"One of {', '.join(FAMILIES)}.", show_default=False)
+    ] = None,
+    a: Annotated[str | None, _format_option("A")] = None,
+    b: Annotated[str | None, _format_option("B")] = None,
+    c: Annotated[str | None, _format_option("C")] = None,
+    d: Annotated[str | None, _format_option("D")] = None,
+    shape: Annotated[
+        str | None, typer.Option(metavar="SHAPE", help="Such as m16n8k16, or m64n*k16.", show_default=False)
+    ] = None,
+    sparse: Annotated[
+        bool | None,
+        typer.Option("--sparse/--dense", help="Sparse forms only, or dense only.", show_default=False),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="f8f6f4, mxf8f6f4, mxf4, mxf4nvf4, or none for those without.",
+            show_default=False,
+        ),
+    ] = None,
+    withdrawn: Annotated[
+        bool, typer.Option("--withdrawn", help="Also forms that later PTX withdrew.")
+    ] = False,
+    count: Annotated[bool, typer.Option("--count", help="How many, per family and arch.")] = False,
+    json: AsJson = False,
+    csv: AsCsv = False,
+    markdown: AsMarkdown = False,
+) -> Callable[[], None]:
+    """List the matrix instructions that fit.
+
+    \b
+    lanewise list mma bf16                         every mma with bf16 in it
+    lanewise list --arch sm_86 --family mma        what an RTX 30 has, and how it runs it
+    lanewise list --a e4m3 --shape "m16n8k*"       every form on FP8
+    lanewise list --count                          how many forms each arch has
+    lanewise list --arch sm_90a --family wgmma --csv > wgmma.csv
+
+    Operand variants are listed as their own: wgmma with A in registers or behind a descriptor,
+    wmma.load and store with and without a stride.
+    """
+    style = style_of(json=json, csv=csv, markdown=markdown)
+    name = find_arch(arch) if arch is not None else None
+    found = instructions(
+        name, family, a=a, b=b, c=c, d=d, shape=_shape(shape), kind="" if kind == "none" else kind,
+        sparse=sparse, withdrawn=withdrawn,
+    )  # fmt: skip
+    found = [form for form in found if all(_has_word(form.text, word) for word in words or ())]
+    answer = _counts(found, name) if count else _forms(found, name)
+    return partial(show, answer, style)
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Whether a modifier, or several in a row, stand in the text as a whole: f16 is not in bf16."""
+    return re.search(rf"(?<![a-z0-9_]){re.escape(word.strip('.'))}(?![a-z0-9_])", text) is not None
+
+
+def _shape(text: str | None) -> str | None:
+    """A shape in PTX's words; 16x8x16 is taken for m16n8k16."""
+    match = re.fullmatch(r"(\d+|\*)x(\d+|\*)(?:x(\d+|\*))?", text or "")
+    if match is None:
+        return text
+    return "".join(f"{letter}{size}" for letter, size in zip("mnk", match.groups(), strict=True) if size)
+
+
+def _forms(found: list[Instruction], arch: str | None) -> Answer:
+    variants = [_variant(form) for form in found]
+    columns = ["instruction", "D", "A", "B", "C", "archs", "PTX"]
+    columns += ["variant"] if any(variants) else []
+    columns += [f"runs on {arch} as"] if arch else []
+    rows: list[list[Cell]] = []
+    for form, variant in zip(found, variants, strict=True):
+        row: list[Cell] = [
+            form.text,
+            *(_registers(form, name) for name in "dabc"),
+            _targets(form),
+            _versions(form),
+        ]
+        row += [variant] if any(variants) else []
+        row += [str(form.lowering(arch))] if arch else []
+        rows.append(row)
+    table = Table("", tuple(columns), rows, catalogue=True)
+    total = f"{len(found)} form{'s' if len(found) != 1 else ''}"
+    note = (
+        f"{total}; D, A, B, C: registers a lane." if found else "No form fits all of that; drop a condition."
+    )
+    return Answer((table,) if found else (), [_data(form, arch) for form in found], (note,), table)
+
+
+def _data(form: Instruction, arch: str | None) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "text": form.text,
+        "family": form.family,
+        "shape": list(form.shape),
+        "formats": {name: operand.format.name for name, operand in form.operands.items()},
+        "registers": {name: operand.registers for name, operand in form.operands.items()},
+        "variant": _variant(form),
+        "archs": list(form.archs),
+        "since": form.since,
+        "until": form.until,
+    }
+    if arch:
+        data["lowering"] = form.lowering(arch)._asdict()
+    return data
+
+
+def _counts(found: list[Instruction], arch: str | None) -> Answer:
+    counted = Counter((form.family, name) for form in found for name in form.archs)
+    archs = (arch,) if arch else ARCHS
+    families = [family for family in FAMILIES if any(form.family == family for form in found)]
+    rows: list[list[Cell]] = [[family, *(counted[family, name] for name in archs)] for family in families]
+    rows.append(["all", *(sum(counted[family, name] for family in families) for name in archs)])
+    table = Table("", ("family", *archs), rows, grid=True)
+    data = {family: {name: counted[family, name] for name in archs} for family in families}
+    return Answer((table,), data)
+
+
+def _variant(form: Instruction) -> str:
+    if form.a_source:
+        return f"A in {'registers' if form.a_source == 'registers' else 'shared memory'}"
+    if form.family in ("wmma.load", "wmma.store"):
+        return "with stride" if form.stride else "no stride"
+    return ""
+
+
+def _registers(form: Instruction, name: str) -> str | int:
+    return form.operands[name].registers if name in form.operands else "-"
+
+
+def _targets(form: Instruction) -> str:
+    return describe_targets(form.archs)
+
+
+def _versions(form: Instruction) -> str:
+    return f"{form.since}+" if form.until is None else f"{form.since}-{form.until}"

@@ -1,0 +1,57 @@
+"""`lanewise ptx`: the PTX that NVRTC makes of CUDA C++, or a PTX file read and written again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lanewise.cli.input.options import ArchName
+from lanewise.cli.launching import Definitions, entry_of, module_in
+
+
+def ptx(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="CUDA C++ (.cu), or PTX to be tidied.", show_default=False)
+    ],
+    arch: ArchName = None,
+    entry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="An instance of a template, 'mm<half, float>'.", show_default=False
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")
+    ] = None,
+    define: Definitions = None,
+    lines: Annotated[
+        bool, typer.Option("--lines/--no-lines", help="Keep the lines of the source (.loc).")
+    ] = False,
+) -> Callable[[], None]:
+    """Compile CUDA C++ to PTX; a GPU, a driver or a host compiler are not needed.
+
+    \b
+    lanewise ptx kernel.cu --arch sm_90 > kernel.ptx
+    lanewise ptx gemm.cu --entry "mm<half, float>" -o gemm.ptx --lines
+    """
+    module = module_in(file, arch, define, lines=lines)
+    if entry is not None:
+        module = entry_of(module, file, entry).module
+    text = module.text if module.cuda is not None else str(module)
+    note = module.cuda.note if module.cuda is not None else ""
+    if output is not None:
+        output.write_text(text)
+        return partial(_say, "", note)
+    return partial(_say, text, note)
+
+
+def _say(text: str, note: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    if note:
+        print(f"lanewise: {note}", file=sys.stderr)

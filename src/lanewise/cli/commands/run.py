@@ -1,0 +1,244 @@
+"""`lanewise run`: a kernel in a file on arrays, or the launches of a script; what ran, where and how long."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lanewise.cli.input.options import AsJson
+from lanewise.cli.launching import (
+    Arch,
+    Args,
+    Asked,
+    Bar,
+    Block,
+    Definitions,
+    EntryName,
+    Grid,
+    KernelFile,
+    ScriptArguments,
+    Shared,
+    Steps,
+    run_script,
+    what_it_prints,
+)
+from lanewise.cli.terminal.answer import Answer, Table, facts
+from lanewise.cli.terminal.render import show
+from lanewise.errors import LanewiseError
+
+if TYPE_CHECKING:
+    from lanewise.launch import Configured
+
+#: The exit status of a kernel that a fault stopped, as of one that `check` finds fault with.
+STOPPED = 1
+#: The most elements that are printed in full; JSON is never cut.
+_SHOWN = 256
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One launch that is over."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arch: str
+    blocks: int
+    seconds: float
+    fault: str = ""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """It as plain data."""
+        return {
+            "kernel": self.kernel,
+            "grid": list(self.grid),
+            "block": list(self.block),
+            "arch": self.arch,
+            "blocks": self.blocks,
+            "seconds": self.seconds,
+            "fault": self.fault or None,
+        }
+
+    @property
+    def pairs(self) -> list[tuple[str, str | int]]:
+        """It as properties and values."""
+        return [
+            ("kernel", self.kernel),
+            ("grid", dimensions(self.grid)),
+            ("block", dimensions(self.block)),
+            ("arch", self.arch),
+            ("blocks", self.blocks),
+            ("time", f"{self.seconds:.3g} s" + (f", stopped: {self.fault}" if self.fault else "")),
+        ]
+
+
+def dimensions(sizes: Sequence[int]) -> str:
+    """A grid or block in words, without sizes of 1 at its end.
+
+    >>> dimensions((8, 8, 1))
+    '8 × 8'
+    """
+    used = list(sizes)
+    while len(used) > 1 and used[-1] == 1:
+        used.pop()
+    return " × ".join(map(str, used))
+
+
+def launch(
+    asked: Asked, ran: list[Ran], configured: Configured, arguments: Sequence[Any], options: dict[str, Any]
+) -> None:
+    """Launch a kernel with a bar that shows how far it is; what ran is added to `ran`, a fault too."""
+    from lanewise.cli.terminal.progress import ProgressBar
+    from lanewise.gpu import any_on_gpu, synchronize
+    from lanewise.machine import KernelFault
+
+    entry, shape = configured.entry, configured.shape
+    arch = options.get("arch") or asked.arch or entry.module.arch
+    begin, fault = time.perf_counter(), ""
+    try:
+        if "stream" in options or any_on_gpu(tuple(arguments)):
+            configured(*arguments, **options)
+            synchronize()  # so that its time is known
+            arch = "GPU"
+            return
+        with ProgressBar(entry.demangled, asked.progress) as bar:
+            configured(*arguments, **{"progress": bar, **asked.options, **options})
+    except KernelFault as error:
+        fault = error.kind or "fault"
+        raise
+    finally:
+        seconds = time.perf_counter() - begin
+        ran.append(Ran(entry.demangled, shape.grid, shape.block, arch, shape.blocks, seconds, fault))
+
+
+def run(
+    file: KernelFile,
+    arguments: ScriptArguments = None,
+    entry: EntryName = None,
+    grid: Grid = None,
+    block: Block = None,
+    shared: Shared = None,
+    arg: Args = None,
+    save: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NUMBER=FILE",
+            help="Save an argument after the run, as .npy; the first is 0.",
+            show_default=False,
+        ),
+    ] = None,
+    print_: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--print", metavar="NUMBER", help="Print an argument after the run.", show_default=False
+        ),
+    ] = None,
+    arch: Arch = None,
+    steps: Steps = None,
+    define: Definitions = None,
+    progress: Bar = None,
+    json: AsJson = False,
+) -> Callable[[], int]:
+    """Run a kernel on the CPU: PTX or CUDA C++, on arrays from files or made on the spot.
+
+    A random argument has its own number as its seed unless it says another; floats are within 0 and 1,
+    integers of their whole range. The exit status is 1 if a fault stopped the kernel. A Python script runs as
+    it is, and every launch in it is reported.
+
+    \b
+    lanewise run saxpy.ptx --grid 4 --block 256 --arg 2.0 --arg x.npy --arg y.npy --arg 1000 --save 2=y.npy
+    lanewise run gemm.cu --entry mm --arch sm_86 --grid 8,8 --block 32 \\
+        --arg random:f16:128x128 --arg random:f16:128x128 --arg zeros:f32:128x128 --arg 128 --print 2
+    lanewise run script.py -- --size 64
+    """
+    from lanewise.cli.input.arrays import save as save_array
+    from lanewise.cli.terminal.interrupt import ends_soon
+    from lanewise.machine import KernelFault
+
+    asked = Asked(
+        file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
+        tuple(define or ()), progress,
+    )  # fmt: skip
+    if asked.is_script:
+        if save or print_:
+            raise LanewiseError(f"{file} is a script; --save and --print are for a kernel's arguments")
+        return partial(_script, asked, json)
+    targets = [_target(text, len(asked.args)) for text in save or ()]
+    for number in print_ or ():
+        _number(number, len(asked.args), "--print")
+    with ends_soon(), what_it_prints(json):
+        configured, values = asked.kernel()
+        for number in [*(number for number, _ in targets), *(print_ or ())]:
+            if not hasattr(values[number], "dtype"):
+                raise LanewiseError(
+                    f"argument {number} is {asked.args[number]}, a number that no kernel changes"
+                )
+        ran: list[Ran] = []
+        try:
+            launch(asked, ran, configured, values, {})
+        except KernelFault as error:
+            print(f"lanewise: {error}", file=sys.stderr)
+        for number, path in targets:
+            save_array(path, values[number])
+    return partial(_show, ran[0], {number: values[number] for number in print_ or ()}, targets, json)
+
+
+def _target(text: str, count: int) -> tuple[int, Path]:
+    number, equals, path = text.partition("=")
+    if not equals or not number.strip().isdecimal() or not path:
+        raise LanewiseError(
+            f"--save {text!r}: the number of an argument and a file are wanted, as in 2=c.npy"
+        )
+    return _number(int(number), count, "--save"), Path(path)
+
+
+def _number(number: int, count: int, option: str) -> int:
+    if not 0 <= number < count:
+        has = f"arguments are 0 to {count - 1}" if count else "there are no arguments"
+        raise LanewiseError(f"{option} {number}: {has}")
+    return number
+
+
+def _show(ran: Ran, printed: dict[int, Any], saved: list[tuple[int, Path]], json: bool) -> int:
+    import numpy as np
+
+    data = {**ran.data}
+    if printed:
+        data["arguments"] = {
+            str(number): {"dtype": str(array.dtype), "shape": list(array.shape), "values": array.tolist()}
+            for number, array in printed.items()
+        }
+    with np.printoptions(threshold=_SHOWN, edgeitems=4, linewidth=110):
+        notes = [
+            f"argument {number}, {array.dtype}{list(array.shape)}:\n{array}"
+            for number, array in printed.items()
+        ]
+    notes += [f"argument {number} is in {path}" for number, path in saved]
+    show(Answer((facts("", ran.pairs),), data, tuple(notes)), "json" if json else "text")
+    return STOPPED if ran.fault else 0
+
+
+def _script(asked: Asked, json: bool) -> int:
+    ran: list[Ran] = []
+
+    def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        launch(asked, ran, configured, arguments, options)
+
+    with what_it_prints(json):
+        status = run_script(asked, watcher)
+    columns = tuple(name for name, _ in ran[0].pairs) if ran else ()
+    table = Table("", columns, [tuple(value for _, value in each.pairs) for each in ran])
+    note = f"{len(ran)} launches." if len(ran) != 1 else "1 launch."
+    answer = Answer(
+        (table,) if ran else (), {"launches": [each.data for each in ran], "status": status}, (note,)
+    )
+    show(answer, "json" if json else "text")
+    return status

@@ -1,0 +1,83 @@
+"""The questions that `lanewise explain` takes, at most one at a time, and who answers each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lanewise.cli.explanation import holdings, layouts, summary
+from lanewise.cli.terminal.answer import Answer
+from lanewise.errors import LanewiseError
+from lanewise.isa import Instruction
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked, as the options say it; a contradiction between them is refused.
+
+    >>> from lanewise.isa import instruction
+    >>> mma = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    >>> Question(element=("A", 3, 9)).answer(mma).data["holders"]
+    [{'lane': 12, 'register': 2, 'slot': 1, 'first_bit': 16, 'last_bit': 31}]
+    """
+
+    lane: int | None = None
+    element: tuple[str, int, int] | None = None
+    register: tuple[str, int, int] | None = None
+    operand: str | None = None
+    by_lane: bool = False
+    transpose: bool = False
+    inputs: bool = False
+    product: int | None = None
+
+    def __post_init__(self) -> None:
+        given = {"--lane": self.lane, "--element": self.element, "--register": self.register}
+        asked = [name for name, value in given.items() if value is not None]
+        if len(asked) > 1:
+            raise LanewiseError(f"one question at a time: {' and '.join(asked)} were given")
+        if self.operand is not None and asked and asked != ["--lane"]:
+            raise LanewiseError(f"{asked[0]} names its operand itself; leave --operand {self.operand} out")
+        whole = self.operand is not None and not asked
+        for name, flag in (("--by-lane", self.by_lane), ("--transpose", self.transpose)):
+            if flag and not whole:
+                raise LanewiseError(f"{name} shapes the whole layout of an operand: give it with --operand")
+        if self.inputs and self.element is None and self.register is None:
+            raise LanewiseError(
+                "--inputs asks what an element of D is computed from: give it with an element of D"
+            )
+        if self.product is not None and (self.register is not None or not (asked or whole)):
+            raise LanewiseError(
+                "--product goes with --lane, --element or --operand (--register settles it itself)"
+            )
+
+    def answer(self, subject: Instruction, arch: str | None = None) -> Answer:
+        """The answer, by whoever knows it."""
+        if self.element is not None:
+            name, row, col = self.element
+            operand = holdings.operand_named(subject, name)
+            return holdings.of_element(subject, operand, row, col, self.product or 0, self.inputs)
+        if self.register is not None:
+            name, lane, register = self.register
+            return holdings.of_register(
+                subject, holdings.operand_named(subject, name), lane, register, self.inputs
+            )
+        chosen = holdings.operand_named(subject, self.operand) if self.operand is not None else None
+        if self.lane is not None:
+            return holdings.of_lane(subject, self.lane, chosen, self.product)
+        if chosen is not None:
+            layout = layouts.by_lane if self.by_lane else layouts.by_element
+            return layout(subject, chosen, self.product, self.transpose)
+        return summary.of_instruction(subject, arch)
+
+    def picture_options(self, subject: Instruction) -> dict[str, Any]:
+        """What a picture of the answer points out."""
+        options: dict[str, Any] = {"lane": self.lane, "product": self.product}
+        if self.operand is not None:
+            options["operand"] = holdings.operand_named(subject, self.operand).name
+        if self.element is not None:
+            name, row, col = self.element
+            options["element"] = holdings.operand_named(subject, name).name, row, col
+        if self.register is not None:
+            name, lane, _ = self.register
+            options |= {"operand": holdings.operand_named(subject, name).name, "lane": lane}
+        return {name: value for name, value in options.items() if value is not None}

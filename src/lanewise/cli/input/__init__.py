@@ -1,0 +1,1 @@
+"""What is written on a command line, read: options, instructions, layouts, arrays and kernel arguments."""

@@ -1,0 +1,124 @@
+"""Which function of which room does each task of `lanewise.engines`: the one file that connects the rooms.
+
+Each function here imports the room only when its task is asked for. mypy holds what it returns against the
+type that the task declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lanewise.engines import (
+    COMPUTE,
+    DRAW_SVG,
+    EMIT,
+    FRAGMENT_OF_REGISTERS,
+    FULL_FRAGMENT,
+    GEMM,
+    INSTRUCTION_FIDELITY,
+    KERNEL_FIDELITY,
+    LAUNCH,
+    NUMBER,
+    PRINT_LATEX,
+    THREAD_SLICE,
+    Compute,
+    Emit,
+    FidelityNote,
+    Launchable,
+)
+
+# arith --------------------------------------------------------------------------------------------------
+
+
+@COMPUTE.provided_by
+def _compute() -> Compute:
+    from lanewise.arith import compute
+
+    return compute
+
+
+@GEMM.provided_by
+def _gemm() -> Compute:
+    from lanewise.arith import gemm
+
+    return gemm
+
+
+@INSTRUCTION_FIDELITY.provided_by
+def _instruction_fidelity() -> Callable[[Any, str], str]:
+    from lanewise.arith import fidelity
+
+    return fidelity
+
+
+# draw ---------------------------------------------------------------------------------------------------
+
+
+@DRAW_SVG.provided_by
+def _draw_svg() -> Callable[[object], str]:
+    from lanewise.draw import svg
+
+    return svg
+
+
+@PRINT_LATEX.provided_by
+def _print_latex() -> Callable[[object], None]:
+    from lanewise.draw import print_latex
+
+    return print_latex
+
+
+# machine and launch -------------------------------------------------------------------------------------
+
+
+@KERNEL_FIDELITY.provided_by
+def _kernel_fidelity() -> Callable[[Any, str | None], Sequence[FidelityNote]]:
+    from lanewise.machine.analysis.fidelity import of_entry
+
+    return of_entry
+
+
+@LAUNCH.provided_by
+def _launch() -> Callable[[Any, Any], Launchable]:
+    from lanewise.launch import launch
+
+    return launch
+
+
+# lang ---------------------------------------------------------------------------------------------------
+
+
+@EMIT.provided_by
+def _emit() -> Emit:
+    from lanewise.lang.matrix import emit
+
+    return emit
+
+
+@FULL_FRAGMENT.provided_by
+def _full_fragment() -> Callable[[Any, object], object]:
+    from lanewise.lang.matrix import full
+
+    return full
+
+
+@FRAGMENT_OF_REGISTERS.provided_by
+def _fragment_of_registers() -> Callable[[Any, object], object]:
+    from lanewise.lang.matrix import from_registers
+
+    return from_registers
+
+
+@THREAD_SLICE.provided_by
+def _thread_slice() -> Callable[[Any, Any], object]:
+    from lanewise.lang.tiles_threads import slice_of
+
+    return slice_of
+
+
+@NUMBER.provided_by
+def _number() -> Callable[[Any, object], object]:
+    from lanewise.lang.convert import number
+
+    return number

@@ -1,0 +1,1 @@
+"""Parsed PTX: operands, statements, functions and modules, each of which writes itself as PTX again."""

@@ -1,0 +1,301 @@
+"""Module and Entry: parsed PTX, and a kernel of it, as later rooms walk them.
+
+The parsers in `syntax/` build them; how an entry is launched, a room further down provides.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lanewise.engines import KERNEL_FIDELITY, LAUNCH, FidelityNote, Launchable
+from lanewise.errors import LanewiseError
+from lanewise.isa import find_arch
+from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
+from lanewise.ptx.model.function import Function, Statement
+from lanewise.ptx.model.names import demangle, listed, matching, missing_entry
+from lanewise.ptx.model.statements import Loc
+from lanewise.ptx.model.variables import Variable
+from lanewise.ptx.targets import assembled_for
+
+if TYPE_CHECKING:
+    from lanewise.ptx.tools.assembler import Resources
+
+#: Configurations of a kernel that are remembered.
+_MOST_CONFIGURED = 1024
+
+Item = Variable | Function | Pragma | File | Alias | Section | Dwarf
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A kernel of a module: what `module["name"]` gives, and `module["name"][grid, block](…)` launches."""
+
+    module: Module = field(repr=False)
+    function: Function = field(repr=False)
+    #: What was configured before: a warm launch begins with a look here.
+    _configured: dict[Any, Launchable] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its name in the PTX."""
+        return self.function.name
+
+    @property
+    def parameters(self) -> tuple[Variable, ...]:
+        """The variables that a launch gives its arguments to, in order."""
+        return self.function.parameters
+
+    @property
+    def body(self) -> list[Statement]:
+        """Its statements; none of a kernel that is only declared."""
+        return self.function.body or []
+
+    @cached_property
+    def demangled(self) -> str:
+        """Its name as C++ writes it; its PTX name if that is not mangled."""
+        return demangle(self.name)
+
+    def __getitem__(self, configuration: Any) -> Any:
+        """The kernel with its grid, block and bytes of shared memory, to be called with its arguments."""
+        try:
+            return self._configured[configuration]
+        except (KeyError, TypeError):  # TypeError: a list in it, which cannot be looked up
+            configured = LAUNCH.function(self, configuration)
+        if len(self._configured) >= _MOST_CONFIGURED:
+            self._configured.clear()
+        with suppress(TypeError):
+            self._configured[configuration] = configured
+        return configured
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """An error: a launch has a grid and a block."""
+        raise LanewiseError(
+            f"{self.demangled} is launched with a grid and a block: kernel[grid, block](…), not kernel(…)"
+        )
+
+    def ptx(self, arch: str | None = None) -> str:
+        """The PTX of its module; with an arch, an error if it cannot run there.
+
+        >>> from lanewise.ptx import parse
+        >>> kernel = parse(".version 9.0\\n.target sm_80\\n.visible .entry k() { ret; }")["k"]
+        >>> kernel.ptx("sm_90").splitlines()[1]
+        '.target sm_80'
+        """
+        self._arch(arch)
+        return self.module.text or str(self.module)
+
+    def sass(self, arch: str | None = None) -> str:
+        """Its machine code for an arch as text, by ptxas and nvdisasm; no GPU is needed."""
+        from lanewise.ptx.tools.assembler import ptxas, sass_of
+
+        return sass_of(ptxas(self.module, self._arch(arch)).sass(), self.name)
+
+    def fidelity(self, arch: str | None = None) -> Sequence[FidelityNote]:
+        """Where a GPU may give other bits than the machine: a list of `lanewise.machine.Note`, by line."""
+        return KERNEL_FIDELITY.function(self, arch)
+
+    def resources(self, arch: str | None = None) -> Resources:
+        """What ptxas says that it uses on an arch: registers, spills, shared, local and constant bytes."""
+        from lanewise.ptx.tools.assembler import ptxas
+
+        return ptxas(self.module, self._arch(arch)).resources[self.name]
+
+    def _arch(self, arch: str | None) -> str:
+        """The arch to assemble for: the module's target, or the one given if the PTX runs there."""
+        return self.module.target if arch is None else assembled_for(self.module.target, find_arch(arch))
+
+    def __repr__(self) -> str:
+        return f"<entry {self.demangled}>"
+
+
+@dataclass(frozen=True)
+class CompiledSource(ABC):
+    """The source that a module was compiled from, what compiled it, and for which arch it is meant to run.
+
+    `note` says what is out of the ordinary, such as another target than the arch asked for.
+    """
+
+    text: str = field(repr=False)
+    arch: str
+    name: str = "kernel.cu"
+    options: tuple[str, ...] = ()
+    compiler: str = ""
+    note: str = ""
+    log: str = field(default="", repr=False)
+
+    @abstractmethod
+    def instance(self, expression: str, known: Container[str]) -> tuple[Module, str]:
+        """The source compiled with an instance of a template, and the name that has in the PTX.
+
+        `known` are the entries that were there before.
+        """
+
+
+@dataclass
+class Module:
+    """Parsed PTX: its header, and everything declared in it in order; `str(module)` is PTX again.
+
+    >>> from lanewise.ptx import parse
+    >>> module = parse(".version 8.0\\n.target sm_90a\\n.address_size 64\\n.visible .entry k() { ret; }")
+    >>> module.version, module.target, module.address_size, list(module.entries)
+    ('8.0', 'sm_90a', 64, ['k'])
+    """
+
+    version: str
+    target: str
+    target_options: tuple[str, ...] = ()
+    #: 64 where the PTX does not say: so ptxas takes it.
+    address_size: int = 64
+    says_address_size: bool = True
+    items: list[Item] = field(default_factory=list)
+    #: The text it was parsed from; empty if it was not.
+    text: str = field(default="", compare=False, repr=False)
+    #: The CUDA C++ it was compiled from, if it was compiled here.
+    cuda: CompiledSource | None = field(default=None, compare=False, repr=False)
+    #: Entries that were asked for before, by the name used; instances of templates are compiled once.
+    _found: dict[str, Entry] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def arch(self) -> str:
+        """The GPU it is for: the target, unless it was compiled for another for want of a compiler."""
+        return self.cuda.arch if self.cuda is not None else self.target
+
+    def _functions(self, is_entry: bool) -> dict[str, Function]:
+        found: dict[str, Function] = {}
+        for item in self.items:
+            if (
+                isinstance(item, Function)
+                and item.is_entry is is_entry
+                and (item.body is not None or item.name not in found)  # the definition, not its declaration
+            ):
+                found[item.name] = item
+        return found
+
+    @cached_property
+    def entries(self) -> Mapping[str, Function]:
+        """The kernels, by the name in the PTX."""
+        return self._functions(is_entry=True)
+
+    @cached_property
+    def functions(self) -> Mapping[str, Function]:
+        """The device functions, by name, those that are only declared included."""
+        return self._functions(is_entry=False)
+
+    @cached_property
+    def variables(self) -> Mapping[str, Variable]:
+        """The variables declared outside functions, by name."""
+        return {item.name: item for item in self.items if isinstance(item, Variable)}
+
+    @cached_property
+    def aliases(self) -> Mapping[str, str]:
+        """Further names of functions."""
+        return {item.name: item.target for item in self.items if isinstance(item, Alias)}
+
+    @cached_property
+    def files(self) -> Mapping[int, str]:
+        """The source files by the number that `.loc` uses."""
+        everything = [
+            *self.items,
+            *(part for item in self.items if isinstance(item, Function) for part in item.body or ()),
+        ]
+        return {item.index: item.name for item in everything if isinstance(item, File)}
+
+    @cached_property
+    def _callers(self) -> Mapping[tuple[int, int, int], tuple[int, int, int]]:
+        """Where inlined functions were called: (file, line, column) of the call, by one in the function."""
+        return {
+            (part.file, part.source_line, part.source_column): part.inlined_at
+            for item in self.items
+            if isinstance(item, Function)
+            for part in item.body or ()
+            if isinstance(part, Loc) and part.inlined_at is not None
+        }
+
+    @cached_property
+    def _lineless(self) -> Mapping[int, Loc]:
+        """For each `.loc` of line 0, by `id`: the next of its function that has a line, or the one before."""
+        found: dict[int, Loc] = {}
+        for function in (item for item in self.items if isinstance(item, Function)):
+            known: Loc | None = None
+            waiting: list[Loc] = []
+            for part in (part for part in function.body or () if isinstance(part, Loc)):
+                if not part.source_line:
+                    waiting.append(part)
+                    continue
+                found |= {id(each): part for each in waiting}
+                known, waiting = part, []
+            if known is not None:
+                found |= {id(each): known for each in waiting}
+        return found
+
+    def origin(self, loc: Loc) -> tuple[str, int]:
+        """The file and line that a `.loc` names; of code inlined from another file, those of its caller.
+
+        Code that the compiler moved is of line 0: the next line that is named stands for it.
+
+        >>> from lanewise.ptx import parse
+        >>> head = '.version 8.0\\n.target sm_80\\n.file 1 "k.cu"\\n.file 2 "mma.hpp"\\n.entry k() {'
+        >>> module = parse(head + ".loc 2 91 5, function_name f, inlined_at 1 70 3\\n ret; }")
+        >>> module.origin(module["k"].body[0])
+        ('k.cu', 70)
+        """
+        if not loc.source_line:
+            loc = self._lineless.get(id(loc), loc)
+        chain = [(loc.file, loc.source_line, loc.source_column)]
+        caller = loc.inlined_at
+        while caller is not None and caller not in chain:
+            chain.append(caller)
+            caller = self._callers.get(caller)
+        # The end of the chain is in the kernel itself; of the places in that file, the innermost is meant.
+        file, line, _ = next(place for place in chain if place[0] == chain[-1][0])
+        return self.files.get(file, f"file {file}"), line
+
+    def source_line(self, line: int) -> str:
+        """A line of the PTX it was parsed from, without white space around it."""
+        lines = self.text.split("\n", line)
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+    def __getitem__(self, name: str) -> Entry:
+        """The kernel of that name: as in the PTX, demangled, or plain where that is enough.
+
+        A template that the module was compiled with is instantiated: `module["mm<half, half, float>"]`.
+        """
+        if not isinstance(name, str):
+            raise LanewiseError(f"an entry is asked for by name, as module['mm'], not by {name!r}")
+        if name not in self._found:
+            self._found[name] = self._entry(name)
+        return self._found[name]
+
+    def _entry(self, name: str) -> Entry:
+        """The entry that a name means: mangled, demangled or plain; an instance of a template is compiled."""
+        found = matching(name, self.entries)
+        if len(found) == 1:
+            return Entry(self, self.entries[found[0]])
+        if found:
+            raise LanewiseError(f"{name!r} may be any of:\n{listed(found)}")
+        if "<" in name and self.cuda is not None:
+            instance, lowered = self.cuda.instance(name, self.entries)
+            if lowered not in instance.entries:
+                raise LanewiseError(f"{name!r} is no kernel: only a __global__ function can be launched")
+            return Entry(instance, instance.entries[lowered])
+        source = self.cuda.text if self.cuda is not None else ""
+        raise LanewiseError(missing_entry(name, self.entries, self.functions, source))
+
+    def __str__(self) -> str:
+        """The PTX of the module: its header, then its items in order, an empty line after each function."""
+        target = ", ".join((self.target, *self.target_options))
+        lines = [f".version {self.version}", f".target {target}"]
+        lines += [f".address_size {self.address_size}", ""] if self.says_address_size else [""]
+        for item in self.items:
+            lines.append(str(item))
+            if isinstance(item, Function):
+                lines.append("")
+        return "\n".join(lines) + "\n"
+
+    def __repr__(self) -> str:
+        return f"<PTX {self.version} for {self.target}: {', '.join(self.entries) or 'no entry'}>"

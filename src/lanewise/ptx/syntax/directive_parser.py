@@ -1,0 +1,224 @@
+"""Reading directives other than variables and functions: `.loc`, files, pragmas, prototypes, sections."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from lanewise.ptx.lexer import DECLARED, SPACE, Reader
+from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
+from lanewise.ptx.model.statements import Label, Loc
+from lanewise.ptx.syntax.declaration_parser import read_parameters
+from lanewise.ptx.syntax.operand_parser import read_count, read_integer
+
+#: Directives that may follow the head of a function, and how many numbers each takes.
+LIMITS = {
+    "maxntid": (1, 3), "reqntid": (1, 3), "minnctapersm": (1, 1), "maxnctapersm": (1, 1), "maxnreg": (1, 1),
+    "reqnctapercluster": (1, 3), "explicitcluster": (0, 0), "maxclusterrank": (1, 1),
+    "blocksareclusters": (0, 0), "noreturn": (0, 0), "abi_preserve": (1, 1), "abi_preserve_control": (1, 1),
+    "local_maxnreg": (1, 1),
+}  # fmt: skip
+#: The most labels that a range in `.branchtargets` may stand for.
+_MOST_LABELS = 1 << 16
+
+#: An item of a section and the white space after it: 1 data, 2 label, 3 the end.
+_SECTION_ITEM = re.compile(
+    rf"""(?:
+        (\.b(?:8|16|32|64)\s++[^\s,{{}}:]++(?:\s*+,\s*+[^\s,{{}}:]++)*+)(?=\s*+[.}}a-zA-Z_$%])
+      | ({DECLARED})\s*+:
+      | (\}})
+    )\s*+""",
+    re.ASCII | re.VERBOSE,
+)
+_DATA = re.compile(r"\.b(8|16|32|64)\s++(.*)", re.ASCII | re.DOTALL)
+_INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})", re.ASCII)
+_LABELS = re.compile(
+    rf"\.?{DECLARED}(?:[+-](?:0[xX][0-9a-fA-F]{{1,16}}|[0-9]{{1,20}}|{DECLARED}))?", re.ASCII
+)
+
+
+def read_limits(reader: Reader) -> tuple[Limit | Pragma, ...]:
+    """The directives after the head of a function or prototype."""
+    found: list[Limit | Pragma] = []
+    while reader.kind == "directive":
+        if reader.token == ".pragma":
+            found.append(read_pragma(reader))
+            continue
+        line, column = reader.line_and_column()
+        word = reader.token[1:]
+        if word not in LIMITS:
+            raise reader.unknown((*LIMITS, "pragma"))
+        reader.advance()
+        fewest, most = LIMITS[word]
+        values = [read_count(reader, f"a number for .{word}")] if fewest else []
+        while len(values) < most and reader.take(","):
+            values.append(read_count(reader, f"a number for .{word}"))
+        found.append(Limit(word, tuple(values), line, column))
+    return tuple(found)
+
+
+def read_loc(reader: Reader) -> Loc:
+    """`.loc`, with what was inlined where."""
+    line, column = reader.line_and_column()
+    reader.advance()
+    file, source_line, source_column = _source_place(reader)
+    loc = Loc(file, source_line, source_column, line=line, column=column)
+    while reader.take(","):
+        if reader.take("function_name"):
+            if reader.kind not in ("name", "directive"):
+                raise reader.wrong("the label of the function's name")
+            loc.function = reader.advance()
+            if reader.take("+"):
+                loc.function_offset = read_integer(reader, "a constant number of bytes")
+        elif reader.take("inlined_at"):
+            loc.inlined_at = _source_place(reader)
+        else:
+            raise reader.wrong("function_name or inlined_at")
+    return loc
+
+
+def _source_place(reader: Reader) -> tuple[int, int, int]:
+    file = read_count(reader, "the number of a file")
+    line = read_count(reader, "a line")
+    return file, line, read_count(reader, "a column")
+
+
+def _string(reader: Reader, what: str) -> str:
+    if reader.kind != "string":
+        raise reader.wrong(what)
+    return reader.advance()
+
+
+def read_pragma(reader: Reader) -> Pragma:
+    """`.pragma` and its strings."""
+    line, column = reader.line_and_column()
+    reader.advance()
+    strings = [_string(reader, "a string")]
+    while reader.take(","):
+        strings.append(_string(reader, "a string"))
+    reader.expect(";", "',' or ';'")
+    return Pragma(tuple(strings), line, column)
+
+
+def read_file(reader: Reader) -> File:
+    """`.file`: a number and a name, perhaps its time and size."""
+    line, column = reader.line_and_column()
+    reader.advance()
+    index = read_count(reader, "the number of the file")
+    name = _string(reader, "the name of the file in quotes")[1:-1]
+    timestamp = size = None
+    if reader.take(","):
+        timestamp = read_count(reader, "the time of the file")
+        reader.expect(",")
+        size = read_count(reader, "the size of the file")
+    return File(index, name, timestamp, size, line, column)
+
+
+def read_alias(reader: Reader) -> Alias:
+    """Read `.alias new, old;`, a further name of a function."""
+    line, column = reader.line_and_column()
+    reader.advance()
+    name = reader.name("the new name")
+    reader.expect(",")
+    target = reader.name("the name of a function")
+    reader.expect(";")
+    return Alias(name, target, line, column)
+
+
+def read_prototype(reader: Reader) -> Prototype:
+    """`.callprototype (results) _ (parameters);`"""
+    line, column = reader.line_and_column()
+    reader.advance()
+    returns = read_parameters(reader) if reader.token == "(" else ()
+    name = reader.name("'_'" if returns else "'_', or results in '( )'")
+    parameters = read_parameters(reader) if reader.token == "(" else ()
+    limits = read_limits(reader)
+    reader.expect(";", "';'" if parameters or limits else "';', or parameters in '( )'")
+    return Prototype(returns, name, parameters, limits, line, column)
+
+
+def read_targets(reader: Reader) -> Targets:
+    """`.branchtargets` or `.calltargets`; a range of labels is written out."""
+    line, column = reader.line_and_column()
+    kind = reader.advance()[1:]
+    names = _target(reader, kind)
+    while reader.take(","):
+        names += _target(reader, kind)
+    reader.expect(";", "',' or ';'")
+    return Targets(kind, tuple(names), line, column)
+
+
+def _target(reader: Reader, kind: str) -> list[str]:
+    name = reader.name("a label" if kind == "branchtargets" else "a function")
+    if not reader.take("<"):
+        return [name]
+    start = reader.start
+    count = read_count(reader, "how many labels the range has")
+    if count > _MOST_LABELS:
+        raise reader.source.wrong(start, f"'{count}'", f"at most {_MOST_LABELS} labels")
+    reader.expect(">")
+    return [f"{name}{number}" for number in range(count)]
+
+
+def read_dwarf(reader: Reader) -> Dwarf:
+    """`@@DWARF` and the rest of its line, as it is."""
+    line, column = reader.line_and_column()
+    code = reader.source.code
+    end = code.find("\n", reader.start)
+    end = end if end >= 0 else len(code)
+    text = code[reader.start : end]
+    if text[:7].upper() != "@@DWARF":
+        raise reader.wrong("a directive, or @@DWARF")
+    reader.seek(end)
+    return Dwarf(" ".join(text[7:].split()), line, column)
+
+
+# sections -----------------------------------------------------------------------------------------------
+
+
+def read_section(reader: Reader) -> Section:
+    """`.section` and the data in its braces."""
+    line, column = reader.line_and_column()
+    reader.advance()
+    if reader.kind not in ("directive", "name"):
+        raise reader.wrong("the name of the section")
+    name = reader.advance()
+    opened = reader.expect("{")
+    code, position = reader.source.code, reader.start
+    items: list[Data | Label] = []
+    while (match := _SECTION_ITEM.match(code, position)) is not None:
+        text, label, end = match.groups()
+        if text is not None:
+            data = _section_data(text)
+            if data is None:
+                found = f"'{' '.join(text.split())[:60]}'"
+                raise reader.source.wrong(position, found, "numbers, labels or names of sections")
+            items.append(data)
+        elif label is not None:
+            items.append(Label(label, *reader.source.line_and_column(position)))
+        elif end is not None:
+            reader.seek(match.end())
+            return Section(name, tuple(items), line, column)
+        position = match.end()
+    reader.seek(position)
+    if reader.kind == "end":
+        raise reader.wrong(f"'}}' for the '{{' of line {reader.source.line_and_column(opened)[0]}")
+    raise reader.wrong(".b8, .b16, .b32 or .b64 with values, a label, or '}'")
+
+
+@lru_cache(maxsize=1 << 15)
+def _section_data(text: str) -> Data | None:
+    """What `.b8 1, 2` says; None if it does not say anything."""
+    match = _DATA.fullmatch(text)
+    if match is None:
+        return None
+    bits, values = match.groups()
+    found: list[int | str] = []
+    for value in (part.strip(SPACE) for part in values.split(",")):
+        if _INTEGER.fullmatch(value):
+            found.append(int(value, 16) if value.lstrip("-")[:2] in ("0x", "0X") else int(value))
+        elif _LABELS.fullmatch(value):
+            found.append(value)
+        else:
+            return None
+    return Data(int(bits), tuple(found))

@@ -1,0 +1,172 @@
+"""Reading a module: its header, then functions, variables and directives. `parse` does it all.
+
+Bodies are read by `body_parser.py`, declarations by `declaration_parser.py`, operands by `operand_parser.py`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lanewise.errors import LanewiseError
+from lanewise.ptx.lexer import Reader, Source
+from lanewise.ptx.model.function import Function, Statement
+from lanewise.ptx.model.module import Item, Module
+from lanewise.ptx.syntax.body_parser import BodyParser
+from lanewise.ptx.syntax.declaration_parser import (
+    LINKING,
+    SPACES,
+    read_attributes,
+    read_parameters,
+    read_variables,
+)
+from lanewise.ptx.syntax.directive_parser import (
+    LIMITS,
+    read_alias,
+    read_dwarf,
+    read_file,
+    read_limits,
+    read_loc,
+    read_pragma,
+    read_prototype,
+    read_section,
+    read_targets,
+)
+from lanewise.ptx.syntax.operand_parser import read_count
+
+_IN_MODULE = (*LINKING, "entry", "func", "file", "section", "pragma", "alias", "target", *SPACES)
+_IN_BODY = ("loc", "pragma", "callprototype", "calltargets", "branchtargets", "file", "section", *SPACES)
+
+
+def parse(text: str) -> Module:
+    """Read PTX text and return it as a Module, or raise a PtxSyntaxError that names line and column.
+
+    >>> module = parse('''
+    ... .version 9.0
+    ... .target sm_80
+    ... .address_size 64
+    ... .visible .entry copy(.param .u64 from, .param .u64 to)
+    ... {
+    ...     .reg .b64 %rd<3>;
+    ...     ld.param.u64 %rd1, [from];
+    ...     ret;
+    ... }''')
+    >>> module["copy"].body[1].line, str(module["copy"].body[1])
+    (8, 'ld.param.u64 %rd1, [from];')
+    """
+    if not isinstance(text, str):
+        raise LanewiseError(f"PTX is text, not {type(text).__name__}; `lanewise.load` reads files")
+    reader = Reader(Source(text))
+    module = _header(reader)
+    module.text = text
+    bodies = BodyParser(reader, _body_directive)
+    while reader.kind != "end":
+        module.items += _item(reader, module, bodies)
+    return module
+
+
+def _header(reader: Reader) -> Module:
+    reader.expect(".version", "'.version', with which PTX begins")
+    if reader.kind != "number" or not re.fullmatch(r"\d{1,3}\.\d{1,3}", reader.token, re.ASCII):
+        raise reader.wrong("a version such as 9.0")
+    version = reader.advance()
+    reader.expect(".target", "'.target' after '.version'")
+    module = Module(version, *_target(reader))
+    module.says_address_size = reader.take(".address_size")
+    if module.says_address_size:
+        start = reader.start
+        module.address_size = read_count(reader, "32 or 64")
+        if module.address_size not in (32, 64):
+            raise reader.source.wrong(start, f"'{module.address_size}'", "32 or 64")
+    return module
+
+
+def _target(reader: Reader) -> tuple[str, tuple[str, ...]]:
+    target = reader.name("a target such as sm_90a")
+    options: list[str] = []
+    while reader.take(","):
+        options.append(reader.name("an option of the target such as debug"))
+    return target, tuple(options)
+
+
+def _item(reader: Reader, module: Module, bodies: BodyParser) -> list[Item]:
+    if reader.token == "@":
+        return [read_dwarf(reader)]
+    if reader.take(";"):
+        return []
+    word, start = reader.token[1:], reader.start
+    linking = ""
+    if word in LINKING and reader.kind == "directive":
+        linking = word
+        reader.advance()
+        word = reader.token[1:]
+    if reader.kind != "directive":
+        raise reader.wrong("a directive such as .entry, .func or .global")
+    if word in ("entry", "func"):
+        return [_function(reader, bodies, linking, start)]
+    if word in SPACES:
+        return list(read_variables(reader, linking, start))
+    if linking:
+        raise reader.wrong(f".entry, .func or a state space ({', '.join(f'.{name}' for name in SPACES)})")
+    match word:
+        case "file":
+            return [read_file(reader)]
+        case "section":
+            return [read_section(reader)]
+        case "pragma":
+            return [read_pragma(reader)]
+        case "alias":
+            return [read_alias(reader)]
+        case "target":  # a later one names the features of what follows; the last stands for all
+            reader.advance()
+            module.target, options = _target(reader)
+            module.target_options = tuple(dict.fromkeys((*module.target_options, *options)))
+            return []
+    raise reader.unknown(_IN_MODULE)
+
+
+def _function(reader: Reader, bodies: BodyParser, linking: str, start: int) -> Function:
+    line, column = reader.source.line_and_column(start)
+    is_entry = reader.advance() == ".entry"
+    attributes = read_attributes(reader)
+    returns = read_parameters(reader) if not is_entry and reader.token == "(" else ()
+    name = reader.name("the name" if returns or is_entry else "the name, or results in '( )'")
+    parameters = read_parameters(reader) if reader.token == "(" else ()
+    limits = read_limits(reader)
+    function = Function(
+        name, is_entry, parameters, returns, linking, attributes, limits, line=line, column=column
+    )
+    if reader.take(";"):
+        return function
+    if reader.token != "{":
+        known = ", ".join(f".{limit}" for limit in LIMITS)
+        raise reader.wrong(f"'{{' or ';'{'' if parameters else ', parameters in ( )'}, or one of {known}")
+    function.body, function.scopes = bodies.read()
+    return function
+
+
+def _body_directive(reader: Reader) -> list[Statement]:
+    """A directive in the body of a function; a plain `.loc` is read there already."""
+    if reader.token == "@":
+        return [read_dwarf(reader)]
+    word, start = reader.token[1:], reader.start
+    if word in LINKING:
+        linking = reader.advance()[1:]
+        if reader.token[1:] not in SPACES:
+            raise reader.wrong(f"a state space ({', '.join(f'.{name}' for name in SPACES)})")
+        return list(read_variables(reader, linking, start))
+    if word in SPACES:
+        return list(read_variables(reader, "", start))
+    match word:
+        case "loc":
+            return [read_loc(reader)]
+        case "pragma":
+            return [read_pragma(reader)]
+        case "file":
+            return [read_file(reader)]
+        case "section":
+            return [read_section(reader)]
+        case "callprototype":
+            return [read_prototype(reader)]
+        case "branchtargets" | "calltargets":
+            return [read_targets(reader)]
+    raise reader.unknown(_IN_BODY)

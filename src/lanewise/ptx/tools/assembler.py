@@ -1,0 +1,218 @@
+"""ptxas: PTX to a cubin, with the resources that each kernel uses. nvdisasm: a cubin back to SASS text."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from lanewise.errors import LanewiseError
+from lanewise.isa import arch_number, find_arch
+from lanewise.ptx.launch_shape import WARP
+from lanewise.ptx.lexer import Source
+from lanewise.ptx.targets import as_ascii, with_version
+from lanewise.ptx.tools.toolkit import EXTRA, Tool, ToolFailed, ToolMissing, find_tool, find_tools
+
+_FILE = "module.ptx"
+_NEWER = re.compile(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'")
+_COMPLAINT = re.compile(
+    r"^ptxas (?:\S+, line (?P<line>\d+); )?(?:error|fatal) *: (?P<message>.*)$", re.MULTILINE
+)
+_PROPERTIES = re.compile(
+    r"Function properties for (?P<name>\S+)\s*\n\s*(?P<stack>\d+) bytes stack frame, "
+    r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+    r"(?:\s*\n[^\n]*?: Used (?P<registers>\d+) registers(?P<rest>[^\n]*))?"
+)
+#: Registers of a multiprocessor, and how many at a time a warp gets: so on every GPU since Volta.
+_REGISTERS = 65536
+_GRAIN = 256
+_TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says that a function uses: registers a thread, and bytes of everything else."""
+
+    registers: int = 0
+    stack: int = 0
+    spill_stores: int = 0
+    spill_loads: int = 0
+    shared: int = 0
+    barriers: int = 0
+    constant: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static shared memory of a block."""
+        return self.shared
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a thread: arrays that are indexed, and what was spilled."""
+        return self.stack
+
+    @property
+    def constant_bytes(self) -> int:
+        """Constant memory, all banks together; ptxas of CUDA 13 leaves the parameters out."""
+        return sum(self.constant.values())
+
+    @property
+    def threads(self) -> int:
+        """The most threads that a block can have: of 65,536 registers, a warp takes 256 at a time.
+
+        >>> Resources(registers=64).threads, Resources(registers=168).threads
+        (1024, 384)
+        """
+        warps = _REGISTERS // max(-(-self.registers * WARP // _GRAIN) * _GRAIN, 1)
+        return min(warps // 4 * 4 * WARP, 1024)  # four schedulers, each with a quarter of the registers
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code for one arch, with the resources of its functions and what ptxas said.
+
+    `notes` tell what was done to the PTX to have it assembled.
+    """
+
+    image: bytes = field(repr=False)
+    arch: str
+    resources: Mapping[str, Resources]
+    log: str = field(default="", repr=False)
+    notes: tuple[str, ...] = ()
+
+    def sass(self) -> str:
+        """The machine code as text: see `nvdisasm`."""
+        return nvdisasm(self)
+
+
+@runtime_checkable
+class PtxModule(Protocol):
+    """A parsed module as far as ptxas needs it: the arch that it is for; `str` gives its PTX."""
+
+    @property
+    def target(self) -> str:
+        """The arch that the PTX is for."""
+
+
+def ptxas(
+    ptx: PtxModule | str, arch: str | None = None, *, options: Iterable[str] = (), timeout: float = 600
+) -> Cubin:
+    """Assemble PTX for an arch; without one, for the arch that the PTX is for.
+
+    A PTX version newer than ptxas knows is lowered to the newest that it does, and `notes` of the cubin say
+    so; what the PTX uses is checked all the same.
+    """
+    if not isinstance(ptx, PtxModule | str):
+        raise LanewiseError(f"ptxas takes a Module or PTX text, not {type(ptx).__name__}")
+    text = str(ptx)
+    Source(text)  # ptxas hangs on a comment that does not end; this refuses it
+    if arch is None:
+        found = _TARGET.search(text) if isinstance(ptx, str) else None
+        arch = ptx.target if not isinstance(ptx, str) else found.group(1) if found else ""
+    name = find_arch(arch)
+    tool = _assembler(name)
+    notes: tuple[str, ...] = ()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        arguments = ["-v", f"-arch={name}", *options, _FILE, "-o", "module.cubin"]
+        Path(folder, _FILE).write_bytes(as_ascii(text))
+        done = tool.run(arguments, folder, timeout)
+        if newest := _NEWER.search(done.stdout + done.stderr):
+            text = with_version(text, newest.group(1))
+            notes = (f"assembled as PTX {newest.group(1)}, the newest that ptxas {_words(tool)} knows",)
+            Path(folder, _FILE).write_bytes(as_ascii(text))
+            done = tool.run(arguments, folder, timeout)
+        log = done.stdout + done.stderr
+        if done.returncode:
+            raise ToolFailed(_refusal(log, text, name, done.returncode), log)
+        image = Path(folder, "module.cubin").read_bytes()
+    return Cubin(image, name, _resources(log), log, notes)
+
+
+def _words(tool: Tool) -> str:
+    return ".".join(map(str, tool.release))
+
+
+def _assembler(arch: str) -> Tool:
+    """CUDA 13 has no back end for Volta any more; an older ptxas does."""
+    if arch_number(arch) >= 75:
+        return find_tool("ptxas")
+    for tool in find_tools("ptxas"):
+        if tool.release < (13, 0):
+            return tool
+    raise ToolMissing(
+        f"no ptxas for {arch} is installed, CUDA 13 has none: pip install nvidia-cuda-nvcc-cu12 (about 40 MB)"
+        + ("" if find_tools("ptxas") else f"; for newer GPUs, {EXTRA}")
+    )
+
+
+def _refusal(log: str, text: str, arch: str, status: int) -> str:
+    lines = text.split("\n")
+    complaints = []
+    for match in _COMPLAINT.finditer(log):
+        line = int(match["line"] or 0)
+        if match["message"].startswith("Ptx assembly aborted"):
+            continue
+        complaints.append(
+            f"line {line}: {match['message']}\n    {lines[line - 1].strip()}"
+            if 0 < line <= len(lines)
+            else match["message"]
+        )
+    return f"ptxas refuses the PTX for {arch}: " + (
+        "\n".join(complaints) or log.strip() or f"exit status {status}"
+    )
+
+
+def _resources(log: str) -> dict[str, Resources]:
+    """What `ptxas -v` says of each function."""
+    found = {}
+    for match in _PROPERTIES.finditer(log):
+        rest = match["rest"] or ""
+        shared = re.search(r"(\d+) bytes smem", rest)
+        barriers = re.search(r"used (\d+) barriers", rest)
+        found[match["name"]] = Resources(
+            int(match["registers"] or 0),
+            int(match["stack"]),
+            int(match["stores"]),
+            int(match["loads"]),
+            int(shared.group(1)) if shared else 0,
+            int(barriers.group(1)) if barriers else 0,
+            {int(bank): int(size) for size, bank in re.findall(r"(\d+) bytes cmem\[(\d+)\]", rest)},
+        )
+    return found
+
+
+def sass_of(listing: str, name: str) -> str:
+    """The part of nvdisasm's listing that is one function's."""
+    head = re.search(rf"^//-+ \.text\.{re.escape(name)} +-+\s*$", listing, re.MULTILINE)
+    if head is None:
+        return listing
+    after = re.compile(r"^//-{9,}", re.MULTILINE).search(listing, head.end())
+    return listing[head.start() : after.start() if after else len(listing)].rstrip() + "\n"
+
+
+def nvdisasm(cubin: Cubin | bytes | Path, *, options: Iterable[str] = ("-c",), timeout: float = 600) -> str:
+    """The SASS text of a cubin: by default its code alone (`-c`)."""
+    if isinstance(cubin, Path):
+        path = cubin
+        try:
+            cubin = path.read_bytes()
+        except OSError as error:
+            raise LanewiseError(f"{path}: {error.strerror}") from None
+    if isinstance(cubin, Cubin):
+        cubin = cubin.image
+    if not isinstance(cubin, bytes) or not cubin.startswith(b"\x7fELF"):
+        raise LanewiseError("nvdisasm takes a Cubin, the bytes of one or the path of one")
+    tool = find_tool("nvdisasm")
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "module.cubin").write_bytes(cubin)
+        done = tool.run([*options, "module.cubin"], Path(place), timeout)
+    if done.returncode:
+        log = done.stdout + done.stderr
+        raise ToolFailed(
+            f"nvdisasm refuses the cubin: {log.strip() or f'exit status {done.returncode}'}", log
+        )
+    return done.stdout
