@@ -63,11 +63,11 @@ register("kernel fidelity", "lanewise.machine.notes:of_entry")
 register("draw", "lanewise.draw:svg")
 register("print_latex", "lanewise.draw:print_latex")
 register("launch", "lanewise.launch:launch")
-register("emit", "lanewise.lang.matrix:emit")
-register("fragment", "lanewise.lang.matrix:full")
-register("slice tiles", "lanewise.lang.tiles_threads:slice_of")
-register("registers", "lanewise.lang.matrix:from_registers")
-register("number", "lanewise.lang.convert:number")
+register("emit", "lanewise.lang.matrix.emit:emit")
+register("fragment", "lanewise.lang.matrix.fragment:full_fragment")
+register("slice tiles", "lanewise.lang.tiles.partition:thread_slice")
+register("registers", "lanewise.lang.matrix.fragment:fragment_of_registers")
+register("number", "lanewise.lang.trace.convert:dtype_call")
 
 #: Loaded on first use: a room, or a name out of one.
 _LATER = {
