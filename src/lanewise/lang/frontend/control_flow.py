@@ -11,11 +11,11 @@ from typing import Any
 
 from lanewise.lang.frontend.loops import For, PythonLoop, While
 from lanewise.lang.frontend.loops import range as traced_range
-from lanewise.lang.frontend.merge import MergeMoves, Undefined, carried_values, merge, move
+from lanewise.lang.frontend.merge import CarriedValues, MergeMoves, Undefined, merge, move
 from lanewise.lang.intrinsics.debug import assert_
 from lanewise.lang.trace.bitwise import bitwise, invert
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import truth, where
+from lanewise.lang.trace.compare import as_predicate, where
 from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register, SourceLocation, is_pure
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import Traced, describe
@@ -50,7 +50,7 @@ class If:
 
     def begin(self, names: dict[str, Any]) -> None:
         """Keep the values that the branches may change, and trace into the first branch."""
-        self.values = carried_values(self.bound, self.read, names, self.restored)
+        self.values = CarriedValues(self.bound, self.read, names, self.restored)
         self._enter()
 
     def _enter(self) -> None:
@@ -71,7 +71,7 @@ class If:
     def restore(self) -> tuple[Any, ...]:
         """Set everything back to what it was, and trace into the second branch.
 
-        Return the bound names' values.
+        It returns the values of the bound names and of those only restored.
         """
         found = self.values.restore()
         self._enter()
@@ -142,7 +142,7 @@ class Runtime:
     ) -> If | PythonIf:
         """Begin an `if`: both branches are traced where its condition is traced."""
         if isinstance(test, Traced):
-            found = truth(test)
+            found = as_predicate(test)
             if found.constant is None:
                 return If(found, bound, read, restored)
             return _HOLDS if found.constant else _FAILS
@@ -208,17 +208,17 @@ class Runtime:
                     return value
                 value = following()
                 continue
-            value = self._both(truth(value), following, conjunction)
+            value = self._both(as_predicate(value), following, conjunction)
         return value
 
     def _both(self, first: Scalar, following: Callable[[], Any], conjunction: bool) -> Scalar:
         """Return the conjunction or disjunction of a predicate and an expression not yet traced."""
         builder = current()
         if first.constant is not None:
-            return truth(following()) if bool(first.constant) is conjunction else first
+            return as_predicate(following()) if bool(first.constant) is conjunction else first
         code: Code = []
         with builder.into(code):
-            second = truth(following())
+            second = as_predicate(following())
             register = second.in_register if not is_pure(code) else None
         if register is None:
             builder.code += code
@@ -233,13 +233,13 @@ class Runtime:
 
     def not_(self, value: Any) -> Any:
         """Return `not a`, a predicate where a is traced."""
-        return invert(truth(value)) if isinstance(value, Traced) else not value
+        return invert(as_predicate(value)) if isinstance(value, Traced) else not value
 
     def choose(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Return `a if c else b`: both are computed if that has no other effect; else one branch runs."""
         if not isinstance(test, Traced):
             return then() if test else otherwise()
-        found = truth(test)
+        found = as_predicate(test)
         if found.constant is not None:
             return then() if found.constant else otherwise()
         branch = If(found, ("value",), ())

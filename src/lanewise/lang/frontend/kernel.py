@@ -16,18 +16,15 @@ from lanewise.isa import find_arch
 from lanewise.lang.frontend.launching import ConfiguredKernel
 from lanewise.lang.frontend.parameters import Parameter, declaration, read_parameters, traced_argument
 from lanewise.lang.frontend.source import RewrittenFunction, annotation_names
-from lanewise.lang.trace.builder import Builder, current, trace, tracing
+from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ptx_text import Writer
 
 if TYPE_CHECKING:
     from lanewise.ptx import Cubin, Module, Resources
 
-
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
-
-
 #: What @lw.kernel(…) takes.
 _OPTIONS = ("max_threads", "min_blocks", "max_registers")
 
@@ -106,6 +103,7 @@ class Kernel:
         return known
 
     def _traced(self, arch: str | None, constants: dict[str, Any]) -> Module:
+        """Trace the kernel anew and return the parsed module."""
         from lanewise.ptx import parse
 
         return parse(self.traced_text(arch, constants))
@@ -113,7 +111,7 @@ class Kernel:
     def traced_text(self, arch: str | None, constants: dict[str, Any]) -> str:
         """Trace the kernel anew and return its PTX."""
         rewritten = self.rewritten
-        with trace(Builder(arch)) as builder:
+        with use_builder(Builder(arch)) as builder:
             builder.sources[rewritten.file] = rewritten.lines
             builder.location = rewritten.location
             arguments: dict[str, Any] = {}

@@ -10,8 +10,8 @@ from math import gcd
 from typing import Any
 
 from lanewise.lang.frontend.merge import (
+    CarriedValues,
     Undefined,
-    carried_values,
     convert_to_carried,
     is_same_value,
     loop_registers,
@@ -19,10 +19,10 @@ from lanewise.lang.frontend.merge import (
 )
 from lanewise.lang.trace.bitwise import bitwise
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import compare, truth
+from lanewise.lang.trace.compare import as_predicate, compare
 from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register
 from lanewise.lang.trace.pytrees import Snapshot
-from lanewise.lang.trace.scalar import Scalar, literal, scalar
+from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe, is_number
 from lanewise.lang.trace.types import is_int, register_kind
 
@@ -108,7 +108,7 @@ class _TracedLoop:
 
     def begin(self, names: dict[str, Any]) -> tuple[Any, ...]:
         """Give the carried variables registers; return the values of the bound names inside the loop."""
-        self.values = carried_values(self.bound, self.read, names)
+        self.values = CarriedValues(self.bound, self.read, names)
         self.code: Code = []
         found, self.registers = loop_registers(self.values, f"the loop in line {self.location.line}")
         self.initial_values = [each for own in self.registers for each in own if each is not None]
@@ -150,12 +150,7 @@ class _TracedLoop:
         if isinstance(now.value, Undefined):
             now.value.complain()
         if isinstance(first.value, Scalar) or is_number(first.value):
-            dtype = (
-                first.value.dtype
-                if isinstance(first.value, Scalar)
-                else literal(0, scalar(first.value).dtype).dtype
-            )
-            convert_to_carried(now.value, dtype, name, "before the loop")
+            convert_to_carried(now.value, scalar(first.value).dtype, name, "before the loop")
         raise self.builder.error(f"{why} before and after one round of the loop: it must stay alike")
 
     def _require_unchanged(self, name: str, start: Any, leaf: Any) -> None:
@@ -309,7 +304,7 @@ class While(_TracedLoop):
         self._enter()
         self.builder.location = self.location
         if self.condition is not None:
-            found = truth(self.condition())
+            found = as_predicate(self.condition())
             if found.constant is None:
                 self.builder.branch(self.done, NotPredicate(found.operand))
             elif not found.constant:

@@ -54,12 +54,13 @@ class CarriedValues:
     def __init__(
         self,
         bound: tuple[str, ...],
-        changeable: dict[str, Any],
+        read: tuple[str, ...],
         names: dict[str, Any],
-        restored: tuple[str, ...],
+        restored: tuple[str, ...] = (),
     ) -> None:
         self.bound, self.restored = bound, restored
-        self.names = (*bound, *restored, *changeable)
+        mutable = [name for name in read if name in names and is_mutable(names[name])]
+        self.names = (*bound, *restored, *mutable)
         #: Objects of users' classes that hold no traced value yet.
         self.untraced_objects = {
             name: value
@@ -81,7 +82,7 @@ class CarriedValues:
     def restore(self) -> tuple[Any, ...]:
         """Set everything back to what it was.
 
-        Return the values of the bound names and of those only restored.
+        It returns the values of the bound names and of those only restored.
         """
         found = []
         for name, snapshot in zip(self.names, self.first, strict=True):
@@ -99,14 +100,6 @@ class CarriedValues:
             else value.build(value.leaves, fresh=False)
             for name, value in zip(self.names, values, strict=True)
         ]
-
-
-def carried_values(
-    bound: tuple[str, ...], read: tuple[str, ...], names: dict[str, Any], restored: tuple[str, ...] = ()
-) -> CarriedValues:
-    """Return the values that a branch or loop has to carry, as they are before it."""
-    changeable = {name: names[name] for name in read if name in names and is_mutable(names[name])}
-    return CarriedValues(bound, changeable, names, restored)
 
 
 def convert_to_carried(value: Any, dtype: Any, name: str, what: str) -> Scalar:
@@ -274,8 +267,8 @@ def loop_registers(values: CarriedValues, what: str) -> tuple[list[Any], list[li
         bound = number < len(values.bound)
         leaves: list[Any] = []
         own: list[Any] = []
-        for number_of_leaf, leaf in enumerate(snapshot.leaves):
-            label = name if len(snapshot.leaves) == 1 else f"{name}{number_of_leaf}"
+        for position, leaf in enumerate(snapshot.leaves):
+            label = name if len(snapshot.leaves) == 1 else f"{name}{position}"
             if isinstance(leaf, Scalar) or (bound and is_number(leaf) and snapshot.children is None):
                 start = leaf if isinstance(leaf, Scalar) else literal(leaf, default_dtype(plain_number(leaf)))
                 register = Register(register_kind(start.dtype), label)

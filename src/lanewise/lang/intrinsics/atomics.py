@@ -59,8 +59,8 @@ def _type(name: str, pointer: Pointer) -> str:
         if dtype is i64:
             return ".u64"  # the same bits
         if dtype in (f16, bf16) or dtype in PAIRS:
-            part = PAIRS.get(dtype, dtype)
-            arch, version = (90, "7.8") if part is bf16 else (70, "6.3")
+            element = PAIRS.get(dtype, dtype)
+            arch, version = (90, "7.8") if element is bf16 else (70, "6.3")
             builder.need(f"atomic add of {dtype.name}", arch, version)
             return f".noftz.{dtype.name}"
     raise builder.error(f"there is no atomic {name} of {dtype_name(dtype)}")

@@ -1,4 +1,7 @@
-"""Functions that help to find mistakes: printf, assertions, trap, the clock."""
+"""Functions that help to find mistakes: printf, assertions, trap, the clock.
+
+The `assert` statement of a kernel comes here from `frontend/control_flow.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 from lanewise.formats import bf16, f16, f32, f64
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import truth
+from lanewise.lang.trace.compare import as_predicate
 from lanewise.lang.trace.ir import Address, CallOperands, Label, Register, Symbol, Variable
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe
@@ -46,7 +49,7 @@ def clock() -> Scalar:
 def assert_(condition: Any, message: str = "assertion failed") -> None:
     """Stop the kernel with a message, unless the condition holds."""
     builder = current()
-    test = truth(condition)
+    test = as_predicate(condition)
     fine = Label("fine")
     builder.branch(fine, test.in_register)
     builder.externals.setdefault("__assertfail", _ASSERTFAIL)

@@ -1,4 +1,7 @@
-"""`lw.asm`: PTX text of the user's own in a kernel, with typed operands."""
+"""`lw.asm`: PTX text of the user's own in a kernel, with typed operands.
+
+The text is written as it stands; the assembler says what is wrong with it.
+"""
 
 from __future__ import annotations
 

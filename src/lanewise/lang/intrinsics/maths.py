@@ -12,7 +12,7 @@ from lanewise.formats import Format, bf16, f16, f32, f64
 from lanewise.lang.trace.arithmetic import absolute, mul
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.division import floordiv
-from lanewise.lang.trace.operators import compute, pair
+from lanewise.lang.trace.operators import compute, same_dtype_operands
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import (
@@ -148,7 +148,7 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> Any:
         if not isinstance(found, Traced) and not isinstance(each, Traced):
             found = (min_ if name == "min" else max_)((found, each))
             continue
-        a, b = pair(name, found, each)
+        a, b = same_dtype_operands(name, found, each)
         dtype = a.dtype
         if dtype is pred or (not is_int(dtype) and not is_float(dtype) and dtype not in PAIRS):
             raise current().error(f"lw.{name} compares numbers, not {describe(a)}")
@@ -225,7 +225,7 @@ def brev(x: Any) -> Scalar:
 
 def mulhi(a: Any, b: Any) -> Scalar:
     """Return the high half of the product of two integers."""
-    a, b = pair("lw.mulhi", a, b)
+    a, b = same_dtype_operands("lw.mulhi", a, b)
     _word("mulhi", a)
     return compute(a.dtype, f"mul.hi.{a.dtype.name}", a.operand, b.operand)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lanewise.lang.intrinsics.sync import FULL, mask_operand
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import truth
+from lanewise.lang.trace.compare import as_predicate
 from lanewise.lang.trace.ir import Register, ResultPair
 from lanewise.lang.trace.pytrees import is_node, map_leaves
 from lanewise.lang.trace.scalar import Scalar, scalar
@@ -43,7 +43,7 @@ def _shuffle(mode: str, value: Any, lane: Any, width: int, mask: Any) -> Any:
 
     dtype, register = found.dtype, found.in_register
     if dtype is pred:
-        return truth(_shuffle(mode, found.to(i32), lane, width, mask))
+        return as_predicate(_shuffle(mode, found.to(i32), lane, width, mask))
     kind = register_kind(dtype)
     if dtype.bits == 64:
         low, high = Register("b32"), Register("b32")
@@ -80,19 +80,19 @@ def shfl_xor_sync(value: Any, lanes: Any, width: int = 32, mask: Any = FULL) -> 
 
 def all_sync(condition: Any, mask: Any = FULL) -> Scalar:
     """Return whether a condition holds on all lanes."""
-    test = truth(condition).in_register
+    test = as_predicate(condition).in_register
     return Scalar(pred, current().result("vote.sync.all.pred", "pred", test, mask_operand(mask)))
 
 
 def any_sync(condition: Any, mask: Any = FULL) -> Scalar:
     """Return whether a condition holds on some lane."""
-    test = truth(condition).in_register
+    test = as_predicate(condition).in_register
     return Scalar(pred, current().result("vote.sync.any.pred", "pred", test, mask_operand(mask)))
 
 
 def ballot_sync(condition: Any, mask: Any = FULL) -> Scalar:
     """Return the lanes on which a condition holds, as the bits of a u32."""
-    test = truth(condition).in_register
+    test = as_predicate(condition).in_register
     return Scalar(u32, current().result("vote.sync.ballot.b32", "b32", test, mask_operand(mask)))
 
 

@@ -1,4 +1,7 @@
-"""Swizzles applied to traced indices: a few instructions, and none for what a swizzle leaves alone."""
+"""Swizzles applied to traced indices: a few instructions, and none for what a swizzle leaves alone.
+
+Swizzles of integers known while tracing are the `Swizzle` of `lanewise.layout` itself.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from lanewise.lang.tiles.register_tensor import RegisterTensor
 from lanewise.lang.tiles.tensor import as_view
 from lanewise.lang.trace.bitwise import bitwise
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import compare, truth
+from lanewise.lang.trace.compare import as_predicate, compare
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import storage_bytes
@@ -90,14 +90,14 @@ def _predicate(
     if pred is None:
         return None
     if not callable(pred):
-        found = truth(pred)
+        found = as_predicate(pred)
     else:
         tensor, number, values = _with_coordinates(source, target, read, write, atom)
         coordinates = tensor.addresses.coordinates(tensor.offset(number))
         if pred is inside:
             found = _within_limits(tensor, number, coordinates, values)
         else:
-            found = truth(pred(*coordinates))
+            found = as_predicate(pred(*coordinates))
     return None if found.constant is True else found
 
 
@@ -126,12 +126,12 @@ def _within_limits(tensor: View, number: int, coordinates: tuple[Any, ...], valu
             f"to end at a multiple of {long}: promise it by lw.assume(extent, multiple_of={long}), or "
             "copy fewer elements at a time"
         )
-    found: Any = truth(True)
+    found: Any = as_predicate(True)
     for here, limit in zip(coordinates, tensor.addresses.limits, strict=True):
         if isinstance(here, Scalar) or isinstance(limit, Scalar):
             test = compare("lt", here, limit)
         else:
-            test = truth(here < limit)
+            test = as_predicate(here < limit)
         found = test if found.constant is True else bitwise("and", found, test)
     return found  # type: ignore[no-any-return]  # a predicate
 

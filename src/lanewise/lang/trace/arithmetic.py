@@ -11,7 +11,7 @@ from typing import Any
 
 from lanewise.formats import Format, bf16, f16, f32, f64
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.operators import NARROW, compute, pair, refuse_dtype
+from lanewise.lang.trace.operators import NARROW, compute, refuse_dtype, same_dtype_operands
 from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import PAIRS, i32, i64, is_float, is_int, register_kind, u32, u64
@@ -41,7 +41,7 @@ def with_addend(root: Scalar | None, addend: int, dtype: Format, nonnegative: bo
 
 def add(a: Any, b: Any) -> Scalar:
     """Return a + b; of integers, constants are added while tracing."""
-    a, b = pair("add", a, b)
+    a, b = same_dtype_operands("add", a, b)
     dtype = a.dtype
     if is_int(dtype) and dtype not in NARROW:
         (x, left), (y, right) = root_and_addend(a), root_and_addend(b)
@@ -58,7 +58,7 @@ def add(a: Any, b: Any) -> Scalar:
 
 def sub(a: Any, b: Any) -> Scalar:
     """Return a - b; of integers, constants are subtracted while tracing."""
-    a, b = pair("sub", a, b)
+    a, b = same_dtype_operands("sub", a, b)
     dtype = a.dtype
     if is_int(dtype) and dtype not in NARROW:
         (x, left), (y, right) = root_and_addend(a), root_and_addend(b)
@@ -75,7 +75,7 @@ def sub(a: Any, b: Any) -> Scalar:
 
 def mul(a: Any, b: Any) -> Scalar:
     """Return a · b; of integers, the low half of the product."""
-    a, b = pair("mul", a, b)
+    a, b = same_dtype_operands("mul", a, b)
     dtype = a.dtype
     if not is_int(dtype) or dtype in NARROW:
         return _float("mul", a, b)
@@ -162,7 +162,7 @@ def absolute(a: Scalar) -> Scalar:
 
 def mul_wide(a: Any, b: Any) -> Scalar:
     """Return the whole product of two 32-bit integers, in 64 bits."""
-    a, b = pair("lw.mul_wide", a, b)
+    a, b = same_dtype_operands("lw.mul_wide", a, b)
     if a.dtype not in (i32, u32):
         raise current().error(f"lw.mul_wide takes i32 or u32, not {describe(a)}")
     return compute(i64 if a.dtype is i32 else u64, f"mul.wide.{a.dtype.name}", a.operand, b.operand)

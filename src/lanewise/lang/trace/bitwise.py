@@ -1,4 +1,7 @@
-"""Bits of integers and of predicates: `&`, `|`, `^`, `~`, `<<` and `>>`, and the instructions behind them."""
+"""Bits of integers and of predicates: `&`, `|`, `^`, `~`, `<<` and `>>`, and the instructions behind them.
+
+Importing this module gives `Scalar` these operators; bits of floats are reached by `bitcast` (`convert.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 from lanewise.lang.trace.arithmetic import mul
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.operators import compute, integers, pair, refuse_dtype
+from lanewise.lang.trace.operators import compute, integer_operands, refuse_dtype, same_dtype_operands
 from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import i32, is_float, is_int, pred
@@ -16,7 +19,7 @@ from lanewise.lang.trace.types import i32, is_float, is_int, pred
 
 def bitwise(name: str, a: Any, b: Any) -> Scalar:
     """Return a & b, a | b or a ^ b: of integers bit by bit, of predicates as truth values."""
-    a, b = pair(name, a, b)
+    a, b = same_dtype_operands(name, a, b)
     dtype = a.dtype
     if is_float(dtype):
         refuse_dtype(name, dtype, "it has no bits of its own; lw.bitcast(x, lw.u32) gives them")
@@ -85,14 +88,14 @@ def lshift(a: Any, b: Any) -> Scalar:
     if isinstance(b, int) and not isinstance(b, bool) and 0 <= b < 31 and isinstance(a, Scalar):
         return mul(a, 1 << b)
     a = a if isinstance(a, Scalar) else literal(a, i32)
-    a, _ = integers("lshift", a, a)
+    a, _ = integer_operands("lshift", a, a)
     return compute(a.dtype, f"shl.b{a.dtype.bits}", a.operand, _shift_amount(b))
 
 
 def rshift(a: Any, b: Any, multiple: int = 1) -> Scalar:
     """Return a >> b, which keeps the sign of signed dtypes."""
     a = a if isinstance(a, Scalar) else literal(a, i32)
-    a, _ = integers("rshift", a, a)
+    a, _ = integer_operands("rshift", a, a)
     if a.constant is not None and isinstance(b, int) and b >= 0:
         return literal(a.constant >> b, a.dtype)
     return compute(

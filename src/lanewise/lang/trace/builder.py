@@ -68,10 +68,10 @@ class Builder:
             self.scopes[-1][key] = register
         return register
 
-    def result(self, opcode: str, kind: str, *sources: Any, hint: str = "", guard: Any = None) -> Register:
+    def result(self, opcode: str, kind: str, *sources: Any, hint: str = "") -> Register:
         """Emit an instruction that must stay where it is, and return a fresh register with its outcome."""
         register = Register(kind, hint)
-        self.emit(opcode, register, *sources, guard=guard)
+        self.emit(opcode, register, *sources)
         return register
 
     def label(self, label: Label) -> None:
@@ -174,7 +174,7 @@ def tracing() -> bool:
 
 
 @contextmanager
-def trace(builder: Builder) -> Iterator[Builder]:
+def use_builder(builder: Builder) -> Iterator[Builder]:
     """Make a builder the current one of this thread while its kernel is traced."""
     if _CURRENT.builder is not None:
         raise _CURRENT.builder.error(

@@ -11,7 +11,7 @@ from typing import Any
 from lanewise.formats import Format, bf16, f32
 from lanewise.lang.trace.bitwise import bitwise, invert
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.operators import compute, pair, refuse_dtype
+from lanewise.lang.trace.operators import compute, refuse_dtype, same_dtype_operands
 from lanewise.lang.trace.pytrees import map_leaves
 from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal, scalar
 from lanewise.lang.trace.traced import Traced, describe
@@ -23,7 +23,7 @@ _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "n
 
 def compare(name: str, a: Any, b: Any) -> Scalar:
     """Return the predicate of a comparison, such as a < b. A NaN is unequal to everything."""
-    a, b = pair(name, a, b)
+    a, b = same_dtype_operands(name, a, b)
     dtype = a.dtype
     if a.constant is not None and b.constant is not None:
         x, y = a.constant, b.constant
@@ -59,7 +59,7 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     """
     if not isinstance(condition, Traced):
         return a if condition else b
-    test = truth(condition)
+    test = as_predicate(condition)
     if test.constant is not None:
         return a if test.constant else b
     return map_leaves(lambda x, y: select(test, x, y), a, b, what="lw.where")
@@ -76,7 +76,7 @@ def select(test: Scalar, x: Any, y: Any) -> Scalar:
         return x  # type: ignore[no-any-return]  # both branches are one value, whatever it is
     if not isinstance(x, Scalar) and not isinstance(y, Scalar):
         x = scalar(x, f32 if isinstance(y, float) else None, "lw.where")
-    x, y = pair("lw.where", x, y)
+    x, y = same_dtype_operands("lw.where", x, y)
     if x.dtype is pred:
         return bitwise("or", bitwise("and", test, x), bitwise("and", invert(test), y))
     nonnegative = x.nonnegative and y.nonnegative
@@ -92,7 +92,7 @@ def select(test: Scalar, x: Any, y: Any) -> Scalar:
     )
 
 
-def truth(value: Any) -> Scalar:
+def as_predicate(value: Any) -> Scalar:
     """Return a condition as a predicate: a number counts as true if it is not zero."""
     if isinstance(value, Scalar):
         if value.dtype is pred:

@@ -93,7 +93,7 @@ def _integer(value: Scalar, dtype: Format, saturate: bool) -> Scalar:
         value.nonnegative and dtype.bits >= source.bits if source.signed else dtype.bits > source.bits
     )
     keep: dict[str, Any] = {"multiple": value.multiple, "nonnegative": nonnegative}
-    if source.bits == dtype.bits and not saturate:  # another way to read the same register
+    if source.bits == dtype.bits and not saturate:  # the same register, read as another dtype
         return Scalar(dtype, value.in_register, **keep)
     return compute(
         dtype, f"cvt{'.sat' if saturate else ''}.{dtype.name}.{source.name}", value.operand, **keep
@@ -101,7 +101,7 @@ def _integer(value: Scalar, dtype: Format, saturate: bool) -> Scalar:
 
 
 def _float(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scalar:
-    """Return a float in another float dtype; to and from bf16 the way leads through f32."""
+    """Return a float in another float dtype; to and from bf16 it goes through f32."""
     source, builder = value.dtype, current()
     sat = ".sat" if saturate else ""
     if source is bf16:  # its bits are the upper half of f32's: exact, and on every arch
@@ -140,7 +140,7 @@ _PACKED = {f16: f16x2, bf16: bf16x2}
 def pack(low: Any, high: Any, dtype: Format | None = None) -> Scalar:
     """Return two 16-bit values in one 32-bit register: f16x2, bf16x2, or u32 for integers.
 
-    With `dtype` f16 or bf16, two f32 values are converted on the way, by one instruction.
+    With `dtype` f16 or bf16, two f32 values are converted and packed by one instruction.
     """
     low, high = scalar(low, None, "lw.pack"), scalar(high, None, "lw.pack")
     if dtype is not None and (low.dtype, high.dtype) == (f32, f32) and dtype in _PACKED:
@@ -163,8 +163,8 @@ def unpack(value: Any, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
     found = scalar(value, None, "lw.unpack")
     if found.dtype.bits != 32 or found.dtype is f32:
         raise current().error(f"lw.unpack takes a 32-bit register of two values, not {describe(found)}")
-    part = dtype or PAIRS.get(found.dtype, u16)
-    low, high = unpack_register(found.in_register, part, 16)
+    element = dtype or PAIRS.get(found.dtype, u16)
+    low, high = unpack_register(found.in_register, element, 16)
     return low, high
 
 

@@ -11,14 +11,14 @@ from lanewise.formats import f32, f64
 from lanewise.lang.trace.arithmetic import mul, root_and_addend, sub, with_addend
 from lanewise.lang.trace.bitwise import bitwise, rshift, xor
 from lanewise.lang.trace.compare import compare, select
-from lanewise.lang.trace.operators import compute, integers, pair, refuse_dtype
+from lanewise.lang.trace.operators import compute, integer_operands, refuse_dtype, same_dtype_operands
 from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal
 from lanewise.lang.trace.types import is_int
 
 
 def truediv(a: Any, b: Any) -> Scalar:
     """Return a / b of floats, correctly rounded."""
-    a, b = pair("truediv", a, b)
+    a, b = same_dtype_operands("truediv", a, b)
     if a.dtype in (f32, f64):
         return compute(a.dtype, f"div.rn.{a.dtype.name}", a.operand, b.operand)
     if is_int(a.dtype):
@@ -30,7 +30,7 @@ def truediv(a: Any, b: Any) -> Scalar:
 
 def floordiv(a: Any, b: Any) -> Scalar:
     """Return a // b of integers, rounded down as Python does."""
-    a, b = integers("floordiv", a, b)
+    a, b = integer_operands("floordiv", a, b)
     dtype, divisor = a.dtype, b.constant
     if a.constant is not None and divisor is not None:
         return literal(a.constant // divisor, dtype)
@@ -49,7 +49,7 @@ def floordiv(a: Any, b: Any) -> Scalar:
 
 def mod(a: Any, b: Any) -> Scalar:
     """Return a % b of integers, with the sign of b as in Python."""
-    a, b = integers("mod", a, b)
+    a, b = integer_operands("mod", a, b)
     dtype, divisor = a.dtype, b.constant
     if a.constant is not None and divisor is not None:
         return literal(a.constant % divisor, dtype)
@@ -71,13 +71,13 @@ def _division_type(a: Scalar, b: Scalar) -> str:
 
 def truncated_div(a: Any, b: Any) -> Scalar:
     """Return a / b of integers, rounded towards zero as in C."""
-    a, b = integers("div", a, b)
+    a, b = integer_operands("div", a, b)
     return compute(a.dtype, f"div.{a.dtype.name}", a.operand, b.operand)
 
 
 def truncated_rem(a: Any, b: Any) -> Scalar:
     """Return the remainder of `lw.div`, with the sign of a as in C."""
-    a, b = integers("rem", a, b)
+    a, b = integer_operands("rem", a, b)
     return compute(a.dtype, f"rem.{a.dtype.name}", a.operand, b.operand)
 
 

@@ -13,8 +13,8 @@ from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.traced import describe, is_number, plain_number, refuse
 from lanewise.lang.trace.types import dtype_name, i8, is_float, is_int, register_kind
 
-#: How messages write an operator.
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+#: How messages write an operator.
 _SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "and": "&", "or": "|",
     "xor": "^", "lshift": "<<", "rshift": ">>", "min": "lw.min", "max": "lw.max", **_COMPARISONS,
@@ -23,12 +23,12 @@ _SYMBOLS = {
 NARROW = (i8, u8)
 
 
-def pair(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
+def same_dtype_operands(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     """Return two operands of one dtype: a Python number takes the other's; two dtypes are an error."""
     if isinstance(a, Scalar) and isinstance(b, Scalar):
         if a.dtype == b.dtype:
             return a, b
-        raise current().error(_mixed(name, a, b))
+        raise current().error(_mixed_dtypes(name, a, b))
     if isinstance(a, Scalar):
         if not is_number(b):
             refuse(b, f"`{_SYMBOLS.get(name, name)}`")
@@ -39,7 +39,8 @@ def pair(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     return literal(plain_number(a), b.dtype), b
 
 
-def _mixed(name: str, a: Scalar, b: Scalar) -> str:
+def _mixed_dtypes(name: str, a: Scalar, b: Scalar) -> str:
+    """Return the message that two dtypes are not mixed, and which of them to convert."""
     first, second = a.dtype, b.dtype
     wider = first if first.bits >= second.bits else second
     if is_float(first) != is_float(second):
@@ -61,12 +62,12 @@ def refuse_dtype(name: str, dtype: Format, advice: str) -> NoReturn:
     raise current().error(f"`{_SYMBOLS.get(name, name)}` does not work on {dtype_name(dtype)}: {advice}")
 
 
-def integers(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
+def integer_operands(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     """Return two operands of one integer dtype of at least 16 bits.
 
     It raises an error for others and for division by 0.
     """
-    a, b = pair(name, a, b)
+    a, b = same_dtype_operands(name, a, b)
     if not is_int(a.dtype) or a.dtype in NARROW:
         refuse_dtype(name, a.dtype, "it is for integers of 16 bits and more; convert with .to(lw.i32)")
     if b.constant == 0 and name in ("floordiv", "mod"):

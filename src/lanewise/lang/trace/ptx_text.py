@@ -106,6 +106,7 @@ class Writer:
         return "\n".join([*head, "", opening, *self.limits, "{", *self._declarations(), *self.lines, "}", ""])
 
     def _declarations(self) -> list[str]:
+        """Return the declarations of the registers and of the variables in shared and local memory."""
         found = []
         for kind in _STEMS:
             line = ""
@@ -122,6 +123,7 @@ class Writer:
         return [*found, ""]
 
     def _code(self, code: Code) -> None:
+        """Write labels and operations, each Python line before the first operation that comes from it."""
         location = None
         for item in code:
             if isinstance(item, Label):
@@ -135,6 +137,7 @@ class Writer:
             self.lines.append(self._operation(item))
 
     def _location(self, location: SourceLocation) -> None:
+        """Write a Python line as a comment and a `.loc`."""
         number = self.files.setdefault(location.file, len(self.files) + 1)
         text = self.builder.source_line(location)
         self.lines.append("")
@@ -142,6 +145,7 @@ class Writer:
         self.lines.append(f"    .loc {number} {location.line} {max(1, location.column)}")
 
     def _operation(self, item: Operation) -> str:
+        """Return the line of one operation, with its guard."""
         operands = ", ".join([self._operand(each) for each in item.operands])
         guard = ""
         if item.guard is not None:
@@ -154,6 +158,7 @@ class Writer:
         return f"    {guard}{item.opcode}{' ' if operands else ''}{operands};"
 
     def _operand(self, item: Any) -> str:
+        """Return the text of an operand; a register or a symbol gets its name when it is first written."""
         if isinstance(item, str):
             return item
         if isinstance(item, Register):
@@ -179,6 +184,7 @@ class Writer:
         return item.name
 
     def _named(self, register: Register) -> str:
+        """Give a register its name, note it for the declarations, and return it."""
         stem = _STEMS[register.kind]
         if register.hint:
             register.name = self.names.plain(register.hint, "%")

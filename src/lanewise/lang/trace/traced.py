@@ -67,13 +67,13 @@ def _who_asked() -> str:
     """Return which function asked for the truth of a value, at which line, and what to write instead."""
     frame = sys._getframe(2)
     code, line = frame.f_code, frame.f_lineno
-    place = f" in {code.co_name} ({Path(code.co_filename).name}:{line}): "
+    where = f" in {code.co_name} ({Path(code.co_filename).name}:{line}): "
     if code.co_name.startswith("<") or RUNTIME_NAME in code.co_freevars:  # a comprehension, or the kernel
-        return place + (
+        return where + (
             "`in`, max, min, any, all, sorted and the `if` of a comprehension do so. Compare with ==, and "
             "use lw.where, lw.min, lw.max or a `for` statement"
         )
-    return place + "mark that function @lw.device, or use lw.where, lw.min or lw.max"
+    return where + "mark that function @lw.device, or use lw.where, lw.min or lw.max"
 
 
 def describe(value: Any) -> str:
