@@ -105,7 +105,7 @@ class Array(Node):
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the array is bound to."""
         base = self.pointer.base
-        if isinstance(base, Symbol) and base.hint in ("shared", "local", "dynamic"):
+        if isinstance(base, Symbol) and base.hint in ("shared", "local"):
             base.hint = name
 
     def index(self, *coordinates: Any) -> Any:
@@ -156,10 +156,7 @@ class Array(Node):
 
 
 def _error(message: str) -> LanewiseError:
-    """Return an error that names the line being traced.
-
-    In an annotation, outside of a kernel, without one.
-    """
+    """Return an error, with the line being traced; an annotation, outside of a kernel, has none."""
     return current().error(message) if tracing() else LanewiseError(message)
 
 

@@ -138,11 +138,13 @@ class Pointer(Node):
         return self._offset(self._base_plus(root, size), self.offset + addend * size, align)
 
     def _offset(self, base: Any, offset: int, align: int) -> Pointer:
+        """Return the pointer at an offset from a base; a large offset is added to the base."""
         if abs(offset) >= _LARGEST_OFFSET:
             base, offset = Pointer(self.dtype, self.space, base, offset).address.in_register, 0
         return Pointer(self.dtype, self.space, base, offset, align)
 
     def _base_plus(self, index: Scalar, size: int) -> Register:
+        """Return the register with the base plus a traced index times a size in bytes."""
         builder = current()
         base = self.base
         narrow = self.space in ("shared", "local")
@@ -175,10 +177,11 @@ class Pointer(Node):
 
         `cache` is ca, cg, cs, lu, cv, or nc for memory that nothing writes while the kernel runs.
         """
+        accesses = self._accesses(width)
         opcode = self._opcode("ld", cache, volatile)
         builder = current()
         found: list[Scalar] = []
-        for offset, kind, memory, count in self._accesses(width):
+        for offset, kind, memory, count in accesses:
             registers = [Register(kind) for _ in range(count)]
             suffix = f".v{count}" if count > 1 else ""
             target: Any = tuple(registers) if count > 1 else registers[0]
@@ -201,6 +204,7 @@ class Pointer(Node):
             current().emit(f"{opcode}{suffix}.{memory}", Address(self.base, self.offset + offset), source)
 
     def _stored(self, value: Any) -> Scalar:
+        """Return a value to be stored as a Scalar of the pointer's dtype; an error if it has another."""
         if isinstance(value, Scalar) and value.dtype != self.dtype:
             raise current().error(
                 f"{describe(value)} is stored through a pointer to {dtype_name(self.dtype)}: convert it with "
@@ -209,6 +213,7 @@ class Pointer(Node):
         return scalar(value, self.dtype, "a store")
 
     def _opcode(self, verb: str, cache: str, volatile: bool) -> str:
+        """Return the opcode of a load or store, without the type, for a state space and a cache operator."""
         if volatile:
             if cache:
                 raise current().error("a volatile access takes no cache hint")

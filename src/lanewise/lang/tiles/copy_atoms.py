@@ -35,8 +35,8 @@ class AtomCopy:
     fill: int | None
 
     def __post_init__(self) -> None:
-        atom, pair = self.atom, (self.source, self.target)
-        for each in pair:
+        atom, sides = self.atom, (self.source, self.target)
+        for each in sides:
             if each.dtype.bits < 8 and isinstance(each, View):
                 raise current().error(
                     f"lw.copy of {each}: elements smaller than a byte have no addresses; load the words that "
@@ -47,7 +47,7 @@ class AtomCopy:
                     f"lw.copy: {atom.name} moves values of {atom.ValType} ({atom.ValType.bits} bits), and "
                     f"{each} has {each.dtype.bits} bits an element; name the type where the copy is made"
                 )
-        kinds = {each.dtype for each in pair}
+        kinds = {each.dtype for each in sides}
         if len(kinds) > 1 and kinds != {f32, tf32}:
             raise current().error(
                 f"lw.copy moves bits and converts nothing: from {self.source} to {self.target}; "
@@ -138,10 +138,7 @@ def _async_copy(this: AtomCopy, reads: list[int], writes: list[int], holds: Scal
     assert isinstance(this.source, View) and isinstance(this.target, View)
     name = this.atom.name
     bits = this.atom.operation.bits
-    to, source = (
-        vector_pointer(this.target, writes, name),
-        vector_pointer(this.source, reads, name),
-    )
+    to, source = vector_pointer(this.target, writes, name), vector_pointer(this.source, reads, name)
     cache = "ca" if "CACHEALWAYS" in name else "cg"
     if holds is None:
         cp_async(to, source, bits // 8, cache=cache)
