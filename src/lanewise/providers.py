@@ -91,34 +91,34 @@ def _launch() -> Callable[[Any, Any], Launchable]:
 
 @EMIT.provided_by
 def _emit() -> Emit:
-    from lanewise.lang.matrix import emit
+    from lanewise.lang.matrix.emit import emit
 
     return emit
 
 
 @FULL_FRAGMENT.provided_by
 def _full_fragment() -> Callable[[Any, object], object]:
-    from lanewise.lang.matrix import full
+    from lanewise.lang.matrix.fragment import full_fragment
 
-    return full
+    return full_fragment
 
 
 @FRAGMENT_OF_REGISTERS.provided_by
 def _fragment_of_registers() -> Callable[[Any, object], object]:
-    from lanewise.lang.matrix import from_registers
+    from lanewise.lang.matrix.fragment import fragment_of_registers
 
-    return from_registers
+    return fragment_of_registers
 
 
 @THREAD_SLICE.provided_by
 def _thread_slice() -> Callable[[Any, Any], object]:
-    from lanewise.lang.tiles_threads import slice_of
+    from lanewise.lang.tiles.partition import thread_slice
 
-    return slice_of
+    return thread_slice
 
 
 @NUMBER.provided_by
 def _number() -> Callable[[Any, object], object]:
-    from lanewise.lang.convert import number
+    from lanewise.lang.trace.convert import dtype_call
 
-    return number
+    return dtype_call

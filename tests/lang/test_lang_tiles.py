@@ -44,7 +44,7 @@ def traced_offsets(
         tensor = lw.tensor(memory, layout, swizzle=swizzle)
         part = partition(lw.thread_idx.x, tensor)
         for number in range(size(part.layout)):
-            out[lw.thread_idx.x * values + number] = part.memory.at(part.step(number)).load()
+            out[lw.thread_idx.x * values + number] = part.addresses.pointer_at(part.offset(number)).load()
 
     out = np.zeros((count, values), np.int32)
     seen[1, count](np.arange(1 << 14, dtype=np.int32), out)

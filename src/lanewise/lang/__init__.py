@@ -1,26 +1,15 @@
 """The kernel language: Python functions traced to PTX, that run on the CPU machine and on GPUs.
 
-What users call is exported by `lanewise` itself.
+This is the one list of what the language exports; `lanewise` itself passes it on to users. The packages stand
+in this order, and each imports only itself and those before it:
+
+trace → memory → matrix → intrinsics → wmma → tiles → frontend
 """
 
 from lanewise.lang import wmma
-from lanewise.lang.arithmetic import where
-from lanewise.lang.arrays import Array, dynamic_shared, local, shared, tensor
-from lanewise.lang.builder import arch, tracing
-from lanewise.lang.convert import bitcast, pack, unpack
-from lanewise.lang.coordinates import (
-    block_dim,
-    block_idx,
-    grid_dim,
-    lane_id,
-    thread_idx,
-    thread_rank,
-    warp_id,
-)
-from lanewise.lang.division import truncated_div as div
-from lanewise.lang.division import truncated_rem as rem
-from lanewise.lang.errors import KernelError
-from lanewise.lang.intrinsics.assembly import asm
+from lanewise.lang.frontend.device import Device, device
+from lanewise.lang.frontend.kernel import Kernel, kernel
+from lanewise.lang.frontend.loops import range
 from lanewise.lang.intrinsics.atomics import (
     atomic_add,
     atomic_and,
@@ -33,8 +22,11 @@ from lanewise.lang.intrinsics.atomics import (
     atomic_or,
     atomic_xor,
 )
-from lanewise.lang.intrinsics.copies import cp_async, cp_async_commit, cp_async_wait
+from lanewise.lang.intrinsics.cp_async import cp_async, cp_async_commit, cp_async_wait
 from lanewise.lang.intrinsics.debug import assert_, clock, printf, trap
+from lanewise.lang.intrinsics.inline_ptx import asm
+from lanewise.lang.intrinsics.ldmatrix import ldmatrix, movmatrix, stmatrix
+from lanewise.lang.intrinsics.maths import absolute_value as abs
 from lanewise.lang.intrinsics.maths import (
     assume,
     brev,
@@ -49,7 +41,6 @@ from lanewise.lang.intrinsics.maths import (
     isnan,
     log,
     log2,
-    mul_wide,
     mulhi,
     popc,
     rcp,
@@ -60,11 +51,9 @@ from lanewise.lang.intrinsics.maths import (
     tanh,
     trunc,
 )
-from lanewise.lang.intrinsics.maths import magnitude as abs
 from lanewise.lang.intrinsics.maths import maximum as max
 from lanewise.lang.intrinsics.maths import minimum as min
-from lanewise.lang.intrinsics.maths import select_bits as prmt
-from lanewise.lang.intrinsics.matrices import ldmatrix, movmatrix, stmatrix
+from lanewise.lang.intrinsics.maths import permute_bytes as prmt
 from lanewise.lang.intrinsics.sync import arrive, barrier, fence, syncthreads, syncwarp
 from lanewise.lang.intrinsics.warp import (
     activemask,
@@ -84,16 +73,31 @@ from lanewise.lang.intrinsics.warp import (
     shfl_up_sync,
     shfl_xor_sync,
 )
-from lanewise.lang.kernel import Device, Kernel, device, kernel
-from lanewise.lang.loops import range
-from lanewise.lang.matrix import Fragment
-from lanewise.lang.memory import Pointer, pointer
-from lanewise.lang.tiles import local_tile, make_identity_tensor, make_tensor
-from lanewise.lang.tiles_copy import copy, inside
-from lanewise.lang.tiles_gemm import gemm
-from lanewise.lang.tiles_registers import clear, fill, make_fragment_like
-from lanewise.lang.tiles_threads import local_partition
-from lanewise.lang.types import Constexpr, Ptr, bf16x2, f16x2, i8, i16, i32, i64, pred, u16, u32, u64
+from lanewise.lang.matrix.fragment import Fragment
+from lanewise.lang.memory.array import Array, dynamic_shared, local, shared, tensor
+from lanewise.lang.memory.pointer import Pointer, pointer
+from lanewise.lang.tiles.copy import copy, inside
+from lanewise.lang.tiles.gemm import gemm
+from lanewise.lang.tiles.partition import local_partition
+from lanewise.lang.tiles.register_tensor import clear, fill, make_fragment_like
+from lanewise.lang.tiles.tensor import local_tile, make_identity_tensor, make_tensor
+from lanewise.lang.trace.arithmetic import mul_wide
+from lanewise.lang.trace.builder import arch, tracing
+from lanewise.lang.trace.compare import where
+from lanewise.lang.trace.convert import bitcast, pack, unpack
+from lanewise.lang.trace.division import truncated_div as div
+from lanewise.lang.trace.division import truncated_rem as rem
+from lanewise.lang.trace.errors import KernelError
+from lanewise.lang.trace.special_registers import (
+    block_dim,
+    block_idx,
+    grid_dim,
+    lane_id,
+    thread_idx,
+    thread_rank,
+    warp_id,
+)
+from lanewise.lang.trace.types import Constexpr, Ptr, bf16x2, f16x2, i8, i16, i32, i64, pred, u16, u32, u64
 
 __all__ = [
     "Array",

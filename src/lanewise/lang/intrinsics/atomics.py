@@ -1,34 +1,40 @@
-"""Atomics on global and shared memory: each returns the value that was there before."""
+"""Atomics on global and shared memory: each returns the value that was there before.
+
+Plain loads and stores are methods of a pointer (`memory/pointer.py`).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lanewise.formats import bf16, f16, f32, f64
-from lanewise.lang.builder import Address, current
-from lanewise.lang.memory import Pointer
-from lanewise.lang.types import PAIRS, i32, i64, is_int, register_kind, u32, u64
-from lanewise.lang.values import Scalar, describe, public, scalar
+from lanewise.lang.intrinsics.sync import SCOPES
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.ir import Address
+from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.types import PAIRS, dtype_name, i32, i64, is_int, register_kind, u32, u64
 
-_SCOPES = {"block": "cta", "gpu": "gpu", "system": "sys"}
 _ORDERS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
 
 
 def _atomic(name: str, pointer: Any, values: tuple[Any, ...], scope: str, order: str) -> Scalar:
+    """Emit an atomic operation on memory and return the old value."""
     builder = current()
     if not isinstance(pointer, Pointer) or pointer.space not in ("global", "shared", ""):
         raise builder.error(
             f"lw.atomic_{name} takes a pointer to global or shared memory, such as p + i, not "
             f"{describe(pointer)}"
         )
-    if scope not in _SCOPES or order not in _ORDERS:
+    if scope not in SCOPES or order not in _ORDERS:
         raise builder.error(
-            f"lw.atomic_{name}: scope is one of {', '.join(_SCOPES)}, order one of {', '.join(_ORDERS)}"
+            f"lw.atomic_{name}: scope is one of {', '.join(SCOPES)}, order one of {', '.join(_ORDERS)}"
         )
     dtype = pointer.dtype
     operands = [scalar(each, dtype, f"lw.atomic_{name}").in_register for each in values]
     space = f".{pointer.space}" if pointer.space else ""
-    opcode = f"atom.{_ORDERS[order]}.{_SCOPES[scope]}{space}.{name}{_type(name, pointer)}"
+    opcode = f"atom.{_ORDERS[order]}.{SCOPES[scope]}{space}.{name}{_type(name, pointer)}"
     found = builder.result(
         opcode, register_kind(dtype), Address(pointer.base, pointer.offset), *operands, hint="old"
     )
@@ -36,7 +42,7 @@ def _atomic(name: str, pointer: Any, values: tuple[Any, ...], scope: str, order:
 
 
 def _type(name: str, pointer: Pointer) -> str:
-    """The type that an atomic operation names, if it is there for the dtype."""
+    """Return the type that an atomic operation names; an error if there is none for the dtype."""
     builder, dtype = current(), pointer.dtype
     wide = dtype.bits in (32, 64)
     if name in ("exch", "cas") and (wide or (name == "cas" and dtype.bits == 16)):
@@ -53,11 +59,11 @@ def _type(name: str, pointer: Pointer) -> str:
         if dtype is i64:
             return ".u64"  # the same bits
         if dtype in (f16, bf16) or dtype in PAIRS:
-            part = PAIRS.get(dtype, dtype)
-            arch, version = (90, "7.8") if part is bf16 else (70, "6.3")
+            element = PAIRS.get(dtype, dtype)
+            arch, version = (90, "7.8") if element is bf16 else (70, "6.3")
             builder.need(f"atomic add of {dtype.name}", arch, version)
             return f".noftz.{dtype.name}"
-    raise builder.error(f"there is no atomic {name} of {public(dtype)}")
+    raise builder.error(f"there is no atomic {name} of {dtype_name(dtype)}")
 
 
 def atomic_add(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
@@ -66,27 +72,27 @@ def atomic_add(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "re
 
 
 def atomic_min(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
-    """Keep the lesser; the outcome is the old value."""
+    """Keep the lesser of two values in memory; the outcome is the old value."""
     return _atomic("min", pointer, (value,), scope, order)
 
 
 def atomic_max(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
-    """Keep the greater; the outcome is the old value."""
+    """Keep the greater of two values in memory; the outcome is the old value."""
     return _atomic("max", pointer, (value,), scope, order)
 
 
 def atomic_and(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
-    """Clear bits; the outcome is the old value."""
+    """Clear the bits in memory that `value` lacks; the outcome is the old value."""
     return _atomic("and", pointer, (value,), scope, order)
 
 
 def atomic_or(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
-    """Set bits; the outcome is the old value."""
+    """Set the bits of `value` in memory; the outcome is the old value."""
     return _atomic("or", pointer, (value,), scope, order)
 
 
 def atomic_xor(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
-    """Flip bits; the outcome is the old value."""
+    """Flip the bits of `value` in memory; the outcome is the old value."""
     return _atomic("xor", pointer, (value,), scope, order)
 
 
@@ -101,12 +107,12 @@ def atomic_dec(pointer: Any, limit: Any, *, scope: str = "gpu", order: str = "re
 
 
 def atomic_exch(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
-    """Put a value there; the outcome is the old value."""
+    """Put a value into memory; the outcome is the old value."""
     return _atomic("exch", pointer, (value,), scope, order)
 
 
 def atomic_cas(
     pointer: Any, compare: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed"
 ) -> Scalar:
-    """Put a value there if `compare` is there; the outcome is the old value."""
+    """Put a value into memory if it holds `compare`; the outcome is the old value."""
     return _atomic("cas", pointer, (compare, value), scope, order)

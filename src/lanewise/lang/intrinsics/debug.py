@@ -1,4 +1,7 @@
-"""What helps to find mistakes: printf, assertions, trap, the clock."""
+"""Functions that help to find mistakes: printf, assertions, trap, the clock.
+
+The `assert` statement of a kernel comes here from `frontend/control_flow.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from lanewise.formats import bf16, f16, f32, f64
-from lanewise.lang.arithmetic import truth
-from lanewise.lang.builder import Address, Group, Label, Register, Symbol, Variable, current
-from lanewise.lang.types import i32, is_int, pred, u64
-from lanewise.lang.values import Scalar, describe, scalar
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.compare import as_predicate
+from lanewise.lang.trace.ir import Address, CallOperands, Label, Register, Symbol, Variable
+from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.types import i32, is_int, pred, u64
 
 _VPRINTF = ".extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 values);"
 _ASSERTFAIL = (
@@ -20,7 +25,7 @@ _ASSERTFAIL = (
 
 
 def _text(text: str) -> Register:
-    """The generic address of a text in memory."""
+    """Return the generic address of a text in global memory."""
     builder = current()
     data = text.encode() + b"\0"
     found = next((each for each in builder.variables if each.text == data), None)
@@ -37,47 +42,47 @@ def trap() -> None:
 
 
 def clock() -> Scalar:
-    """The multiprocessor's clock, u64."""
+    """Return the clock of the multiprocessor, a u64."""
     return Scalar(u64, current().result("mov.u64", "b64", "%clock64"))
 
 
 def assert_(condition: Any, message: str = "assertion failed") -> None:
-    """Stop the kernel, with a message, unless the condition holds."""
+    """Stop the kernel with a message, unless the condition holds."""
     builder = current()
-    test = truth(condition)
+    test = as_predicate(condition)
     fine = Label("fine")
     builder.branch(fine, test.in_register)
     builder.externals.setdefault("__assertfail", _ASSERTFAIL)
-    place = builder.place
-    words = [_text(message), _text(Path(place.file).name), str(place.line), _text("kernel"), "1"]
-    builder.emit("call.uni", "__assertfail", Group(words))
+    location = builder.location
+    words = [_text(message), _text(Path(location.file).name), str(location.line), _text("kernel"), "1"]
+    builder.emit("call.uni", "__assertfail", CallOperands(words))
     builder.emit("trap")
     builder.label(fine)
 
 
 def printf(format: str, *values: Any) -> None:
-    """Print, as C does: `lw.printf("lane %d: %f\\n", lane, x)`."""
+    """Print as C does: `lw.printf("lane %d: %f\\n", lane, x)`."""
     builder = current()
     found = [scalar(each, None, "lw.printf") for each in values]
     promoted = [_promoted(each) for each in found]
     _check_format(format, promoted)
-    offset, places = 0, []
+    offset, offsets = 0, []
     for each in promoted:
         size = each.dtype.bits // 8
         offset = -(-offset // size) * size
-        places.append(offset)
+        offsets.append(offset)
         offset += size
     base: Any = "0"
     if promoted:
         buffer = Variable("local", Symbol("printed"), max(8, -(-offset // 8) * 8), 8)
         builder.variables.append(buffer)
-        for each, place in zip(promoted, places, strict=True):
+        for each, offset in zip(promoted, offsets, strict=True):
             kind = f"b{each.dtype.bits}" if is_int(each.dtype) else each.dtype.name
-            builder.emit(f"st.local.{kind}", Address(buffer.symbol, place), each.in_register)
+            builder.emit(f"st.local.{kind}", Address(buffer.symbol, offset), each.in_register)
         address = builder.define("mov.u64", "b64", buffer.symbol)
         base = builder.define("cvta.local.u64", "b64", address)
     builder.externals.setdefault("vprintf", _VPRINTF)
-    builder.emit("call.uni", Group([Register("b32")]), "vprintf", Group([_text(format), base]))
+    builder.emit("call.uni", CallOperands([Register("b32")]), "vprintf", CallOperands([_text(format), base]))
 
 
 #: %[flags][width][.precision][length]conversion, as vprintf reads it.
@@ -85,7 +90,7 @@ _CONVERSION = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l|z)?([a-zA-Z%])")
 
 
 def _check_format(format: str, values: list[Scalar]) -> None:
-    """Complain of a conversion that does not fit its value: a GPU would print something else."""
+    """Raise an error for a conversion that does not fit its value: a GPU would print something else."""
     if not isinstance(format, str):
         raise current().error(f"lw.printf takes a text first, not {describe(format)}")
     wanted = [each.groups() for each in _CONVERSION.finditer(format) if each[2] != "%"]
@@ -107,7 +112,7 @@ def _check_format(format: str, values: list[Scalar]) -> None:
 
 
 def _promoted(value: Scalar) -> Scalar:
-    """C's promotions for a variable number of arguments."""
+    """Return a value as C promotes it among a variable number of arguments."""
     if value.dtype in (f16, bf16):
         return value.to(f32).to(f64)
     if value.dtype is f32:

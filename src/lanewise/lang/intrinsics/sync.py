@@ -1,15 +1,20 @@
-"""Synchronisation: barriers of the block and of the warp, fences."""
+"""Synchronisation: barriers of the block and of the warp, fences.
+
+Exchange between the lanes of a warp is in `warp.py`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lanewise.lang.builder import current
-from lanewise.lang.types import u32
-from lanewise.lang.values import Scalar, literal, scalar
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.scalar import Scalar, literal, scalar
+from lanewise.lang.trace.types import u32
 
+#: The mask of all lanes of a warp.
 FULL = 0xFFFFFFFF
-_SCOPES = {"block": "cta", "gpu": "gpu", "system": "sys"}
+#: The scopes of fences and atomics, and what PTX calls them.
+SCOPES = {"block": "cta", "gpu": "gpu", "system": "sys"}
 
 
 def syncthreads() -> None:
@@ -23,11 +28,12 @@ def barrier(id: Any, count: Any = None) -> None:
 
 
 def arrive(id: Any, count: Any) -> None:
-    """Count as arrived at a named barrier, without waiting."""
+    """Arrive at a named barrier without waiting there."""
     current().emit("barrier.arrive", *_barrier_operands(id, count))
 
 
 def _barrier_operands(id: Any, count: Any) -> list[Any]:
+    """Return the operands for a named barrier and its number of threads."""
     builder = current()
     if not isinstance(id, Scalar) and (not isinstance(id, int) or not 0 <= id < 16):
         raise builder.error(f"a named barrier is 0 to 15, not {id!r}")
@@ -40,20 +46,20 @@ def _barrier_operands(id: Any, count: Any) -> list[Any]:
 
 
 def mask_operand(mask: Any) -> Any:
-    """The lanes that take part, as an operand."""
+    """Return the operand for the mask of lanes that take part."""
     if isinstance(mask, Scalar):
         return scalar(mask, u32, "a mask").operand
     return f"0x{literal(mask, u32).constant:08X}"
 
 
 def syncwarp(mask: Any = FULL) -> None:
-    """Wait for the lanes of a mask."""
+    """Wait for all lanes of a mask: `bar.warp.sync`."""
     current().emit("bar.warp.sync", mask_operand(mask))
 
 
 def fence(scope: str = "gpu") -> None:
     """Order memory accesses before it against those after it: for the block, the gpu or the system."""
-    if scope not in _SCOPES:
-        raise current().error(f"a fence is for {', '.join(_SCOPES)}, not {scope!r}")
+    if scope not in SCOPES:
+        raise current().error(f"a fence is for {', '.join(SCOPES)}, not {scope!r}")
     current().need("fence", 70, "6.0")
-    current().emit(f"fence.acq_rel.{_SCOPES[scope]}")
+    current().emit(f"fence.acq_rel.{SCOPES[scope]}")

@@ -1,4 +1,4 @@
-"""Lanes together: shuffles, votes, matches and reductions across a warp.
+"""Exchange between the lanes of a warp: shuffles, votes, matches and reductions.
 
 `mask` names the lanes that take part, all of them where nothing is said; each of them must get there.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from lanewise.lang.arithmetic import truth
-from lanewise.lang.builder import Pair, Register, current
 from lanewise.lang.intrinsics.sync import FULL, mask_operand
-from lanewise.lang.trees import is_node, map_leaves
-from lanewise.lang.types import i32, is_int, pred, register_kind, u32
-from lanewise.lang.values import Scalar, Traced, describe, scalar
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.compare import as_predicate
+from lanewise.lang.trace.ir import Register, ResultPair
+from lanewise.lang.trace.pytrees import is_node, map_leaves
+from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.types import i32, is_int, pred, register_kind, u32
 
-_CLAMPS = {"idx": 0x1F, "up": 0, "down": 0x1F, "bfly": 0x1F}
+#: The clamp value of each mode of shfl.sync, in its lowest five bits.
+_CLAMP_LANES = {"idx": 0x1F, "up": 0, "down": 0x1F, "bfly": 0x1F}
 
 
 def _shuffle(mode: str, value: Any, lane: Any, width: int, mask: Any) -> Any:
+    """Return the value of another lane: of a pytree leaf by leaf, of 64 bits in two halves."""
     builder = current()
     if is_node(value):
         return map_leaves(lambda x, _: _shuffle(mode, x, lane, width, mask), value, value, "a shuffle")
@@ -32,84 +36,88 @@ def _shuffle(mode: str, value: Any, lane: Any, width: int, mask: Any) -> Any:
     if from_lane.dtype not in (i32, u32):
         raise builder.error(f"the lane of a shuffle is i32 or u32, not {describe(from_lane)}: convert it")
     source = from_lane.operand
-    limits = (source, f"0x{(32 - width) << 8 | _CLAMPS[mode]:X}", mask_operand(mask))
+    limits = (source, f"0x{(32 - width) << 8 | _CLAMP_LANES[mode]:X}", mask_operand(mask))
 
-    def moved(register: Any) -> Register:
+    def shuffled(register: Any) -> Register:
         return builder.result(f"shfl.sync.{mode}.b32", "b32", register, *limits)
 
     dtype, register = found.dtype, found.in_register
     if dtype is pred:
-        return truth(_shuffle(mode, found.to(i32), lane, width, mask))
+        return as_predicate(_shuffle(mode, found.to(i32), lane, width, mask))
     kind = register_kind(dtype)
     if dtype.bits == 64:
         low, high = Register("b32"), Register("b32")
         builder.emit("mov.b64", (low, high), register, pure=True)
-        halves = (moved(low), moved(high))
+        halves = (shuffled(low), shuffled(high))
         return Scalar(dtype, builder.result("mov.b64", kind, halves))
     if dtype.bits < 32:
-        wide = moved(builder.define("cvt.u32.u16", "b32", register))
+        wide = shuffled(builder.define("cvt.u32.u16", "b32", register))
         return Scalar(dtype, builder.define("cvt.u16.u32", "b16", wide))
     if kind == "f32":
         return Scalar(dtype, builder.result("shfl.sync." + mode + ".b32", "f32", register, *limits))
-    return Scalar(dtype, moved(register))
+    return Scalar(dtype, shuffled(register))
 
 
 def shfl_sync(value: Any, lane: Any, width: int = 32, mask: Any = FULL) -> Any:
-    """The value that another lane holds. Inside a kernel: `first = lw.shfl_sync(x, 0)`."""
+    """Return the value that another lane holds. Inside a kernel: `first = lw.shfl_sync(x, 0)`."""
     return _shuffle("idx", value, lane, width, mask)
 
 
 def shfl_up_sync(value: Any, delta: Any, width: int = 32, mask: Any = FULL) -> Any:
-    """The value of the lane `delta` below; the first lanes keep their own."""
+    """Return the value of the lane `delta` below; the first lanes keep their own."""
     return _shuffle("up", value, delta, width, mask)
 
 
 def shfl_down_sync(value: Any, delta: Any, width: int = 32, mask: Any = FULL) -> Any:
-    """The value of the lane `delta` above; the last lanes keep their own."""
+    """Return the value of the lane `delta` above; the last lanes keep their own."""
     return _shuffle("down", value, delta, width, mask)
 
 
 def shfl_xor_sync(value: Any, lanes: Any, width: int = 32, mask: Any = FULL) -> Any:
-    """The value of the lane whose number differs in the given bits."""
+    """Return the value of the lane whose number differs in the given bits."""
     return _shuffle("bfly", value, lanes, width, mask)
 
 
 def all_sync(condition: Any, mask: Any = FULL) -> Scalar:
-    """Whether a condition holds on all lanes."""
-    test = truth(condition).in_register
+    """Return whether a condition holds on all lanes."""
+    test = as_predicate(condition).in_register
     return Scalar(pred, current().result("vote.sync.all.pred", "pred", test, mask_operand(mask)))
 
 
 def any_sync(condition: Any, mask: Any = FULL) -> Scalar:
-    """Whether a condition holds on some lane."""
-    test = truth(condition).in_register
+    """Return whether a condition holds on some lane."""
+    test = as_predicate(condition).in_register
     return Scalar(pred, current().result("vote.sync.any.pred", "pred", test, mask_operand(mask)))
 
 
 def ballot_sync(condition: Any, mask: Any = FULL) -> Scalar:
-    """The lanes on which a condition holds, as the bits of a u32."""
-    test = truth(condition).in_register
+    """Return the lanes on which a condition holds, as the bits of a u32."""
+    test = as_predicate(condition).in_register
     return Scalar(u32, current().result("vote.sync.ballot.b32", "b32", test, mask_operand(mask)))
 
 
 def match_any_sync(value: Any, mask: Any = FULL) -> Scalar:
-    """The lanes with the same value as this one, as the bits of a u32."""
+    """Return the lanes with the same value as this one, as the bits of a u32."""
     found = scalar(value, None, "lw.match_any_sync")
-    opcode = f"match.any.sync.b{_matched(found)}"
+    opcode = f"match.any.sync.b{_matched_bits(found)}"
     return Scalar(u32, current().result(opcode, "b32", found.in_register, mask_operand(mask)))
 
 
 def match_all_sync(value: Any, mask: Any = FULL) -> tuple[Scalar, Scalar]:
-    """(the mask or 0, whether all lanes have the same value)."""
+    """Return (the mask or 0, whether all lanes have the same value)."""
     found = scalar(value, None, "lw.match_all_sync")
     lanes, same = Register("b32"), Register("pred")
     current().emit(
-        f"match.all.sync.b{_matched(found)}", Pair(lanes, same), found.in_register, mask_operand(mask)
+        f"match.all.sync.b{_matched_bits(found)}",
+        ResultPair(lanes, same),
+        found.in_register,
+        mask_operand(mask),
     )
     return Scalar(u32, lanes), Scalar(pred, same)
 
 
-def _matched(value: Scalar) -> int:
+def _matched_bits(value: Scalar) -> int:
+    """Return the size of a value to match; an error unless it is 32 or 64 bits."""
     if value.dtype.bits not in (32, 64):
         raise current().error(f"a match compares 32 or 64 bits, not {describe(value)}: convert it")
     current().need("match.sync", 70, "6.0")
@@ -117,6 +125,7 @@ def _matched(value: Scalar) -> int:
 
 
 def _reduce(name: str, value: Any, mask: Any) -> Scalar:
+    """Emit a reduction over the lanes of a mask and return its outcome, the same on each."""
     builder = current()
     found = scalar(value, None, f"lw.reduce_{name}_sync")
     if not is_int(found.dtype) or found.dtype.bits != 32:
@@ -130,36 +139,36 @@ def _reduce(name: str, value: Any, mask: Any) -> Scalar:
 
 
 def reduce_add_sync(value: Any, mask: Any = FULL) -> Scalar:
-    """The sum over the lanes, of i32 or u32."""
+    """Return the sum over the lanes, of i32 or u32."""
     return _reduce("add", value, mask)
 
 
 def reduce_min_sync(value: Any, mask: Any = FULL) -> Scalar:
-    """The least over the lanes, of i32 or u32."""
+    """Return the least over the lanes, of i32 or u32."""
     return _reduce("min", value, mask)
 
 
 def reduce_max_sync(value: Any, mask: Any = FULL) -> Scalar:
-    """The greatest over the lanes, of i32 or u32."""
+    """Return the greatest over the lanes, of i32 or u32."""
     return _reduce("max", value, mask)
 
 
 def reduce_and_sync(value: Any, mask: Any = FULL) -> Scalar:
-    """The bits set on all lanes, of i32 or u32."""
+    """Return the bits set on all lanes, of i32 or u32."""
     return _reduce("and", value, mask)
 
 
 def reduce_or_sync(value: Any, mask: Any = FULL) -> Scalar:
-    """The bits set on some lane, of i32 or u32."""
+    """Return the bits set on some lane, of i32 or u32."""
     return _reduce("or", value, mask)
 
 
 def reduce_xor_sync(value: Any, mask: Any = FULL) -> Scalar:
-    """The exclusive or over the lanes, of i32 or u32."""
+    """Return the exclusive or over the lanes, of i32 or u32."""
     return _reduce("xor", value, mask)
 
 
 def activemask() -> Scalar:
-    """The lanes that run together now, as the bits of a u32."""
+    """Return the lanes that run together now, as the bits of a u32."""
     current().need("activemask", 30, "6.2")
     return Scalar(u32, current().result("activemask.b32", "b32"))

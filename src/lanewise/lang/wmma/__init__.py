@@ -1,10 +1,11 @@
 """WMMA in kernels, under the names of the CUDA programming guide: fragments, and functions that change them.
 
-Which fragments and products exist is the catalogue's; how they lie in registers is nobody's business here.
+Which fragments and products exist is the catalogue's to say; a program never sees how they lie in registers.
 """
 
 from lanewise.lang.wmma.fragment import fragment
-from lanewise.lang.wmma.moves import fill_fragment, load_matrix_sync, store_matrix_sync
+from lanewise.lang.wmma.load_store import fill_fragment, load_matrix_sync, store_matrix_sync
+from lanewise.lang.wmma.mma import bmma_sync, float_to_tf32, mma_sync
 from lanewise.lang.wmma.names import (
     accumulator,
     bmmaAccumulateOpPOPC,
@@ -18,7 +19,6 @@ from lanewise.lang.wmma.names import (
     precision,
     row_major,
 )
-from lanewise.lang.wmma.products import bmma_sync, float_to_tf32, mma_sync
 
 __all__ = [
     "accumulator", "bmmaAccumulateOpPOPC", "bmmaBitOpAND", "bmmaBitOpXOR", "bmma_sync", "col_major",

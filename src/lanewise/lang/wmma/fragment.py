@@ -1,4 +1,7 @@
-"""Fragments of WMMA: matrices shared out among the lanes of a warp, of which a program sees `.x`."""
+"""Fragments of WMMA: matrices shared out among the lanes of a warp, of which a program sees `.x`.
+
+Loads, stores and fills are in `load_store.py`, products in `mma.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ from typing import Any
 
 from lanewise.formats import Format, f32, tf32
 from lanewise.isa import Instruction, Operand
-from lanewise.lang import matrix
-from lanewise.lang.builder import current
-from lanewise.lang.convert import bitcast
-from lanewise.lang.trees import Node
-from lanewise.lang.types import u32
-from lanewise.lang.values import Scalar, Traced, describe, public, refuse, scalar
+from lanewise.lang.matrix.fragment import Fragment
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.convert import bitcast
+from lanewise.lang.trace.packed_register import register_dtype
+from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.traced import Traced, describe, refuse
+from lanewise.lang.trace.types import dtype_name, u32
 from lanewise.lang.wmma.names import LETTERS, ORDERS, STORAGE, accumulator, col_major, find, row_major
 
 
-class Elements:
+class FragmentElements:
     """`fragment.x`: the elements that this lane holds (for u4, s4 and b1, the words they are stored in)."""
 
     def __init__(self, fragment: fragment) -> None:
@@ -25,7 +30,8 @@ class Elements:
     def __len__(self) -> int:
         return self._fragment.num_storage_elements
 
-    def _place(self, index: Any) -> int:
+    def _index(self, index: Any) -> int:
+        """Return the index of an element, counted from 0; an error if it is traced or too large."""
         if isinstance(index, Traced):
             raise current().error("registers have no addresses: the index of .x is a Python integer")
         if not isinstance(index, int) or not -len(self) <= index < len(self):
@@ -33,24 +39,24 @@ class Elements:
         return index % len(self)
 
     def __getitem__(self, index: Any) -> Scalar:
-        place, held = self._place(index), self._fragment
+        number, held = self._index(index), self._fragment
         held.require_filled("its elements are read")
         if held.dtype in STORAGE:
-            return Scalar(held.storage_element_type, held.registers[place].in_register)
-        found: Scalar = held.as_operand()[place]
+            return Scalar(held.storage_element_type, held.registers[number].in_register)
+        found: Scalar = held.as_operand()[number]
         return bitcast(Scalar(u32, found.in_register), f32) if held.dtype is tf32 else found
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        place, held = self._place(index), self._fragment
+        number, held = self._index(index), self._fragment
         if held.dtype in STORAGE or held.dtype is tf32:
             kind = held.storage_element_type
             given = scalar(value, kind, f"an element of {held}")
-            held.registers[place] = (
+            held.registers[number] = (
                 bitcast(given, u32) if held.dtype is tf32 else Scalar(u32, given.in_register)
             )
         else:
             changed = held.as_operand()
-            changed[place] = value
+            changed[number] = value
             held.registers[:] = changed.registers
         held.filled = True
 
@@ -82,21 +88,21 @@ class fragment(Node):
             raise self.builder.error(f"{use.name} is wmma.row_major or wmma.col_major, not {layout!r}")
         self.use, self.m, self.n, self.k, self.dtype, self.layout = use, m, n, k, dtype, layout
         self.operand: Operand = self.loading(ORDERS.get(layout, "row"), "").operands[LETTERS[use]]
-        dtype_of_register = matrix.register_dtype(self.operand)
+        dtype_of_register = register_dtype(self.operand.format)
         self.registers = [Scalar(dtype_of_register, constant=0) for _ in range(self.operand.registers)]
         self.filled = False
 
-    # as a nested value: the registers may change, what it is does not
-    def parts(self) -> list[Any]:
+    # as a node of a pytree: the registers may change, use, shape and dtype do not
+    def children(self) -> list[Any]:
         return list(self.registers)
 
-    def with_parts(self, parts: list[Any], fresh: bool = False) -> fragment:
+    def with_children(self, children: list[Any], fresh: bool = False) -> fragment:
         target = self
         if fresh:
             target = object.__new__(fragment)
             for name in self.__slots__:
                 setattr(target, name, getattr(self, name))
-        target.registers = list(parts)
+        target.registers = list(children)
         return target
 
     def same_kind(self, other: Any) -> bool:
@@ -106,7 +112,7 @@ class fragment(Node):
         return self.use, self.m, self.n, self.k, self.dtype, self.layout
 
     def named(self, name: str) -> None:
-        """Let the registers have a Python name."""
+        """Give the registers the Python name that the fragment is bound to, with numbers."""
         for number, each in enumerate(self.registers):
             each.named(f"{name}{number}")
 
@@ -127,30 +133,30 @@ class fragment(Node):
 
     @property
     def num_elements(self) -> int:
-        """Elements that a lane holds."""
+        """The number of elements that a lane holds."""
         return self.operand.values
 
     @property
     def num_storage_elements(self) -> int:
-        """Elements of `.x`."""
+        """The number of elements of `.x`."""
         return self.operand.registers if self.dtype in STORAGE else self.operand.values
 
     @property
-    def x(self) -> Elements:
+    def x(self) -> FragmentElements:
         """The elements of this lane: every lane may do the same with each of them, whichever they are."""
-        return Elements(self)
+        return FragmentElements(self)
 
-    def as_operand(self) -> matrix.Fragment:
-        """The registers as an operand of the catalogue's."""
-        return matrix.Fragment(self.operand, list(self.registers))
+    def as_operand(self) -> Fragment:
+        """Return the registers as a fragment of the catalogue's operand."""
+        return Fragment(self.operand, list(self.registers))
 
     def require_filled(self, what: str) -> None:
-        """Complain of a fragment that holds nothing yet."""
+        """Raise an error if the fragment holds nothing yet."""
         if not self.filled:
             raise current().error(f"{self} holds nothing yet: load or fill it before {what}")
 
     def require_here(self) -> None:
-        """Complain of a fragment of another kernel, or of one traced for another arch."""
+        """Raise an error if the fragment belongs to another kernel, or to one traced for another arch."""
         builder = current()
         if self.builder is builder:
             return
@@ -162,12 +168,12 @@ class fragment(Node):
         )
 
     def loading(self, order: str, space: str) -> Instruction:
-        """The instruction that loads it from memory in an order."""
+        """Return the instruction that loads the fragment from memory in row or column order."""
         where_to = f".{space}" if space else ""
         text = f"wmma.load.{LETTERS[self.use]}.sync.aligned.{order}.{self.shape}{where_to}.{self.dtype.name}"
         return find(
             text,
-            f"a {self.use.name} fragment of {self.m}×{self.n}×{self.k} {public(self.dtype)}",
+            f"a {self.use.name} fragment of {self.m}×{self.n}×{self.k} {dtype_name(self.dtype)}",
             stride=True,
         )
 
@@ -176,11 +182,11 @@ class fragment(Node):
 
     def __str__(self) -> str:
         order = f", {self.layout.name}" if self.layout is not None else ""
-        return f"fragment<{self.use.name}, {self.m}, {self.n}, {self.k}, {public(self.dtype)}{order}>"
+        return f"fragment<{self.use.name}, {self.m}, {self.n}, {self.k}, {dtype_name(self.dtype)}{order}>"
 
 
 def given_fragment(given: Any, what: str) -> fragment:
-    """An argument that has to be a fragment of this kernel."""
+    """Return an argument that has to be a fragment of this kernel; an error if it is none."""
     if not isinstance(given, fragment):
         if not isinstance(given, Traced):
             refuse(given, what)

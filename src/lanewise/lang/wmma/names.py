@@ -1,4 +1,7 @@
-"""The programming guide's names for uses, layouts and operations, and the catalogue's forms by them."""
+"""The programming guide's names for uses, layouts and operations, and the catalogue's forms by them.
+
+They are plain constants; fragments and the functions that take them are in the other modules.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from types import SimpleNamespace
 from lanewise.errors import LanewiseError
 from lanewise.formats import b1, s4, s32, tf32, u4
 from lanewise.isa import Instruction, instruction
-from lanewise.lang.builder import current
-from lanewise.lang.types import u32
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.types import u32
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ STORAGE = {u4: u32, s4: s32, b1: u32}
 
 @cache
 def _known(text: str, stride: bool | None) -> Instruction | LanewiseError:
+    """Return an instruction of the catalogue, or the error that there is none."""
     try:
         return instruction(text, stride=stride)
     except LanewiseError as error:
@@ -45,7 +49,7 @@ def _known(text: str, stride: bool | None) -> Instruction | LanewiseError:
 
 
 def find(text: str, what: str, *, stride: bool | None = None) -> Instruction:
-    """An instruction of the catalogue; an error in the words of WMMA if there is none."""
+    """Return an instruction of the catalogue; an error in the words of WMMA if there is none."""
     found = _known(text, stride)
     if isinstance(found, LanewiseError):
         raise current().error(f"{what}: there is no {text}. {found}")

@@ -234,6 +234,8 @@ def bfind(lanes: Lanes, op: Op) -> None:
 def dot(lanes: Lanes, op: Op) -> None:
     """Dot products of four bytes, or of two halves and two bytes, added to c."""
     kinds = [modifier for modifier in op.modifiers if modifier in ("s32", "u32")]
+    if len(kinds) != 2:
+        raise op.unsupported("it names two types, each .u32 or .s32")
     signed = [kind == "s32" for kind in kinds]
     a, b, c = (lanes.read(each, U32) for each in op.operands[1:4])
 

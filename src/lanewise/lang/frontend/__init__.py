@@ -1,0 +1,1 @@
+"""The front end: Python functions read, rewritten, traced as kernels, and launched."""

@@ -1,0 +1,286 @@
+"""Control flow while tracing: branches and loops on traced values, and the variables that they carry.
+
+Rewritten functions call a `Runtime`. A branch or loop on plain Python values leaves no trace.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from lanewise.lang.frontend.loops import For, PythonLoop, While
+from lanewise.lang.frontend.loops import range as traced_range
+from lanewise.lang.frontend.merge import CarriedValues, MergeMoves, Undefined, merge, move
+from lanewise.lang.intrinsics.debug import assert_
+from lanewise.lang.trace.bitwise import bitwise, invert
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.compare import as_predicate, where
+from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register, SourceLocation, is_pure
+from lanewise.lang.trace.scalar import Scalar
+from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.types import pred
+
+
+class PythonIf:
+    """An `if` on a Python value: one of its branches is traced."""
+
+    traced = False
+
+    def __init__(self, holds: bool) -> None:
+        self.then, self.otherwise = holds, not holds
+
+
+_HOLDS, _FAILS = PythonIf(True), PythonIf(False)
+
+
+class If:
+    """An `if` on a traced value: both branches are traced, and what they bind is merged."""
+
+    traced = then = otherwise = True
+
+    def __init__(
+        self, test: Scalar, bound: tuple[str, ...], read: tuple[str, ...], restored: tuple[str, ...] = ()
+    ) -> None:
+        self.builder, self.test = current(), test
+        self.bound, self.read, self.restored = bound, read, restored
+        self.branches: list[tuple[Code, list[Any], bool, SourceLocation]] = []
+        self.entered_unreachable = self.builder.unreachable
+        self.location = self.builder.location
+
+    def begin(self, names: dict[str, Any]) -> None:
+        """Keep the values that the branches may change, and trace into the first branch."""
+        self.values = CarriedValues(self.bound, self.read, names, self.restored)
+        self._enter()
+
+    def _enter(self) -> None:
+        """Trace into a list of code of the next branch."""
+        self.code: Code = []
+        self.outer = self.builder.enter(self.code)
+        self.builder.open_control_flow.append(self)
+
+    def end(self, names: dict[str, Any]) -> None:
+        """End a branch: keep its code, and the values that names have at its end."""
+        self.branches.append(
+            (self.code, self.values.now(names), self.builder.unreachable, self.builder.location)
+        )
+        self.builder.open_control_flow.pop()
+        self.builder.leave(self.outer)
+        self.builder.unreachable = self.entered_unreachable
+
+    def restore(self) -> tuple[Any, ...]:
+        """Set everything back to what it was, and trace into the second branch.
+
+        It returns the values of the bound names and of those only restored.
+        """
+        found = self.values.restore()
+        self._enter()
+        return found
+
+    def merge(self) -> tuple[Any, ...]:
+        """Write both branches; return the values that the bound names have from here on."""
+        (then, left, left_ends, left_location), (other, right, right_ends, right_location) = self.branches
+        builder = self.builder
+        builder.location = self.location
+        moves: MergeMoves = []
+        if left_ends or right_ends:  # what follows two ends is never reached, and any values will do
+            values = self.values.rebind(left if right_ends else right)
+        else:
+            values, moves = merge(self.values, left, right, left_location, right_location)
+        for code, side in ((then, 0), (other, 1)):
+            with builder.into(code):
+                for register, sources in moves:
+                    move(register, sources[side])
+        self._write(then, other, left_ends)
+        builder.unreachable = self.entered_unreachable or (left_ends and right_ends)
+        return tuple(values[: len(self.bound)])
+
+    def _write(self, then: Code, other: Code, then_ends: bool) -> None:
+        """Write the branches into the code around them, with a branch around each."""
+        builder, code = self.builder, self.builder.code
+        if not then and not other:
+            return
+        skip, end = Label("else" if other and then else "endif"), Label("endif")
+        if not then:
+            builder.branch(skip, self.test.operand)
+            code += [*other, skip]
+        else:
+            builder.branch(skip, NotPredicate(self.test.operand))
+            code += then
+            if other and not then_ends:
+                builder.branch(end)
+                builder.unreachable = self.entered_unreachable
+            code += [skip, *other, end] if other else [skip]
+
+
+class Runtime:
+    """What a rewritten function calls for its control flow.
+
+    Each function has its own, which knows the file.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def at(self, line: int, column: int) -> None:
+        """Note that the statement at this line and column is traced next."""
+        current().location = SourceLocation(self.file, line, column)
+
+    def named(self, name: Any, value: Any) -> Any:
+        """Return a value that is bound to a name, or to several; its registers get the name."""
+        if isinstance(name, str):
+            _name(name, value)
+        elif isinstance(value, tuple | list) and len(value) == len(name):
+            for one, each in zip(name, value, strict=True):
+                _name(one, each)
+        return value
+
+    # statements -----------------------------------------------------------------------------------------
+
+    def if_(
+        self, test: Any, bound: tuple[str, ...], read: tuple[str, ...], restored: tuple[str, ...]
+    ) -> If | PythonIf:
+        """Begin an `if`: both branches are traced where its condition is traced."""
+        if isinstance(test, Traced):
+            found = as_predicate(test)
+            if found.constant is None:
+                return If(found, bound, read, restored)
+            return _HOLDS if found.constant else _FAILS
+        if isinstance(test, Undefined):
+            test.complain()
+        return _HOLDS if test else _FAILS
+
+    def while_(self, test: Callable[[], Any] | None, bound: tuple[str, ...], read: tuple[str, ...]) -> Any:
+        """Begin a `while`; a test of None is always true, and the loop a traced one."""
+        if test is None:
+            return While(None, bound, read)
+        builder = current()
+        before_test, scope = len(builder.code), dict(builder.scopes[-1])
+        first = test()
+        if not isinstance(first, Traced):
+            return PythonLoop(first=first, test=test)
+        del builder.code[before_test:]  # traced again, on the registers of the loop
+        builder.scopes[-1] = scope
+        return While(test, bound, read)
+
+    def for_(self, items: Any, bound: tuple[str, ...], read: tuple[str, ...], name: str) -> Any:
+        """Begin a `for`: over lw.range it is a loop of the kernel, else Python unrolls it."""
+        if isinstance(items, traced_range):
+            return For(items, bound, read, name)
+        if isinstance(items, Traced) and not hasattr(items, "__iter__"):
+            raise current().error(f"{describe(items)} cannot be iterated over: use `for i in lw.range(…)`")
+        return PythonLoop(items=items)
+
+    def exit(self) -> bool:
+        """Trace `return` in a kernel, which ends the thread; return whether Python itself is to return."""
+        builder = current()
+        if not builder.open_control_flow:
+            return True
+        builder.emit("ret")
+        builder.unreachable = True
+        return False
+
+    def assert_(self, test: Callable[[], Any], message: Any, text: str) -> None:
+        """Trace `assert`: on a traced value, the kernel stops with __assertfail."""
+        found = test()
+        if isinstance(found, Traced):
+            assert_(found, str(message) if message is not None else text)
+        elif not found:
+            raise current().error(
+                f"assertion failed while tracing: {message if message is not None else text}"
+            )
+
+    # expressions ----------------------------------------------------------------------------------------
+
+    def and_(self, first: Any, *rest: Callable[[], Any]) -> Any:
+        """Return `a and b`: b is traced under the condition that a holds, where it does more than compute."""
+        return self._logic(first, rest, conjunction=True)
+
+    def or_(self, first: Any, *rest: Callable[[], Any]) -> Any:
+        """Return `a or b`: b is traced under the condition that a fails, where it does more than compute."""
+        return self._logic(first, rest, conjunction=False)
+
+    def _logic(self, value: Any, rest: tuple[Callable[[], Any], ...], conjunction: bool) -> Any:
+        """Return the conjunction or disjunction of values, each evaluated only if it decides."""
+        for following in rest:
+            if not isinstance(value, Traced):
+                if bool(value) is not conjunction:
+                    return value
+                value = following()
+                continue
+            value = self._both(as_predicate(value), following, conjunction)
+        return value
+
+    def _both(self, first: Scalar, following: Callable[[], Any], conjunction: bool) -> Scalar:
+        """Return the conjunction or disjunction of a predicate and an expression not yet traced."""
+        builder = current()
+        if first.constant is not None:
+            return as_predicate(following()) if bool(first.constant) is conjunction else first
+        code: Code = []
+        with builder.into(code):
+            second = as_predicate(following())
+            register = second.in_register if not is_pure(code) else None
+        if register is None:
+            builder.code += code
+            return bitwise("and" if conjunction else "or", first, second)
+        outcome, done = Register("pred"), Label("decided")
+        builder.emit("mov.pred", outcome, first.in_register)
+        builder.branch(done, NotPredicate(outcome) if conjunction else outcome)
+        builder.code += code
+        builder.emit("mov.pred", outcome, register)
+        builder.label(done)
+        return Scalar(pred, outcome)
+
+    def not_(self, value: Any) -> Any:
+        """Return `not a`, a predicate where a is traced."""
+        return invert(as_predicate(value)) if isinstance(value, Traced) else not value
+
+    def choose(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """Return `a if c else b`: both are computed if that has no other effect; else one branch runs."""
+        if not isinstance(test, Traced):
+            return then() if test else otherwise()
+        found = as_predicate(test)
+        if found.constant is not None:
+            return then() if found.constant else otherwise()
+        branch = If(found, ("value",), ())
+        branch.begin({})
+        left = then()
+        branch.end({"value": left})
+        branch.restore()
+        right = otherwise()
+        branch.end({"value": right})
+        if all(is_pure(code) for code, *_ in branch.branches):
+            for code, *_ in branch.branches:
+                current().code += code
+            return where(found, left, right)
+        return branch.merge()[0]
+
+    def chain(self, words: list[str], left: Any, *rest: Callable[[], Any]) -> Any:
+        """Return a chain of comparisons such as `a < b < c`, each operand evaluated once."""
+        outcome: Any = True
+        for word, following in zip(words, rest, strict=True):
+            if not isinstance(outcome, Traced) and not outcome:
+                return outcome
+            right = following()
+            this = _COMPARISONS[word](left, right)
+            outcome = self.and_(outcome, lambda this=this: this)  # type: ignore[misc]  # a default, not an argument
+            left = right
+        return outcome
+
+
+#: Python's comparisons by the names of their syntax nodes.
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge, "Eq": operator.eq,
+    "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
+    "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
+}  # fmt: skip
+
+
+def _name(name: str, value: Any) -> None:
+    """Give the registers of a value, or of those in a list or tuple, a Python name."""
+    if isinstance(value, Traced) and hasattr(value, "named"):
+        value.named(name)
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            if isinstance(each, Traced):
+                _name(f"{name}{number}", each)

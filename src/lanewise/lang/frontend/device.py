@@ -1,0 +1,65 @@
+"""`@lw.device`: functions with traced control flow that kernels call, inlined where they are called.
+
+Kernels themselves, which are launched, are in `kernel.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any
+
+from lanewise.lang.frontend.source import RewrittenFunction
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.errors import KernelError
+
+#: Calls of a device function inside itself after which they are taken to have no end.
+_DEEPEST_RECURSION = 50
+
+
+class Device:
+    """A function with traced control flow, called from kernels: inlined where it is called."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._rewritten: RewrittenFunction | None = None
+        self._depth = 0
+        update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        return lambda *args, **kwargs: self(instance, *args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        builder = current()
+        if self._rewritten is None:
+            self._rewritten = RewrittenFunction(self.function, is_kernel=False)
+        rewritten = self._rewritten
+        builder.sources.setdefault(rewritten.file, rewritten.lines)
+        location = builder.location
+        if self._depth > _DEEPEST_RECURSION:
+            raise builder.error(
+                f"{self.function.__name__} calls itself without end: device functions are inlined"
+            )
+        self._depth += 1
+        try:
+            return rewritten.function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise builder.error(str(error)) from None  # the arguments do not fit
+            raise
+        finally:
+            self._depth -= 1
+            builder.location = location
+
+    def __repr__(self) -> str:
+        return f"<device function {self.function.__name__}>"
+
+
+def device(function: Callable[..., Any]) -> Device:
+    """Make a function one that kernels call, with control flow on traced values; it is inlined."""
+    if not inspect.isfunction(function):
+        raise KernelError(f"@lw.device goes on a function defined with `def`, not on {function!r}")
+    return Device(function)

@@ -1,0 +1,238 @@
+"""`@lw.kernel`: Python functions traced to PTX.
+
+A `Kernel` keeps the modules that it was traced to; how one is launched is in `launching.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, overload
+
+from lanewise.isa import find_arch
+from lanewise.lang.frontend.launching import ConfiguredKernel
+from lanewise.lang.frontend.parameters import Parameter, declaration, read_parameters, traced_argument
+from lanewise.lang.frontend.source import RewrittenFunction, annotation_names
+from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
+from lanewise.lang.trace.errors import KernelError
+from lanewise.lang.trace.ptx_text import Writer
+
+if TYPE_CHECKING:
+    from lanewise.ptx import Cubin, Module, Resources
+
+#: Configurations of a kernel that are remembered.
+_MOST_CONFIGURED = 1024
+#: What @lw.kernel(…) takes.
+_OPTIONS = ("max_threads", "min_blocks", "max_registers")
+
+
+class Kernel:
+    """A kernel: `kernel[grid, block](…)` launches it, `kernel.ptx(arch)` shows what it was traced to."""
+
+    def __init__(
+        self, function: Callable[..., Any], options: dict[str, Any], around: Mapping[str, Any] | None = None
+    ) -> None:
+        self.function, self.options = function, options
+        self._around = around or {}
+        self._rewritten: RewrittenFunction | None = None
+        self._parameters: list[Parameter] | None = None
+        self._modules: dict[Any, Module] = {}
+        #: The threads that blocks must have, by the text of a module.
+        self._required_threads: dict[str, list[tuple[int, str, KernelError]]] = {}
+        self._configured: dict[Any, ConfiguredKernel] = {}
+        update_wrapper(self, function)
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel, in Python and in the PTX."""
+        return str(self.function.__name__)
+
+    @property
+    def rewritten(self) -> RewrittenFunction:
+        """The function with its control flow rewritten, when it is first needed."""
+        if self._rewritten is None:
+            self._rewritten = RewrittenFunction(self.function, is_kernel=True, around=self._around)
+        return self._rewritten
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters of the kernel, in order."""
+        if self._parameters is None:
+            self._parameters = read_parameters(self.rewritten)
+        return self._parameters
+
+    # tracing --------------------------------------------------------------------------------------------
+
+    def module(self, arch: str | None = None, **constants: Any) -> Module:
+        """Return the traced module, for an arch and the values of the Constexpr parameters."""
+        name = None if arch is None else find_arch(arch)
+        known = self._constants(constants)
+        try:
+            # 1, 1.0 and True are equal, and not the same constant
+            key = (name, tuple((each, type(value), value) for each, value in known.items()))
+            found = self._modules.get(key)
+        except TypeError:
+            unhashable = [each for each, value in known.items() if not _is_hashable(value)]
+            raise KernelError(
+                f"{self.name}: a Constexpr is hashable, a tuple, not a list; {', '.join(unhashable)} is not"
+            ) from None
+        if found is None:
+            found = self._modules[key] = self._traced(name, known)
+        return found
+
+    def _constants(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of the Constexpr parameters, from those that are given and the defaults."""
+        known = {}
+        names = [each.name for each in self.parameters if each.is_constexpr]
+        for name in given:
+            if name not in names:
+                raise KernelError(
+                    f"{self.name} has no Constexpr parameter {name}; it has {', '.join(names) or 'none'}"
+                )
+        for each in self.parameters:
+            if each.is_constexpr:
+                value = given.get(each.name, each.default)
+                if value is inspect.Parameter.empty:
+                    raise KernelError(
+                        f"{self.name} needs a value for the Constexpr {each.name}: {each.name}=…"
+                    )
+                known[each.name] = value
+        return known
+
+    def _traced(self, arch: str | None, constants: dict[str, Any]) -> Module:
+        """Trace the kernel anew and return the parsed module."""
+        from lanewise.ptx import parse
+
+        return parse(self.traced_text(arch, constants))
+
+    def traced_text(self, arch: str | None, constants: dict[str, Any]) -> str:
+        """Trace the kernel anew and return its PTX."""
+        rewritten = self.rewritten
+        with use_builder(Builder(arch)) as builder:
+            builder.sources[rewritten.file] = rewritten.lines
+            builder.location = rewritten.location
+            arguments: dict[str, Any] = {}
+            declared: list[str] = []
+            for each in self.parameters:
+                if each.is_constexpr:
+                    arguments[each.name] = constants[each.name]
+                else:
+                    declared.append(declaration(each))
+                    arguments[each.name] = traced_argument(builder, each)
+            rewritten.call(arguments)
+            names = [each.name for each in self.parameters if not each.is_constexpr]
+            text = Writer(builder, self.name, declared, self._limits()).text(names)
+            self._required_threads[text] = [
+                (count, what, builder.error("", location))
+                for count, what, location in builder.required_threads
+            ]
+            return text
+
+    def check_block(self, module: Module, block: tuple[int, ...]) -> None:
+        """Raise an error for a block with other threads than a tiling over lw.thread_idx.x is for."""
+        for count, what, error in self._required_threads.get(module.text, ()):
+            if block[0] != count:
+                message = (
+                    f"{what} is for {count} threads, and the block has {block[0]} along x: launch with "
+                    f"{count}, or make the tiling for {block[0]}"
+                )
+                raise KernelError(message, error.file, error.line, error.source)
+
+    def _limits(self) -> list[str]:
+        """Return the directives of the PTX that the options of @lw.kernel ask for."""
+        found = []
+        if threads := self.options.get("max_threads"):
+            found.append(f".maxntid {threads}, 1, 1")
+        if blocks := self.options.get("min_blocks"):
+            found.append(f".minnctapersm {blocks}")
+        if registers := self.options.get("max_registers"):
+            found.append(f".maxnreg {registers}")
+        return found
+
+    # PTX and machine code -------------------------------------------------------------------------------
+
+    def ptx(self, arch: str | None = None, **constants: Any) -> str:
+        """Return the PTX, for an arch and the values of the Constexpr parameters."""
+        return self.module(arch, **constants).text
+
+    def cubin(self, arch: str | None = None, **constants: Any) -> Cubin:
+        """Return the machine code that ptxas makes of the PTX."""
+        from lanewise.ptx import ptxas
+
+        return ptxas(self.module(arch, **constants), arch, options=["--generate-line-info"])
+
+    def sass(self, arch: str | None = None, *, lines: bool = False, **constants: Any) -> str:
+        """Return the machine code as text; with `lines`, with the Python lines that it comes from."""
+        from lanewise.ptx import nvdisasm
+
+        return nvdisasm(self.cubin(arch, **constants), options=["-c", "-g"] if lines else ["-c"])
+
+    def resources(self, arch: str | None = None, **constants: Any) -> Resources:
+        """Return the registers, spills and shared bytes that ptxas counts."""
+        return self.cubin(arch, **constants).resources[self.name]
+
+    # launching ------------------------------------------------------------------------------------------
+
+    def __getitem__(self, configuration: Any) -> ConfiguredKernel:
+        try:
+            return self._configured[configuration]
+        except (KeyError, TypeError):  # TypeError: a list in it, which cannot be looked up
+            configured = ConfiguredKernel(self, configuration)
+        if len(self._configured) >= _MOST_CONFIGURED:
+            self._configured.clear()
+        with suppress(TypeError):
+            self._configured[configuration] = configured
+        return configured
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        if tracing():
+            raise current().error(
+                f"{self.name} is a kernel, and kernels do not call each other: use an @lw.device function"
+            )
+        raise KernelError(f"a kernel is launched with its grid and block: {self.name}[grid, block](…)")
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+@overload
+def kernel(function: Callable[..., Any]) -> Kernel: ...
+@overload
+def kernel(
+    *, max_threads: int | None = None, min_blocks: int | None = None, max_registers: int | None = None
+) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Make a function a kernel. Its control flow on traced values becomes the kernel's own.
+
+    `max_threads` a block, `min_blocks` on a multiprocessor and `max_registers` a thread guide ptxas, as
+    CUDA's `__launch_bounds__` and `__maxnreg__` do.
+    """
+    if function is None:
+        return lambda given: _kernel(given, options, sys._getframe(1).f_locals)
+    return _kernel(function, options, sys._getframe(1).f_locals)
+
+
+def _kernel(function: Any, options: dict[str, Any], around: Mapping[str, Any]) -> Kernel:
+    """Return the kernel of a function, its options checked.
+
+    `around` are the local variables at its definition.
+    """
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise KernelError(f"@lw.kernel takes {', '.join(_OPTIONS)}; not {name}")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise KernelError(f"{name}= of @lw.kernel is an integer of at least 1, not {value!r}")
+    if not inspect.isfunction(function):
+        raise KernelError(f"@lw.kernel goes on a function defined with `def`, not on {function!r}")
+    return Kernel(function, options, annotation_names(function, around))

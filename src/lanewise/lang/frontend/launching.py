@@ -1,0 +1,164 @@
+"""A launch of a kernel of the language: arguments checked, the kernel traced for them, and run.
+
+The kernel itself is in `kernel.py`; what runs it, and how data decide where, is in `lanewise.launch`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lanewise.formats import Format
+from lanewise.lang.frontend.parameters import Parameter
+from lanewise.lang.trace.errors import KernelError
+from lanewise.lang.trace.types import Ptr, dtype_name, is_int, pred
+
+if TYPE_CHECKING:
+    from lanewise.launch import Configured
+    from lanewise.ptx import Module
+
+#: Keywords of a launch that are no parameters of the kernel.
+_OPTIONS = ("steps", "progress", "executor", "stream")
+
+
+class TraceableKernel(Protocol):
+    """What a launch needs of a kernel: its name and parameters, and the module that it is traced to."""
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel, in Python and in the PTX."""
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters of the kernel, in order."""
+
+    def module(self, arch: str | None = None, **constants: Any) -> Module:
+        """Return the traced module, for an arch and the values of the Constexpr parameters."""
+
+    def check_block(self, module: Module, block: tuple[int, ...]) -> None:
+        """Raise an error for a block with other threads than the kernel's tilings are for."""
+
+
+class ConfiguredKernel:
+    """A kernel with its grid, block and dynamic shared memory: to be called with its arguments."""
+
+    def __init__(self, kernel: TraceableKernel, configuration: Any) -> None:
+        self.kernel, self.configuration = kernel, configuration
+        #: What was launched before, by the Constexpr values, for a warm launch.
+        self._launched: dict[Any, Configured] = {}
+
+    def bind(self, *args: Any, arch: str | None = None, **kwargs: Any) -> tuple[Configured, tuple[Any, ...]]:
+        """Return the traced kernel, ready to launch, and its arguments without the Constexpr ones."""
+        arguments, constants = split_arguments(self.kernel, args, kwargs)
+        module = self.kernel.module(arch, **constants)
+        configured = module[self.kernel.name][self.configuration]
+        self.kernel.check_block(module, configured.shape.block)
+        return configured, arguments
+
+    def __call__(self, *args: Any, arch: str | None = None, stream: Any = None, **kwargs: Any) -> None:
+        """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.
+
+        `steps`, `progress`, `executor` and `stream` are passed on to the launch; other keywords are
+        parameters.
+        """
+        if arch is None:
+            try:
+                if self._launched[tuple(kwargs.items())].warm(args, stream):
+                    return
+            except (KeyError, TypeError):  # TypeError: a Constexpr that cannot be looked up, an error below
+                pass
+        launch = {each: kwargs.pop(each) for each in _OPTIONS if each in kwargs}
+        configured, arguments = self.bind(*args, arch=arch, **kwargs)
+        configured(*arguments, arch=arch, stream=stream, **launch)
+        if arch is None and not launch and self._takes_as_given(args):
+            self._launched[tuple(kwargs.items())] = configured
+
+    def _takes_as_given(self, args: tuple[Any, ...]) -> bool:
+        """Return whether the PTX kernel takes the same arguments: no Constexpr, nothing that is encoded."""
+        parameters = [each for each in self.kernel.parameters if not each.is_constexpr]
+        encoded = [
+            each
+            for each in parameters
+            if isinstance(each.kind, Format) and each.kind.bits < 32 and not is_int(each.kind)
+        ]
+        return (
+            len(args) == len(parameters) and parameters == self.kernel.parameters[: len(args)] and not encoded
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.kernel.name}[{self.configuration}]>"
+
+
+def split_arguments(
+    kernel: TraceableKernel, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a launch, checked, and apart from them the values of the Constexpr ones."""
+    parameters = kernel.parameters
+    names = [each.name for each in parameters]
+    if len(args) > len(parameters):
+        raise KernelError(
+            f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {len(args)} are given"
+        )
+    given = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise KernelError(f"{kernel.name} has no parameter {name}; it has {', '.join(names)}")
+        if name in given:
+            raise KernelError(f"{kernel.name}: {name} is given twice")
+        given[name] = value
+    missing = [each.name for each in parameters if each.name not in given and each.required]
+    if missing:
+        raise KernelError(
+            f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing"
+        )
+    arguments, constants = [], {}
+    for each in parameters:
+        value = given.get(each.name, each.default)
+        if each.is_constexpr:
+            constants[each.name] = value
+        elif isinstance(each.kind, Ptr):
+            arguments.append(_check_pointer(kernel, each, value))
+        else:
+            arguments.append(_check_scalar(kernel, each, value))
+    return tuple(arguments), constants
+
+
+def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: Any) -> Any:
+    """Return the argument for a pointer parameter; an error unless it is an array of its dtype."""
+    import numpy as np
+
+    dtype = getattr(value, "dtype", None)
+    wanted = parameter.kind.dtype
+    if isinstance(value, np.ndarray) and dtype != wanted.dtype and not _holds_raw_words(wanted, dtype):
+        raise KernelError(
+            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes arrays of dtype {wanted.dtype}, "
+            f"not of {dtype}"
+        )
+    if isinstance(value, bool | float | list | tuple | str):
+        raise KernelError(
+            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {value!r}"
+        )
+    return value
+
+
+def _holds_raw_words(wanted: Format, dtype: Any) -> bool:
+    """Return whether an array of a NumPy dtype may hold a format as raw words."""
+    return wanted is pred or (wanted.kind == "float" and wanted.bits <= 8 and dtype == "uint8")
+
+
+def _check_scalar(kernel: TraceableKernel, parameter: Parameter, value: Any) -> Any:
+    """Return the number for a scalar parameter; 16-bit floats as their bits."""
+    dtype = parameter.kind
+    plain = value.item() if getattr(value, "shape", None) == () else value
+    what = f"{kernel.name}: {parameter.name} is lw.{dtype_name(dtype)}"
+    if is_int(dtype):
+        if isinstance(plain, bool) or not isinstance(plain, int):
+            raise KernelError(f"{what} and takes an integer, not {type(value).__name__} {value!r}")
+        if not dtype.min <= plain <= dtype.max:
+            raise KernelError(f"{what}, {dtype.min} to {dtype.max}: {plain} does not fit")
+        return plain
+    if not isinstance(plain, int | float):
+        raise KernelError(f"{what} and takes a number, not {type(value).__name__}")
+    if dtype.bits == 16:
+        return int(dtype.encode([float(plain)])[0])
+    return float(plain)

@@ -1,0 +1,126 @@
+"""Which names a branch or a loop has to carry: those it binds and something reads later.
+
+Works on the syntax tree of one function; what is done with the names is left to `rewrite.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Names = frozenset[str]
+NONE: Names = frozenset()
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Of one `if`, `while` or `for`: names `bound` in it and read later; names `read` in it besides.
+
+    `restored` are names that one branch of an `if` binds and the other reads, but nothing after them.
+    """
+
+    bound: tuple[str, ...]
+    read: tuple[str, ...]
+    restored: tuple[str, ...] = ()
+
+
+def reads(node: ast.AST | None) -> Names:
+    """Return the names that a tree reads, those inside nested functions included.
+
+    >>> sorted(reads(ast.parse("a[i] = b + 1")))
+    ['a', 'b', 'i']
+    """
+    if node is None:
+        return NONE
+    return frozenset(
+        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+    )
+
+
+def binds(nodes: Iterable[ast.AST]) -> Names:
+    """Return the names that statements bind, nested functions' own names left out."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            found |= {each.target.id for each in ast.walk(node) if isinstance(each, ast.NamedExpr)}
+        else:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            if isinstance(node, ast.alias):
+                found.add((node.asname or node.name).split(".")[0])
+            found |= binds(ast.iter_child_nodes(node))
+    return frozenset(found)
+
+
+class Liveness:
+    """Walks a function backwards; `carried` has the answer for each `if`, `while` and `for` in it."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self.carried: dict[ast.AST, Carried] = {}
+        self._loops: list[tuple[Names, Names]] = []
+        # what a function inside this one reads may be read whenever that is called
+        self._captured = frozenset[str]().union(
+            *(
+                reads(each)
+                for statement in function.body
+                for each in ast.walk(statement)
+                if isinstance(each, ast.FunctionDef | ast.Lambda)
+            )
+        )
+        self._statements(function.body, NONE)
+
+    def _statements(self, statements: list[ast.stmt], after: Names) -> Names:
+        for statement in reversed(statements):
+            after = self._statement(statement, after)
+        return after
+
+    def _statement(self, node: ast.stmt, after: Names) -> Names:
+        match node:
+            case ast.If():
+                other = self._statements(node.orelse, after)
+                inside = self._statements(node.body, after) | other
+                restored = (binds(node.body) & other) - after
+                self._carry(node, [*node.body, *node.orelse], after, restored=restored)
+                return inside | reads(node.test)
+            case ast.While():
+                return self._loop(node, node.test, NONE, after)
+            case ast.For():
+                head = self._loop(node, None, binds([node.target]), after)
+                return head | reads(node.iter)
+            case ast.Return():
+                return reads(node.value)
+            case ast.Break():
+                return self._loops[-1][1] if self._loops else after
+            case ast.Continue():
+                return self._loops[-1][0] if self._loops else after
+            case ast.With():
+                items = frozenset[str]().union(*(reads(item.context_expr) for item in node.items))
+                return self._statements(node.body, after) - binds(node.items) | items
+            case ast.AugAssign():
+                own = {node.target.id} if isinstance(node.target, ast.Name) else NONE
+                return after | own | reads(node)
+            case ast.FunctionDef() | ast.ClassDef():
+                return (after - {node.name}) | reads(node)
+        return (after - binds([node])) | reads(node)
+
+    def _loop(self, node: ast.While | ast.For, test: ast.expr | None, targets: Names, after: Names) -> Names:
+        head = after | reads(test)
+        while True:
+            self._loops.append((head, after))
+            inside = self._statements(node.body, head) - targets
+            self._loops.pop()
+            if inside <= head:
+                break
+            head |= inside
+        self._statements(node.orelse, after)
+        bound = [*node.body, node.target] if isinstance(node, ast.For) else [*node.body]
+        self._carry(node, [*bound, *([test] if test is not None else [])], head)
+        return head
+
+    def _carry(self, node: ast.stmt, nodes: Sequence[ast.AST], live: Names, restored: Names = NONE) -> None:
+        bound = binds(nodes) & (live | self._captured)
+        read = frozenset[str]().union(*(reads(each) for each in nodes)) - bound - restored
+        self.carried[node] = Carried(*(tuple(sorted(each)) for each in (bound, read, restored)))

@@ -1,0 +1,327 @@
+"""Loops while tracing: `for i in lw.range(…)` and `while` on traced values, with break and continue.
+
+Rewritten functions reach them through `control_flow.py`; the variables that they carry are in `merge.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import gcd
+from typing import Any
+
+from lanewise.lang.frontend.merge import (
+    CarriedValues,
+    Undefined,
+    convert_to_carried,
+    is_same_value,
+    loop_registers,
+    parallel_move,
+)
+from lanewise.lang.trace.bitwise import bitwise
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.compare import as_predicate, compare
+from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register
+from lanewise.lang.trace.pytrees import Snapshot
+from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.traced import describe, is_number
+from lanewise.lang.trace.types import is_int, register_kind
+
+
+class range:
+    """`lw.range(stop)`, `lw.range(start, stop, step)`: a loop of the kernel, not of the trace.
+
+    With `unroll=False` ptxas does not unroll it either.
+    """
+
+    def __init__(self, *bounds: Any, unroll: bool = True) -> None:
+        builder = current()
+        if not 1 <= len(bounds) <= 3:
+            raise builder.error(f"lw.range takes a stop, or start, stop and step; {len(bounds)} are given")
+        first, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+        dtype = next((each.dtype for each in (first, stop, step) if isinstance(each, Scalar)), None)
+        for each in (first, stop, step):
+            if not isinstance(each, Scalar) and (not is_number(each) or isinstance(each, float)):
+                raise builder.error(f"lw.range takes integers, not {describe(each)}")
+        if dtype is not None and not is_int(dtype):
+            raise builder.error(f"lw.range takes integers, not values of type {dtype.name}")
+        self.start = scalar(first, dtype, "lw.range")
+        self.stop = scalar(stop, self.start.dtype, "lw.range")
+        self.step = scalar(step, self.start.dtype, "lw.range")
+        if self.step.constant == 0:
+            raise builder.error("lw.range: the step is 0, and the loop would never end")
+        self.unroll = unroll
+
+    def __iter__(self) -> Iterator[Any]:
+        raise current().error(
+            "lw.range is for a `for` statement in a function under @lw.kernel or @lw.device: mark the "
+            "function, or use plain range, which unrolls"
+        )
+
+
+class PythonLoop:
+    """A loop on Python values, which Python unrolls; only a `break` under a traced condition is refused."""
+
+    traced = False
+
+    def __init__(self, items: Any = None, first: Any = None, test: Callable[[], Any] | None = None) -> None:
+        self._items, self._first, self._test = items, first, test
+        self._depth = len(current().open_control_flow)
+
+    def items(self) -> Any:
+        """Return what a `for` statement iterates over."""
+        return self._items
+
+    def test(self) -> Any:
+        """Return the condition of a `while` statement, evaluated before each round."""
+        assert self._test is not None
+        if self._first is None:
+            found = self._test()
+            if hasattr(found, "is_traced"):
+                raise current().error(
+                    "this `while` began with a Python condition, and now it is a traced one: make what it "
+                    "tests a traced value before the loop, as in i = lw.i32(0)"
+                )
+            return found
+        first, self._first = self._first, None
+        return first
+
+    def leave(self, _: dict[str, Any], word: str) -> bool:
+        """Return True: Python itself is to do the `break` or `continue`."""
+        if len(current().open_control_flow) > self._depth:
+            raise current().error(
+                f"`{word}` under a traced condition in a loop that Python unrolls: write the loop as "
+                "`for i in lw.range(…)`"
+            )
+        return True
+
+
+class _TracedLoop:
+    """What the traced loops share: the registers of carried variables, and the labels to leave to."""
+
+    traced = True
+
+    def __init__(self, bound: tuple[str, ...], read: tuple[str, ...]) -> None:
+        self.builder = current()
+        self.bound, self.read, self.location = bound, read, self.builder.location
+        self.head, self.next, self.done = Label("loop"), Label("next"), Label("endloop")
+        self.entered_unreachable = self.builder.unreachable
+
+    def begin(self, names: dict[str, Any]) -> tuple[Any, ...]:
+        """Give the carried variables registers; return the values of the bound names inside the loop."""
+        self.values = CarriedValues(self.bound, self.read, names)
+        self.code: Code = []
+        found, self.registers = loop_registers(self.values, f"the loop in line {self.location.line}")
+        self.initial_values = [each for own in self.registers for each in own if each is not None]
+        #: Registers that the loop changes, by their ids.
+        self.changed: set[int] = set()
+        return tuple(found[: len(self.bound)])
+
+    def _enter(self) -> None:
+        """Trace into the body of the loop from here on."""
+        self.outer = self.builder.enter(self.code)
+        self.builder.open_control_flow.append(self)
+
+    def _update_registers(self, names: dict[str, Any]) -> None:
+        """Move what the variables hold now into the registers of the loop."""
+        builder = self.builder
+        if builder.unreachable:
+            return
+        pairs: list[tuple[Register, Scalar]] = []
+        for name, first, own, now in zip(
+            self.values.names, self.values.first, self.registers, self.values.now(names), strict=True
+        ):
+            if first is None or now is None:
+                continue
+            if why := first.mismatch(now, name):
+                self._refuse_changed_structure(name, first, now, why)
+            for start, held, leaf in zip(first.leaves, own, now.leaves, strict=True):
+                if held is None:
+                    self._require_unchanged(name, start, leaf)
+                    continue
+                register, initial = held
+                value = convert_to_carried(leaf, initial.dtype, name, "before the loop")
+                if value.register is not register:
+                    pairs.append((register, value))
+                    self.changed.add(id(register))
+        parallel_move(pairs)
+
+    def _refuse_changed_structure(self, name: str, first: Snapshot, now: Snapshot, why: str) -> None:
+        """Raise the error that a variable is of another structure or dtype after one round."""
+        if isinstance(now.value, Undefined):
+            now.value.complain()
+        if isinstance(first.value, Scalar) or is_number(first.value):
+            convert_to_carried(now.value, scalar(first.value).dtype, name, "before the loop")
+        raise self.builder.error(f"{why} before and after one round of the loop: it must stay alike")
+
+    def _require_unchanged(self, name: str, start: Any, leaf: Any) -> None:
+        """Raise an error if a Python value, for which the loop has no register, changes in it."""
+        if isinstance(leaf, Undefined):
+            leaf.complain()
+        if not is_same_value(start, leaf):
+            raise self.builder.error(
+                f"{name} holds {describe(start)} before the loop and {describe(leaf)} after one round: "
+                "what a traced loop changes must be a traced value before it, as in lw.i32(0)"
+            )
+
+    def leave(self, names: dict[str, Any], word: str) -> bool:
+        """Trace `break` or `continue`: branch out of the loop, or to the next round."""
+        self._update_registers(names)
+        self.builder.branch(self.done if word == "break" else self.next)
+        self.builder.unreachable = True
+        return False
+
+    def _close(self) -> None:
+        """End the tracing into the body of the loop."""
+        self.builder.open_control_flow.pop()
+        self.builder.leave(self.outer)
+
+    def _set_initial_values(self) -> None:
+        """Set the registers before the loop.
+
+        A register that the loop never changes becomes an alias instead.
+        """
+        needed = []
+        for register, initial in self.initial_values:
+            if id(register) in self.changed:
+                needed.append((register, initial))
+            else:
+                register.alias = initial.in_register if initial.constant is None else initial.operand
+        parallel_move(needed)
+
+    def after(self) -> tuple[Any, ...]:
+        """Return the values of the bound names after the loop: what the registers hold."""
+        self.builder.unreachable = self.entered_unreachable
+        self.builder.location = self.location
+        out = []
+        for number, (name, first, own) in enumerate(
+            zip(self.values.names, self.values.first, self.registers, strict=True)
+        ):
+            if first is None:
+                out.append(
+                    Undefined(
+                        f"{name} has a value only inside the loop of line {self.location.line}: "
+                        "give one first"
+                    )
+                )
+                continue
+            leaves = [
+                leaf if held is None else self._outcome(held)
+                for leaf, held in zip(first.leaves, own, strict=True)
+            ]
+            out.append(first.build(leaves, fresh=number < len(self.bound)))
+        return tuple(out[: len(self.bound)])
+
+    def _outcome(self, held: tuple[Register, Scalar]) -> Scalar:
+        """Return a leaf after the loop: its register, or its first value if the loop never changes it."""
+        register, initial = held
+        return Scalar(initial.dtype, register) if id(register) in self.changed else initial
+
+
+class For(_TracedLoop):
+    """The loop `for i in lw.range(…)`: its body is traced once, with the index in a register."""
+
+    def __init__(self, items: range, bound: tuple[str, ...], read: tuple[str, ...], name: str) -> None:
+        super().__init__(bound, read)
+        self.range, self.name = items, name
+
+    def items(self) -> Iterator[Scalar]:
+        """Yield the index once: the body is traced in one round."""
+        start, step = self.range.start, self.range.step
+        multiple = gcd(start.multiple, step.multiple)
+        nonnegative = start.nonnegative and step.nonnegative
+        self.index = Register(register_kind(start.dtype), self.name)
+        self.value = Scalar(start.dtype, self.index, multiple=multiple, nonnegative=nonnegative)
+        self._enter()
+        yield self.value
+
+    def end(self, names: dict[str, Any]) -> None:
+        """Write the loop, after its body was traced."""
+        builder, stop, step = self.builder, self.range.stop, self.range.step
+        self._update_registers(names)
+        builder.location = self.location
+        builder.label(self.next)
+        builder.unreachable = builder.unreachable and not self.next.used
+        builder.emit(f"add.{step.dtype.name}", self.index, self.index, step.operand, pure=True)
+        self._test(stop, self.head)
+        builder.unreachable = self.entered_unreachable
+        self._close()
+        self._write()
+
+    def _comparisons(self, words: tuple[str, str]) -> list[tuple[str, Scalar | None]]:
+        """Return how index and stop are compared: upwards, downwards, or both where only the kernel knows."""
+        step, (up, down) = self.range.step, words
+        if not step.dtype.signed or step.nonnegative:
+            return [(up, None)]
+        if step.constant is not None:
+            return [(down, None)]
+        return [(up, compare("ge", step, 0)), (down, compare("lt", step, 0))]
+
+    def _test(self, stop: Scalar, label: Label) -> None:
+        """Branch to the next round, if the index has not reached the stop."""
+        builder, dtype = self.builder, self.range.step.dtype
+        for word, holds in self._comparisons(("lt", "gt")):
+            register = Register("pred")  # not `compare`: the index has changed since
+            if holds is None:
+                builder.emit(f"setp.{word}.{dtype.name}", register, self.index, stop.operand, pure=True)
+            else:
+                opcode = f"setp.{word}.and.{dtype.name}"
+                builder.emit(opcode, register, self.index, stop.operand, holds.operand, pure=True)
+            builder.branch(label, register)
+
+    def _write(self) -> None:
+        """Write the loop into the code around it, after a test for a loop without any round."""
+        builder, start, stop = self.builder, self.range.start, self.range.stop
+        self._set_initial_values()
+        builder.emit(f"mov.{register_kind(start.dtype)}", self.index, start.operand, pure=True)
+        for word, holds in self._comparisons(("ge", "le")):
+            empty = compare(word, start, stop)
+            if holds is not None:
+                empty = bitwise("and", empty, holds)
+            if empty.constant is None:
+                builder.branch(self.done, empty.operand)
+            elif empty.constant:
+                builder.branch(self.done)
+                builder.unreachable = self.entered_unreachable
+        builder.label(self.head)
+        if not self.range.unroll:
+            builder.emit('.pragma "nounroll"')
+        builder.code += self.code
+        builder.label(self.done)
+
+
+class While(_TracedLoop):
+    """The loop `while` on a traced condition: condition and body are traced once."""
+
+    def __init__(self, test: Callable[[], Any] | None, bound: tuple[str, ...], read: tuple[str, ...]) -> None:
+        super().__init__(bound, read)
+        self.condition, self.rounds = test, 0
+
+    def test(self) -> bool:
+        """Trace the condition before the one round; return whether the body is still to be traced."""
+        self.rounds += 1
+        if self.rounds > 1:
+            return False
+        self._enter()
+        self.builder.location = self.location
+        if self.condition is not None:
+            found = as_predicate(self.condition())
+            if found.constant is None:
+                self.builder.branch(self.done, NotPredicate(found.operand))
+            elif not found.constant:
+                self.builder.branch(self.done)
+        return True
+
+    def end(self, names: dict[str, Any]) -> None:
+        """Write the loop, after its body was traced."""
+        builder = self.builder
+        self._update_registers(names)
+        builder.label(self.next)
+        builder.unreachable = builder.unreachable and not self.next.used
+        builder.location = self.location
+        builder.branch(self.head)
+        builder.unreachable = self.entered_unreachable
+        self._close()
+        self._set_initial_values()
+        builder.label(self.head)
+        builder.code += self.code
+        builder.label(self.done)

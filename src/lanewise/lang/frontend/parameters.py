@@ -1,0 +1,95 @@
+"""Parameters of a kernel: read from annotations, declared in PTX, and loaded when the kernel begins.
+
+The arguments that a launch gives for them are checked in `launching.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from lanewise.formats import Format
+from lanewise.lang.frontend.source import RewrittenFunction
+from lanewise.lang.memory.array import Array, ArrayType
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.builder import Builder
+from lanewise.lang.trace.ir import Address, Symbol
+from lanewise.lang.trace.scalar import Scalar
+from lanewise.lang.trace.types import SCALARS, Constexpr, Ptr, parameter_type, register_kind
+
+#: Names that PTX allows.
+_PTX_NAME = re.compile(r"[a-zA-Z]\w*|_\w+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel: `kind` is a Ptr, a dtype or Constexpr; an array is a Ptr with a layout."""
+
+    name: str
+    kind: Any
+    default: Any = inspect.Parameter.empty
+    layout: Any = None
+
+    @property
+    def required(self) -> bool:
+        """Whether a launch has to give an argument for it."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def is_constexpr(self) -> bool:
+        """Whether its value is known when the kernel is traced."""
+        return self.kind is Constexpr
+
+
+def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
+    """Return the parameters that a function's signature and annotations declare."""
+    found = []
+    for name in (rewritten.original.__name__, *rewritten.signature.parameters):
+        if not _PTX_NAME.fullmatch(name):
+            raise rewritten.error(f"{name} is no name in PTX: use letters from a to z, digits and _")
+    for name, each in rewritten.signature.parameters.items():
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            raise rewritten.error(f"a kernel has a fixed number of parameters: *{name} does not work")
+        kind = rewritten.annotations.get(name)
+        if kind is None:
+            raise rewritten.error(
+                f"parameter {name} has no type: write {name}: lw.Ptr[lw.f16], lw.i32, lw.f32 or lw.Constexpr"
+            )
+        layout = None
+        if isinstance(kind, ArrayType):
+            layout, kind = kind.layout, kind.pointer
+        if isinstance(kind, Format) and kind not in SCALARS:
+            raise rewritten.error(
+                f"parameter {name}: {kind.name} is not a scalar type; lw.Ptr[lw.{kind.name}] is a pointer"
+            )
+        if kind is not Constexpr and not isinstance(kind, Ptr | Format):
+            raise rewritten.error(
+                f"parameter {name}: {kind!r} is no type here; write lw.Ptr[lw.f16], lw.i32, lw.f32 "
+                "or lw.Constexpr"
+            )
+        found.append(Parameter(name, kind, each.default, layout))
+    return found
+
+
+def declaration(parameter: Parameter) -> str:
+    """Return the declaration of a parameter in the PTX of its kernel."""
+    if isinstance(parameter.kind, Ptr):
+        return f".param .u64 .ptr .global .align {parameter.kind.align} {parameter.name}"
+    return f".param .{parameter_type(parameter.kind)} {parameter.name}"
+
+
+def traced_argument(builder: Builder, parameter: Parameter) -> Any:
+    """Return the value of a parameter inside the kernel, loaded at its beginning."""
+    symbol = Symbol(parameter.name)
+    symbol.name = parameter.name
+    with builder.at_entry():
+        if isinstance(parameter.kind, Ptr):
+            generic = builder.define("ld.param.u64", "b64", Address(symbol))
+            base = builder.define("cvta.to.global.u64", "b64", generic, hint=parameter.name)
+            pointer = Pointer(parameter.kind.dtype, "global", base, 0, parameter.kind.align)
+            return pointer if parameter.layout is None else Array(pointer, parameter.layout)
+        kind = register_kind(parameter.kind)
+        opcode = f"ld.param.{parameter_type(parameter.kind)}"
+        return Scalar(parameter.kind, builder.define(opcode, kind, Address(symbol), hint=parameter.name))

@@ -1,0 +1,161 @@
+"""The source of a function: read, parsed, rewritten, and compiled again with its own globals and closure.
+
+What becomes of its statements is in `rewrite.py`; what the rewritten code calls, in `control_flow.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.lang.frontend.control_flow import Runtime
+from lanewise.lang.frontend.rewrite import Unsupported, rewrite
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.errors import KernelError
+from lanewise.lang.trace.ir import SourceLocation
+from lanewise.lang.trace.traced import RUNTIME_NAME
+
+#: Exceptions that Python itself raises at a mistake.
+_PYTHON_ERRORS = (
+    TypeError, AttributeError, NameError, LookupError, ArithmeticError, ValueError, RecursionError,
+)  # fmt: skip
+#: The folder of the library itself.
+_PACKAGE = str(Path(__file__).parents[2])
+
+
+class RewrittenFunction:
+    """A function compiled anew, whose control flow asks while tracing whether its condition is traced."""
+
+    def __init__(
+        self, function: Callable[..., Any], is_kernel: bool, around: Mapping[str, Any] | None = None
+    ) -> None:
+        assert isinstance(function, FunctionType)
+        self.original = function
+        self.file = function.__code__.co_filename
+        self.lines = [line.rstrip("\n") for line in linecache.getlines(self.file, function.__globals__)]
+        self.location = SourceLocation(self.file, function.__code__.co_firstlineno, 1)
+        tree = self._tree()
+        self.location = SourceLocation(self.file, tree.lineno, 1)
+        try:
+            tree = rewrite(tree, is_kernel)
+        except Unsupported as unsupported:
+            raise self._error_at(str(unsupported), unsupported.line) from None
+        self.function = self._compiled(tree, Runtime(self.file))
+        self.signature = inspect.signature(function)
+        self.annotations = self._annotations(around or {})
+
+    def _tree(self) -> ast.FunctionDef:
+        """Return the syntax tree of the function, with the line numbers of its file."""
+        try:
+            lines, first = inspect.getsourcelines(self.original)
+        except (OSError, TypeError):
+            raise KernelError(
+                f"the source of {self.original.__name__} is not available, and a kernel is made from its "
+                "source: put it into a file (a notebook cell works, too; exec and the plain REPL do not)",
+                self.file,
+                self.location.line,
+            ) from None
+        try:
+            module = ast.parse(textwrap.dedent("".join(lines)))
+        except SyntaxError:
+            module = ast.Module([], [])
+        found = next((each for each in module.body if isinstance(each, ast.FunctionDef)), None)
+        if found is None:
+            raise self._error_at("a kernel is a function defined with `def`, not a lambda", first)
+        ast.increment_lineno(found, first - 1)
+        return found
+
+    def _error_at(self, message: str, line: int) -> KernelError:
+        """Return an error that names a line of the function's file."""
+        text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
+        return KernelError(message, self.file, line, text)
+
+    def error(self, message: str) -> KernelError:
+        """Return an error that names the function's first line."""
+        return self._error_at(message, self.location.line)
+
+    def _compiled(self, tree: ast.FunctionDef, runtime: Any) -> FunctionType:
+        """Return the rewritten function compiled; cells of the closure are the original's own."""
+        original = self.original
+        cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
+        cells[RUNTIME_NAME] = CellType(runtime)
+        outer = ast.parse(f"def __factory({', '.join(cells)}):\n    pass").body[0]
+        assert isinstance(outer, ast.FunctionDef)
+        tree.name = f"{RUNTIME_NAME}_function"  # so that a function that calls itself finds the global one
+        outer.body = [tree]
+        module = ast.fix_missing_locations(ast.Module([outer], []))
+        code = compile(module, self.file, "exec", dont_inherit=True)
+        factory = next(each for each in code.co_consts if isinstance(each, CodeType))
+        inner = next(
+            each for each in factory.co_consts if isinstance(each, CodeType) and each.co_name == tree.name
+        )
+        inner = inner.replace(co_name=original.__name__, co_qualname=original.__qualname__)
+        closure = tuple(cells[name] for name in inner.co_freevars)
+        made = FunctionType(inner, original.__globals__, original.__name__, original.__defaults__, closure)
+        made.__kwdefaults__ = original.__kwdefaults__
+        return made
+
+    def _annotations(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the types of the parameters; those written as text are evaluated."""
+        around = dict(named)
+        if self.original.__closure__:
+            around |= inspect.getclosurevars(self.original).nonlocals
+        found = {}
+        for name, kind in self.original.__annotations__.items():
+            if isinstance(kind, str):
+                try:
+                    kind = eval(kind, self.original.__globals__, around)
+                except Exception as error:
+                    raise self.error(f"the type {kind!r} of {name} cannot be read: {error}") from None
+            found[name] = kind
+        return found
+
+    def call(self, arguments: dict[str, Any]) -> None:
+        """Call the rewritten function, so that it is traced; Python's errors become errors of the kernel."""
+        try:
+            self.function(**arguments)
+        except KernelError:
+            raise
+        except LanewiseError as error:  # of the catalogue, say, which knows no lines
+            raise current().error(str(error)) from error
+        except UnboundLocalError as error:
+            name = str(error).split("'")[1] if "'" in str(error) else "a variable"
+            raise current().error(
+                f"{name} has no value yet: every variable is given one before it is used"
+            ) from None
+        except _PYTHON_ERRORS as error:
+            raise current().error(
+                f"Python said while tracing: {type(error).__name__}: {error}{_origin(error)}"
+            ) from error
+
+
+def _origin(error: BaseException) -> str:
+    """Return where an error of Python comes from, if not from the kernel's own line, as in a macro."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(_PACKAGE):
+            origin = Path(file).name, trace.tb_lineno
+            here = current().location
+            same = origin == (Path(here.file).name, here.line)
+            found = "" if same else f" ({trace.tb_frame.f_code.co_name}, {origin[0]}:{origin[1]})"
+        trace = trace.tb_next
+    return found
+
+
+def annotation_names(function: Callable[..., Any], around: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the local variables that the annotations of a function's parameters name.
+
+    With `from __future__ import annotations` types are texts, and a function does not keep what they name.
+    """
+    texts = [kind for kind in function.__annotations__.values() if isinstance(kind, str)]
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
+    return {name: around[name] for name in words if name in around}

@@ -1,0 +1,1 @@
+"""Matrix instructions of the catalogue inside kernels: fragments, and instructions that emit themselves."""

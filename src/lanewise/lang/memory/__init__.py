@@ -1,0 +1,1 @@
+"""Memory: pointers, arrays and views, and the layouts and swizzles through which they are indexed."""

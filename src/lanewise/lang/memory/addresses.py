@@ -1,0 +1,263 @@
+"""Addresses of elements from a traced beginning: through a swizzle, or by strides known when the kernel runs.
+
+How far a coordinate leads is computed in `layout_index.py`; the `View` of `view.py` puts both together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lanewise.lang.memory.layout_index import Offsets, wide_sum
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.memory.swizzle import swizzled
+from lanewise.lang.trace.arithmetic import mul, mul_wide
+from lanewise.lang.trace.bitwise import xor
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.scalar import Scalar, literal
+from lanewise.lang.trace.types import i32, i64
+from lanewise.layout import Swizzle
+
+
+@dataclass(frozen=True)
+class SwizzledAddresses:
+    """Memory counted in elements: pointer[outer + swizzle(inner + static + offset)].
+
+    `inner` has only the bits of `mask` (-1: any). A swizzle xors bits onto others, so it goes through a sum
+    without carries bit by bit; `outer` and whole periods pass by it.
+    """
+
+    pointer: Pointer
+    swizzle: Swizzle | None = None
+    inner: Any = None
+    mask: int = 0
+    static: int = 0
+    outer: Any = None
+
+    #: Offsets are integers, counted in elements, and not one for each mode.
+    rank = 0
+    limits: tuple[Any, ...] = ()
+
+    def traced(self) -> list[Any]:
+        """Return the traced values among its fields."""
+        return [self.pointer, *(each for each in (self.inner, self.outer) if each is not None)]
+
+    def with_traced(self, values: list[Any]) -> SwizzledAddresses:
+        """Return the same addresses with other traced values."""
+        rest = iter(values)
+        return replace(
+            self,
+            pointer=next(rest),
+            inner=None if self.inner is None else next(rest),
+            outer=None if self.outer is None else next(rest),
+        )
+
+    def same_kind(self, other: Any) -> bool:
+        """Return whether others differ from these in traced values alone."""
+        return isinstance(other, SwizzledAddresses) and self._kind() == other._kind()
+
+    def _kind(self) -> tuple[Any, ...]:
+        return self.swizzle, self.mask, self.static, self.inner is None, self.outer is None
+
+    def moved(self, total: Offsets, mask: int | None = None) -> SwizzledAddresses:
+        """Return the addresses from further on; `mask` has the bits that a traced offset can have."""
+        offset = total.get((), 0)
+        if not isinstance(offset, Scalar):
+            return replace(self, static=self.static + offset)
+        if offset.root is not None:  # its constant addend stays a constant offset
+            return replace(self, static=self.static + offset.addend).moved({(): offset.root}, mask)
+        if self.swizzle is None and mask is not None:
+            return replace(self, pointer=self.pointer + offset)
+        if self.swizzle is None or offset.multiple % self.swizzle.size() == 0:
+            return replace(self, outer=wide_sum(self.outer, offset))
+        bits = -1 if mask is None else mask
+        if self.inner is not None:
+            bits = bits | self.mask if bits >= 0 and self.mask >= 0 and not bits & self.mask else -1
+        return replace(self, inner=wide_sum(self.inner, offset), mask=bits)
+
+    def pointer_at(self, offset: int) -> Pointer:
+        """Return the pointer to the element so many elements further on."""
+        index = self.static + offset
+        if self.swizzle is None:
+            found = self.pointer + index
+        else:
+            low = index % self.swizzle.size()
+            found = self.pointer + self._swizzled(self.swizzle, low) + (index - low)
+        return found if self.outer is None else found + self.outer
+
+    def _swizzled(self, swizzle: Swizzle, low: int) -> Any:
+        """Return swizzle(inner + low) for a constant `low` smaller than the swizzle's period."""
+        if self.inner is None:
+            return swizzle(low)
+        if self.mask < 0 or low & self.mask:
+            return swizzled(swizzle, wide_sum(self.inner, low))
+        moved = swizzle(low)
+        found = swizzled(swizzle, self.inner)
+        return xor(found, moved) if moved else found
+
+    def prepare(self, offsets: list[int]) -> None:
+        """Compute here, so that a loop does not, what the swizzle makes of offsets, but for whole periods."""
+        if self.swizzle is not None:
+            unit = self.contiguous_run()
+            lows = {(self.static + offset) % self.swizzle.size() // unit * unit for offset in offsets}
+            for low in sorted(lows):
+                self.pointer_at(low - self.static)
+
+    def contiguous_run(self) -> int:
+        """Return how many aligned neighbours stay neighbours behind the swizzle; 0 for all."""
+        swizzle = self.swizzle
+        return 0 if swizzle is None else 1 << min(swizzle.base, swizzle.base + swizzle.shift)
+
+    def coordinates(self, offset: int) -> tuple[Any, ...]:
+        """Raise the error that the coordinates of these elements are not kept."""
+        raise current().error(
+            "the coordinates of this tensor's elements are not kept: make it by "
+            "lw.make_tensor(pointer, shape, stride)"
+        )
+
+
+@dataclass(frozen=True)
+class StridedAddresses:
+    """Memory by coordinates: pointer[Σ coordinate · stride], with traced numbers among the strides.
+
+    `pointer` is already at the coordinates of `origin`; `limits` is the shape of the whole tensor.
+    """
+
+    pointer: Pointer
+    strides: tuple[Any, ...]
+    limits: tuple[Any, ...]
+    origin: tuple[Any, ...]
+
+    swizzle = None
+
+    @property
+    def rank(self) -> int:
+        """The number of modes, which is that of the coordinates of an element."""
+        return len(self.strides)
+
+    def traced(self) -> list[Any]:
+        """Return the traced values among its fields."""
+        return [self.pointer, *map(_carried, self.origin)]
+
+    def with_traced(self, values: list[Any]) -> StridedAddresses:
+        """Return the same addresses with other traced values."""
+        return replace(self, pointer=values[0], origin=tuple(values[1:]))
+
+    def same_kind(self, other: Any) -> bool:
+        """Return whether others differ from these in traced values alone."""
+        return isinstance(other, StridedAddresses) and self._kind() == other._kind()
+
+    def _kind(self) -> tuple[Any, ...]:
+        return tuple(map(id, self.strides)), tuple(map(id, self.limits))
+
+    def moved(self, total: Offsets, mask: int | None = None) -> StridedAddresses:
+        """Return the addresses from further on."""
+        origin, pointer = list(self.origin), self.pointer
+        for (mode,), step in total.items():
+            origin[mode] = wide_sum(origin[mode], step)
+            pointer = pointer + stride_product(step, self.strides[mode])
+        return replace(self, origin=tuple(origin), pointer=pointer)
+
+    def pointer_at(self, offset: tuple[int, ...]) -> Pointer:
+        """Return the pointer to the element so far along each mode."""
+        found: Pointer = self.pointer
+        for number, stride in zip(offset, self.strides, strict=True):
+            if number and isinstance(stride, Scalar):
+                found = found + stride_product(number, stride)
+        fixed = sum(
+            n * stride
+            for n, stride in zip(offset, self.strides, strict=True)
+            if not isinstance(stride, Scalar)
+        )
+        return found.moved(fixed, found.size)
+
+    def prepare(self, offsets: list[tuple[int, ...]]) -> None:
+        """Compute here, so that a loop does not, how far offsets lead along traced strides."""
+        for mode, stride in enumerate(self.strides):
+            if isinstance(stride, Scalar):
+                for number in sorted({offset[mode] for offset in offsets} - {0}):
+                    mul(stride_product(number, stride), self.pointer.size)
+
+    def contiguous_run(self) -> int:
+        """Return 0: all neighbours stay neighbours."""
+        return 0
+
+    def coordinates(self, offset: tuple[int, ...]) -> tuple[Any, ...]:
+        """Return the coordinates in the whole tensor of the element so far along each mode."""
+        return tuple(wide_sum(first, more) for first, more in zip(self.origin, offset, strict=True))
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The coordinates themselves from `origin` on, in place of addresses in memory."""
+
+    origin: tuple[Any, ...]
+
+    swizzle = None
+    limits: tuple[Any, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """The number of modes, which is that of the coordinates of an element."""
+        return len(self.origin)
+
+    @property
+    def pointer(self) -> Pointer:
+        """Raise the error that coordinates have no memory."""
+        raise current().error("a tensor of coordinates has no memory: index it, as in row, col = t[v, m, n]")
+
+    def traced(self) -> list[Any]:
+        """Return the traced values among its fields."""
+        return [*map(_carried, self.origin)]
+
+    def with_traced(self, values: list[Any]) -> Coordinates:
+        """Return the same addresses with other traced values."""
+        return Coordinates(tuple(values))
+
+    def same_kind(self, other: Any) -> bool:
+        """Return whether others differ from these in traced values alone."""
+        return isinstance(other, Coordinates) and self.rank == other.rank
+
+    def moved(self, total: Offsets, mask: int | None = None) -> Coordinates:
+        """Return the addresses from further on."""
+        origin = list(self.origin)
+        for (mode,), step in total.items():
+            origin[mode] = wide_sum(origin[mode], step)
+        return Coordinates(tuple(origin))
+
+    def pointer_at(self, offset: tuple[int, ...]) -> Pointer:
+        """Raise the error that coordinates have no memory."""
+        return self.pointer
+
+    def prepare(self, offsets: list[tuple[int, ...]]) -> None:
+        """Do nothing, since coordinates have no addresses to compute."""
+
+    def contiguous_run(self) -> int:
+        """Return 0: all neighbours stay neighbours."""
+        return 0
+
+    def coordinates(self, offset: tuple[int, ...]) -> tuple[Any, ...]:
+        """Return the coordinates so far along each mode."""
+        return tuple(wide_sum(first, more) for first, more in zip(self.origin, offset, strict=True))
+
+
+def _carried(coordinate: Any) -> Scalar:
+    """Return a coordinate as a value that a loop or a branch may change."""
+    return coordinate if isinstance(coordinate, Scalar) else literal(coordinate, i32)
+
+
+def stride_product(step: Any, stride: Any) -> Any:
+    """Return step · stride, in 64 bits where both are traced or the product may be large."""
+    if not isinstance(stride, Scalar):
+        wide = isinstance(step, Scalar) and stride not in (0, 1)
+        return (step.to(i64) if wide else step) * stride
+    if isinstance(step, Scalar) and step.dtype == stride.dtype and step.dtype.bits == 32:
+        found = mul_wide(step, stride)
+        found.multiple = step.multiple * stride.multiple
+        return found
+    if isinstance(step, Scalar):
+        step = step.to(i64)
+    return stride.to(i64) * step
+
+
+Addresses = SwizzledAddresses | StridedAddresses | Coordinates

@@ -1,0 +1,253 @@
+"""Arrays of a kernel: shared, dynamic shared and local memory, and tensors, all indexed through layouts.
+
+The index of an element is computed in `layout_index.py`; a slice of an array is a `View` of `view.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format
+from lanewise.lang.memory.addresses import StridedAddresses, SwizzledAddresses
+from lanewise.lang.memory.layout_index import UNKNOWN, index_of
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.memory.view import View
+from lanewise.lang.trace.builder import current, tracing
+from lanewise.lang.trace.ir import Symbol, Variable
+from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.trace.scalar import Scalar
+from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.types import Ptr, dtype_name, storage_bytes
+from lanewise.layout import (
+    ComposedLayout,
+    Layout,
+    ScaledBasis,
+    Swizzle,
+    flatten,
+    is_layout,
+    make_identity_layout,
+    suffix_product,
+)
+
+#: Bytes of shared memory that no block of any GPU has more of.
+_MOST_SHARED = 227 * 1024
+#: The alignment in bytes of a declared array: vector loads and ldmatrix need 16, WMMA 32.
+_ALIGNMENT = 32
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """The annotation of a parameter that is an array: `lw.Array[lw.f16, (16, 16)]`, a layout or a shape."""
+
+    pointer: Ptr
+    layout: Any
+
+
+class Strided:
+    """Shape and stride with traced numbers among them: a layout that is known only when the kernel runs."""
+
+    def __init__(self, shape: Any, stride: Any) -> None:
+        self.shape, self.stride = shape, stride
+
+    def __str__(self) -> str:
+        return "with strides known when the kernel runs"
+
+
+class Array(Node):
+    """Elements behind a pointer, indexed by the coordinates of a layout: `a[row, col]`, `a.ptr(row, col)`.
+
+    Coordinates may be traced or Python integers. A plain shape is laid out with its last mode running
+    fastest, as in C and NumPy; give an `lw.Layout` for anything else.
+    """
+
+    __slots__ = ("layout", "pointer")
+
+    def __init__(self, pointer: Pointer, layout: Any) -> None:
+        self.pointer, self.layout = pointer, layout
+
+    def __class_getitem__(cls, what: Any) -> ArrayType:
+        dtype, layout = what if isinstance(what, tuple) and len(what) == 2 else (what, None)
+        if not isinstance(dtype, Format) or layout is None:
+            raise LanewiseError("lw.Array[dtype, layout] takes a format and a layout or a shape")
+        return ArrayType(Ptr(dtype, storage_bytes(dtype)), as_layout(layout))
+
+    def children(self) -> list[Any]:
+        return [self.pointer]
+
+    def with_children(self, children: list[Any], fresh: bool = False) -> Array:
+        return Array(children[0], self.layout)
+
+    def same_kind(self, other: Any) -> bool:
+        return isinstance(other, Array) and self.layout == other.layout
+
+    @property
+    def dtype(self) -> Format:
+        """The dtype of the elements."""
+        return self.pointer.dtype
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the coordinates."""
+        return self.layout.shape
+
+    @property
+    def space(self) -> str:
+        """The state space: shared, local, global."""
+        return self.pointer.space
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes from the first element to the end of the last."""
+        return int(self.layout.cosize()) * storage_bytes(self.dtype)
+
+    def named(self, name: str) -> None:
+        """Give the variable in the PTX the Python name that the array is bound to."""
+        base = self.pointer.base
+        if isinstance(base, Symbol) and base.hint in ("shared", "local"):
+            base.hint = name
+
+    def index(self, *coordinates: Any) -> Any:
+        """Return the index of a coordinate, in elements, as the layout gives it."""
+        crd = coordinates[0] if len(coordinates) == 1 else coordinates
+        return index_of(self.layout, crd)
+
+    def ptr(self, *coordinates: Any) -> Pointer:
+        """Return the pointer to an element; without coordinates, to the first."""
+        return self.pointer + self.index(*coordinates) if coordinates else self.pointer
+
+    def view(self, what: str) -> View:
+        """Return the array as a view, which can be sliced and tiled; `what` names the function that asks."""
+        layout = self.layout
+        if isinstance(layout, Strided):
+            shape, stride = integer_entries(layout.shape), integer_entries(layout.stride)
+            extents = tuple(UNKNOWN if isinstance(each, Scalar) else each for each in shape)
+            addresses = StridedAddresses(self.pointer, stride, shape, (0,) * len(shape))
+            return View(addresses, make_identity_layout(extents))
+        swizzle, offset = None, 0
+        if isinstance(layout, ComposedLayout):
+            if not isinstance(layout.layoutB, Swizzle) or not isinstance(layout.layoutA, Layout):
+                raise current().error(f"{what} takes a layout, or a swizzle after one; not {layout}")
+            swizzle, offset, layout = layout.layoutB, layout.offset, layout.layoutA
+            if swizzle.bits == 0:
+                swizzle = None
+        if any(isinstance(each, ScaledBasis) for each in flatten((layout.stride,))):
+            raise current().error(f"{what}: {layout} leads to coordinates, not to elements")
+        return View(SwizzledAddresses(self.pointer, swizzle, static=offset), layout)
+
+    def __getitem__(self, coordinate: Any) -> Any:
+        """Load an element; with None or `:` in the coordinate, return the slice as a view."""
+        if any(each is None or isinstance(each, slice) for each in flatten((coordinate,))):
+            return self.view("a slice")[coordinate]
+        return self.ptr(coordinate).load()
+
+    def __setitem__(self, coordinate: Any, value: Any) -> None:
+        self.ptr(coordinate).store(value)
+
+    def __iter__(self) -> Any:
+        raise current().error("an array is not iterated over: index it in a loop")
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        return f"an array of {dtype_name(self.dtype)} in {self.space} memory, {self.layout}"
+
+
+def _error(message: str) -> LanewiseError:
+    """Return an error, with the line being traced; an annotation, outside of a kernel, has none."""
+    return current().error(message) if tracing() else LanewiseError(message)
+
+
+def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
+    """Return a layout made of a layout or a shape (last mode fastest), with a swizzle after it."""
+    if not is_layout(layout):
+        shape = (layout,) if isinstance(layout, int) else layout
+        if isinstance(shape, list):
+            shape = tuple(shape)
+        if not isinstance(shape, tuple):
+            raise _error(f"a shape is an integer or a tuple of them, or an lw.Layout; not {layout!r}")
+        try:
+            layout = Layout(shape, suffix_product(shape))
+        except ValueError as error:
+            raise _error(str(error)) from None
+    if swizzle is not None:
+        if not isinstance(swizzle, Swizzle):
+            raise _error(f"swizzle= takes lw.Swizzle(bits, base, shift), not {swizzle!r}")
+        layout = ComposedLayout(swizzle, 0, layout)
+    return layout
+
+
+def integer_entries(what: Any) -> tuple[Any, ...]:
+    """Return a shape or a stride as a tuple; an error unless its entries are integers, traced or not."""
+    entries = what if isinstance(what, tuple) else (what,)
+    for each in entries:
+        if not isinstance(each, Scalar) and (isinstance(each, bool) or not isinstance(each, int)):
+            raise current().error(f"shapes and strides are integers, traced or not; not {describe(each)}")
+    return entries
+
+
+def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, align: int) -> Array:
+    """Declare a variable in a state space and return it as an array."""
+    builder = current()
+    if not isinstance(dtype, Format):
+        raise builder.error(f"lw.{space} takes a dtype such as lw.f16 first, not {dtype!r}")
+    laid = as_layout(layout, swizzle)
+    least = storage_bytes(dtype)
+    size = int(laid.cosize()) * least
+    if swizzle is not None:
+        period = swizzle.size()
+        size = -(-int(laid.layoutA.cosize()) // period) * period * least
+        align = align or max(_ALIGNMENT, min(1024, period * least))
+    align = align or _ALIGNMENT
+    if align & (align - 1) or align < least:
+        raise builder.error(f"an alignment is a power of two of at least {least} bytes, not {align}")
+    taken = sum(each.size or 0 for each in builder.variables if each.space == "shared")
+    if space == "shared" and size + taken > _MOST_SHARED:
+        raise builder.error(f"{size} bytes of shared memory after {taken}: no GPU has over {_MOST_SHARED}")
+    symbol = Symbol(space)
+    builder.variables.append(Variable(space, symbol, size, align))
+    return Array(Pointer(dtype, space, symbol, 0, align), laid)
+
+
+def shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None, align: int = 0) -> Array:
+    """Declare an array in the block's shared memory; `layout` is a shape or an `lw.Layout`.
+
+    Inside a kernel: `As = lw.shared(lw.f16, (64, 64), swizzle=lw.Swizzle(3, 3, 3))`.
+    """
+    return _declare("shared", dtype, layout, swizzle, align)
+
+
+def local(dtype: Format, layout: Any, *, align: int = 0) -> Array:
+    """Declare an array of this thread's own, for indices known only when the kernel runs; else use a list."""
+    return _declare("local", dtype, layout, None, align)
+
+
+def dynamic_shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None, offset: int = 0) -> Array:
+    """Return an array in the shared memory whose size the launch gives: `kernel[grid, block, bytes]`.
+
+    All such arrays begin at the same address; `offset` counts bytes from there.
+    """
+    builder = current()
+    if not isinstance(dtype, Format):
+        raise builder.error(f"lw.dynamic_shared takes a dtype such as lw.f16 first, not {dtype!r}")
+    found = next((each for each in builder.variables if each.space == "shared" and each.size is None), None)
+    if found is None:
+        found = Variable("shared", Symbol("dynamic_shared"), None, 1024)
+        builder.variables.append(found)
+    if not isinstance(offset, int) or offset < 0 or offset % storage_bytes(dtype):
+        raise builder.error(f"offset= counts bytes, a multiple of {storage_bytes(dtype)}, not {offset!r}")
+    base = Pointer(dtype, "shared", found.symbol, 0, found.align)
+    return Array(base.moved(offset, 1), as_layout(layout, swizzle))
+
+
+def tensor(pointer: Any, layout: Any, *, swizzle: Swizzle | None = None) -> Array:
+    """Return a pointer, or the memory of an array, seen through a layout, or through (shape, stride)."""
+    if isinstance(pointer, Array):
+        pointer = pointer.pointer
+    if not isinstance(pointer, Pointer):
+        raise current().error(f"lw.tensor takes a pointer first, not {describe(pointer)}")
+    if isinstance(layout, tuple) and len(layout) == 2 and isinstance(layout[1], tuple):
+        return Array(pointer, Strided(*layout))
+    return Array(pointer, as_layout(layout, swizzle))

@@ -1,0 +1,284 @@
+"""Pointers: addresses with a dtype, a state space and what is known of their alignment; loads and stores.
+
+Layouts over a pointer are in `array.py` and `view.py`; atomics and asynchronous copies are intrinsics.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any, NamedTuple
+
+from lanewise.formats import Format
+from lanewise.lang.trace.arithmetic import mul
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.convert import convert
+from lanewise.lang.trace.ir import Address, Register, Symbol
+from lanewise.lang.trace.packed_register import pack_register, unpack_register
+from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.traced import describe, is_number, plain_number, refuse
+from lanewise.lang.trace.types import (
+    dtype_name,
+    i64,
+    is_int,
+    memory_type,
+    register_kind,
+    storage_bytes,
+    u32,
+    u64,
+)
+
+#: Cache operators of loads and stores.
+_CACHES = {"ld": ("ca", "cg", "cs", "lu", "cv", "nc"), "st": ("wb", "cg", "cs", "wt")}
+#: Bytes that one load or store moves at most.
+_WIDEST_ACCESS = 16
+#: Offsets of addresses are 32-bit; far smaller ones are enough.
+_LARGEST_OFFSET = 1 << 20
+
+
+class Access(NamedTuple):
+    """One load or store of `vector` registers, among those that move several elements."""
+
+    offset: int
+    register_kind: str
+    memory_type: str
+    vector: int
+
+
+class Pointer(Node):
+    """The address of elements of a dtype: `p[i]`, `p[i] = x`, `p + i`, `p.load(4)`, `p.store((x, y))`.
+
+    `align` divides the address, as far as is known.
+    """
+
+    __slots__ = ("align", "base", "dtype", "offset", "space")
+
+    def __init__(self, dtype: Format, space: str, base: Any, offset: int = 0, align: int = 1) -> None:
+        self.dtype, self.space, self.base, self.offset = dtype, space, base, offset
+        self.align = align
+
+    # as a node of a pytree: its address may change, its type not
+    def children(self) -> list[Any]:
+        return [self.address]
+
+    def with_children(self, children: list[Any], fresh: bool = False) -> Pointer:
+        return Pointer(self.dtype, self.space, children[0].in_register, 0, storage_bytes(self.dtype))
+
+    def same_kind(self, other: Any) -> bool:
+        return isinstance(other, Pointer) and (self.dtype, self.space) == (other.dtype, other.space)
+
+    @property
+    def size(self) -> int:
+        """The bytes that one element takes."""
+        return storage_bytes(self.dtype)
+
+    @property
+    def address(self) -> Scalar:
+        """The address as a number: u32 in shared and local memory, else u64."""
+        dtype = u32 if self.space in ("shared", "local") else u64
+        base = self.base
+        if isinstance(base, Symbol):
+            base = current().define(f"mov.u{dtype.bits}", f"b{dtype.bits}", base)
+        found = Scalar(dtype, base)
+        if self.offset:
+            found = Scalar(dtype, root=found, addend=self.offset)
+        return found
+
+    def named(self, name: str) -> None:
+        """Give the register the Python name that the pointer is bound to, unless it has one already."""
+        if isinstance(self.base, Register) and not self.base.hint:
+            self.base.hint = name
+
+    def to(self, dtype: Format) -> Pointer:
+        """Return a pointer to elements of another dtype at the same address."""
+        return Pointer(dtype, self.space, self.base, self.offset, self.align)
+
+    def aligned(self, align: int) -> Pointer:
+        """Return the same pointer with the promise that `align` divides its address."""
+        return Pointer(self.dtype, self.space, self.base, self.offset, max(self.align, align))
+
+    # arithmetic -----------------------------------------------------------------------------------------
+
+    def __add__(self, index: Any) -> Pointer:
+        return self.moved(index, self.size)
+
+    __radd__ = __add__
+
+    def __sub__(self, index: Any) -> Pointer:
+        if isinstance(index, Pointer):
+            raise current().error("the difference of two pointers: subtract their .address values")
+        if isinstance(index, Scalar) and not index.dtype.signed and index.dtype.bits < 64:
+            index = convert(index, i64)  # its negative is no u32
+        return self.moved(-index, self.size)
+
+    def moved(self, index: Any, size: int) -> Pointer:
+        """Return the pointer `index` times `size` bytes further on."""
+        if is_number(index) and isinstance(plain_number(index), int) and not isinstance(index, bool):
+            step = int(plain_number(index)) * size
+            align = gcd(self.align, step) if step else self.align
+            return self._offset(self.base, self.offset + step, align)
+        if not isinstance(index, Scalar):
+            if is_number(index) or isinstance(index, tuple | slice):
+                raise current().error(
+                    f"the index of a pointer is one integer, not {index!r}: lw.tensor(p, layout) is indexed "
+                    "by several, and p.load(n) takes n neighbours"
+                )
+            refuse(index, "an index")
+        if not is_int(index.dtype) or index.dtype.bits < 32:
+            raise current().error(
+                f"an index is i32, u32, i64 or u64, not {dtype_name(index.dtype)}: "
+                "convert it with .to(lw.i32)"
+            )
+        root, addend = (index.root, index.addend) if index.root is not None else (index, 0)
+        if addend and index.dtype == u32 and self.space not in ("shared", "local"):
+            root, addend = Scalar(u32, index.in_register), 0  # u32 wraps, and 64-bit addresses do not
+        if root.constant is not None:
+            return self.moved(root.constant + addend, size)
+        align = gcd(self.align, index.multiple * size)
+        return self._offset(self._base_plus(root, size), self.offset + addend * size, align)
+
+    def _offset(self, base: Any, offset: int, align: int) -> Pointer:
+        """Return the pointer at an offset from a base; a large offset is added to the base."""
+        if abs(offset) >= _LARGEST_OFFSET:
+            base, offset = Pointer(self.dtype, self.space, base, offset).address.in_register, 0
+        return Pointer(self.dtype, self.space, base, offset, align)
+
+    def _base_plus(self, index: Scalar, size: int) -> Register:
+        """Return the register with the base plus a traced index times a size in bytes."""
+        builder = current()
+        base = self.base
+        narrow = self.space in ("shared", "local")
+        bits = 32 if narrow else 64
+        if isinstance(base, Symbol):
+            base = builder.define(f"mov.u{bits}", f"b{bits}", base)
+        if narrow:
+            scaled = mul(convert(index, u32) if index.dtype.bits == 64 else index, size)
+            return builder.define("add.u32", "b32", base, scaled.operand)
+        if index.dtype.bits == 64:
+            return builder.define("add.u64", "b64", base, mul(index, size).operand)
+        return builder.define(f"mad.wide.{index.dtype.name}", "b64", index.operand, str(size), base)
+
+    # access ---------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Scalar:
+        return self.moved(index, self.size).load()  # type: ignore[no-any-return]  # of width 1, a Scalar
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.moved(index, self.size).store(value)
+
+    def __iter__(self) -> Any:
+        raise current().error("a pointer has no length: index it, p[i], in a loop")
+
+    def __len__(self) -> int:
+        raise current().error("a pointer has no length: pass the number of elements as a parameter")
+
+    def load(self, width: int = 1, *, cache: str = "", volatile: bool = False) -> Any:
+        """Load the element, or a tuple of `width` neighbouring ones, with as few instructions as possible.
+
+        `cache` is ca, cg, cs, lu, cv, or nc for memory that nothing writes while the kernel runs.
+        """
+        accesses = self._accesses(width)
+        opcode = self._opcode("ld", cache, volatile)
+        builder = current()
+        found: list[Scalar] = []
+        for offset, kind, memory, count in accesses:
+            registers = [Register(kind) for _ in range(count)]
+            suffix = f".v{count}" if count > 1 else ""
+            target: Any = tuple(registers) if count > 1 else registers[0]
+            builder.emit(f"{opcode}{suffix}.{memory}", target, Address(self.base, self.offset + offset))
+            found += self._unpacked(registers, kind)
+        return found[0] if width == 1 else tuple(found)
+
+    def store(self, value: Any, *, cache: str = "", volatile: bool = False) -> None:
+        """Store a value, or a tuple of values side by side."""
+        values = list(value) if isinstance(value, tuple | list) else [value]
+        items = [self._stored(each) for each in values]
+        opcode = self._opcode("st", cache, volatile)
+        done = 0
+        for offset, kind, memory, count in self._accesses(len(items)):
+            each = 32 // self.dtype.bits if kind == "b32" and self.dtype.bits < 32 else 1
+            registers = self.packed(items[done : done + count * each], kind)
+            done += count * each
+            suffix = f".v{count}" if count > 1 else ""
+            source: Any = tuple(registers) if count > 1 else registers[0]
+            current().emit(f"{opcode}{suffix}.{memory}", Address(self.base, self.offset + offset), source)
+
+    def _stored(self, value: Any) -> Scalar:
+        """Return a value to be stored as a Scalar of the pointer's dtype; an error if it has another."""
+        if isinstance(value, Scalar) and value.dtype != self.dtype:
+            raise current().error(
+                f"{describe(value)} is stored through a pointer to {dtype_name(self.dtype)}: convert it with "
+                f".to(lw.{dtype_name(self.dtype)})"
+            )
+        return scalar(value, self.dtype, "a store")
+
+    def _opcode(self, verb: str, cache: str, volatile: bool) -> str:
+        """Return the opcode of a load or store, without the type, for a state space and a cache operator."""
+        if volatile:
+            if cache:
+                raise current().error("a volatile access takes no cache hint")
+            return f"{verb}.volatile{f'.{self.space}' if self.space else ''}"
+        if cache and cache not in _CACHES[verb]:
+            raise current().error(f"the cache hints of {verb} are {', '.join(_CACHES[verb])}, not {cache!r}")
+        if cache and self.space != "global":
+            raise current().error(f"a cache hint is for global memory, not {self.space or 'generic'}")
+        return f"{verb}{f'.{self.space}' if self.space else ''}{f'.{cache}' if cache else ''}"
+
+    def _accesses(self, width: int) -> list[Access]:
+        """Return the loads or stores that move `width` elements."""
+        if not isinstance(width, int) or width < 1:
+            raise current().error(f"a width is a number of elements, at least 1, not {width!r}")
+        total = width * self.size
+        own = register_kind(self.dtype)
+        if width == 1:
+            return [Access(0, own, memory_type(self.dtype), 1)]
+        step = min(total & -total, _WIDEST_ACCESS)
+        if step < min(4, total):
+            step = self.size
+        found = []
+        for offset in range(0, total, step):
+            if self.dtype.bits < 32 and step >= 4:
+                found.append(Access(offset, "b32", "b32", step // 4))
+            else:
+                found.append(Access(offset, own, memory_type(self.dtype), step // self.size))
+        return found
+
+    def _unpacked(self, registers: list[Register], kind: str) -> list[Scalar]:
+        """Return the elements that loaded registers hold."""
+        if kind != "b32" or self.dtype.bits >= 32:
+            return [Scalar(self.dtype, each) for each in registers]
+        return [
+            element for each in registers for element in unpack_register(each, self.dtype, self.dtype.bits)
+        ]
+
+    def packed(self, values: list[Scalar], kind: str) -> list[Any]:
+        """Return registers of a kind that hold elements as they lie in memory."""
+        if kind != "b32" or self.dtype.bits >= 32:
+            return [each.in_register for each in values]
+        each = 32 // self.dtype.bits
+        return [
+            pack_register(values[start : start + each], self.dtype.bits)
+            for start in range(0, len(values), each)
+        ]
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        return f"a pointer to {dtype_name(self.dtype)} in {self.space or 'generic'} memory"
+
+
+def pointer(address: Any, dtype: Format, space: str = "", align: int = 0) -> Pointer:
+    """Return a pointer made of an address: u64, or u32 in shared memory.
+
+    `space` is global, shared, local, or '' for a generic address.
+    """
+    bits = 32 if space in ("shared", "local") else 64
+    value = scalar(address, None, "lw.pointer")
+    if value.dtype.bits != bits or not is_int(value.dtype):
+        raise current().error(
+            f"an address in {space or 'generic'} memory is u{bits}, not {dtype_name(value.dtype)}"
+        )
+    if space not in ("", "global", "shared", "local"):
+        raise current().error(f"a space is global, shared, local or '' (generic), not {space!r}")
+    return Pointer(dtype, space, value.in_register, 0, align or storage_bytes(dtype))

@@ -1,0 +1,158 @@
+"""Views: tensors in memory as CuTe has them, a static layout over addresses with a traced beginning.
+
+Elements, slices and their addresses are here; tiles of tensors and what threads take of them are in `tiles/`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format
+from lanewise.lang.memory.addresses import Addresses, Coordinates, StridedAddresses
+from lanewise.lang.memory.layout_index import offsets, shape_text, static_modes, static_offset
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.trace.scalar import Scalar
+from lanewise.lang.trace.types import dtype_name
+from lanewise.layout import Layout, size
+from lanewise.layout.coordinates import has_none, slice_
+
+#: Elements of a thread for which addresses are computed ahead.
+_MOST_PREPARED = 1024
+
+
+class View(Node):
+    """Elements in memory through a layout, from a traced address on: `v[m, None, k]`, `v.ptr(m, n, k)`.
+
+    None (or `:`) keeps a mode; a coordinate without either is an element.
+    """
+
+    __slots__ = ("addresses", "layout")
+
+    def __init__(self, addresses: Addresses, layout: Layout) -> None:
+        self.addresses, self.layout = addresses, layout
+
+    def children(self) -> list[Any]:
+        return self.addresses.traced()
+
+    def with_children(self, children: list[Any], fresh: bool = False) -> View:
+        return View(self.addresses.with_traced(children), self.layout)
+
+    def same_kind(self, other: Any) -> bool:
+        return (
+            isinstance(other, View)
+            and self.layout == other.layout
+            and self.addresses.same_kind(other.addresses)
+        )
+
+    @property
+    def dtype(self) -> Format:
+        """The dtype of the elements."""
+        return self.addresses.pointer.dtype
+
+    @property
+    def space(self) -> str:
+        """The state space: shared, global, local."""
+        return self.addresses.pointer.space
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the coordinates; an extent that only the running kernel knows is very large."""
+        return self.layout.shape
+
+    def addresses_at(self, coordinate: Any, layout: Layout, mask: int | None = None) -> Addresses:
+        """Return the addresses from a coordinate of a layout on."""
+        return self.addresses.moved(offsets(layout.shape, layout.stride, coordinate), mask)
+
+    def offset(self, number: int) -> Any:
+        """Return how far the number-th coordinate leads, in elements or along each mode of the tensor."""
+        return static_offset(self.layout(number), self.addresses.rank)
+
+    def ptr(self, *coordinates: Any) -> Pointer:
+        """Return the pointer to an element; without coordinates, to the first."""
+        if not coordinates:
+            return self.addresses.pointer_at(static_offset(0, self.addresses.rank))
+        crd = as_coordinate(coordinates[0] if len(coordinates) == 1 else coordinates, self.layout)
+        return self.addresses_at(crd, self.layout).pointer_at(static_offset(0, self.addresses.rank))
+
+    def coordinates(self, *coordinates: Any) -> tuple[Any, ...]:
+        """Return the coordinates of an element in the whole tensor that this view was cut from."""
+        crd = as_coordinate(coordinates[0] if len(coordinates) == 1 else coordinates, self.layout)
+        return self.addresses_at(crd, self.layout).coordinates(static_offset(0, self.addresses.rank))
+
+    def are_contiguous(self, numbers: list[int]) -> bool:
+        """Return whether the elements of these coordinates lie side by side in memory, in order."""
+        found = [self.offset(number) for number in numbers]
+        if isinstance(self.addresses, StridedAddresses):
+            for mode, stride in enumerate(self.addresses.strides):
+                moves = any(each[mode] != found[0][mode] for each in found)
+                if moves and (isinstance(stride, Scalar) or stride != 1):
+                    return False
+            found = [sum(each) for each in found]
+        return [each - found[0] for each in found] == list(range(len(found)))
+
+    def prepared(self) -> View:
+        """Return the view, with what its addresses share computed here, before a loop that uses them."""
+        inside = static_modes(self.layout)
+        if size(inside) <= _MOST_PREPARED:
+            found = [static_offset(inside(number), self.addresses.rank) for number in range(size(inside))]
+            self.addresses.prepare(found)
+        return self
+
+    def __getitem__(self, coordinate: Any) -> Any:
+        crd = as_coordinate(coordinate, self.layout)
+        if not has_none(crd):
+            here, first = self.addresses_at(crd, self.layout), static_offset(0, self.addresses.rank)
+            return here.coordinates(first) if isinstance(here, Coordinates) else here.pointer_at(first).load()
+        return View(self.addresses_at(crd, self.layout), slice_layout(crd, self.layout))
+
+    def __setitem__(self, coordinate: Any, value: Any) -> None:
+        crd = as_coordinate(coordinate, self.layout)
+        if has_none(crd):
+            raise current().error("a slice is written by lw.copy(source, slice)")
+        self.addresses_at(crd, self.layout).pointer_at(static_offset(0, self.addresses.rank)).store(value)
+
+    def __iter__(self) -> Any:
+        raise current().error("a tensor in memory is not iterated over: index it in a loop")
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        if isinstance(self.addresses, Coordinates):
+            return f"a tensor of coordinates, of shape {shape_text(self.shape)}"
+        return (
+            f"a tensor of {dtype_name(self.dtype)} in {self.space} memory, of shape {shape_text(self.shape)}"
+        )
+
+
+def as_coordinate(coordinate: Any, layout: Layout) -> Any:
+    """Return a coordinate with None for `:`; an error unless it has an entry for each mode of the layout."""
+    crd = without_slices(coordinate)
+    if isinstance(crd, tuple) and isinstance(layout.shape, tuple) and len(crd) != len(layout.shape):
+        raise current().error(
+            f"{len(crd)} coordinates do not fit shape {shape_text(layout.shape)}: give one for each mode, "
+            "None for those to keep"
+        )
+    return crd
+
+
+def without_slices(crd: Any) -> Any:
+    """Return a coordinate with None for `:`."""
+    if isinstance(crd, slice):
+        if crd != slice(None):
+            raise current().error(f"a slice of a tensor is `:` or None, a whole mode; not {crd}")
+        return None
+    return tuple(map(without_slices, crd)) if isinstance(crd, tuple) else crd
+
+
+def slice_layout(crd: Any, layout: Layout) -> Layout:
+    """Return the modes of a layout that a coordinate keeps, those where it is None."""
+    if crd is None:
+        return layout
+    try:
+        return Layout._of(slice_(crd, layout.shape), slice_(crd, layout.stride))
+    except LanewiseError as error:
+        raise current().error(str(error)) from None

@@ -1,0 +1,1 @@
+"""Tiles under CuTe's names: tensors cut into tiles, shared out among threads, copied and multiplied."""

@@ -1,0 +1,180 @@
+"""Partitions: the elements of a tensor that one thread of a tiled MMA or copy takes, its index traced.
+
+The layouts are those of `atoms/`; where a thread begins in them becomes integer arithmetic, done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lanewise.atoms import MMA_Atom, TiledCopy
+from lanewise.atoms.tiling import thread_of_index
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format
+from lanewise.isa import Operand
+from lanewise.lang.memory.layout_index import index_bits
+from lanewise.lang.memory.view import View
+from lanewise.lang.tiles.register_tensor import RegisterTensor, make_register_tensor
+from lanewise.lang.tiles.tensor import as_view, divide_into_tiles
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.scalar import Scalar
+from lanewise.lang.trace.special_registers import thread_idx
+from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.types import is_int
+from lanewise.layout import Layout, ScaledBasis, composition, flatten, make_layout, rank, size
+
+
+def _thread_index(index: Any, what: MMA_Atom | TiledCopy) -> Scalar:
+    """Return the index of a thread; of lw.thread_idx.x, note how many threads a block must have."""
+    if not isinstance(index, Scalar) or not is_int(index.dtype) or index.dtype.bits != 32:
+        raise current().error(f"a thread of {what!r} is an i32, as lw.thread_idx.x is; not {describe(index)}")
+    builder = current()
+    # under a branch, some of a block's threads may have work of another kind
+    if index.register is thread_idx.x.register and not builder.open_control_flow and what.size() % 32 == 0:
+        builder.required_threads.append((what.size(), repr(what), builder.location))
+    return index
+
+
+def _with_line(f: Callable[..., Any], *args: Any) -> Any:
+    """Return f(*args) of the atoms; their error is raised again with the Python line."""
+    try:
+        return f(*args)
+    except LanewiseError as error:
+        raise current().error(str(error)) from None
+
+
+def _share(whole: View, threads: Layout, rest: Layout, index: Scalar) -> View:
+    """Return one thread's elements: `threads` maps its index to where it begins, `rest` has them."""
+    stride = flatten((threads.stride,))
+    mask = None if any(isinstance(each, ScaledBasis) for each in stride) else index_bits(threads)
+    return View(whole.addresses_at(index, threads, mask), rest)
+
+
+class ThreadMMA:
+    """One thread of a tiled MMA, its index traced: `tiled_mma.get_slice(lw.thread_idx.x)`."""
+
+    def __init__(self, mma: MMA_Atom, index: Any) -> None:
+        self.mma, self.thr_idx = mma, _thread_index(index, mma)
+
+    def partition_A(self, tensor: Any) -> View:
+        """Return the thread's elements of a tensor (M, K, …), as (FrgV, RestM, RestK, …)."""
+        return self._partition("A", tensor)
+
+    def partition_B(self, tensor: Any) -> View:
+        """Return the thread's elements of a tensor (N, K, …), as (FrgV, RestN, RestK, …)."""
+        return self._partition("B", tensor)
+
+    def partition_C(self, tensor: Any) -> View:
+        """Return the thread's elements of a tensor (M, N, …), as (FrgV, RestM, RestN, …)."""
+        return self._partition("C", tensor)
+
+    def _partition(self, name: str, tensor: Any) -> View:
+        whole = as_view(tensor, f"partition_{name}")
+        threads, rest = _with_line(self.mma.by_index, name, whole.layout)
+        return _share(whole, threads, _flat_rest(rest), self.thr_idx)
+
+    def partition_fragment_A(self, tensor: Any) -> RegisterTensor:
+        """Return a tensor of zeros in registers for the elements of partition_A(tensor)."""
+        return self._fragment("A", tensor)
+
+    def partition_fragment_B(self, tensor: Any) -> RegisterTensor:
+        """Return a tensor of zeros in registers for the elements of partition_B(tensor)."""
+        return self._fragment("B", tensor)
+
+    def partition_fragment_C(self, tensor: Any) -> RegisterTensor:
+        """Return accumulators of zeros in registers for partition_C(tensor).
+
+        A shape will do for the tensor.
+        """
+        return self._fragment("C", tensor)
+
+    def _fragment(self, name: str, tensor: Any) -> RegisterTensor:
+        if isinstance(tensor, tuple):
+            layout = _with_line(Layout, tensor)
+        else:
+            layout = as_view(tensor, f"partition_fragment_{name}").layout
+        _, rest = _with_line(self.mma.by_index, name, layout)
+        return make_register_tensor(operand_dtype(self.mma, name), _flat_rest(rest))
+
+    def __repr__(self) -> str:
+        return f"<a thread of {self.mma!r}>"
+
+
+def _flat_rest(rest: Layout) -> Layout:
+    """Return the layout (FrgV, (Rest, …)) as (FrgV, Rest, …)."""
+    return make_layout([rest[0], *rest[1]])
+
+
+def operand_dtype(mma: MMA_Atom, name: str) -> Format:
+    """Return the dtype of an operand's elements.
+
+    It raises an error unless they lie side by side in 32-bit registers.
+    """
+    inst = mma.instruction
+    operand: Operand = inst.operands[name.lower()]
+    if inst.family != "mma" or operand.where != "registers":
+        raise current().error(f"{mma.name} is {inst.family}: tiles inside kernels are for mma.sync")
+    element = getattr(mma, f"ValType{name.upper()}").format
+    if element != operand.format or (operand.slots > 1 and operand.slot_bits != operand.format.bits):
+        raise current().error(f"{mma.name}: {operand.title} is not held as plain elements in registers")
+    return operand.format
+
+
+class ThreadCopy:
+    """One thread of a tiled copy, its index traced: `tiled_copy.get_slice(lw.thread_idx.x)`."""
+
+    def __init__(self, copy: TiledCopy, index: Any) -> None:
+        self.copy, self.thr_idx = copy, _thread_index(index, copy)
+
+    def partition_S(self, tensor: Any) -> View:
+        """Return what the thread reads of a source (M, N, …), as ((FrgV, FrgX), RestM, RestN, …)."""
+        return self._partition(self.copy.tidfrg_S, tensor, "partition_S")
+
+    def partition_D(self, tensor: Any) -> View:
+        """Return what the thread writes of a destination (M, N, …), as ((FrgV, FrgX), RestM, RestN, …)."""
+        return self._partition(self.copy.tidfrg_D, tensor, "partition_D")
+
+    def _partition(self, divide: Callable[[Any], Any], tensor: Any, what: str) -> View:
+        whole = as_view(tensor, what)
+        threads, values, rest = _with_line(divide, whole.layout)
+        assert rank(values) == 2
+        return _share(whole, threads, make_layout([values, *rest]), self.thr_idx).prepared()
+
+    def retile_S(self, tensor: Any) -> RegisterTensor:
+        """Return a fragment to be read, seen in the order of this copy; the registers are the same."""
+        return self._retile(tensor, "retile_S")
+
+    def retile_D(self, tensor: Any) -> RegisterTensor:
+        """Return a fragment to be written, seen in the order of this copy; the registers are the same."""
+        return self._retile(tensor, "retile_D")
+
+    def _retile(self, tensor: Any, what: str) -> RegisterTensor:
+        if not isinstance(tensor, RegisterTensor):
+            raise current().error(f"{what} takes a tensor in registers, not {describe(tensor)}")
+        return RegisterTensor(
+            tensor.dtype, _with_line(self.copy.retile, tensor.layout), tensor.registers, tensor.offset
+        )
+
+    def __repr__(self) -> str:
+        return f"<a thread of {self.copy!r}>"
+
+
+def local_partition(tensor: Any, threads: Any, index: Any) -> View:
+    """Return the elements of one thread, a layout of threads laid over a tensor tile by tile.
+
+    Inside a kernel: `mine = lw.local_partition(tile, lw.Layout((16, 8), (8, 1)), lw.thread_idx.x)`.
+    """
+    whole = as_view(tensor, "lw.local_partition")
+    if not isinstance(threads, Layout):
+        raise current().error(f"lw.local_partition takes a Layout of threads, not {describe(threads)}")
+    tile = divide_into_tiles(whole, tuple(size(mode) for mode in threads))
+    if not isinstance(index, Scalar) or not is_int(index.dtype):
+        raise current().error(f"a thread is an integer, as lw.thread_idx.x is; not {describe(index)}")
+    by_index = _with_line(composition, tile[0], _with_line(thread_of_index, threads))
+    return _share(whole, by_index, tile[1], index)
+
+
+def thread_slice(tiled: MMA_Atom | TiledCopy, index: Any) -> ThreadMMA | ThreadCopy:
+    """Return one thread of a tiled MMA or copy: what the atoms' own `get_slice` does on a traced index."""
+    return ThreadMMA(tiled, index) if isinstance(tiled, MMA_Atom) else ThreadCopy(tiled, index)

@@ -1,0 +1,187 @@
+"""The builder: it collects the operations of the kernel that is being traced, and what they need.
+
+It knows neither dtypes nor syntax. What operations are made of is in `ir.py`, their PTX in `ptx_text.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lanewise.isa import arch_number
+from lanewise.lang.trace.errors import KernelError
+from lanewise.lang.trace.ir import Code, Label, Operation, Register, SourceLocation, Variable
+
+
+class Builder:
+    """Everything that has been traced of one kernel so far."""
+
+    def __init__(self, arch: str | None) -> None:
+        #: The arch asked for; None for the lowest that has every instruction.
+        self.arch = arch
+        self.code: Code = []
+        #: Operations at the beginning of the kernel, before `code`.
+        self.entry: Code = []
+        #: Whether nothing reaches the end of `code`; what is traced then is not kept.
+        self.unreachable = False
+        #: The Python statement that is being traced.
+        self.location = SourceLocation("", 0)
+        self.variables: list[Variable] = []
+        #: Declarations of the external functions that are called, by name.
+        self.externals: dict[str, str] = {}
+        #: PTX versions that instructions need, by the instruction.
+        self.needs: dict[str, str] = {}
+        self.minimum_arch = 0
+        #: Pure operations that have been computed, and their registers: one dict for each open list of code.
+        self.scopes: list[dict[Any, Any]] = [{}]
+        #: The lines of the Python files that are traced, for comments and errors.
+        self.sources: dict[str, list[str]] = {}
+        #: Loops and branches that are open, innermost last.
+        self.open_control_flow: list[Any] = []
+        #: Threads along x that a block must have: how many, for which tiling, and where that was said.
+        self.required_threads: list[tuple[int, str, SourceLocation]] = []
+
+    # instructions ---------------------------------------------------------------------------------------
+
+    def emit(self, opcode: str, *operands: Any, guard: Any = None, pure: bool = False) -> None:
+        """Append an instruction to the code, unless nothing reaches it."""
+        if not self.unreachable:
+            self.code.append(Operation(opcode, operands, guard, pure, self.location))
+
+    def define(self, opcode: str, kind: str, *sources: Any, hint: str = "") -> Register:
+        """Return the register with the outcome of a pure instruction.
+
+        The same one if it was computed before.
+        """
+        key = (opcode, sources)
+        for scope in reversed(self.scopes):
+            found = scope.get(key)
+            if found is not None:
+                if hint and not found.hint:
+                    found.hint = hint
+                return found  # type: ignore[no-any-return]  # scopes hold registers and their tuples
+        register = Register(kind, hint)
+        if not self.unreachable:
+            self.code.append(Operation(opcode, (register, *sources), None, True, self.location))
+            self.scopes[-1][key] = register
+        return register
+
+    def result(self, opcode: str, kind: str, *sources: Any, hint: str = "") -> Register:
+        """Emit an instruction that must stay where it is, and return a fresh register with its outcome."""
+        register = Register(kind, hint)
+        self.emit(opcode, register, *sources)
+        return register
+
+    def label(self, label: Label) -> None:
+        """Put a label at the end of the code, for branches to it."""
+        self.code.append(label)
+
+    def branch(self, label: Label, guard: Any = None) -> None:
+        """Branch to a label, always or where the guard holds.
+
+        Without a guard nothing reaches what follows.
+        """
+        if not self.unreachable:
+            label.used += 1
+            self.emit("bra", label.symbol, guard=guard)
+            if guard is None:
+                self.unreachable = True
+
+    # lists of code --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def into(self, code: Code) -> Iterator[None]:
+        """Collect the operations traced inside the `with` in a list of their own, to be inserted later."""
+        outer = self.enter(code)
+        try:
+            yield
+        finally:
+            self.leave(outer)
+
+    def enter(self, code: Code) -> Code:
+        """Collect operations in `code` from here on; return the list so far, which `leave` takes."""
+        outer, self.code = self.code, code
+        self.scopes.append({})
+        return outer
+
+    def leave(self, outer: Code) -> None:
+        """Go on with the list of code that `enter` returned."""
+        self.code = outer
+        self.scopes.pop()
+
+    @contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Trace into the beginning of the kernel, so that every later instruction can use the values."""
+        outer, self.code = self.code, self.entry
+        scopes, self.scopes = self.scopes, self.scopes[:1]
+        unreachable, self.unreachable = self.unreachable, False
+        location, self.location = self.location, SourceLocation("", 0)
+        try:
+            yield
+        finally:
+            self.code, self.scopes, self.unreachable, self.location = outer, scopes, unreachable, location
+
+    # needs and errors -----------------------------------------------------------------------------------
+
+    def need(self, what: str, arch: int, version: str) -> None:
+        """Note that an instruction needs at least this arch and PTX version.
+
+        It raises an error if the arch is lower.
+        """
+        if self.arch is not None and arch_number(self.arch) < arch:
+            raise self.error(f"{what} needs sm_{arch}; the kernel is traced for {self.arch}")
+        self.minimum_arch = max(self.minimum_arch, arch)
+        self.needs[what] = version
+
+    def error(self, message: str, location: SourceLocation | None = None) -> KernelError:
+        """Return an error that names the Python line being traced, or another location."""
+        location = location or self.location
+        return KernelError(message, location.file, location.line, self.source_line(location))
+
+    def source_line(self, location: SourceLocation) -> str:
+        """Return the text of a Python line, without indentation; empty if the source is not known."""
+        lines = self.sources.get(location.file, [])
+        return lines[location.line - 1].strip() if 0 < location.line <= len(lines) else ""
+
+
+class _Current(threading.local):
+    builder: Builder | None = None
+
+
+_CURRENT = _Current()
+
+
+def current() -> Builder:
+    """Return the builder of the kernel that this thread traces; an error if it traces none."""
+    if _CURRENT.builder is None:
+        raise KernelError("this works inside a kernel only: call it in a function under @lw.kernel")
+    return _CURRENT.builder
+
+
+def arch() -> str:
+    """The arch that the kernel is traced for, as `sm_90`; `sm_80` where none was asked for.
+
+    Inside a kernel: `if lw.arch() == "sm_90": …` decides while tracing.
+    """
+    return current().arch or "sm_80"
+
+
+def tracing() -> bool:
+    """Return whether this thread is tracing a kernel."""
+    return _CURRENT.builder is not None
+
+
+@contextmanager
+def use_builder(builder: Builder) -> Iterator[Builder]:
+    """Make a builder the current one of this thread while its kernel is traced."""
+    if _CURRENT.builder is not None:
+        raise _CURRENT.builder.error(
+            "a kernel cannot launch or trace another kernel; mark the function @lw.device and call it"
+        )
+    _CURRENT.builder = builder
+    try:
+        yield builder
+    finally:
+        _CURRENT.builder = None

@@ -1,0 +1,23 @@
+"""KernelError: what is wrong with a kernel, at which line of which Python file, and what to do.
+
+It is raised while a kernel is made, traced or launched; the machine reports what a running kernel does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lanewise.errors import LanewiseError
+
+
+class KernelError(LanewiseError):
+    """A mistake in a kernel. `file` and `line` say where it is; the message begins with them.
+
+    >>> print(KernelError("a type changed", "gemm.py", 12))
+    gemm.py:12: a type changed
+    """
+
+    def __init__(self, message: str, file: str = "", line: int = 0, source: str = "") -> None:
+        self.message, self.file, self.line, self.source = message, file, line, source
+        location = f"{Path(file).name}:{line}: " if file else ""
+        super().__init__(f"{location}{message}" + (f"\n    {source}" if source else ""))

@@ -1,0 +1,177 @@
+"""Pytrees: tuples, lists, dicts, dataclasses and fragments, flattened to their leaves and built again.
+
+What can be changed in place (lists, fragments, …) is changed in place, so that every name for it agrees.
+Which leaves branches and loops have to carry is decided in `frontend/merge.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.traced import Traced, describe
+
+
+class Node(Traced, ABC):
+    """A traced value made of other values, as a pointer is of its address and a fragment of its registers."""
+
+    __slots__ = ()
+    #: Whether assignment changes it in place.
+    mutable = False
+
+    @abstractmethod
+    def children(self) -> list[Any]:
+        """Return the values that this one is made of."""
+
+    @abstractmethod
+    def with_children(self, children: list[Any], fresh: bool = False) -> Any:
+        """Return such a value of other children; a mutable one is changed and returned, unless `fresh`."""
+
+    def same_kind(self, other: Any) -> bool:
+        """Return whether another value differs from this one in its children alone."""
+        return type(self) is type(other)
+
+
+def _field_names(value: Any) -> list[str]:
+    """Return the names of the attributes that are an object's children, in a fixed order."""
+    return [each.name for each in fields(value)] if is_dataclass(value) else sorted(value.__dict__)
+
+
+def _is_frozen(value: Any) -> bool:
+    return bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
+
+
+def has_settable_attributes(value: Any) -> bool:
+    """Return whether a value is an object of a user's class, whose attributes may be set."""
+    home = type(value).__module__
+    own = type(getattr(value, "__dict__", None)) is dict and not isinstance(value, type)
+    return own and home != "builtins" and not home.startswith("lanewise.")
+
+
+def _is_object(value: Any) -> bool:
+    """Return whether a value is an object of a user's class with traced values among its attributes."""
+    return has_settable_attributes(value) and any(
+        isinstance(child, Traced)
+        or (isinstance(child, tuple | list) and any(isinstance(each, Traced) for each in child))
+        for child in vars(value).values()
+    )
+
+
+def is_node(value: Any) -> bool:
+    """Return whether a value is made of others, and not a leaf."""
+    if isinstance(value, tuple | list | dict | Node):
+        return True
+    if isinstance(value, Traced | type):
+        return False
+    return (is_dataclass(value) and type(value).__module__[:9] != "lanewise.") or _is_object(value)
+
+
+def children(value: Any) -> list[Any]:
+    """Return the values that a tuple, a list, a dict, a Node or an object is made of."""
+    if isinstance(value, tuple | list):
+        return list(value)
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, Node):
+        return value.children()
+    return [getattr(value, name) for name in _field_names(value)]
+
+
+def rebuild(value: Any, new: list[Any], fresh: bool = False) -> Any:
+    """Return a value like another with other children: the same object if it is mutable and not `fresh`."""
+    if isinstance(value, tuple):
+        return type(value)(*new) if hasattr(value, "_fields") else tuple(new)
+    if isinstance(value, list):
+        if fresh:
+            return list(new)
+        value[:] = new
+        return value
+    if isinstance(value, dict):
+        made = dict(zip(value, new, strict=True))
+        if fresh:
+            return made
+        value.clear()
+        value.update(made)
+        return value
+    if isinstance(value, Node):
+        return value.with_children(new, fresh)
+    names = _field_names(value)
+    if _is_frozen(value) or fresh:
+        made = object.__new__(type(value))
+        for name, child in zip(names, new, strict=True):
+            object.__setattr__(made, name, child)
+        return made
+    for name, child in zip(names, new, strict=True):
+        setattr(value, name, child)
+    return value
+
+
+def is_mutable(value: Any) -> bool:
+    """Return whether a value, or one inside it, can be changed in place."""
+    if not is_node(value):
+        return False
+    if any(is_mutable(child) for child in children(value)):
+        return True
+    if isinstance(value, tuple) or (isinstance(value, Node) and not value.mutable):
+        return False
+    return not _is_frozen(value)
+
+
+class Snapshot:
+    """The leaves that a value had at one time, and how to build the value from other leaves."""
+
+    __slots__ = ("children", "leaves", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.children = [Snapshot(child) for child in children(value)] if is_node(value) else None
+        if self.children is None:
+            self.leaves: list[Any] = [value]
+        else:
+            self.leaves = [leaf for child in self.children for leaf in child.leaves]
+
+    def build(self, leaves: list[Any], fresh: bool = False) -> Any:
+        """Return the value with other leaves: mutable values changed in place, or all of them new."""
+        return self._build(iter(leaves), fresh)
+
+    def _build(self, leaves: Any, fresh: bool) -> Any:
+        if self.children is None:
+            return next(leaves)
+        return rebuild(self.value, [child._build(leaves, fresh) for child in self.children], fresh)
+
+    def _describe(self) -> str:
+        if isinstance(self.value, tuple | list | dict) and self.children is not None:
+            return f"a {type(self.value).__name__} of {len(self.children)}"
+        return describe(self.value)
+
+    def mismatch(self, other: Snapshot, name: str) -> str:
+        """Return why another value is of another structure than this one; an empty text if it is not."""
+        if self.children is None or other.children is None:
+            if (self.children is None) != (other.children is None):
+                return f"{name} is {self._describe()} and {other._describe()}"
+            return ""
+        same = type(self.value) is type(other.value)
+        if isinstance(self.value, Node):
+            same = self.value.same_kind(other.value)
+        if not same or len(self.children) != len(other.children):
+            return f"{name} is {self._describe()} and {other._describe()}"
+        if isinstance(self.value, dict) and list(self.value) != list(other.value):
+            return f"{name} has the keys {list(self.value)} and {list(other.value)}"
+        for number, (mine, theirs) in enumerate(zip(self.children, other.children, strict=True)):
+            if why := mine.mismatch(theirs, f"{name}[{number}]"):
+                return why
+        return ""
+
+
+def map_leaves(f: Callable[[Any, Any], Any], a: Any, b: Any, what: str) -> Any:
+    """Return f of the leaves of two values of one structure, as a new value of that structure."""
+    if not is_node(a) and not is_node(b):
+        return f(a, b)
+    first, second = Snapshot(a), Snapshot(b)
+    if why := first.mismatch(second, "the value"):
+        raise current().error(f"{what}: {why}; both must be alike")
+    new = [map_leaves(f, x, y, what) for x, y in zip(children(a), children(b), strict=True)]
+    return rebuild(a, new, fresh=True)

@@ -1,0 +1,286 @@
+"""Scalar: one value of a dtype in a register, or a constant, with Python's operators.
+
+Operators are in `arithmetic.py`, `division.py`, `bitwise.py` and `compare.py`, conversions in `convert.py`;
+each enters its functions into `OPERATORS`, so that this module depends on none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format, bf16, f16
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.constants import constant_text, default_dtype, float_constant
+from lanewise.lang.trace.ir import Register
+from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number, refuse
+from lanewise.lang.trace.types import dtype_name, is_float, is_int, pred, register_kind
+
+#: The functions behind the operators and `.to`, by name; the modules that define them enter them.
+OPERATORS: dict[str, Callable[..., Any]] = {}
+
+
+class Scalar(Traced):
+    """One value of a dtype in a register, or a constant of a dtype.
+
+    An integer may also stand for `root + addend` that no instruction has computed yet: addresses take the
+    addend as their offset. `multiple` divides the value; `nonnegative` says that it is never negative.
+    """
+
+    __slots__ = ("addend", "constant", "dtype", "hint", "multiple", "nonnegative", "register", "root")
+
+    def __init__(
+        self,
+        dtype: Format,
+        register: Register | None = None,
+        *,
+        constant: Any = None,
+        root: Scalar | None = None,
+        addend: int = 0,
+        multiple: int = 1,
+        nonnegative: bool = False,
+        hint: str = "",
+    ) -> None:
+        self.dtype, self.register, self.constant = dtype, register, constant
+        self.root, self.addend, self.multiple, self.nonnegative = root, addend, multiple, nonnegative
+        self.hint = hint
+
+    @property
+    def description(self) -> str:
+        """What it is in words, for messages: its dtype, and its Python name if it has one."""
+        name = self.hint or (self.register.hint if self.register is not None else "")
+        return f"the {dtype_name(self.dtype)} value{f' {name!r}' if name else ''}"
+
+    @property
+    def operand(self) -> Any:
+        """The operand of an instruction that takes the value: a register, or the text of a constant."""
+        if self.register is not None:
+            return self.register
+        if self.root is not None:
+            builder, kind = current(), register_kind(self.dtype)
+            return builder.define(
+                f"add.{self.dtype.name}", kind, self.root.operand, str(self.addend), hint=self.hint
+            )
+        text = constant_text(self.dtype, self.constant)
+        if self.dtype in (f16, bf16):  # instructions take no constants of these
+            return current().define("mov.b16", "b16", text, hint=self.hint)
+        return text
+
+    @property
+    def in_register(self) -> Register:
+        """The register that holds the value; a constant is moved to one."""
+        found = self.operand
+        if isinstance(found, Register):
+            return found
+        builder = current()
+        if self.dtype is pred:
+            return builder.define("mov.pred", "pred", found, hint=self.hint)
+        kind = register_kind(self.dtype)
+        return builder.define(f"mov.{kind}", kind, found, hint=self.hint)
+
+    def named(self, name: str) -> None:
+        """Give the register the Python name that the value is bound to, unless it has one already."""
+        if self.register is None:
+            self.hint = self.hint or name
+        elif not self.register.hint:
+            self.register.hint = name
+
+    def to(self, dtype: Format, *, rounding: str = "", saturate: bool = False) -> Scalar:
+        """Return the value converted to another dtype, as `convert.py` describes."""
+        found: Scalar = OPERATORS["convert"](self, dtype, rounding, saturate)
+        return found
+
+    def __index__(self) -> int:
+        raise current().error(
+            f"{describe(self)} is known only when the kernel runs, and Python needs an integer here: plain "
+            "`range`, list indices and shapes are for the trace. Use lw.range for a loop, lw.local to index"
+        )
+
+    def __int__(self) -> int:
+        raise current().error(f"{describe(self)} is known only when the kernel runs: .to(lw.i32) converts it")
+
+    def __float__(self) -> float:
+        raise current().error(
+            f"{describe(self)} is known only when the kernel runs: .to(lw.f32) converts it, and lw.sqrt, "
+            "lw.exp and their kin take the place of Python's math"
+        )
+
+    def __round__(self, digits: Any = None) -> Any:
+        raise current().error(f"round() of {describe(self)}: lw.round, or .to(lw.i32, rounding='rn')")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> Any:
+        return self._compare("eq", other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compare("ne", other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare("lt", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare("le", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare("gt", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare("ge", other)
+
+    def _compare(self, name: str, other: Any) -> Any:
+        if name in ("eq", "ne") and (other is None or isinstance(other, str)):
+            return name == "ne"  # `x == None` is a question about Python objects
+        return OPERATORS["compare"](name, self, other)
+
+    def _binary(self, name: str, other: Any, swapped: bool = False) -> Any:
+        if isinstance(other, Traced) and not isinstance(other, Scalar):
+            return NotImplemented  # a pointer, say, has operators of its own
+        return OPERATORS[name](other, self) if swapped else OPERATORS[name](self, other)
+
+    def __add__(self, other: Any) -> Any:
+        return self._binary("add", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._binary("add", other, swapped=True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._binary("sub", other, swapped=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._binary("mul", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._binary("mul", other, swapped=True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._binary("truediv", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._binary("truediv", other, swapped=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._binary("floordiv", other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._binary("floordiv", other, swapped=True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._binary("mod", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._binary("mod", other, swapped=True)
+
+    def __and__(self, other: Any) -> Any:
+        return self._binary("and", other)
+
+    def __rand__(self, other: Any) -> Any:
+        return self._binary("and", other, swapped=True)
+
+    def __or__(self, other: Any) -> Any:
+        return self._binary("or", other)
+
+    def __ror__(self, other: Any) -> Any:
+        return self._binary("or", other, swapped=True)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._binary("xor", other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return self._binary("xor", other, swapped=True)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._binary("lshift", other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return self._binary("lshift", other, swapped=True)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._binary("rshift", other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return self._binary("rshift", other, swapped=True)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __pow__(self, other: Any) -> Any:
+        return OPERATORS["pow"](self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        raise current().error(f"{other!r} ** x: use lw.exp2(x * log2({other!r})), or 1 << n for integers")
+
+    def __neg__(self) -> Any:
+        return OPERATORS["neg"](self)
+
+    def __pos__(self) -> Scalar:
+        return self
+
+    def __invert__(self) -> Any:
+        return OPERATORS["invert"](self)
+
+    def __abs__(self) -> Any:
+        return OPERATORS["abs"](self)
+
+    def __iter__(self) -> Any:
+        raise current().error(f"{describe(self)} is one value: it cannot be taken apart or iterated over")
+
+    def __repr__(self) -> str:
+        return f"<{describe(self)}>"
+
+
+def literal(value: Any, dtype: Format) -> Scalar:
+    """Return a Python number as a constant of a dtype; an error where the dtype has no such number."""
+    if dtype is pred:
+        if isinstance(value, bool):
+            return Scalar(pred, constant=value)
+        raise current().error(f"{value!r} is no truth value: compare it, as in `x != 0`")
+    if is_int(dtype):
+        if isinstance(value, float):
+            raise current().error(
+                f"the float {value!r} meets a value of type {dtype_name(dtype)}: convert that with "
+                ".to(lw.f32), or write an integer"
+            )
+        if not dtype.min <= value <= dtype.max:
+            raise current().error(
+                f"{value} does not fit into {dtype_name(dtype)} ({dtype.min} to {dtype.max}): convert the "
+                "other operand to a wider type with .to(…)"
+            )
+        number = int(value)
+        return Scalar(dtype, constant=number, multiple=abs(number), nonnegative=number >= 0)
+    if is_float(dtype):
+        return Scalar(dtype, constant=float_constant(value, dtype))
+    if dtype.kind != "bits":  # tf32, e4m3, s4: numbers, too, that registers carry as bits
+        try:
+            return Scalar(dtype, constant=int(dtype.encode([value])[0]))
+        except LanewiseError as error:
+            raise current().error(str(error)) from None
+    number = int(value)
+    if isinstance(value, float) or not 0 <= number < 1 << dtype.bits:
+        raise current().error(
+            f"{value!r} cannot stand for raw bits of {dtype.name}: write an unsigned integer"
+        )
+    return Scalar(dtype, constant=number)
+
+
+def scalar(value: Any, dtype: Format | None = None, what: str = "this") -> Scalar:
+    """Return a value as a Scalar: a number becomes a constant of `dtype`, a traced value must have it."""
+    if isinstance(value, Scalar):
+        if dtype is None or value.dtype is dtype:
+            return value
+        raise current().error(
+            f"{what} takes {dtype_name(dtype)}, and {describe(value)} is given: convert it with "
+            f".to(lw.{dtype_name(dtype)})"
+        )
+    if is_number(value):
+        value = plain_number(value)
+        return literal(value, default_dtype(value) if dtype is None else dtype)
+    refuse(value, what)
