@@ -3,7 +3,7 @@
 From the bottom: `abi`, `errors` and `launch_info` are shared by all. `program` has a kernel before code
 exists, with one record for each instruction; `analysis` has static facts; `codegen` writes LLVM code over a
 warp, with the instructions of `arithmetic`, `tensor_core` and `warp_ops`; `compile` makes images of it,
-`runtime` launches them, `checker` watches a launch. What a launch looks like to a user is `lanewise.launch`'s.
+`runtime` launches them, `checker` watches a launch. How users start a launch is `lanewise.launch`'s.
 """
 
 from typing import TYPE_CHECKING

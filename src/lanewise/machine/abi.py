@@ -1,7 +1,7 @@
-"""What compiled code and Python agree on: records in memory, address windows, the numbers of states and faults.
+"""What compiled code and Python agree on: records in memory, address windows, numbers of states and faults.
 
-Records are declared field by field; offsets are computed. Compiled code reads a field by its offset, Python by
-a view of the same bytes.
+Records are declared field by field; offsets are computed. Compiled code reads a field by its offset, Python
+by a view of the same bytes.
 """
 
 from __future__ import annotations

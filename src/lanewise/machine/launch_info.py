@@ -1,4 +1,4 @@
-"""What a launch has to know of a compiled kernel: sizes, offsets, lines. Kept on disk beside the machine code.
+"""What a launch has to know of a compiled kernel: sizes, offsets, lines. Kept on disk beside its code.
 
 So a kernel that was compiled before starts without its names resolved: who needs to know more, such as which
 instruction a fault happened at, resolves them then.

@@ -1,8 +1,8 @@
 """A launch under watch: what is wrong becomes findings, and what it costs is counted.
 
 Blocks that need nothing of each other run on all processors, each thread with a watch of its own. Where that
-cannot tell the whole story (blocks that touch one word, a fault), the launch is repeated on one thread, so that
-a report is the same for any number of threads.
+cannot tell the whole story (blocks that touch one word, a fault), the launch is repeated on one thread, so
+that a report is the same for any number of threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of a checked kernel's instructions: how each is to be watched, read by the compiled checker.
 
-Each instruction has as many rows as `instruction_table.MOST_ROWS` says: first what it orders or which lanes it
-names, then a row for each of its accesses.
+Each instruction has as many rows as `instruction_table.MOST_ROWS` says: first what it orders or which lanes
+it names, then a row for each of its accesses.
 """
 
 from __future__ import annotations

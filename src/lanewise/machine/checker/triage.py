@@ -1,4 +1,4 @@
-"""From suspicions of the compiled checker to findings: what is no fault is dropped, the rest put into words."""
+"""From suspicions of the compiled checker to findings: no faults are dropped, the rest is put into words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of a kernel while they are written: records of the ABI, lanes, faults, functions that kernels share.
+"""Functions of a kernel while they are written: records of the ABI, lanes, faults, shared functions.
 
 A function takes pointers and numbers, all 64 bits wide. What instructions do is elsewhere.
 """
@@ -170,7 +170,7 @@ class BlockCode(FunctionCode):
         offset = self._kernel.program.dynamic_offset if self._kernel is not None else 0
         return Lanes(self, self.frame.handle, self.constant(i64, 0), abi.LANES, offset)
 
-    # which lanes ----------------------------------------------------------------------------------------------
+    # which lanes ------------------------------------------------------------------------------------------
 
     def mask_bits(self) -> Value:
         """The lanes that take part, as bits."""
@@ -220,7 +220,7 @@ class BlockCode(FunctionCode):
             with self.when(chosen.differs(0)):
                 yield lane
 
-    # one lane's registers and addresses -----------------------------------------------------------------------
+    # one lane's registers and addresses -------------------------------------------------------------------
 
     def lane_read(self, operand: ResolvedOperand | RegisterSlot, type: Type, lane: Value) -> Value:
         """What one lane has in an operand."""
@@ -258,7 +258,7 @@ class BlockCode(FunctionCode):
         assert isinstance(address.offset, int)
         return self.constant(U64, start + address.offset)
 
-    # where lanes go -------------------------------------------------------------------------------------------
+    # where lanes go ---------------------------------------------------------------------------------------
 
     def set_pcs(self, condition: Value, number: int) -> None:
         """Send some lanes to a basic block."""

@@ -1,7 +1,7 @@
 """Instructions of each lane alone, written as vector code over some lanes of a warp at a time.
 
-A run of such instructions becomes one function: registers are read from the frame when first used and put back
-at the end. What each opcode computes is in the package `arithmetic`.
+A run of such instructions becomes one function: registers are read from the frame when first used and put
+back at the end. What each opcode computes is in the package `arithmetic`.
 """
 
 from __future__ import annotations

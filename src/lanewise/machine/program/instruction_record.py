@@ -1,7 +1,7 @@
 """The record of an instruction: what it reads, writes, waits for and counts, and who writes its code.
 
-The records themselves are in `instruction_table.py`. Everything that the machine or the checker has to know of
-an opcode is a field here, so that no other file compares opcodes to find it out.
+The records themselves are in `instruction_table.py`. Everything that the machine or the checker has to know
+of an opcode is a field here, so that no other file compares opcodes to find it out.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Order(Enum):
 
 
 class AddressFlow(Enum):
-    """How the address of a variable passes through an instruction, for the analysis of where pointers lead."""
+    """How the address of a variable passes through an instruction: where pointers lead follows from it."""
 
     #: The result is an address only if nobody can tell.
     NONE = auto()

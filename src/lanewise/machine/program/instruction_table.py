@@ -104,7 +104,9 @@ ARITHMETIC = (
     *lane("testp", 1, "float_bits:test"),
     *lane("sqrt rcp", 1, "approximate:root", needs_values=True),
     *lane("rsqrt", 1, "approximate:inverse_root", needs_values=True),
-    *lane("ex2 lg2 sin cos tanh", 1, "approximate:approximate", needs_values=True, approximate=True, length=LONG),
+    *lane(
+        "ex2 lg2 sin cos tanh", 1, "approximate:approximate", needs_values=True, approximate=True, length=LONG
+    ),
     *lane("setp", 2, "compare:setp", most=3, needs_values=True),
     *lane("set", 2, "compare:set_", most=3, needs_values=True),
     *lane("selp", 3, "compare:selp"),
@@ -155,8 +157,8 @@ MEMORY = (
         memory=_typed(WRITE, 0, 1), counter="st", needs_values=True,
     ),
     *warp(
-        "atom", "def address use use? use?", "warp_ops.atomics:lower", memory=_typed(ATOMIC, 1, 2, strong=True),
-        counter="atom", needs_values=True, address_flow=AddressFlow.MEMORY,
+        "atom", "def address use use? use?", "warp_ops.atomics:lower", counter="atom", needs_values=True,
+        memory=_typed(ATOMIC, 1, 2, strong=True), address_flow=AddressFlow.MEMORY,
     ),
     *warp(
         "red", "address use use?", "warp_ops.atomics:lower", memory=_typed(ATOMIC, 0, 1, strong=True),
@@ -176,7 +178,8 @@ MEMORY = (
 
 ASYNCHRONOUS = (
     *warp(
-        "cp.async", "address address use use? use?", "warp_ops.cp_async:lower", shared_step="warp_ops.cp_async:step",
+        "cp.async", "address address use use? use?", "warp_ops.cp_async:lower",
+        shared_step="warp_ops.cp_async:step",
         memory=(
             MemoryAccess(WRITE, 0, Size.OPERAND, 2, space="shared", asynchronous=True),
             MemoryAccess(READ, 1, Size.OPERAND, 2, space="global", shortened_by=3),
@@ -211,12 +214,12 @@ ASYNCHRONOUS = (
 
 MATRICES = (
     *warp(
-        "mma", "def use use use use*", "tensor_core.mma:lower", shared_step="tensor_core.mma:step", waits=Waits.WARP,
-        multiplies=True,
+        "mma", "def use use use use*", "tensor_core.mma:lower", shared_step="tensor_core.mma:step",
+        waits=Waits.WARP, multiplies=True,
     ),
     *warp(
-        "wmma.mma", "def use use use", "tensor_core.mma:lower", shared_step="tensor_core.mma:step", waits=Waits.WARP,
-        multiplies=True,
+        "wmma.mma", "def use use use", "tensor_core.mma:lower", shared_step="tensor_core.mma:step",
+        waits=Waits.WARP, multiplies=True,
     ),
     *warp(
         "wmma.load", "def address use?", "warp_ops.wmma_tiles:lower", waits=Waits.WARP, counter="ld",
@@ -227,10 +230,12 @@ MATRICES = (
         memory=(MemoryAccess(WRITE, 0, Size.TILE_LINE),),
     ),
     *warp(
-        "ldmatrix", "def address", shared_step="warp_ops.ldmatrix:step", waits=Waits.WARP, counter="ldsm", memory=(MemoryAccess(READ, 1, Size.MATRIX_ROW),),
+        "ldmatrix", "def address", shared_step="warp_ops.ldmatrix:step", waits=Waits.WARP, counter="ldsm",
+        memory=(MemoryAccess(READ, 1, Size.MATRIX_ROW),),
     ),
     *warp(
-        "stmatrix", "address use", shared_step="warp_ops.ldmatrix:step", waits=Waits.WARP, counter="stsm", memory=(MemoryAccess(WRITE, 0, Size.MATRIX_ROW),),
+        "stmatrix", "address use", shared_step="warp_ops.ldmatrix:step", waits=Waits.WARP, counter="stsm",
+        memory=(MemoryAccess(WRITE, 0, Size.MATRIX_ROW),),
     ),
     *warp("movmatrix", "def use", "warp_ops.ldmatrix:transpose", waits=Waits.WARP),
 )  # fmt: skip

@@ -161,6 +161,10 @@ class FunctionBody:
         return aligned(sum(register.bits // 8 for register in self.registers), 16)
 
 
+_STACK = Register("stack", "u64", 64, abi.WarpFrame.registers)
+_RETURNED = Register("returned", "u32", 32, abi.WarpFrame.registers + 8 * abi.LANES)
+
+
 @dataclass(eq=False)
 class Program:
     """A kernel and all that it reaches, with the sizes of what it needs."""
@@ -178,9 +182,9 @@ class Program:
     #: Addresses of device functions.
     functions: dict[str, Symbol] = field(default_factory=dict)
     #: The bytes of its stack that a lane uses.
-    stack: Register = Register("stack", "u64", 64, abi.WarpFrame.registers)
+    stack: Register = _STACK
     #: The function that a lane returned from last: its index among the bodies.
-    returned: Register = Register("returned", "u32", 32, abi.WarpFrame.registers + 8 * abi.LANES)
+    returned: Register = _RETURNED
     #: Where the stack begins in local memory, and if there is one.
     stack_base: int = 0
     uses_stack: bool = False
@@ -191,7 +195,3 @@ class Program:
     def body(self, name: str) -> FunctionBody:
         """The body of a function by name."""
         return next(body for body in self.bodies if body.function.name == name)
-
-    def body_index(self, body: FunctionBody) -> int:
-        """Where a function stands among the bodies."""
-        return self.bodies.index(body)

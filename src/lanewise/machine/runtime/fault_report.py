@@ -95,7 +95,7 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         FaultKind.BAD_OPERAND: "an operand out of range (a barrier is 0 to 15)",
         FaultKind.DIVERGENCE: "not all lanes of the warp are there",
         FaultKind.MBARRIER: f"mbarrier: {WRONG.get(size, '')}",
-        FaultKind.STACK: f"the stack of {abi.STACK_BYTES} bytes a thread is used up (calls too deep, or alloca)",
+        FaultKind.STACK: f"the stack of {abi.STACK_BYTES} bytes is used up (calls too deep, or alloca)",
         FaultKind.BAD_CALL: "a call through a register that holds no function of this kind",
     }.get(kind, kind.title)
     lines = [head, f"    {place_of(launch, op)}", f"    {who}"]

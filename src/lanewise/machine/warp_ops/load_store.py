@@ -1,4 +1,4 @@
-"""Loads and stores of a warp: neighbouring addresses in one piece, all others lane by lane after one check."""
+"""Loads and stores of a warp: neighbouring addresses in one piece, others lane by lane after one check."""
 
 from __future__ import annotations
 
