@@ -6,9 +6,9 @@ Knows nothing of what the kernels compute. Writing them is `simd.py`.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
+import sys
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -90,7 +90,7 @@ def has_half_floats() -> bool:
 def load(key: str, write: Callable[[], str]) -> Program:
     """The program of a key: from memory, from disk, or by compiling the LLVM IR that `write` returns.
 
-    The key names everything the program depends on but the processor, the compiler and the kernels' source.
+    The key names everything the program depends on but the processor, the compiler and the library's source.
     """
     return link(key, lambda: [compile(write())])
 
@@ -116,11 +116,11 @@ def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:
 
 def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
     """The images of a key, from disk or made now; they lie in one file, each behind its length."""
-    name = hashlib.sha256(f"{key} {_circumstances()}".encode()).hexdigest()[:40] + ".o"
-    content = disk_cache.read(name)
+    request = f"{key} {_circumstances()}"
+    content = disk_cache.read(request, ".o")
     if content is None:
         made = make()
-        disk_cache.keep(name, b"".join(len(each).to_bytes(8, "little") + each for each in made))
+        disk_cache.keep(request, ".o", b"".join(len(each).to_bytes(8, "little") + each for each in made))
         return made
     found, place = [], 0
     while place < len(content):
@@ -132,10 +132,9 @@ def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
 
 @cache
 def _circumstances() -> str:
-    """What makes machine code worthless elsewhere: processor, compiler, the kernels' own source."""
+    """Return what makes machine code worthless elsewhere: the system, the processor and the compiler."""
     name, features = llvm_library.processor()
-    source = disk_cache.source_digest(__file__)
-    return f"{name} {features} llvmlite {llvm_library.release()} {source}"
+    return f"{sys.platform} {name} {features} llvmlite {llvm_library.release()}"
 
 
 def _target_machine(effort: int = 3, features: str = "") -> Any:

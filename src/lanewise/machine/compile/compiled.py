@@ -6,7 +6,6 @@ import hashlib
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first
 from lanewise.jit import machine_code
 from lanewise.machine.errors import Unsupported
 from lanewise.machine.launch_info import Footprint
@@ -27,7 +26,7 @@ class Compiled:
     def __init__(self, module: Module, function: Function, arch: str, checking: bool) -> None:
         self.module, self.function, self.arch = module, function, arch
         text = module.text or str(module)
-        named = f"{text}\0{function.name}\0{arch}\0{source_digest()}\0{checking}"
+        named = f"{text}\0{function.name}\0{arch}\0{checking}"
 
         def make() -> list[bytes]:
             from lanewise.machine.compile.images import images
@@ -113,8 +112,3 @@ def to_check(module: Module, entry: Function, arch: str) -> Program:
 
     ready = _ready(module, entry, arch, checking=True)
     return resolve(module, entry) if ready is None else ready.program
-
-
-def source_digest() -> str:
-    """This room's own source: machine code that it wrote is worthless once it changes."""
-    return disk_cache.source_digest(__file__)

@@ -6,7 +6,6 @@ from lanewise.jit import ir, machine_code
 from lanewise.machine.abi import CODE_TABLE, RUN
 from lanewise.machine.codegen.function_code import SHARED
 from lanewise.machine.codegen.scheduler import write_scheduler
-from lanewise.machine.compile.compiled import source_digest
 from lanewise.machine.compile.kernel_writer import Writer
 from lanewise.machine.program.basic_blocks import Block
 from lanewise.machine.program.resolve import Program
@@ -46,7 +45,7 @@ def _shared(name: str, checking: bool) -> bytes:
         else:
             SHARED[name](module, name)
         _NEEDED[name] = module.undefined
-        key = f"machine {source_digest()} {name} {checking}"
+        key = f"shared {name} {checking}"
         (image,) = machine_code.images(key, lambda: [machine_code.compile(str(module))])
         _KEPT[name, checking] = image
     return _KEPT[name, checking]

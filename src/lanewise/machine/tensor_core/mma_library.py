@@ -16,7 +16,7 @@ import numpy as np
 from lanewise.isa import Instruction, instruction
 from lanewise.jit import machine_code
 from lanewise.jit.machine_code import address
-from lanewise.machine.compile.compiled import Compiled, source_digest
+from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.runtime.device_memory import room
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def product_key(instruction: Instruction, arch: str) -> str | None:
     if writer is None:
         return None
     facts = (model.scheme, model.satfinite, model.narrowing)  # archs that compute alike have one program
-    return f"product {instruction.text} {facts} {source_digest()}"
+    return f"product {instruction.text} {facts}"
 
 
 def product_program(text: str, arch: str, key: str) -> machine_code.Program:
