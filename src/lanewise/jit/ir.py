@@ -7,7 +7,7 @@ lines. What is written is checked by LLVM when it reads it; `simd.py` is what ke
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
@@ -209,6 +209,8 @@ class Module:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.globals: dict[str, Any] = {}
+        #: What writes the functions that it only declares because they are compiled apart, by name.
+        self.apart: dict[str, Callable[[Module, str], None]] = {}
 
     @property
     def undefined(self) -> list[str]:

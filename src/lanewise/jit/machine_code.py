@@ -13,11 +13,13 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first
 from lanewise.jit import llvm_library, threads
+from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _LOCK = threading.RLock()
-_LOADED: dict[str, Program] = {}
+#: Programs that are kept although nobody may be using them, by key: those used last.
+MOST_PROGRAMS = 256
+_RECENT: RecentlyUsed[str, Program] = RecentlyUsed(MOST_PROGRAMS)
+#: Every program in memory: the recent ones, and others as long as somebody uses them.
+_LOADED: WeakValueDictionary[str, Program] = WeakValueDictionary()
 
 
 def _unlock() -> None:
@@ -39,7 +45,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class Program:
-    """Compiled functions, each called with an array of int64 arguments. The GIL is released meanwhile."""
+    """Compiled functions, each called with an array of int64 arguments. The GIL is released meanwhile.
+
+    The machine code is in memory for as long as its Program is. Python cannot see an address that was put
+    into a table for other machine code: whoever puts one there keeps the Program for as long as the table.
+    """
 
     def __init__(self, images: list[bytes], note: bytes = b"") -> None:
         self._engine = llvm_library.Engine(images)
@@ -48,7 +58,7 @@ class Program:
         self._functions: dict[str, Any] = {}
 
     def __call__(self, name: str, arguments: list[int]) -> None:
-        """Run a function."""
+        """Call a function of the program; returns when it is done."""
         function = self._functions.get(name)
         if function is None:
             function = self._functions[name] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.place(name))
@@ -56,13 +66,13 @@ class Program:
         function(address(block))
 
     def place(self, name: str) -> int:
-        """The address of a function, for other machine code to call."""
+        """Return the address of a function. It is good for as long as this Program is kept."""
         found = self._engine.function(name)
         assert found, f"no function {name}"
         return found
 
     def data(self, name: str) -> int:
-        """The address of a variable."""
+        """Return the address of a variable. It is good for as long as this Program is kept."""
         found = self._engine.variable(name)
         assert found, f"no variable {name}"
         return found
@@ -100,14 +110,16 @@ def link(key: str, make: Callable[[], list[bytes]], note: Callable[[], bytes] = 
 
     What `note` returns once the images are made is kept beside them.
     """
-    program = _LOADED.get(key)
+    program = _RECENT.get(key)
     if program is not None:
         return program
     with _LOCK:
-        if key not in _LOADED:
+        program = _LOADED.get(key)
+        if program is None:
             first, *others = images(key, lambda: _noted(make(), note))
-            _LOADED[key] = Program(others, first)
-        return _LOADED[key]
+            program = _LOADED[key] = Program(others, first)
+        _RECENT.put(key, program)
+        return program
 
 
 def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:

@@ -22,6 +22,7 @@ from lanewise.lang.source import Rewritten, named_in_types
 from lanewise.lang.text import Writer
 from lanewise.lang.types import SCALARS, Constexpr, Ptr, parameter_type, register_kind
 from lanewise.lang.values import Scalar
+from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     from lanewise.ptx import Cubin, Module, Resources
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
+#: Modules that a kernel keeps: it is traced once for each arch and values of its Constexpr parameters.
+_MOST_MODULES = 256
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,8 @@ class Kernel:
         self._around = around or {}
         self._rewritten: Rewritten | None = None
         self._parameters: list[Parameter] | None = None
-        self._modules: dict[Any, Module] = {}
-        #: By the text of a module: what its blocks must have.
+        self._modules: RecentlyUsed[Any, Module] = RecentlyUsed(_MOST_MODULES)
+        #: By the text of a module in `_modules`: what its blocks must have.
         self._threads: dict[str, list[tuple[int, str, KernelError]]] = {}
         self._configured: dict[Any, ConfiguredKernel] = {}
         update_wrapper(self, function)
@@ -106,7 +109,11 @@ class Kernel:
                 f"{self.name}: a Constexpr is hashable, a tuple, not a list; {', '.join(unhashable)} is not"
             ) from None
         if found is None:
-            found = self._modules[key] = self._traced(name, known)
+            found = self._traced(name, known)
+            self._modules.put(key, found)
+            if len(self._threads) > _MOST_MODULES:
+                kept = {each.text for each in self._modules.values()}
+                self._threads = {text: each for text, each in self._threads.items() if text in kept}
         return found
 
     def _constants(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from types import SimpleNamespace
 
 from lanewise.errors import LanewiseError
@@ -36,7 +36,7 @@ ORDERS = {row_major: "row", col_major: "col", mem_row_major: "row", mem_col_majo
 STORAGE = {u4: u32, s4: s32, b1: u32}
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _known(text: str, stride: bool | None) -> Instruction | LanewiseError:
     try:
         return instruction(text, stride=stride)

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Type, Value
-from lanewise.machine.codegen.function_code import SHARED, shared
+from lanewise.machine.codegen.function_code import shared
 from lanewise.machine.codegen.lane_vectors import PURE, Lanes, types
 from lanewise.machine.program.resolve import Op, Register, Resolved
 from lanewise.ptx import Immediate
+from lanewise.recently_used import RecentlyUsed
 
 #: Long whatever they are of: functions of the C library lane by lane, fields, bytes, sums of products.
 ALWAYS = frozenset(("rem", "ex2", "lg2", "sin", "cos", "tanh", "bfe", "bfi", "prmt", "fns", "dp4a", "dp2a"))
@@ -31,6 +32,10 @@ def is_long(op: Op) -> bool:
     if op.opcode == "div":
         return types(op)[-1:] not in (["f32"], ["f64"])
     return op.opcode in SMALL and not SMALL_TYPES.isdisjoint(types(op))
+
+
+#: Names of functions that were written once without complaint.
+_TRIED: RecentlyUsed[str, bool] = RecentlyUsed(4096)
 
 
 class OperationCode(Code):
@@ -90,8 +95,9 @@ def outlined(lanes: Lanes, op: Op) -> bool:
         f"{each.type} {each.bits}" if isinstance(each, Register) else f"{each}" for each in operands
     )
     name = f"{'.'.join((op.opcode, *op.modifiers))} {described} by {lanes.count}"
-    if name not in SHARED:
+    if _TRIED.get(name) is None:
         write(ir.Module(), name)  # what it may complain of is complained of here, where the line is known
+        _TRIED.put(name, True)
     function = shared(lanes.code.module, name, operation_type(kinds, returned), write)
     handles = []
     for register, kind in zip(given, kinds, strict=True):

@@ -10,6 +10,7 @@ from lanewise.jit import machine_code
 from lanewise.machine.errors import Unsupported
 from lanewise.machine.launch_info import Footprint
 from lanewise.ptx import Function, Module
+from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +87,8 @@ class Compiled:
         return notes(self.program, self.arch)
 
 
-_READY: dict[tuple[int, str, str, bool], tuple[Module, Compiled]] = {}
+#: Kernels ready to run, each with the module whose identity is in its key.
+_READY: RecentlyUsed[tuple[int, str, str, bool], tuple[Module, Compiled]] = RecentlyUsed(256)
 
 
 def compiled(module: Module, entry: Function, arch: str, checking: bool = False) -> Compiled:
@@ -95,9 +97,7 @@ def compiled(module: Module, entry: Function, arch: str, checking: bool = False)
     if ready is not None:
         return ready
     ready = Compiled(module, entry, arch, checking)
-    if len(_READY) > 256:
-        _READY.clear()
-    _READY[id(module), entry.name, arch, checking] = (module, ready)
+    _READY.put((id(module), entry.name, arch, checking), (module, ready))
     return ready
 
 

@@ -110,7 +110,9 @@ class Scratch:
 
     def _row(self, text: str, key: str | None, arch: str) -> dict[str, int]:
         if key is not None:
-            return {"function": product_program(text, arch, key).place("product")}
+            program = product_program(text, arch, key)
+            self.keep.append(program)  # the table holds the address of its code
+            return {"function": program.place("product")}
         product = instruction(text)
         stage = room(stage_offsets(product)["size"])
         self.keep.append(stage)
