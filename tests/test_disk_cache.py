@@ -272,6 +272,6 @@ def test_the_folder_is_tidied_once_a_day_and_after_many_bytes(
 def test_clear_takes_the_caches_own_files_alone(folder: Path) -> None:
     disk_cache.keep("a request", ".o", b"content")
     write(folder, "notes.txt", 5, 0)
-    (removed,) = disk_cache.clear(folder)
+    (removed,) = disk_cache.clear_files(folder)
     assert removed.path.suffix == ".o" and removed.size == 32 + len("content")
     assert names(folder) == {"notes.txt"}

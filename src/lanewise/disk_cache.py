@@ -301,7 +301,7 @@ def tidy_up(directory: Path, most_bytes: int = MOST_BYTES) -> None:
             total -= file.size
 
 
-def clear(directory: Path) -> list[Kept]:
+def clear_files(directory: Path) -> list[Kept]:
     """Remove all files that are the cache's own; returns those that were removed."""
     removed = []
     for file in kept_files(directory):

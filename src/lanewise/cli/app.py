@@ -20,6 +20,7 @@ COMMANDS = {
     "ptx": "lanewise.cli.ptx:ptx",
     "sass": "lanewise.cli.sass:sass",
     "doctor": "lanewise.cli.doctor:doctor",
+    "cache": "lanewise.cli.cache:cache",
 }
 
 
