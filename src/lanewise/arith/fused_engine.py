@@ -113,12 +113,12 @@ class FusedWork:
 
     @property
     def rows(self) -> int:
-        """M."""
+        """M: the rows of A and of the sums."""
         return int(self.a.shape[-2])
 
     @property
     def k(self) -> int:
-        """K."""
+        """K: the columns of A and the rows of B."""
         return int(self.a.shape[-1])
 
     @property
@@ -128,7 +128,7 @@ class FusedWork:
 
     @property
     def multiplications(self) -> int:
-        """Of one item."""
+        """How many products of two elements one item of the batch takes."""
         return self.rows * self.k * self.columns
 
     @property

@@ -189,7 +189,7 @@ class Compilation:
         self._images: list[Future[bytes]] = []
 
     def add(self, text: str) -> None:
-        """One more module."""
+        """Hand over the text of one more module; a thread begins to compile it."""
         self._images.append(self._pool.submit(_compile_quickly, text))
 
     def images(self) -> list[bytes]:
