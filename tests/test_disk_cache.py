@@ -223,6 +223,15 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {disk_cache.TIDIED}
 
 
+def test_the_cache_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("LANEWISE_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if sys.platform == "linux":
+        assert disk_cache.cache_directory() == tmp_path / "lanewise"
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
+    assert disk_cache.cache_directory() is None
+
+
 def test_what_is_kept_is_read_by_its_request(folder: Path) -> None:
     disk_cache.keep("a request", ".o", b"content")
     assert disk_cache.read("a request", ".o") == b"content"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
 #: When the library was imported, in nanoseconds: source that was changed later is not what this process runs.
 IMPORTED = time.time_ns()
 #: File systems stamp changes with a clock that is behind by some milliseconds.
@@ -159,11 +160,7 @@ def _first_stamp() -> str:
 
 def _stamp(sources: tuple[Source, ...]) -> str:
     """Return a digest of what the file system says of the source, where it lies included."""
-    return _sha256(f"{_folder()}\0{sources}".encode())
-
-
-def _folder() -> str:
-    return os.path.dirname(os.path.abspath(__file__))
+    return _sha256(f"{_FOLDER}\0{sources}".encode())
 
 
 def _last_change(source: Source) -> int:
@@ -173,16 +170,15 @@ def _last_change(source: Source) -> int:
 
 def _sources() -> tuple[Source, ...]:
     """Return every source file below the package's folder, or the archive that the package lies in."""
-    folder = _folder()
     try:
-        return tuple(_below(folder, ""))
+        return tuple(_below(_FOLDER, ""))
     except OSError:
-        archive = folder
+        archive = _FOLDER
         while not os.path.exists(archive):
             archive = os.path.dirname(archive)
         if not os.path.isfile(archive):
             return ()
-        return (_source(os.path.relpath(archive, folder), os.stat(archive)),)
+        return (_source(os.path.relpath(archive, _FOLDER), os.stat(archive)),)
 
 
 def _below(folder: str, prefix: str) -> Iterator[Source]:
@@ -203,7 +199,7 @@ def _source(path: str, status: os.stat_result) -> Source:
 
 def _content_digest(source: Source) -> str:
     # normpath: an archive lies above a folder that does not exist.
-    with open(os.path.normpath(os.path.join(_folder(), source.path)), "rb") as file:
+    with open(os.path.normpath(os.path.join(_FOLDER, source.path)), "rb") as file:
         return _sha256(file.read())
 
 

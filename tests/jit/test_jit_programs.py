@@ -14,6 +14,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.jit import llvm_library, machine_code
+from lanewise.jit.host_memory import address
 from lanewise.recently_used import RecentlyUsed
 
 #: Adds a number to the word that its argument points to.
@@ -44,7 +45,7 @@ def load(number: int) -> machine_code.Program:
 
 def added(program: machine_code.Program) -> int:
     word = np.zeros(1, np.int64)
-    program("add", [machine_code.address(word)])
+    program("add", [address(word)])
     return int(word[0])
 
 
@@ -80,6 +81,7 @@ def test_memory_of_dropped_programs_is_given_back(directly: bool) -> None:
     script = f"""
 import resource
 from lanewise.jit import llvm_library, machine_code
+from lanewise.jit.host_memory import address
 text = '''@data = global [131072 x i64] zeroinitializer
 define void @f(ptr %0) {{ store i64 7, ptr @data  ret void }}'''
 image = machine_code.compile(text)

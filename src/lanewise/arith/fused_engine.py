@@ -25,7 +25,7 @@ from lanewise.arith.fused_wide import NAN_SCALE, ZERO_SCALE
 from lanewise.arith.models import FusedSum, Model
 from lanewise.formats import Format
 from lanewise.jit import machine_code, threads
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address
 
 #: Elements of A that a thread decodes at a time: they stay in the second-level cache.
 ROW_BLOCK_ELEMENTS = 1 << 16

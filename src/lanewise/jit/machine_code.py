@@ -19,12 +19,13 @@ import numpy as np
 
 import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first
 from lanewise.jit import llvm_library, threads
+from lanewise.jit.host_memory import address
 from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    import numpy.typing as npt
+    from llvmlite.binding import ModuleRef, TargetMachine
 
 _LOCK = threading.RLock()
 #: Programs that are kept although nobody may be using them, by key: those used last.
@@ -55,7 +56,7 @@ class Program:
         self._engine = llvm_library.Engine(images)
         #: What was put down beside the machine code.
         self.note = note
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, Callable[[int], None]] = {}
 
     def __call__(self, name: str, arguments: list[int]) -> None:
         """Call a function of the program; returns when it is done."""
@@ -149,8 +150,8 @@ def _circumstances() -> str:
     return f"{sys.platform} {name} {features} llvmlite {llvm_library.release()}"
 
 
-def _target_machine(effort: int = 3, features: str = "") -> Any:
-    """A new description of this processor: an engine takes its own away when it goes."""
+def _target_machine(effort: int = 3, features: str = "") -> TargetMachine:
+    """Return a new description of this processor: an engine takes its own away when it goes."""
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()
@@ -220,7 +221,7 @@ def _compile_quickly(text: str) -> bytes:
         return _emit(machine, module)
 
 
-def _emit(machine: Any, module: Any) -> bytes:
+def _emit(machine: TargetMachine, module: ModuleRef) -> bytes:
     """`machine.emit_object(module)`, without the lock that llvmlite has around all calls.
 
     Module and machine are this thread's own, as LLVM asks for.
@@ -253,9 +254,3 @@ def _unlocked() -> Any:
         return None
     found.argtypes, found.restype = like.argtypes, like.restype
     return found
-
-
-def address(array: npt.NDArray[Any]) -> int:
-    """Where an array's elements begin."""
-    start: int = array.__array_interface__["data"][0]
-    return start

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from lanewise.jit import machine_code
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address
+from lanewise.jit.host_memory import zeroed_bytes as room
 from lanewise.machine import abi
 from lanewise.machine.checker import counters, records, site_table
 from lanewise.machine.checker.report import Finding, Line, Report
@@ -18,7 +19,6 @@ from lanewise.machine.codegen import instrumentation
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.resolve import Op
-from lanewise.machine.runtime.device_memory import room
 from lanewise.machine.runtime.fault_report import at_source
 from lanewise.machine.runtime.launch import BlockState, Launch
 from lanewise.ptx import Shape

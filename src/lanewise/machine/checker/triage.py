@@ -165,7 +165,7 @@ class Suspicions:
             self.launch.stop()
 
     def _state(self, warp_frame: int) -> tuple[BlockState, int]:
-        from lanewise.jit.machine_code import address
+        from lanewise.jit.host_memory import address
 
         size = self.launch.compiled.program.frame_bytes
         for state in self.states.values():

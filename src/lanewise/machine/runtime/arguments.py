@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.machine.runtime.device_memory import Arrays, Bytes, room
+from lanewise.jit.host_memory import zeroed_bytes as room
+from lanewise.machine.runtime.device_memory import Arrays, Bytes
 from lanewise.ptx import Function
 from lanewise.ptx.arguments import encode, require_alignment, require_pointer, titled
 

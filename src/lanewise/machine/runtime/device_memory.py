@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address
+from lanewise.jit.host_memory import zeroed_bytes as room
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.launch_info import Footprint
@@ -55,13 +56,6 @@ class Allocation:
         if place < self.first:
             return self.first - place
         return max(0, place - (self.first + self.size) + 1)
-
-
-def room(size: int) -> Bytes:
-    """Zeroed bytes, aligned for everything."""
-    whole = np.zeros(size + 64, np.uint8)
-    start = -address(whole) % 64
-    return whole[start : start + size]
 
 
 # variables ------------------------------------------------------------------------------------------------

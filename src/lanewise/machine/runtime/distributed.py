@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address
 from lanewise.machine.compile.compiled import Compiled, compiled
 from lanewise.machine.program.resolve import Body, Op, Target
 from lanewise.machine.runtime.device_memory import Bytes

@@ -15,13 +15,14 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address
+from lanewise.jit.host_memory import zeroed_bytes as room
 from lanewise.machine import abi
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime import device_memory
 from lanewise.machine.runtime.arguments import Arguments
-from lanewise.machine.runtime.device_memory import Allocation, Bytes, room
+from lanewise.machine.runtime.device_memory import Allocation, Bytes
 from lanewise.ptx import Shape
 
 if TYPE_CHECKING:

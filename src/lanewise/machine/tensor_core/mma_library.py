@@ -15,9 +15,9 @@ import numpy as np
 
 from lanewise.isa import Instruction, instruction
 from lanewise.jit import machine_code
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address
+from lanewise.jit.host_memory import zeroed_bytes as room
 from lanewise.machine.compile.compiled import Compiled
-from lanewise.machine.runtime.device_memory import room
 
 if TYPE_CHECKING:
     from lanewise.arith.models import Model
