@@ -22,6 +22,8 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 IMPORTED = time.time_ns()
 #: File systems stamp changes with a clock that is behind by some milliseconds.
 _CLOCK_LAG = 20_000_000
+#: A process that keeps many files looks for changes of the source once in so many seconds.
+_LOOK_SECONDS = 0.1
 #: A stamp says for certain that a file is unchanged only once the change is older than this (nanoseconds).
 _SETTLED = 2_000_000_000
 
@@ -101,7 +103,7 @@ def keep(request: str, suffix: str, content: bytes) -> None:
     the old source nor the new.
     """
     digest = package_digest()
-    if digest and _directory() and _stamp(_sources()) == _first_stamp():
+    if digest and _directory() and _is_unchanged():
         _write_file(_file_name(request, digest, suffix), content)
 
 
@@ -141,6 +143,8 @@ def package_digest() -> str:
         digest = _sha256("".join(f"{each.path}\0{_content_digest(each)}\n" for each in sources).encode())
     except OSError:
         return ""
+    if not _is_unchanged():  # while it was read
+        return ""
     # A file may be changed again within one tick of the file system's clock, and its stamp stays the same.
     if latest < time.time_ns() - _SETTLED:
         _write_file(name, digest.encode())
@@ -161,6 +165,19 @@ def _first_stamp() -> str:
 def _stamp(sources: tuple[Source, ...]) -> str:
     """Return a digest of what the file system says of the source, where it lies included."""
     return _sha256(f"{_FOLDER}\0{sources}".encode())
+
+
+_looked = -_LOOK_SECONDS
+
+
+def _is_unchanged() -> bool:
+    """Return whether the source is still as this process first found it, as of a moment ago."""
+    global _looked
+    if time.monotonic() - _looked > _LOOK_SECONDS:
+        if _stamp(_sources()) != _first_stamp():
+            return False
+        _looked = time.monotonic()
+    return True
 
 
 def _last_change(source: Source) -> int:
@@ -190,7 +207,10 @@ def _below(folder: str, prefix: str) -> Iterator[Source]:
             if entry.name != "__pycache__":
                 yield from _below(entry.path, f"{prefix}{entry.name}/")
         else:
-            yield _source(prefix + entry.name, entry.stat())
+            try:
+                yield _source(prefix + entry.name, entry.stat())
+            except FileNotFoundError:  # a link to nothing, such as an editor's lock
+                continue
 
 
 def _source(path: str, status: os.stat_result) -> Source:

@@ -11,6 +11,8 @@ import lanewise.disk_cache as disk_cache
 def folder(tmp_path, monkeypatch):
     """A cache with two programs of a processor, one of a GPU, and a file that somebody else put there."""
     monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(disk_cache, "package_digest", lambda: "of a library that nobody changes meanwhile")
+    monkeypatch.setattr(disk_cache, "_is_unchanged", lambda: True)
     for request, suffix in (("a", ".o"), ("b", ".o"), ("c", ".cubin")):
         disk_cache.keep(request, suffix, bytes(1000))
     (tmp_path / "notes.txt").write_text("mine")

@@ -45,7 +45,7 @@ def test_array_types_go_with_the_code_that_used_them() -> None:
         (ir.FloatType(), 0.1, "float 0x3FB99999A0000000"),
         (ir.VectorType(ir.WORD, 2), [4, 4], "<2 x i32> splat (i32 4)"),
         (ir.VectorType(ir.WORD, 2), [4, 5], "<2 x i32> <i32 4, i32 5>"),
-        (ir.ArrayType(ir.WORD, 2), (4, 5), "[2 x i32] [i32 4, i32 5]"),
+        (ir.ArrayType(ir.WORD, 2), [4, 5], "[2 x i32] [i32 4, i32 5]"),
         (ir.LONG, ir.Undefined, "i64 undef"),
     ],
 )

@@ -6,10 +6,9 @@ Equal types are one object, so that a builder compares them with `is`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from functools import cache
-from typing import cast
 from weakref import WeakValueDictionary
 
 
@@ -135,8 +134,10 @@ class Operand:
         return f"{self.type.text} {self.text}"
 
 
-#: What a constant is made of: a number, a value whose text is known, a value that does not matter, or a list.
-Content = int | float | Operand | UndefinedValue | Sequence["Content"]
+#: What an element of a constant is: a number, a value whose text is known, or one that does not matter.
+Element = int | float | Operand | UndefinedValue
+#: What a constant is made of: one element, or the list of a vector's or an array's.
+Content = Element | list[int] | list[float] | list[Operand] | list[int | Operand] | list["Content"]
 
 
 class Constant(Operand):
@@ -150,11 +151,11 @@ class Constant(Operand):
 
 
 def _constant_text(type: Type, value: Content) -> str:
-    if isinstance(value, UndefinedValue):
-        return value.value
+    if value is Undefined:
+        return "undef"
     if isinstance(value, Operand):
         return value.text
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         assert type.element is not None
         texts = [_constant_text(type.element, each) for each in value]
         if type.text[0] == "<":
@@ -162,11 +163,9 @@ def _constant_text(type: Type, value: Content) -> str:
                 return f"splat ({type.element.text} {texts[0]})"
             return f"<{', '.join(f'{type.element.text} {each}' for each in texts)}>"
         return f"[{', '.join(f'{type.element.text} {each}' for each in texts)}]"
-    number = cast(float, value)
     if type.text in ("float", "double"):
-        if type.text == "float":
-            number = struct.unpack("<f", struct.pack("<f", number))[0]
+        number = struct.unpack("<f", struct.pack("<f", value))[0] if type.text == "float" else float(value)
         return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
     if type.text == "i1":
-        return "true" if number else "false"
-    return str(int(number))
+        return "true" if value else "false"
+    return str(int(value))
