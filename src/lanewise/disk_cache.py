@@ -143,7 +143,7 @@ def package_digest() -> str:
         digest = _sha256("".join(f"{each.path}\0{_content_digest(each)}\n" for each in sources).encode())
     except OSError:
         return ""
-    if not _is_unchanged():  # while it was read
+    if _stamp(_sources()) != _first_stamp():  # changed while it was read
         return ""
     # A file may be changed again within one tick of the file system's clock, and its stamp stays the same.
     if latest < time.time_ns() - _SETTLED:
