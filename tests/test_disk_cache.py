@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -216,6 +217,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def called(title: str) -> str:
+    """A file name as the cache gives it: a digest in front of the suffix."""
+    stem, dot, suffix = title.partition(".")
+    return hashlib.sha256(stem.encode()).hexdigest()[:40] + dot + suffix
+
+
 def write(folder: Path, name: str, size: int, age: float) -> None:
     (folder / name).write_bytes(bytes(size))
     then = time.time() - age
@@ -247,19 +254,22 @@ def test_what_is_kept_is_read_by_its_request(folder: Path) -> None:
 
 def test_what_nobody_read_for_a_month_goes(folder: Path) -> None:
     day = 24 * 3600
-    for name, age in {"new.o": 0, "weeks.cubin": 29, "old.o": 31, "old.digest": 31, "theirs.txt": 99}.items():
-        write(folder, name, 10, age * day)
+    for name, age in {"new.o": 0, "weeks.cubin": 29, "old.o": 31, "old.digest": 31}.items():
+        write(folder, called(name), 10, age * day)
+    write(folder, "theirs.txt", 10, 99 * day)
+    write(folder, "theirs.o", 10, 99 * day)
     write(folder, "left" + disk_cache.UNFINISHED, 10, 2 * day)
     write(folder, "writing" + disk_cache.UNFINISHED, 10, 0)
     disk_cache.tidy_up(folder)
-    assert names(folder) == {"new.o", "weeks.cubin", "theirs.txt", "writing" + disk_cache.UNFINISHED}
+    ours = {called("new.o"), called("weeks.cubin"), "writing" + disk_cache.UNFINISHED}
+    assert names(folder) == ours | {"theirs.txt", "theirs.o"}
 
 
 def test_the_folder_is_bounded_and_the_oldest_goes_first(folder: Path) -> None:
     for number in range(10):
-        write(folder, f"{number}.o", 100, 3600 * number)
+        write(folder, called(f"{number}.o"), 100, 3600 * number)
     disk_cache.tidy_up(folder, most_bytes=350)
-    assert names(folder) == {"0.o", "1.o", "2.o"}
+    assert names(folder) == {called(f"{number}.o") for number in range(3)}
 
 
 def test_the_folder_is_tidied_once_a_day_and_after_many_bytes(
@@ -284,6 +294,7 @@ def test_the_folder_is_tidied_once_a_day_and_after_many_bytes(
 def test_clear_takes_the_caches_own_files_alone(folder: Path) -> None:
     disk_cache.keep("a request", ".o", b"content")
     write(folder, "notes.txt", 5, 0)
+    write(folder, "main.o", 5, 0)
     (removed,) = disk_cache.clear_files(folder)
     assert removed.path.suffix == ".o" and removed.size == 32 + len("content")
-    assert names(folder) == {"notes.txt"}
+    assert names(folder) == {"notes.txt", "main.o"}

@@ -35,8 +35,10 @@ KINDS = {
 }
 #: The kinds that are compiled programs.
 PROGRAMS = (".o", ".cubin")
+#: The digits of a digest that a file is called by.
+_NAME_DIGITS = 40
 #: Files that are being written; a process that was stopped leaves them behind.
-UNFINISHED = ".unfinished"
+UNFINISHED = ".lanewise-unfinished"
 #: The file whose time says when the folder was last tidied up.
 TIDIED = "tidied"
 
@@ -108,7 +110,7 @@ def keep(request: str, suffix: str, content: bytes) -> None:
 
 
 def _file_name(request: str, digest: str, suffix: str) -> str:
-    return _sha256(f"{request}\0{digest}".encode())[:40] + suffix
+    return _sha256(f"{request}\0{digest}".encode())[:_NAME_DIGITS] + suffix
 
 
 def _sha256(content: bytes) -> str:
@@ -135,7 +137,7 @@ def package_digest() -> str:
     latest = max((_last_change(each) for each in sources), default=IMPORTED)
     if latest > IMPORTED - _CLOCK_LAG:
         return ""
-    name = _first_stamp()[:40] + ".digest"
+    name = _first_stamp()[:_NAME_DIGITS] + ".digest"
     known = _read_file(name)
     if known is not None:
         return known.decode()
@@ -275,16 +277,24 @@ class Kept(NamedTuple):
 
 
 def kept_files(directory: Path) -> list[Kept]:
-    """Return the files of a folder that are the cache's own, finished or not; none if there is no folder."""
+    """Return the files of a folder that are the cache's own, finished or not; none if there is no folder.
+
+    Others may have files in a folder that LANEWISE_CACHE_DIR names: an object file is ours only if it is
+    called by a digest.
+    """
     found = []
     for path in directory.iterdir() if directory.is_dir() else ():
-        if path.suffix in KINDS or path.suffix == UNFINISHED:
+        if path.suffix == UNFINISHED or (path.suffix in KINDS and _is_digest(path.stem)):
             try:
                 status = path.stat()
             except OSError:  # removed by another process
                 continue
             found.append(Kept(path, status.st_size, max(status.st_atime, status.st_mtime)))
     return found
+
+
+def _is_digest(name: str) -> bool:
+    return len(name) == _NAME_DIGITS and set(name) <= set("0123456789abcdef")
 
 
 def _is_due(directory: Path, name: str, size: int) -> bool:
