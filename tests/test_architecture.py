@@ -18,6 +18,7 @@ ROOMS = (
     "errors",
     "engines",
     "disk_cache",
+    "recently_used",
     "formats",
     "layout",
     "isa",

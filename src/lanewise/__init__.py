@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import lanewise.disk_cache as _disk_cache  # noqa: F401 (first: it notes when the library was imported)
 from lanewise import providers as _providers  # noqa: F401 (connects the rooms; loads none of them)
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import (

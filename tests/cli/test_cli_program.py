@@ -42,6 +42,7 @@ def test_version():
         ["ptx"],
         ["sass"],
         ["doctor"],
+        ["cache"],
     ],
 )
 def test_help_has_examples(command, lanewise):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import lanewise as lw
-from lanewise.jit import llvm_library, machine_code
+from lanewise.jit import llvm_library
 
 KERNELS = Path(__file__).parent / "kernels"
 #: What writes and compiles code, or resolves names: a kernel on disk needs nothing of it.
@@ -95,20 +93,3 @@ def test_variables_and_faults_are_the_same_from_disk(tmp_path: Path) -> None:
     assert "global write of 4 bytes out of bounds" in compiled
     assert "line 18: st.global.u32 [%d0], %r0;" in compiled
     assert "16 bytes past the end of argument 0 (out)" in compiled
-
-
-def test_both_ways_into_llvm_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    functions = llvm_library._functions()
-    if functions is None:
-        pytest.skip("llvmlite's library is called through llvmlite alone here")
-    image = machine_code.compile("@n = global i64 7\ndefine i64 @f(i64 %x) { ret i64 %x }")
-    found = []
-    for way in (lambda: functions, lambda: None):
-        monkeypatch.setattr(llvm_library, "_called_directly", way)
-        llvm_library.processor.cache_clear()
-        engine = llvm_library.Engine([image])
-        call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(engine.function("f"))
-        number = ctypes.c_int64.from_address(engine.variable("n")).value
-        found.append((llvm_library.processor(), call(41), number))
-    assert found[0] == found[1]
-    assert found[0][1:] == (41, 7)

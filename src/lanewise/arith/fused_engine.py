@@ -25,7 +25,7 @@ from lanewise.arith.fused_wide import NAN_SCALE, ZERO_SCALE
 from lanewise.arith.models import FusedSum, Model
 from lanewise.formats import Format
 from lanewise.jit import machine_code, threads
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address
 
 #: Elements of A that a thread decodes at a time: they stay in the second-level cache.
 ROW_BLOCK_ELEMENTS = 1 << 16
@@ -113,12 +113,12 @@ class FusedWork:
 
     @property
     def rows(self) -> int:
-        """M."""
+        """M: the rows of A and of the sums."""
         return int(self.a.shape[-2])
 
     @property
     def k(self) -> int:
-        """K."""
+        """K: the columns of A and the rows of B."""
         return int(self.a.shape[-1])
 
     @property
@@ -128,7 +128,7 @@ class FusedWork:
 
     @property
     def multiplications(self) -> int:
-        """Of one item."""
+        """How many products of two elements one item of the batch takes."""
         return self.rows * self.k * self.columns
 
     @property

@@ -23,7 +23,7 @@ class Plan:
 
     @cached_property
     def scheme(self) -> FusedSum:
-        """The model's scheme."""
+        """How the model sums: in blocks of products that are aligned and truncated together."""
         assert isinstance(self.model.scheme, FusedSum)
         return self.model.scheme
 

@@ -21,7 +21,7 @@ from lanewise.arith.batches import (
 from lanewise.arith.models import FmaChain, IntegerSum, Model, PopcountSum
 from lanewise.formats import Format
 from lanewise.jit import machine_code, threads
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address
 
 
 def run_plain(model: Model, product: Product) -> Array:

@@ -1,4 +1,5 @@
-"""The command line: `lanewise list`, `explain`, `draw`, `compute`, `run`, `check`, `sass`, `ptx`, `doctor`.
+"""The command line: `lanewise list`, `explain`, `draw`, `compute`, `run`, `check`, `sass`, `ptx`, `doctor`,
+`cache`.
 
 `main` runs it and turns every complaint into one line; each command has a module of its own.
 """

@@ -20,6 +20,7 @@ COMMANDS = {
     "ptx": "lanewise.cli.commands.ptx:ptx",
     "sass": "lanewise.cli.commands.sass:sass",
     "doctor": "lanewise.cli.commands.doctor:doctor",
+    "cache": "lanewise.cli.commands.cache:cache",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from functools import cache
 from typing import TYPE_CHECKING
@@ -40,12 +39,11 @@ def cubin(module: Module, context: Context, kernel: str = "") -> bytes:
     """The machine code of a module for a device: from disk if it was assembled before."""
     arch = assembled_for(module.target, context.device.arch)
     text = module.text or str(module)
-    digest = hashlib.sha256(f"{text}\0{arch}\0{_circumstances(context.driver.version)}".encode())
-    name = digest.hexdigest()[:40] + ".cubin"
-    image = disk_cache.read(name)
+    request = f"{text}\0{arch}\0{_circumstances(context.driver.version)}"
+    image = disk_cache.read(request, ".cubin")
     if image is None:
         image = assemble(module, text, arch, context, kernel)
-        disk_cache.keep(name, image)
+        disk_cache.keep(request, ".cubin", image)
     return image
 
 

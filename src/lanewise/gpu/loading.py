@@ -104,6 +104,7 @@ def _module(module: Module, context: Context, kernel: str) -> int:
     if key not in _MODULES:
         image = cubin(module, context, kernel)
         _MODULES[key] = context.driver.handle("cuModuleLoadData", image, kernel=kernel)
-        # It stays loaded: a kernel of it may still be running when the Module is forgotten.
+        # It stays loaded: when the Module is forgotten, a kernel of it may still be running, and a captured
+        # graph may launch one again, of which nobody tells us.
         weakref.finalize(module, _MODULES.pop, key, None)
     return _MODULES[key]

@@ -324,10 +324,10 @@ def exchange_function(kind: type) -> int:
 
 
 @cache
-def _function() -> int:
-    """The compiled function's place; 0 where Python has no global lock, and objects look otherwise."""
+def _program() -> machine_code.Program | None:
+    """Return the compiled function; None where Python has no global lock, and objects look otherwise."""
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False or sys.implementation.name != "cpython":
-        return 0
+        return None
     from llvmlite import binding as llvm
 
     text = _TEXT
@@ -336,11 +336,17 @@ def _function() -> int:
     text = text.replace(", PARAMETERS", f", {_PARAMETERS}").replace(", WORDS", f", {_WORDS}")
     llvm.add_symbol("PyLong_AsVoidPtr", _place(ctypes.pythonapi.PyLong_AsVoidPtr))
     key = hashlib.sha256(text.encode()).hexdigest()
-    return machine_code.load(f"launch {key}", lambda: text).place("launch")
+    return machine_code.load(f"launch {key}", lambda: text)
 
 
-#: What machine code needs as long as the process lives.
-_KEPT: list[Any] = []
+class _Table(int):
+    """The address of a launch's table, with all that must live as long as a function made for it.
+
+    Python's function objects point to a PyMethodDef that they do not own, and read it until they are freed;
+    they do own their `self`. So this is their `self`, and it holds the rest.
+    """
+
+    held: tuple[object, ...]
 
 
 def _place(function: Any) -> int:
@@ -363,8 +369,8 @@ def compiled(
     device_type: int = _CUDA,
 ) -> Callable[[tuple[Any, ...], int], int] | None:
     """A function of arguments and a stream's handle that launches: it returns the status, or NOT_TAKEN."""
-    place = _function()
-    if not place or not read:
+    program = _program()
+    if program is None or not read:
         return None
     words = [_place(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
     words += [
@@ -383,12 +389,10 @@ def compiled(
     for kind, type_, low, high in parameters:
         words += [kind, id(type_), low % (1 << 64), high % (1 << 64)]
     table = (c_uint64 * len(words))(*words)
-    method = _Method(b"launch", place, _FASTCALL, None)
+    method = _Method(b"launch", program.place("launch"), _FASTCALL, None)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.argtypes, make.restype = (c_void_p, py_object, c_void_p), py_object
-    # Both must outlive the function, which any thread may be in.
-    _KEPT.append((table, method, [type_ for _, type_, _, _ in parameters]))
-    made: Callable[[tuple[Any, ...], int], int] = make(
-        ctypes.addressof(method), ctypes.addressof(table), None
-    )
+    address = _Table(ctypes.addressof(table))
+    address.held = (table, method, [type_ for _, type_, _, _ in parameters], program)
+    made: Callable[[tuple[Any, ...], int], int] = make(ctypes.addressof(method), address, None)
     return made

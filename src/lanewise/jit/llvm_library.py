@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import sys
+import weakref
 from collections.abc import Callable
 from ctypes import POINTER, c_bool, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from functools import cache
@@ -37,6 +38,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "MCJITAddObjectFile": (None, c_void_p, c_void_p),
     "DisposeObjectFile": (None, c_void_p),
     "FinalizeObject": (None, c_void_p),
+    "DisposeExecutionEngine": (None, c_void_p),
+    "ContextDispose": (None, c_void_p),
     "GetFunctionAddress": (c_uint64, c_void_p, c_char_p),
     "GetGlobalValueAddress": (c_uint64, c_void_p, c_char_p),
 }  # fmt: skip
@@ -106,7 +109,7 @@ def has_feature(name: str) -> bool:
 
 
 class Engine:
-    """Images of machine code in memory, linked with each other. It stays as long as the process does."""
+    """Images of machine code in memory, linked with each other, for as long as this object is referenced."""
 
     def __init__(self, images: list[bytes]) -> None:
         functions = _called_directly()
@@ -143,7 +146,8 @@ class Engine:
         machine = target and call["CreateTargetMachine"](
             target, triple, name.encode(), features.encode(), 3, b"default", b"jitdefault", 0, 1, b""
         )
-        module = call["ParseAssembly"](call["ContextCreate"](), b"", ctypes.byref(complaint))
+        context = call["ContextCreate"]()
+        module = call["ParseAssembly"](context, b"", ctypes.byref(complaint))
         own_memory = platform.machine().lower() in ("arm64", "aarch64")  # as llvmlite has it
         engine = (
             machine
@@ -152,6 +156,14 @@ class Engine:
         )
         if not engine:
             raise RuntimeError((complaint.value or b"LLVM has no engine").decode(errors="replace"))
+
+        def dispose() -> None:
+            # The engine owns the module and the target machine; the module is the context's.
+            call["DisposeExecutionEngine"](engine)
+            call["ContextDispose"](context)
+
+        # Not at the end of the process: threads may still be in the code, and the system frees all memory.
+        weakref.finalize(self, dispose).atexit = False
         for image in images:
             file = call["CreateObjectFile"](image, len(image))
             if not file:

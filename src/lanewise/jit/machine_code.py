@@ -6,26 +6,33 @@ Knows nothing of what the kernels compute. Writing them is `simd.py`.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
+import sys
 import threading
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first
 from lanewise.jit import llvm_library, threads
+from lanewise.jit.host_memory import address
+from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    import numpy.typing as npt
+    from llvmlite.binding import ModuleRef, TargetMachine
 
 _LOCK = threading.RLock()
-_LOADED: dict[str, Program] = {}
+#: Programs that are kept although nobody may be using them, by key: those used last.
+MOST_PROGRAMS = 256
+_RECENT: RecentlyUsed[str, Program] = RecentlyUsed(MOST_PROGRAMS)
+#: Every program in memory: the recent ones, and others as long as somebody uses them.
+_LOADED: WeakValueDictionary[str, Program] = WeakValueDictionary()
 
 
 def _unlock() -> None:
@@ -39,16 +46,20 @@ if hasattr(os, "register_at_fork"):
 
 
 class Program:
-    """Compiled functions, each called with an array of int64 arguments. The GIL is released meanwhile."""
+    """Compiled functions, each called with an array of int64 arguments. The GIL is released meanwhile.
+
+    The machine code is in memory for as long as its Program is. Python cannot see an address that was put
+    into a table for other machine code: whoever puts one there keeps the Program for as long as the table.
+    """
 
     def __init__(self, images: list[bytes], note: bytes = b"") -> None:
         self._engine = llvm_library.Engine(images)
         #: What was put down beside the machine code.
         self.note = note
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, Callable[[int], None]] = {}
 
     def __call__(self, name: str, arguments: list[int]) -> None:
-        """Run a function."""
+        """Call a function of the program; returns when it is done."""
         function = self._functions.get(name)
         if function is None:
             function = self._functions[name] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.place(name))
@@ -56,13 +67,13 @@ class Program:
         function(address(block))
 
     def place(self, name: str) -> int:
-        """The address of a function, for other machine code to call."""
+        """Return the address of a function. It is good for as long as this Program is kept."""
         found = self._engine.function(name)
         assert found, f"no function {name}"
         return found
 
     def data(self, name: str) -> int:
-        """The address of a variable."""
+        """Return the address of a variable. It is good for as long as this Program is kept."""
         found = self._engine.variable(name)
         assert found, f"no variable {name}"
         return found
@@ -90,7 +101,7 @@ def has_half_floats() -> bool:
 def load(key: str, write: Callable[[], str]) -> Program:
     """The program of a key: from memory, from disk, or by compiling the LLVM IR that `write` returns.
 
-    The key names everything the program depends on but the processor, the compiler and the kernels' source.
+    The key names everything the program depends on but the processor, the compiler and the library's source.
     """
     return link(key, lambda: [compile(write())])
 
@@ -100,14 +111,16 @@ def link(key: str, make: Callable[[], list[bytes]], note: Callable[[], bytes] = 
 
     What `note` returns once the images are made is kept beside them.
     """
-    program = _LOADED.get(key)
+    program = _RECENT.get(key)
     if program is not None:
         return program
     with _LOCK:
-        if key not in _LOADED:
+        program = _LOADED.get(key)
+        if program is None:
             first, *others = images(key, lambda: _noted(make(), note))
-            _LOADED[key] = Program(others, first)
-        return _LOADED[key]
+            program = _LOADED[key] = Program(others, first)
+        _RECENT.put(key, program)
+        return program
 
 
 def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:
@@ -116,11 +129,11 @@ def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:
 
 def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
     """The images of a key, from disk or made now; they lie in one file, each behind its length."""
-    name = hashlib.sha256(f"{key} {_circumstances()}".encode()).hexdigest()[:40] + ".o"
-    content = disk_cache.read(name)
+    request = f"{key} {_circumstances()}"
+    content = disk_cache.read(request, ".o")
     if content is None:
         made = make()
-        disk_cache.keep(name, b"".join(len(each).to_bytes(8, "little") + each for each in made))
+        disk_cache.keep(request, ".o", b"".join(len(each).to_bytes(8, "little") + each for each in made))
         return made
     found, place = [], 0
     while place < len(content):
@@ -132,14 +145,13 @@ def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
 
 @cache
 def _circumstances() -> str:
-    """What makes machine code worthless elsewhere: processor, compiler, the kernels' own source."""
+    """Return what makes machine code worthless elsewhere: the system, the processor and the compiler."""
     name, features = llvm_library.processor()
-    source = disk_cache.source_digest(__file__)
-    return f"{name} {features} llvmlite {llvm_library.release()} {source}"
+    return f"{sys.platform} {name} {features} llvmlite {llvm_library.release()}"
 
 
-def _target_machine(effort: int = 3, features: str = "") -> Any:
-    """A new description of this processor: an engine takes its own away when it goes."""
+def _target_machine(effort: int = 3, features: str = "") -> TargetMachine:
+    """Return a new description of this processor: an engine takes its own away when it goes."""
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()
@@ -178,7 +190,7 @@ class Compilation:
         self._images: list[Future[bytes]] = []
 
     def add(self, text: str) -> None:
-        """One more module."""
+        """Hand over the text of one more module; a thread begins to compile it."""
         self._images.append(self._pool.submit(_compile_quickly, text))
 
     def images(self) -> list[bytes]:
@@ -209,7 +221,7 @@ def _compile_quickly(text: str) -> bytes:
         return _emit(machine, module)
 
 
-def _emit(machine: Any, module: Any) -> bytes:
+def _emit(machine: TargetMachine, module: ModuleRef) -> bytes:
     """`machine.emit_object(module)`, without the lock that llvmlite has around all calls.
 
     Module and machine are this thread's own, as LLVM asks for.
@@ -242,9 +254,3 @@ def _unlocked() -> Any:
         return None
     found.argtypes, found.restype = like.argtypes, like.restype
     return found
-
-
-def address(array: npt.NDArray[Any]) -> int:
-    """Where an array's elements begin."""
-    start: int = array.__array_interface__["data"][0]
-    return start

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from lanewise.jit import ir
 
@@ -27,7 +27,7 @@ class Type:
 
     @property
     def ir(self) -> ir.Type:
-        """The LLVM type."""
+        """The type as LLVM has it, which does not tell signed integers from unsigned ones."""
         return _llvm_type(self)
 
     @property
@@ -37,7 +37,7 @@ class Type:
         return element if self.lanes == 1 else f"v{self.lanes}{element}"
 
     def by(self, lanes: int) -> Type:
-        """The vector of so many."""
+        """The vector of so many elements of this type, or one element for 1."""
         return self if lanes == self.lanes else _type(self.kind, self.bits, lanes)
 
 
@@ -64,10 +64,10 @@ _BOOL = Type("u", 1)
 class Value:
     """A value in the code being written. Plain numbers beside it take its type; scalars spread to vectors."""
 
-    def __init__(self, code: Code, type: Type, handle: Any) -> None:
+    def __init__(self, code: Code, type: Type, handle: ir.Operand) -> None:
         self.code, self.type, self.handle = code, type, handle
 
-    def _with(self, other: Value | int | float) -> tuple[Any, Any, Type]:
+    def _with(self, other: Value | int | float) -> tuple[ir.Operand, ir.Operand, Type]:
         """Both operands in one type."""
         if not isinstance(other, Value):
             other = self.code.constant(self.type, other)
@@ -202,7 +202,7 @@ class Value:
         return Value(self.code, self.type.by(1), handle)
 
     def part(self, start: int, lanes: int) -> Value:
-        """Some neighbouring lanes."""
+        """So many neighbouring lanes from `start` on, as a shorter vector."""
         indices = ir.Constant(ir.VectorType(ir.IntType(32), lanes), list(range(start, start + lanes)))
         handle = self.code.builder.shuffle_vector(
             self.handle, ir.Constant(self.type.ir, ir.Undefined), indices
@@ -233,7 +233,7 @@ class Variable:
         self.set(value)
 
     def get(self) -> Value:
-        """The value now."""
+        """The value that was set last on the way to here."""
         return Value(self.code, self.type, self.code.builder.load(self.slot))
 
     def set(self, value: Value) -> None:
@@ -245,7 +245,7 @@ class Variable:
 class Pointer:
     """Memory that holds elements of one type, addressed by element."""
 
-    def __init__(self, code: Code, type: Type, handle: Any) -> None:
+    def __init__(self, code: Code, type: Type, handle: ir.Operand) -> None:
         self.code, self.type, self.handle = code, type, handle
 
     def __add__(self, elements: Value | int) -> Pointer:
@@ -257,7 +257,7 @@ class Pointer:
         """So many bytes further on."""
         return Pointer(self.code, self.type, self.code.builder.gep(self.handle, [bytes.handle]))
 
-    def _typed(self, type: Type) -> Any:
+    def _typed(self, type: Type) -> ir.Operand:
         return self.code.builder.bitcast(self.handle, type.ir.as_pointer())
 
     def load(self, offset: Value | int = 0, lanes: int = 1) -> Value:
@@ -365,11 +365,11 @@ class Code:
             self.builder.store(handle, place)
         self.builder.call(other.function, [block])
 
-    def external(self, name: str, result: Any, operands: list[Any]) -> Any:
-        """A function that LLVM knows by name, of LLVM types."""
-        function = self.module.globals.get(name)
+    def external(self, name: str, result: ir.Type, operands: list[ir.Type]) -> ir.Function:
+        """Declare a function that LLVM or the process knows by name; returns it for calls."""
+        function = self.module.functions.get(name)
         return function or ir.Function(self.module, ir.FunctionType(result, operands), name)
 
     def end(self) -> None:
-        """Finish the function."""
+        """End the function: it returns to its caller here."""
         self.builder.ret_void()

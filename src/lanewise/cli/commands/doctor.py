@@ -97,13 +97,13 @@ def _driver() -> list[tuple[str, str, str]]:
 
 
 def _cache() -> list[tuple[str, str, str]]:
-    from lanewise.disk_cache import SUFFIXES, cache_directory
+    from lanewise.disk_cache import PROGRAMS, cache_directory, kept_files
 
     folder = cache_directory()
     if folder is None:
         return [("cache", "", "machine code is compiled anew in every process (LANEWISE_CACHE_DIR is empty)")]
-    files = [path for path in folder.iterdir() if path.suffix in SUFFIXES] if folder.is_dir() else []
-    size = sum(path.stat().st_size for path in files)
+    files = [file for file in kept_files(folder) if file.path.suffix in PROGRAMS]
+    size = sum(file.size for file in files)
     return [("cache", f"{len(files)} programs, {size / 1e6:.1f} MB", str(folder))]
 
 

@@ -19,12 +19,15 @@ from lanewise.lang.frontend.source import RewrittenFunction, annotation_names
 from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ptx_text import Writer
+from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     from lanewise.ptx import Cubin, Module, Resources
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
+#: Modules that a kernel keeps: it is traced once for each arch and values of its Constexpr parameters.
+_MOST_MODULES = 256
 #: What @lw.kernel(…) takes.
 _OPTIONS = ("max_threads", "min_blocks", "max_registers")
 
@@ -39,8 +42,8 @@ class Kernel:
         self._around = around or {}
         self._rewritten: RewrittenFunction | None = None
         self._parameters: list[Parameter] | None = None
-        self._modules: dict[Any, Module] = {}
-        #: The threads that blocks must have, by the text of a module.
+        self._modules: RecentlyUsed[Any, Module] = RecentlyUsed(_MOST_MODULES)
+        #: The threads that blocks must have, by the text of a module in `_modules`.
         self._required_threads: dict[str, list[tuple[int, str, KernelError]]] = {}
         self._configured: dict[Any, ConfiguredKernel] = {}
         update_wrapper(self, function)
@@ -80,7 +83,13 @@ class Kernel:
                 f"{self.name}: a Constexpr is hashable, a tuple, not a list; {', '.join(unhashable)} is not"
             ) from None
         if found is None:
-            found = self._modules[key] = self._traced(name, known)
+            found = self._traced(name, known)
+            self._modules.put(key, found)
+            if len(self._required_threads) > _MOST_MODULES:
+                kept = {each.text for each in self._modules.values()}
+                self._required_threads = {
+                    text: each for text, each in self._required_threads.items() if text in kept
+                }
         return found
 
     def _constants(self, given: dict[str, Any]) -> dict[str, Any]:

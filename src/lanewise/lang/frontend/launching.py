@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: Keywords of a launch that are no parameters of the kernel.
 _OPTIONS = ("steps", "progress", "executor", "stream")
+#: Values of the Constexpr parameters whose warm launches are remembered. Not those used last: to keep their
+#: order would take longer than the rest of a warm launch.
+_MOST_LAUNCHED = 256
 
 
 class TraceableKernel(Protocol):
@@ -70,6 +73,8 @@ class ConfiguredKernel:
         configured, arguments = self.bind(*args, arch=arch, **kwargs)
         configured(*arguments, arch=arch, stream=stream, **launch)
         if arch is None and not launch and self._takes_as_given(args):
+            if len(self._launched) >= _MOST_LAUNCHED:
+                self._launched.clear()
             self._launched[tuple(kwargs.items())] = configured
 
     def _takes_as_given(self, args: tuple[Any, ...]) -> bool:

@@ -6,7 +6,7 @@ They are plain constants; fragments and the functions that take them are in the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from types import SimpleNamespace
 
 from lanewise.errors import LanewiseError
@@ -39,7 +39,7 @@ ORDERS = {row_major: "row", col_major: "col", mem_row_major: "row", mem_col_majo
 STORAGE = {u4: u32, s4: s32, b1: u32}
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _known(text: str, stride: bool | None) -> Instruction | LanewiseError:
     """Return an instruction of the catalogue, or the error that there is none."""
     try:

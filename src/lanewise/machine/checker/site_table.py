@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import sources, variable
 from lanewise.machine.checker.records import Flag, LastRequest, OrderKind, SiteRow, Space

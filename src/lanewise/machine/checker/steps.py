@@ -88,10 +88,10 @@ class CheckerSteps:
         """What the scheduler calls when a barrier completes."""
         return _release
 
-    def image(self) -> tuple[frozenset[str], bytes]:
-        """The functions behind all of these steps."""
+    def image(self) -> bytes:
+        """The machine code of the functions behind all of these steps."""
         (image,) = machine_code.images("checker", lambda: [machine_code.compile(_write())])
-        return frozenset((*_STEPS, RELEASE)), image
+        return image
 
 
 def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> list[Word]:

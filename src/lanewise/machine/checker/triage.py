@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.jit.machine_code import address as address_of
+from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.jit.host_memory import zeroed_bytes
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.checker.checked_kernel import CheckedKernel

@@ -306,8 +306,6 @@ def record_fault(
 
 #: Writes a function into a module, with a linkage that lets other modules call it.
 Write = Callable[[ir.Module, str], None]
-#: What writes the functions that all kernels share, by name.
-SHARED: dict[str, Write] = {}
 
 
 def shared(module: ir.Module, name: str, type: ir.Type, write: Write) -> ir.Function:
@@ -315,7 +313,7 @@ def shared(module: ir.Module, name: str, type: ir.Type, write: Write) -> ir.Func
     existing: ir.Function | None = module.globals.get(name)
     if existing is not None:
         return existing
-    SHARED[name] = write
+    module.apart[name] = write
     return ir.Function(module, type, name)
 
 

@@ -34,5 +34,5 @@ class Instrumentation(Protocol):
     def barrier_hook(self) -> BarrierHook:
         """What the scheduler calls when a barrier completes."""
 
-    def image(self) -> tuple[frozenset[str], bytes]:
-        """The names of the functions that these steps call, and the machine code that has them."""
+    def image(self) -> bytes:
+        """The machine code of the functions that these steps call."""

@@ -9,13 +9,17 @@ from dataclasses import replace
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Type, Value
-from lanewise.machine.codegen.function_code import SHARED, shared
+from lanewise.machine.codegen.function_code import shared
 from lanewise.machine.codegen.lane_vectors import Lanes, Lower
 from lanewise.machine.program.instruction_record import CodeLength
 from lanewise.machine.program.operands import Register, ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import SMALL_FLOATS
 from lanewise.ptx import Immediate
+from lanewise.recently_used import RecentlyUsed
+
+#: Names of functions that were written once without a complaint.
+_TRIED: RecentlyUsed[str, bool] = RecentlyUsed(4096)
 
 
 def is_long(op: Op) -> bool:
@@ -87,8 +91,9 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
         f"{each.type} {each.bits}" if isinstance(each, Register) else f"{each}" for each in operands
     )
     name = f"{'.'.join((op.opcode, *op.modifiers))} {described} by {lanes.count}"
-    if name not in SHARED:
+    if _TRIED.get(name) is None:
         write(ir.Module(), name)  # what it may complain of is complained of here, where the line is known
+        _TRIED.put(name, True)
     function = shared(lanes.code.module, name, operation_type(kinds, returned), write)
     handles = []
     for register, kind in zip(given, kinds, strict=True):

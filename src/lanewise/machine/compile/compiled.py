@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -12,6 +11,7 @@ from lanewise.errors import InternalError
 from lanewise.jit import machine_code
 from lanewise.machine.launch_info import LaunchInfo
 from lanewise.ptx import Function, Module
+from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     from lanewise.machine.codegen.instrumentation import Instrumentation
@@ -102,19 +102,16 @@ class ReadyKernels(Generic[Ready]):
 
     def __init__(self, make: Callable[[Module, Function, str], Ready]) -> None:
         self._make = make
-        self._kept: OrderedDict[tuple[int, str, str], tuple[Module, Ready]] = OrderedDict()
+        self._kept: RecentlyUsed[tuple[int, str, str], tuple[Module, Ready]] = RecentlyUsed(MOST_READY)
 
     def __call__(self, module: Module, entry: Function, arch: str) -> Ready:
         """The kernel for an arch, made ready now if it never was; it is compiled when first launched."""
         key = (id(module), entry.name, arch)
         kept = self._kept.get(key)
         if kept is not None and kept[0] is module:
-            self._kept.move_to_end(key)
             return kept[1]
         ready = self._make(module, entry, arch)
-        self._kept[key] = (module, ready)
-        while len(self._kept) > MOST_READY:
-            self._kept.popitem(last=False)
+        self._kept.put(key, (module, ready))
         return ready
 
 

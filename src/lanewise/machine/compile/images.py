@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from lanewise.jit import ir, machine_code
 from lanewise.machine.abi import CODE_TABLE, RUN
-from lanewise.machine.codegen.function_code import SHARED, Kernel
+from lanewise.machine.codegen.function_code import Kernel, Write
 from lanewise.machine.codegen.instrumentation import Instrumentation
 from lanewise.machine.codegen.scheduler import write_scheduler
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import BasicBlock
+from lanewise.recently_used import RecentlyUsed
 
 
 def images(kernel: Kernel, blocks: list[BasicBlock], instrumentation: Instrumentation | None) -> list[bytes]:
@@ -21,48 +25,39 @@ def images(kernel: Kernel, blocks: list[BasicBlock], instrumentation: Instrument
             compilation.add(str(module))
 
         KernelWriter(kernel, blocks, instrumentation, finished).write(CODE_TABLE)
-        scheduler, needed = _scheduler(instrumentation)
-        found = {RUN: scheduler}
-        more: list[bytes] = []
-        provided: frozenset[str] = frozenset()
-        if instrumentation is not None:
-            provided, image = instrumentation.image()
-            more.append(image)
-        waiting = [*needed, *(name for module in modules for name in module.undefined)]
+        found: dict[str, bytes] = {}
+        hook = instrumentation.barrier_hook() if instrumentation is not None else None
+        found[RUN], waiting = _image(
+            f"scheduler {'with hooks' if hook else 'alone'}",
+            lambda module: write_scheduler(module, RUN, hook),
+        )
+        waiting = dict(waiting)
+        for module in modules:
+            waiting |= module.apart
         while waiting:
-            name = waiting.pop()
-            if name in SHARED and name not in found and name not in provided:
-                found[name], needed = _shared(name)
-                waiting += needed
+            name, write = waiting.popitem()
+            if name not in found:
+                found[name], needed = _image(f"shared function {name}", partial(_write_named, write, name))
+                waiting |= needed
+        more = [instrumentation.image()] if instrumentation is not None else []
         return [*compilation.images(), *found.values(), *more]
 
 
-#: The image of each function that kernels share, and the other functions that it calls.
-_KEPT: dict[str, tuple[bytes, list[str]]] = {}
+def _write_named(write: Write, name: str, module: ir.Module) -> None:
+    write(module, name)
 
 
-def _kept(key: str, module: ir.Module) -> tuple[bytes, list[str]]:
-    if key not in _KEPT:
+#: Images of functions that kernels share, each with what writes the other functions that it calls.
+_SHARED: RecentlyUsed[str, tuple[bytes, dict[str, Write]]] = RecentlyUsed(1024)
+
+
+def _image(key: str, write: Callable[[ir.Module], None]) -> tuple[bytes, dict[str, Write]]:
+    """The image of what is written into a module, compiled now if it never was, and what it calls."""
+    kept = _SHARED.get(key)
+    if kept is None:
+        module = ir.Module(key)
+        write(module)
         (image,) = machine_code.images(key, lambda: [machine_code.compile(str(module))])
-        _KEPT[key] = image, module.undefined
-    return _KEPT[key]
-
-
-def _shared(name: str) -> tuple[bytes, list[str]]:
-    """The image of a function that kernels share, compiled now if it never was."""
-    key = f"shared function {name}"
-    if key in _KEPT:
-        return _KEPT[key]
-    module = ir.Module(name)
-    SHARED[name](module, name)
-    return _kept(key, module)
-
-
-def _scheduler(instrumentation: Instrumentation | None) -> tuple[bytes, list[str]]:
-    """The image of the scheduler; with a hook at barriers if there is an instrumentation."""
-    key = f"scheduler {'with hooks' if instrumentation else 'alone'}"
-    if key in _KEPT:
-        return _KEPT[key]
-    module = ir.Module(RUN)
-    write_scheduler(module, RUN, instrumentation.barrier_hook() if instrumentation else None)
-    return _kept(key, module)
+        kept = image, module.apart
+        _SHARED.put(key, kept)
+    return kept

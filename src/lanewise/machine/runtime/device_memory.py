@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.jit.host_memory import Bytes, zeroed_bytes
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.launch_info import LaunchInfo, function_addresses

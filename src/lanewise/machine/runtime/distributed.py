@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
-from lanewise.jit.host_memory import Bytes
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import Bytes, address
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.compile.compiled import Compiled, compiled
 from lanewise.machine.runtime.launch import LOOK, Launch, Progress

@@ -14,8 +14,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
-from lanewise.jit.host_memory import zeroed_bytes
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, RunStatus
 from lanewise.machine.compile.compiled import Compiled

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lanewise.jit.host_memory import Bytes, zeroed_bytes
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, WarpFrame
 from lanewise.machine.compile.compiled import Compiled

@@ -15,8 +15,7 @@ import numpy as np
 
 from lanewise.isa import Instruction, instruction
 from lanewise.jit import machine_code
-from lanewise.jit.host_memory import zeroed_bytes
-from lanewise.jit.machine_code import address
+from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.machine.abi import MmaEntry
 from lanewise.machine.launch_info import LaunchInfo
 

@@ -22,7 +22,7 @@ TF32_CODES = (0b0100, 0b1110)
 
 def table(code: Code, name: str, numbers: Any, type: Type = u32) -> Pointer:
     """Numbers as a constant of the module."""
-    existing = code.module.globals.get(name)
+    existing = code.module.variables.get(name)
     if existing is None:
         kind = ir.ArrayType(type.ir, len(numbers))
         existing = ir.GlobalVariable(code.module, kind, name)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lanewise.jit import ir, machine_code, simd
+from lanewise.jit.host_memory import address
 from lanewise.jit.simd import Code, Type, Value
 
 DTYPES = {"i": "int", "u": "uint", "f": "float"}
@@ -38,8 +39,8 @@ def apply(operation: Callable[..., Value], result: Type, *inputs: np.ndarray, la
             loaded = [code.pointer(f"in{n}", type).load(index * lanes, lanes) for n, type in enumerate(types)]
             code.pointer("out", result).store(operation(*loaded), index * lanes)
 
-    addresses = {f"in{n}": machine_code.address(each) for n, each in enumerate(inputs)}
-    compile_and_run(write, addresses | {"out": machine_code.address(output), "count": output.size // lanes})
+    addresses = {f"in{n}": address(each) for n, each in enumerate(inputs)}
+    compile_and_run(write, addresses | {"out": address(output), "count": output.size // lanes})
     return output
 
 
@@ -121,7 +122,7 @@ def test_loops_and_conditions() -> None:
                 total.set(total.get() + j)
             out.store(total.get(), i)
 
-    compile_and_run(write, {"out": machine_code.address(output), "last": 20})
+    compile_and_run(write, {"out": address(output), "last": 20})
     want = [sum(j for j in range(i) if j % 2 == 0) if i >= 3 else 0 for i in range(20)]
     assert output.tolist() == want
 
@@ -136,5 +137,5 @@ def test_functions_call_one_another() -> None:
     with outer.loop(4) as i:
         outer.call(inner, out=outer.pointer("out", simd.i64) + i, value=i + 10)
     outer.end()
-    machine_code.Program([machine_code.compile(str(module))])("outer", [machine_code.address(output)])
+    machine_code.Program([machine_code.compile(str(module))])("outer", [address(output)])
     assert output.tolist() == [20, 22, 24, 26]

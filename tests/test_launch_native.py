@@ -1,0 +1,82 @@
+"""Launches in machine code, with a stand-in for the driver: what they pass on, and how long they live."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+from collections.abc import Callable
+from ctypes import addressof, c_int, c_uint64, c_void_p
+from typing import Any
+
+import pytest
+
+from lanewise.gpu import native
+
+Launch = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p)
+last = c_uint64()
+
+
+def compiled(launch: Any) -> Callable[[tuple[Any, ...], int], int]:
+    """A launch of kernel 99, named 7, with one s64 and one u32 parameter."""
+    parameters = [native.parameter("q", int), native.parameter("I4x", int)]
+    made = native.compiled(
+        [each for each in parameters if each is not None],
+        bytes(56),
+        read=1,  # not called: no parameter is an array
+        launch=ctypes.cast(launch, c_void_p).value or 0,
+        current=0,
+        context=0,
+        function=99,
+        ordinal=0,
+        low_bits=0,
+        last=addressof(last),
+        name=7,
+    )
+    if made is None:
+        pytest.skip("this Python has no launches in machine code")
+    return made
+
+
+def test_numbers_and_the_stream_arrive() -> None:
+    seen = []
+
+    @Launch
+    def launch(config: int, function: int, values: int, _: int) -> int:
+        addresses = (c_uint64 * 2).from_address(values)
+        stream = c_uint64.from_address(config + 32).value
+        seen.append((function, [c_uint64.from_address(each).value for each in addresses], stream))
+        return 0
+
+    made = compiled(launch)
+    assert made((41, 2), 5) == 0
+    assert seen == [(99, [41, 2], 5)] and last.value == 7
+    for unfit in ((41, 1 << 32), (2.5, 2), (41,), (1 << 63, 2)):
+        assert made(unfit, 5) == native.NOT_TAKEN
+    assert len(seen) == 1
+
+
+def test_a_launch_that_is_dropped_takes_its_table_with_it() -> None:
+    launch = Launch(lambda *_: 0)
+    tables = []
+    for _ in range(1000):
+        made = compiled(launch)
+        assert made((1, 2), 0) == 0
+        table = made.__self__.held[0]  # type: ignore[attr-defined]
+        tables.append(weakref.ref(table))
+        del made, table
+    gc.collect()
+    assert all(table() is None for table in tables)
+
+
+def test_a_launch_may_be_dropped_while_it_runs() -> None:
+    made: list[Any] = []
+
+    @Launch
+    def launch(*_: int) -> int:
+        made.clear()
+        gc.collect()
+        return 3
+
+    made.append(compiled(launch))
+    assert made[0]((1, 2), 0) == 3
