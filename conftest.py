@@ -1,13 +1,13 @@
 """The test suite keeps compiled code in a cache folder of its own, never in the user's.
 
 lanewise keeps machine code on disk, below the user's cache directory unless LANEWISE_CACHE_DIR names another
-folder. The process in which pytest is started makes one temporary folder for the whole run and puts its name into
-that variable. The workers of pytest-xdist and the programs that tests start inherit the variable: what one of them
-compiled is there for all others. When the run ends, the process that made the folder removes it.
+folder. The process in which pytest is started makes one temporary folder for the whole run and puts its name
+into that variable. The workers of pytest-xdist and the programs that tests start inherit the variable: what
+one of them compiled is there for all others. When the run ends, the process that made the folder removes it.
 
-A variable that is already set is left as it is, and its folder is kept: `LANEWISE_CACHE_DIR=.cache pytest` starts the
-next run with what this one compiled, and `LANEWISE_CACHE_DIR= pytest` keeps nothing on disk. By the same rule a
-worker neither makes nor removes a folder: it finds the variable set.
+A variable that is already set is left as it is, and its folder is kept: `LANEWISE_CACHE_DIR=.cache pytest`
+starts the next run with what this one compiled, and `LANEWISE_CACHE_DIR= pytest` keeps nothing on disk. By
+the same rule a worker neither makes nor removes a folder: it finds the variable set.
 """
 
 from __future__ import annotations

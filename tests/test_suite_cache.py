@@ -32,7 +32,7 @@ def test_note(number):
 
 
 def run(folder: Path, *options: str, **variables: str) -> list[list[str]]:
-    """What the two tests noted in a run of pytest that starts with these variables and no others of lanewise's."""
+    """What the two tests noted in a run of pytest, started with these variables of lanewise and no others."""
     (folder / "conftest.py").write_text((ROOT / "conftest.py").read_text())
     (folder / "test_notes.py").write_text(NOTES)
     (folder / "pytest.ini").touch()  # so that the settings of a folder above do not apply
