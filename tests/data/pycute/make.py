@@ -1,4 +1,4 @@
-"""Record what NVIDIA's pycute answers for random layouts; tests/layout/test_layout_pycute.py compares with it.
+"""Record what NVIDIA's pycute answers for random layouts: test_layout_pycute.py compares with the record.
 
 pycute comes with the package nvidia-cutlass, whose other dependencies are not needed for it:
 
