@@ -49,9 +49,10 @@ def imported(path: Path) -> list[tuple[int, str]]:
             names = [node.module or ""]
             if node.module == "lanewise":
                 names = [f"lanewise.{alias.name}" for alias in node.names]
-        found += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("lanewise.")]
+        line = getattr(node, "lineno", 0)
+        found += [(line, name.split(".")[1]) for name in names if name.startswith("lanewise.")]
         if "lanewise" in names:
-            found.append((node.lineno, "__init__"))
+            found.append((line, "__init__"))
     return found
 
 

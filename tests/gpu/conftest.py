@@ -28,7 +28,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not available() or session.config.option.collectonly:
         return
     for item in session.items:
-        kernels_of = getattr(item.function, "kernels_of", None) if isinstance(item, pytest.Function) else None
+        if not isinstance(item, pytest.Function):
+            continue
+        kernels_of = getattr(item.function, "kernels_of", None)
         if kernels_of is not None:
             for kernel in kernels_of(**item.callspec.params):
                 assembled(kernel)

@@ -60,7 +60,7 @@ def test_listed_forms_assemble(arch: str) -> None:
 def test_modifiers_in_any_order_assemble(arch: str) -> None:
     chance = Random(arch)
     probes = [(shuffled(text, chance), *rest) for text, *rest in map(probe, instructions(arch)[::9])]
-    complaints = refused(probes, arch)
+    complaints = refused(probes, arch)  # type: ignore[arg-type]
     assert {probes[index]: message for index, message in complaints.items()} == {}
 
 

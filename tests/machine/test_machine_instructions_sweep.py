@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lanewise.machine.write import PURE
+from lanewise.machine.lanes import PURE
 from machine.forms import forms
 from machine.kernels import Case, edges, run_cases
 from machine.test_machine_instructions_forms import legal, reason
