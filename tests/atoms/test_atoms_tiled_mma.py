@@ -85,6 +85,7 @@ def tilings(draw: st.DrawFn) -> TiledMMA:
     return make_tiled_mma(mma, mma.AtomLayoutMNK, tuple(entries))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(tilings(), st.sampled_from([(1, 1, 1), (2, 1, 1), (1, 2, 2)]))
 def test_each_element_is_owned_the_right_number_of_times(mma: TiledMMA, tiles: tuple[int, int, int]) -> None:

@@ -49,6 +49,7 @@ def on_trial(arch: str) -> list[Instruction]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_listed_forms_assemble(arch: str) -> None:
     probes = [probe(found) for found in on_trial(arch)]
@@ -72,6 +73,7 @@ def test_statements_that_assemble_are_read_back() -> None:
             assert instruction(f"@%p1 {found.text} {written};", arch=arch) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_near_misses(arch: str) -> None:
     """ptxas takes exactly those that are legal on the arch, and the forms that only it knows of."""

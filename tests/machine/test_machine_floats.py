@@ -287,6 +287,7 @@ def test_floats_to_integers() -> None:
         compare(cases, inputs(fmt.bits, name, 9, 1), oracles, F64)
 
 
+@pytest.mark.slow
 def test_integers_to_floats() -> None:
     rng = np.random.default_rng(10)
     given = {bits: [edges(bits, rng, COUNT)] for bits in (16, 32, 64)}

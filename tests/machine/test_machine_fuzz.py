@@ -16,6 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import lanewise as lw
 from lanewise.ptx import ToolMissing
 from machine.classics import FOLDER
@@ -135,6 +137,8 @@ def test_the_kernels_themselves_run() -> None:
         runner.close()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 300)
 def test_no_mutant_crashes_hangs_or_escapes() -> None:
     if SECONDS:
         first = int(os.environ.get("LANEWISE_FUZZ_SEED", str(int(time.time()) * 1000)))
