@@ -48,6 +48,7 @@ def rows_of_page(word: str) -> list[list[str]]:
     raise AssertionError(word)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_rung_is_exact_and_clean(ladder: Any, number: int) -> None:
     seen = ladder.climb(rung_of(ladder, number), 256, 128, 64)

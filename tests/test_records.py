@@ -1,4 +1,9 @@
-"""The records of an H200 hold what the pages quote: nothing differed, and the figures are reached."""
+"""These tests check documents: the records in benchmarks/results support the figures that the pages quote.
+
+They measure nothing and need no GPU. They read JSON files that were written when a GPU was at hand, and the
+pages that quote them, and fail if a page claims what the file does not say. What measures is in tests/gpu
+and benchmarks; CONTRIBUTING.md says how to record anew.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +11,48 @@ import json
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+ROOT = Path(__file__).parents[1]
 
 
 def record(name: str) -> Any:
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    """The record of that name, as it is on file."""
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
 
 
-def test_the_machine_and_the_gpu_left_the_same_bits() -> None:
+def page(name: str) -> str:
+    """The text of a page, its lines joined."""
+    return " ".join((ROOT / name).read_text().split())
+
+
+def test_docs_may_say_that_the_machine_and_the_gpu_left_the_same_bits() -> None:
     seen = record("h200_same_bits")
     exact = {name: each for name, each in seen["entries"].items() if not each.get("approximate")}
     assert seen["device"] and seen["driver"] and seen["date"]
     assert len(exact) > 100 and all(each["launches"] and each["compared"] for each in exact.values())
     assert not any(each["differing"] for each in exact.values())
     assert seen["entries"]["attention"]["largest_difference"] < 0.002
+    quoted = f"none of the {seen['bytes_compared'] / 1e6:.0f} million bytes differed"
+    assert quoted in page("docs/gpu.md")
 
 
-def test_every_compared_counter_was_equal() -> None:
+def test_docs_may_say_that_every_compared_counter_was_equal() -> None:
     seen = record("h200_counters")
     assert seen["compared"] == seen["equal"] == 490
+    assert f"{seen['equal']} of {seen['compared']} counters" in page("docs/checks.md")
+    assert f"{seen['equal']} counters of `lw.check` equal Nsight Compute's" in page("README.md")
 
 
-def test_the_ladder_reaches_its_share() -> None:
+def test_docs_quote_the_recorded_share_of_each_rung() -> None:
     seen = record("h200_ladder")
     best = max(seen["rungs"], key=lambda row: row["tflops"])
     assert best["share_of_torch"] >= 0.6 and best["tflops"] > 396
     assert all(row["elements_unlike_torch"] == 0 for row in seen["rungs"])
+    for row in seen["rungs"]:
+        quoted = f"| rung {row['rung']} | {row['tflops']:.0f} | {100 * row['share_of_torch']:.1f} % |"
+        assert quoted in page("docs/ladder.md")
 
 
-def test_a_warm_launch_costs_less_than_five_microseconds() -> None:
+def test_docs_may_say_that_a_warm_launch_was_recorded_below_five_microseconds() -> None:
     launches = record("h200_launch")["microseconds_a_warm_launch"]
     for way in ("lanewise: k = kernel[grid, block]; k(…)", "lanewise language: kernel[grid, block](…)"):
         assert launches[way]["best"] <= 5

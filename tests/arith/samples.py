@@ -62,7 +62,7 @@ def operands(
     rows: int = 0,
     columns: int = 0,
     steps: int = 1,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
     """A, B, C and what else the instruction takes, for so many rows, columns and instructions along K."""
     rows, columns = rows or instruction.m, columns or instruction.n
     a = numbers(model.a, (rows, model.k * steps), rng, kind)
@@ -72,7 +72,7 @@ def operands(
     c = numbers(model.c, (rows, columns), rng, kind)
     if rng.random() < 0.3:
         c = np.zeros_like(c)
-    more: dict[str, np.ndarray] = {}
+    more: dict[str, Any] = {}
     if model.sparse:
         width = instruction.metadata.indices_shape[1] * steps
         if instruction.metadata.per_code == 1:
@@ -94,7 +94,7 @@ def expected(
     a: np.ndarray,
     b: np.ndarray,
     c: np.ndarray,
-    more: dict[str, np.ndarray],
+    more: dict[str, Any],
     rows: Any,
     columns: Any,
     steps: int = 1,
@@ -103,7 +103,7 @@ def expected(
     d = c[rows][:, columns]
     for step in range(steps):
         k, packed = step * instruction.k, step * model.k
-        extra: dict[str, np.ndarray] = {}
+        extra: dict[str, Any] = {}
         if model.sparse:
             height, width = instruction.metadata.indices_shape
             places = more["metadata"][rows, step * width : (step + 1) * width]

@@ -263,7 +263,7 @@ def test_metadata_goes_with_sparse_instructions_only() -> None:
 def test_scales_go_with_block_scaled_instructions_only() -> None:
     fp8, scale = FORMATS["e4m3"], FORMATS["ue8m0"]
     a, b = fp8.array(np.ones((16, 32))), fp8.array(np.ones((32, 8)))
-    good = {"scale_a": scale.array(np.ones((16, 1))), "scale_b": scale.array(np.ones((1, 8)))}
+    good: dict[str, Any] = {"scale_a": scale.array(np.ones((16, 1))), "scale_b": scale.array(np.ones((1, 8)))}
     assert (compute(SCALED, a, b, arch="sm_120a", **good) == 32).all()
     wrong(r"needs scale_a: float8_e8m0fnu of shape \(…, 16, 1\)", a, b, each=SCALED, arch="sm_120a")
     wrong("scale_a has shape", a, b, each=SCALED, arch="sm_120a", **good | {"scale_a": good["scale_a"][:4]})
@@ -297,7 +297,7 @@ def test_a_forked_child_computes_too() -> None:
     assert child.exitcode == 0
 
 
-def test_withdrawn_satfinite_is_what_the_assembler_leaves_of_it():
+def test_withdrawn_satfinite_is_what_the_assembler_leaves_of_it() -> None:
     text = "wmma.mma.sync.aligned.row.col.m16n16k16.{}.{}{}"
     a = np.full((16, 16), np.inf, np.float16)
     b = np.ones((16, 16), np.float16)
@@ -313,7 +313,7 @@ def test_withdrawn_satfinite_is_what_the_assembler_leaves_of_it():
     assert d[1, 1] == 1 and d[0, :4].tolist() == [65504, -65504, np.inf, 65504]
 
 
-def test_gemm_refuses_to_lose_an_accumulator():
+def test_gemm_refuses_to_lose_an_accumulator() -> None:
     half_c = instruction("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16")
     a, b = np.ones((8, 8), np.float16), np.ones((8, 8), np.float16)
     with pytest.raises(LanewiseError, match="cannot be repeated along K"):
@@ -329,14 +329,14 @@ def test_gemm_refuses_to_lose_an_accumulator():
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
     ],
 )
-def test_satfinite_only_where_it_means_something(text):
+def test_satfinite_only_where_it_means_something(text: str) -> None:
     form = instruction(text)
     a, b = np.zeros(form.a.shape, form.a.format.dtype), np.zeros(form.b.shape, form.b.format.dtype)
     with pytest.raises(LanewiseError, match="satfinite=True is for"):
         form(a, b, arch="sm_90", satfinite=True)
 
 
-def test_masked_and_ragged_operands_are_refused():
+def test_masked_and_ragged_operands_are_refused() -> None:
     form = instruction("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     a, b = np.zeros((16, 8), np.float16), np.zeros((16, 8), np.float16)
     with pytest.raises(LanewiseError, match="masked"):

@@ -21,7 +21,7 @@ def recorded_as(instruction: Instruction) -> str:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_confirmed_forms_are_recorded(family):
+def test_confirmed_forms_are_recorded(family: str) -> None:
     seen = RECORD["checks"]["every bit"]
     confirmed = [
         form
@@ -35,13 +35,13 @@ def test_confirmed_forms_are_recorded(family):
         assert outcome["differing"] == 0 and outcome["vectors"] >= 160 * 64, form.text
 
 
-def test_record_says_where_it_was_made():
+def test_record_says_where_it_was_made() -> None:
     made = RECORD["made"]
     assert made["arch"] == "sm_90a"
     assert all(made[key] for key in ("device", "driver", "assembler", "date", "seed"))
 
 
-def test_totals_are_the_sums():
+def test_totals_are_the_sums() -> None:
     for name, total in RECORD["totals"].items():
         outcomes = RECORD["checks"][name].values()
         assert total["vectors"] == sum(outcome["vectors"] for outcome in outcomes)

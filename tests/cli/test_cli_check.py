@@ -1,7 +1,9 @@
 """`lanewise check`: findings on stdout, the exit status says whether there were any."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,11 +41,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("script.py").write_text(SCRIPT)
 
 
-def check(name, *more):
+def check(name: str, *more: Any) -> tuple[Any, ...]:
     return ("check", name, "--block", 64, "--arg", "zeros:u32:64", *more)
 
 
-def test_nothing_to_find(answered):
+def test_nothing_to_find(answered: Callable[..., str]) -> None:
     out = answered(*check("right.ptx"))
     assert "k" in out and "race" not in out
     data = json.loads(answered(*check("right.ptx", "--json")))
@@ -51,7 +53,7 @@ def test_nothing_to_find(answered):
     assert data["launches"][0]["counters"]
 
 
-def test_a_race(lanewise):
+def test_a_race(lanewise: Callable[..., Any]) -> None:
     said = lanewise(*check("wrong.ptx"))
     assert said.code == 1 and said.err == ""
     assert "race" in said.out and "line 10" in said.out
@@ -61,7 +63,7 @@ def test_a_race(lanewise):
     assert {finding["kind"] for finding in data["launches"][0]["findings"]} == {"race"}
 
 
-def test_counters_by_line(answered):
+def test_counters_by_line(answered: Callable[..., str]) -> None:
     """A word a lane, at distances of 32 words: a bank conflict of all lanes."""
     spread = Path("right.ptx").read_text().replace("shl.b32 %r1, %r0, 2;", "shl.b32 %r1, %r0, 7;")
     spread = spread.replace("tile[256]", "tile[8192]").replace(
@@ -74,18 +76,18 @@ def test_counters_by_line(answered):
     assert (store[columns.index("wavefronts")], store[columns.index("excessive")]) == ("64", "62")
 
 
-def test_a_fault_is_a_finding(lanewise):
+def test_a_fault_is_a_finding(lanewise: Callable[..., Any]) -> None:
     said = lanewise("check", "right.ptx", "--block", 64, "--arg", "zeros:u32:60")
     assert said.code == 1 and "out of bounds" in said.out and said.err == ""
 
 
-def test_what_cannot_be_checked(lanewise):
+def test_what_cannot_be_checked(lanewise: Callable[..., Any]) -> None:
     said = lanewise("check", "none.ptx", "--block", 64)
     assert said.code == 2 and said.out == "" and "none.ptx" in said.err
     assert lanewise("check", "right.ptx", "--block", 64).code == 2
 
 
-def test_every_launch_of_a_script(lanewise):
+def test_every_launch_of_a_script(lanewise: Callable[..., Any]) -> None:
     said = lanewise("check", "script.py")
     assert said.code == 1 and said.out.startswith("done\n") and "race" in said.out
     said = lanewise("check", "script.py", "--json")
@@ -94,7 +96,7 @@ def test_every_launch_of_a_script(lanewise):
     assert [launch["ok"] for launch in data["launches"]] == [True, False]
 
 
-def test_script_that_fails_or_launches_nothing(lanewise):
+def test_script_that_fails_or_launches_nothing(lanewise: Callable[..., Any]) -> None:
     Path("script.py").write_text("1 / 0")
     said = lanewise("check", "script.py")
     assert said.code == 2 and "ZeroDivisionError" in said.err

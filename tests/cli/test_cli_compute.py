@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -20,7 +23,7 @@ SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 SCALED = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 
 
-def random_array(text, name, seed=0, shape=None):
+def random_array(text: str, name: str, seed: int = 0, shape: tuple[Any, ...] | None = None) -> np.ndarray:
     operand = instruction(text).operands[name]
     rng = np.random.default_rng([seed, ord(name[-1])])
     numbers = rng.standard_normal(shape or operand.shape) * 4
@@ -28,7 +31,7 @@ def random_array(text, name, seed=0, shape=None):
     return fmt.array(numbers if fmt.kind == "float" else np.abs(np.rint(numbers)), saturate=True)
 
 
-def saved(folder, **arrays):
+def saved(folder: Path, **arrays: Any) -> list[Any]:
     paths = []
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
@@ -37,7 +40,7 @@ def saved(folder, **arrays):
 
 
 @pytest.mark.parametrize("text", [MMA, FP8, INT8])
-def test_saved_result_is_the_instruction_s(lanewise, tmp_path, text):
+def test_saved_result_is_the_instruction_s(lanewise: Callable[..., Any], tmp_path: Path, text: str) -> None:
     arrays = {name: random_array(text, name) for name in "abc"}
     out = tmp_path / "out.d"  # the very name, whatever its suffix
     assert lanewise("compute", text, *saved(tmp_path, **arrays), "--arch", "sm_89", "-o", out).code == 0
@@ -46,7 +49,7 @@ def test_saved_result_is_the_instruction_s(lanewise, tmp_path, text):
     assert found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
 
 
-def test_printed_result_is_the_saved_one(answered, tmp_path):
+def test_printed_result_is_the_saved_one(answered: Callable[..., str], tmp_path: Path) -> None:
     a, b = random_array(MMA, "a"), random_array(MMA, "b")
     paths = saved(tmp_path, a=a, b=b)
     expected = instruction(MMA)(a, b, arch="sm_80")
@@ -59,7 +62,7 @@ def test_printed_result_is_the_saved_one(answered, tmp_path):
     assert [float(word) for word in lines[2].split()[1:]] == pytest.approx(expected[0].tolist())
 
 
-def test_leading_dimensions(answered, tmp_path):
+def test_leading_dimensions(answered: Callable[..., str], tmp_path: Path) -> None:
     a, b = random_array(MMA, "a", shape=(3, 16, 16)), random_array(MMA, "b", shape=(3, 16, 8))
     out = tmp_path / "d.npy"
     answered("compute", MMA, *saved(tmp_path, a=a, b=b), "--arch", "sm_90", "-o", out)
@@ -67,20 +70,20 @@ def test_leading_dimensions(answered, tmp_path):
     assert "3, 16, 8" in answered("compute", MMA, tmp_path / "a.npy", tmp_path / "b.npy", "--arch", "sm_90")
 
 
-def test_no_products_are_not_too_many(answered, tmp_path):
+def test_no_products_are_not_too_many(answered: Callable[..., str], tmp_path: Path) -> None:
     a, b = random_array(MMA, "a", shape=(0, 16, 16)), random_array(MMA, "b")
     told = answered("compute", MMA, *saved(tmp_path, a=a, b=b), "--arch", "sm_90")
     assert "0, 16, 8" in told and "Nothing to print" in told
 
 
-def test_gemm(answered, tmp_path):
+def test_gemm(answered: Callable[..., str], tmp_path: Path) -> None:
     a, b = random_array(MMA, "a", shape=(20, 50)), random_array(MMA, "b", shape=(50, 9))
     out = tmp_path / "d.npy"
     answered("compute", MMA, *saved(tmp_path, a=a, b=b), "--arch", "sm_90", "--gemm", "-o", out)
     assert np.load(out).tobytes() == instruction(MMA).gemm(a, b, arch="sm_90").tobytes()
 
 
-def test_versus_lists_the_elements_that_differ(answered, tmp_path):
+def test_versus_lists_the_elements_that_differ(answered: Callable[..., str], tmp_path: Path) -> None:
     a, b, c = (random_array(MMA, name) for name in "abc")
     paths = saved(tmp_path, a=a, b=b, c=c)
     mine, other = (instruction(MMA)(a, b, c, arch=arch) for arch in ("sm_80", "sm_90"))
@@ -100,13 +103,13 @@ def test_versus_lists_the_elements_that_differ(answered, tmp_path):
     assert f"{len(places)} of {mine.size} elements differ between sm_80 and sm_90" in text
 
 
-def test_versus_itself_differs_nowhere(answered, tmp_path):
+def test_versus_itself_differs_nowhere(answered: Callable[..., str], tmp_path: Path) -> None:
     paths = saved(tmp_path, a=random_array(MMA, "a"), b=random_array(MMA, "b"))
     text = answered("compute", MMA, *paths, "--arch", "sm_90", "--versus", "sm_90a")
     assert text.startswith("0 of 128 elements differ")
 
 
-def test_sparse_takes_metadata(answered, tmp_path):
+def test_sparse_takes_metadata(answered: Callable[..., str], tmp_path: Path) -> None:
     metadata = instruction(SPARSE).metadata
     indices = np.tile(np.array([1, 3], np.uint8), (16, metadata.cols))
     a, b = random_array(SPARSE, "a"), random_array(SPARSE, "b")
@@ -116,7 +119,7 @@ def test_sparse_takes_metadata(answered, tmp_path):
     assert np.load(out).tobytes() == instruction(SPARSE)(a, b, metadata=indices, arch="sm_80").tobytes()
 
 
-def test_block_scaled_takes_scales(lanewise, tmp_path):
+def test_block_scaled_takes_scales(lanewise: Callable[..., Any], tmp_path: Path) -> None:
     scaled = instruction(SCALED)
     a, b = random_array(SCALED, "a"), random_array(SCALED, "b")
     scales = {
@@ -130,7 +133,7 @@ def test_block_scaled_takes_scales(lanewise, tmp_path):
     assert np.load(out).tobytes() == scaled(a, b, **scales, arch="sm_120a").tobytes()
 
 
-def test_satfinite_is_passed_on(answered, tmp_path):
+def test_satfinite_is_passed_on(answered: Callable[..., str], tmp_path: Path) -> None:
     text = "wmma.mma.sync.aligned.row.col.m16n16k16.f16.f16"
     a, b = np.full((16, 16), 300, np.float16), np.full((16, 16), 300, np.float16)
     a[0, 0] = np.nan
@@ -145,7 +148,7 @@ def test_satfinite_is_passed_on(answered, tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_numpy_saves_reads_back(tmp_path, capsys, name):
+def test_what_numpy_saves_reads_back(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     """np.save writes ml_dtypes as raw bytes; the operand's format says what they mean."""
     fmt = FORMATS[name]
     words = np.arange(min(1 << fmt.bits, 1 << 16)).astype(fmt.word_dtype)
@@ -158,33 +161,35 @@ def test_what_numpy_saves_reads_back(tmp_path, capsys, name):
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16", "e4m3", "e2m1", "s8", "s4", "f32", "f64"])
-def test_raw_words_are_bits_and_said_to_be(tmp_path, capsys, name):
+def test_raw_words_are_bits_and_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     fmt = FORMATS[name]
     words = np.arange(min(1 << fmt.bits, 300)).astype(fmt.word_dtype)
-    found = read_array(*saved(tmp_path, x=words), "A", fmt)
+    found = read_array(saved(tmp_path, x=words)[0], "A", fmt)
     assert np.array_equal(fmt.to_bits(found), words)
     assert "raw bits" in capsys.readouterr().err
 
 
-def test_convert_rounds_and_says_how_many(tmp_path, capsys):
+def test_convert_rounds_and_says_how_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     numbers = np.array([1.0, 1.0 + 2.0**-12, 3.0, np.nan, np.inf, 1e6])
-    found = read_array(*saved(tmp_path, x=numbers), "A", FORMATS["f16"], convert=True)
+    found = read_array(saved(tmp_path, x=numbers)[0], "A", FORMATS["f16"], convert=True)
     assert np.array_equal(found[:5], numbers[:5].astype(np.float16), equal_nan=True) and found[5] == np.inf
     assert "2 of 6 values were rounded" in capsys.readouterr().err
 
 
-def test_convert_of_exact_numbers_says_nothing(tmp_path, capsys):
-    found = read_array(*saved(tmp_path, x=np.arange(16)), "A", FORMATS["bf16"], convert=True)
+def test_convert_of_exact_numbers_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = read_array(saved(tmp_path, x=np.arange(16))[0], "A", FORMATS["bf16"], convert=True)
     assert found.astype(int).tolist() == list(range(16)) and capsys.readouterr().err == ""
 
 
-def test_convert_reads_words_as_numbers(tmp_path):
-    found = read_array(*saved(tmp_path, x=np.array([7, 120], np.uint8)), "A", FORMATS["s8"], convert=True)
+def test_convert_reads_words_as_numbers(tmp_path: Path) -> None:
+    found = read_array(saved(tmp_path, x=np.array([7, 120], np.uint8))[0], "A", FORMATS["s8"], convert=True)
     assert found.tolist() == [7, 120]
 
 
-def test_other_byte_order(tmp_path):
-    found = read_array(*saved(tmp_path, x=np.array([1.5, -2.0], ">f2")), "A", FORMATS["f16"])
+def test_other_byte_order(tmp_path: Path) -> None:
+    found = read_array(saved(tmp_path, x=np.array([1.5, -2.0], ">f2"))[0], "A", FORMATS["f16"])
     assert found.dtype == np.float16 and found.tolist() == [1.5, -2.0]
 
 
@@ -202,22 +207,22 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("array", "convert", "named"), REFUSED, ids=lambda value: str(value)[:20])
-def test_wrong_dtypes_are_named(tmp_path, array, convert, named):
+def test_wrong_dtypes_are_named(tmp_path: Path, array: np.ndarray, convert: bool, named: list[Any]) -> None:
     with pytest.raises(LanewiseError) as complaint:
-        read_array(*saved(tmp_path, x=array), "A", FORMATS["f16"], convert=convert)
+        read_array(saved(tmp_path, x=array)[0], "A", FORMATS["f16"], convert=convert)
     for words in (str(tmp_path / "x.npy"), *named):
         assert words in str(complaint.value)
 
 
-def test_words_too_large_for_the_format(tmp_path):
+def test_words_too_large_for_the_format(tmp_path: Path) -> None:
     with pytest.raises(LanewiseError, match="e2m1"):
-        read_array(*saved(tmp_path, x=np.array([16], np.uint8)), "A", FORMATS["e2m1"])
+        read_array(saved(tmp_path, x=np.array([16], np.uint8))[0], "A", FORMATS["e2m1"])
 
 
-def test_numbers_that_an_integer_cannot_hold(tmp_path):
+def test_numbers_that_an_integer_cannot_hold(tmp_path: Path) -> None:
     for numbers in ([0.5], [200.0], [np.nan]):
         with pytest.raises(LanewiseError, match="s8"):
-            read_array(*saved(tmp_path, x=np.array(numbers)), "A", FORMATS["s8"], convert=True)
+            read_array(saved(tmp_path, x=np.array(numbers))[0], "A", FORMATS["s8"], convert=True)
 
 
 @pytest.mark.parametrize(
@@ -231,13 +236,13 @@ def test_numbers_that_an_integer_cannot_hold(tmp_path):
         b"\x80\x04K\x01.",
     ],
 )
-def test_files_that_hold_no_array(lanewise, tmp_path, content):
+def test_files_that_hold_no_array(lanewise: Callable[..., Any], tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(content)
     said = lanewise("compute", MMA, tmp_path / "a.npy", tmp_path / "a.npy", "--arch", "sm_80")
     assert said.code == 2 and said.err.count("\n") == 1 and "a.npy" in said.err and "defect" not in said.err
 
 
-def test_pickles_are_not_opened(lanewise, tmp_path):
+def test_pickles_are_not_opened(lanewise: Callable[..., Any], tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
     said = lanewise("compute", MMA, tmp_path / "a.npy", tmp_path / "a.npy", "--arch", "sm_80")
     assert said.code == 2 and said.err.count("\n") == 1
@@ -260,7 +265,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "named"), BAD, ids=lambda value: " ".join(value)[-40:])
-def test_complaint(lanewise, tmp_path, monkeypatch, arguments, named):
+def test_complaint(
+    lanewise: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[Any],
+    named: list[Any],
+) -> None:
     monkeypatch.chdir(tmp_path)
     saved(tmp_path, a=random_array(MMA, "a"), b=random_array(MMA, "b"))
     said = lanewise("compute", *arguments)

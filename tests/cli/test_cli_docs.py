@@ -4,12 +4,16 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "command-line.md"
 
 
-def sessions():
+def sessions() -> Iterator[Any]:
     """(command, the answer shown under it) of every console block."""
     for block in re.findall(r"^```console\n(.*?)^```$", PAGE.read_text(), re.M | re.S):
         for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
@@ -17,7 +21,12 @@ def sessions():
             yield shlex.split(command), answer
 
 
-def test_shown_answers_are_given(lanewise, answered, tmp_path, monkeypatch):
+def test_shown_answers_are_given(
+    lanewise: Callable[..., Any],
+    answered: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
     shown = 0
     for (program, *arguments), answer in sessions():

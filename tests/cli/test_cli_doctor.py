@@ -2,14 +2,17 @@
 
 import json
 import platform
+from collections.abc import Callable
 from importlib import metadata
+
+import pytest
 
 import lanewise
 from lanewise.gpu import Device
 from lanewise.ptx.tools import toolkit
 
 
-def test_says_what_is_installed(answered):
+def test_says_what_is_installed(answered: Callable[..., str]) -> None:
     data = json.loads(answered("doctor", "--json"))
     installed = {name: each["version"] for name, each in data["installed"].items()}
     assert installed["python"] == platform.python_version()
@@ -20,13 +23,13 @@ def test_says_what_is_installed(answered):
     assert data["works"]["run and check PTX on the CPU"]["works"] is True
 
 
-def test_text_and_json_say_the_same(answered):
+def test_text_and_json_say_the_same(answered: Callable[..., str]) -> None:
     data, text = json.loads(answered("doctor", "--json")), answered("doctor")
     for what in (*data["installed"], *data["works"]):
         assert what in text
 
 
-def test_says_what_to_install(answered, monkeypatch):
+def test_says_what_to_install(answered: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lanewise.ptx.tools.toolkit.find_tools", lambda name: [])
     monkeypatch.setattr("lanewise.ptx.tools.nvrtc_library.load", lambda major: None)
     works = json.loads(answered("doctor", "--json"))["works"]
@@ -34,7 +37,7 @@ def test_says_what_to_install(answered, monkeypatch):
         assert works[what] == {"works": False, "note": "pip install 'lanewise[cuda]'"}
 
 
-def test_a_gpu_is_shown(answered, monkeypatch):
+def test_a_gpu_is_shown(answered: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(0, "NVIDIA H200", "sm_90", 132, 232448, "13.0", "580.65")
     monkeypatch.setattr("lanewise.gpu.devices", lambda: [device])
     data = json.loads(answered("doctor", "--json"))
@@ -45,6 +48,6 @@ def test_a_gpu_is_shown(answered, monkeypatch):
     assert not works["works"] and works["note"]
 
 
-def test_cache_that_is_switched_off(answered, monkeypatch):
+def test_cache_that_is_switched_off(answered: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
     assert "LANEWISE_CACHE_DIR is empty" in answered("doctor")

@@ -1,5 +1,9 @@
 """`lanewise draw` draws what `lanewise.draw` draws of the same object."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +24,7 @@ shapes = st.recursive(
 )
 
 
-def strided(shape):
+def strided(shape: int | tuple[Any, ...]) -> Any:
     if isinstance(shape, tuple):
         return st.tuples(*map(strided, shape))
     return st.integers(-99, 999)
@@ -31,25 +35,27 @@ layouts = shapes.flatmap(lambda shape: strided(shape).map(lambda stride: Layout(
 
 @settings(deadline=None)
 @given(layouts)
-def test_a_printed_layout_reads_back(layout):
+def test_a_printed_layout_reads_back(layout: Layout) -> None:
     assert read_plain_layout(str(layout)) == layout
     assert read_layout(str(layout).replace(",", " , ")) == layout
 
 
 @settings(deadline=None)
 @given(layouts, st.integers(0, 4), st.integers(0, 6), st.integers(4, 8), st.integers(0, 999))
-def test_a_printed_swizzled_layout_reads_back(layout, bits, base, shift, offset):
+def test_a_printed_swizzled_layout_reads_back(
+    layout: Layout, bits: int, base: int, shift: int, offset: int
+) -> None:
     composed = ComposedLayout(Swizzle(bits, base, shift), offset, layout)
     assert read_layout(str(composed)) == composed
     assert read_layout(f"Sw<{bits},{base},{shift}> o _{offset} o {layout}") == composed
 
 
-def test_a_shape_alone_is_compact():
+def test_a_shape_alone_is_compact() -> None:
     assert read_layout("(4,(2,3))") == Layout((4, (2, 3)))
     assert read_layout("_8") == Layout(8)
 
 
-def test_swizzles_as_people_write_them():
+def test_swizzles_as_people_write_them() -> None:
     for text in ("3,4,3", "Sw<3,4,3>", "SW_3_4_3", "Swizzle(3, 4, 3)", "Swizzle<3,4,3>"):
         assert read_swizzle(text) == Swizzle(3, 4, 3)
 
@@ -110,7 +116,13 @@ CASES = [
     CASES,
     ids=lambda value: "drawn" if callable(value) else str(value)[:50],
 )
-def test_text_and_files_are_the_library_s(answered, tmp_path, arguments, drawn, options):
+def test_text_and_files_are_the_library_s(
+    answered: Callable[..., str],
+    tmp_path: Path,
+    arguments: list[Any],
+    drawn: Callable[..., Any],
+    options: dict[Any, Any],
+) -> None:
     assert answered("draw", *arguments).rstrip() == draw.text(drawn(), **options).rstrip()
     for suffix, write in (
         (".svg", draw.svg),
@@ -123,13 +135,13 @@ def test_text_and_files_are_the_library_s(answered, tmp_path, arguments, drawn, 
         assert path.read_text(encoding="utf-8") == write(drawn(), **options)
 
 
-def test_labels_can_be_left_out(answered, tmp_path):
+def test_labels_can_be_left_out(answered: Callable[..., str], tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     answered("draw", "layout", "(8,8)", "--no-labels", "-o", path)
     assert path.read_text() == draw.svg(Layout((8, 8)), labels=False)
 
 
-def test_a_swizzle_alone_shows_one_period(answered):
+def test_a_swizzle_alone_shows_one_period(answered: Callable[..., str]) -> None:
     swizzle = Swizzle(3, 3, 3)
     whole = ComposedLayout(swizzle, 0, Layout((8, swizzle.size() // 8), (swizzle.size() // 8, 1)))
     assert answered("draw", "swizzle", "3,3,3").rstrip() == draw.text(whole).rstrip()

@@ -1,5 +1,8 @@
 """Bad input: one line on stderr that names what is wrong, exit code 2, never a traceback."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -105,7 +108,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "named"), BAD, ids=lambda value: " ".join(value)[:60])
-def test_complaint(lanewise, arguments, named):
+def test_complaint(lanewise: Callable[..., Any], arguments: list[Any], named: list[Any]) -> None:
     said = lanewise(*arguments)
     assert said.code == 2
     assert said.out == ""
@@ -115,12 +118,12 @@ def test_complaint(lanewise, arguments, named):
         assert words in said.err
 
 
-def test_usage_points_to_the_help_of_the_command(lanewise):
+def test_usage_points_to_the_help_of_the_command(lanewise: Callable[..., Any]) -> None:
     assert "lanewise explain --help" in lanewise("explain", MMA, "--foo").err
     assert "lanewise explain --help" in lanewise("explain", MMA, "--element", "A[3][9]").err
 
 
-def test_a_defect_is_called_one(lanewise, monkeypatch):
+def test_a_defect_is_called_one(lanewise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lanewise.cli.commands.listing.instructions", lambda *_, **__: 1 / 0)
     said = lanewise("list")
     assert said.code == 1 and said.err.count("\n") == 1
@@ -130,8 +133,8 @@ def test_a_defect_is_called_one(lanewise, monkeypatch):
         lanewise("list")
 
 
-def test_running_out_of_memory_is_said(lanewise, monkeypatch):
-    def exhausted(*_, **__):
+def test_running_out_of_memory_is_said(lanewise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: Any, **__: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr("lanewise.cli.commands.listing.instructions", exhausted)

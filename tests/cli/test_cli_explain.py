@@ -5,6 +5,9 @@ import io
 import json
 import random
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,16 +27,16 @@ LDMATRIX = "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"
 MANY = (MMA, VOLTA, SPARSE, SCALED, CONTAINED, BITS, DOUBLE, WMMA, WGMMA, LDMATRIX)
 
 
-def held_operands(text):
+def held_operands(text: str) -> list[Any]:
     return [operand for operand in instruction(text).operands.values() if operand.where == "registers"]
 
 
-def spelled(operand):
+def spelled(operand: Any) -> str:
     return operand.name.replace(" ", "-")
 
 
 @pytest.mark.parametrize("text", MANY)
-def test_element_lists_every_holder(answered, text):
+def test_element_lists_every_holder(answered: Callable[..., str], text: str) -> None:
     rng = random.Random(text)
     for operand in held_operands(text):
         row, col = rng.randrange(operand.rows), rng.randrange(operand.cols)
@@ -47,7 +50,7 @@ def test_element_lists_every_holder(answered, text):
 
 
 @pytest.mark.parametrize("text", MANY)
-def test_bits_are_where_pack_puts_them(answered, text):
+def test_bits_are_where_pack_puts_them(answered: Callable[..., str], text: str) -> None:
     """Pack a matrix that is zero but for one element of all ones: its bits show in the register."""
     rng = random.Random(text)
     for operand in held_operands(text):
@@ -66,7 +69,7 @@ def test_bits_are_where_pack_puts_them(answered, text):
 
 
 @pytest.mark.parametrize("text", MANY)
-def test_lane_holds_what_its_values_are(answered, text):
+def test_lane_holds_what_its_values_are(answered: Callable[..., str], text: str) -> None:
     lane = 21
     found = json.loads(answered("explain", text, "--lane", lane, "--json"))["holds"]
     expected = []
@@ -82,7 +85,7 @@ def test_lane_holds_what_its_values_are(answered, text):
 
 
 @pytest.mark.parametrize("text", MANY)
-def test_register_and_element_are_inverse(answered, text):
+def test_register_and_element_are_inverse(answered: Callable[..., str], text: str) -> None:
     operand = held_operands(text)[-1]
     register = operand.registers - 1
     found = json.loads(answered("explain", text, "--register", spelled(operand), 13, register, "--json"))[
@@ -97,7 +100,9 @@ def test_register_and_element_are_inverse(answered, text):
 
 @pytest.mark.parametrize("text", MANY)
 @pytest.mark.parametrize("transpose", [False, True])
-def test_whole_layout_has_every_holder_in_its_cell(answered, text, transpose):
+def test_whole_layout_has_every_holder_in_its_cell(
+    answered: Callable[..., str], text: str, transpose: bool
+) -> None:
     turned = ("--transpose",) if transpose else ()
     for operand in held_operands(text)[:2]:
         header, *rows = csv.reader(
@@ -118,7 +123,7 @@ def test_whole_layout_has_every_holder_in_its_cell(answered, text, transpose):
 
 
 @pytest.mark.parametrize("text", MANY)
-def test_layout_by_lane_lists_every_register(answered, text):
+def test_layout_by_lane_lists_every_register(answered: Callable[..., str], text: str) -> None:
     operand = held_operands(text)[0]
     header, *rows = csv.reader(
         io.StringIO(answered("explain", text, "--operand", operand.name, "--by-lane", "--csv"))
@@ -141,7 +146,7 @@ def test_layout_by_lane_lists_every_register(answered, text):
 
 
 @pytest.mark.parametrize("text", [MMA, VOLTA, SCALED, WMMA])
-def test_whole_layout_as_json_equals_the_holders(answered, text):
+def test_whole_layout_as_json_equals_the_holders(answered: Callable[..., str], text: str) -> None:
     operand = instruction(text).a
     found = json.loads(answered("explain", text, "--operand", "a", "--json"))
     assert (found["rows"], found["cols"], found["layout"]) == (
@@ -155,13 +160,13 @@ def test_whole_layout_as_json_equals_the_holders(answered, text):
         assert places == operand.holders(each["row"], each["col"], each.get("product", 0))
 
 
-def test_inputs_are_the_row_of_a_the_column_of_b_and_c(answered):
+def test_inputs_are_the_row_of_a_the_column_of_b_and_c(answered: Callable[..., str]) -> None:
     found = json.loads(answered("explain", MMA, "--element", "D", 3, 4, "--inputs", "--json"))["inputs"]
     cells = {(each["operand"], each["row"], each["col"]) for each in found}
     assert cells == {("A", 3, k) for k in range(16)} | {("B", k, 4) for k in range(16)} | {("C", 3, 4)}
 
 
-def test_inputs_of_a_register_are_those_of_its_elements(answered):
+def test_inputs_of_a_register_are_those_of_its_elements(answered: Callable[..., str]) -> None:
     half = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
     found = json.loads(answered("explain", half, "--register", "D", 5, 1, "--inputs", "--json"))
     columns = {each["col"] for each in found["holds"]}
@@ -178,7 +183,7 @@ def test_inputs_of_a_register_are_those_of_its_elements(answered):
         "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
     ],
 )
-def test_packed_element_comes_with_the_code_that_places_it(answered, text):
+def test_packed_element_comes_with_the_code_that_places_it(answered: Callable[..., str], text: str) -> None:
     """The dense columns that some metadata gives must lie in the group whose code is named."""
     metadata, a = instruction(text).metadata, instruction(text).a
     indices = np.zeros(metadata.indices_shape, np.uint8)
@@ -190,7 +195,7 @@ def test_packed_element_comes_with_the_code_that_places_it(answered, text):
         assert {(each["row"], each["col"]) for each in found} == {(row, columns[row, col] // metadata.group)}
 
 
-def test_scaled_element_comes_with_its_scale(answered):
+def test_scaled_element_comes_with_its_scale(answered: Callable[..., str]) -> None:
     scaled = instruction(SCALED)
     for k in (0, 15, 16, 63):
         of_a = json.loads(answered("explain", SCALED, "--element", "A", 9, k, "--json"))["with"]
@@ -200,7 +205,7 @@ def test_scaled_element_comes_with_its_scale(answered):
 
 
 @pytest.mark.parametrize("text", [SPARSE, SCALED, "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"])
-def test_selectors_are_those_under_which_a_place_is_read(answered, text):
+def test_selectors_are_those_under_which_a_place_is_read(answered: Callable[..., str], text: str) -> None:
     for operand in instruction(text).operands.values():
         if not isinstance(operand, SelectedOperand):
             continue
@@ -214,7 +219,7 @@ def test_selectors_are_those_under_which_a_place_is_read(answered, text):
             assert (place["lane"], place["register"], place["slot"]) in read
 
 
-def test_row_addresses_of_ldmatrix(answered):
+def test_row_addresses_of_ldmatrix(answered: Callable[..., str]) -> None:
     addresses = instruction(LDMATRIX).row_addresses
     for row in range(addresses.rows):
         found = json.loads(answered("explain", LDMATRIX, "--element", "D", row, 0, "--json"))
@@ -224,12 +229,12 @@ def test_row_addresses_of_ldmatrix(answered):
     assert "16 to 31  not used" in answered("explain", LDMATRIX)
 
 
-def test_operand_narrows_a_lane(answered):
+def test_operand_narrows_a_lane(answered: Callable[..., str]) -> None:
     found = json.loads(answered("explain", MMA, "--lane", 5, "--operand", "b", "--json"))["holds"]
     assert {each["operand"] for each in found} == {"B"} and len(found) == instruction(MMA).b.values
 
 
-def test_product_narrows_a_lane(answered):
+def test_product_narrows_a_lane(answered: Callable[..., str]) -> None:
     found = json.loads(answered("explain", VOLTA, "--lane", 9, "--product", 2, "--json"))["holds"]
     assert len(found) == sum(operand.values for operand in held_operands(VOLTA))
     assert json.loads(answered("explain", VOLTA, "--lane", 9, "--product", 1, "--json"))["holds"] == []
@@ -239,7 +244,7 @@ def test_product_narrows_a_lane(answered):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_summary_of_each_family(answered, family):
+def test_summary_of_each_family(answered: Callable[..., str], family: str) -> None:
     form = instructions(family=family)[-1]
     found = json.loads(answered("explain", form.text, "--json"))
     assert (found["instruction"], found["family"]) == (form.text, family)
@@ -255,7 +260,7 @@ def test_summary_of_each_family(answered, family):
         assert operand.packing in text and str(operand.layout) in text
 
 
-def test_summary_shows_who_holds_a(answered):
+def test_summary_shows_who_holds_a(answered: Callable[..., str]) -> None:
     lines = answered("explain", MMA).splitlines()
     start = lines.index("Lane:register of A") + 1
     names, *rows = (line.split() for line in lines[start : start + 17])
@@ -268,12 +273,12 @@ def test_summary_shows_who_holds_a(answered):
                 assert cell == f"{lane}:{register}"
 
 
-def test_summary_for_one_arch(answered):
+def test_summary_for_one_arch(answered: Callable[..., str]) -> None:
     found = json.loads(answered("explain", MMA, "--arch", "86", "--json"))
     assert list(found["lowering"]) == ["sm_86"]
 
 
-def test_a_source_and_stride(answered):
+def test_a_source_and_stride(answered: Callable[..., str]) -> None:
     for where in ("registers", "descriptor"):
         found = json.loads(answered("explain", WGMMA, "--a-source", where, "--json"))
         assert found["operands"]["a"]["registers"] == instruction(WGMMA, a_source=where).a.registers
@@ -282,13 +287,13 @@ def test_a_source_and_stride(answered):
     assert "with a stride" not in answered("explain", load, "--no-stride")
 
 
-def test_atoms_stand_for_their_instructions(answered):
+def test_atoms_stand_for_their_instructions(answered: Callable[..., str]) -> None:
     assert answered("explain", "SM80_16x8x16_F32F16F16F32_TN") == answered("explain", MMA)
     by_name = answered("explain", "SM90::GMMA::MMA_64x24x16_F32F16F16_RS", "--lane", 99)
     assert by_name == answered("explain", WGMMA, "--a-source", "registers", "--lane", 99)
 
 
-def test_operands_after_the_text_are_read(answered):
+def test_operands_after_the_text_are_read(answered: Callable[..., str]) -> None:
     statement = f"{MMA} {{d0,d1,d2,d3}}, {{a0,a1,a2,a3}}, {{b0,b1}}, {{c0,c1,c2,c3}};"
     assert answered("explain", statement) == answered("explain", MMA)
 
@@ -306,13 +311,13 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_csv_is_one_rectangle(answered, question):
+def test_csv_is_one_rectangle(answered: Callable[..., str], question: tuple[Any, ...]) -> None:
     rows = list(csv.reader(io.StringIO(answered("explain", MMA, *question, "--csv"))))
     assert len(rows) > 1 and len({len(row) for row in rows}) == 1
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_markdown_tables_are_rectangles(answered, question):
+def test_markdown_tables_are_rectangles(answered: Callable[..., str], question: tuple[Any, ...]) -> None:
     text = answered("explain", MMA, *question, "--markdown")
     blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("| ")]
     assert blocks
@@ -322,7 +327,7 @@ def test_markdown_tables_are_rectangles(answered, question):
         assert rows and all(len(re.split(r"(?<!\\)\|", row)) == width for row in rows)
 
 
-def test_csv_and_json_say_the_same(answered):
+def test_csv_and_json_say_the_same(answered: Callable[..., str]) -> None:
     rows = csv.DictReader(io.StringIO(answered("explain", SPARSE, "--lane", 6, "--csv")))
     records = json.loads(answered("explain", SPARSE, "--lane", 6, "--json"))["holds"]
     for row, record in zip(rows, records, strict=True):
@@ -333,7 +338,7 @@ def test_csv_and_json_say_the_same(answered):
         assert (int(low or high), int(high)) == (record["first_bit"], record["last_bit"])
 
 
-def test_pictures_are_written_beside_the_answer(answered, tmp_path):
+def test_pictures_are_written_beside_the_answer(answered: Callable[..., str], tmp_path: Path) -> None:
     svg, tex = tmp_path / "a.svg", tmp_path / "a.tex"
     said = answered("explain", MMA, "--element", "A", 3, 9, "--svg", svg, "--latex", tex)
     assert said == answered("explain", MMA, "--element", "A", 3, 9)

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from lanewise.atoms import atom, atoms
 from lanewise.isa import ARCHS, FAMILIES, instruction, instructions
 
 
-def test_forms_are_those_of_the_catalogue(answered):
+def test_forms_are_those_of_the_catalogue(answered: Callable[..., str]) -> None:
     found = json.loads(answered("list", "--arch", "sm_89", "--a", "e4m3", "--json"))
     forms = instructions("sm_89", a="e4m3")
     assert [entry["text"] for entry in found] == [form.text for form in forms]
@@ -37,13 +39,15 @@ def test_forms_are_those_of_the_catalogue(answered):
         (("--family", "wmma.mma", "--withdrawn"), {"family": "wmma.mma", "withdrawn": True}),
     ],
 )
-def test_every_filter_is_passed_on(answered, options, filters):
+def test_every_filter_is_passed_on(
+    answered: Callable[..., str], options: tuple[Any, ...], filters: dict[Any, Any]
+) -> None:
     rows = list(csv.reader(io.StringIO(answered("list", *options, "--csv"))))
     assert [row[0] for row in rows[1:]] == [form.text for form in instructions(**filters)]
     assert len(rows) > 1
 
 
-def test_words_are_whole_modifiers(answered):
+def test_words_are_whole_modifiers(answered: Callable[..., str]) -> None:
     """f16 asks for f16, not for bf16; several words must all be there."""
     found = json.loads(answered("list", "mma", "f16", ".m16n8k16", "--json"))
     expected = [
@@ -55,7 +59,7 @@ def test_words_are_whole_modifiers(answered):
     assert json.loads(answered("list", "row.col.f32.bf16", "m16n8k8", "--family", "mma", "--json"))
 
 
-def test_counts_add_up_to_the_catalogue(answered):
+def test_counts_add_up_to_the_catalogue(answered: Callable[..., str]) -> None:
     counts = json.loads(answered("list", "--count", "--json"))
     assert list(counts) == list(FAMILIES)
     for family in FAMILIES:
@@ -64,7 +68,7 @@ def test_counts_add_up_to_the_catalogue(answered):
         assert list(counts[family]) == list(ARCHS)
 
 
-def test_counts_as_text_have_a_line_a_family(answered):
+def test_counts_as_text_have_a_line_a_family(answered: Callable[..., str]) -> None:
     lines = answered("list", "--count").splitlines()
     assert lines[0].split() == ["family", *ARCHS]
     table = {line.split()[0]: [int(word) for word in line.split()[1:]] for line in lines[1:]}
@@ -72,19 +76,19 @@ def test_counts_as_text_have_a_line_a_family(answered):
     assert [sum(column) for column in zip(*table.values(), strict=True)] == total
 
 
-def test_text_is_one_line_a_form(answered):
+def test_text_is_one_line_a_form(answered: Callable[..., str]) -> None:
     lines = answered("list", "--arch", "80", "--family", "mma").splitlines()
     forms = instructions("sm_80", "mma")
     assert [line.split()[0] for line in lines[1 : 1 + len(forms)]] == [form.text for form in forms]
     assert lines[-1].startswith(f"{len(forms)} forms")
 
 
-def test_operand_variants_can_be_told_apart(answered):
+def test_operand_variants_can_be_told_apart(answered: Callable[..., str]) -> None:
     rows = answered("list", "--family", "wgmma", "--shape", "m64n8k16", "--csv").splitlines()
     assert len(rows) == len(set(rows))
 
 
-def test_atoms_come_with_their_instructions(answered):
+def test_atoms_come_with_their_instructions(answered: Callable[..., str]) -> None:
     found = json.loads(answered("atoms", "16x8x16*F32F16", "--json"))
     assert [entry["atom"] for entry in found] == atoms("16x8x16*F32F16")
     for entry in found:
@@ -94,6 +98,6 @@ def test_atoms_come_with_their_instructions(answered):
     assert "No atom" in answered("atoms", "xyz")
 
 
-def test_nothing_fits(answered):
+def test_nothing_fits(answered: Callable[..., str]) -> None:
     assert "No form fits" in answered("list", "--a", "f64", "--kind", "mxf4")
     assert json.loads(answered("list", "--a", "f64", "--kind", "mxf4", "--json")) == []

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +20,11 @@ SOURCE = str(Path(lanewise.__file__).parent.parent)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])}
 
 
-def run(*arguments, env=ENVIRONMENT):
+def run(*arguments: Any, env: dict[Any, Any] = ENVIRONMENT) -> Any:
     return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=60, env=env)
 
 
-def test_version():
+def test_version() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout) == (0, f"lanewise {lanewise.__version__}\n")
 
@@ -45,25 +47,25 @@ def test_version():
         ["cache"],
     ],
 )
-def test_help_has_examples(command, lanewise):
+def test_help_has_examples(command: list[Any], lanewise: Callable[..., Any]) -> None:
     said = lanewise(*command, "--help")
     assert said.code == 0 and said.err == ""
     assert f"lanewise {' '.join(command)}".strip() in said.out.split("Options:")[0].partition("\n")[2]
     assert "\x1b" not in said.out
 
 
-def test_no_arguments_show_the_help(lanewise):
+def test_no_arguments_show_the_help(lanewise: Callable[..., Any]) -> None:
     assert lanewise() == lanewise("--help")
 
 
-def test_pipe_gets_plain_text_of_any_width():
+def test_pipe_gets_plain_text_of_any_width() -> None:
     done = run("list", "--arch", "sm_120a", "--kind", "mxf4")
     assert done.returncode == 0 and done.stderr == ""
     assert all(sign not in done.stdout for sign in "\x1b│┃─━┏")
     assert max(map(len, done.stdout.splitlines())) > 120
 
 
-def test_closed_pipe_is_no_error():
+def test_closed_pipe_is_no_error() -> None:
     """`lanewise list | head -1`: the reader leaves before the writer is done."""
     with subprocess.Popen(
         [*PROGRAM, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
@@ -74,12 +76,12 @@ def test_closed_pipe_is_no_error():
         assert process.wait(timeout=60) == 141
 
 
-def test_terminal_that_cannot_show_a_cross():
+def test_terminal_that_cannot_show_a_cross() -> None:
     done = run("explain", MMA, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and "16?16" in done.stdout
 
 
-def test_interrupt(tmp_path: Path):
+def test_interrupt(tmp_path: Path) -> None:
     pipe = tmp_path / "a.npy"
     os.mkfifo(pipe)
     command = [*PROGRAM, "compute", MMA, str(pipe), str(pipe), "--arch", "sm_80"]
@@ -94,10 +96,10 @@ def test_interrupt(tmp_path: Path):
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert err == "lanewise: interrupted\n"
-    os.close(writer)
+    os.close(writer)  # type: ignore[arg-type]
 
 
-def on_terminal(columns, *arguments):
+def on_terminal(columns: int, *arguments: Any) -> tuple[Any, ...]:
     """What the program writes to a terminal, and how it ends."""
     pid, terminal = pty.fork()
     if pid == 0:
@@ -114,7 +116,7 @@ def on_terminal(columns, *arguments):
     return seen.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_terminal_gets_colours_and_its_width():
+def test_terminal_gets_colours_and_its_width() -> None:
     seen, code = on_terminal(60, "explain", MMA, "--operand", "A")
     assert code == 0 and "\x1b[" in seen
     plain = "".join(part.split("m", 1)[-1] if i else part for i, part in enumerate(seen.split("\x1b[")))
@@ -122,7 +124,7 @@ def test_terminal_gets_colours_and_its_width():
     assert "12:2.1" in plain
 
 
-def test_terminal_never_breaks_an_instruction():
+def test_terminal_never_breaks_an_instruction() -> None:
     seen, code = on_terminal(40, "list", "--arch", "sm_80", "--a", "bf16")
     assert code == 0
     for form in lanewise.instructions("sm_80", a="bf16"):
@@ -140,7 +142,7 @@ def test_terminal_never_breaks_an_instruction():
         ([], "rich.console numba llvmlite"),
     ],
 )
-def test_explain_starts_light(question, heavy):
+def test_explain_starts_light(question: list[Any], heavy: str) -> None:
     """The answer in a pipe needs none of the libraries that take their time to load."""
     code = (
         "import sys; from lanewise.cli import main; code = main(sys.argv[2:]);"

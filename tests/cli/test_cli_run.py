@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -68,12 +70,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("script.py").write_text(SCRIPT)
 
 
-def saxpy(n, *more):
+def saxpy(n: int, *more: Any) -> tuple[Any, ...]:
     shape = ("--grid", 4, "--block", 256)
     return ("run", "saxpy.ptx", *shape, "--arg", 2.0, "--arg", "x.npy", "--arg", "y.npy", "--arg", n, *more)
 
 
-def test_arrays_in_files(answered):
+def test_arrays_in_files(answered: Callable[..., str]) -> None:
     x, y = np.arange(1000, dtype=np.float32), np.full(1000, 3, np.float32)
     np.save("x.npy", x)
     np.save("y.npy", y)
@@ -83,7 +85,7 @@ def test_arrays_in_files(answered):
     assert "saxpy" in out and "argument 2 is in z.npy" in out
 
 
-def test_json_has_the_launch_and_what_is_printed(answered):
+def test_json_has_the_launch_and_what_is_printed(answered: Callable[..., str]) -> None:
     for name in "xy":
         np.save(f"{name}.npy", np.ones(4, np.float32))
     data = json.loads(answered(*saxpy(3, "--print", 2, "--json")))
@@ -97,7 +99,7 @@ def test_json_has_the_launch_and_what_is_printed(answered):
     assert data["arguments"] == {"2": {"dtype": "float32", "shape": [4], "values": [3, 3, 3, 1]}}
 
 
-def test_a_fault_is_told_with_its_place(lanewise):
+def test_a_fault_is_told_with_its_place(lanewise: Callable[..., Any]) -> None:
     for name in "xy":
         np.save(f"{name}.npy", np.ones(1000, np.float32))
     said = lanewise(*saxpy(1001))
@@ -112,7 +114,7 @@ def made(text: str, number: int = 0) -> np.ndarray:
     return parse_argument(text, number, lanewise.load(MANY)["number"].parameters[0])
 
 
-def test_arrays_made_on_the_spot():
+def test_arrays_made_on_the_spot() -> None:
     assert np.array_equal(made("zeros:f32:2x3"), np.zeros((2, 3), np.float32))
     assert made("ones:bf16:4").dtype == ml_dtypes.bfloat16 and (made("ones:bf16:4") == 1).all()
     assert np.array_equal(made("arange:i64:2x2"), [[0, 1], [2, 3]])
@@ -125,7 +127,7 @@ def test_arrays_made_on_the_spot():
     assert abs(made("normal:f64:100000").std() - 1) < 0.01
 
 
-def test_random_arguments_repeat_and_differ():
+def test_random_arguments_repeat_and_differ() -> None:
     assert np.array_equal(made("random:f32:9"), made("random:f32:9"))
     assert not np.array_equal(made("random:f32:9", 0), made("random:f32:9", 1))
     assert np.array_equal(made("random:f32:9:5", 0), made("random:f32:9:5", 1))
@@ -169,7 +171,7 @@ def test_random_arguments_repeat_and_differ():
     ],
     ids=lambda value: " ".join(map(str, value))[:60],
 )  # fmt: skip
-def test_complaints(lanewise, arguments, named):
+def test_complaints(lanewise: Callable[..., Any], arguments: list[str], named: list[str]) -> None:
     said = lanewise("run", *arguments)
     assert said.code == 2 and said.out == ""
     assert said.err.startswith("lanewise: ") and "Traceback" not in said.err and "defect" not in said.err
@@ -177,24 +179,24 @@ def test_complaints(lanewise, arguments, named):
         assert words in said.err
 
 
-def test_syntax_errors_keep_their_lines(lanewise):
+def test_syntax_errors_keep_their_lines(lanewise: Callable[..., Any]) -> None:
     Path("bad.ptx").write_text(".version 8.0\n.target sm_80\n.entry k() {\n add.s32 %r1, %r2 %r3;\n}")
     said = lanewise("run", "bad.ptx", "--block", 1)
     assert said.code == 2 and "4" in said.err and said.err.count("\n") > 1
 
 
-def test_structs_and_limits_of_the_kernel(answered):
+def test_structs_and_limits_of_the_kernel(answered: Callable[..., str]) -> None:
     answered("run", "many.ptx", "--entry", "pair", "--arg", "hex:0011223344556677")
 
 
-def test_script_runs_as_python_would_and_its_launches_are_reported(answered):
+def test_script_runs_as_python_would_and_its_launches_are_reported(answered: Callable[..., str]) -> None:
     out = answered("run", "script.py", "--", 10, 64)
     assert out.startswith("sum 37.0 __main__\n")
     assert len([line for line in out.splitlines() if line.startswith("saxpy ")]) == 2
     assert out.endswith("2 launches.\n")
 
 
-def test_script_in_json(lanewise):
+def test_script_in_json(lanewise: Callable[..., Any]) -> None:
     said = lanewise("run", "script.py", "--json", "--", 10)
     assert said.code == 0 and "sum 5.0" in said.err
     data = json.loads(said.out)
@@ -204,7 +206,7 @@ def test_script_in_json(lanewise):
     ]
 
 
-def test_script_that_fails_shows_its_own_traceback(lanewise):
+def test_script_that_fails_shows_its_own_traceback(lanewise: Callable[..., Any]) -> None:
     said = lanewise("run", "script.py", "--", 10, 65)
     assert said.code == 2
     assert "out of bounds" in said.err and 'File "script.py", line 7' in said.err
@@ -212,7 +214,7 @@ def test_script_that_fails_shows_its_own_traceback(lanewise):
     assert "stopped: out of bounds" in said.out and "2 launches." in said.out
 
 
-def test_script_that_exits(lanewise):
+def test_script_that_exits(lanewise: Callable[..., Any]) -> None:
     Path("exit.py").write_text("import sys\nsys.exit(5)\n")
     assert lanewise("run", "exit.py").code == 5
     Path("exit.py").write_text("import sys\nsys.exit('no')\n")
@@ -223,12 +225,12 @@ def test_script_that_exits(lanewise):
     assert said.code == 2 and "SyntaxError" in said.err and "runpy" not in said.err
 
 
-def test_endless_loop_ends_by_its_steps(lanewise):
+def test_endless_loop_ends_by_its_steps(lanewise: Callable[..., Any]) -> None:
     said = lanewise("run", "many.ptx", "--entry", "spin", "--block", 32, "--steps", 10_000)
     assert said.code == 1 and "steps" in said.err
 
 
-def test_bar_shows_blocks_done(lanewise, monkeypatch):
+def test_bar_shows_blocks_done(lanewise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lanewise.cli.terminal.progress.PATIENCE", 0)
     for name in "xy":
         np.save(f"{name}.npy", np.ones(1000, np.float32))
@@ -253,14 +255,14 @@ def interrupted(command: list[str], until: str) -> tuple[int, str, float]:
         return process.returncode, seen, time.perf_counter() - begin
 
 
-def test_ctrl_c_ends_a_run_within_a_second():
+def test_ctrl_c_ends_a_run_within_a_second() -> None:
     command = [sys.executable, "-m", "lanewise.cli", "run", "many.ptx", "--entry", "spin", "--block", "32"]
     code, err, seconds = interrupted([*command, "--progress"], until="0/1")
     assert code == 130 and err.endswith("lanewise: interrupted\n") and "Traceback" not in err
     assert seconds < 1
 
 
-def test_ctrl_c_is_heard_while_a_compiler_works():
+def test_ctrl_c_is_heard_while_a_compiler_works() -> None:
     """C code that does not come back to Python for a long while, as a compiler's."""
     code = """
 import hashlib, sys

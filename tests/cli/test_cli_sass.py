@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,14 +27,14 @@ def opcodes(sass: str) -> set[str]:
 
 @needs_compiler
 @needs_assembler
-def test_naive_hgemm(lanewise):
+def test_naive_hgemm(lanewise: Callable[..., Any]) -> None:
     said = lanewise("sass", TENSOR, "--arch", "sm_86", "--entry", "hgemm")
     assert said.code == 0
     assert {"LDSM.16.M88.4", "LDSM.16.M88.2", "HMMA.16816.F16"} <= opcodes(said.out)
     assert "768 bytes of shared memory" in said.err and "registers" in said.err
 
 
-def test_a_script_is_told_where_to_look(lanewise, tmp_path):
+def test_a_script_is_told_where_to_look(lanewise: Callable[..., Any], tmp_path: Path) -> None:
     script = tmp_path / "kernels.py"
     script.touch()
     for command in ("sass", "ptx"):
@@ -42,14 +44,14 @@ def test_a_script_is_told_where_to_look(lanewise, tmp_path):
 
 @needs_compiler
 @needs_assembler
-def test_wmma(lanewise):
+def test_wmma(lanewise: Callable[..., Any]) -> None:
     found = opcodes(lanewise("sass", TENSOR, "--arch", "sm_86", "--entry", "wmma_tile").out)
     assert any(opcode.startswith("HMMA.16816") for opcode in found)
     assert not any(opcode.startswith("LDSM") for opcode in found)  # one kernel alone
 
 
 @needs_assembler
-def test_ptx_is_assembled_for_its_target_or_a_newer_arch(lanewise):
+def test_ptx_is_assembled_for_its_target_or_a_newer_arch(lanewise: Callable[..., Any]) -> None:
     for arch, name in (((), "sm_80"), (("--arch", "sm_90"), "sm_90")):
         said = lanewise("sass", SAMPLES / "tensor_sm80.ptx", *arch, "--json")
         data = json.loads(said.out)
@@ -60,7 +62,7 @@ def test_ptx_is_assembled_for_its_target_or_a_newer_arch(lanewise):
 
 
 @needs_compiler
-def test_ptx_of_cuda(answered, lanewise, tmp_path):
+def test_ptx_of_cuda(answered: Callable[..., str], lanewise: Callable[..., Any], tmp_path: Path) -> None:
     text = answered("ptx", TENSOR, "--arch", "sm_86")
     module = ptx.parse(text)
     assert module.target == "sm_86" and module["hgemm"].name and ".loc" not in text
@@ -75,7 +77,7 @@ def test_ptx_of_cuda(answered, lanewise, tmp_path):
 
 
 @needs_compiler
-def test_macros_and_instances(answered, tmp_path):
+def test_macros_and_instances(answered: Callable[..., str], tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text("template <typename T> __global__ void k(T* out) { out[threadIdx.x] = T(N); }")
     assert "st.global.b64" in answered("ptx", file, "-D", "N=3", "--entry", "k<double>").replace(

@@ -3,8 +3,10 @@
 import re
 import xml.etree.ElementTree as ET
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
+from typing import Any
 
 SVG = "{http://www.w3.org/2000/svg}"
 RECT = re.compile(r"M(\d+) (\d+)h(\d+)v(\d+)h-\d+z")
@@ -53,10 +55,10 @@ def read_svg(text: str) -> ReadPicture:
         else:
             assert name not in panels, f"two panels are called {name}"
             panels[name] = _panel(group, spans)
-    return ReadPicture(width, height, panels, words)
+    return ReadPicture(width, height, panels, words)  # type: ignore[arg-type]
 
 
-def _spans(group):
+def _spans(group: Any) -> Iterator[Any]:
     for style in group.findall(f"{SVG}g"):
         for line in style.findall(f"{SVG}text"):
             for span in line.findall(f"{SVG}tspan"):
@@ -71,7 +73,7 @@ def _spans(group):
                 )
 
 
-def _panel(group, spans) -> ReadPanel:
+def _panel(group: Any, spans: list[Any]) -> ReadPanel:
     panel = ReadPanel()
     lines = [path.get("d") for path in group.findall(f"{SVG}path") if path.get("fill") == "none"]
     ys = sorted({int(y) for d in lines for y in re.findall(r"M\d+ (\d+)h", d)})
@@ -82,7 +84,7 @@ def _panel(group, spans) -> ReadPanel:
         assert 0 <= row < len(ys) - 1 and 0 <= col < len(xs) - 1, (x, y)
         return row, col
 
-    fills = {}
+    fills: dict[Any, Any] = {}
     for x, y, word, _, anchor, fill in spans:
         if y < ys[0]:
             if anchor == "middle":

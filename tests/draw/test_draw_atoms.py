@@ -1,6 +1,7 @@
 """Pictures of atoms and tilings: each element under the threads whose partitions have it."""
 
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ COPIES = [
 ]
 
 
-def owned(parts):
+def owned(parts: dict[Any, Any]) -> tuple[Any, ...]:
     """The threads that have each element, and as which of their values, from {thread: coordinates}."""
     threads, values = defaultdict(set), defaultdict(set)
     for thread, part in parts.items():
@@ -45,7 +46,7 @@ def owned(parts):
     return threads, values
 
 
-def check_panel(labels, parts):
+def check_panel(labels: dict[Any, Any], parts: dict[Any, Any]) -> None:
     threads, values = owned(parts)
     assert set(labels) == set(threads)
     for at, (lanes, value) in labels.items():
@@ -54,7 +55,7 @@ def check_panel(labels, parts):
         assert numbers(value) == values[at]
 
 
-def parts_of_mma(mma):
+def parts_of_mma(mma: Any) -> dict[Any, Any]:
     m, n, k = mma.tile_size_mnk
     slices = {t: mma.get_slice(t) for t in map(mma.thr_layout_vmnk, range(size(mma.thr_layout_vmnk)))}
     return {
@@ -65,7 +66,7 @@ def parts_of_mma(mma):
 
 
 @pytest.mark.parametrize("mma", MMAS, ids=repr)
-def test_mma_panels_are_the_partitions_of_all_threads(mma):
+def test_mma_panels_are_the_partitions_of_all_threads(mma: Any) -> None:
     picture = read_svg(svg(mma))
     parts = parts_of_mma(mma)
     assert set(picture.panels) == set(parts)
@@ -74,7 +75,7 @@ def test_mma_panels_are_the_partitions_of_all_threads(mma):
     assert repr(mma) in picture.words
 
 
-def test_text_of_a_tiled_mma():
+def test_text_of_a_tiled_mma() -> None:
     mma = MMAS[6]
     parts = parts_of_mma(mma)
     for name in "ABC":
@@ -83,7 +84,7 @@ def test_text_of_a_tiled_mma():
         check_panel(labels, parts["C, D" if name == "C" else name])
 
 
-def test_an_atom_looks_like_its_instruction():
+def test_an_atom_looks_like_its_instruction() -> None:
     mma = atom(SM80)
     drawn, instruction = (read_svg(svg(x)).panels for x in (mma, mma.instruction))
     for name in ("A", "B", "C, D"):
@@ -91,7 +92,7 @@ def test_an_atom_looks_like_its_instruction():
         assert drawn[name].colours == instruction[name].colours
 
 
-def test_wgmma_leaves_descriptors_empty():
+def test_wgmma_leaves_descriptors_empty() -> None:
     mma = make_tiled_mma("SM90::GMMA::MMA_64x8x16_F32F16F16_SS")
     panels = read_svg(svg(mma)).panels
     assert panels["A"].labels == panels["B"].labels == {}
@@ -100,7 +101,7 @@ def test_wgmma_leaves_descriptors_empty():
     assert len(from_registers["A"].labels) == 64 * 16
 
 
-def test_every_operation_of_cutlass_families_draws():
+def test_every_operation_of_cutlass_families_draws() -> None:
     for name in (
         "SM75_8x8x16_S32S8S8S32_TN",
         "SM80_16x8x256_S32U1U1S32_TN_XORPOPC",
@@ -111,7 +112,7 @@ def test_every_operation_of_cutlass_families_draws():
         assert svg(atom(name), labels=False, hover=False).startswith("<svg ")
 
 
-def parts_of_copy(copy, side):
+def parts_of_copy(copy: Any, side: str) -> dict[Any, Any]:
     tile = copy.tile_mn
     coordinates = make_identity_tensor(tile)
     parts = {}
@@ -123,7 +124,7 @@ def parts_of_copy(copy, side):
 
 
 @pytest.mark.parametrize("copy", COPIES, ids=repr)
-def test_copy_panels_are_the_partitions_of_all_threads(copy):
+def test_copy_panels_are_the_partitions_of_all_threads(copy: Any) -> None:
     panels = read_svg(svg(copy)).panels
     check_panel(panels["D"].labels, parts_of_copy(copy, "D"))
     source = parts_of_copy(copy, "S")
@@ -136,7 +137,7 @@ def test_copy_panels_are_the_partitions_of_all_threads(copy):
 @pytest.mark.parametrize(
     "name", ["SM75_U32x1_LDSM_N", "SM75_U32x4_LDSM_N", "SM75_U16x4_LDSM_T", "SM90_U32x2_STSM_N"]
 )
-def test_a_matrix_copy_shows_rows_on_one_side_and_the_fragment_on_the_other(name):
+def test_a_matrix_copy_shows_rows_on_one_side_and_the_fragment_on_the_other(name: str) -> None:
     copy = atom(name, "half_t")
     panels = read_svg(svg(copy)).panels
     memory, registers = ("S", "D") if copy.instruction.family == "ldmatrix" else ("D", "S")
@@ -152,12 +153,12 @@ def test_a_matrix_copy_shows_rows_on_one_side_and_the_fragment_on_the_other(name
             assert panels[registers].labels[row, col] == [f"T{held.lane}", f"V{value}"]
 
 
-def test_a_plain_copy_is_a_row():
+def test_a_plain_copy_is_a_row() -> None:
     panels = read_svg(svg(atom("UniversalCopy<uint128_t>", "half_t"))).panels
     assert panels["S"].labels == panels["D"].labels == {(0, v): ["T0", f"V{v}"] for v in range(8)}
 
 
-def test_a_thread_and_an_element_stand_out():
+def test_a_thread_and_an_element_stand_out() -> None:
     mma = MMAS[6]
     picture = read_svg(svg(mma, lane=37, element=("D", 17, 9)))
     for name, parts in parts_of_mma(mma).items():
@@ -167,7 +168,7 @@ def test_a_thread_and_an_element_stand_out():
     assert read_svg(svg(COPIES[0], operand="S", element=("S", 3, 4))).panels["S"].marks == [(3, 4)]
 
 
-def test_what_is_too_large_or_not_there_is_explained():
+def test_what_is_too_large_or_not_there_is_explained() -> None:
     large = make_tiled_mma(SM80, (2, 2, 1), (128, 128, 32))
     assert svg(large).count("<tspan") > 2 * (128 * 128 + 2 * 128 * 32)
     with pytest.raises(LanewiseError, match=r"A is 128×32.*64×64.*SVG"):

@@ -1,6 +1,7 @@
 """Bank maps: banks by address arithmetic, and the turns of ldmatrix by counting words bank by bank."""
 
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.layout import Layout, Swizzle, composition
 
 
-def turns(layout, bits, cells):
+def turns(layout: Any, bits: int, cells: list[Any]) -> int:
     """Wavefronts of one access to these cells: words of different address in one bank wait for each other."""
     words = defaultdict(set)
     for i, j in cells:
@@ -21,7 +22,7 @@ def turns(layout, bits, cells):
     return max(map(len, words.values()))
 
 
-def check_conflicts(layout, bits):
+def check_conflicts(layout: Any, bits: int) -> None:
     rows, cols = (layout[i].size() for i in (0, 1))
     mapped = bank_map(layout, bits)
     chunk = 128 // bits
@@ -39,7 +40,7 @@ def check_conflicts(layout, bits):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_conflicts_are_what_counting_words_gives(data):
+def test_conflicts_are_what_counting_words_gives(data: Any) -> None:
     bits = data.draw(st.sampled_from([8, 16, 32]))
     chunk = 128 // bits
     rows = data.draw(st.sampled_from([4, 8, 16]))
@@ -50,7 +51,7 @@ def test_conflicts_are_what_counting_words_gives(data):
     check_conflicts(composition(Swizzle(swizzle_bits, chunk.bit_length() - 1, 3), layout), bits)
 
 
-def test_well_known_cases():
+def test_well_known_cases() -> None:
     tile = Layout((8, 64), (64, 1))
     assert bank_map(tile, 16).conflicts == [[8] * 8]
     assert bank_map(composition(Swizzle(3, 3, 3), tile), 16).conflicts == [[1] * 8]
@@ -60,7 +61,7 @@ def test_well_known_cases():
     assert bank_map(Layout((8, 64), (0, 1)), 16).conflicts == [[1] * 8]  # one address for all is no conflict
 
 
-def test_a_column_major_tile_is_its_transpose():
+def test_a_column_major_tile_is_its_transpose() -> None:
     row_major = composition(Swizzle(3, 3, 3), Layout((16, 64), (64, 1)))
     column_major = composition(Swizzle(3, 3, 3), Layout((64, 16), (1, 64)))
     across, down = bank_map(row_major, 16), bank_map(column_major, 16)
@@ -69,7 +70,7 @@ def test_a_column_major_tile_is_its_transpose():
 
 
 @pytest.mark.parametrize("bits", [4, 8, 16, 32, 64, 128])
-def test_elements_show_bank_and_byte(bits):
+def test_elements_show_bank_and_byte(bits: int) -> None:
     layout = composition(Swizzle(2, 3, 3), Layout((8, 32), (32, 1)))
     panel = read_svg(svg(bank_map(layout, bits, unit="element"))).panels["banks"]
     for i in range(8):
@@ -81,7 +82,7 @@ def test_elements_show_bank_and_byte(bits):
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_chunks_show_their_four_banks_and_phases_their_turns(transposed):
+def test_chunks_show_their_four_banks_and_phases_their_turns(transposed: bool) -> None:
     rows, cols = (64, 16) if transposed else (16, 64)
     plain = Layout((rows, cols), (1, rows) if transposed else (cols, 1))
     layout = composition(Swizzle(1, 3, 3), plain)
@@ -98,14 +99,14 @@ def test_chunks_show_their_four_banks_and_phases_their_turns(transposed):
     assert set(drawn.values()) == {4}
 
 
-def test_a_phase_stands_out():
+def test_a_phase_stands_out() -> None:
     layout = Layout((16, 64), (64, 1))
     panels = read_svg(svg(bank_map(layout, 16, phase=(1, 2)))).panels
     assert set(panels["banks"].labels) - panels["banks"].faded == {(row, 2) for row in range(8, 16)}
     assert panels["phases"].marks == [(1, 2)]
 
 
-def test_layouts_without_chunks_are_drawn_by_elements():
+def test_layouts_without_chunks_are_drawn_by_elements() -> None:
     loose = Layout((8, 8), (24, 3))
     mapped = bank_map(loose, 16)
     assert mapped.across is None

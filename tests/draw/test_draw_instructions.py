@@ -1,6 +1,7 @@
 """Pictures of instructions and operands: every element once, under the lane that holds it."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ WGMMA = [
 ]
 
 
-def panel_names(instruction):
+def panel_names(instruction: Any) -> dict[Any, Any]:
     """Which panel an operand is in: C and D share one where nothing tells them apart."""
     operands = instruction.operands
     shared = {"c", "d"} <= set(operands) and (operands["c"].layout, operands["c"].format) == (
@@ -40,7 +41,7 @@ def panel_names(instruction):
     return {key: "C, D" if shared and key in "cd" else operand.name for key, operand in operands.items()}
 
 
-def holds_as_drawn(operand, labels, product=0):
+def holds_as_drawn(operand: Any, labels: dict[Any, Any], product: int = 0) -> None:
     """The law: the label of every element names exactly the lanes and values that hold it."""
     if operand.where != "registers":
         assert labels == {}
@@ -52,7 +53,7 @@ def holds_as_drawn(operand, labels, product=0):
         assert values[0] == "V" and numbers(values) == {h.register * operand.slots + h.slot for h in held}
 
 
-def check_picture(inst, **options):
+def check_picture(inst: Any, **options: Any) -> Any:
     picture = read_svg(svg(inst, **options))
     names = panel_names(inst)
     assert set(picture.panels) == set(names.values())
@@ -66,17 +67,17 @@ def check_picture(inst, **options):
 
 
 @pytest.mark.parametrize("spelling", TEXTS)
-def test_svg_shows_who_holds_every_element(spelling):
+def test_svg_shows_who_holds_every_element(spelling: str) -> None:
     check_picture(instruction(spelling))
 
 
 @pytest.mark.parametrize(("spelling", "a_source"), WGMMA)
-def test_svg_of_wgmma(spelling, a_source):
+def test_svg_of_wgmma(spelling: str, a_source: str) -> None:
     check_picture(instruction(spelling, a_source=a_source))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_has_pictures(family):
+def test_every_family_has_pictures(family: str) -> None:
     found = instructions(family=family)
     for inst in found[:: max(1, len(found) // 3)]:
         if inst.n <= 64:
@@ -84,28 +85,28 @@ def test_every_family_has_pictures(family):
 
 
 @pytest.mark.parametrize("product", range(4))
-def test_volta_draws_the_product_asked_for(product):
+def test_volta_draws_the_product_asked_for(product: int) -> None:
     inst = instruction("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16")
     picture = check_picture(inst, product=product)
     assert set(picture.panels) == {"A", "B", "C", "D"}  # f16 and f32 accumulators are held differently
 
 
 @pytest.mark.parametrize("spelling", TEXTS)
-def test_text_shows_who_holds_every_element(spelling):
+def test_text_shows_who_holds_every_element(spelling: str) -> None:
     inst = instruction(spelling)
     for operand in inst.operands.values():
         (cells,) = read_text(text(operand)).values()
         holds_as_drawn(operand, {at: label.split() for at, label in cells.items()})
 
 
-def test_wide_text_stacks_its_panels():
+def test_wide_text_stacks_its_panels() -> None:
     inst = instruction(MMA)
     panels = read_text(text(inst))
     for caption, operand in zip(panels, (inst.a, inst.b, inst.c), strict=True):
         holds_as_drawn(operand, {at: label.split() for at, label in panels[caption].items()})
 
 
-def test_a_is_left_of_c_and_b_above_it():
+def test_a_is_left_of_c_and_b_above_it() -> None:
     drawn = svg(instruction(MMA), hover=False)
     corner = {}
     for name, body in re.findall(r'<g data-panel="([^"]+)">(.*?)\n</g>\n(?=<g data|</svg)', drawn, re.DOTALL):
@@ -116,12 +117,12 @@ def test_a_is_left_of_c_and_b_above_it():
 
 
 @pytest.mark.parametrize("colour", ["thread", "value", "register"])
-def test_cells_have_one_colour_exactly_if_they_agree_modulo_eight(colour):
+def test_cells_have_one_colour_exactly_if_they_agree_modulo_eight(colour: str) -> None:
     inst = instruction(MMA)
     picture = read_svg(svg(inst, colour=colour))
     for operand, name in ((inst.a, "A"), (inst.b, "B"), (inst.d, "C, D")):
         colours = picture.panels[name].colours
-        classes = {}
+        classes: dict[Any, Any] = {}
         for row in range(operand.rows):
             for col in range(operand.cols):
                 held = operand.holder(row, col)
@@ -133,7 +134,7 @@ def test_cells_have_one_colour_exactly_if_they_agree_modulo_eight(colour):
 
 
 @pytest.mark.parametrize("lane", [0, 5, 31])
-def test_a_lane_stands_out_with_the_elements_it_holds(lane):
+def test_a_lane_stands_out_with_the_elements_it_holds(lane: int) -> None:
     inst = instruction(MMA)
     picture = read_svg(svg(inst, lane=lane))
     for operand, name in ((inst.a, "A"), (inst.b, "B"), (inst.c, "C, D")):
@@ -144,7 +145,7 @@ def test_a_lane_stands_out_with_the_elements_it_holds(lane):
         assert len(faint) == 1 and not faint & {panel.colours[at] for at in own}
 
 
-def test_an_element_is_marked_and_explained():
+def test_an_element_is_marked_and_explained() -> None:
     inst = instruction(MMA)
     picture = read_svg(svg(inst, element=("A", 3, 9)))
     assert picture.panels["A"].marks == [(3, 9)]
@@ -154,12 +155,12 @@ def test_an_element_is_marked_and_explained():
     assert f"lane {held.lane}" in told and f"register {held.register}, slot {held.slot}" in told
 
 
-def test_d_is_marked_in_the_panel_it_shares_with_c():
+def test_d_is_marked_in_the_panel_it_shares_with_c() -> None:
     picture = read_svg(svg(instruction(MMA), element=("d", 1, 2)))
     assert picture.panels["C, D"].marks == [(1, 2)]
 
 
-def test_hover_titles_name_register_and_slot():
+def test_hover_titles_name_register_and_slot() -> None:
     inst = instruction(MMA)
     titles = read_svg(svg(inst)).panels["A"].titles
     assert len(titles) == 256
@@ -170,7 +171,7 @@ def test_hover_titles_name_register_and_slot():
     assert read_svg(svg(inst, hover=False)).panels["A"].titles == {}
 
 
-def test_one_operand_alone():
+def test_one_operand_alone() -> None:
     inst = instruction(MMA)
     assert set(read_svg(svg(inst, operand="b")).panels) == {"B"}
     assert read_svg(svg(inst, operand="B")).panels["B"].labels == read_svg(svg(inst.b)).panels["B"].labels
@@ -178,7 +179,7 @@ def test_one_operand_alone():
     assert set(read_svg(svg(sparse, operand="metadata")).panels) == {"E"}
 
 
-def test_without_labels_the_colours_stay():
+def test_without_labels_the_colours_stay() -> None:
     with_labels, without = (read_svg(svg(instruction(MMA), labels=on)) for on in (True, False))
     assert without.panels["A"].labels == {}
     assert without.panels["A"].colours == with_labels.panels["A"].colours
@@ -197,7 +198,7 @@ def test_without_labels_the_colours_stay():
         "stmatrix.sync.aligned.m16n8.x2.trans.shared.b8",
     ],
 )
-def test_ldmatrix_and_stmatrix_show_row_addresses_beside_the_fragment(spelling):
+def test_ldmatrix_and_stmatrix_show_row_addresses_beside_the_fragment(spelling: str) -> None:
     inst = instruction(spelling)
     picture = read_svg(svg(inst))
     (operand,) = inst.operands.values()
@@ -209,7 +210,7 @@ def test_ldmatrix_and_stmatrix_show_row_addresses_beside_the_fragment(spelling):
     assert addresses.extent[0] == fragment.extent[0] == operand.rows
 
 
-def test_movmatrix_shows_both_sides():
+def test_movmatrix_shows_both_sides() -> None:
     inst = instruction("movmatrix.sync.aligned.m8n8.trans.b16")
     picture = read_svg(svg(inst))
     holds_as_drawn(inst.a, picture.panels["A"].labels)

@@ -1,5 +1,7 @@
 """Pictures of layouts and tensors: the index, element or owner of every coordinate, in its place."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,7 +27,7 @@ LAYOUTS = [
 ]
 
 
-def expected(layout):
+def expected(layout: Any) -> dict[Any, Any]:
     """Mode 0 down, the linear coordinate of the rest across; a lone mode across."""
     shape = layout.shape
     size = layout.size()
@@ -34,7 +36,7 @@ def expected(layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_every_coordinate_shows_its_index(layout):
+def test_every_coordinate_shows_its_index(layout: Any) -> None:
     picture = read_svg(svg(layout))
     (panel,) = picture.panels.values()
     assert {at: label for at, (label,) in panel.labels.items()} == expected(layout)
@@ -45,19 +47,19 @@ def test_every_coordinate_shows_its_index(layout):
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_any_small_layout(data):
+def test_any_small_layout(data: Any) -> None:
     modes = data.draw(st.lists(st.tuples(st.integers(1, 5), st.integers(-9, 99)), min_size=1, max_size=4))
     layout = Layout(tuple(s for s, _ in modes), tuple(d for _, d in modes))
     (panel,) = read_svg(svg(layout)).panels.values()
     assert {at: label for at, (label,) in panel.labels.items()} == expected(layout)
 
 
-def test_coordinates_as_values():
+def test_coordinates_as_values() -> None:
     (panel,) = read_svg(svg(make_identity_layout((3, 4)))).panels.values()
     assert panel.labels[2, 3] == ["(2,3)"]
 
 
-def test_plain_layouts_are_grey_by_index_and_swizzled_ones_show_what_moves():
+def test_plain_layouts_are_grey_by_index_and_swizzled_ones_show_what_moves() -> None:
     (plain,) = read_svg(svg(Layout((4, 8), (8, 1)))).panels.values()
     shades = [plain.colours.get((0, col), "#ffffff") for col in range(8)]
     assert len(set(shades)) == 8 and all(s[1:3] == s[3:5] == s[5:7] for s in shades)
@@ -67,7 +69,7 @@ def test_plain_layouts_are_grey_by_index_and_swizzled_ones_show_what_moves():
         assert all(len({swizzled.colours[row, col + i] for i in range(8)}) == 1 for row in range(8))
 
 
-def test_tensors_show_their_elements():
+def test_tensors_show_their_elements() -> None:
     data = np.arange(12, dtype=np.float32).reshape(3, 4) / 4
     (panel,) = read_svg(svg(Tensor(data))).panels.values()
     for row in range(3):
@@ -77,7 +79,7 @@ def test_tensors_show_their_elements():
     assert pointer.labels[1, 2] == ["1005"]
 
 
-def test_strange_elements_make_no_broken_document():
+def test_strange_elements_make_no_broken_document() -> None:
     strange = Tensor(["<&>", 'a"b', "x\ny", "\x00\ud800", "]]>", "\\{}"], Layout((2, 3)))
     (panel,) = read_svg(svg(strange)).panels.values()
     assert panel.labels[0, 0] == ["<&>"] and panel.labels[1, 2] == ["\\{}"]
@@ -85,7 +87,7 @@ def test_strange_elements_make_no_broken_document():
 
 
 @pytest.mark.parametrize("name", ["a", "c"])
-def test_tv_layouts_show_the_owner_of_each_element(name):
+def test_tv_layouts_show_the_owner_of_each_element(name: str) -> None:
     operand = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32").operands[name]
     owned = tv(operand.layout, operand.shape)
     (panel,) = read_svg(svg(owned)).panels.values()
@@ -98,7 +100,7 @@ def test_tv_layouts_show_the_owner_of_each_element(name):
     assert owned._repr_svg_() == svg(owned)
 
 
-def test_tv_layouts_that_leave_out_or_repeat_elements():
+def test_tv_layouts_that_leave_out_or_repeat_elements() -> None:
     (panel,) = read_svg(svg(tv(Layout((4, 2), (2, 16)), (8, 4)))).panels.values()
     assert len(panel.labels) == 8 and panel.labels[2, 2] == ["T1", "V1"]
     (panel,) = read_svg(svg(tv(Layout(((4, 2), 2), ((0, 1), 2)), (2, 2)))).panels.values()

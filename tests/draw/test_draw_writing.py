@@ -4,7 +4,10 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ from lanewise.layout import Layout, Swizzle, Tensor, composition, make_identity_
 
 MMA = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 WGMMA = instruction("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16")
-PICTURES = {
+PICTURES: dict[str, tuple[Any, dict[str, Any]]] = {
     "mma": (MMA, {}),
     "mma lane": (MMA, {"lane": 5, "element": ("B", 3, 4)}),
     "sparse": (instruction("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), {}),
@@ -30,11 +33,11 @@ PICTURES = {
 }
 
 
-def words_of(tex):
+def words_of(tex: str) -> Any:
     return Counter(re.findall(r"\\lwmiddle\{([^{}]*)\}", tex))
 
 
-def test_latex_has_every_label_as_often_as_svg():
+def test_latex_has_every_label_as_often_as_svg() -> None:
     for thing, options in (PICTURES["mma"], PICTURES["layout"]):
         drawn = re.findall(r"<tspan[^>]*>([^<]*)</tspan>", svg(thing, **options))
         inside = [word for word in drawn if re.fullmatch(r"[TV]?\d+", word)]
@@ -44,7 +47,7 @@ def test_latex_has_every_label_as_often_as_svg():
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_latex_is_balanced_and_plain(name):
+def test_latex_is_balanced_and_plain(name: str) -> None:
     thing, options = PICTURES[name]
     tex = latex(thing, **options)
     assert tex.isascii()
@@ -56,7 +59,7 @@ def test_latex_is_balanced_and_plain(name):
 @pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="pdflatex is not installed: LaTeX is only read, not run"
 )
-def test_latex_compiles(tmp_path):
+def test_latex_compiles(tmp_path: Any) -> None:
     """All of them in one document, to start pdflatex once."""
     head, _, tail = latex(MMA).partition("\\begin{tikzpicture}")
     head = re.sub(r"paperwidth=.*?,paperheight=.*?,", "paperwidth=180cm,paperheight=120cm,", head)
@@ -70,7 +73,7 @@ def test_latex_compiles(tmp_path):
     assert "Missing character" not in run.stdout and "Overfull" not in run.stdout
 
 
-def test_print_latex_prints_the_document(capsys):
+def test_print_latex_prints_the_document(capsys: pytest.CaptureFixture[str]) -> None:
     print_latex(Layout((4, 8)))
     assert capsys.readouterr().out == latex(Layout((4, 8)))
     bank_map(Layout((8, 64), (64, 1)), 16).print_latex()
@@ -78,7 +81,7 @@ def test_print_latex_prints_the_document(capsys):
 
 
 @pytest.mark.parametrize("extent", [(65, 1), (1, 65), (65, 65)])
-def test_latex_beyond_64_points_to_svg(extent):
+def test_latex_beyond_64_points_to_svg(extent: tuple[Any, ...]) -> None:
     with pytest.raises(LanewiseError, match=r"64×64.*SVG"):
         latex(Layout(extent))
     assert svg(Layout(extent)).startswith("<svg ")
@@ -89,17 +92,17 @@ def test_latex_beyond_64_points_to_svg(extent):
 @pytest.mark.parametrize(
     "layout", [Layout(257), Layout((4, 100000)), Layout((10**9, 10**9)), Layout((2, 40, 40))]
 )
-def test_huge_layouts_are_refused_at_once(layout):
+def test_huge_layouts_are_refused_at_once(layout: Layout) -> None:
     for write in (svg, latex, text, html):
         with pytest.raises(LanewiseError, match="256×256"):
             write(layout)
 
 
-def test_html_is_a_page_with_the_picture():
+def test_html_is_a_page_with_the_picture() -> None:
     class Page(HTMLParser):
-        tags: list = []  # noqa: RUF012 (one page is read)
+        tags: list[str] = []  # noqa: RUF012 (one page is read)
 
-        def handle_starttag(self, tag, attrs):
+        def handle_starttag(self, tag: str, attrs: list[Any]) -> None:
             self.tags.append(tag)
 
     page = html(Layout((4, 8)))
@@ -112,18 +115,18 @@ def test_html_is_a_page_with_the_picture():
 @pytest.mark.parametrize(
     ("suffix", "write"), [(".svg", svg), (".html", html), (".tex", latex), (".txt", text)]
 )
-def test_save_goes_by_suffix(tmp_path, suffix, write):
+def test_save_goes_by_suffix(tmp_path: Path, suffix: str, write: Callable[..., Any]) -> None:
     path = save(MMA, tmp_path / f"picture{suffix}", lane=5)
     assert path.read_text(encoding="utf-8") == write(MMA, lane=5)
 
 
-def test_svg_is_white_behind_and_has_no_style_sheet():
+def test_svg_is_white_behind_and_has_no_style_sheet() -> None:
     drawn = svg(MMA)
     assert re.search(r'<rect width="\d+" height="\d+" fill="#ffffff"/>', drawn)
     assert "<style" not in drawn and "class=" not in drawn
 
 
-def test_the_legend_names_every_colour_used():
+def test_the_legend_names_every_colour_used() -> None:
     for thing, options in PICTURES.values():
         drawn = svg(thing, hover=False, **options)
         head, *panels = drawn.split("<g data-panel=")[1:]
@@ -159,13 +162,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("thing", "options", "message"), REFUSED)
-def test_what_cannot_be_drawn_is_explained(thing, options, message):
+def test_what_cannot_be_drawn_is_explained(thing: Any, options: dict[Any, Any], message: str) -> None:
     for write in (svg, latex, text):
         with pytest.raises(LanewiseError, match=re.escape(message)):
             write(thing, **options)
 
 
-def test_objects_that_cannot_be_made():
+def test_objects_that_cannot_be_made() -> None:
     for make, message in (
         (lambda: tv(Layout(4), (4, 4)), "two modes"),
         (lambda: tv(Layout((4, 8)), 32), "rows, columns"),
@@ -177,7 +180,7 @@ def test_objects_that_cannot_be_made():
         (lambda: bank_map(Layout((8, 64), (64, 1)), 16, unit="row"), "element"),
         (lambda: text(MMA, labels=False), "labels"),
         (lambda: save(MMA, "picture.png"), ".svg, .html"),
-        (lambda: save(MMA, 5), "the path of a file"),
+        (lambda: save(MMA, 5), "the path of a file"),  # type: ignore[arg-type]
         (lambda: save(MMA, "/no/such/folder/picture.svg"), "cannot be written"),
     ):
         with pytest.raises(LanewiseError, match=message):

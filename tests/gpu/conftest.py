@@ -18,6 +18,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = [item for item in items if HERE in item.path.parents]
     for item in here:
         item.add_marker(pytest.mark.gpu)
+        # One test compares hundreds of instructions with the device.
+        item.add_marker(pytest.mark.timeout(1800))
         if not available():
             skip = pytest.mark.skip(reason="no CUDA device here: these tests compare with a GPU, bit by bit")
             item.add_marker(skip, append=False)
@@ -28,7 +30,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not available() or session.config.option.collectonly:
         return
     for item in session.items:
-        kernels_of = getattr(item.function, "kernels_of", None) if isinstance(item, pytest.Function) else None
+        if not isinstance(item, pytest.Function):
+            continue
+        kernels_of = getattr(item.function, "kernels_of", None)
         if kernels_of is not None:
             for kernel in kernels_of(**item.callspec.params):
                 assembled(kernel)

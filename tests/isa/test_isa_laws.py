@@ -122,7 +122,7 @@ def test_lists_are_what_their_filters_say() -> None:
         for each in every
         if each.multiplies and (each.a.format.name, each.d.format.name) == ("e4m3", "f16")
     ]
-    assert instructions(b=FORMATS["tf32"], c="f32") == instructions(b="tf32", c="f32") != []
+    assert instructions(b=FORMATS["tf32"], c="f32") == instructions(b="tf32", c="f32") != []  # type: ignore[arg-type]
     assert instructions(sparse=True) == [each for each in every if "metadata" in each.operands]
     assert instructions(kind="mxf4") == [each for each in every if "kind::mxf4." in each.text]
     assert instructions(shape=(16, 8, 32)) == instructions(shape="m16n8k32") != []
@@ -314,8 +314,8 @@ def test_ldmatrix_with_and_without_trans() -> None:
         words = load.d.pack(memory)
         assert [[int(word) & 0xFFFF, int(word) >> 16] for word in words[0]] == registers
         assert [load.row_addresses.lane(row) for row in (0, 7, 15)] == [0, 7, 15]
-    trans = instruction("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16").d
-    assert np.array_equal(trans.pack(memory), F16.b.pack(memory.view(np.float16)))
+    transposed = instruction("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16").d
+    assert np.array_equal(transposed.pack(memory), F16.b.pack(memory.view(np.float16)))
     normal = instruction("ldmatrix.sync.aligned.m8n8.x4.shared.b16").d
     a = np.arange(256, dtype=np.uint16).reshape(16, 16)
     tiles = np.concatenate([a[:8, :8], a[8:, :8], a[:8, 8:], a[8:, 8:]])

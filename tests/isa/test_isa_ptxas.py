@@ -49,6 +49,7 @@ def on_trial(arch: str) -> list[Instruction]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_listed_forms_assemble(arch: str) -> None:
     probes = [probe(found) for found in on_trial(arch)]
@@ -60,7 +61,7 @@ def test_listed_forms_assemble(arch: str) -> None:
 def test_modifiers_in_any_order_assemble(arch: str) -> None:
     chance = Random(arch)
     probes = [(shuffled(text, chance), *rest) for text, *rest in map(probe, instructions(arch)[::9])]
-    complaints = refused(probes, arch)
+    complaints = refused(probes, arch)  # type: ignore[arg-type]
     assert {probes[index]: message for index, message in complaints.items()} == {}
 
 
@@ -72,6 +73,7 @@ def test_statements_that_assemble_are_read_back() -> None:
             assert instruction(f"@%p1 {found.text} {written};", arch=arch) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_near_misses(arch: str) -> None:
     """ptxas takes exactly those that are legal on the arch, and the forms that only it knows of."""

@@ -31,7 +31,8 @@ def apply(operation: Callable[..., Value], result: Type, *inputs: np.ndarray, la
     """The operation on vectors of the inputs' elements."""
     output = np.zeros(inputs[0].size, dtype(result))
     types = [
-        Type({"i": "i", "u": "u", "f": "f"}[each.dtype.kind], each.dtype.itemsize * 8) for each in inputs
+        Type({"i": "i", "u": "u", "f": "f"}[each.dtype.kind], each.dtype.itemsize * 8)  # type: ignore[arg-type]
+        for each in inputs
     ]
 
     def write(code: Code) -> None:
@@ -108,7 +109,7 @@ def test_lanes() -> None:
     halves = apply(lambda a: a.part(2, 2).lane(0).spread(4), simd.i32, x).reshape(-1, 4)
     assert np.array_equal(halves, rows[:, [2] * 4])
     some = apply(lambda a: (a > 0).any().spread(4).mask(a.type), simd.i32, x).reshape(-1, 4)
-    assert np.array_equal(some != 0, np.repeat((rows > 0).any(axis=1)[:, None], 4, axis=1))
+    assert np.array_equal(some != 0, np.repeat(np.any(rows > 0, axis=1, keepdims=True), 4, axis=1))
 
 
 def test_loops_and_conditions() -> None:

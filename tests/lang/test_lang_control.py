@@ -1,6 +1,8 @@
 """Control flow: a kernel does to each number what the same Python function does to it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,7 +163,7 @@ def outcomes() -> dict[int, np.ndarray]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_does_what_python_does(case, outcomes: dict[int, np.ndarray]) -> None:
+def test_does_what_python_does(case: Callable[..., Any], outcomes: dict[int, np.ndarray]) -> None:
     for n, out in outcomes.items():
         assert out[CASES.index(case)].tolist() == [in_python(case, x, n) for x in range(32)]
 

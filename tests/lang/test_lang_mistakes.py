@@ -6,7 +6,9 @@ Each function below makes one mistake; the line that a message must name is mark
 import inspect
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -622,7 +624,7 @@ def marked_lines(case) -> set[int]:
 
 
 @pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.__name__)
-def test_mistake_is_named_with_its_line(case) -> None:
+def test_mistake_is_named_with_its_line(case: Callable[..., Any]) -> None:
     with pytest.raises(lw.KernelError) as raised:
         case().ptx("sm_80")
     message = str(raised.value)

@@ -89,6 +89,7 @@ def case_name(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "dtype", "acc"), TABLE, ids=case_name)
 def test_every_row_of_the_tables_computes_what_the_catalogue_does(
     shape: tuple[int, int, int], dtype: lw.Format, acc: lw.Format

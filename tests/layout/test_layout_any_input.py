@@ -2,7 +2,9 @@
 
 import inspect
 import random
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,24 +59,24 @@ METHODS = ("__call__", "__getitem__", "get_flat_coord", "get_hier_coord", "get_1
 
 
 @pytest.mark.parametrize("name", sorted(set(ll.__all__) - EXEMPT))
-def test_functions(name):
+def test_functions(name: str) -> None:
     f = getattr(ll, name)
     _try(f, name, lambda rnd: [rnd.choice(THINGS) for _ in range(rnd.choice((1, 2, 2, 3)))])
 
 
 @pytest.mark.parametrize("kind", [ll.Layout, ll.ComposedLayout, ll.Tensor])
-def test_methods(kind):
+def test_methods(kind: Any) -> None:
     instances = [x for x in THINGS if isinstance(x, kind)]
     for method in METHODS:
         if hasattr(kind, method):
             _try(getattr(kind, method), method, partial(_on_instance, instances))
 
 
-def _on_instance(instances, rnd):
+def _on_instance(instances: list[Any], rnd: random.Random) -> list[Any]:
     return [rnd.choice(instances), *rnd.choices(THINGS, k=rnd.choice((1, 1, 2)))]
 
 
-def _try(f, seed, arguments):
+def _try(f: Any, seed: str, arguments: Callable[..., Any]) -> None:
     rnd = random.Random(seed)
     for _ in range(150):
         args = arguments(rnd)

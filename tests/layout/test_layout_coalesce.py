@@ -6,7 +6,7 @@ from lanewise.layout import Layout, coalesce, depth, filter, flatten, make_layou
 from layout.layout_strategies import image, law, layouts
 
 
-def check_coalesce(layout):
+def check_coalesce(layout: Layout) -> None:
     result = coalesce(layout)
     assert size(result) == size(layout)
     assert depth(result) <= 1
@@ -18,12 +18,12 @@ def check_coalesce(layout):
 
 
 @law(layouts())
-def test_coalesce(layout):
+def test_coalesce(layout: Layout) -> None:
     check_coalesce(layout)
 
 
 @law(layouts())
-def test_coalesce_by_mode(layout):
+def test_coalesce_by_mode(layout: Layout) -> None:
     profile = (1,) * len(layout)
     result = coalesce(layout, profile)
     assert rank(result) == rank(layout) and image(result) == image(layout)
@@ -32,7 +32,7 @@ def test_coalesce_by_mode(layout):
 
 
 @law(layouts())
-def test_filter_gives_each_index_of_a_repeated_mode_once(layout):
+def test_filter_gives_each_index_of_a_repeated_mode_once(layout: Layout) -> None:
     result = filter(layout)
     assert set(image(result)) == set(image(layout))
     assert all(d != 0 for s, d in zip(flatten(result.shape), flatten(result.stride), strict=True) if s > 1)
@@ -41,7 +41,7 @@ def test_filter_gives_each_index_of_a_repeated_mode_once(layout):
 
 
 @law(layouts())
-def test_nullspace(layout):
+def test_nullspace(layout: Layout) -> None:
     null = nullspace(layout)
     assert all(layout(null(i)) == 0 for i in range(size(null)))
     assert len(set(image(null))) == size(null) and max(image(null)) < size(layout)

@@ -10,7 +10,7 @@ from lanewise.layout import Layout, complement, cosize, filter, make_identity_la
 from layout.layout_strategies import image, injections, law, layouts
 
 
-def check_complement(layout, target):
+def check_complement(layout: Layout, target: int) -> Layout:
     result = complement(layout, target)
     places = image(result)
     assert places[0] == 0 and all(a < b for a, b in pairwise(places)), "not rising"
@@ -21,7 +21,7 @@ def check_complement(layout, target):
 
 
 @law(injections(), st.integers(1, 600))
-def test_complement(layout, target):
+def test_complement(layout: Layout, target: int) -> None:
     result = check_complement(layout, target)
     assert size(result) * size(filter(layout)) >= target
     assert set(range(target)) <= set(image(make_layout(layout, result))), "not filled"
@@ -29,7 +29,7 @@ def test_complement(layout, target):
 
 
 @law(layouts(), st.integers(1, 100))
-def test_any_complement_keeps_the_law_or_is_refused(layout, target):
+def test_any_complement_keeps_the_law_or_is_refused(layout: Layout, target: int) -> None:
     """Strides that do not divide leave gaps that no layout fills, but the rest of the law stands."""
     try:
         check_complement(layout, target)
@@ -38,7 +38,7 @@ def test_any_complement_keeps_the_law_or_is_refused(layout, target):
 
 
 @law(injections())
-def test_the_complement_of_a_layout_alone_fills_its_gaps(layout):
+def test_the_complement_of_a_layout_alone_fills_its_gaps(layout: Layout) -> None:
     result = complement(layout)
     assert cosize(make_layout(layout, result)) == size(filter(layout)) * size(result)
 
@@ -56,7 +56,7 @@ def test_the_complement_of_a_layout_alone_fills_its_gaps(layout):
         (4, 24, Layout(6, 4)),
     ],
 )
-def test_examples(layout, target, result):
+def test_examples(layout: Layout | int, target: int, result: Layout) -> None:
     assert complement(layout, target) == result
 
 
@@ -70,6 +70,6 @@ def test_examples(layout, target, result):
         ("x", "takes a Layout"),
     ],
 )
-def test_complaints(layout, words):
+def test_complaints(layout: Layout | str, words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         complement(layout)

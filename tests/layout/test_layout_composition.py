@@ -1,5 +1,7 @@
 """composition: R(c) == A(B(c)), or a complaint that says which mode does not divide."""
 
+from typing import Any
+
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -22,13 +24,13 @@ from layout.layout_strategies import EXTENTS, bijections, image, injections, law
 LONG = EXTENTS[1:]
 
 
-def check_composition(a, b, result):
+def check_composition(a: Layout, b: Layout, result: Layout) -> None:
     assert compatible(b.shape, result.shape)
     assert [result(i) for i in range(size(b))] == [a(b(i)) for i in range(size(b))]
 
 
 @law(powers_of_two(), injections((1, 2, 4, 8), gaps=(1, 2, 4)))
-def test_powers_of_two_always_compose(a, b):
+def test_powers_of_two_always_compose(a: Layout, b: Layout) -> None:
     result = composition(a, b)
     if cosize(b) <= size(a):
         check_composition(a, b, result)
@@ -37,7 +39,7 @@ def test_powers_of_two_always_compose(a, b):
 
 
 @law(layouts(LONG), layouts())
-def test_any_composition_keeps_the_law_or_is_refused(a, b):
+def test_any_composition_keeps_the_law_or_is_refused(a: Layout, b: Layout) -> None:
     try:
         result = composition(a, b)
     except LanewiseError as e:
@@ -47,7 +49,7 @@ def test_any_composition_keeps_the_law_or_is_refused(a, b):
 
 
 @law(injections(), injections())
-def test_a_last_mode_of_extent_1_does_not_end_a_layout(a, b):
+def test_a_last_mode_of_extent_1_does_not_end_a_layout(a: Layout, b: Layout) -> None:
     """Beyond its shape a layout runs on along its last mode longer than 1, so that tiles may stick out."""
     assume(size(a) > 1)
     padded = Layout((a.shape, 1), (a.stride, 5))
@@ -61,7 +63,7 @@ def test_a_last_mode_of_extent_1_does_not_end_a_layout(a, b):
 
 
 @law(layouts(), bijections())
-def test_a_permutation_of_a_single_mode_composes(a, b):
+def test_a_permutation_of_a_single_mode_composes(a: Layout, b: Layout) -> None:
     """The left side is one mode, so nothing needs to divide."""
     line = Layout(size(b), 3)
     check_composition(line, b, composition(line, b))
@@ -69,21 +71,21 @@ def test_a_permutation_of_a_single_mode_composes(a, b):
 
 
 @law(layouts())
-def test_identities(a):
+def test_identities(a: Layout) -> None:
     assert image(composition(a, Layout(size(a)))) == image(a)
     assert image(composition(Layout(cosize(a)), a)) == image(a)
     assert composition(a, None) is a
 
 
 @law(powers_of_two(), bijections((2, 4)), st.sampled_from((1, 2, 4)))
-def test_composition_is_associative(a, b, step):
+def test_composition_is_associative(a: Layout, b: Layout, step: int) -> None:
     assume(size(b) <= size(a) and step <= size(b))
     c = Layout(size(b) // step, step)
     assert image(composition(composition(a, b), c)) == image(composition(a, composition(b, c)))
 
 
 @law(powers_of_two(), st.data())
-def test_composition_by_mode(a, data):
+def test_composition_by_mode(a: Layout, data: Any) -> None:
     tiler = tuple(
         data.draw(st.one_of(st.none(), st.sampled_from((1, 2, 4)), powers_of_two()))
         for _ in range(data.draw(st.integers(1, len(a))))
@@ -111,13 +113,13 @@ def test_composition_by_mode(a, data):
         (Layout(4, 2), Layout(3, -1), Layout(3, -2)),
     ],
 )
-def test_examples(a, b, result):
+def test_examples(a: Layout, b: Layout, result: Layout) -> None:
     assert composition(a, b) == result
     check_composition(a, b, result)
 
 
 @law(layouts())
-def test_what_is_no_layout_composes_as_a_function(a):
+def test_what_is_no_layout_composes_as_a_function(a: Layout) -> None:
     sw = Swizzle(2, 1, 3)
     assert image(composition(sw, a)) == [sw(i) for i in image(a)]
     assert image(composition(sw, 5, a)) == [sw(5 + i) for i in image(a)]
@@ -146,12 +148,12 @@ def test_what_is_no_layout_composes_as_a_function(a):
         ((4, 3), Layout(2), "takes a layout or a tensor first"),
     ],
 )
-def test_complaints(a, b, words):
+def test_complaints(a: Layout | tuple[Any, ...], b: Layout | tuple[Any, ...] | str, words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         composition(a, b)
 
 
-def test_three_arguments():
+def test_three_arguments() -> None:
     with pytest.raises(LanewiseError, match="function, offset and layout"):
         composition(Layout(4), 0, Layout(4), Layout(4))
     with pytest.raises(LanewiseError, match="give a function"):

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +47,7 @@ from layout.layout_strategies import bijections, image, injections, law, layouts
 
 
 @law(layouts())
-def test_a_layout_is_the_inner_product_of_coordinate_and_stride(layout):
+def test_a_layout_is_the_inner_product_of_coordinate_and_stride(layout: Layout) -> None:
     for i in range(size(layout)):
         natural = idx2crd(i, layout.shape)
         assert layout(i) == layout(natural) == inner_product(natural, layout.stride)
@@ -54,23 +56,23 @@ def test_a_layout_is_the_inner_product_of_coordinate_and_stride(layout):
 
 
 @law(layouts())
-def test_an_array_of_coordinates_gives_an_array_of_indices(layout):
+def test_an_array_of_coordinates_gives_an_array_of_indices(layout: Layout) -> None:
     assert layout(np.arange(size(layout), dtype=np.uint8 if size(layout) < 256 else None)).tolist() == image(
         layout
     )
 
 
 @law(layouts())
-def test_cosize_is_one_more_than_the_greatest_index(layout):
+def test_cosize_is_one_more_than_the_greatest_index(layout: Layout) -> None:
     assert cosize(layout) == layout.cosize() == max(image(layout)) + 1
 
 
-def test_cosize_counts_strides_without_their_sign():
+def test_cosize_counts_strides_without_their_sign() -> None:
     assert cosize(Layout((4, 2), (-1, 4))) == 8 and cosize(Layout(4, -3)) == 10
 
 
 @law(layouts())
-def test_modes(layout):
+def test_modes(layout: Layout) -> None:
     assert len(layout) == rank(layout) == len(list(layout))
     assert make_layout(list(layout)) == make_layout(*layout)
     modes = make_layout(list(layout))
@@ -80,7 +82,7 @@ def test_modes(layout):
 
 
 @law(layouts())
-def test_a_slice_and_its_offset_give_the_layout_back(layout):
+def test_a_slice_and_its_offset_give_the_layout_back(layout: Layout) -> None:
     """Fix mode 0 and keep the rest, for each coordinate in mode 0."""
     if len(layout) == 1:
         return
@@ -95,42 +97,42 @@ def test_a_slice_and_its_offset_give_the_layout_back(layout):
 
 
 @law(layouts())
-def test_equal_layouts_hash_alike(layout):
+def test_equal_layouts_hash_alike(layout: Layout) -> None:
     twin = Layout(layout.shape, layout.stride)
     assert twin == layout and hash(twin) == hash(layout) and layout != layout.shape
 
 
-def test_layouts_travel():
+def test_layouts_travel() -> None:
     for x in (Layout((4, 2)), Swizzle(2, 1, 3), composition(Swizzle(2, 1, 3), Layout(4)), E(1)):
         assert pickle.loads(pickle.dumps(x)) == x == copy.deepcopy(x)
 
 
-def test_layouts_do_not_change():
+def test_layouts_do_not_change() -> None:
     with pytest.raises(AttributeError):
         Layout(4).shape = 5
 
 
-def test_printing():
+def test_printing() -> None:
     assert str(Layout((4, 2), (1, 16))) == repr(Layout((4, 2), (1, 16))) == "(4,2):(1,16)"
     assert str(Layout(8, 2)) == "8:2" and str(Layout((8,))) == "(8,):(1,)"
     assert str(make_identity_layout((4, (2, 3)))) == "(4,(2,3)):(1@0,(1@0@1,1@1@1))"
 
 
-def test_numpy_integers_become_plain():
+def test_numpy_integers_become_plain() -> None:
     layout = Layout((np.int8(100), np.int16(8)), (np.int64(2), np.uint8(200)))
     assert all(type(x) is int for x in flatten(layout.shape) + flatten(layout.stride))
     assert layout(np.int8(99), np.int8(7)) == 198 + 1400
     assert type(layout(np.int8(99), np.int8(7))) is int
 
 
-def test_the_empty_layout():
+def test_the_empty_layout() -> None:
     empty = Layout((4, 8))(1, 2) and Layout((), ())
     assert size(empty) == 1 and cosize(empty) == 1 and empty() == empty(0) == empty(()) == 0
     assert coalesce(empty) == Layout(1, 0) and rank(empty) == 0 and image(empty) == [0]
     assert composition(empty, Layout(4)) == Layout(4, 0)
 
 
-def test_make_layout():
+def test_make_layout() -> None:
     a, b = Layout(4, 2), Layout((2, 3))
     assert make_layout(a, b) == make_layout([a, b]) == make_layout(x for x in (a, b)) == make_layout((a, b))
     assert make_layout((4, 2), (2, 1)) == Layout((4, 2), (2, 1)) and make_layout((4, 2)) == Layout((4, 2))
@@ -139,7 +141,7 @@ def test_make_layout():
 
 
 @law(injections())
-def test_coordinates_of_an_index(layout):
+def test_coordinates_of_an_index(layout: Layout) -> None:
     """Where every index has one coordinate, the three get_ functions find it."""
     flat = Layout(layout.shape)
     if cosize(layout) != size(layout):
@@ -152,7 +154,7 @@ def test_coordinates_of_an_index(layout):
 
 
 @law(layouts())
-def test_regrouping_keeps_the_function(layout):
+def test_regrouping_keeps_the_function(layout: Layout) -> None:
     n = len(layout)
     assert image(group(layout, 0, n)) == image(layout)
     assert image(append(layout)) == image(prepend(layout)) == image(layout)
@@ -164,7 +166,7 @@ def test_regrouping_keeps_the_function(layout):
     assert depth(group(take(layout, 0, n), 0, n)) == 1 + depth(take(layout, 0, n))
 
 
-def test_modes_of_tuples():
+def test_modes_of_tuples() -> None:
     assert select((1, 2, 3), 2, 0) == (3, 1) and take((1, 2, 3), 1, 3) == (2, 3)
     assert (
         group((1, 2, 3), 1, 3) == (1, (2, 3))
@@ -176,19 +178,19 @@ def test_modes_of_tuples():
 
 
 @law(bijections())
-def test_with_shape_keeps_the_order(layout):
+def test_with_shape_keeps_the_order(layout: Layout) -> None:
     assert image(with_shape(layout, size(layout))) == image(layout)
     assert image(with_shape(layout, (1, size(layout)))) == image(layout)
 
 
-def test_ordered_layouts():
+def test_ordered_layouts() -> None:
     assert make_ordered_layout((2, 3, 4), (1, 0, 2)) == Layout((2, 3, 4), (3, 1, 6))
     assert make_ordered_layout((2, (3, 4)), (1, (2, 0))) == Layout((2, (3, 4)), (4, (8, 1)))
     assert make_ordered_layout((2, (3, 4)), (7, 7)) == Layout((2, (3, 4)))
 
 
 @law(injections())
-def test_a_layout_like_another_is_compact_and_runs_in_its_order(layout):
+def test_a_layout_like_another_is_compact_and_runs_in_its_order(layout: Layout) -> None:
     compact = make_layout_like(layout)
     assert compact.shape == layout.shape
     assert sorted(image(compact)) == list(range(size(layout)))
@@ -199,7 +201,7 @@ def test_a_layout_like_another_is_compact_and_runs_in_its_order(layout):
     assert image(make_layout([fragment[0]])) == list(range(size(layout[0])))
 
 
-def test_broadcast_modes_stay():
+def test_broadcast_modes_stay() -> None:
     assert make_layout_like(Layout((4, 3, 2), (100, 0, 1))) == Layout((4, 3, 2), (2, 0, 1))
     assert make_fragment_like(Layout(((2, 2), 3, 4), ((0, 8), 1, 0))) == Layout(
         ((2, 2), 3, 4), ((0, 1), 2, 0)
@@ -207,7 +209,7 @@ def test_broadcast_modes_stay():
 
 
 @law(bijections())
-def test_an_identity_layout_gives_coordinates(layout):
+def test_an_identity_layout_gives_coordinates(layout: Layout) -> None:
     identity = make_identity_layout(layout.shape)
     for i in range(size(layout)):
         natural = idx2crd(i, layout.shape)
@@ -216,7 +218,7 @@ def test_an_identity_layout_gives_coordinates(layout):
 
 
 @law(bijections((2, 3, 4)).filter(lambda a: isinstance(a.shape, tuple)))
-def test_composition_selects_by_coordinate(a):
+def test_composition_selects_by_coordinate(a: Layout) -> None:
     """A layout of coordinates, applied before a, picks its modes; after its inverse, it finds them."""
     identity = make_identity_layout(a.shape)
     assert image(composition(a, identity)) == image(a)
@@ -224,7 +226,7 @@ def test_composition_selects_by_coordinate(a):
     assert [a(reached(i)) for i in range(size(a))] == list(range(size(a)))
 
 
-def test_coordinates_add_up():
+def test_coordinates_add_up() -> None:
     assert E(0) + E(1) == (1, 1) and 2 * E(1) + 3 * E(0) == (3, 2) and E(0, 1) + E(1) == ((0, 1), 1)
     assert 0 + E(2) == E(2) == ScaledBasis(1, (2,)) and ArithmeticTuple((1, (2, 3))) + E(1, 0) == (1, (3, 3))
     with pytest.raises(LanewiseError, match="no sum"):
@@ -247,14 +249,14 @@ def test_coordinates_add_up():
         (lambda: Layout((4, 2))(1.0), "1.0 is not an integer"),
         (lambda: Layout((4, 2))[2], "modes 0 to 1; there is no mode 2"),
         (lambda: Layout(4)[1], "there is no mode 1"),
-        (lambda: Layout(4)["a"], "there is no mode 'a'"),
+        (lambda: Layout(4)["a"], "there is no mode 'a'"),  # type: ignore[index]
         (lambda: make_layout(Layout(4), 4), "each mode must be a Layout"),
         (lambda: make_layout(1, 2, 3), "not 3 int tuples"),
         (lambda: make_layout(None), "not an integer"),
         (lambda: make_layout(3.5), "not 3.5"),
         (lambda: size("abc"), "size takes a layout"),
         (lambda: cosize((4, 8)), "cosize takes a layout"),
-        (lambda: coalesce((4, 8)), "coalesce takes a layout or a tensor"),
+        (lambda: coalesce((4, 8)), "coalesce takes a layout or a tensor"),  # type: ignore[type-var]
         (lambda: coalesce(Layout(4), (1, 1)), "more entries"),
         (lambda: select(Layout((4, 2)), 2), "there is no mode 2"),
         (lambda: take(Layout((4, 2)), 1, 1), "no range"),
@@ -267,6 +269,6 @@ def test_coordinates_add_up():
         (lambda: crd2idx({}, 4), "not an integer"),
     ],
 )
-def test_complaints(call, words):
+def test_complaints(call: Callable[..., Any], words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         call()

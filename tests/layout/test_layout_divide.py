@@ -1,5 +1,8 @@
 """Division: mode 0 is what the tiler points to, and nothing is lost or doubled."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 
@@ -21,7 +24,7 @@ from lanewise.layout import (
 from layout.layout_strategies import bijections, image, injections, law, powers_of_two
 
 
-def check_divide(layout, tile):
+def check_divide(layout: Layout, tile: Layout) -> Layout:
     result = logical_divide(layout, tile)
     assert rank(result) == 2
     inside = [(i, c) for i, c in enumerate(image(tile)) if c < size(layout)]
@@ -30,7 +33,7 @@ def check_divide(layout, tile):
 
 
 @law(powers_of_two(), bijections((1, 2, 4)))
-def test_logical_divide(layout, tile):
+def test_logical_divide(layout: Layout, tile: Layout) -> None:
     """A compact tile takes the first elements, and all tiles together take all."""
     result = check_divide(layout, tile)
     if size(layout) % size(tile) == 0:
@@ -40,13 +43,13 @@ def test_logical_divide(layout, tile):
 
 
 @law(powers_of_two(), injections((1, 2, 4), gaps=(1, 2)))
-def test_logical_divide_by_a_tile_with_gaps(layout, tile):
+def test_logical_divide_by_a_tile_with_gaps(layout: Layout, tile: Layout) -> None:
     result = check_divide(layout, tile)
     assert size(result) >= size(layout)
     assert set(image(layout)) <= set(image(result))
 
 
-def tilers(layout, draw):
+def tilers(layout: Layout, draw: Callable[..., Any]) -> tuple[Any, ...]:
     n = draw(st.integers(1, len(layout)))
     return tuple(
         draw(st.sampled_from((None, 1, 2, 4, Layout(2, 2), Layout((2, 2), (2, 1))))) for _ in range(n)
@@ -54,7 +57,7 @@ def tilers(layout, draw):
 
 
 @law(powers_of_two(), st.data())
-def test_the_forms_of_division_differ_in_nesting_only(layout, data):
+def test_the_forms_of_division_differ_in_nesting_only(layout: Layout, data: Any) -> None:
     tiler = tilers(layout, data.draw)
     logical, zipped = logical_divide(layout, tiler), zipped_divide(layout, tiler)
     tiled, flat = tiled_divide(layout, tiler), flat_divide(layout, tiler)
@@ -73,7 +76,7 @@ def test_the_forms_of_division_differ_in_nesting_only(layout, data):
         assert zipped[1][i] == layout[i] == logical[i]
 
 
-def test_examples():
+def test_examples() -> None:
     assert logical_divide(Layout((4, 2, 3), (2, 1, 8)), Layout(4, 2)) == Layout(
         ((2, 2), (2, 3)), ((4, 1), (2, 8))
     )
@@ -88,7 +91,7 @@ def test_examples():
     assert zipped_divide(layout, None) == make_layout(Layout(1, 0), layout)
 
 
-def test_composed_layouts_are_divided_through_their_coordinates():
+def test_composed_layouts_are_divided_through_their_coordinates() -> None:
     smem = composition(Swizzle(2, 1, 2), Layout((8, 8), (8, 1)))
     result = zipped_divide(smem, (4, 2))
     assert isinstance(result, ComposedLayout) and rank(result) == 2
@@ -105,11 +108,11 @@ def test_composed_layouts_are_divided_through_their_coordinates():
         (lambda: logical_divide(Layout(16), Layout((4, 4), (1, 2))), "cannot be divided.*stride below"),
         (lambda: zipped_divide(Layout((4, 3)), (1, 1, 1)), "more entries"),
         (lambda: logical_divide(Layout((4, 3)), (1, 1, 1)), "more entries"),
-        (lambda: logical_divide(Layout(4), 2.0), "a tiler is"),
+        (lambda: logical_divide(Layout(4), 2.0), "a tiler is"),  # type: ignore[arg-type]
         (lambda: logical_divide(Layout(4), 0), "at least 1"),
-        (lambda: zipped_divide(4, 2), "takes a layout or a tensor first"),
+        (lambda: zipped_divide(4, 2), "takes a layout or a tensor first"),  # type: ignore[type-var]
     ],
 )
-def test_complaints(call, words):
+def test_complaints(call: Callable[..., Any], words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         call()

@@ -1,6 +1,8 @@
 """Int tuples and coordinates: what they compute, and that coordinates and indices turn into one another."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,18 +41,18 @@ from layout.layout_strategies import law, shapes
 
 
 @law(shapes())
-def test_flatten_and_unflatten_are_inverse(shape):
+def test_flatten_and_unflatten_are_inverse(shape: int | tuple[Any, ...]) -> None:
     assert unflatten(flatten(shape), shape) == shape
 
 
 @law(shapes())
-def test_product_is_the_product_of_the_leaves(shape):
+def test_product_is_the_product_of_the_leaves(shape: int | tuple[Any, ...]) -> None:
     assert product(shape) == math.prod(flatten(shape))
     assert tuple_max(shape) == max(flatten(shape))
 
 
 @law(shapes())
-def test_every_index_has_one_coordinate(shape):
+def test_every_index_has_one_coordinate(shape: int | tuple[Any, ...]) -> None:
     coordinates = [idx2crd(i, shape) for i in range(product(shape))]
     assert len(set(coordinates)) == product(shape)
     assert [crd2idx(c, shape) for c in coordinates] == list(range(product(shape)))
@@ -59,7 +61,7 @@ def test_every_index_has_one_coordinate(shape):
 
 
 @law(shapes())
-def test_prefix_and_suffix_products_are_compact(shape):
+def test_prefix_and_suffix_products_are_compact(shape: int | tuple[Any, ...]) -> None:
     """The greatest coordinate has the greatest index, and the first (last) mode has stride 1."""
     last = idx2crd(product(shape) - 1, shape)
     assert inner_product(last, prefix_product(shape)) == product(shape) - 1
@@ -69,7 +71,7 @@ def test_prefix_and_suffix_products_are_compact(shape):
 
 
 @law(shapes((2, 3, 4, 6)), st.data())
-def test_shape_div_leaves_the_rest(shape, data):
+def test_shape_div_leaves_the_rest(shape: int | tuple[Any, ...], data: Any) -> None:
     """Taking a divisor that is made of whole leading extents leaves size / divisor."""
     flat = flatten(shape)
     n = math.prod(flat[: data.draw(st.integers(0, len(flat)))])
@@ -78,7 +80,7 @@ def test_shape_div_leaves_the_rest(shape, data):
 
 
 @law(shapes(), st.data())
-def test_slice_and_dice_share_out_the_leaves(shape, data):
+def test_slice_and_dice_share_out_the_leaves(shape: int | tuple[Any, ...], data: Any) -> None:
     flat = flatten(shape)
     crd = unflatten(tuple(data.draw(st.sampled_from((None, 0))) for _ in flat), shape)
     assert sorted(slice_(crd, shape) + dice(crd, shape)) == sorted(flat)
@@ -86,7 +88,7 @@ def test_slice_and_dice_share_out_the_leaves(shape, data):
 
 
 @law(shapes(), shapes())
-def test_relations(a, b):
+def test_relations(a: int | tuple[Any, ...], b: int | tuple[Any, ...]) -> None:
     assert congruent(a, a) and compatible(a, a) and weakly_congruent(a, a) and weakly_compatible(a, a)
     assert compatible(product(a), a) and weakly_congruent(1, a)
     if compatible(a, b):
@@ -115,25 +117,25 @@ def test_relations(a, b):
         (lambda: (depth(()), depth(((1,), 2)), rank(5)), (1, 2, 1)),
     ],
 )
-def test_examples(call, result):
+def test_examples(call: Callable[..., Any], result: tuple[Any, ...] | int) -> None:
     assert call() == result
 
 
 @pytest.mark.parametrize("x", [3, np.int8(3), np.uint64(3)])
-def test_integers(x):
+def test_integers(x: Any) -> None:
     assert is_int(x) and isinstance(x, Integer) and issubclass(type(x), Integer) and not is_tuple(x)
 
 
 @pytest.mark.parametrize("x", [True, np.True_, 3.0, "3", (3,), None])
-def test_no_integers(x):
+def test_no_integers(x: Any) -> None:
     assert not is_int(x) and not isinstance(x, Integer)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: product((2, "3")), "'3' is not an integer"),
-        (lambda: product(2.5), "2.5 is not an integer"),
+        (lambda: product((2, "3")), "'3' is not an integer"),  # type: ignore[arg-type]
+        (lambda: product(2.5), "2.5 is not an integer"),  # type: ignore[arg-type]
         (lambda: inner_product((1, 2), (1, 2, 3)), "different profiles"),
         (lambda: inner_product(1, (1, 2)), "different profiles"),
         (lambda: elem_scale((1, 2), 3), "different profiles"),
@@ -156,6 +158,6 @@ def test_no_integers(x):
         (lambda: dice((None, 1), 4), "one entry a mode"),
     ],
 )
-def test_complaints(call, words):
+def test_complaints(call: Callable[..., Any], words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         call()

@@ -10,7 +10,9 @@ Where the two differ the law decides, or CuTe's code, and the difference is name
 """
 
 import random
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -44,11 +46,11 @@ from layout.layout_strategies import image, random_layout
 oracle = pytest.importorskip("tensor_layouts")
 
 
-def theirs(layout):
+def theirs(layout: Layout) -> Any:
     return oracle.Layout(layout.shape, layout.stride)
 
 
-def equal(mine, other):
+def equal(mine: Layout, other: Any) -> bool:
     """The same leaves in the same order, but for modes of extent 1, whose strides say nothing."""
     if size(mine) != oracle.size(other):
         return False
@@ -61,11 +63,17 @@ def equal(mine, other):
     return [x for x in leaves if x[0] != 1] == [x for x in others if x[0] != 1]
 
 
-def same_function(mine, other):
+def same_function(mine: Layout, other: Any) -> bool:
     return size(mine) == oracle.size(other) and image(mine) == [other(i) for i in range(size(mine))]
 
 
-def compare(f, g, cases, at_least, same=equal):
+def compare(
+    f: Callable[..., Any],
+    g: Callable[..., Any],
+    cases: list[Any],
+    at_least: int,
+    same: Callable[..., Any] = equal,
+) -> None:
     """f and g agree on every case that f accepts, and so many at least are compared."""
     compared = 0
     for case in cases:
@@ -80,16 +88,16 @@ def compare(f, g, cases, at_least, same=equal):
 
 
 @cache
-def singles(seed, n=2000, depth=2):
+def singles(seed: int, n: int = 2000, depth: int = 2) -> list[Any]:
     rnd = random.Random(seed)
     return [(random_layout(rnd, depth),) for _ in range(n)]
 
 
 @cache
-def pairs(seed, n=1500):
+def pairs(seed: int, n: int = 1500) -> list[Any]:
     """Pairs whose second stays inside the first, as far as that is possible at random."""
     rnd = random.Random(seed)
-    made = []
+    made: list[tuple[Layout, Layout]] = []
     while len(made) < n:
         a, b = random_layout(rnd), random_layout(rnd, depth=1)
         if cosize(b) <= size(a) and divides(a, b):
@@ -106,22 +114,22 @@ def pairs(seed, n=1500):
         (cosize, oracle.cosize, 2000),
     ],
 )
-def test_of_one_layout(f, g, at_least):
+def test_of_one_layout(f: Callable[..., Any], g: Callable[..., Any], at_least: int) -> None:
     compare(f, g, singles(1), at_least, same=(lambda a, b: a == b) if f is cosize else equal)
 
 
-def test_complement_up_to_a_size():
+def test_complement_up_to_a_size() -> None:
     rnd = random.Random(2)
     compare(complement, oracle.complement, [(x, rnd.randint(1, 500)) for (x,) in singles(3)], 1500)
 
 
-def test_right_inverse():
+def test_right_inverse() -> None:
     """Among layouts with no two strides alike there is no choice."""
     cases = [(x,) for (x,) in singles(4) if len(set(flatten(x.stride))) == len(flatten(x.stride))]
     compare(right_inverse, oracle.right_inverse, cases, 1000)
 
 
-def test_left_inverse():
+def test_left_inverse() -> None:
     """The gaps are numbered in their own ways, so only what the layout reaches is compared."""
     compared = 0
     for (layout,) in singles(5, 1500):
@@ -146,11 +154,11 @@ def test_left_inverse():
         (flat_divide, oracle.flat_divide, 800),
     ],
 )
-def test_of_a_layout_and_one_inside_it(f, g, at_least):
+def test_of_a_layout_and_one_inside_it(f: Callable[..., Any], g: Callable[..., Any], at_least: int) -> None:
     compare(f, g, pairs(6), at_least)
 
 
-def divides(a, b):
+def divides(a: Layout, b: Layout) -> bool:
     """Not among the cases that tensor-layouts refuses although b never passes the end of a mode of a."""
     try:
         oracle.compose(theirs(a), theirs(b))
@@ -168,13 +176,13 @@ def divides(a, b):
         (flat_product, oracle.flat_product),
     ],
 )
-def test_products(f, g):
+def test_products(f: Callable[..., Any], g: Callable[..., Any]) -> None:
     rnd = random.Random(7)
     cases = [(random_layout(rnd), random_layout(rnd, depth=1)) for _ in range(1500)]
     compare(f, g, [c for c in cases if multiplies(*c)], 600)
 
 
-def multiplies(a, b):
+def multiplies(a: Layout, b: Layout) -> bool:
     try:
         oracle.logical_product(theirs(a), theirs(b))
     except Exception:
@@ -182,7 +190,7 @@ def multiplies(a, b):
     return True
 
 
-def test_raked_product():
+def test_raked_product() -> None:
     rnd = random.Random(8)
     twos = (2, 4)
     cases = [
@@ -195,7 +203,7 @@ def test_raked_product():
 
 
 @pytest.mark.parametrize("f", [logical_divide, zipped_divide, tiled_divide, flat_divide])
-def test_division_by_mode(f):
+def test_division_by_mode(f: Callable[..., Any]) -> None:
     rnd = random.Random(9)
     cases = []
     for (layout,) in singles(10, 1500, depth=1):
@@ -207,12 +215,12 @@ def test_division_by_mode(f):
 
 
 @pytest.mark.parametrize("f", [upcast, downcast])
-def test_recast(f):
+def test_recast(f: Callable[..., Any]) -> None:
     rnd = random.Random(11)
     compare(f, getattr(oracle, f.__name__), [(x, rnd.choice((2, 4, 8))) for (x,) in singles(12)], 400)
 
 
-def test_max_common_vector():
+def test_max_common_vector() -> None:
     rnd = random.Random(13)
     cases = []
     for (a,) in singles(14, 1500):

@@ -1,5 +1,8 @@
 """Products: the block stands unchanged in mode 0, its copies do not overlap."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 
@@ -28,7 +31,7 @@ from layout.layout_strategies import bijections, image, injections, law
 TWOS = (1, 2, 4)
 
 
-def check_product(block, tiler):
+def check_product(block: Layout, tiler: Layout) -> None:
     result = logical_product(block, tiler)
     assert rank(result) == 2 and result[0] == block
     assert compatible(tiler.shape, result[1].shape)
@@ -39,19 +42,19 @@ def check_product(block, tiler):
 
 
 @law(injections(TWOS, gaps=(1, 2)), injections(TWOS, gaps=(1, 2)))
-def test_logical_product(block, tiler):
+def test_logical_product(block: Layout, tiler: Layout) -> None:
     check_product(block, tiler)
 
 
 @law(bijections(), bijections())
-def test_a_product_of_bijections_is_one(block, tiler):
+def test_a_product_of_bijections_is_one(block: Layout, tiler: Layout) -> None:
     check_product(block, tiler)
     result = logical_product(block, tiler)
     assert sorted(image(result)) == list(range(size(block) * size(tiler)))
 
 
 @law(injections(TWOS, gaps=(1, 2)), st.data())
-def test_the_forms_of_product_differ_in_nesting_only(block, data):
+def test_the_forms_of_product_differ_in_nesting_only(block: Layout, data: Any) -> None:
     tiler = tuple(
         data.draw(st.sampled_from((None, 1, 2, Layout((2, 2), (2, 1)))))
         for _ in range(data.draw(st.integers(1, rank(block))))
@@ -66,7 +69,7 @@ def test_the_forms_of_product_differ_in_nesting_only(block, data):
             assert logical[i] == make_layout(zipped[0][i], zipped[1][i]) == logical_product(block[i], t)
 
 
-def check_ranked(block, tiler, product, block_first):
+def check_ranked(block: Layout, tiler: Layout, product: Callable[..., Any], block_first: bool) -> None:
     """Element (b, t) of the product is element b of the block put where copy t goes."""
     result = product(block, tiler)
     n = max(rank(block), rank(tiler))
@@ -86,13 +89,13 @@ def check_ranked(block, tiler, product, block_first):
 
 
 @law(bijections((1, 2, 3)), bijections(TWOS))
-def test_blocked_and_raked_product(block, tiler):
+def test_blocked_and_raked_product(block: Layout, tiler: Layout) -> None:
     if size(block) * size(tiler) <= 400:
         check_ranked(block, tiler, blocked_product, block_first=True)
         check_ranked(block, tiler, raked_product, block_first=False)
 
 
-def test_examples():
+def test_examples() -> None:
     block, tiler = Layout((2, 5), (5, 1)), Layout((3, 4), (1, 3))
     assert blocked_product(block, tiler) == Layout((6, (5, 4)), (5, (1, 30)))
     assert raked_product(block, tiler) == Layout(((3, 2), (4, 5)), ((10, 5), (30, 1)))
@@ -101,7 +104,7 @@ def test_examples():
     assert logical_product(block, None) is block
 
 
-def test_tile_to_shape():
+def test_tile_to_shape() -> None:
     atom = Layout((8, 4), (4, 1))
     for order in (None, (0, 1), (1, 0)):
         result = tile_to_shape(atom, (32, 8), order)
@@ -122,12 +125,12 @@ def test_tile_to_shape():
     [
         (lambda: logical_product(Layout(8, 2), 3), "8:2 cannot be repeated as 3:1.*shape divisibility"),
         (lambda: logical_product(Layout((4, 4), (1, 2)), 2), "cannot be repeated.*stride below"),
-        (lambda: blocked_product(Layout(4), "x"), "a tiler is"),
+        (lambda: blocked_product(Layout(4), "x"), "a tiler is"),  # type: ignore[arg-type]
         (lambda: tile_to_shape(Layout((8, 4)), (12, 4)), "no multiple"),
         (lambda: tile_to_shape(Layout((8, 4)), 64), "more modes"),
         (lambda: tiled_product(Layout(4), (1, 2)), "more entries"),
     ],
 )
-def test_complaints(call, words):
+def test_complaints(call: Callable[..., Any], words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         call()

@@ -1,5 +1,8 @@
 """upcast, downcast and recast: the same memory in wider and narrower elements."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 
@@ -22,14 +25,14 @@ WIDTHS = st.sampled_from((1, 2, 4, 8))
 
 
 @law(bijections((2, 4, 8)), WIDTHS)
-def test_upcast_gives_each_group_once(layout, n):
+def test_upcast_gives_each_group_once(layout: Layout, n: int) -> None:
     """Over all of its memory a layout upcasts to all groups of n, each once."""
     if size(layout) % n == 0:
         assert sorted(image(upcast(layout, n))) == list(range(size(layout) // n))
 
 
 @law(injections((2, 4, 8), gaps=(1, 2)), WIDTHS)
-def test_downcast_splits_each_element(layout, n):
+def test_downcast_splits_each_element(layout: Layout, n: int) -> None:
     """Element x becomes n x to n x + n - 1."""
     if size(right_inverse(layout)) == 1:
         return
@@ -39,7 +42,7 @@ def test_downcast_splits_each_element(layout, n):
 
 
 @law(bijections((2, 4, 8)), st.sampled_from((4, 8, 16, 32)), st.sampled_from((4, 8, 16, 32)))
-def test_recast_and_back(layout, old, new):
+def test_recast_and_back(layout: Layout, old: int, new: int) -> None:
     if size(layout) * old % new == 0 and size(right_inverse(layout)) > 1 and old >= new:
         assert recast(recast(layout, old, new), new, old) == layout
     assert recast_layout is recast
@@ -49,7 +52,7 @@ class Wide:
     bits = 32
 
 
-def test_examples():
+def test_examples() -> None:
     assert upcast(Layout((8, 4), (4, 1)), 4) == Layout((8, 1), (1, 1))
     assert upcast(Layout((8, (2, 2)), (4, (1, 2))), 4) == Layout((8, (1, 1)), (1, (1, 1)))
     assert upcast(Layout((4, 3), (0, 8)), 8) == Layout((4, 3), (0, 1))
@@ -60,7 +63,7 @@ def test_examples():
 
 
 @law(st.integers(0, 3), st.integers(0, 4), st.integers(3, 5), st.integers(0, 3))
-def test_a_swizzle_recast_does_the_same_to_the_groups(bits, base, shift, log2):
+def test_a_swizzle_recast_does_the_same_to_the_groups(bits: int, base: int, shift: int, log2: int) -> None:
     n = 1 << log2
     narrow = Swizzle(bits, base, shift)
     wide = upcast(narrow, n)
@@ -69,7 +72,7 @@ def test_a_swizzle_recast_does_the_same_to_the_groups(bits, base, shift, log2):
     assert upcast(downcast(narrow, n), n) == narrow
 
 
-def test_composed_layouts_recast_part_by_part():
+def test_composed_layouts_recast_part_by_part() -> None:
     """The shared memory atom of 128-byte rows, in bits, in halves and in bytes."""
     bits = composition(Swizzle(3, 7, 3), 0, Layout((8, 1024), (1024, 1)))
     half = upcast(bits, 16)
@@ -87,7 +90,7 @@ def test_composed_layouts_recast_part_by_part():
         (lambda: upcast(Layout(6), 4), r"upcast\(6:1, 4\): mode 6:1 does not hold whole groups of 4"),
         (lambda: upcast(Layout(8, 3), 4), "mode 8:3"),
         (lambda: upcast(Layout(8), 0), "at least 1"),
-        (lambda: upcast(Layout(8), 1.5), "not an integer"),
+        (lambda: upcast(Layout(8), 1.5), "not an integer"),  # type: ignore[arg-type]
         (lambda: upcast((8, 1), 2), "takes a layout or a swizzle"),
         (lambda: upcast(make_identity_layout((8, 8)), 2), "use integer strides"),
         (lambda: upcast(Swizzle(2, 3, 3), 3), "power of two"),
@@ -98,6 +101,6 @@ def test_composed_layouts_recast_part_by_part():
         (lambda: recast(Layout(8), 0, 8), "multiple of the other"),
     ],
 )
-def test_complaints(call, words):
+def test_complaints(call: Callable[..., Any], words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         call()

@@ -1,5 +1,8 @@
 """Swizzle and ComposedLayout: a permutation that is its own inverse, and a layout followed by a function."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -26,14 +29,14 @@ from layout.layout_strategies import image, law, layouts
 
 
 @st.composite
-def swizzles(draw):
+def swizzles(draw: Callable[..., Any]) -> Swizzle:
     bits = draw(st.integers(0, 3))
     shift = draw(st.integers(bits, 4)) * draw(st.sampled_from((1, -1)))
     return Swizzle(bits, draw(st.integers(0, 3)), shift)
 
 
 @law(swizzles())
-def test_a_swizzle_permutes_and_is_its_own_inverse(swizzle):
+def test_a_swizzle_permutes_and_is_its_own_inverse(swizzle: Swizzle) -> None:
     n = size_of(swizzle)
     values = [swizzle(i) for i in range(n)]
     assert sorted(values) == list(range(n))
@@ -42,19 +45,19 @@ def test_a_swizzle_permutes_and_is_its_own_inverse(swizzle):
     assert all(v & low == i & low for i, v in enumerate(values))
 
 
-def size_of(swizzle):
+def size_of(swizzle: Swizzle) -> int:
     assert swizzle.size() == swizzle.cosize() == 1 << (swizzle.bits + swizzle.base + abs(swizzle.shift))
     return swizzle.size()
 
 
 @law(swizzles(), st.integers(0, 1 << 12))
-def test_a_swizzle_is_linear_over_the_bits(swizzle, x):
+def test_a_swizzle_is_linear_over_the_bits(swizzle: Swizzle, x: int) -> None:
     assert swizzle(x ^ 0b1011) == swizzle(x) ^ swizzle(0b1011)
     assert swizzle(x) & ~swizzle.zzz_msk == x & ~swizzle.zzz_msk
     assert swizzle(x ^ (swizzle.size() << 3)) == swizzle(x) ^ (swizzle.size() << 3)
 
 
-def test_known_values():
+def test_known_values() -> None:
     """The 128-byte swizzle, on byte addresses: chunk c of 16 bytes in row r of 128 bytes goes to c ^ r."""
     swizzle = Swizzle(3, 4, 3)
     for row in range(8):
@@ -65,7 +68,7 @@ def test_known_values():
     assert (shiftl(3, 2), shiftr(12, 2), shiftl(12, -2), shiftr(3, -2)) == (12, 3, 3, 12)
 
 
-def test_arrays_of_offsets():
+def test_arrays_of_offsets() -> None:
     swizzle = Swizzle(3, 4, 3)
     x = np.arange(1024, dtype=np.int16)
     assert swizzle(x).tolist() == [swizzle(int(i)) for i in x]
@@ -74,7 +77,7 @@ def test_arrays_of_offsets():
 
 
 @law(swizzles(), st.integers(0, 20), layouts())
-def test_a_composed_layout_is_a_layout_then_a_function(swizzle, offset, layout):
+def test_a_composed_layout_is_a_layout_then_a_function(swizzle: Swizzle, offset: int, layout: Layout) -> None:
     composed = ComposedLayout(swizzle, offset, layout)
     assert image(composed) == [swizzle(offset + i) for i in image(layout)]
     assert size(composed) == size(layout) and rank(composed) == len(composed) == rank(layout)
@@ -88,7 +91,7 @@ def test_a_composed_layout_is_a_layout_then_a_function(swizzle, offset, layout):
 
 
 @law(swizzles(), layouts())
-def test_slicing_a_composed_layout(swizzle, layout):
+def test_slicing_a_composed_layout(swizzle: Swizzle, layout: Layout) -> None:
     """The slice gives what the whole gives, whatever the function after it."""
     if rank(layout) == 1:
         return
@@ -101,7 +104,7 @@ def test_slicing_a_composed_layout(swizzle, layout):
         assert image(nested(crd)) == [3 * (1 + i) for i in rest]
 
 
-def test_printing():
+def test_printing() -> None:
     composed = composition(Swizzle(3, 4, 3), 0, Layout((8, 64), (64, 1)))
     assert str(composed) == repr(composed) == "SW_3_4_3 o 0 o (8,64):(64,1)"
     assert repr(Swizzle(3, 4, 3)) == "Swizzle(3,4,3)" and str(Swizzle(3, 4, 3)) == "SW_3_4_3"
@@ -113,7 +116,7 @@ def test_printing():
         (lambda: Swizzle(3, 0, 2), "overlap"),
         (lambda: Swizzle(-1, 0, 2), "at least 0"),
         (lambda: Swizzle(1, -1, 2), "at least 0"),
-        (lambda: Swizzle(1.0, 0, 2), "not an integer"),
+        (lambda: Swizzle(1.0, 0, 2), "not an integer"),  # type: ignore[arg-type]
         (lambda: Swizzle(1, 0, 2)(1.5), "not an integer"),
         (lambda: ComposedLayout(5, 0, Layout(4)), "give a function"),
         (lambda: ComposedLayout(Swizzle(1, 0, 1), 0, 4), "give a function"),
@@ -123,6 +126,6 @@ def test_printing():
         ),
     ],
 )
-def test_complaints(call, words):
+def test_complaints(call: Callable[..., Any], words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         call()

@@ -1,6 +1,8 @@
 """Tensor: indexing, slicing and writing agree, and partitions share the elements out."""
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,13 +39,13 @@ from lanewise.layout import (
 from layout.layout_strategies import image, injections, law, layouts, powers_of_two
 
 
-def data_for(layout):
+def data_for(layout: Any) -> list[Any]:
     """Data in which each element tells its index."""
     return [1000 + i for i in range(cosize(layout))]
 
 
 @law(layouts(), st.booleans())
-def test_a_tensor_is_data_behind_a_layout(layout, swizzled):
+def test_a_tensor_is_data_behind_a_layout(layout: Layout, swizzled: bool) -> None:
     view = composition(Swizzle(2, 1, 2), layout) if swizzled else layout
     tensor = Tensor(data_for(view), view)
     assert list(tensor) == [1000 + i for i in image(view)] and len(tensor) == tensor.size() == size(layout)
@@ -55,7 +57,7 @@ def test_a_tensor_is_data_behind_a_layout(layout, swizzled):
 
 
 @law(layouts(), st.booleans(), st.data())
-def test_slicing_equals_indexing(layout, swizzled, data):
+def test_slicing_equals_indexing(layout: Layout, swizzled: bool, data: Any) -> None:
     """A slice at the coordinates it kept is the tensor at all of them."""
     if rank(layout) == 1:
         return
@@ -77,7 +79,7 @@ def test_slicing_equals_indexing(layout, swizzled, data):
 
 
 @law(injections(), st.booleans())
-def test_writing(layout, swizzled):
+def test_writing(layout: Layout, swizzled: bool) -> None:
     view = composition(Swizzle(2, 1, 2), layout) if swizzled else layout
     tensor = Tensor(data_for(view), view)
     before = list(tensor.data)
@@ -92,7 +94,7 @@ def test_writing(layout, swizzled):
     assert list(tensor) == list(range(size(layout)))
 
 
-def test_a_slice_shares_the_data():
+def test_a_slice_shares_the_data() -> None:
     array = np.arange(32)
     tensor = Tensor(array, Layout((4, 8), (8, 1)))
     tensor[2, :][3] = 99
@@ -102,7 +104,7 @@ def test_a_slice_shares_the_data():
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays_of_several_dimensions(order):
+def test_arrays_of_several_dimensions(order: Any) -> None:
     array = np.asarray(np.arange(12).reshape(3, 4), order=order)
     tensor = Tensor(array)
     assert tensor.shape == (3, 4) and all(tensor[i, j] == array[i, j] for i in range(3) for j in range(4))
@@ -113,7 +115,7 @@ def test_arrays_of_several_dimensions(order):
     assert Tensor(np.arange(5))[4] == 4 and Tensor([1, 2, 3]).shape == 3
 
 
-def test_algebra_on_tensors_is_that_of_their_layouts():
+def test_algebra_on_tensors_is_that_of_their_layouts() -> None:
     layout = Layout((8, 6), (1, 8))
     tensor = Tensor(data_for(layout), layout)
     tile = (Layout(4), Layout(2, 3))
@@ -127,13 +129,14 @@ def test_algebra_on_tensors_is_that_of_their_layouts():
 
 
 @law(powers_of_two(), st.data())
-def test_tiles_share_a_tensor_out(layout, data):
+def test_tiles_share_a_tensor_out(layout: Layout, data: Any) -> None:
     """All inner (and all outer) partitions together have each element as often as the divided tensor."""
     tensor = Tensor(0, layout)
     tiler = tuple(data.draw(st.sampled_from((1, 2, 4))) for _ in range(rank(layout)))
     whole = Counter(zipped_divide(tensor, tiler))
     tiles = zipped_divide(layout, tiler)
-    inner, outer = Counter(), Counter()
+    inner: Counter[Any] = Counter()
+    outer: Counter[Any] = Counter()
     for c in range(size(tiles[1])):
         inner.update(inner_partition(tensor, tiler, c))
     for c in range(size(tiles[0])):
@@ -141,7 +144,7 @@ def test_tiles_share_a_tensor_out(layout, data):
     assert inner == outer == whole
 
 
-def test_local_tile():
+def test_local_tile() -> None:
     array = np.arange(64 * 48).reshape(64, 48)
     tensor = Tensor(array)
     tile = local_tile(tensor, (16, 12), (2, 3))
@@ -154,11 +157,11 @@ def test_local_tile():
     assert list(projected) == list(rows)
 
 
-def test_local_partition():
+def test_local_partition() -> None:
     array = np.arange(16 * 16).reshape(16, 16)
     tensor = Tensor(array)
     threads = Layout((4, 8), (8, 1))
-    seen = Counter()
+    seen: Counter[Any] = Counter()
     for t in range(32):
         part = local_partition(tensor, threads, t)
         row, col = divmod(t, 8)
@@ -170,7 +173,7 @@ def test_local_partition():
 
 
 @law(injections())
-def test_an_identity_tensor_tells_where_elements_are(layout):
+def test_an_identity_tensor_tells_where_elements_are(layout: Layout) -> None:
     """Partitioned like the tensor, it gives the coordinates of the partition's elements."""
     tensor, where = Tensor(data_for(layout), layout), make_identity_tensor(layout.shape)
     parts = (x[None] if rank(layout) == 1 else x[(0, *(None,) * (rank(layout) - 1))] for x in (tensor, where))
@@ -179,14 +182,14 @@ def test_an_identity_tensor_tells_where_elements_are(layout):
         assert tensor[crd] == value
 
 
-def test_domain_offset():
+def test_domain_offset() -> None:
     tensor = Tensor(0, Layout((8, 8)))
     assert domain_offset((2, 3), tensor)[1, 1] == tensor[3, 4]
     smem = Tensor(0, composition(Swizzle(2, 1, 2), Layout((8, 8))))
     assert domain_offset((2, 3), smem)[1, 1] == smem[3, 4]
 
 
-def test_printing():
+def test_printing() -> None:
     assert repr(Tensor(5, Layout(4))) == "5 o 4:1"
     assert repr(Tensor([0] * 8, Layout((2, 4)))[1, :]) == "list[8]+1 o (4,):(2,)"
     assert make_tensor(0, (4, 2)).layout == make_tensor(0, Layout((4, 2))).layout == Layout((4, 2))
@@ -216,9 +219,9 @@ def test_printing():
         (lambda t: local_tile(t, (2, 2), (0, 0, 0)), "more entries"),
         (lambda t: local_tile(t, (2, 2), (9, 0)), "outside"),
         (lambda t: local_partition(t, Layout((2, 2)), 4), "thread 4 is not among the 4"),
-        (lambda t: local_partition(t, (2, 2), 0), "Layout of threads"),
+        (lambda t: local_partition(t, (2, 2), 0), "Layout of threads"),  # type: ignore[arg-type]
     ],
 )
-def test_complaints(call, words):
+def test_complaints(call: Callable[..., Any], words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         call(Tensor(0, Layout((4, 8))))

@@ -247,7 +247,7 @@ class Runner:
         assert self.process.stdin is not None
         self.process.stdin.write(job + "\n")
         self.process.stdin.flush()
-        said = []
+        said: list[str] = []
         while True:
             try:
                 line = self.answers.get(timeout=self.limit)

@@ -36,6 +36,7 @@ KERNELS: dict[str, Callable[[], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_is_silent(name: str) -> None:
     reports: list[Report] = []

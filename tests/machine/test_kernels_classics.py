@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -101,7 +103,7 @@ def test_transposes() -> None:
         ("__nv_bfloat16", ml_dtypes.bfloat16, True, 1.6e-2),
     ],
 )
-def test_flash_attention(name: str, dtype: type, causal: bool, error: float) -> None:
+def test_flash_attention(name: str, dtype: Any, causal: bool, error: float) -> None:
     heads, length, depth = 2, 192, 64
     rng = np.random.default_rng(7)
     q, k, v = (rng.standard_normal((heads, length, depth)).astype(dtype) for _ in range(3))

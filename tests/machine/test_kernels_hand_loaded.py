@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ def forms_new_in(arch: str) -> list[lw.Instruction]:
 
     The rest of them is `test_machine_matrices.py`'s: a product takes a second to compile.
     """
-    found = {}
+    found: dict[Any, lw.Instruction] = {}
     for mma in lw.instructions(family="mma", arch=arch):
         first = next(each for each in lw.ARCHS if each in mma.archs) == arch
         if first and mma.a.format == mma.b.format and not mma.satfinite:
@@ -45,6 +47,7 @@ def forms_new_in(arch: str) -> list[lw.Instruction]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_89", "sm_90"])
 def test_every_mma_that_a_generation_brought(arch: str) -> None:
     forms = forms_new_in(arch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from machine.classics import classic
 MULTISTAGE = "hgemm_multistage<64, 64, 32, 3, 2, 2>"
 
 
-def normal(shape: tuple[int, ...], dtype: object, seed: int = 0) -> np.ndarray:
+def normal(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
@@ -20,6 +22,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inputs", "sums", "name", "arch"),
     [

@@ -249,7 +249,7 @@ def test_arguments_are_checked() -> None:
             run(*wrong)
 
 
-def test_a_device_functions_parameters_are_named():
+def test_a_device_functions_parameters_are_named() -> None:
     text = """
 .version 8.0
 .target sm_80
@@ -273,7 +273,7 @@ def test_a_device_functions_parameters_are_named():
         launch(ptx.parse(text)["k"], (1, 32))()
 
 
-def test_the_kernel_is_launched_by_subscript():
+def test_the_kernel_is_launched_by_subscript() -> None:
     import lanewise as lw
 
     kernel = lw.load(
@@ -288,7 +288,7 @@ def test_the_kernel_is_launched_by_subscript():
 @pytest.mark.parametrize(
     "line", ["add.u32 %r, %r;", "shfl.sync.idx.b32 %r, %r;", "cvt.u32.wild %r, %r;", "add.q7 %r, %r, %r;"]
 )
-def test_a_form_nobody_knows_is_named_with_its_own_line(line):
+def test_a_form_nobody_knows_is_named_with_its_own_line(line: str) -> None:
     text = (
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n.reg .b32 %r;\n"
         f"{line}\nbar.sync 0;\nret;\n}}"

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_results_about_the_smallest_normal_number_are_kept_or_flushed(name: str)
         for operation, count in (("mul", 2), ("fma", 3))
         for mode in modes
     ]
-    oracles = [functools.partial(product, mode) for mode in (*modes, *modes)]
+    oracles: list[Callable[..., int]] = [functools.partial(product, mode) for mode in (*modes, *modes)]
     compare(cases, {fmt.bits: near_the_smallest_normal(fmt, 21)}, oracles, fmt)
 
 
@@ -232,7 +233,7 @@ def test_min_max(name: str) -> None:
 
 
 def test_comparisons() -> None:
-    tests: dict[str, Callable[[float, float], bool]] = {
+    tests: dict[str, Callable[[Any, Any], bool]] = {
         "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
         "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
     }  # fmt: skip
@@ -286,6 +287,7 @@ def test_floats_to_integers() -> None:
         compare(cases, inputs(fmt.bits, name, 9, 1), oracles, F64)
 
 
+@pytest.mark.slow
 def test_integers_to_floats() -> None:
     rng = np.random.default_rng(10)
     given = {bits: [edges(bits, rng, COUNT)] for bits in (16, 32, 64)}

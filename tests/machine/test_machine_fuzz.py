@@ -14,6 +14,9 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import lanewise as lw
 from lanewise.ptx import ToolMissing
@@ -25,19 +28,19 @@ TRITON = Path(__file__).parent / "triton"
 SECONDS = float(os.environ.get("LANEWISE_FUZZ_SECONDS", "0"))
 
 #: Entry, grid, block, dynamic shared bytes, arguments: arrays as (bytes,).
-KEPT = [
+KEPT: list[tuple[str, str, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...]]] = [
     ("hgemm_naive", "hgemm_naive", (2, 2), (32,), 0, ((2048,), (1024,), (1024,), 32, 16, 32)),
     ("reductions", "sum_of_rows", (2,), (64,), 0, ((800,), (8,), 100)),
     ("reductions", "sum_of_all", (3,), (64,), 0, ((800,), (12,), (4,), 200)),
     ("reductions", "softmax", (2,), (64,), 0, ((800,), (800,), 100)),
     ("reductions", "histogram", (2,), (64,), 0, ((300,), (1024,), (4,), 300)),
 ]  # fmt: skip
-TRITON_KEPT = [
+TRITON_KEPT: list[tuple[str, tuple[int, ...], tuple[Any, ...]]] = [
     ("softmax", (2,), ((800,), (800,), 100, 100, 100, 0, 0)),
     ("layer_norm", (2,), ((1216,), (1216,), (1200,), (1200,), (8,), (8,), 304, 300, 1e-5, 0, 0)),
 ]
 #: Compiled by NVRTC for a long look.
-MORE = [
+MORE: list[tuple[str, str, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...]]] = [
     ("int_products", "int8_gemm", (1, 1), (64,), 0, ((1024,), (256,), (1024,), 32, 8, 32)),
     ("int_products", "bit_products", (1, 1), (32,), 0, ((512,), (256,), (512,), (512,), 8, 8)),
     ("sparse", "sparse", (1,), (32,), 0, ((512,), (512,), (64,), (512,))),
@@ -134,6 +137,8 @@ def test_the_kernels_themselves_run() -> None:
         runner.close()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 300)
 def test_no_mutant_crashes_hangs_or_escapes() -> None:
     if SECONDS:
         first = int(os.environ.get("LANEWISE_FUZZ_SEED", str(int(time.time()) * 1000)))

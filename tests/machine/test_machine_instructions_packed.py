@@ -289,7 +289,8 @@ def test_sums_of_f32_and_half_precision() -> None:
 
         from machine.exact import operate
 
-        cases, oracles = [], []
+        cases: list[Case] = []
+        oracles: list[Callable[..., int]] = []
         for mode in ("rn", "rz", "rm", "rp"):
             for operation in ("add", "sub"):
                 cases.append(Case(f"{operation}.{mode}.f32.{name}", (16, 32), 32))

@@ -230,6 +230,7 @@ def results() -> list[tuple[Case, Oracle, str, list[np.ndarray], np.ndarray]]:
     ]
 
 
+@pytest.mark.slow
 def test_every_integer_instruction(
     results: list[tuple[Case, Oracle, str, list[np.ndarray], np.ndarray]],
 ) -> None:

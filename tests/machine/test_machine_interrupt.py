@@ -101,6 +101,7 @@ def module() -> lw.Module:
     return lw.load(ENDLESS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "waiting"),
     [("endless", "quietly"), ("endless", "progress"), ("products", "quietly"), ("talks", "quietly")],

@@ -71,6 +71,7 @@ def sample(count: int) -> list[tuple[str, str]]:
     return draw_from.sample(sorted(forms.values()), count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "arch"), sample(6))
 def test_products_of_any_bits(text: str, arch: str) -> None:
     """Infinities, NaNs and subnormal numbers too; metadata and scale factors where there are such."""
@@ -247,6 +248,7 @@ ROWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ROWS)
 def test_rows_of_bytes_and_of_packed_elements(text: str) -> None:
     """Rows of 16 elements of a byte, or of six or four bits that each get a byte."""

@@ -364,6 +364,7 @@ def test_generic_addresses_reach_shared_memory() -> None:
     assert run(body, threads=1)[0] == 1
 
 
+@pytest.mark.slow
 def test_barriers_of_the_standard_library() -> None:
     """cuda::barrier, as NVRTC compiles it."""
     source = """

@@ -5,6 +5,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -115,7 +116,7 @@ def test_a_comment_without_an_end() -> None:
 
 
 @pytest.mark.parametrize("given_instead", [None, 5, b".version 9.0", ["x"]])
-def test_what_is_no_text(given_instead: object) -> None:
+def test_what_is_no_text(given_instead: Any) -> None:
     with pytest.raises(LanewiseError, match="not"):
         parse(given_instead)
     with pytest.raises(LanewiseError, match="not"):

@@ -39,6 +39,7 @@ def test_ptxas_makes_the_same_cubin(path: Path) -> None:
     assert ptxas(str(parse(text))).image == ptxas(text).image
 
 
+@pytest.mark.slow
 @needs_nvdisasm
 @pytest.mark.parametrize(
     "path", [path for path in SAMPLES if not without_debugging(path)], ids=lambda path: path.stem

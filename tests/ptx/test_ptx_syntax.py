@@ -1,5 +1,7 @@
 """Every construct of the syntax: what it is read as, that it prints as itself, and what ptxas says of it."""
 
+from typing import Any
+
 import pytest
 
 from lanewise.ptx import (
@@ -58,7 +60,7 @@ def read(text: str) -> Module:
     return module
 
 
-def body(text: str) -> list[object]:
+def body(text: str) -> list[Any]:
     return list(read(f"{HEADER}.entry k()\n{{\n{text}\n}}")["k"].body)
 
 
@@ -231,7 +233,7 @@ def test_blocks_and_labels() -> None:
 def test_labels_of_a_block_are_its_own() -> None:
     function = read(f"{HEADER}.entry k() {{ {{ L: bra L; }} {{ L: bra L; }} bra L; L: ret; }}")["k"].function
     targets = [function.label("L", branch.scope) for branch in function.operations if branch.opcode == "bra"]
-    assert [function.body[place].line for place in targets] == [4, 4, 4]
+    assert [function.body[place].line for place in targets] == [4, 4, 4]  # type: ignore[index]
     assert len(set(targets)) == 3
 
 

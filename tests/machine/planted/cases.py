@@ -67,7 +67,7 @@ class Case:
         return made
 
     @property
-    def options(self) -> dict[str, int]:
+    def options(self) -> dict[str, Any]:
         """`steps=` and its like."""
         return {
             name: int(value) for name, _, value in (part.partition("=") for part in self.arguments) if value
