@@ -19,10 +19,13 @@ import tempfile
 import pytest
 
 CACHE = "LANEWISE_CACHE_DIR"
+#: With this set, an error inside the machine's compiler is raised as it is, not as an InternalError.
+RAISE_INTERNAL_ERRORS = "LANEWISE_RAISE_INTERNAL_ERRORS"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the cache folder of this run, unless the environment names one, and see to its removal."""
+    os.environ.setdefault(RAISE_INTERNAL_ERRORS, "1")
     if CACHE in os.environ:
         return
     folder = tempfile.mkdtemp(prefix="lanewise-tests-")
