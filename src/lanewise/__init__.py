@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         make_tiled_mma,
     )
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
-    from lanewise.launch import check
+    from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
 
 __version__ = "0.1.0"
@@ -78,7 +78,7 @@ _LATER = {
     "Module": "ptx",
     "cuda": "ptx",
     "load": "ptx",
-    "check": "launch",
+    "check": "machine.checker.check",
 }
 
 __all__ = [

@@ -11,20 +11,16 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.ptx import Shape
+from lanewise.isa.launch_limits import MOST_SHARED_BYTES
+from lanewise.ptx import Shape, shape_refusals
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lanewise.gpu.plan import Plan
-    from lanewise.machine.checker.report import Report
     from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry
 
-_LARGEST_GRID = (2**31 - 1, 65535, 65535)
-_LARGEST_BLOCK = (1024, 1024, 64)
-#: Bytes of shared memory that no block of any GPU has more of.
-_MOST_SHARED = 227 * 1024
 #: Kinds of arguments for which a configured kernel keeps a warm launch.
 _MOST_PLANS = 4
 
@@ -132,7 +128,7 @@ class Configured:
             return
         if _taken(self, arguments, options | {"stream": stream}):
             return
-        if refused := refusals(self.entry, self.shape):
+        if refused := shape_refusals(self.entry.function, self.shape):
             raise LanewiseError(refused[0])
         if stream is not None or _any_on_gpu(arguments):
             if steps is not None or progress is not None or executor is not None:
@@ -184,10 +180,10 @@ class Configured:
         static = (
             ready.launch_info.dynamic_offset if self.shape.shared_bytes else ready.launch_info.shared_bytes
         )
-        if static + self.shape.shared_bytes > _MOST_SHARED:
+        if static + self.shape.shared_bytes > MOST_SHARED_BYTES:
             raise LanewiseError(
                 f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
-                f"are more than the {_MOST_SHARED} that any GPU has"
+                f"are more than the {MOST_SHARED_BYTES} that any GPU has"
             )
         if executor is not None:
             from lanewise.machine.runtime.distributed import spread
@@ -204,57 +200,6 @@ class Configured:
         return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]>"
 
 
-def check(
-    configured: Any,
-    *arguments: Any,
-    arch: str | None = None,
-    steps: int | None = None,
-    progress: Progress | None = None,
-    **constants: Any,
-) -> Report:
-    """Run a kernel under watch: hazards as `findings`, and `counters` as Nsight Compute names them.
-
-    `constants` are arguments by name of a kernel of the language, its Constexpr ones among them.
-
-    >>> import numpy as np
-    >>> import lanewise as lw
-    >>> module = lw.load('''
-    ... .version 8.0
-    ... .target sm_80
-    ... .address_size 64
-    ... .visible .entry fill(.param .u64 out) {
-    ...     .reg .b64 %rd<2>;
-    ...     .reg .b32 %r<2>;
-    ...     ld.param.u64 %rd0, [out];
-    ...     mov.u32 %r0, %tid.x;
-    ...     st.global.u32 [%rd0], %r0;
-    ...     ret;
-    ... }''')
-    >>> report = lw.check(module["fill"][1, 32], np.zeros(1, np.uint32))
-    >>> [(finding.kind, finding.line) for finding in report.findings]
-    [('race', 10)]
-    """
-    from lanewise.machine.checker.checked_kernel import checked
-    from lanewise.machine.checker.checked_launch import run_checked
-    from lanewise.machine.checker.launch_limits import beyond_limits
-    from lanewise.machine.checker.report import Report
-
-    if not hasattr(configured, "bind"):
-        raise LanewiseError(
-            "lw.check takes a kernel with its grid and block, then its arguments: "
-            f"lw.check(kernel[grid, block], a, b, …), not {type(configured).__name__}"
-        )
-    bound, values = configured.bind(*arguments, arch=arch, **constants)
-    module = bound.entry.module
-    name = find_arch(arch if arch is not None else module.arch)
-    reasons = refusals(bound.entry, bound.shape)
-    ready = checked(module, bound.entry.function, name)
-    refused = beyond_limits(ready.program, bound.shape, name, reasons)
-    if refused:
-        return Report(bound.entry.name, refused, {}, [])
-    return run_checked(ready, bound.shape, values, steps, list(ready.notes), progress)
-
-
 def launch(entry: Entry, configuration: Any) -> Configured:
     """The kernel with its configuration: `[grid, block]` or `[grid, block, shared_bytes]`."""
     if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
@@ -266,27 +211,3 @@ def launch(entry: Entry, configuration: Any) -> Configured:
     if not isinstance(shared, int) or shared < 0:
         raise LanewiseError(f"shared memory is a number of bytes, not {shared!r}")
     return Configured(entry, Shape(grid, block, shared))
-
-
-def refusals(entry: Entry, shape: Shape) -> list[str]:
-    """Why no GPU would launch a kernel in such a shape; empty if one would."""
-    found = []
-    for what, sizes, largest in (
-        ("a grid", shape.grid, _LARGEST_GRID),
-        ("a block", shape.block, _LARGEST_BLOCK),
-    ):
-        if any(size > most for size, most in zip(sizes, largest, strict=True)):
-            found.append(f"{what} is at most {largest}, not {sizes}")
-    if shape.threads > 1024:
-        found.append(f"a block has at most 1024 threads; {shape.block} has {shape.threads}")
-    for limit, wanted in (("maxntid", "at most"), ("reqntid", "exactly")):
-        values = entry.function.limit(limit)
-        if values is None:
-            continue
-        full = (*values, 1, 1)[:3]
-        product = full[0] * full[1] * full[2]
-        if (limit == "reqntid" and shape.block != full) or shape.threads > product:
-            found.append(
-                f"{entry.name} says .{limit} {full}: {wanted} {product} threads a block, not {shape.block}"
-            )
-    return found

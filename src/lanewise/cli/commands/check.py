@@ -91,7 +91,7 @@ def check(
 
 def _checked(asked: Asked, configured: Configured, values: Sequence[Any], options: dict[str, Any]) -> Report:
     from lanewise.cli.terminal.progress import ProgressBar
-    from lanewise.launch import check as check_launch
+    from lanewise.machine.checker.check import check as check_launch
 
     with ProgressBar(configured.entry.demangled, asked.progress) as bar:
         return check_launch(configured, *values, **{"progress": bar, **asked.options, **options})

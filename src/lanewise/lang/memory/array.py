@@ -10,6 +10,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
+from lanewise.isa.launch_limits import MOST_SHARED_BYTES
 from lanewise.lang.memory.addresses import StridedAddresses, SwizzledAddresses
 from lanewise.lang.memory.layout_index import UNKNOWN, index_of
 from lanewise.lang.memory.pointer import Pointer
@@ -31,8 +32,6 @@ from lanewise.layout import (
     suffix_product,
 )
 
-#: Bytes of shared memory that no block of any GPU has more of.
-_MOST_SHARED = 227 * 1024
 #: The alignment in bytes of a declared array: vector loads and ldmatrix need 16, WMMA 32.
 _ALIGNMENT = 32
 
@@ -204,8 +203,10 @@ def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, al
     if align & (align - 1) or align < least:
         raise builder.error(f"an alignment is a power of two of at least {least} bytes, not {align}")
     taken = sum(each.size or 0 for each in builder.variables if each.space == "shared")
-    if space == "shared" and size + taken > _MOST_SHARED:
-        raise builder.error(f"{size} bytes of shared memory after {taken}: no GPU has over {_MOST_SHARED}")
+    if space == "shared" and size + taken > MOST_SHARED_BYTES:
+        raise builder.error(
+            f"{size} bytes of shared memory after {taken}: no GPU has over {MOST_SHARED_BYTES}"
+        )
     symbol = Symbol(space)
     builder.variables.append(Variable(space, symbol, size, align))
     return Array(Pointer(dtype, space, symbol, 0, align), laid)

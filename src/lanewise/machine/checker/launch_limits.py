@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 from lanewise.isa.archs import arch_number
+from lanewise.isa.launch_limits import STATIC_SHARED_BYTES, shared_bytes_of
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.ops import Program
 from lanewise.machine.runtime.fault_report import source_line
-from lanewise.ptx import Loc, Shape
-
-#: Bytes of shared memory that a kernel may declare (CUDA C++ Programming Guide, compute capabilities).
-STATIC = 48 * 1024
-#: Bytes a block may have with the opt-in of dynamic shared memory, by arch.
-DYNAMIC = {
-    70: 96 * 1024, 72: 96 * 1024, 75: 64 * 1024, 80: 163 * 1024, 86: 99 * 1024, 87: 163 * 1024, 89: 99 * 1024,
-    90: 227 * 1024, 100: 227 * 1024, 101: 227 * 1024, 103: 227 * 1024, 110: 227 * 1024, 120: 99 * 1024,
-    121: 99 * 1024,
-}  # fmt: skip
+from lanewise.ptx import Loc, Shape, shape_refusals
 
 
-def beyond_limits(program: Program, shape: Shape, arch: str, reasons: list[str]) -> list[Finding]:
-    """Why a GPU of an arch would not launch a kernel, after reasons that hold for all; empty if it would."""
-    found = list(reasons)
+def beyond_limits(program: Program, shape: Shape, arch: str) -> list[Finding]:
+    """Why a GPU of an arch would not launch a kernel in a shape; empty if it would."""
+    found = shape_refusals(program.entry, shape)
     target, number = program.module.arch, arch_number(arch)
     bound = target.endswith(("a", "f"))
     if number < arch_number(target) or (bound and number != arch_number(target)):
         found.append(f"PTX for {target} does not run on {arch}")
     static = program.shared_bytes
-    if static > STATIC:
+    if static > STATIC_SHARED_BYTES:
         found.append(
-            f"{static} bytes of static shared memory: a kernel may declare {STATIC}; more has to be dynamic"
+            f"{static} bytes of static shared memory: a kernel may declare {STATIC_SHARED_BYTES}; "
+            "more has to be dynamic"
         )
     whole = program.dynamic_offset + shape.shared_bytes if shape.shared_bytes else static
-    most = DYNAMIC.get(number, max(DYNAMIC.values()))
-    if whole > most and static <= STATIC:
+    most = shared_bytes_of(arch)
+    if whole > most and static <= STATIC_SHARED_BYTES:
         found.append(f"{whole} bytes of shared memory a block: {arch} has {most}")
     body = program.entry.body or ()
     loc = next((each for each in body if isinstance(each, Loc)), None)

@@ -1,0 +1,58 @@
+"""`lanewise.check`: a kernel with its grid, block and arguments, run under watch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.isa import find_arch
+from lanewise.machine.checker.checked_kernel import checked
+from lanewise.machine.checker.checked_launch import run_checked
+from lanewise.machine.checker.launch_limits import beyond_limits
+from lanewise.machine.checker.report import Report
+from lanewise.machine.runtime.launch import Progress
+
+
+def check(
+    configured: Any,
+    *arguments: Any,
+    arch: str | None = None,
+    steps: int | None = None,
+    progress: Progress | None = None,
+    **constants: Any,
+) -> Report:
+    """Run a kernel under watch: hazards as `findings`, and `counters` as Nsight Compute names them.
+
+    `constants` are arguments by name of a kernel of the language, its Constexpr ones among them.
+
+    >>> import numpy as np
+    >>> import lanewise as lw
+    >>> module = lw.load('''
+    ... .version 8.0
+    ... .target sm_80
+    ... .address_size 64
+    ... .visible .entry fill(.param .u64 out) {
+    ...     .reg .b64 %rd<2>;
+    ...     .reg .b32 %r<2>;
+    ...     ld.param.u64 %rd0, [out];
+    ...     mov.u32 %r0, %tid.x;
+    ...     st.global.u32 [%rd0], %r0;
+    ...     ret;
+    ... }''')
+    >>> report = lw.check(module["fill"][1, 32], np.zeros(1, np.uint32))
+    >>> [(finding.kind, finding.line) for finding in report.findings]
+    [('race', 10)]
+    """
+    if not hasattr(configured, "bind"):
+        raise LanewiseError(
+            "lw.check takes a kernel with its grid and block, then its arguments: "
+            f"lw.check(kernel[grid, block], a, b, …), not {type(configured).__name__}"
+        )
+    bound, values = configured.bind(*arguments, arch=arch, **constants)
+    module = bound.entry.module
+    name = find_arch(arch if arch is not None else module.arch)
+    ready = checked(module, bound.entry.function, name)
+    refused = beyond_limits(ready.program, bound.shape, name)
+    if refused:
+        return Report(bound.entry.name, refused, {}, [])
+    return run_checked(ready, bound.shape, values, steps, list(ready.notes), progress)
