@@ -46,11 +46,6 @@ class Module:
         #: What writes the functions that it only declares because they are compiled apart, by name.
         self.apart: dict[str, Callable[[Module, str], None]] = {}
 
-    @property
-    def globals(self) -> dict[str, Function]:
-        """The functions by name; `variables` has the data."""
-        return self.functions
-
     def __str__(self) -> str:
         variables = [each.definition() for each in self.variables.values()]
         functions = [each.definition() for each in self.functions.values()]

@@ -10,7 +10,7 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.bank_model import ROWS, lane_is_in, write_banks
+from lanewise.machine.checker.bank_model import lane_is_in, write_banks
 from lanewise.machine.checker.records import (
     COSTS,
     AllocationShadow,
@@ -24,7 +24,9 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.shadow_memory import WHOLE, Word, write_shadow
+from lanewise.machine.checker.request_pattern import count_costs, remember
+from lanewise.machine.checker.shadow_memory import write_shadow
+from lanewise.machine.checker.shadow_words import WHOLE, Word
 from lanewise.machine.checker.vector_clocks import LANES, WatchCode, in_turn, least, most, wide, write_clocks
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
@@ -75,7 +77,7 @@ def _write_access(module: ir.Module) -> None:
             place.store(register.get(0, U64, LANES) + displacement.to(U64).spread(LANES))
     active = code.variable(code["active"].to(U32))
     with code.when(matrix):
-        code.call_number(module.globals["shape"], code["frame"], code["site"], addresses.address)
+        code.call_number(module.functions["shape"], code["frame"], code["site"], addresses.address)
         active.set(row.get(SiteRow.lanes_read).to(U32))
     row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
     lanes = wide(code.intrinsic("ctpop", U32, [active.get()]))
@@ -90,7 +92,7 @@ def _write_access(module: ir.Module) -> None:
     code.builder.cbranch(left.get().differs(0).handle, through, after)
     code.builder.position_at_end(through)
     done = code.call_number(
-        module.globals["region"], code["frame"], observed.address, code["site"], addresses.address,
+        module.functions["region"], code["frame"], observed.address, code["site"], addresses.address,
         wide(left.get()),
     )  # fmt: skip
     left.set(left.get() & ~done.to(U32))
@@ -135,7 +137,7 @@ def _write_region(module: ir.Module) -> ir.Function:
             offset = (address - allocation.get(AllocationShadow.first)).to(U64)
             known.set(offset < allocation.get(AllocationShadow.size, U64))
         with code.when(~known.get()):
-            kept.set(code.call_number(module.globals["find"], launch.address, address))
+            kept.set(code.call_number(module.functions["find"], launch.address, address))
             row.set(SiteRow.last_allocation, kept.get())
         with code.when(kept.get().equals(0)):  # a fault, or parameters
             code.done(code["active"])
@@ -154,11 +156,14 @@ def _write_region(module: ir.Module) -> ir.Function:
     pattern = relative - base.to(U64).spread(LANES)
     phase = base & shared.select(code.number(127), 31)
     key = wide(active) | (space.get() << 32) | (phase << 40)
-    same = memory.get(0).equals(key) & ~memory.get(LastRequest.pattern, U64, LANES).differs(pattern).any()
+    same = (
+        memory.get(LastRequest.key).equals(key)
+        & ~memory.get(LastRequest.pattern, U64, LANES).differs(pattern).any()
+    )
     with code.when(~same):
-        memory.set(0, key)
+        memory.set(LastRequest.key, key)
         memory.pointer(LastRequest.pattern, U64).store(pattern)
-        _remember(code, module, row, memory, pattern, offsets, active, shared)
+        remember(code, row, memory, offsets, base, active, shared)
     chosen_lanes = code.variable(active)
     lowest, highest = (
         base + memory.get(LastRequest.least_offset),
@@ -175,15 +180,21 @@ def _write_region(module: ir.Module) -> ir.Function:
         with code.when(chosen_lanes.get().equals(0)):  # the first lane's is a fault
             code.done(code.number(1) << first)
         with code.when(~local):
-            memory.set(0, 0)
-            _count(code, module, row, memory, offsets, chosen_lanes.get(), shared)
+            memory.set(LastRequest.key, 0)
+            count_costs(code, row, memory, offsets, chosen_lanes.get(), shared)
             for place, field in COSTS:
                 row.set(field, row.get(field) + memory.get(place))
     chosen = chosen_lanes.get()
     with code.when(local):
         writes = (flags & Flag.WRITES).differs(0).to(U64).to(i64)
         code.call_number(
-            module.globals["local"], code["frame"], code["site"], offsets.address, wide(chosen), size, writes
+            module.functions["local"],
+            code["frame"],
+            code["site"],
+            offsets.address,
+            wide(chosen),
+            size,
+            writes,
         )
         code.done(wide(chosen))
     strays = (lowest < row.get(SiteRow.lowest)) | (highest > row.get(SiteRow.highest))
@@ -203,6 +214,19 @@ def _write_region(module: ir.Module) -> ir.Function:
                 zero,
                 zero,
             )
+    with code.when(space.get().equals(Space.GLOBAL)):
+        allocation = Record(code, row.get(SiteRow.last_allocation))
+        with code.when(allocation.get(AllocationShadow.reads_recorded).equals(0)):
+            only_reads = (flags & (Flag.READS | Flag.WRITES | Flag.STRONG_ACCESS)).equals(Flag.READS)
+            with code.when(only_reads):
+                allocation.set(AllocationShadow.was_read, 1)
+                code.done(wide(chosen))
+            with code.when(allocation.get(AllocationShadow.was_read).differs(0)):
+                lane, zero = first, code.number(0)
+                code.suspect(
+                    Suspicion.UNRECORDED_READS, code["frame"], code["site"], lane, address, zero, zero
+                )
+            allocation.set(AllocationShadow.reads_recorded, 1)
     site = least(code["site"], records.MOST_ROWS)
     who = code.variable((site << records.SITE_SHIFT).to(U32))
     by_word = (flags & Flag.BY_WORD).differs(0)
@@ -212,7 +236,7 @@ def _write_region(module: ir.Module) -> ir.Function:
         volatile = (flags & Flag.VOLATILE_ACCESS).differs(0).select(code.number(records.VOLATILE), 0)
         who.set(who.get() | records.STRONG | volatile.to(U32))
         code.call_number(
-            module.globals["strong"],
+            module.functions["strong"],
             observed.address,
             offsets.address,
             wide(chosen),
@@ -223,81 +247,41 @@ def _write_region(module: ir.Module) -> ir.Function:
     pending = (flags & Flag.COPIES).differs(0).select(code.number(records.PENDING), 0)
     is_shared = shared.to(U64).to(i64)
     start = offsets.get(0)
-    plain = (flags & (Flag.STRONG_ACCESS | Flag.MATRIX | Flag.TILE)).equals(0)
-    side_by_side = memory.get(LastRequest.side_by_side).differs(0)
-    together = side_by_side & chosen.equals(-1) & plain & (start & 3).equals(0)
+    weak = (flags & Flag.STRONG_ACCESS).equals(0)
+    plain = weak & (flags & (Flag.MATRIX | Flag.TILE)).equals(0)
+    side_by_side = memory.get(LastRequest.side_by_side).differs(0) & chosen.equals(-1)
+    together = side_by_side & plain & (start & 3).equals(0) & (size < 4)
+    tiled_words = memory.get(LastRequest.tiled_words)
+    tiled = inside & weak & tiled_words.differs(0) & (lowest & 3).equals(0)
     finished = code.variable(code.constant(BOOL, 0))
     for verb, flag in (("read", Flag.READS), ("write", Flag.WRITES)):
         wanted = (flags & flag).differs(0)
         finished.set(code.constant(BOOL, 0))
+        whole = wide(who.get() | (WHOLE << records.MASK_SHIFT))
+        with code.when(wanted & tiled):
+            answer = code.call_number(
+                module.functions[f"tiled_{verb}"], observed.address, plane.get() + lowest, stride.get(), whole,
+                is_shared, pending, tiled_words, memory.address + LastRequest.lane_of_word,
+            )  # fmt: skip
+            finished.set(answer.differs(0))
         with code.when(wanted & together):
-            for bytes_each in (1, 2, 4, 8, 16):
-                several = records.SEVERAL if bytes_each < 4 else 0
-                me = wide(who.get() | (WHOLE << records.MASK_SHIFT) | several)
+            for bytes_each in (1, 2):
                 with code.when(size.equals(bytes_each)):
                     answer = code.call_number(
-                        module.globals[f"whole_{bytes_each}_{verb}"], observed.address, plane.get() + start,
-                        stride.get(), me, is_shared, pending,
+                        module.functions[f"whole_{bytes_each}_{verb}"], observed.address, plane.get() + start,
+                        stride.get(), whole | records.SEVERAL, is_shared, pending,
                     )  # fmt: skip
                     finished.set(answer.differs(0))
         by_rows = (size & 15).equals(0)
         for words, fits in ((1, ~by_rows), (4, by_rows)):
             with code.when(wanted & ~finished.get() & fits):
                 code.call_number(
-                    module.globals[f"lanes_{verb}_{words}"], code["frame"], observed.address, offsets.address,
+                    module.functions[f"lanes_{verb}_{words}"], code["frame"], observed.address, offsets.address,
                     wide(chosen), plane.get(), stride.get(), size, wide(who.get()), code["site"], is_shared,
                     origin.get(), pending, by_word.to(U64).to(i64),
                 )  # fmt: skip
     code.done(wide(chosen))
     return code.function
-
-
-def _remember(
-    code: WatchCode, module: ir.Module, row: Record, kept: Record, pattern: Value, offsets: Record,
-    active: Value, shared: Value,
-) -> None:  # fmt: skip
-    """Of a new pattern of addresses: its extent, whether lanes follow one another, and what it costs."""
-    lanes = Value(
-        code, BOOL.by(LANES), code.builder.bitcast(active.handle, ir.VectorType(ir.IntType(1), LANES))
-    )
-    extent = lanes.select(pattern.view(i64), 0)
-    for name, offset in (("smin", LastRequest.least_offset), ("smax", LastRequest.most_offset)):
-        kept.set(offset, code.intrinsic(f"vector.reduce.{name}", i64, [extent], of=extent.type))
-    counting = ir.Constant(ir.VectorType(ir.IntType(64), LANES), list(range(LANES)))
-    steps = Value(code, U64.by(LANES), counting) * row.get(SiteRow.access_size).to(U64).spread(LANES)
-    kept.set(LastRequest.side_by_side, (~pattern.differs(steps).any()).to(U64).to(i64))
-    _count(code, module, row, kept, offsets, active, shared)
-
-
-def _count(
-    code: WatchCode,
-    module: ir.Module,
-    row: Record,
-    kept: Record,
-    offsets: Record,
-    active: Value,
-    shared: Value,
-) -> None:
-    """Wavefronts or sectors of a request."""
-    size, lanes = row.get(SiteRow.access_size), wide(active)
-    wavefronts, ideal, sectors = (offset for offset, _ in COSTS)
-    with code.when(shared):
-        rows = (row.get(SiteRow.flags) & (Flag.MATRIX | Flag.TILE)).differs(0)
-        for bytes_each, fits in (
-            (4, size < 5),
-            (8, size.equals(8)),
-            (16, size.equals(16) & ~rows),
-            (ROWS, rows),
-        ):
-            with code.when(fits):
-                answer = code.call_number(module.globals[f"wavefronts_{bytes_each}"], offsets.address, lanes)
-                kept.set(wavefronts, answer & 0xFFFFFFFF)
-                kept.set(ideal, answer >> 32)
-                kept.set(sectors, 0)
-    with code.when(~shared):
-        kept.set(wavefronts, 0)
-        kept.set(ideal, 0)
-        kept.set(sectors, code.call_number(module.globals["sectors"], offsets.address, lanes, size))
 
 
 def _write_strong(module: ir.Module) -> ir.Function:
@@ -318,7 +302,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
         with code.when((flags & Flag.WRITES).differs(0)):
             word.set(ShadowPlane.PUBLICATION, most(so_far, published).to(U32))
     clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), taken.get()))
-    code.call_number(module.globals["set_floors"], observed.address)
+    code.call_number(module.functions["set_floors"], observed.address)
     with code.when((flags & Flag.VOLATILE_ACCESS).equals(0)):
         observed.set(BlockWatch.fresh, 1)
     code.done()

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.machine import abi
 from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.checker.site_table import watched_sites
@@ -21,6 +22,9 @@ class CheckedKernel(Compiled):
 
     def __init__(self, module: Module, function: Function, arch: str) -> None:
         super().__init__(module, function, arch, "checked", self._instrumentation)
+        #: Addresses of allocations that earlier launches wrote after they had read them: their reads are put
+        #: on record from the start.
+        self.recorded: set[int] = {abi.HEAP_BASE, abi.GRID_BASE}
 
     def _instrumentation(self) -> CheckerSteps:
         return CheckerSteps(self.plan)

@@ -8,6 +8,7 @@ that a report is the same for any number of threads.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -21,12 +22,13 @@ from lanewise.machine.checker import counters
 from lanewise.machine.checker.access_words import allocation_at, source_of
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.report import Finding, Line, Report
-from lanewise.machine.checker.triage import CrossBlock, Triage, merged
+from lanewise.machine.checker.triage import CrossBlock, Triage, UnrecordedReads, merged
 from lanewise.machine.checker.watch import Watch, conflict
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime import device_memory
 from lanewise.machine.runtime.fault_report import faulting_access
 from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.state import BlockState, Three
@@ -53,10 +55,11 @@ class CheckedLaunch(Launch):
         values: tuple[Any, ...],
         steps: int | None,
         side_by_side: bool,
+        recorded: set[int],
     ) -> None:
         super().__init__(kernel, shape, values, steps)
         self.kernel, self.side_by_side = kernel, side_by_side
-        self.watches = [Watch(self, kernel, EPOCHS, side_by_side) for _ in range(self.workers())]
+        self.watches = [Watch(self, kernel, EPOCHS, side_by_side, recorded) for _ in range(self.workers())]
         self.printed: list[tuple[int, str]] = []
 
     def workers(self) -> int:
@@ -76,10 +79,19 @@ class CheckedLaunch(Launch):
 
     def say(self, state: BlockState, text: str) -> None:
         """Keep what a kernel prints: a run that is repeated prints once, and in the order of blocks."""
-        if self.side_by_side:
-            self.printed.append((state[BlockRecord.linear], text))
-        else:
-            super().say(state, text)
+        self.printed.append((state[BlockRecord.linear], text))
+
+    def print_kept(self) -> None:
+        """Print what was kept, in the order in which one thread would have printed it."""
+        order = (lambda each: each[0]) if self.side_by_side else (lambda each: 0)
+        sys.stdout.write("".join(text for _, text in sorted(self.printed, key=order)))
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Run all blocks; raises what Python came across while it looked at suspicions."""
+        super().run(progress)
+        for watch in self.watches:
+            if watch.triage.failure is not None:
+                raise watch.triage.failure
 
     def _settle(self, state: BlockState, status: int) -> None:
         """A fault is a finding before it ends the launch."""
@@ -211,6 +223,8 @@ def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
 
 def _kept_memory(launch: Launch) -> Callable[[], None]:
     """Copy the memory that a launch may change; returns what puts it back."""
+    heap = device_memory.heap(launch.compiled.module) if launch.compiled.launch_info.uses_heap else None
+    blocks = dict(heap.blocks) if heap is not None else {}
     kept: list[tuple[int, Bytes]] = [
         (each.host, np.frombuffer(ctypes.string_at(each.host, each.size), np.uint8))
         for each in launch.allocations
@@ -220,6 +234,8 @@ def _kept_memory(launch: Launch) -> Callable[[], None]:
     def put_back() -> None:
         for host, content in kept:
             ctypes.memmove(host, content.ctypes.data, content.size)
+        if heap is not None:
+            heap.blocks = dict(blocks)
 
     return put_back
 
@@ -233,18 +249,23 @@ def run_checked(
     progress: Progress | None = None,
 ) -> Report:
     """Run a kernel under watch; what would stop a plain run is a finding."""
-    if kernel.blocks_are_independent and shape.blocks > 1:
-        launch = CheckedLaunch(kernel, shape, values, steps, side_by_side=True)
-        if launch.workers() > 1:
-            put_back = _kept_memory(launch)
-            with suppress(KernelFault, CrossBlock):
+    side_by_side = kernel.blocks_are_independent and shape.blocks > 1
+    launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, kernel.recorded)
+    put_back = _kept_memory(launch)
+    while True:
+        try:
+            with suppress(KernelFault):
                 launch.run(progress)
-                if launch.is_conclusive:
-                    for _, text in sorted(launch.printed, key=lambda each: each[0]):
-                        Launch.say(launch, launch.watches[0].triage.states[0], text)
-                    return launch.report(notes)
-            put_back()
-    launch = CheckedLaunch(kernel, shape, values, steps, side_by_side=False)
-    with suppress(KernelFault):
-        launch.run(progress)
+                if not launch.side_by_side or launch.is_conclusive:
+                    break
+            if not launch.side_by_side:
+                break
+            side_by_side = False
+        except CrossBlock:
+            side_by_side = False
+        except UnrecordedReads as unrecorded:
+            kernel.recorded.add(unrecorded.first)
+        put_back()
+        launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, kernel.recorded)
+    launch.print_kept()
     return launch.report(notes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag, auto
 
-from lanewise.machine.abi import RecordLayout, field, per_lane
+from lanewise.machine.abi import LANES, RecordLayout, field, per_lane
 
 
 class WatchRecord(RecordLayout):
@@ -130,6 +130,10 @@ class AllocationShadow(RecordLayout):
     size = field()
     plane = field()
     stride = field()
+    #: Whether reads are put on record: they need not be in memory that nobody writes.
+    reads_recorded = field()
+    #: Whether something was read from it that was not put on record.
+    was_read = field()
 
 
 class Suspicion(IntEnum):
@@ -152,6 +156,8 @@ class Suspicion(IntEnum):
     IGNORED_ALIGNMENT = auto()
     BARRIER_COUNT_WRONG = auto()
     NO_VALUE = auto()
+    #: Memory is written whose reads were not put on record: the launch has to be repeated.
+    UNRECORDED_READS = auto()
 
 
 class SiteRow(RecordLayout):
@@ -188,6 +194,10 @@ class SiteRow(RecordLayout):
     limits = field(elements=len(Suspicion))
 
 
+#: Words of shadow memory that are looked at together where lanes tile memory.
+WORDS_TOGETHER = 16
+
+
 class LastRequest(RecordLayout):
     """The last request of an instruction, whose cost holds for the next one of the same pattern."""
 
@@ -199,6 +209,9 @@ class LastRequest(RecordLayout):
     most_offset = field()
     #: Whether the lanes' bytes follow one another.
     side_by_side = field()
+    #: If lanes fill a range of words exactly, in any order: how many, and the lane of each; else 0.
+    tiled_words = field()
+    lane_of_word = field(4, 4 * LANES, 64)
     pattern = per_lane(8)
 
 

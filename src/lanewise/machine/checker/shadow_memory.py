@@ -13,33 +13,20 @@ from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.bank_model import lane_is_in
-from lanewise.machine.checker.records import BlockWatch, ShadowPlane, Suspicion, WarpClock, WatchRecord
+from lanewise.machine.checker.records import (
+    WORDS_TOGETHER,
+    BlockWatch,
+    ShadowPlane,
+    Suspicion,
+    WarpClock,
+    WatchRecord,
+)
+from lanewise.machine.checker.shadow_words import INITIALISED, WHOLE, Row, View, Word
 from lanewise.machine.checker.vector_clocks import LANES, WatchCode, least, most, over, wide
 from lanewise.machine.codegen.function_code import U8, U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
-WHOLE = 0xF
-INITIALISED = WHOLE << records.INITIALISED_SHIFT
 _WORD = ("frame", "observed", "place", "stride", "who", "site", "address")
-
-
-class Word:
-    """A word of shadow memory."""
-
-    def __init__(self, code: WatchCode, place: Value, stride: Value) -> None:
-        self.code, self.place, self.stride = code, place, stride
-
-    def plane(self, plane: int) -> Record:
-        """Where a plane has it."""
-        return Record(self.code, self.place + self.stride * plane)
-
-    def get(self, plane: int, lanes: int = 1) -> Value:
-        """What a plane says of it, or of it and its neighbours."""
-        return self.plane(plane).get(0, U32, lanes)
-
-    def set(self, plane: int, value: Value) -> None:
-        """Change what a plane says."""
-        self.plane(plane).set(0, value)
 
 
 def _mask(who: Value) -> Value:
@@ -105,7 +92,7 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
         pending = (stored & records.PENDING).differs(0)
         told = code.variable(code.constant(BOOL, 0))
         with code.when(pending):
-            finished = code.call_number(module.globals["finished"], observed.address, epoch)
+            finished = code.call_number(module.functions["finished"], observed.address, epoch)
             with code.when(finished.equals(0)):
                 tell(Suspicion.UNFINISHED_COPY, epoch, writer)
                 told.set(code.constant(BOOL, 1))
@@ -113,7 +100,7 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
                 word.set(ShadowPlane.WRITE_EPOCH, stored & records.EPOCHS)
         with code.when(~told.get()):
             fine = code.call_number(
-                module.globals["ordered"], observed.address, epoch, wide(writer), wide(me)
+                module.functions["ordered"], observed.address, epoch, wide(writer), wide(me)
             )
             with code.when(fine.equals(0)):
                 tell(Suspicion.AFTER_WRITE, epoch, writer)
@@ -126,7 +113,7 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
             epoch, reader = wide(word.get(when)), word.get(who)
             with code.when((floor < epoch) & (_mask(reader) & _mask(me)).differs(0)):
                 fine = code.call_number(
-                    module.globals["ordered"], observed.address, epoch, wide(reader), wide(me)
+                    module.functions["ordered"], observed.address, epoch, wide(reader), wide(me)
                 )
                 with code.when(fine.equals(0)):
                     tell(Suspicion.AFTER_READ, epoch, reader)
@@ -204,99 +191,34 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
     return code.function
 
 
-class View:
-    """What the running warp knows of time, for shared or for other memory."""
+def _write_tiled(module: ir.Module, writes: bool) -> ir.Function:
+    """`tiled_<read or write>(…)`: lanes that fill a range of words exactly; 1 if nothing speaks against it.
 
-    def __init__(self, observed: Record, shared: Value) -> None:
-        self.floor = shared.select(
-            observed.get(BlockWatch.shared_floor), observed.get(BlockWatch.global_floor)
-        ).to(U32)
-        self.start = shared.select(observed.get(BlockWatch.start), 0).to(U32)
-        self.now = observed.get(BlockWatch.epoch).to(U32)
-        # What a word's record has to say before it is read: of shared memory, that all of it was written.
-        self.needed = shared.select(observed.code.constant(i64, INITIALISED), 0).to(U32)
+    `lanes` leads to the lane of each word.
+    """
+    name = f"tiled_{'write' if writes else 'read'}"
+    arguments = ("observed", "place", "stride", "who", "shared", "pending", "words", "lanes")
+    code = WatchCode(module, name, arguments)
+    view = View(code.record("observed"), code["shared"].differs(0))
+    who, pending = code["who"].to(U32), code["pending"].to(U32)
+    count = WORDS_TOGETHER
 
+    def row(part: Value) -> tuple[Row, Value]:
+        start = part * (4 * count)
+        lanes = Record(code, code["lanes"] + start).get(0, U32, count)
+        found = Row(code, view, Word(code, code["place"] + start, code["stride"]), count)
+        return found, lanes | who.spread(count)
 
-class Row:
-    """Neighbouring words that an access touches, looked at together."""
-
-    def __init__(self, code: WatchCode, view: View, word: Word, count: int) -> None:
-        self.code, self.word, self.count = code, word, count
-        self.floor, self.start, self.now, self.needed = (
-            self.spread(each) for each in (view.floor, view.start, view.now, view.needed)
-        )
-
-    def spread(self, value: Value) -> Value:
-        """A number in every word."""
-        return value.spread(self.count) if self.count > 1 else value
-
-    def _unordered(self, when: int, who: int, me: Value) -> Value:
-        epochs = self.word.get(when, self.count)
-        own = epochs.equals(self.now) & (
-            (self.word.get(who, self.count) ^ me) & (LANES - 1 | records.SEVERAL | records.STRONG)
-        ).equals(0)
-        return (epochs > self.floor) & ~own
-
-    def suspicious(self, me: Value, writes: bool) -> Value:
-        """Whether these words have to be looked at one by one."""
-        return self.doubts(me, writes).any()
-
-    def doubts(self, me: Value, writes: bool) -> Value:
-        """The words that have to be looked at."""
-        word = self.word
-        bad = self._unordered(ShadowPlane.WRITE_EPOCH, ShadowPlane.WRITER, me)
-        if writes:
-            bad = bad | self._unordered(ShadowPlane.READ_EPOCH, ShadowPlane.READER, me)
-            bad = bad | (word.get(ShadowPlane.EARLIER_EPOCH, self.count) > self.floor)
-            return bad
-        unwritten = (word.get(ShadowPlane.WRITER, self.count) & self.needed).differs(self.needed)
-        return bad | unwritten | (word.get(ShadowPlane.WRITE_EPOCH, self.count) < self.start)
-
-    def stirred(self) -> Value:
-        """Of words outside shared memory that are read: all that may have to be looked at, or be busy."""
-        return (self.word.get(ShadowPlane.WRITE_EPOCH, self.count) > self.floor) | self.busy(False)
-
-    def _moves(self) -> Value:
-        """Readers that another one must not make forgotten."""
-        epochs, held = (
-            self.word.get(each, self.count) for each in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH)
-        )
-        return (epochs > self.floor) & epochs.differs(self.now) & ~(held > self.floor)
-
-    def busy(self, writes: bool) -> Value:
-        """The words whose record needs more than to be overwritten."""
-        if writes:
-            return (self.word.get(ShadowPlane.WRITE_EPOCH, self.count) & records.EPOCHS).equals(self.now)
-        return self.word.get(ShadowPlane.READ_EPOCH, self.count).equals(self.now) | self._moves()
-
-    def put(self, me: Value, writes: bool, pending: Value) -> None:
-        """Overwrite the record."""
-        when, who = (
-            (ShadowPlane.WRITE_EPOCH, ShadowPlane.WRITER)
-            if writes
-            else (ShadowPlane.READ_EPOCH, ShadowPlane.READER)
-        )
-        epoch = self.now | self.spread(pending) if writes else self.now
-        self.word.plane(when).pointer(0, U32).store(epoch)
-        self.word.plane(who).pointer(0, U32).store(me | INITIALISED if writes else me)
-
-    def note(self, me: Value, writes: bool, pending: Value) -> None:
-        """Put an access on record that nothing speaks against; whole words."""
-        word, count = self.word, self.count
-        now = self.now
-        if writes:
-            word.plane(ShadowPlane.WRITE_EPOCH).pointer(0, U32).store(now | self.spread(pending))
-            word.plane(ShadowPlane.WRITER).pointer(0, U32).store(me | INITIALISED)
-            return
-        epochs = word.get(ShadowPlane.READ_EPOCH, count)
-        held = word.get(ShadowPlane.EARLIER_EPOCH, count)
-        moves = self._moves()
-        with self.code.when(moves.any()):
-            earlier = word.plane(ShadowPlane.EARLIER_READER).pointer(0, U32)
-            earlier.store(moves.select(word.get(ShadowPlane.READER, count), earlier.load(0, count)))
-            word.plane(ShadowPlane.EARLIER_EPOCH).pointer(0, U32).store(moves.select(epochs, held))
-        word.plane(ShadowPlane.READ_EPOCH).pointer(0, U32).store(now)
-        word.plane(ShadowPlane.READER).pointer(0, U32).store(me)
+    parts = code["words"] >> (count.bit_length() - 1)
+    with code.loop(parts) as part:
+        found, me = row(part)
+        with code.when(found.suspicious(me, writes)):
+            code.done(0)
+    with code.loop(parts) as part:
+        found, me = row(part)
+        found.note(me, writes, pending)
+    code.done(1)
+    return code.function
 
 
 def _write_whole(module: ir.Module, size: int, writes: bool) -> ir.Function:
@@ -402,13 +324,13 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
 
     def examine(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
         with code.when(row.suspicious(me, writes)):
-            one_by_one(module.globals[f"examine_{verb}"], lane, first, start, code["shared"])
+            one_by_one(module.functions[f"examine_{verb}"], lane, first, start, code["shared"])
 
     def note(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
         stored = row.word.get(when, together) & records.EPOCHS
         slow = strong | stored.equals(row.now).any() | (size < 4)
         with code.when(slow):
-            one_by_one(module.globals[f"note_{verb}"], lane, first, start, wide(pending))
+            one_by_one(module.functions[f"note_{verb}"], lane, first, start, wide(pending))
         with code.when(~slow):
             row.note(me, writes, pending)
 
@@ -495,7 +417,8 @@ def write_shadow(module: ir.Module) -> None:
     for writes in (False, True):
         _write_examine(module, writes)
         _write_note(module, writes)
-        for size in (1, 2, 4, 8, 16):
+        _write_tiled(module, writes)
+        for size in (1, 2):
             _write_whole(module, size, writes)
         for together in (1, 4):
             _write_lanes(module, writes, together)

@@ -96,7 +96,7 @@ class CheckerSteps:
 
 def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> list[Word]:
     type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(STEP_ARGUMENTS)))
-    existing = data.globals.get(name)
+    existing = data.functions.get(name)
     function = existing if isinstance(existing, ir.Function) else ir.Function(data, type, name)
     return Step(function, operands).words(op)
 
@@ -121,7 +121,7 @@ def _write() -> str:
 
 
 def _call(code: BlockCode, name: str, *values: Value) -> None:
-    code.builder.call(code.module.globals[name], [each.handle for each in values])
+    code.builder.call(code.module.functions[name], [each.handle for each in values])
 
 
 def _visit(name: str) -> Callable[[BlockCode, Record], None]:

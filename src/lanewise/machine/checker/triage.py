@@ -72,6 +72,14 @@ class Found:
     counted: tuple[int, Suspicion] | None
 
 
+class UnrecordedReads(Exception):
+    """Memory is written whose reads were not put on record; `first` is its address."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first)
+        self.first = first
+
+
 class CrossBlock(Exception):
     """Two blocks touch one word without order: who runs blocks side by side has to look at them in turn."""
 
@@ -125,6 +133,8 @@ class Triage:
         if kind is Suspicion.SPLIT_BARRIER:
             self._split_barrier(state, warp, address & 0xFFFFFFFF)
             return
+        if kind is Suspicion.UNRECORDED_READS:
+            raise UnrecordedReads(next(each.first for each in launch.allocations if address in each))
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
         if kind in _RACES and self._harmless(kind, state, warp, op, lane, who):

@@ -120,7 +120,7 @@ def turn(module: ir.Module) -> ir.Function:
     launch = observed.at(BlockWatch.watch)
     begins = block.get(BlockRecord.linear).differs(observed.get(BlockWatch.linear))
     with code.when(begins):
-        code.call_number(module.globals["begin_block"], observed.address, block.get(BlockRecord.linear))
+        code.call_number(module.functions["begin_block"], observed.address, block.get(BlockRecord.linear))
     now = least(launch.get(WatchRecord.now) + 1, launch.get(WatchRecord.log_size) - 1)
     launch.set(WatchRecord.now, now)
     launch.set(WatchRecord.current, warp.address)
@@ -139,7 +139,7 @@ def turn(module: ir.Module) -> ir.Function:
 
 def set_floors(module: ir.Module) -> ir.Function:
     """`set_floors(observed)`: the epochs up to which everything is known to have happened before."""
-    existing: ir.Function | None = module.globals.get("set_floors")
+    existing: ir.Function | None = module.functions.get("set_floors")
     if existing is not None:
         return existing
     code = WatchCode(module, "set_floors", ("observed",))
@@ -172,7 +172,7 @@ def in_turn(code: WatchCode, warp: Record) -> Record:
         | block.get(BlockRecord.linear).differs(observed.get(BlockWatch.linear))
     )
     with code.when(needed):
-        code.call_number(code.module.globals["turn"], warp.address)
+        code.call_number(code.module.functions["turn"], warp.address)
     return observed
 
 
@@ -202,7 +202,7 @@ def arrive(module: ir.Module) -> None:
     observed = in_turn(code, warp)
     row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
     with code.when((row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)):
-        code.call_number(module.globals["members"], code["frame"], code["site"], code["active"])
+        code.call_number(module.functions["members"], code["frame"], code["site"], code["active"])
         code.done()
     row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
     first = wide(code.intrinsic("cttz", U32, [code["active"].to(U32), code.constant(BOOL, 0)]))

@@ -22,7 +22,7 @@ from lanewise.machine.checker.records import (
     WatchRecord,
 )
 from lanewise.machine.checker.site_table import fresh_table
-from lanewise.machine.checker.triage import Triage
+from lanewise.machine.checker.triage import Triage, UnrecordedReads
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 
@@ -30,10 +30,15 @@ from lanewise.machine.runtime.state import BlockState
 _STRETCH = 1 << 20
 
 
+_RECORDED = AllocationShadow.reads_recorded // 8
+
+
 class Watch:
     """What one thread of the host sees of a checked launch."""
 
-    def __init__(self, launch: Launch, kernel: CheckedKernel, epochs: int, side_by_side: bool) -> None:
+    def __init__(
+        self, launch: Launch, kernel: CheckedKernel, epochs: int, side_by_side: bool, recorded: set[int]
+    ) -> None:
         self.launch, self.kernel, self.epochs = launch, kernel, epochs
         shape = launch.shape
         self.rows, self.last_requests = fresh_table(kernel.watched)
@@ -46,12 +51,16 @@ class Watch:
         self.shadows = [
             np.zeros((len(ShadowPlane), each.size // 4 + 8), np.uint32) for each in launch.allocations
         ]
-        rows = [
-            (each.first, each.size, address(shadow), shadow.strides[0])
-            for each, shadow in zip(launch.allocations, self.shadows, strict=True)
-        ]
-        assert AllocationShadow.BYTES == 8 * 4
-        self.shadow_table = np.array(rows or [(0, 0, 0, 0)], np.int64)
+        self.shadow_table = np.zeros((max(len(self.shadows), 1), AllocationShadow.BYTES // 8), np.int64)
+        for row, each, shadow in zip(self.shadow_table, launch.allocations, self.shadows, strict=False):
+            for field, value in (
+                (AllocationShadow.first, each.first),
+                (AllocationShadow.size, each.size),
+                (AllocationShadow.plane, address(shadow)),
+                (AllocationShadow.stride, shadow.strides[0]),
+                (AllocationShadow.reads_recorded, each.first in recorded),
+            ):
+                row[field // 8] = value
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         for field, value in (
             (WatchRecord.log, address(self.log)),
@@ -69,6 +78,11 @@ class Watch:
     def out_of_epochs(self) -> bool:
         """Whether the run was too long to look for races to its end."""
         return bool(self.record[WatchRecord.now // 8] >= self.epochs - 1)
+
+    def has_unrecorded_reads(self, allocation: int) -> bool:
+        """Whether something was read from an allocation and not put on record."""
+        row = self.shadow_table[allocation]
+        return bool(row[AllocationShadow.was_read // 8]) and not row[_RECORDED]
 
     def attach(self, state: BlockState) -> None:
         """Give a block of threads what it is watched with."""
@@ -109,10 +123,18 @@ class Watch:
 
 
 def conflict(watches: list[Watch]) -> bool:
-    """Whether blocks of two watches touched one word, and at least one of them wrote it."""
+    """Whether blocks of two watches touched one word, and at least one of them wrote it.
+
+    Where one of them wrote and the other has not put its reads on record, this cannot be told.
+    """
     if len(watches) < 2:
         return False
     for number, allocation in enumerate(watches[0].launch.allocations):
+        unrecorded = [watch.has_unrecorded_reads(number) for watch in watches]
+        if any(unrecorded) and not all(unrecorded):
+            wrote = [bool(watch.shadow_table[number, _RECORDED]) for watch in watches]
+            if any(wrote):
+                raise UnrecordedReads(allocation.first)
         shadows = [watch.shadows[number] for watch in watches]
         if allocation.writable and _shadows_conflict(shadows):
             return True

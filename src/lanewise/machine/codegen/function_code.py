@@ -310,7 +310,7 @@ Write = Callable[[ir.Module, str], None]
 
 def shared(module: ir.Module, name: str, type: ir.Type, write: Write) -> ir.Function:
     """A function that kernels share, compiled apart from them and only once: its name says all about it."""
-    existing: ir.Function | None = module.globals.get(name)
+    existing: ir.Function | None = module.functions.get(name)
     if existing is not None:
         return existing
     module.apart[name] = write

@@ -139,7 +139,7 @@ class EndWriter:
 
     def declared(self, function: ir.Function) -> ir.Function:
         """A function of another module, to be named in the data."""
-        existing = self.data.globals.get(function.name)
+        existing = self.data.functions.get(function.name)
         if isinstance(existing, ir.Function):
             return existing
         return ir.Function(self.data, function.function_type, function.name)

@@ -146,7 +146,8 @@ class Heap:
     def __init__(self) -> None:
         self.memory = zeroed_bytes(HEAP_BYTES)
         self.lock = threading.Lock()
-        self._used: dict[int, int] = {}
+        #: The blocks that were given: address and bytes.
+        self.blocks: dict[int, int] = {}
 
     @property
     def allocation(self) -> Allocation:
@@ -158,19 +159,19 @@ class Heap:
         size = aligned(max(size, 1), 16)
         with self.lock:
             start = abi.HEAP_BASE
-            for first, bytes in sorted(self._used.items()):
+            for first, bytes in sorted(self.blocks.items()):
                 if first - start >= size:
                     break
                 start = first + bytes
             if start + size > abi.HEAP_BASE + HEAP_BYTES:
                 return 0
-            self._used[start] = size
+            self.blocks[start] = size
             return start
 
     def give_back(self, place: int) -> bool:
         """Whether an address was one that `take` gave, and is free now."""
         with self.lock:
-            return place == 0 or self._used.pop(place, None) is not None
+            return place == 0 or self.blocks.pop(place, None) is not None
 
 
 def heap(module: Module) -> Heap:

@@ -89,7 +89,7 @@ def _passed(
 def _mover(code: BlockCode, callee: FunctionBody, back: bool) -> ir.Operand:
     """`save(frame, lane, place)` or `restore`: the registers of a function, to the stack or from it."""
     name = f"{'restore' if back else 'save'}_{callee.link.offset}"
-    existing: ir.Operand | None = code.module.globals.get(name)
+    existing: ir.Operand | None = code.module.functions.get(name)
     if existing is not None:
         return existing
     inner = BlockCode(code.module, name, ("lane", "place"))
