@@ -260,8 +260,8 @@ def _write_region(module: ir.Module) -> ir.Function:
         whole = wide(who.get() | (WHOLE << records.MASK_SHIFT))
         with code.when(wanted & tiled):
             answer = code.call_number(
-                module.functions[f"tiled_{verb}"], observed.address, plane.get() + lowest, stride.get(), whole,
-                is_shared, pending, tiled_words, memory.address + LastRequest.lane_of_word,
+                module.functions[f"tiled_{verb}"], observed.address, plane.get() + lowest, stride.get(),
+                whole, is_shared, pending, tiled_words, memory.address + LastRequest.lane_of_word,
             )  # fmt: skip
             finished.set(answer.differs(0))
         with code.when(wanted & together):
@@ -276,8 +276,8 @@ def _write_region(module: ir.Module) -> ir.Function:
         for words, fits in ((1, ~by_rows), (4, by_rows)):
             with code.when(wanted & ~finished.get() & fits):
                 code.call_number(
-                    module.functions[f"lanes_{verb}_{words}"], code["frame"], observed.address, offsets.address,
-                    wide(chosen), plane.get(), stride.get(), size, wide(who.get()), code["site"], is_shared,
+                    module.functions[f"lanes_{verb}_{words}"], code["frame"], observed.address,
+                    offsets.address, wide(chosen), plane.get(), stride.get(), size, wide(who.get()), code["site"], is_shared,
                     origin.get(), pending, by_word.to(U64).to(i64),
                 )  # fmt: skip
     code.done(wide(chosen))
