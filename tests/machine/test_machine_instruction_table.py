@@ -1,4 +1,4 @@
-"""The table of instructions: its records are consistent, complete, and the only word on what an opcode does."""
+"""The table of instructions: its records are consistent, complete, and alone say what an opcode does."""
 
 from __future__ import annotations
 

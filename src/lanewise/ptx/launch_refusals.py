@@ -1,4 +1,4 @@
-"""Why no GPU would launch a kernel in a shape: grids and blocks beyond all limits, or beyond the kernel's own."""
+"""Why no GPU would launch a kernel in a shape: grids and blocks beyond all limits, or the kernel's own."""
 
 from __future__ import annotations
 

@@ -277,8 +277,8 @@ def _write_region(module: ir.Module) -> ir.Function:
             with code.when(wanted & ~finished.get() & fits):
                 code.call_number(
                     module.functions[f"lanes_{verb}_{words}"], code["frame"], observed.address,
-                    offsets.address, wide(chosen), plane.get(), stride.get(), size, wide(who.get()), code["site"], is_shared,
-                    origin.get(), pending, by_word.to(U64).to(i64),
+                    offsets.address, wide(chosen), plane.get(), stride.get(), size, wide(who.get()),
+                    code["site"], is_shared, origin.get(), pending, by_word.to(U64).to(i64),
                 )  # fmt: skip
     code.done(wide(chosen))
     return code.function
