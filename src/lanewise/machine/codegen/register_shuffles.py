@@ -113,6 +113,15 @@ def shuffled(code: Code, first: Value, second: Value | None, mask: tuple[int, ..
     return Value(code, first.type.by(len(mask)), handle)
 
 
+def joined(code: Code, vectors: list[Value], count: int) -> list[Value]:
+    """Every so many vectors as one, the elements of each behind those of the one before."""
+    while count > 1:
+        both = tuple(range(2 * vectors[0].type.lanes))
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors, count = [shuffled(code, *pair, both) for pair in pairs], count // 2
+    return vectors
+
+
 def permuted(code: Code, vectors: list[Value], bits: tuple[int, ...]) -> list[Value]:
     """Vectors with their elements in another order."""
     plan = moves(bits, vectors[0].type.lanes, len(vectors))
