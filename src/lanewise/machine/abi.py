@@ -42,7 +42,7 @@ TOGETHER, TOGETHER_BITS, RELEASED = 24, 26, 1 << 31
 BARRIER, BARRIER_ARGUMENT, BARRIER_VALUE, BARRIER_RESULT = 192, 320, 448, 576
 TID = 704  # x, y, z: 128 bytes each
 CARRY = 1088  # the carry flag of add.cc and its kin, a byte a lane
-REGISTERS = 1120
+REGISTERS = 1152
 
 #: Numbers a lane's pc may have beyond those of blocks of code.
 PARKED = 0x4000_0000
