@@ -13,6 +13,8 @@ from lanewise.machine.program.resolve import PROVIDED, Body, Callee, Op, Pointed
 
 #: Instructions for which all lanes that they name must be there.
 WARP_SYNC = {"shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "elect"}
+#: Those of them that name no lanes: all of the warp's take part.
+WHOLE_WARP = {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"}
 #: What ends a block.
 ENDS = {"bra", "brx", "ret", "exit", "call", "trap"}
 
@@ -43,6 +45,13 @@ class Block:
 def is_sync(op: Op) -> bool:
     """Whether an instruction waits for other lanes of its warp."""
     return op.opcode in WARP_SYNC and ("sync" in op.modifiers) and op.opcode != "bar"
+
+
+def waited_for(block: Block, op: Op) -> bool:
+    """Whether a block of code begins with a wait for all lanes, after which another one has nothing to do."""
+    return bool(block.ops) and all(
+        is_sync(each) and each.opcode in WHOLE_WARP and each.guard is None for each in (block.ops[0], op)
+    )
 
 
 def is_barrier(op: Op) -> bool:
@@ -119,7 +128,7 @@ def _cut_body(body: Body) -> list[Block]:
             starts[place] = blocks[-1]
         if blocks[-1].op is not None:
             begin()
-        if is_sync(op):
+        if is_sync(op) and not waited_for(blocks[-1], op):
             blocks[-1].end, blocks[-1].op = "sync", op
             begin().ops.append(op)
         elif is_wait(op):
