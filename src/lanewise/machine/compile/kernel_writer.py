@@ -32,6 +32,7 @@ from lanewise.machine.program.basic_blocks import (
     Block,
     callees,
     entry_block,
+    guarded_moves,
     in_loops,
 )
 from lanewise.machine.program.resolve import Op, Pointed, Program, Register, Resolved, Several
@@ -249,7 +250,7 @@ class Writer:
             run.clear()
             others.clear()
 
-        for op in block.ops:
+        for op in [*block.ops, *guarded_moves(block)]:
             if self.is_pure(op):
                 if others or len(run) >= 4 * PIECE:
                     flush()
@@ -297,7 +298,7 @@ class Writer:
                 return threaded_code.ending(threaded_code.exit_end(data), [0, 0, -1])
         elif block.end == "jump":
             target = block.targets[0].number
-            if op.guard is None:
+            if op.guard is None or guarded_moves(block):
                 return threaded_code.on_to(target)
             words = [*threaded_code.guard_words(op), target, following]
             return threaded_code.ending(threaded_code.branch_end(data), words)

@@ -18,6 +18,9 @@ WHOLE_WARP = {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"}
 #: What ends a block.
 ENDS = {"bra", "brx", "ret", "exit", "call", "trap"}
 
+#: Loads and stores that a branch may skip and that are done under its guard instead.
+MOST_GUARDED = 8
+
 #: What is done first after a wait: taking the results of bar.red, of a device function.
 BARRIER_RESULT, CALL_RESULTS = "(bar.red)", "(call)"
 
@@ -108,6 +111,22 @@ def in_loops(blocks: list[Block]) -> set[int]:
         for target in successors(block):
             found.update(range(target.number, block.number + 1))
     return found
+
+
+def guarded_moves(block: Block) -> list[Op]:
+    """The loads and stores that a block's branch skips, under its guard: empty if it skips anything else.
+
+    With them the lanes need not part: `@p bra L; st …; L:` does what `@!p st …` does.
+    """
+    inner, op = block.following, block.op
+    if block.end != "jump" or inner is None or op is None or op.guard is None:
+        return []
+    moves = all(each.opcode in ("ld", "st") and each.guard is None for each in inner.ops)
+    joins = inner.end == "none" and inner.following is block.targets[0]
+    if not moves or not joins or len(inner.ops) > MOST_GUARDED:
+        return []
+    register, negated = op.guard
+    return [replace(each, guard=(register, not negated)) for each in inner.ops]
 
 
 def _cut_body(body: Body) -> list[Block]:
