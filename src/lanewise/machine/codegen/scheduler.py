@@ -462,10 +462,12 @@ def _begin(code: FunctionCode, block: Record, launch: Record, number: Value) -> 
         block.set(abi.CTAID + 8 * axis, value)
     for barrier in range(16):
         block.set(abi.ARRIVED + 8 * barrier, 0)
-    warps = launch.get(abi.WARPS)
-    _copy(code, block.get(abi.FRAMES), launch.get(abi.TEMPLATE), warps * launch.get(abi.FRAME_BYTES))
+    warps, frame_bytes = launch.get(abi.WARPS), launch.get(abi.FRAME_BYTES)
     with code.loop(warps) as index:
-        warp = Record(code, block.get(abi.FRAMES) + index * launch.get(abi.FRAME_BYTES))
+        start = index * frame_bytes
+        warp = Record(code, block.get(abi.FRAMES) + start)
+        _copy(code, warp.address, launch.get(abi.TEMPLATE) + start, code.constant(i64, abi.REGISTERS))
+        _zero(code, warp.address + abi.REGISTERS, frame_bytes - abi.REGISTERS)
         warp.set(abi.BLOCK, code["block"])
     _zero(code, block.get(abi.SHARED), launch.get(abi.SHARED_BYTES))
     _zero(code, block.get(abi.LOCAL), launch.get(abi.LOCAL_BYTES) * warps * LANES)
