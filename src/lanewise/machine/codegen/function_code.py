@@ -244,11 +244,15 @@ def guarded(module: ir.Module) -> ir.Function:
     """`guarded(frame, predicate, negated)`: the lanes that take part for which a predicate holds, as bits."""
 
     def write(code: BlockCode) -> None:
-        negated = code["negated"].to(U8).spread(abi.LANES)
-        holds = code.frame.get(code["predicate"], U8, abi.LANES).differs(negated)
-        code.give(code.bits(code.mask_lanes() & holds))
+        code.give(guarded_bits(code, code["predicate"], code["negated"]))
 
     return shared_code(module, "guarded", ("predicate", "negated"), write)
+
+
+def guarded_bits(code: BlockCode, predicate: Value, negated: Value) -> Value:
+    """What `guarded` returns, computed in place."""
+    holds = code.frame.get(predicate, U8, abi.LANES).differs(negated.to(U8).spread(abi.LANES))
+    return code.bits(code.mask_lanes() & holds)
 
 
 def call(code: BlockCode, function: Any, values: list[Value | int]) -> Value:

@@ -25,7 +25,7 @@ from lanewise.machine.codegen.function_code import (
     BlockCode,
     Record,
     call,
-    guarded,
+    guarded_bits,
     shared_code,
 )
 from lanewise.machine.codegen.scheduler import split, wait
@@ -107,7 +107,7 @@ def _active(code: BlockCode, words: Record, first: int) -> Value:
     register = words.get(first)
     bits = code.variable(code.mask_bits())
     with code.when(register.differs(0)):
-        bits.set(call(code, guarded(code.module), [code["frame"], register, words.get(first + 8)]))
+        bits.set(guarded_bits(code, register, words.get(first + 8)))
     return bits.get()
 
 
