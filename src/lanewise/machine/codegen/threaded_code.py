@@ -202,14 +202,17 @@ def wait_end(module: ir.Module) -> ir.Function:
 
 
 def barrier_end(module: ir.Module) -> ir.Function:
-    """Guard, following, number: a plain barrier. A whole warp waits together, a block of one warp goes on."""
+    """Guard, following, number, past: a plain barrier. A whole warp waits together.
+
+    A block of one warp does not wait: it goes on at `past`, for which all of its lanes have to be there.
+    """
 
     def write(code: BlockCode) -> None:
         words = code.record("words")
         bits, following, number = _active(code, words, 0), words.get(16), words.get(24)
         with code.when(bits.equals(-1)):
             with code.when(code.block.at(abi.LAUNCH).get(abi.WARPS).equals(1)):
-                code.give(following.to(U32))
+                code.give(words.get(32).to(U32))
             waits = (following + 1) | (number << abi.TOGETHER_BITS)
             code.frame.set(abi.TOGETHER, waits.to(U32))
             code.give(TOGETHER)

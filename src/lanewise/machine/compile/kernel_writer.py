@@ -34,6 +34,7 @@ from lanewise.machine.program.basic_blocks import (
     entry_block,
     guarded_moves,
     in_loops,
+    past_waits,
 )
 from lanewise.machine.program.resolve import Op, Pointed, Program, Register, Resolved, Several
 from lanewise.machine.tensor_core import mma
@@ -311,7 +312,8 @@ class Writer:
                 words = [*threaded_code.guard_words(op), following, *members_of(op)]
                 return threaded_code.ending(threaded_code.wait_end(data), words)
         elif block.end == "barrier" and (number := plain_barrier(op)) is not None:
-            words = [*threaded_code.guard_words(op), following, number]
+            past = past_waits(block.following).number if block.following else following
+            words = [*threaded_code.guard_words(op), following, number, past]
             return threaded_code.ending(threaded_code.barrier_end(data), words)
         code = self.code(f"end_{block.number}", 1, ("words",))
         with blaming(op) if op is not None else nullcontext():

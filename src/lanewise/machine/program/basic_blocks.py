@@ -50,11 +50,20 @@ def is_sync(op: Op) -> bool:
     return op.opcode in WARP_SYNC and ("sync" in op.modifiers) and op.opcode != "bar"
 
 
+def takes_whole_warp(op: Op) -> bool:
+    """Whether an instruction waits for all lanes of its warp, whatever its operands are."""
+    return is_sync(op) and op.opcode in WHOLE_WARP and op.guard is None
+
+
 def waited_for(block: Block, op: Op) -> bool:
     """Whether a block of code begins with a wait for all lanes, after which another one has nothing to do."""
-    return bool(block.ops) and all(
-        is_sync(each) and each.opcode in WHOLE_WARP and each.guard is None for each in (block.ops[0], op)
-    )
+    return bool(block.ops) and takes_whole_warp(block.ops[0]) and takes_whole_warp(op)
+
+
+def past_waits(block: Block) -> Block:
+    """Where a whole warp goes on that comes to a block: behind it, if all it does is wait for the warp."""
+    only_waits = not block.ops and block.end == "sync" and block.op is not None and takes_whole_warp(block.op)
+    return block.following if only_waits and block.following is not None else block
 
 
 def is_barrier(op: Op) -> bool:
