@@ -22,14 +22,14 @@ BarrierHook = Callable[[FunctionCode, Record, Value], None]
 class Instrumentation(Protocol):
     """Steps that are put into the threaded code of one kernel. `data` is the module that has the words."""
 
-    def at_begin(self, data: ir.Module, block: BasicBlock) -> list[Word]:
-        """Steps for a path of a warp that begins a basic block."""
+    def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
+        """Steps for a path of a warp that begins a basic block: all its lanes, or those of a guard."""
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
         """Steps for an instruction that is about to run and is not of each lane alone."""
 
-    def at_end(self, data: ir.Module, block: BasicBlock) -> list[Word]:
-        """Steps for lanes that are about to go where a basic block sends them."""
+    def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
+        """Steps for lanes that are about to go where a basic block sends them: all, or those of a guard."""
 
     def barrier_hook(self) -> BarrierHook:
         """What the scheduler calls when a barrier completes."""

@@ -119,7 +119,7 @@ class _Resolver:
     def _row(self, name: str, type: str, bits: int) -> Register:
         """A place for a register in a warp's frame."""
         register = Register(name, type, bits, self.program.frame_bytes)
-        self.program.frame_bytes += max(bits // 8 * abi.LANES, 16)
+        self.program.frame_bytes += max(bits // 8 * abi.LANES, 64)
         self.registers.append(register)
         return register
 

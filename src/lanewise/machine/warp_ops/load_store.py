@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
 from typing import NamedTuple
 
 from lanewise.jit import ir
@@ -22,7 +21,7 @@ from lanewise.machine.codegen.function_code import (
     shared_code,
 )
 from lanewise.machine.codegen.lane_vectors import Lanes, type_of
-from lanewise.machine.codegen.register_shuffles import VECTOR, permuted
+from lanewise.machine.codegen.register_shuffles import VECTOR, joined, permuted, widest_shuffle
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import (
@@ -182,7 +181,7 @@ class Moves:
             self._by_groups(window, active)
         else:
             if self.element.bits <= 64:
-                with code.when(whole), code.when(self._all_good(window)):
+                with code.when(whole), code.when(self._good(window)):
                     with code.loop(lanes // 4) as group:
                         for lane in range(4):
                             self._good_lane(window, group * 4 + lane)
@@ -201,13 +200,14 @@ class Moves:
         address: Value = (self.base.load(lane) + self.displacement).to(U64)
         return address
 
-    def _all_good(self, window: Window) -> Value:
-        """Whether all lanes' addresses are, in this window."""
+    def _good(self, window: Window, active: Value | None = None) -> Value:
+        """Whether the addresses of some lanes (those of bits, or all) are good in this window."""
         shared = self.access.space in ("shared", "local", "param")
         addresses = self.addresses if shared else self.addresses.to(U64)
         bad = window.bad(addresses)
-        some = self.code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
-        return some.equals(0)
+        if active is not None:
+            bad = self.code.lanes_of(active).select(bad, 0)
+        return self._none(bad)
 
     # neighbouring places ------------------------------------------------------------------------------------
 
@@ -304,35 +304,52 @@ class Moves:
         )
 
     def _by_groups(self, window: Window, active: Value) -> None:
-        """A vector of each lane: as many lanes at a time as a vector has parts, if all of them are there."""
-        code, count = self.code, len(self.parts)
-        all_there = (1 << count) - 1
-        with code.loop(abi.LANES // count) as group:
-            first = group * count
-            some = (active >> first.to(U32)) & all_there
-            addresses = [self._address(first + lane) for lane in range(count)]
-            bad = reduce(Value.__or__, (window.bad(each) for each in addresses))
-            with code.builder.if_else((some.equals(all_there) & bad.equals(0)).handle) as (together, apart):
-                with together:
-                    self._group(window, first, addresses)
-                with apart, code.when(some.differs(0)), set_lanes(code, some << first.to(U32)) as one:
-                    self._lane(window, one)
+        """A vector of each lane: as many lanes at a time as shuffles take, where all of them are there.
 
-    def _group(self, window: Window, first: Value, addresses: list[Value]) -> None:
+        The addresses of all lanes are checked together. Where one is bad, each lane is looked at by itself.
+        """
+        code = self.code
+        with code.builder.if_else(self._good(window, active).handle) as (good, doubtful):
+            with good:
+                self._groups(window, active, code.constant(i64, 0), abi.LANES)
+            with doubtful, set_lanes(code, active) as one:
+                self._lane(window, one)
+
+    def _groups(self, window: Window, active: Value, start: Value, lanes: int) -> None:
+        """The vectors of neighbouring lanes in groups; a group that is not all there, in smaller groups."""
+        code, count = self.code, len(self.parts)
+        widest = widest_shuffle() // self.element.bits
+        size = widest if lanes > widest else count
+        all_there = (1 << size) - 1
+        with code.loop(lanes // size) as group:
+            first = start + group * size
+            some = (active >> first.to(U32)) & all_there
+            with code.builder.if_else(some.equals(all_there).handle) as (together, apart):
+                with together:
+                    self._group(window, first, size)
+                with apart, code.when(some.differs(0)):
+                    if size > count:
+                        self._groups(window, active, first, size)
+                    else:
+                        with set_lanes(code, some << first.to(U32)) as one:
+                            self._good_lane(window, one)
+
+    def _group(self, window: Window, first: Value, lanes: int) -> None:
+        """The vectors of so many neighbouring lanes, whose addresses are known to be good."""
         code, count = self.code, len(self.parts)
         word = Type("u", self.element.bits)
-        width = count.bit_length() - 1
-        order = (*range(width, 2 * width), *range(width))  # lanes and parts change places
-        hosts = [
-            Pointer(code, word, code.builder.inttoptr((window.shift + each.to(i64)).handle, BYTE))
-            for each in addresses
-        ]
-        if self.storing:
-            rows = [self._row(register).load(first, count) for register in self.parts]
-            for host, vector in zip(hosts, permuted(code, rows, order), strict=True):
-                _put(host, vector)
+        lane_bits, part_bits = (tuple(range(each.bit_length() - 1)) for each in (lanes, count))
+        addresses = (window.shift + self._address(first + lane).to(i64) for lane in range(lanes))
+        hosts = [Pointer(code, word, code.builder.inttoptr(each.handle, BYTE)) for each in addresses]
+        if self.storing:  # from [part][lane] to [lane][part]
+            rows = [self._row(register).load(first, lanes) for register in self.parts]
+            order = (*(len(lane_bits) + bit for bit in part_bits), *lane_bits)
+            for number, vector in enumerate(permuted(code, rows, order)):
+                for lane in range(lanes // count):
+                    _put(hosts[number * lanes // count + lane], vector.part(lane * count, count))
         else:
-            vectors = [_get(host, count) for host in hosts]
+            vectors = joined(code, [_get(host, count) for host in hosts], lanes // count)
+            order = (*(len(part_bits) + bit for bit in lane_bits), *part_bits)
             for register, row in zip(self.parts, permuted(code, vectors, order), strict=True):
                 self._row(register).store(row, first)
 
