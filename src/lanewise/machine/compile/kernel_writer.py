@@ -173,7 +173,7 @@ class BlockSteps:
 
     def _own_function(self, ops: list[Op]) -> Step:
         """A function of this kernel for instructions of a warp, one after the other."""
-        code = self.writer.function(f"piece_{ops[0].site}", len(ops), STEP_ARGUMENTS)
+        code = self.writer.function(f"piece_{self.block.number}_{ops[0].site}", len(ops), STEP_ARGUMENTS)
         for op in ops:
             with naming(op):
                 warp_lowering(op)(code, op)
@@ -183,7 +183,7 @@ class BlockSteps:
     def _run_words(self, ops: list[Op]) -> list[Word]:
         """A function `run(frame, start)`: instructions of each lane alone, for the lanes from `start` on."""
         width = threaded_code.strip(self.often)
-        code = self.writer.function(f"run_{ops[0].site}", len(ops), ("start",))
+        code = self.writer.function(f"run_{self.block.number}_{ops[0].site}", len(ops), ("start",))
         lanes = Lanes(code, code.frame.handle, code["start"], width, self.kernel.program.dynamic_offset)
         for op in ops:
             with naming(op):
