@@ -1,7 +1,7 @@
 """What compiled code and Python agree on: records in memory, address windows, numbers of states and faults.
 
-Records are declared field by field; offsets are computed. Compiled code reads a field by its offset, Python
-by a view of the same bytes.
+Records are declared field by field, and their offsets are computed. Compiled code reads a field by its
+offset, Python by a view of the same bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RUN, CODE_TABLE = "run", "code"
 
 
 def aligned(size: int, alignment: int) -> int:
-    """A size rounded up to a multiple.
+    """Return a size rounded up to a multiple of an alignment.
 
     >>> aligned(13, 8)
     16
@@ -25,7 +25,7 @@ def aligned(size: int, alignment: int) -> int:
 
 
 class Field(NamedTuple):
-    """A field of a record while the record is declared, and what is known of it afterwards."""
+    """The size and alignment of a declared field, and its offset once the record's class is complete."""
 
     bytes: int
     elements: int
@@ -34,17 +34,17 @@ class Field(NamedTuple):
 
 
 def field(bytes: int = 8, elements: int = 1, alignment: int = 0) -> int:
-    """Declare a field of some elements; in the class of the record its offset stands in its stead."""
+    """Declare a field of a record; when the class is complete, its attribute holds the field's offset."""
     return cast(int, Field(bytes, elements, alignment or bytes))
 
 
 def per_lane(bytes: int = 4, elements: int = 1) -> int:
-    """Declare a field with an element for each lane of a warp, aligned as vector code likes it."""
+    """Declare a field with some elements for each lane of a warp, aligned for vector loads and stores."""
     return field(bytes, LANES * elements, min(bytes * LANES, 64))
 
 
 class RecordLayout:
-    """A record in memory: each attribute that `field` declares becomes the offset of that field."""
+    """The layout of a record in memory: attributes that `field` declares become offsets in bytes."""
 
     BYTES: ClassVar[int]
     FIELDS: ClassVar[dict[str, Field]]
@@ -63,7 +63,7 @@ class RecordLayout:
 
 
 class LaunchRecord(RecordLayout):
-    """A launch: one for each run of a kernel."""
+    """The state of one launch, which all of its blocks share."""
 
     #: Not 0 once all blocks have to return.
     stop = field()
@@ -93,14 +93,14 @@ class LaunchRecord(RecordLayout):
 
 
 class CodeRow(RecordLayout):
-    """A basic block: the list of registers that it writes in every lane, and its threaded code."""
+    """An entry of the code table: the registers that a basic block writes in all lanes, its threaded code."""
 
     written_registers = field()
     steps = field()
 
 
 class BlockRecord(RecordLayout):
-    """A block of threads that is under way."""
+    """The state of a thread block while it runs: where its memory lies, and why it stopped."""
 
     launch = field()
     shared = field()
@@ -137,7 +137,7 @@ class BlockRecord(RecordLayout):
 
 
 class WarpFrame(RecordLayout):
-    """A warp: its state, then its registers, an element for each lane."""
+    """The state of a warp, followed by its registers with one element for each lane."""
 
     block = field()
     index = field()
@@ -163,7 +163,7 @@ class WarpFrame(RecordLayout):
 
 
 class AllocationRow(RecordLayout):
-    """A piece of memory that a launch may touch."""
+    """An entry of the allocation table: the address range that a launch may touch, and its host memory."""
 
     first = field()
     size = field()
@@ -172,7 +172,7 @@ class AllocationRow(RecordLayout):
 
 
 class CacheEntry(RecordLayout):
-    """What an instruction remembers of the allocation that it touched last."""
+    """The allocation that an instruction accessed last; it is tried first by the next access."""
 
     first = field()
     size = field()
@@ -180,7 +180,7 @@ class CacheEntry(RecordLayout):
 
 
 class MmaEntry(RecordLayout):
-    """What a matrix instruction calls: a function, and room for the registers where Python computes."""
+    """The function that a matrix instruction calls, and a buffer for registers where Python computes."""
 
     function = field()
     stage = field()
@@ -198,7 +198,7 @@ TOGETHER_BITS, RELEASED = 26, 1 << 31
 
 
 class BlockAnswer(IntEnum):
-    """What a basic block returns in place of the number of the one that follows."""
+    """What a basic block returns when no basic block follows directly."""
 
     #: The lanes' pcs were stored.
     DIVERGED = -1
@@ -209,7 +209,7 @@ class BlockAnswer(IntEnum):
 
 
 class WarpStatus(IntEnum):
-    """How the turn of a warp ended; bits, so that those of all warps can be joined."""
+    """How the turn of a warp ended. The values are bits, so that those of all warps can be or-ed."""
 
     WAITING = 0
     OUT_OF_TIME = 1
@@ -218,7 +218,7 @@ class WarpStatus(IntEnum):
 
 
 class RunStatus(IntEnum):
-    """How the run of a block of threads ended."""
+    """How the run of a thread block ended."""
 
     DONE = 0
     YIELDED = 1
@@ -229,7 +229,7 @@ class RunStatus(IntEnum):
 
 
 class FaultKind(IntEnum):
-    """Why a block stopped."""
+    """Why a thread block stopped."""
 
     OUT_OF_BOUNDS = 1
     MISALIGNED = 2
@@ -246,7 +246,7 @@ class FaultKind(IntEnum):
 
     @property
     def title(self) -> str:
-        """As errors name it."""
+        """The name of the fault as it appears in error messages, such as "out of bounds"."""
         return "read-only" if self is FaultKind.READ_ONLY else self.name.lower().replace("_", " ")
 
 

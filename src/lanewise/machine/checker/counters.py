@@ -1,6 +1,6 @@
-"""Counters of a checked run under Nsight Compute's names, in total and line by line.
+"""Counters of a checked run under Nsight Compute's names, in total and for each line.
 
-They are those of the PTX: where ptxas merges, splits or removes instructions, the SASS has others.
+They count instructions of the PTX: where ptxas merges, splits or removes some, the SASS has others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SECTOR = 32
 
 
 def executed(blocks: Iterable[BasicBlock], runs: npt.NDArray[Any], sites: int) -> npt.NDArray[Any]:
-    """How often each instruction ran, and with how many threads in all."""
+    """Return for each instruction how often it ran, and with how many threads in all."""
     found = np.zeros((sites, 2), np.int64)
     for block in blocks:
         for op in block.executed:
@@ -58,7 +58,7 @@ def executed(blocks: Iterable[BasicBlock], runs: npt.NDArray[Any], sites: int) -
 
 
 def tensor_instructions(op: Op, arch: str) -> int:
-    """The tensor-core instructions of SASS that a matrix instruction becomes."""
+    """Return how many tensor-core instructions of SASS a matrix instruction becomes."""
     instruction = op.source.instruction()
     if instruction is None or not instruction.multiplies:
         return 0
@@ -71,7 +71,7 @@ def tensor_instructions(op: Op, arch: str) -> int:
 
 
 def _of_memory(op: Op, row: npt.NDArray[Any]) -> Counts:
-    """What an access counts."""
+    """Return the counters of one access."""
     requests, wavefronts, ideal, sectors, moved = (
         int(row[offset // 8])
         for offset in (
@@ -82,33 +82,33 @@ def _of_memory(op: Op, row: npt.NDArray[Any]) -> Counts:
             SiteRow.moved_bytes,
         )
     )
-    way = op.record.counter
+    operation = op.record.counter
     found: Counts = {}
     if wavefronts:
         found |= {
-            _SHARED.format(way): wavefronts,
-            _CONFLICTS.format(way): wavefronts - ideal,
+            _SHARED.format(operation): wavefronts,
+            _CONFLICTS.format(operation): wavefronts - ideal,
             WAVEFRONTS: wavefronts,
             IDEAL: ideal,
             EXCESSIVE: wavefronts - ideal,
-            _BYTES.format("shared", way): moved,
+            _BYTES.format("shared", operation): moved,
         }
-        found[_INSTRUCTIONS.get(way, _BY_SPACE.format("shared", way))] = requests
+        found[_INSTRUCTIONS.get(operation, _BY_SPACE.format("shared", operation))] = requests
     if sectors:
         found |= {
-            _SECTORS.format(way): sectors,
-            _REQUESTS.format(way): requests,
-            _BYTES.format("global", way): moved,
+            _SECTORS.format(operation): sectors,
+            _REQUESTS.format(operation): requests,
+            _BYTES.format("global", operation): moved,
         }
-        if way != "ldgsts":
-            found[_BY_SPACE.format("global", way)] = requests
+        if operation != "ldgsts":
+            found[_BY_SPACE.format("global", operation)] = requests
     if not wavefronts and not sectors and requests and op.space == "local":
-        found[_BY_SPACE.format("local", way)] = requests
+        found[_BY_SPACE.format("local", operation)] = requests
     return found
 
 
 def of_site(op: Op, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: int, arch: str) -> Counts:
-    """What one instruction counts."""
+    """Return the counters of one instruction."""
     times, threads = (int(each) for each in runs)
     found: Counts = {INSTRUCTIONS: times, THREADS: threads}
     tensor = tensor_instructions(op, arch) if op.record.multiplies else 0
@@ -130,24 +130,25 @@ def of_site(op: Op, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: in
 
 
 def _add(total: Counts, more: Counts) -> None:
+    """Add counters to a total."""
     for name, value in more.items():
         total[name] = total.get(name, 0) + value
 
 
-def total_of(parts: Iterable[Counts]) -> Counts:
-    """The sum, with what only a sum has: how much of the sectors was asked for."""
+def total_of(counts: Iterable[Counts]) -> Counts:
+    """Return the sum of all counters, with the ratios that only a sum has: bytes used of each sector."""
     found: Counts = dict.fromkeys((INSTRUCTIONS, THREADS, TENSOR, FLOPS, BRANCHES, DIVERGENT, BARRIERS), 0)
     for name in (WAVEFRONTS, IDEAL, EXCESSIVE):
         found[name] = 0
-    for way in ("ld", "st"):
-        found |= {_SECTORS.format(way): 0, _REQUESTS.format(way): 0, _SHARED.format(way): 0}
-        found[_CONFLICTS.format(way)] = 0
+    for operation in ("ld", "st"):
+        found |= {_SECTORS.format(operation): 0, _REQUESTS.format(operation): 0, _SHARED.format(operation): 0}
+        found[_CONFLICTS.format(operation)] = 0
     found |= {LDSM: 0, _SHARED.format("ldsm"): 0, _CONFLICTS.format("ldsm"): 0}
-    for part in parts:
-        _add(found, part)
-    for way in ("ld", "st"):
-        sectors = found[_SECTORS.format(way)]
+    for site_counts in counts:
+        _add(found, site_counts)
+    for operation in ("ld", "st"):
+        sectors = found[_SECTORS.format(operation)]
         if sectors:
-            moved = found.get(_BYTES.format("global", way), 0)
-            found[_EFFICIENCY.format(way)] = 100 * moved / (SECTOR * sectors)
+            moved = found.get(_BYTES.format("global", operation), 0)
+            found[_EFFICIENCY.format(operation)] = 100 * moved / (SECTOR * sectors)
     return found

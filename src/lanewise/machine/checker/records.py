@@ -1,9 +1,8 @@
-"""What a checked launch keeps in memory: watches, clocks, shadow memory, the rows of instructions.
+"""The records that a checked launch keeps in memory: watches, clocks, shadow memory, the site table.
 
-The compiled functions of the checker and Python both take offsets, flags and numbers from here.
-
-Time is counted in epochs: one begins whenever another warp runs, and whenever lanes of a warp have
-synchronised. Each watch belongs to one thread of the host, so an epoch belongs to one warp.
+The compiled functions of the checker and Python both take offsets, flags and numbers from here. Time is
+counted in epochs: one begins whenever another warp runs, and whenever lanes of a warp have synchronised. Each
+watch belongs to one thread of the host, so an epoch belongs to one warp.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from lanewise.machine.abi import LANES, RecordLayout, field, per_lane
 
 
 class WatchRecord(RecordLayout):
-    """The watch of a thread of the host that runs blocks."""
+    """The state of one watch, which belongs to a thread of the host that runs blocks."""
 
     #: The epoch at hand.
     now = field()
@@ -36,7 +35,7 @@ class WatchRecord(RecordLayout):
 
 
 class BlockWatch(RecordLayout):
-    """The watch of one block of threads that is under way."""
+    """The state that a watch keeps for one thread block while it runs."""
 
     #: For each warp and each doubtful register: the lanes that have given it a value.
     assigned = field()
@@ -74,9 +73,9 @@ RING_LENGTH = 64
 
 
 class WarpClock(RecordLayout):
-    """A warp's vector clock: what of each other warp of its block, and of everybody, happened before now.
+    """The vector clock of a warp: the epochs up to which the work of other warps happened before now.
 
-    A barrier has one too: what those who arrived bring along.
+    A barrier has one too: the join of the clocks of the warps that arrived.
     """
 
     least = field()
@@ -99,7 +98,7 @@ class WarpClock(RecordLayout):
 
 
 class ShadowPlane(IntEnum):
-    """Shadow memory has planes of 32-bit words, one for each word of memory."""
+    """The planes of shadow memory; each has a 32-bit word for every word of memory."""
 
     WRITE_EPOCH = 0
     WRITER = 1
@@ -137,13 +136,13 @@ class AllocationShadow(RecordLayout):
 
 
 class Suspicion(IntEnum):
-    """What compiled code tells Python of, which decides whether it is a finding."""
+    """What compiled code reports to Python, which decides whether it is a finding."""
 
     AFTER_WRITE = 0
     AFTER_READ = auto()
     UNINITIALISED = auto()
     UNFINISHED_COPY = auto()
-    SAME_PLACE = auto()
+    SAME_ADDRESS = auto()
     OUTSIDE = auto()
     NOT_A_MEMBER = auto()
     ABSENT_MEMBER = auto()
@@ -161,7 +160,7 @@ class Suspicion(IntEnum):
 
 
 class SiteRow(RecordLayout):
-    """An instruction, or one access of it: how it is to be watched, then what was counted."""
+    """A row of the site table: how an instruction, or one access of it, is watched, and what was counted."""
 
     # The address, a mask or the number of a barrier: a register's offset (-1: none), its bits, a constant.
     base = field()
@@ -199,7 +198,7 @@ WORDS_TOGETHER = 16
 
 
 class LastRequest(RecordLayout):
-    """The last request of an instruction, whose cost holds for the next one of the same pattern."""
+    """The last request of an instruction; its cost holds for the next request of the same pattern."""
 
     key = field()
     wavefronts = field()
@@ -224,7 +223,7 @@ COSTS = (
 
 
 class Space(IntEnum):
-    """State spaces as the rows of instructions name them."""
+    """The state spaces as the rows of the site table name them."""
 
     GLOBAL = 0
     SHARED = 1
@@ -233,7 +232,7 @@ class Space(IntEnum):
 
 
 class Flag(IntFlag):
-    """What is to be known of an access."""
+    """The properties of an access that the compiled checker needs."""
 
     READS = auto()
     WRITES = auto()
@@ -253,7 +252,7 @@ class Flag(IntFlag):
 
 
 class OrderKind(IntEnum):
-    """What an ordering instruction does, in the flags of its row."""
+    """The kinds of ordering instructions, kept in the flags of a row."""
 
     FENCE = 1
     COMMIT = 2
