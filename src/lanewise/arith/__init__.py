@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lanewise.arith.models import Model, model_of
     from lanewise.arith.on_arrays import compute, fidelity, gemm
 
-#: Loaded on first use: who only runs machine code needs no models.
+#: Loaded on first use, because running machine code needs no models.
 _LATER = {
     "Model": "models",
     "model_of": "models",

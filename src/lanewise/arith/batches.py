@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-#: Multiplications worth a thread of their own.
+#: Multiplications that are worth a thread.
 WORTHWHILE = 1 << 16
 
 

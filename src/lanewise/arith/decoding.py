@@ -29,7 +29,7 @@ def decode(raw: Value, fmt: Format) -> Value:
     magnitude = words & ((1 << top) - 1)
     sign = (words & (1 << top)) << (31 - top)
     aligned = magnitude << (23 - fmt.mantissa_bits)
-    # The fields read as f32 are the number but for the bias, subnormals included.
+    # The fields read as f32 are the number with another bias, subnormals included.
     bits = (aligned.view(f32) * 2.0 ** (127 - fmt.bias)).view(u32)
     if fmt.has_inf:
         infinite = ((1 << fmt.exponent_bits) - 1) << fmt.mantissa_bits

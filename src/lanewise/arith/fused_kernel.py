@@ -14,7 +14,7 @@ from lanewise.jit import ir
 from lanewise.jit.float_mode import write_entry_point
 from lanewise.jit.simd import Code, Value, f32, i8, i32, i64, u8, u32
 
-#: What the functions are called with, in this order. `b_*` is a packed B, `a_*` to `part` are room to work.
+#: The arguments of the functions, in this order. `b_*` is a packed B, `a_*` to `part` are buffers.
 PACK_B = ("b", "ldb", "b_val", "b_exp", "b_flag", "blocks", "first", "last")
 ROWS = (
     "a", "lda", "b_val", "b_exp", "b_flag", "sum", "ld_sum", "rows", "blocks", "strips", "a_val", "a_exp",
@@ -108,7 +108,7 @@ def write_rows(module: ir.Module, plan: Plan) -> Code:
     with code.loop(code["strips"]) as strip:
         total = Tile(code.pointer("sum", f32) + strip * plan.strip, code["ld_sum"])
         quieten(code, plan, rows, total)
-        # Where C enters last, an instruction is two blocks that start from nothing.
+        # Where C enters last, an instruction is two blocks that start from zero.
         last = plan.scheme.c_enters == "last"
         phases: list[tuple[Tile | None, Tile]] = [(None, part), (part, part)] if last else [(total, total)]
         with code.loop(blocks >> 1 if last else blocks) as step:

@@ -68,7 +68,7 @@ def find_scales(code: Code, plan: Plan, work: Block) -> None:
                 field = exponent_field(c)
                 if plan.half:
                     outside = field.equals(255)
-                else:  # numbers, too, that are so small that the floor would be felt
+                else:  # also numbers so small that the floor would change the result
                     outside = ((field - floor).view(u32) >= 255 - floor) & (is_zero(c) ^ True)
                 unfit = outside if unfit is None else unfit | outside
                 if plan.half:
@@ -145,7 +145,7 @@ def rounded_sum(plan: Plan, work: Block, offset: Value, unit: Value) -> Value:
     bits = number.view(i32) + (back > magnitude).mask(negative.type)
     sign = negative & -0x80000000
     if plan.half:
-        # Truncated with a sticky last bit, a second rounding to fewer bits is as good as the first.
+        # Truncated with a sticky last bit, a second rounding to fewer bits is correct.
         sticky = back.differs(magnitude).mask(bits.type) & 1
         return nearest_half(plan, (bits | sticky).view(f32) * unit, sign.view(u32))
     return ((bits.view(f32) * unit).view(i32) | sign).view(f32)

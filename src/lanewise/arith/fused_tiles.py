@@ -109,7 +109,7 @@ class Block:
     #: The block's number, and the strip's first column in B.
     number: Value
     first_column: Value
-    #: B's numbers and exponents as [k][column], and whether some of them need the wide way.
+    #: B's numbers and exponents as [k][column], and whether some of them need the wide method.
     b_values: Pointer
     b_exponents: Pointer
     b_flag: Value

@@ -22,7 +22,7 @@ from lanewise.arith.decoding import (
 from lanewise.arith.fused_tiles import Block, Plan
 from lanewise.jit.simd import Code, Pointer, Value, f32, f64, i32, i64, u32, u64
 
-#: An exponent that never is the largest.
+#: An exponent below all others.
 NONE = -(1 << 16)
 #: Exponents that mark scale factors: NaN, and zero (two of which still make a power of two in f64).
 NAN_SCALE, ZERO_SCALE = 1 << 20, -500
@@ -165,7 +165,7 @@ def rounded(code: Code, plan: Plan, total: Value) -> Value:
     bits = total.view(u64) & 0x7FFFFFFFFFFFFFFF
     magnitude = bits.view(f64)
     if plan.half:
-        # Adding a power of two rounds at its last place.
+        # Adding a power of two rounds at its last digit.
         field = bits & 0x7FF0000000000000
         anchor = (field.max((1023 + plan.sum_emin) << 52) + (42 << 52)).view(f64)
         nearest = (magnitude + anchor) - anchor

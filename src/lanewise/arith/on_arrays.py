@@ -187,7 +187,7 @@ def multiply(operands: CheckedOperands, satfinite: bool, negate_a: bool, negate_
     product = Product(a, b, sums, operands.batch, operands.scale_a, operands.scale_b)
     if not clamps and carries_d(model):
         return finished(model, run(model, product))
-    # What happens to D after each instruction happens before the next one has it as C.
+    # D is rounded and clamped after each instruction, before it is the C of the next one.
     k = operands.instruction.k
     d = finished(model, sums)
     for start in range(0, b.shape[-2], k):

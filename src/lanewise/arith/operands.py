@@ -86,7 +86,7 @@ def as_indices(instruction: Instruction, metadata: Any, packed: Array, groups: i
             f"metadata is an integer array (…, {wanted[0]}, {wanted[1]}) of places in groups; "
             f"got {indices.dtype} {indices.shape}"
         )
-    # Cut into the instruction's own tiles to have each checked, then put side by side again.
+    # Each tile of the instruction is checked separately, then they are joined again.
     whole = -wanted[0] % rows
     padded = np.concatenate(
         [indices, np.broadcast_to(indices[..., :1, :], (*indices.shape[:-2], whole, wanted[1]))], -2

@@ -28,7 +28,7 @@ def run_plain(model: Model, product: Product) -> Array:
     """Return the sums of fused multiply-adds, integer products or population counts."""
     if not (isinstance(model.scheme, FmaChain) and model.scheme.nan == "of b, sum, a"):
         return run_steps(model, product)
-    # To say which NaN comes through takes several times as long: only where there is one.
+    # To compute which NaN comes through takes several times as long: it is done only if there is one.
     sums = run_steps(model, replace(product, sums=product.sums.copy()))
     return run_steps(model, product, passes_nans=True) if np.isnan(sums).any() else sums
 

@@ -12,7 +12,7 @@ from lanewise.jit import ir
 from lanewise.jit.float_mode import write_entry_point
 from lanewise.jit.simd import Code, Type, Value, f32, f64, i16, i32, i64, u32, u64
 
-#: What `items` is called with. Items are products: A [row][k], B [strip][k][column], sums [row][column].
+#: The arguments of `items`. Items are products: A [row][k], B [strip][k][column], sums [row][column].
 #: `chunks` times `chunk` is K.
 ITEMS = (
     "a", "a_offsets", "b", "b_offsets", "sum", "sum_offsets", "first_item", "last_item", "rows", "strips",
@@ -111,8 +111,8 @@ class PopcountStep:
         return partial
 
 
-#: How a scheme sums: the types of elements and sums, the steps of K written out in a row (a divisor of every
-#: chunk), what a chunk begins with, one product more, and how a chunk joins the total.
+#: How a scheme sums: the types of elements and sums, how many steps of K are unrolled (a divisor of every
+#: chunk), what a chunk begins with, how a product is added, and how a chunk joins the total.
 Step = FmaStep | IntegerStep | PopcountStep
 
 

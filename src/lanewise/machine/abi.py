@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple, cast
 
 LANES = 32
 
-#: Names in a kernel's machine code: the function that runs blocks of threads, the table of basic blocks.
+#: Names in a kernel's machine code: the function that runs thread blocks, the table of basic blocks.
 RUN, CODE_TABLE = "run", "code"
 
 
@@ -82,7 +82,7 @@ class LaunchRecord(RecordLayout):
     slice = field()
     #: Turns of all warps that a block has before another block may have its own.
     turns = field()
-    #: Basic blocks that a block of threads may run in all.
+    #: Basic blocks that a thread block may run in all.
     step_limit = field()
     next_block = field()
     end_block = field()
@@ -122,9 +122,9 @@ class BlockRecord(RecordLayout):
     fault_size = field()
     #: Basic blocks that were run.
     steps = field()
-    #: What matrix instructions call: a MmaEntry for each instruction.
+    #: A MmaEntry for each instruction.
     mma_table = field()
-    #: Room for a frame: registers of lanes that do not take part in a basic block.
+    #: A buffer like a frame for the registers of lanes that do not execute a basic block.
     saved_registers = field()
     #: For each of the barriers: threads that arrived without waiting.
     arrived = field(elements=16)
@@ -132,7 +132,7 @@ class BlockRecord(RecordLayout):
     phases = field()
     phases_seen = field()
     phase_tries = field()
-    #: What a checked launch keeps for the block.
+    #: The BlockWatch of a checked launch.
     watch = field()
 
 
@@ -141,7 +141,7 @@ class WarpFrame(RecordLayout):
 
     block = field()
     index = field()
-    #: The lanes that take part in the basic block at hand: as bits, and as a byte for each.
+    #: The lanes that execute the current basic block, as bits (`mask_bytes`: as a byte for each).
     mask = field(4)
     #: The basic block with which the next turn begins.
     base = field(4)
@@ -157,7 +157,7 @@ class WarpFrame(RecordLayout):
     barrier_result = per_lane()
     #: x, y, z.
     tid = per_lane(elements=3)
-    #: The carry flag of add.cc and its kin.
+    #: The carry flag of add.cc, sub.cc and mad.cc.
     carry = per_lane(1)
     registers = field(1, 0, 64)
 
@@ -200,9 +200,9 @@ TOGETHER_BITS, RELEASED = 26, 1 << 31
 class BlockAnswer(IntEnum):
     """What a basic block returns when no basic block follows directly."""
 
-    #: The lanes' pcs were stored.
+    #: Lanes diverged, and their pcs are in the frame.
     DIVERGED = -1
-    #: The launch stops, or Python is wanted.
+    #: The launch stops, or Python has to execute a call.
     STOPPING = -2
     #: The whole warp waits at a barrier.
     TOGETHER = -3
@@ -250,9 +250,9 @@ class FaultKind(IntEnum):
         return "read-only" if self is FaultKind.READ_ONLY else self.name.lower().replace("_", " ")
 
 
-#: Faults of an address.
+#: Faults that an address is the reason for.
 ADDRESS_FAULTS = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED, FaultKind.READ_ONLY)
-#: What a thread has for the frames of functions that may call themselves, and for alloca.
+#: Bytes of a thread's stack, for frames of recursive functions and for alloca.
 STACK_BYTES = 32768
 
 # Address windows.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from lanewise.machine.program.operands import BranchTarget
 from lanewise.machine.program.ops import FunctionBody, Op, Program
 
-#: Modifiers of loads that look again at what others may have written.
+#: Modifiers of loads that see what other threads wrote meanwhile.
 _LOOKS_AGAIN = frozenset(("volatile", "acquire", "relaxed", "mmio"))
 
 

@@ -62,7 +62,7 @@ def plan(blocks: list[BasicBlock], entry: int) -> Plan:
                 held = before.get(id(following))
                 if held is None:
                     continue
-                if following is first:  # a kernel that jumps to its beginning: no fresh start to tell by
+                if following is first:  # a kernel that jumps to its first basic block cannot be tracked
                     return Plan()
                 if not held <= after:
                     held &= after
@@ -75,7 +75,7 @@ def plan(blocks: list[BasicBlock], entry: int) -> Plan:
             for register in sorted(mattering(op) - known, key=lambda register: register.offset):
                 number = doubtful.setdefault(register, len(doubtful))
                 made.checks.setdefault(block.number, []).append((number, op))
-                known.add(register)  # once a block
+                known.add(register)  # once in a basic block
             known |= assigned(op)
     made.registers = list(doubtful)
     for block in kernel_blocks:

@@ -102,7 +102,7 @@ def _of_body(body: FunctionBody, arch: str) -> Iterator[Note]:
             message = f"ptxas may fuse it with the mul of line {fused.line}: the machine rounds twice"
             yield Note(op.line, text, "may be fused", message)
         _follow(op, products)
-        if op.record.ends is not BlockEnd.FALLTHROUGH:  # lanes may part or meet: ptxas fuses nothing across
+        if op.record.ends is not BlockEnd.FALLTHROUGH:  # lanes may diverge: ptxas fuses nothing across it
             products = {}
 
 

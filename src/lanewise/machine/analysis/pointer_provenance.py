@@ -11,7 +11,7 @@ from lanewise.machine.program.instruction_record import AddressFlow, Role
 from lanewise.machine.program.operands import Negated, OperandList, Register, ResolvedOperand, Symbol
 from lanewise.machine.program.ops import Op, Program
 
-#: The address of a shared variable; a number; something that cannot be told.
+#: The address of a shared variable, a number, or something unknown.
 Source = Symbol | str
 NUMBER, UNKNOWN = "number", "unknown"
 _COPIES = (AddressFlow.COPY, AddressFlow.CONVERSION)

@@ -34,7 +34,7 @@ def lop3(lanes: Lanes, op: Op) -> None:
     table = op.operands[4]
     if not isinstance(table, Immediate):
         raise op.unsupported("its table is no constant")
-    # What a changes of what b and c give: bits 4 to 7 of the table are for a = 1, 0 to 3 for a = 0.
+    # Bits 4 to 7 of the table are for a = 1, bits 0 to 3 for a = 0; `changes` is where they differ.
     low, changes = table.bits & 15, (table.bits ^ table.bits >> 4) & 15
     found = _two_input_table(lanes, b, c, low)
     if changes:
@@ -85,7 +85,7 @@ def shift(lanes: Lanes, op: Op) -> None:
     """Lower shl and shr; a constant count below the width needs no clamping."""
     a = lanes.read(op.operands[1], integer_type(op))
     count = op.operands[2]
-    if isinstance(count, Immediate) and count.bits < a.type.bits:  # as it nearly always is
+    if isinstance(count, Immediate) and count.bits < a.type.bits:  # the common case
         number = int(count.bits)
         lanes.write(op.operands[0], a << number if op.opcode == "shl" else a >> number)
         return

@@ -128,6 +128,6 @@ def test(lanes: Lanes, op: Op) -> None:
         case "normal":
             found = (magnitude < infinity) & ~tiny
         case _:
-            # Zero counts as normal: so an H200 has it.
+            # Zero counts as normal (measured on an H200).
             found = tiny
     lanes.write(op.operands[0], found)

@@ -151,7 +151,7 @@ def round_to(
     elif mode == "rs":
         assert random is not None
         random_bits, count = random
-        # What is cut off has as many bits as this, or more.
+        # The bits that are cut off are at least as many as the random ones.
         up = (rest + (random_bits << (amount - count))) > (half << 1) - 1
     elif mode == "rz":
         up = rest < 0
@@ -181,7 +181,7 @@ def round_to(
     return found.to(Type("u", 16 if fmt.bits == 16 else 8))
 
 
-#: Takes f32 numbers that may be subnormal well into the range of normal ones.
+#: A factor that moves subnormal f32 numbers well into the range of normal ones.
 SCALE = 2.0**64
 
 

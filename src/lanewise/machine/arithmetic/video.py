@@ -15,7 +15,7 @@ from lanewise.machine.codegen.lane_vectors import Lanes
 from lanewise.machine.program.operands import Negated, RegisterPart, ResolvedOperand
 from lanewise.machine.program.ops import Op
 
-#: What two 32-bit numbers of any sign give.
+#: The type of results of two 32-bit numbers, signed or not.
 WIDE = Type("i", 64)
 _COMPARE: dict[str, Callable[[Value, Value], Value]] = {
     "eq": lambda a, b: a.equals(b),
@@ -78,10 +78,10 @@ def _saturated(op: Op, value: Value, signed: bool) -> Value:
     """Return the result of a sum, difference or selection after .sat."""
     _, bits = _bits_of_destination(op.operands[0])
     if bits < 32:
-        # Into a part: all that is no 32-bit number without a sign is the largest, what is negative too.
+        # Into a byte or half: everything outside of u32, negative numbers too, becomes the largest number.
         largest = value.code.constant(value.type, _limits(bits, signed)[1])
         return ((value < 0) | (value > 0xFFFFFFFF)).select(largest, clamped(value, *_limits(bits, signed)))
-    # What is too large for u32 is cut, not clamped.
+    # A result too large for u32 is truncated, not clamped.
     return clamped(value, *_limits(32, True)) if signed else value.max(0)
 
 

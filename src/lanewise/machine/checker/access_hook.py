@@ -143,7 +143,7 @@ def _write_region(module: ir.Module) -> ir.Function:
         with code.when(~known.get()):
             kept.set(code.call_number(module.functions["find"], launch.address, address))
             row.set(SiteRow.last_allocation, kept.get())
-        with code.when(kept.get().equals(0)):  # a fault, or parameters
+        with code.when(kept.get().equals(0)):  # a fault, or an access to parameters
             code.done(code["active"])
         allocation = Record(code, kept.get())
         origin.set(allocation.get(AllocationShadow.first))
@@ -153,8 +153,8 @@ def _write_region(module: ir.Module) -> ir.Function:
     offsets = code.stack_bytes(8 * LANES)
     relative = addresses.get(0, U64, LANES) - origin.get().to(U64).spread(LANES)
     offsets.pointer(0, U64).store(relative)
-    # What was found for a request like the last of this instruction holds again some sectors further on, or
-    # some rows of banks.
+    # The result for the last request of this instruction holds for the same pattern some sectors further on,
+    # or some rows of banks.
     memory = row.at(SiteRow.last_request)
     base = offsets.get(first * 8)
     pattern = relative - base.to(U64).spread(LANES)
@@ -181,7 +181,7 @@ def _write_region(module: ir.Module) -> ir.Function:
         bound = limit.get().to(U64).spread(LANES)
         good = (relative < bound) & ((relative + (size - 1).to(U64).spread(LANES)) < bound)
         chosen_lanes.set(active & Value(code, U32, code.builder.bitcast(good.handle, ir.IntType(32))))
-        with code.when(chosen_lanes.get().equals(0)):  # the first lane's is a fault
+        with code.when(chosen_lanes.get().equals(0)):  # the first lane's access is a fault
             code.done(code.number(1) << first)
         with code.when(~local):
             memory.set(LastRequest.key, 0)
@@ -362,7 +362,7 @@ def _write_shape(module: ir.Module) -> ir.Function:
             any_lane, lane = first_of(steps.differs(steps.lane(0).spread(LANES)))
             with code.when(any_lane):
                 tell(Suspicion.TILE_UNIFORM, lane, addresses.load(lane).to(i64))
-        # LINES has the bits of an element; a line begins on a multiple of 16 bytes.
+        # A line has to begin on a multiple of 16 bytes, which are 128 bits.
         pitch = leading.get() * row.get(SiteRow.element_bits)
         with code.when((pitch & 127).differs(0)):
             tell(Suspicion.TILE_STRIDE, zero, leading.get())

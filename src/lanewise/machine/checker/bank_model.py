@@ -133,7 +133,7 @@ def sectors(module: ir.Module) -> ir.Function:
         previous.set(last)
     with code.when(ascending.get()):
         code.done(total.get())
-    # In no order: a sector counts at its first lane.
+    # The addresses do not ascend: a sector is counted at its first lane.
     total.set(code.number(0))
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
         start = addresses.pointer(0, U64).load(lane)

@@ -34,9 +34,9 @@ from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.state import BlockState, Three
 from lanewise.ptx import Shape
 
-#: Epochs that a watch may have before races are no longer looked for: a few minutes.
+#: Epochs that a watch may have, which last some minutes; later races are not looked for.
 EPOCHS = 1 << 27
-#: Findings of faults under other names than those of the machine.
+#: The kinds of findings for faults that have another name in the machine.
 _RENAMED = {
     "bad branch": "out of bounds",
     "bad operand": "barrier",

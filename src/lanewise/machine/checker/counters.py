@@ -52,7 +52,10 @@ def executed(blocks: Iterable[BasicBlock], runs: npt.NDArray[Any], sites: int) -
     found = np.zeros((sites, 2), np.int64)
     for block in blocks:
         for op in block.executed:
-            if op.opcode not in (BARRIER_RESULT, CALL_RESULTS):  # those are second halves of instructions
+            if op.opcode not in (
+                BARRIER_RESULT,
+                CALL_RESULTS,
+            ):  # these complete an instruction that was counted
                 found[op.site] += runs[block.number]
     return found
 

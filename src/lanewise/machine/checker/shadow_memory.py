@@ -46,7 +46,7 @@ def _write_ordered(module: ir.Module) -> ir.Function:
     clock, launch = observed.at(BlockWatch.clock), observed.at(BlockWatch.watch)
     epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
     strong = (who & me & records.STRONG).differs(0)
-    # Volatile accesses order nothing either: lanes of one warp that rely on running in step have to be told.
+    # Volatile accesses order nothing either: lanes of one warp that rely on lock step are reported.
     in_step = (who & me & records.VOLATILE).differs(0) & epoch.equals(observed.get(BlockWatch.epoch))
     with code.when((strong & ~in_step) | epochs_exhausted(observed)):
         code.done(1)
@@ -133,7 +133,7 @@ def _write_finished(module: ir.Module) -> ir.Function:
     owner, mine = (wide(log.load(each)) for each in (code["epoch"], observed.get(BlockWatch.epoch)))
     acquired = clock.get(WarpClock.acquired)
     with code.when(owner.equals(mine)):
-        # Waited for, or tracked by an mbarrier that has been asked since.
+        # Waited for, or tracked by an mbarrier that was tested since.
         done = most(clock.get(WarpClock.copied), least(clock.get(WarpClock.tracked), acquired))
         code.done((~(done < code["epoch"])).to(U64).to(i64))
     local = owner - observed.get(BlockWatch.first_warp)
@@ -309,7 +309,7 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
             )
             code.call_number(function, *values)
 
-    # Up to the last lane that takes part: often half of a warp does.
+    # Up to the last active lane: often only half of a warp is active.
     lanes = LANES - wide(code.intrinsic("ctlz", U32, [active, code.constant(BOOL, 0)]))
 
     def all_words(action: Any) -> None:
@@ -373,11 +373,11 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
             all_words(put)
             if writes:
                 all_words(again)
-                with code.when(doubt.get().differs(0).any()):  # two lanes wrote one place
+                with code.when(doubt.get().differs(0).any()):  # two lanes wrote one word
                     all_words(note)
             code.done()
 
-    if writes:  # lanes of one instruction are told apart from what came before it
+    if writes:  # all lanes are examined before any of them is put on record
         all_words(examine)
         all_words(note)
     else:

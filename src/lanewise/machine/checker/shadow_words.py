@@ -44,7 +44,7 @@ class View:
         ).to(U32)
         self.start = shared.select(observed.get(BlockWatch.start), 0).to(U32)
         self.now = observed.get(BlockWatch.epoch).to(U32)
-        # What a word's record has to say before it is read: of shared memory, that all of it was written.
+        # What the writer's record must have before a word is read: in shared memory, all bytes written.
         self.needed = shared.select(observed.code.constant(i64, INITIALISED), 0).to(U32)
 
 

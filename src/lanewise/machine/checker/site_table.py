@@ -36,7 +36,7 @@ _ORDERS = {
     Order.WAIT_ALL: OrderKind.WAIT,
     Order.TRACK: OrderKind.TRACK,
 }
-#: How often Python hears of one kind of suspicion at an instruction that turned out to be nothing.
+#: How many harmless suspicions of one kind an instruction may report to Python.
 PATIENCE = 2000
 
 Row = dict[int, int]
@@ -86,7 +86,9 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
     if record.waits is Waits.BARRIER:
         found.append(_barrier(op))
     elif record.waits is Waits.MEMBERS:
-        flags = 0 if record.has_code else Flag.EVERY_LANE  # bar.warp.sync waits for who is not there yet
+        flags = (
+            0 if record.has_code else Flag.EVERY_LANE
+        )  # bar.warp.sync waits for lanes that have not arrived
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
         found.append({SiteRow.flags: flags} | _operand(mask, SiteRow.base, SiteRow.displacement))
     if record.orders is not Order.NOTHING:

@@ -32,7 +32,7 @@ from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Immediate
 
-#: Which finding each kind of suspicion is.
+#: The kind of finding that each suspicion becomes.
 KINDS = {
     Suspicion.AFTER_WRITE: "race",
     Suspicion.AFTER_READ: "race",
@@ -59,7 +59,7 @@ _NOT_OF_MEMORY = (
     Suspicion.NO_VALUE,
 )  # fmt: skip
 _MASK = (1 << 64) - 1
-#: What makes two findings one: kind, line, text and allocation.
+#: Findings with the same key are one: kind, line, text and allocation.
 Key = tuple[str, int, str, str | None]
 
 
@@ -142,7 +142,7 @@ class Triage:
         if kind in _RACES and self._harmless(kind, state, warp, op, lane, who):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
-        # Heard enough: the compiled code goes on counting.
+        # No more reports of this kind; the compiled code goes on counting.
         self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
         space, allocation = allocation_at(launch, access.space if access else op.space, address)
         if kind is Suspicion.UNINITIALISED_LOCAL:
@@ -259,7 +259,7 @@ class Triage:
             allocation or None,
         )
 
-    # what is no fault ---------------------------------------------------------------------------------------
+    # harmless suspicions ----------------------------------------------------------------------------------
 
     def _stored(self, state: BlockState, warp: int, op: Op, lane: int) -> bytes | None:
         """Return the bytes that a lane of a plain store is about to write; None if they are not known."""
@@ -367,6 +367,6 @@ def merged(triages: list[Triage]) -> list[Finding]:
     return [
         finding.with_count(counts[key])
         for key, (_, _, finding) in sorted(first.items(), key=lambda each: each[1][:2])
-        # What is read before it is written, for want of order, is told of once.
+        # A read before the write that it races with is reported once, as a race.
         if finding.kind != "uninitialised" or finding.line not in raced
     ]

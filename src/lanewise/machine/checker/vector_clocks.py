@@ -222,7 +222,7 @@ def arrive(module: ir.Module) -> None:
     with code.when(observed.get(BlockWatch.warps) > 1):
         _join(barrier, clock)
     observed.set(BlockWatch.fresh, 1)
-    # Lanes of this warp that are alive and not here yet.
+    # Lanes of this warp that have neither exited nor arrived.
     pcs = warp.get(WarpFrame.pcs, U32, LANES)
     alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
     missing = wide(alive & ~code["active"].to(U32))
@@ -257,7 +257,7 @@ def release(module: ir.Module) -> None:
             highest = here.select(pcs, 0)
             target = code.intrinsic("vector.reduce.umax", U32, [highest], of=highest.type)
             elsewhere = pcs.differs(target.spread(LANES)) & pcs.differs(abi.EXITED)
-            # Lanes that went on beside the barrier, did something and left.
+            # Lanes that bypassed the barrier, accessed memory and exited.
             bits = Value(code, U32, code.builder.bitcast((~here).handle, ir.IntType(32)))
             left = (clock.get(WarpClock.partial) & wide(bits)).differs(0) & clock.get(
                 WarpClock.broken
@@ -298,7 +298,7 @@ def order(module: ir.Module) -> None:
         clock.set(WarpClock.tracked, epoch)
         observed.set(BlockWatch.fresh, 1)
     with code.when(kind.equals(OrderKind.WAIT)):
-        with code.when(row.get(SiteRow.displacement) < 0):  # for all, also those that no group has
+        with code.when(row.get(SiteRow.displacement) < 0):  # for all copies, also those in no group
             clock.set(WarpClock.copied, epoch)
             observed.set(BlockWatch.fresh, 1)
         with code.when(~(row.get(SiteRow.displacement) < 0)):
@@ -321,11 +321,11 @@ def members(module: ir.Module) -> None:
     gone = warp.get(WarpFrame.pcs, U32, LANES).equals(abi.EXITED)
     there = active | Value(code, U32, code.builder.bitcast(gone.handle, ir.IntType(32)))
     clock = Record(code, observed.get(BlockWatch.clocks) + warp.get(WarpFrame.index) * WarpClock.BYTES)
-    # Who left before the others came is not missed; who went on beside them and left is.
+    # Lanes that exited before the others arrived are not missing; those that bypassed them and exited are.
     strayed = clock.get(WarpClock.broken).differs(0).select(clock.get(WarpClock.awaited), 0).to(U32)
     clock.set(WarpClock.awaited, 0)
     there = there & ~(strayed & ~active)
-    # A barrier of the warp waits for who is not there yet; other instructions run only when all are.
+    # A barrier of the warp waits for lanes that have not arrived; other instructions run only when all have.
     waits = (row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)
     with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
         mask = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)

@@ -65,7 +65,7 @@ class AddressSlot:
 class FunctionCode(Code):
     """A function of 64-bit pointers and numbers that returns a 32-bit number or a pointer."""
 
-    unrolled = False  # that would only take time to compile
+    unrolled = False  # unrolling would only take time to compile
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class BlockCode(FunctionCode):
         self.function.attributes.add("noinline")  # compile time stays in proportion to the code
         self.frame = self.record("frame")
         self._kernel = kernel
-        #: What `mask_lanes` and `active` returned, with the guard: as bits they are read more quickly.
+        #: Values returned by `mask_lanes` and `active`, with the guard; `bits` loads them as bits instead.
         self.masks: dict[str, tuple[int, bool] | None] = {}
 
     @property

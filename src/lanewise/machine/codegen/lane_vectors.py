@@ -26,7 +26,7 @@ from lanewise.ptx import Immediate
 
 BOOL = Type("u", 1)
 CARRY = Register("carry flag", "pred", 8, abi.WarpFrame.carry)
-#: Writes the code of an instruction that is each lane's own business.
+#: Lowers an instruction of each lane alone.
 Lower = Callable[["Lanes", Op], None]
 
 _KINDS: dict[str, Kind] = {"s": "i", "u": "u", "b": "u", "f": "f"}
@@ -57,15 +57,15 @@ class Lanes:
         #: Where dynamic shared memory begins.
         self.dynamic_offset = dynamic_offset
         self.values: dict[Register, Value] = {}
-        #: The frame's address moved to these lanes' share of arrays of elements of so many bytes.
+        #: By the bytes of an element: the frame's address plus the offset of the first of these lanes.
         self.lane_pointers: dict[int, ir.Operand] = {}
         self.loaded: set[Register] = set()
         self.dirty: dict[Register, None] = {}
         self.guard: Value | None = None
-        #: Floats whose NaNs are not yet those of a GPU, by register: what is in `values` once someone looks.
+        #: Floats by register whose NaNs are not yet those of a GPU; `register` settles them when read.
         self.unsettled: dict[Register, Value] = {}
         self.carry = CARRY
-        #: The lanes whose registers change; all, where the scheduler puts back those of the others.
+        #: The lanes whose registers change; None for all, where the scheduler restores the other lanes.
         self.mask: Value | None = None
 
     @property

@@ -18,7 +18,7 @@ from lanewise.machine.program.ptx_types import SMALL_FLOATS
 from lanewise.ptx import Immediate
 from lanewise.recently_used import RecentlyUsed
 
-#: Names of functions that were written once without a complaint.
+#: Names of functions that were written once without an error.
 _TRIED: RecentlyUsed[str, bool] = RecentlyUsed(4096)
 
 
@@ -66,7 +66,7 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
         return False
     if not all(isinstance(each, Register | Immediate) for each in sources):
         return False
-    # Registers by their places among the operands: the function is the same whichever they are.
+    # Registers are named by their positions, so that the function is the same whichever they are.
     registers = [each for each in sources if isinstance(each, Register)]
     canonical = {
         position: Register(f"operand {position}", each.type, each.bits, position)
@@ -95,7 +95,7 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
     )
     name = f"{'.'.join((op.opcode, *op.modifiers))} {described} by {lanes.count}"
     if _TRIED.get(name) is None:
-        write(ir.Module(), name)  # what it may complain of is complained of here, where the line is known
+        write(ir.Module(), name)  # errors are raised here, where the line is known
         _TRIED.put(name, True)
     function = shared(lanes.code.module, name, operation_type(kinds, returned), write)
     handles = []

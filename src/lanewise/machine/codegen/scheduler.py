@@ -21,7 +21,7 @@ from lanewise.machine.codegen.threaded_code import write_follow
 
 WORD = ir.IntType(32)
 LANES = abi.LANES
-#: How often lanes may ask for a phase of an mbarrier in vain while nothing else happens in their block.
+#: How often lanes may test a phase of an mbarrier in vain while nothing else happens in their block.
 MOST_TRIES = 4096
 
 
@@ -80,7 +80,7 @@ def _write_run_warp(module: ir.Module, follow_steps: ir.Function) -> ir.Function
     key = runnable.select((pcs - base.spread(LANES)) & (abi.PARKED - 1), -1)
     least = _least(code, key)
     with code.when(least.equals(-1)):
-        # Siblings may all be here now.
+        # The awaited lanes may all have arrived now.
         released = _release_siblings(code, warp, pcs)
         with code.when(released.differs(0)):
             builder.branch(dispatch)
@@ -111,7 +111,7 @@ def _write_run_warp(module: ir.Module, follow_steps: ir.Function) -> ir.Function
     with code.when(following.equals(BlockAnswer.TOGETHER)):
         _spend(code, block, whole - budget.get())
         code.give(WarpStatus.TOGETHER)
-    # Who stops a launch waits for no slice to end, however long its basic blocks are.
+    # A stopped launch does not wait for the end of the slice.
     with code.when(Value(code, i64, builder.load_atomic(stop, "monotonic", 8)).differs(0)):
         code.give(WarpStatus.OUT_OF_TIME)
     builder.cbranch((following < 0).handle, diverged, follow)
@@ -187,7 +187,7 @@ def _release_siblings(code: FunctionCode, warp: Record, pcs: Value) -> Value:
     waits = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(abi.WAITS_FOR_SIBLINGS)
     here, gone = _bits(code, waits), _bits(code, pcs.equals(abi.EXITED))
     needed = warp.get(WarpFrame.barrier_argument, U32, LANES)
-    # A lane goes on if every lane that it names waits too, or is gone.
+    # A lane goes on if every lane that it names waits too, or has exited.
     there = (here | gone).spread(LANES)
     ready = waits & (needed & ~there).equals(0)
     program_counters = warp.pointer(WarpFrame.pcs, U32)
@@ -296,7 +296,7 @@ def _write_run_block(
     with code.when(block.get(BlockRecord.steps) > limit):
         code.give(RunStatus.LIMIT)
     with code.when(waiting.get().differs(0)):
-        if not hooked:  # a hook wants to see who waits
+        if not hooked:  # a hook needs the lanes parked
             one_barrier = ((some.get() ^ every.get()) >> abi.TOGETHER_BITS).equals(0)
             with code.when(waiting.get().equals(warps.to(U32)) & one_barrier):
                 with code.loop(warps) as index:
@@ -305,7 +305,7 @@ def _write_run_block(
                 builder.branch(turn)
         with code.loop(warps) as index:
             _park_together(code, Record(code, frames + index * size))
-    # Who waits where, and who can run?
+    # Find out which lanes wait at which barriers, and which can run.
     zero = code.constant(U32, 0)
     runs, alive, barriers = (code.variable(zero) for _ in range(3))
     for each in (runs, alive, barriers):

@@ -28,7 +28,7 @@ Word = int | ir.Function
 LENGTH, FUNCTION, WIDTH, GUARD, NEGATED, OPERANDS = range(0, 48, 8)
 #: Words of an end: 0, the function, operands of its own.
 END_OPERANDS = 16
-#: Arguments of a step's function and of an end's function beside the frame.
+#: Arguments of a step's function and of an end's function after the frame.
 STEP_ARGUMENTS, END_ARGUMENTS = ("active", "operands"), ("operands",)
 
 
@@ -104,7 +104,7 @@ def active_lanes(code: BlockCode, words: Record, guard: int) -> Value:
 def write_follow(module: ir.Module) -> ir.Function:
     """Write `follow(frame, row)`: execute the steps of a basic block and return the one that follows."""
     code = BlockCode(module, "follow", ("row",))
-    code.function.attributes.discard("noinline")  # it is the heart of the scheduler
+    code.function.attributes.discard("noinline")  # the scheduler calls it all the time
     builder = code.builder
     position = code.variable(code.record("row").get(abi.CodeRow.steps))
     head, after, end = (code.function.append_basic_block(each) for each in ("step", "next", "end"))
@@ -120,7 +120,7 @@ def write_follow(module: ir.Module) -> ir.Function:
         number, again = code.variable(code.constant(i64, 0)), code.function.append_basic_block("again")
         builder.branch(again)
         builder.position_at_end(again)
-        for _ in range(abi.LANES // strip(often=True)):  # more than one, for what it costs to go round
+        for _ in range(abi.LANES // strip(often=True)):  # unrolled, because each turn of the loop costs
             first = number.get()
             builder.call(run, [code["frame"].handle, first.handle])
             number.set(first + width)

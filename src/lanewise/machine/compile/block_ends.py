@@ -32,7 +32,7 @@ from lanewise.ptx import Immediate
 
 #: Begins a function of the kernel: its name, how many instructions it has, its arguments.
 BeginFunction = Callable[[str, int, tuple[str, ...]], BlockCode]
-#: The basic block that follows where none does.
+#: The number of the following basic block where there is none.
 NOWHERE = -1
 
 
@@ -130,7 +130,7 @@ class EndWriter:
         self, kernel: Kernel, blocks: list[BasicBlock], data: ir.Module, begin: BeginFunction
     ) -> None:
         self.kernel, self.program, self.data, self.begin = kernel, kernel.program, data, begin
-        #: Whether some call goes through a register: then a function notes that it was left.
+        #: Whether any call goes through a register: then functions note that lanes returned from them.
         self.calls_indirectly = any(
             isinstance(block.op.operands[1], IndirectCallee)
             for block in blocks

@@ -47,7 +47,7 @@ class Compiled:
         key = f"machine {hashlib.sha256(named.encode()).hexdigest()}"
         try:
             return machine_code.link(key, self._images, self._note)
-        except RuntimeError as error:  # LLVM refuses what was written
+        except RuntimeError as error:  # LLVM refuses the IR
             raise InternalError(f"{self.function.name} could not be compiled", error) from error
 
     def _images(self) -> list[bytes]:

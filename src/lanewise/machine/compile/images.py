@@ -48,7 +48,7 @@ def _write_named(write: Write, name: str, module: ir.Module) -> None:
     write(module, name)
 
 
-#: Images of functions that kernels share, each with what writes the other functions that it calls.
+#: Images of functions that kernels share, each with the writers of the functions that it calls.
 _SHARED: RecentlyUsed[str, tuple[bytes, dict[str, Write]]] = RecentlyUsed(1024)
 
 

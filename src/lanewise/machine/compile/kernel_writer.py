@@ -42,12 +42,12 @@ class KernelWriter:
     ) -> None:
         self.kernel, self.blocks, self.instrumentation = kernel, blocks, instrumentation
         self.finished = finished
-        #: The module at hand, and how many instructions it has.
+        #: The current module, and how many instructions it has.
         self.module, self.length = ir.Module(), 0
         #: The module of the table and of the words of threaded code.
         self.data, self.words = ir.Module(), list[Word]()
         self.loops = in_loops(blocks)
-        #: How often each register is named: what is named in one run alone is not put back to the frame.
+        #: How often each register is named: one that is named in a single run is not stored to the frame.
         self.uses = Counter(
             register
             for block in blocks
@@ -95,10 +95,10 @@ class BlockSteps:
         self.writer, self.block = writer, block
         self.kernel, self.data = writer.kernel, writer.data
         self.often = block.number in writer.loops
-        #: Registers that are written in every lane, also in those that take no part.
+        #: Registers that are written in every lane, also in lanes that do not execute the basic block.
         self.written: dict[Register, None] = {}
         self.step_words: list[Word] = []
-        #: Instructions that wait to be written together: of each lane alone, or of a warp.
+        #: Instructions that are written together next: of each lane alone, or of a warp.
         self.run: list[Op] = []
         self.others: list[Op] = []
 

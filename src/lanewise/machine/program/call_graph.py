@@ -32,10 +32,10 @@ class CallGraph:
 
     def __init__(self, module: Module, entry: Function) -> None:
         self.module, self.entry = module, entry
-        #: Functions whose address somebody has.
+        #: Functions whose address is taken.
         self.taken: dict[str, None] = {}
         self.calls: dict[str, dict[str, None]] = {}
-        #: Which functions call through registers, take memory from the stack, call the machine's own.
+        #: Functions that call through registers, that allocate stack memory, and that the machine provides.
         self.indirect: set[str] = set()
         self.allocating: set[str] = set()
         self.provided: set[str] = set()
@@ -44,7 +44,7 @@ class CallGraph:
                 self._take(name)
         self._scan(entry)
         if self.indirect:
-            # What is found this way may call through registers and take addresses in turn.
+            # These functions may call through registers and take addresses themselves.
             while missing := [name for name in self.taken if name not in self.calls]:
                 for name in missing:
                     self._scan(self.function(name, 0))

@@ -13,7 +13,7 @@ from enum import Enum, auto
 class Level(Enum):
     """The threads that execute an instruction together; it decides the arguments of the lowering function."""
 
-    #: Each lane for itself: `lower(lanes, op)` writes vector code over some lanes of a warp.
+    #: Each lane alone: `lower(lanes, op)` writes vector code over some lanes of a warp.
     LANE = auto()
     #: The lanes of a warp in one request: `lower(code, op)` writes code for the warp.
     WARP = auto()
@@ -28,9 +28,9 @@ class Level(Enum):
 class Role(Enum):
     """What an instruction does with an operand."""
 
-    #: A register that it gives a value to.
+    #: A register that it writes.
     DEFINED = "def"
-    #: A value that it uses.
+    #: A value that it reads.
     USED = "use"
     #: An address of memory.
     ADDRESS = "address"
@@ -49,7 +49,7 @@ class AccessKind(Enum):
 
     READ = "read"
     WRITE = "write"
-    #: A read and a write that nothing comes between.
+    #: A read and a write in one indivisible step.
     ATOMIC = "atomic"
 
 
@@ -139,7 +139,7 @@ class BlockEnd(Enum):
     EXIT = "exit"
     CALL = "call"
     TRAP = "trap"
-    #: Python does what is called: printf, malloc.
+    #: A call of a function that Python executes: printf, malloc.
     HOST_CALL = "host call"
     #: Lanes wait for others of their warp.
     WARP_SYNC = "warp sync"
@@ -155,7 +155,7 @@ class Order(Enum):
     FENCE = auto()
     #: The copies of a thread up to here become a group.
     COMMIT = auto()
-    #: Groups, all but the latest so many, are complete.
+    #: All groups but a number of the latest are complete.
     WAIT_GROUP = auto()
     #: All copies of a thread are complete.
     WAIT_ALL = auto()
@@ -166,7 +166,7 @@ class Order(Enum):
 class AddressFlow(Enum):
     """How the address of a variable passes through an instruction, for `pointer_provenance.py`."""
 
-    #: The result is an address only if nobody can tell.
+    #: Nothing is known of the result if a source is an address.
     NONE = auto()
     #: The result is the source.
     COPY = auto()
@@ -186,7 +186,7 @@ class CodeLength(Enum):
     SHORT = auto()
     #: Long for f16 and smaller floats, which are computed through wider ones.
     LONG_FOR_SMALL_FLOATS = auto()
-    #: Long unless it is of f32 or f64, which the processor has.
+    #: Long unless it is of f32 or f64, for which the host has instructions.
     LONG_BUT_FOR_FLOATS = auto()
     LONG = auto()
 
@@ -220,7 +220,7 @@ class InstructionRecord:
     #: Whether the PTX ISA states an error for it instead of its bits.
     approximate: bool = False
     #: Whether a source register without a value is a mistake here. Instructions that only move or choose bits
-    #: pass it on: compilers write such for values that nobody looks at.
+    #: pass it on: compilers generate them for values that are not read.
     needs_values: bool = False
     #: Whether it takes memory from the stack of its thread.
     takes_stack: bool = False

@@ -25,11 +25,11 @@ from lanewise.machine.program.instruction_record import (
 
 READ, WRITE, ATOMIC = AccessKind.READ, AccessKind.WRITE, AccessKind.ATOMIC
 SUM, COPY = AddressFlow.SUM, AddressFlow.COPY
-#: Operands that an instruction takes at most, where there is no such number.
+#: The most operands of an instruction that takes any number.
 MANY = 1 << 16
 SMALL_FLOATS, LONG = CodeLength.LONG_FOR_SMALL_FLOATS, CodeLength.LONG
 
-#: What is done first after a wait: the result of bar.red is taken, those of a device function.
+#: Pseudo-instructions after a wait: they take the result of bar.red, and those of a device function.
 BARRIER_RESULT, CALL_RESULTS = "(bar_red_result)", "(call_results)"
 
 
@@ -167,7 +167,7 @@ MEMORY = (
     *warp("alloca", "def use use?", "warp_ops.calls:stack", takes_stack=True),
     *warp("stacksave", "def", "warp_ops.calls:stack"),
     *warp("stackrestore", "use", "warp_ops.calls:stack"),
-    # Memory is coherent here, and hints are hints: nothing is done for these.
+    # Nothing is done for fences and hints, because memory is coherent here.
     *warp("membar fence", "", orders=Order.FENCE),
     *warp("membar.proxy fence.proxy", "use? use?"),
     *warp("prefetch prefetchu", "address"),

@@ -23,7 +23,7 @@ class LocatedAccess(NamedTuple):
     access: MemoryAccess
     address: MemoryOperand
     space: str
-    #: The bytes that a lane touches at its address.
+    #: The bytes that a lane accesses at its address.
     size: int
 
 

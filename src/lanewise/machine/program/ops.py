@@ -36,7 +36,7 @@ SPACES = ("global", "shared", "local", "param", "const")
 
 
 _VALUES = (Register, RegisterPart, SpecialRegister, Symbol, StackVariable, Immediate, Negated)
-#: What may stand for an operand of each role, and the role in words.
+#: The classes that an operand of each role may have, and the role's name in messages.
 _FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
     Role.DEFINED: ((Register, RegisterPart, Sink, Symbol, StackVariable), "a register"),
     Role.USED: (_VALUES, "a value"),
@@ -60,7 +60,7 @@ class Op:
     loc: Loc | None
     site: int
     source: Operation
-    #: What the machine knows of such instructions.
+    #: The record of such instructions in the table.
     record: InstructionRecord = field(init=False)
 
     def __post_init__(self) -> None:
@@ -189,7 +189,7 @@ class Program:
     stack_base: int = 0
     uses_stack: bool = False
     uses_heap: bool = False
-    #: Whether it asks for the barrier of a grid that was launched to wait for all its blocks.
+    #: Whether it uses the barrier of a cooperative grid, at which all blocks wait.
     uses_grid: bool = False
 
     def body(self, name: str) -> FunctionBody:

@@ -98,7 +98,7 @@ def _allocate_globals(program: Program) -> None:
             program.shared_bytes += size
 
 
-#: Bytes and halves that video instructions pick.
+#: Selectors of bytes and halves, as video instructions have them.
 _SELECTOR = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
 
 
@@ -257,7 +257,7 @@ class _Resolver:
         if guard is None:
             self._add(operation, (results, callee, arguments))
             return
-        # Around it: whether a lane did call is not known afterwards, its registers being on the stack.
+        # Lanes branch around the call: afterwards it is not known which lanes called, with registers saved.
         after = -1 - len(self.ops)
         self._add(operation, (BranchTarget((after,)),), (guard[0], not guard[1]), (), "bra")
         self._add(operation, (results, callee, arguments))

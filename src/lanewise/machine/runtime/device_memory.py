@@ -141,7 +141,7 @@ def _bits(value: Immediate, variable: Variable) -> int:
 
 # the heap -------------------------------------------------------------------------------------------------
 
-#: What malloc has to give to the kernels of a module, as on a GPU that nobody told otherwise.
+#: Bytes of the heap of a module's kernels: the default limit of a GPU.
 HEAP_BYTES = 8 << 20
 _HEAPS: dict[int, Heap] = {}
 
@@ -152,7 +152,7 @@ class Heap:
     def __init__(self) -> None:
         self.memory = zeroed_bytes(HEAP_BYTES)
         self.lock = threading.Lock()
-        #: The blocks that were given: address and bytes.
+        #: Address and bytes of the allocated blocks of memory.
         self.blocks: dict[int, int] = {}
 
     @property
@@ -220,7 +220,7 @@ class Arrays:
                 pieces.append([name, start, end, array.flags.writeable])
         placed: list[Allocation] = []
         addresses: dict[int, int] = {}
-        # In the order of the arguments, so that addresses do not depend on where the host put things.
+        # In the order of the arguments, so that device addresses do not depend on host addresses.
         first = abi.ARGUMENT_BASE
         bases: dict[int, int] = {}
         for _, array in self._arrays:

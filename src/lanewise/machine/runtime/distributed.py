@@ -27,7 +27,7 @@ from lanewise.machine.runtime.launch import LOOK, Launch, Progress
 from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Module, Shape, parse
 
-#: Bytes of arguments up to which a launch is cut into more parts than there are workers.
+#: Bytes of arguments up to which a launch is divided into more jobs than there are workers.
 SMALL = 1 << 24
 #: Bytes of memory that are compared at a time.
 STRETCH = 1 << 20
@@ -57,7 +57,7 @@ class Job:
     shape: Shape
     blocks: tuple[int, int]
     steps: int | None
-    #: Of each argument: itself, or the number of its memory and the bytes of it.
+    #: Each argument: its value, or a Slice of the memory sent.
     values: tuple[Any, ...]
     memory: tuple[Bytes, ...]
     writable: tuple[bool, ...]
@@ -130,7 +130,7 @@ def _module(text: str) -> Module:
 def run_job(job: Job) -> JobResult:
     """Run a range of blocks on copies of the memory that was sent."""
     module = _module(job.text)
-    if job.variables:  # they are a module's own: parts that run in one process must not share them
+    if job.variables:  # they belong to a module: jobs that run in one process must not share them
         module = parse(job.text)
     ready = compiled(module, module.entries[job.entry], job.arch)
     copies = [np.array(each) for each in job.memory]
@@ -282,7 +282,7 @@ def _agreed(title: str, size: int, spans: Sequence[tuple[int, int]], written: li
     """Return what all jobs wrote; raise an error if two wrote different values to one byte."""
     if sum(each.offsets.size for each in written) == 0:
         return written
-    seen: npt.NDArray[np.int32] = np.zeros(size, np.int32)  # by whom, from 1
+    seen: npt.NDArray[np.int32] = np.zeros(size, np.int32)  # the job that wrote each byte, counted from 1
     values = np.zeros(size, np.uint8)
     for number, each in enumerate(written):
         before = seen[each.offsets]

@@ -27,15 +27,15 @@ from lanewise.ptx import Shape
 
 #: Basic blocks that a path of a warp runs before another path or warp has a turn.
 SLICE = 20_000
-#: Turns of all warps that a block of threads has before another block may.
+#: Turns of all warps that a thread block has before another block may have its own.
 TURNS = 4
-#: Blocks that may be under way at a time, as on the largest GPU: 32 on each of 148 multiprocessors; and their
-#: memory, which is the host's.
+#: Blocks that may be running at a time, as on the largest GPU (32 on each of 148 multiprocessors), and the
+#: bytes of host memory that they may take.
 RESIDENT, RESIDENT_BYTES = 32 * 148, 1 << 30
-#: Seconds between two looks at how far a launch is.
+#: Seconds between two calls of `progress`.
 LOOK = 0.2
 
-#: Told how far a launch is: blocks done, blocks in all.
+#: Called with the blocks that are done and the blocks in all.
 Progress = Callable[[int, int], None]
 
 
@@ -71,7 +71,7 @@ class Launch(LaunchState):
         if info.uses_heap:
             allocations.append(device_memory.heap(module).allocation)
         if info.uses_grid:
-            # As `grid.sync()` finds it: a size, and the count of blocks that have come.
+            # The layout that `grid.sync()` expects: a size, and the count of blocks that have arrived.
             self.grid = zeroed_bytes(16)
             barrier = Allocation("the grid's barrier", abi.GRID_BASE, 16, address(self.grid), True)
             allocations.append(barrier)
@@ -129,7 +129,7 @@ class Launch(LaunchState):
                     worker.join()
             raise
         failed = next((each for each in errors if not isinstance(each, _Interrupted)), None)
-        errors.clear()  # an error leads to this frame, which must not lead back to it
+        errors.clear()  # an error refers to this frame, so the frame must not refer to it
         if failed is not None:
             try:
                 raise failed
@@ -147,7 +147,7 @@ class Launch(LaunchState):
 
     def progress(self) -> tuple[int, int]:
         """Return blocks done and blocks in all; any thread may call it while the launch runs."""
-        # Who reads the blocks under way first never counts one as done too early.
+        # The running blocks are read first, so that none is counted as done too early.
         running = sum(self.running)
         begun = min(int(self[LaunchRecord.next_block]), self.blocks.stop)
         total = len(self.blocks)
@@ -203,10 +203,10 @@ class Launch(LaunchState):
     def _settle(self, state: BlockState, status: int) -> None:
         """Do what a stopped block asks of Python, or raise the error that ends the launch."""
         if status == RunStatus.STOPPED and state[BlockRecord.fault_kind] == FaultKind.HOST_CALL:
-            from lanewise.machine.runtime.host_calls import host_call  # which resolves the kernel's names
+            from lanewise.machine.runtime.host_calls import host_call  # it resolves the names
 
             host_call(self, state, partial(self.say, state), self.allocated)
-            # The compiled code has no chance to look: it returned before its turn was over.
+            # The compiled code has not checked `stop`: it returned before its turn was over.
             if self.stopped.is_set():
                 raise _Interrupted
             if state[BlockRecord.steps] <= self[LaunchRecord.step_limit]:

@@ -207,9 +207,9 @@ class Window:
         code = access.code
         self.access = access
         self.first, limit, start = access.window(address)
-        #: What makes a good address the host's when added to it (in local memory, the first lane's).
+        #: The host address minus the device address (in local memory, for the first lane).
         self.shift = start - self.first.to(i64)
-        # An empty window has no last place: nothing is below 0.
+        # In an empty window no address is good, since no offset is below 0.
         fits = limit >= access.size
         self.end = fits.select(limit - (access.size - 1), code.constant(U64, 0))
         self.local_bytes = access.launch.get(LaunchRecord.local_bytes) if access.space == "local" else None

@@ -166,7 +166,7 @@ def reduce(code: BlockCode, op: Op) -> None:
 
 def _extreme(op: Op, name: str, values: Value, members: Value) -> Value:
     """Return the smallest or largest float among some lanes; -0 is less than +0."""
-    # A lane that is not named has no say: NaN loses against numbers, infinity against everything.
+    # Lanes that are not named get a neutral value: NaN, or an infinity where NaN would win.
     nobody = (0xFF800000 if name == "max" else 0x7F800000) if op.has("NaN") else 0x7FFFFFFF
     chosen = members.select(values.view(U32), nobody).view(f32)
     while chosen.type.lanes > 2:

@@ -392,7 +392,7 @@ def set_lanes(code: BlockCode, bits: Value) -> Iterator[Value]:
 def _interleaved(code: BlockCode, handles: list[ir.Operand], count: int) -> ir.Operand:
     """Return a warp's registers in the order of memory: lane by lane."""
     lanes = abi.LANES
-    while len(handles) > 1:  # two and two, so that each shuffle joins vectors of one length
+    while len(handles) > 1:  # in pairs, so that each shuffle joins vectors of one length
         width = handles[0].type.count
         places = list(range(2 * width))
         handles = [

@@ -17,7 +17,7 @@ from lanewise.machine.warp_ops.addresses import WRITE, Access
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST = (1 << COUNT_BITS) - 1
 PENDING, BYTES, READY, PHASE = COUNT_BITS, 2 * COUNT_BITS, 62, 63
-#: What the fault of an object says.
+#: The messages of mbarrier faults, by their number.
 WRONG = {
     0: "no mbarrier was initialised here",
     1: f"a count of arrivals is 1 to {MOST}",

@@ -67,7 +67,7 @@ def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing:
     names = tuple(f"r{number}" for number in range(operand.registers))
 
     def write(inner: BlockCode) -> None:
-        # What is narrower than a byte lies in memory as in the register: a word at a time.
+        # Elements narrower than a byte are packed in memory as in the register: words are moved.
         lines, length, bits = tile_lines(instruction)
         word = Type("u", 32 if bits < 8 else operand.slot_bits)
         together = word.bits // bits
