@@ -1,6 +1,6 @@
-"""What the silicon computes: the table of models per arch and type, and the compiled loops that run them.
+"""The arithmetic of tensor cores: the table of models by arch and type, and the compiled loops that run them.
 
-`compute`, `gemm` and `fidelity` are what an Instruction forwards to. PTX and kernels are other rooms.
+`compute`, `gemm` and `fidelity` are what an Instruction forwards to.
 """
 
 from importlib import import_module
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lanewise.arith.models import Model, model_of
     from lanewise.arith.on_arrays import compute, fidelity, gemm
 
-#: Loaded on first use: who only runs machine code needs no models.
+#: Loaded on first use, because running machine code needs no models.
 _LATER = {
     "Model": "models",
     "model_of": "models",

@@ -1,4 +1,4 @@
-"""Batches of products as the kernels take them: where each item begins, padding, and shares of work."""
+"""Batches of products as the kernels take them: the offset of each item, padding, and shares of work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-#: Multiplications worth a thread of their own.
+#: Multiplications that are worth a thread.
 WORTHWHILE = 1 << 16
 
 
@@ -33,12 +33,12 @@ class Product:
 
     @property
     def items(self) -> int:
-        """Products in the batch."""
+        """The number of products in the batch."""
         return math.prod(self.batch)
 
 
 def offsets(array: Array, batch: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """Where each item's matrix begins, in bytes from the array's first element."""
+    """Return the offset of each item's matrix, in bytes from the array's first element."""
     own = array.shape[:-2]
     size = array.shape[-2] * array.shape[-1] * array.itemsize
     starts = np.arange(math.prod(own), dtype=np.int64).reshape(own) * size
@@ -46,12 +46,12 @@ def offsets(array: Array, batch: tuple[int, ...]) -> npt.NDArray[np.int64]:
 
 
 def contiguous(array: Array) -> Array:
-    """In one piece and aligned, as compiled code takes it; copied only if it is not."""
+    """Return an array contiguous and aligned, as compiled code takes it; copied only if it is not."""
     return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
 def pad_columns(array: Array, columns: int) -> Array:
-    """With zeros on the right, up to so many columns."""
+    """Return an array padded with zeros on the right, up to a number of columns."""
     missing = columns - array.shape[-1]
     if missing == 0:
         return contiguous(array)
@@ -60,15 +60,17 @@ def pad_columns(array: Array, columns: int) -> Array:
     return padded
 
 
-def shares(total: int, parts: int) -> list[tuple[int, int]]:
-    """Ranges that cut a total into about equal parts."""
-    parts = max(1, min(parts, total))
-    edges = [total * part // parts for part in range(parts + 1)]
+def shares(total: int, count: int) -> list[tuple[int, int]]:
+    """Return ranges that cut a total into about equal shares."""
+    count = max(1, min(count, total))
+    edges = [total * number // count for number in range(count + 1)]
     return list(pairwise(edges))
 
 
 def vectors_for(columns: int, widest: int) -> tuple[int, int]:
-    """Lanes of a vector and columns of a strip, up to four vectors wide, with little of a strip wasted.
+    """Return the lanes of a vector and the columns of a strip, at most four vectors wide.
+
+    Little of a strip is wasted.
 
     >>> vectors_for(1024, 4), vectors_for(8, 4), vectors_for(8, 16)
     ((4, 16), (4, 8), (8, 8))

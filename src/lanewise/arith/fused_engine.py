@@ -34,14 +34,17 @@ B_ELEMENTS = 1 << 23
 
 
 def plan_for(model: Model, columns: int) -> Plan:
-    """Vectors and strips for matrices of so many columns, with little of a strip wasted."""
+    """Return the vectors and strips for matrices with a number of columns."""
     lanes, strip = vectors_for(columns, machine_code.lanes_of(32))
     return Plan(model, lanes, strip, element_loads=platform.machine().lower() not in ("aarch64", "arm64"))
 
 
 @lru_cache(maxsize=1024)
 def program_for(model: Model, columns: int) -> tuple[Plan, machine_code.Program]:
-    """The compiled kernel for matrices of so many columns. Its key is everything that it depends on."""
+    """Return the compiled kernel for matrices with a number of columns.
+
+    Its key has everything that it depends on.
+    """
     plan = plan_for(model, columns)
     scale = model.scale.name if model.scale else ""
     facts = (model.scheme, model.a.name, model.b.name, model.block, model.sparse, scale, model.scale_vec)
@@ -50,7 +53,7 @@ def program_for(model: Model, columns: int) -> tuple[Plan, machine_code.Program]
 
 
 def run_fused(model: Model, product: Product) -> Array:
-    """The truncated fused sum, in as many jobs as pay."""
+    """Return the sums of the truncated fused sum, computed in as many jobs as pay."""
     columns = product.sums.shape[-1]
     plan, program = program_for(model, columns)
     padded = columns + -columns % plan.strip
@@ -73,7 +76,7 @@ def run_fused(model: Model, product: Product) -> Array:
 
 
 def in_k_order(model: Model, array: Array, axis: int) -> Array:
-    """With K in the order that the scheme takes it, each instruction's for itself."""
+    """Return an array with K in the order that the scheme takes it, within each instruction."""
     assert isinstance(model.scheme, FusedSum)
     if model.scheme.k_order == "ascending":
         return array
@@ -85,7 +88,7 @@ def in_k_order(model: Model, array: Array, axis: int) -> Array:
 
 
 def split_scales(fmt: Format | None, scales: Array | None, columns: int) -> tuple[Array, Array] | None:
-    """Scale factors as exponents (i32) and significands (f32), padded to so many columns."""
+    """Return scale factors as exponents (i32) and significands (f32), padded to some columns."""
     if fmt is None or scales is None:
         return None
     values = fmt.decode(fmt.to_bits(scales))
@@ -100,7 +103,7 @@ def split_scales(fmt: Format | None, scales: Array | None, columns: int) -> tupl
 
 @dataclass(frozen=True)
 class FusedWork:
-    """Fused products as the kernel takes them: contiguous, N whole strips."""
+    """Fused products as the kernel takes them: contiguous, with N in whole strips."""
 
     plan: Plan
     program: machine_code.Program
@@ -113,36 +116,36 @@ class FusedWork:
 
     @property
     def rows(self) -> int:
-        """M: the rows of A and of the sums."""
+        """M, the rows of A and of the sums."""
         return int(self.a.shape[-2])
 
     @property
     def k(self) -> int:
-        """K: the columns of A and the rows of B."""
+        """K, the columns of A and the rows of B."""
         return int(self.a.shape[-1])
 
     @property
     def columns(self) -> int:
-        """N in whole strips."""
+        """N, rounded up to whole strips."""
         return int(self.b.shape[-1])
 
     @property
     def multiplications(self) -> int:
-        """How many products of two elements one item of the batch takes."""
+        """The number of products of two elements that one item of the batch takes."""
         return self.rows * self.k * self.columns
 
     @property
     def small(self) -> bool:
-        """Whether one item is too little to share out."""
+        """Whether one item is too small to be shared out to several threads."""
         return self.multiplications < 2 * WORTHWHILE
 
     @property
     def row_block(self) -> int:
-        """Rows decoded at a time."""
+        """The number of rows that are decoded at a time."""
         return max(16, min(64, ROW_BLOCK_ELEMENTS // self.k))
 
     def common(self) -> dict[str, int]:
-        """Arguments that all calls have alike."""
+        """Return the arguments that all calls have in common."""
         steps = self.scale_a[0].shape[-1] if self.scale_a else 0
         sums_row = int(self.sums.shape[-1])
         return {
@@ -154,8 +157,8 @@ class FusedWork:
             "scale_columns": sums_row,
         }
 
-    def room_for_rows(self, rows: int) -> dict[str, Array]:
-        """Memory for `rows` to work in."""
+    def buffers_for_rows(self, rows: int) -> dict[str, Array]:
+        """Return the buffers that the function `rows` needs for a number of rows."""
         strip, blocks = self.plan.strip, self.k // self.plan.length
         return {
             "a_val": np.empty(rows * self.k, np.float32),
@@ -168,8 +171,8 @@ class FusedWork:
             "part": np.empty(rows * strip, np.float32),
         }
 
-    def room_for_b(self, columns: int) -> dict[str, Array]:
-        """Memory for so many columns of B, decoded."""
+    def buffers_for_b(self, columns: int) -> dict[str, Array]:
+        """Return the buffers for a number of decoded columns of B."""
         flags = (columns // self.plan.strip) * (self.k // self.plan.length)
         return {
             "b_val": np.empty(columns * self.k, np.float32),
@@ -177,13 +180,15 @@ class FusedWork:
             "b_flag": np.empty(flags, np.uint8),
         }
 
-    def call(self, name: str, order: tuple[str, ...], room: dict[str, Array], given: dict[str, int]) -> None:
-        """Call a function of the kernel; what it is not given, it does not use."""
-        values = self.common() | {name: address(array) for name, array in room.items()} | given
+    def call(
+        self, name: str, order: tuple[str, ...], buffers: dict[str, Array], arguments: dict[str, int]
+    ) -> None:
+        """Call a function of the kernel; arguments that are missing are not used and become 0."""
+        values = self.common() | {name: address(array) for name, array in buffers.items()} | arguments
         self.program(name, [values.get(each, 0) for each in order])
 
     def scale_arguments(self, a_start: int = 0, b_start: int = 0) -> dict[str, int]:
-        """The scale factors from so many bytes on."""
+        """Return the addresses of the scale factors from some bytes on."""
         if self.scale_a is None or self.scale_b is None:
             return {}
         return {
@@ -194,19 +199,19 @@ class FusedWork:
         }
 
     def starts(self) -> dict[str, Array]:
-        """Where each item's operands begin."""
+        """Return the offsets where each item's operands begin."""
         scale_a = self.scale_a[0] if self.scale_a else self.a
         scale_b = self.scale_b[0] if self.scale_b else self.b
         operands = {"a": self.a, "b": self.b, "scale_a": scale_a, "scale_b": scale_b}
         return {f"{name}_offsets": offsets(array, self.batch) for name, array in operands.items()}
 
     def run_items(self) -> None:
-        """Many products, some for each thread; each decodes its own A and B."""
+        """Run many products, several on each thread; each item decodes its A and B."""
         items, starts = math.prod(self.batch), self.starts()
 
         def job(first: int, last: int) -> None:
-            room = self.room_for_rows(self.rows) | self.room_for_b(self.columns) | starts
-            given = {
+            buffers = self.buffers_for_rows(self.rows) | self.buffers_for_b(self.columns) | starts
+            arguments = {
                 "a": address(self.a),
                 "b": address(self.b),
                 "sum": address(self.sums),
@@ -215,13 +220,13 @@ class FusedWork:
                 "first_item": first,
                 "last_item": last,
             }
-            self.call("items", fused_kernel.ITEMS, room, given | self.scale_arguments())
+            self.call("items", fused_kernel.ITEMS, buffers, arguments | self.scale_arguments())
 
-        parts = min(4 * threads.processors(), items * self.multiplications // WORTHWHILE)
-        threads.run([partial(job, *each) for each in shares(items, parts)])
+        jobs = min(4 * threads.processors(), items * self.multiplications // WORTHWHILE)
+        threads.run([partial(job, *each) for each in shares(items, jobs)])
 
     def run_matrices(self) -> None:
-        """Few large products, one after the other, by all threads."""
+        """Run few large products one after the other, each on all threads."""
         width = max(1, B_ELEMENTS // self.k // self.plan.strip) * self.plan.strip
         starts = self.starts()
         for item in range(math.prod(self.batch)):
@@ -231,8 +236,8 @@ class FusedWork:
                 self.run_columns(begin, column, min(width, self.columns - column) // self.plan.strip)
 
     def run_columns(self, begin: dict[str, int], column: int, strips: int) -> None:
-        """Some strips of one product: B decoded by all threads, then blocks of rows and strips."""
-        plan, packed = self.plan, self.room_for_b(strips * self.plan.strip)
+        """Run some strips of a product: threads first decode B, then multiply blocks of rows."""
+        plan, packed = self.plan, self.buffers_for_b(strips * self.plan.strip)
         blocks = self.k // plan.length
         steps = self.scale_a[0].shape[-1] if self.scale_a else 0
 
@@ -240,24 +245,26 @@ class FusedWork:
             b = address(self.b) + begin["b"] + column * self.b.itemsize
             self.call("pack_b", fused_kernel.PACK_B, packed, {"b": b, "first": first, "last": last})
 
-        def multiply(row: int, last_row: int, strip: int, last_strip: int) -> None:
+        def multiply(first_row: int, last_row: int, strip: int, last_strip: int) -> None:
             first_column = column + strip * plan.strip
             scales = self.scale_arguments(
-                begin["scale_a"] + row * steps * 4, begin["scale_b"] + first_column * 4
+                begin["scale_a"] + first_row * steps * 4, begin["scale_b"] + first_column * 4
             )
-            given = scales | {
-                "a": address(self.a) + begin["a"] + row * self.k * self.a.itemsize,
-                "sum": address(self.sums) + begin["sum"] + (row * self.columns + first_column) * 4,
+            arguments = scales | {
+                "a": address(self.a) + begin["a"] + first_row * self.k * self.a.itemsize,
+                "sum": address(self.sums) + begin["sum"] + (first_row * self.columns + first_column) * 4,
                 "b_val": address(packed["b_val"]) + strip * plan.strip * self.k * 4,
                 "b_exp": address(packed["b_exp"]) + strip * plan.strip * self.k,
                 "b_flag": address(packed["b_flag"]) + strip * blocks,
-                "rows": last_row - row,
+                "rows": last_row - first_row,
                 "strips": last_strip - strip,
             }
-            self.call("rows", fused_kernel.ROWS, self.room_for_rows(last_row - row), given)
+            self.call("rows", fused_kernel.ROWS, self.buffers_for_rows(last_row - first_row), arguments)
 
         jobs = 4 * threads.processors()
         threads.run([partial(pack, *each) for each in shares(strips, jobs)])
         every_row = shares(self.rows, -(-self.rows // self.row_block))
         every_strip = shares(strips, jobs // len(every_row))
-        threads.run([partial(multiply, *rows, *some) for rows in every_row for some in every_strip])
+        threads.run(
+            [partial(multiply, *rows, *strip_range) for rows in every_row for strip_range in every_strip]
+        )

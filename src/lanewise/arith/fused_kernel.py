@@ -1,6 +1,7 @@
 """The functions of the truncated fused sum: decode operands once, then blocks of K over strips of columns.
 
-Each row of a block goes the narrow or the wide way (`fused_narrow.py`, `fused_wide.py`), with the same bits.
+Each row of a block uses the narrow or the wide method (`fused_narrow.py`, `fused_wide.py`), with the same
+bits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from lanewise.jit import ir
 from lanewise.jit.float_mode import write_entry_point
 from lanewise.jit.simd import Code, Value, f32, i8, i32, i64, u8, u32
 
-#: What the functions are called with, in this order. `b_*` is a packed B, `a_*` to `part` are room to work.
+#: The arguments of the functions, in this order. `b_*` is a packed B, `a_*` to `part` are buffers.
 PACK_B = ("b", "ldb", "b_val", "b_exp", "b_flag", "blocks", "first", "last")
 ROWS = (
     "a", "lda", "b_val", "b_exp", "b_flag", "sum", "ld_sum", "rows", "blocks", "strips", "a_val", "a_exp",
@@ -27,7 +28,7 @@ ITEMS = (
 
 
 def write_module(plan: Plan) -> str:
-    """LLVM IR of `pack_b`, `rows` and `items`."""
+    """Return the LLVM IR of `pack_b`, `rows` and `items`."""
     module = ir.Module("fused")
     pack_b = write_pack_b(module, plan)
     rows = write_rows(module, plan)
@@ -38,7 +39,7 @@ def write_module(plan: Plan) -> str:
 
 
 def write_pack_b(module: ir.Module, plan: Plan) -> Code:
-    """B to strips: numbers and exponents as [strip][k][column], one flag a strip and block."""
+    """Write `pack_b`: B as numbers and exponents in [strip][k][column], a flag for each strip and block."""
     code = Code(module, "inner_pack_b", PACK_B)
     source = code.pointer("b", raw_type(plan.model.b))
     values, exps, flags = code.pointer("b_val", f32), code.pointer("b_exp", i8), code.pointer("b_flag", u8)
@@ -47,13 +48,13 @@ def write_pack_b(module: ir.Module, plan: Plan) -> Code:
         flag = code.variable(code.constant(u8, 0))
         with code.loop(plan.length) as k:
             row = block * plan.length + k
-            place = (strip * blocks * plan.length + row) * plan.strip
+            offset = (strip * blocks * plan.length + row) * plan.strip
             for column in range(0, plan.strip, plan.lanes):
                 raw = source.load(row * code["ldb"] + strip * plan.strip + column, plan.lanes)
                 number = decode(raw, plan.model.b)
-                values.store(number, place + column)
+                values.store(number, offset + column)
                 exponent, unfit = exponents(number, plan.model.b, plan.model.emin("b"))
-                exps.store(exponent, place + column)
+                exps.store(exponent, offset + column)
                 flag.set(flag.get() | unfit.to(u8))
         flags.store(flag.get(), strip * blocks + block)
     code.end()
@@ -61,7 +62,7 @@ def write_pack_b(module: ir.Module, plan: Plan) -> Code:
 
 
 def pack_rows(code: Code, plan: Plan, packed: PackedRows, rows: Value) -> None:
-    """Rows of A to numbers and exponents. A sparse A comes spread out and decoded."""
+    """Write the decoding of rows of A to numbers and exponents. A sparse A is already decoded."""
     sparse = plan.model.sparse
     source = code.pointer("a", f32 if sparse else raw_type(plan.model.a))
     lanes = min(plan.lanes, plan.length)
@@ -72,15 +73,15 @@ def pack_rows(code: Code, plan: Plan, packed: PackedRows, rows: Value) -> None:
             raw = source.load(row * code["lda"] + column, lanes)
             number = raw if sparse else decode(raw, plan.model.a)
             exponent, unfit = exponents(number, plan.model.a, plan.model.emin("a"))
-            place = row * packed.blocks * plan.length + column
-            packed.values.store(number, place)
-            packed.exponents.store(exponent, place)
+            offset = row * packed.blocks * plan.length + column
+            packed.values.store(number, offset)
+            packed.exponents.store(exponent, offset)
             flag = flag | unfit.to(u8)
         packed.flags.store(flag, row * packed.blocks + block)
 
 
 def write_rows(module: ir.Module, plan: Plan) -> Code:
-    """Some rows of D, in place of C: every strip of columns, every block of K."""
+    """Write `rows`: some rows of D in place of C, for every strip of columns and every block of K."""
     code = Code(module, "inner_rows", ROWS)
     rows, blocks = code["rows"], code["blocks"]
     packed = PackedRows(
@@ -107,20 +108,20 @@ def write_rows(module: ir.Module, plan: Plan) -> Code:
     with code.loop(code["strips"]) as strip:
         total = Tile(code.pointer("sum", f32) + strip * plan.strip, code["ld_sum"])
         quieten(code, plan, rows, total)
-        # Where C enters last, an instruction is two blocks that start from nothing.
+        # Where C enters last, an instruction is two blocks that start from zero.
         last = plan.scheme.c_enters == "last"
-        places: list[tuple[Tile | None, Tile]] = [(None, part), (part, part)] if last else [(total, total)]
+        phases: list[tuple[Tile | None, Tile]] = [(None, part), (part, part)] if last else [(total, total)]
         with code.loop(blocks >> 1 if last else blocks) as step:
-            for number, (before, after) in enumerate(places):
-                block = step * len(places) + number
-                place = (strip * blocks + block) * (plan.length * plan.strip)
+            for number, (before, after) in enumerate(phases):
+                block = step * len(phases) + number
+                offset = (strip * blocks + block) * (plan.length * plan.strip)
                 work = Block(
                     rows=rows,
                     a=packed,
                     number=block,
                     first_column=strip * plan.strip,
-                    b_values=code.pointer("b_val", f32) + place,
-                    b_exponents=code.pointer("b_exp", i8) + place,
+                    b_values=code.pointer("b_val", f32) + offset,
+                    b_exponents=code.pointer("b_exp", i8) + offset,
                     b_flag=code.pointer("b_flag", u8).load(strip * blocks + block),
                     room=room,
                     before=before,
@@ -134,17 +135,20 @@ def write_rows(module: ir.Module, plan: Plan) -> Code:
 
 
 def quieten(code: Code, plan: Plan, rows: Value, total: Tile) -> None:
-    """Every NaN of C becomes the one that results have."""
+    """Write the replacement of every NaN of C by the one that results have."""
     with code.loop(rows) as row:
         for column in range(0, plan.strip, plan.lanes):
             total.store(with_one_nan(total.load(row, column, plan.lanes)), row, column)
 
 
-def add_parts(code: Code, plan: Plan, rows: Value, total: Tile, part: Tile) -> None:
-    """C plus what the blocks gave, to nearest: FADD, or HADD2, for which f32 has bits to round twice."""
+def add_parts(code: Code, plan: Plan, rows: Value, total: Tile, partial: Tile) -> None:
+    """Write the sum of C and the blocks' results, to nearest, as FADD or HADD2 compute it.
+
+    For HADD2, f32 has enough bits to round twice.
+    """
     with code.loop(rows) as row:
         for column in range(0, plan.strip, plan.lanes):
-            number = total.load(row, column, plan.lanes) + part.load(row, column, plan.lanes)
+            number = total.load(row, column, plan.lanes) + partial.load(row, column, plan.lanes)
             if plan.half:
                 bits = number.view(u32)
                 number = nearest_half(plan, (bits & 0x7FFFFFFF).view(f32), bits & 0x80000000)
@@ -152,7 +156,7 @@ def add_parts(code: Code, plan: Plan, rows: Value, total: Tile, part: Tile) -> N
 
 
 def write_block(code: Code, plan: Plan, work: Block, factors: ScaleFactors | None) -> None:
-    """One block for all rows of a strip, each row the way it can go."""
+    """Write one block for all rows of a strip, each row by the narrow or the wide method."""
     if not plan.narrow:
         with code.loop(work.rows) as row:
             wide_row(code, plan, work, row, factors)
@@ -165,7 +169,7 @@ def write_block(code: Code, plan: Plan, work: Block, factors: ScaleFactors | Non
 
 
 def write_items(module: ir.Module, plan: Plan, pack_b: Code, rows: Code) -> Code:
-    """Many small products: pack B and do the rows of each item from first to last."""
+    """Write `items`: many small products; for each item it packs B and computes all rows."""
     code = Code(module, "inner_items", ITEMS)
     with code.loop(code["last_item"], code["first_item"]) as item:
 

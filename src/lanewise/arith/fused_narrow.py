@@ -1,4 +1,4 @@
-"""A block of the truncated fused sum in f32 and int32: the fast way, for numbers of ordinary size.
+"""A block of the truncated fused sum in f32 and int32: the fast method, for numbers of ordinary size.
 
 A product of two short significands is exact in f32, so is its scaling by a power of two, and conversion to
 int32 truncates toward zero: that is the alignment rule. What does not fit goes through `fused_wide.py`.
@@ -24,7 +24,7 @@ BIAS = 127
 
 
 def exponents(number: Value, fmt: Format, emin: int) -> tuple[Value, Value]:
-    """The exponents of f32 numbers as int8, and whether some lane does not fit."""
+    """Return the exponents of f32 numbers as int8, and whether any lane does not fit the narrow method."""
     field = exponent_field(number)
     # Subnormals are not normalised: as f32 they may have been, so no exponent is below emin.
     exponent = (field - BIAS).max(emin)
@@ -38,7 +38,7 @@ def exponents(number: Value, fmt: Format, emin: int) -> tuple[Value, Value]:
 
 
 def narrow_block(code: Code, plan: Plan, work: Block) -> None:
-    """A block for all rows that fit. Short passes, so that many vectors are under way at a time."""
+    """Write a block for all rows that fit, in short passes, so that many vectors are in flight."""
     find_scales(code, plan, work)
     for column in range(0, plan.strip, plan.lanes):
         add_products(code, plan, work, column)
@@ -46,20 +46,20 @@ def narrow_block(code: Code, plan: Plan, work: Block) -> None:
 
 
 def fits(work: Block, row: Value) -> Value:
-    """Whether a row goes the narrow way."""
+    """Return whether a row can use the narrow method."""
     return work.room.unfit.load(row).equals(0)
 
 
 def find_scales(code: Code, plan: Plan, work: Block) -> None:
-    """2^(fraction - e_max), which makes the places kept the integer ones; and which rows do not fit."""
+    """Write the scales 2^(fraction - e_max), which make kept digits integers; flag rows that do not fit."""
     b = [work.b_exponents.load(k * plan.strip, plan.strip) for k in range(plan.length)]
     # e_zero counts in f16 sums only: in f32 ones every product that fits is far above it.
     floor = BIAS + (max(plan.scheme.e_zero, FLOOR) if plan.half else FLOOR)
     with code.loop(work.rows) as row:
         flag = work.a.flags.load(row * work.a.blocks + work.number)
         unfit = None
-        place = work.place(row, plan.length)
-        sums = [work.a.exponents.load(place + k).saturating_add(b[k]) for k in range(plan.length)]
+        offset = work.row_offset(row, plan.length)
+        sums = [work.a.exponents.load(offset + k).saturating_add(b[k]) for k in range(plan.length)]
         tops = reduce(Value.max, sums).to(i32)
         for column in range(0, plan.strip, plan.lanes):
             e_max = (tops.part(column, plan.lanes) + BIAS).max(floor)
@@ -68,7 +68,7 @@ def find_scales(code: Code, plan: Plan, work: Block) -> None:
                 field = exponent_field(c)
                 if plan.half:
                     outside = field.equals(255)
-                else:  # numbers, too, that are so small that the floor would be felt
+                else:  # also numbers so small that the floor would change the result
                     outside = ((field - floor).view(u32) >= 255 - floor) & (is_zero(c) ^ True)
                 unfit = outside if unfit is None else unfit | outside
                 if plan.half:
@@ -82,18 +82,21 @@ def find_scales(code: Code, plan: Plan, work: Block) -> None:
 
 
 def add_products(code: Code, plan: Plan, work: Block, column: int) -> None:
-    """The truncated terms of one vector of columns, summed, for all rows that fit; B stays in registers."""
+    """Write the sum of truncated terms for one vector of columns and all rows that fit.
+
+    B stays in registers.
+    """
     b = [work.b_values.load(k * plan.strip + column, plan.lanes) for k in range(plan.length)]
     with code.loop(work.rows) as row, code.when(fits(work, row)):
         scale = work.room.scales.load(row * plan.strip + column, plan.lanes)
         terms = []
         if work.before is not None:
             terms.append((work.before.load(row, column, plan.lanes) * scale).to(i32))
-        place = work.place(row, plan.length)
+        offset = work.row_offset(row, plan.length)
         if plan.element_loads:
-            a = [work.a.values.load(place + k) for k in range(plan.length)]
+            a = [work.a.values.load(offset + k) for k in range(plan.length)]
         else:
-            elements = work.a.values.load(place, plan.length)
+            elements = work.a.values.load(offset, plan.length)
             a = [elements.lane(k) for k in range(plan.length)]
         terms += [(a[k].spread(plan.lanes) * b[k] * scale).to(i32) for k in range(plan.length)]
         half = len(terms) // 2 if in_halves(plan) else len(terms)
@@ -103,23 +106,23 @@ def add_products(code: Code, plan: Plan, work: Block, column: int) -> None:
 
 
 def in_halves(plan: Plan) -> bool:
-    """Whether a sum can pass int32, so that it is kept in two halves."""
+    """Return whether a sum can exceed int32, so that it is kept in two halves."""
     return plan.bound >= (1 << 31) - (1 << 8)
 
 
 def round_sums(code: Code, plan: Plan, work: Block) -> None:
-    """The sums of a block, rounded, to where its results go."""
+    """Write the rounding of a block's sums, and store them as its results."""
     with code.loop(work.rows) as row, code.when(fits(work, row)):
         for column in range(0, plan.strip, plan.lanes):
-            place = row * plan.strip + column
-            scale = work.room.scales.load(place, plan.lanes)
+            offset = row * plan.strip + column
+            scale = work.room.scales.load(offset, plan.lanes)
             unit = ((2 * BIAS) << 23) - scale.view(i32)
-            work.after.store(rounded_sum(plan, work, place, unit.view(f32)), row, column)
+            work.after.store(rounded_sum(plan, work, offset, unit.view(f32)), row, column)
 
 
-def rounded_sum(plan: Plan, work: Block, place: Value, unit: Value) -> Value:
-    """An exact sum of int32, rounded once, times the unit."""
-    total = work.room.sums.load(place, plan.lanes)
+def rounded_sum(plan: Plan, work: Block, offset: Value, unit: Value) -> Value:
+    """Return an exact sum of int32, rounded once, times the unit."""
+    total = work.room.sums.load(offset, plan.lanes)
     if plan.bound < 1 << 24:  # exact in f32
         bits = (total.to(f32) * unit).view(u32)
         if plan.half:
@@ -130,7 +133,7 @@ def rounded_sum(plan: Plan, work: Block, place: Value, unit: Value) -> Value:
     assert plan.bound * (plan.model.block // 2 + 1) / plan.model.block < 1 << 31
     if in_halves(plan):
         # The sign of the whole sum is known even where it wraps around; its magnitude fits uint32.
-        first, second = total, work.room.more_sums.load(place, plan.lanes)
+        first, second = total, work.room.more_sums.load(offset, plan.lanes)
         total = first + second
         negative = (total ^ ((first ^ total) & (second ^ total))) >> 31
         magnitude = ((total ^ negative) - negative).view(u32)
@@ -142,14 +145,14 @@ def rounded_sum(plan: Plan, work: Block, place: Value, unit: Value) -> Value:
     bits = number.view(i32) + (back > magnitude).mask(negative.type)
     sign = negative & -0x80000000
     if plan.half:
-        # Truncated with a sticky last bit, a second rounding to fewer bits is as good as the first.
+        # Truncated with a sticky last bit, a second rounding to fewer bits is correct.
         sticky = back.differs(magnitude).mask(bits.type) & 1
         return nearest_half(plan, (bits | sticky).view(f32) * unit, sign.view(u32))
     return ((bits.view(f32) * unit).view(i32) | sign).view(f32)
 
 
 def nearest_half(plan: Plan, magnitude: Value, sign: Value) -> Value:
-    """Magnitudes rounded to the nearest f16, kept as f32: adding a power of two rounds at its last place."""
+    """Return magnitudes rounded to f16, kept as f32: adding a power of two rounds at its last digit."""
     field = magnitude.view(u32) & 0x7F800000
     anchor = (field.max((BIAS + plan.sum_emin) << 23) + (13 << 23)).view(f32)
     rounded = (magnitude + anchor) - anchor
@@ -159,5 +162,5 @@ def nearest_half(plan: Plan, magnitude: Value, sign: Value) -> Value:
 
 
 def total_of(terms: list[Value]) -> Value:
-    """The sum of integers."""
+    """Return the sum of integer vectors."""
     return reduce(Value.__add__, terms)

@@ -1,4 +1,4 @@
-"""What the fused kernels share: how a model's work is cut up, and the memory that one block works on."""
+"""What the fused kernels share: how a model's work is divided, and the memory that one block works on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lanewise.jit.simd import Pointer, Value
 
 @dataclass(frozen=True)
 class Plan:
-    """A model's blocks in vectors of `lanes` f32 and strips of `strip` columns.
+    """The division of a model's work into vectors of `lanes` f32 and strips of `strip` columns.
 
     `element_loads`: whether an element is best spread to a vector from memory (x86) or from a register (Arm).
     """
@@ -29,17 +29,17 @@ class Plan:
 
     @property
     def spread(self) -> int:
-        """Columns of K that a selected element stands for: a sparse A is spread out, with gaps."""
+        """The columns of K that a selected element stands for: a sparse A is spread out, with gaps."""
         return 2 if self.model.sparse else 1
 
     @property
     def length(self) -> int:
-        """Columns of K in a block."""
+        """The columns of K in a block."""
         return self.model.block * self.spread
 
     @property
     def group(self) -> int:
-        """Columns of K in a group."""
+        """The columns of K in a group."""
         return self.scheme.group if self.scheme.group == 1 else self.scheme.group * self.spread
 
     @property
@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def narrow(self) -> bool:
-        """Whether the narrow way serves this model at all."""
+        """Whether the narrow method can be used for this model at all."""
         return self.model.scale is None and self.scheme.group == 1
 
     @property
@@ -59,14 +59,14 @@ class Plan:
 
     @property
     def bound(self) -> float:
-        """What a block's sum stays below, counted in units of 2^(e_max - fraction)."""
+        """An upper bound of a block's sum, in units of 2^(e_max - fraction)."""
         largest = (2 - 2.0**-self.model.a.mantissa_bits) * (2 - 2.0**-self.model.b.mantissa_bits)
         return (self.model.block * largest + 2) * 2.0**self.scheme.fraction
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows of A decoded: numbers and exponents as [row][k], and a flag a row and block."""
+    """Decoded rows of A: numbers and exponents as [row][k], and a flag for each row and block."""
 
     values: Pointer
     exponents: Pointer
@@ -82,17 +82,17 @@ class Tile:
     row_length: Value
 
     def load(self, row: Value, column: Value | int, lanes: int) -> Value:
-        """A vector of a row."""
+        """Load a vector from a row."""
         return self.first.load(row * self.row_length + column, lanes)
 
     def store(self, value: Value, row: Value, column: Value | int) -> None:
-        """Put a vector into a row."""
+        """Store a vector to a row."""
         self.first.store(value, row * self.row_length + column)
 
 
 @dataclass(frozen=True)
 class Room:
-    """Room to work in: for each element of a strip a scale and two sums, for each row a flag."""
+    """Buffers of a block: for each element of a strip a scale and two sums, for each row a flag."""
 
     scales: Pointer
     sums: Pointer
@@ -109,7 +109,7 @@ class Block:
     #: The block's number, and the strip's first column in B.
     number: Value
     first_column: Value
-    #: B's numbers and exponents as [k][column], and whether some of them need the wide way.
+    #: B's numbers and exponents as [k][column], and whether some of them need the wide method.
     b_values: Pointer
     b_exponents: Pointer
     b_flag: Value
@@ -118,6 +118,6 @@ class Block:
     before: Tile | None
     after: Tile
 
-    def place(self, row: Value, length: int) -> Value:
-        """Where a row's elements of this block begin in the packed A."""
+    def row_offset(self, row: Value, length: int) -> Value:
+        """Return the offset of a row's elements of this block in the packed A."""
         return (row * self.a.blocks + self.number) * length

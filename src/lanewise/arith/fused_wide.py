@@ -1,6 +1,6 @@
-"""A block of the truncated fused sum in f64: the way for any bits, scale factors and groups.
+"""A block of the truncated fused sum in f64: the method for any bits, scale factors and groups.
 
-Every step is exact in f64 until the one rounding. Infinities and NaNs are followed beside it, by signs.
+Every step is exact in f64 until the one rounding. Infinities and NaNs are tracked separately, by signs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lanewise.arith.decoding import (
 from lanewise.arith.fused_tiles import Block, Plan
 from lanewise.jit.simd import Code, Pointer, Value, f32, f64, i32, i64, u32, u64
 
-#: An exponent that never is the largest.
+#: An exponent below all others.
 NONE = -(1 << 16)
 #: Exponents that mark scale factors: NaN, and zero (two of which still make a power of two in f64).
 NAN_SCALE, ZERO_SCALE = 1 << 20, -500
@@ -53,7 +53,7 @@ class Scale:
 
 
 def wide_row(code: Code, plan: Plan, work: Block, row: Value, factors: ScaleFactors | None) -> None:
-    """One row of a block."""
+    """Write one row of a block, vector by vector."""
     with code.loop(plan.strip // plan.lanes) as vector:
         wide_vector(code, plan, work, row, vector * plan.lanes, factors)
 
@@ -61,7 +61,7 @@ def wide_row(code: Code, plan: Plan, work: Block, row: Value, factors: ScaleFact
 def wide_vector(
     code: Code, plan: Plan, work: Block, row: Value, column: Value, factors: ScaleFactors | None
 ) -> None:
-    """One vector of a row: find e_max and the specials; then align, truncate, sum, round."""
+    """Write one vector of a row: find e_max and the specials; then align, truncate, sum, round."""
     lanes, scheme = plan.lanes, plan.scheme
     groups = plan.length // plan.group
     zeros = code.constant(f32.by(lanes), 0.0)
@@ -101,14 +101,14 @@ def wide_vector(
 
 
 def factors_at(plan: Plan, work: Block, row: Value, column: Value, k: Value) -> tuple[Value, Value]:
-    """A's element and B's vector at one k of the block."""
-    a = work.a.values.load(work.place(row, plan.length) + k)
+    """Return A's element and B's vector at one k of the block."""
+    a = work.a.values.load(work.row_offset(row, plan.length) + k)
     return a, work.b_values.load(k * plan.strip + column, plan.lanes)
 
 
 @contextmanager
 def present(code: Code, plan: Plan, a: Value) -> Iterator[None]:
-    """The body for elements that are there: what a sparse A has not selected meets no infinity of B."""
+    """Run the body for selected elements: what a sparse A has not selected meets no infinity of B."""
     if not plan.model.sparse:
         yield
         return
@@ -117,13 +117,13 @@ def present(code: Code, plan: Plan, a: Value) -> Iterator[None]:
 
 
 def exponent_or(number: Value, emin: int, otherwise: int) -> Value:
-    """The exponent of finite numbers but zeros, which get another."""
+    """Return the exponent of finite numbers; zeros get another one."""
     exponent = (exponent_field(number) - 127).max(emin)
     return is_zero(number).select(number.code.constant(exponent.type, otherwise), exponent)
 
 
 def product_exponent(plan: Plan, a: Value, b: Value) -> Value:
-    """The exponent a product is aligned by; inside a group 0, for only the scales' exponents count there."""
+    """Return the exponent that a product is aligned by; 0 in a group, where only scales count."""
 
     def of(number: Value, emin: int) -> Value:
         exponent = exponent_or(finite_part(number), emin, NONE)
@@ -137,35 +137,35 @@ def product_exponent(plan: Plan, a: Value, b: Value) -> Value:
 def scale_at(
     code: Code, plan: Plan, work: Block, row: Value, column: Value, group: Value, factors: ScaleFactors
 ) -> Scale:
-    """The scale of a group of products."""
+    """Return the scale of a group of products."""
     per_scale = plan.length // plan.group // plan.model.scale_vec
     step = work.number * plan.model.scale_vec + (
         group if per_scale == 1 else group >> per_scale.bit_length() - 1
     )
-    a_place = row * factors.steps + step
-    b_place = step * factors.columns + work.first_column + column
-    e_a = factors.a_exponents.load(a_place)
-    e_b = factors.b_exponents.load(b_place, plan.lanes)
+    a_offset = row * factors.steps + step
+    b_offset = step * factors.columns + work.first_column + column
+    e_a = factors.a_exponents.load(a_offset)
+    e_b = factors.b_exponents.load(b_offset, plan.lanes)
     nan = e_b.equals(NAN_SCALE) | e_a.equals(NAN_SCALE).spread(plan.lanes)
-    significand = factors.a_significands.load(a_place).to(f64).spread(plan.lanes)
-    significand = significand * factors.b_significands.load(b_place, plan.lanes).to(f64)
+    significand = factors.a_significands.load(a_offset).to(f64).spread(plan.lanes)
+    significand = significand * factors.b_significands.load(b_offset, plan.lanes).to(f64)
     zeros = code.constant(f32.by(plan.lanes), 0.0)
     not_a_number = code.constant(f32.by(plan.lanes), float("nan"))
     return Scale(e_a.spread(plan.lanes) + e_b, significand, nan.select(not_a_number, zeros))
 
 
 def truncate(code: Code, number: Value) -> Value:
-    """Toward zero, to an integer kept in f64."""
+    """Return numbers truncated toward zero to integers, kept in f64."""
     return code.intrinsic("trunc", number.type, [number])
 
 
 def rounded(code: Code, plan: Plan, total: Value) -> Value:
-    """Exact f64 sums rounded once, as f32."""
+    """Return exact f64 sums rounded once, as f32."""
     sign = (total.view(u64) >> 32).to(u32) & 0x80000000
     bits = total.view(u64) & 0x7FFFFFFFFFFFFFFF
     magnitude = bits.view(f64)
     if plan.half:
-        # Adding a power of two rounds at its last place.
+        # Adding a power of two rounds at its last digit.
         field = bits & 0x7FF0000000000000
         anchor = (field.max((1023 + plan.sum_emin) << 52) + (42 << 52)).view(f64)
         nearest = (magnitude + anchor) - anchor

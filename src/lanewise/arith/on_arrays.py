@@ -1,6 +1,6 @@
-"""An instruction on arrays: `compute` for one, `gemm` for as many as whole matrices need, and `fidelity`.
+"""An instruction on arrays: `compute` for one, `gemm` for as many as whole matrices need, `fidelity`.
 
-Checks what is passed and puts it into the form that the engines take; the arithmetic is theirs.
+It checks what is passed and brings it into the form of the engines, which do the arithmetic.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def compute(
     negate_a: bool = False,
     negate_b: bool = False,
 ) -> Array:
-    """D = A·B + C with the bits that the arch returns, for one instruction or a batch of them.
+    """Return D = A·B + C with the bits that the arch returns, for one instruction or a batch of them.
 
     A is (…, M, K), B (…, K, N), C (…, M, N) or nothing for zeros; leading dimensions broadcast. A sparse A is
-    packed, (…, M, K/2), and `metadata` (…, M, K/2) says which place of its group each element takes. Scale
+    packed, (…, M, K/2), and `metadata` (…, M, K/2) says which position in its group each element has. Scale
     factors are (…, M, scales) and (…, scales, N). `satfinite` is WMMA's: infinities become the largest
     numbers, NaN becomes 0. `negate_a` and `negate_b` are wgmma's.
 
@@ -51,11 +51,11 @@ def compute(
     4.0
     """
     model = required_model(instruction, arch)
-    given = Given(instruction, model, a, b, c, metadata, scale_a, scale_b)
+    operands = CheckedOperands(instruction, model, a, b, c, metadata, scale_a, scale_b)
     why = instruction.text
-    check_shape("A", given.a, instruction.m, instruction.a.cols, why)
-    check_shape("B", given.b, instruction.k, instruction.n, why)
-    return multiply(given, satfinite, negate_a, negate_b)
+    check_shape("A", operands.a, instruction.m, instruction.a.cols, why)
+    check_shape("B", operands.b, instruction.k, instruction.n, why)
+    return multiply(operands, satfinite, negate_a, negate_b)
 
 
 def gemm(
@@ -72,7 +72,7 @@ def gemm(
     negate_a: bool = False,
     negate_b: bool = False,
 ) -> Array:
-    """Whole matrices, A·B + C: the instruction repeated along K, ascending, as a kernel's accumulator would.
+    """Return A·B + C of whole matrices: the instruction is repeated along K, ascending, as kernels do.
 
     Shapes are free; what does not fill an instruction is padded with zeros. The rest is as for `compute`.
 
@@ -83,12 +83,12 @@ def gemm(
     [[100.0, 100.0], [100.0, 100.0], [100.0, 100.0]]
     """
     model = required_model(instruction, arch)
-    given = Given(instruction, model, a, b, c, metadata, scale_a, scale_b)
-    return multiply(given, satfinite, negate_a, negate_b)
+    operands = CheckedOperands(instruction, model, a, b, c, metadata, scale_a, scale_b)
+    return multiply(operands, satfinite, negate_a, negate_b)
 
 
 def fidelity(instruction: Instruction, arch: str) -> Fidelity:
-    """How far the computed bits can be trusted on an arch.
+    """Return how far the computed bits can be trusted on an arch.
 
     >>> from lanewise.isa import instruction
     >>> fidelity(instruction("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"), "sm_90")
@@ -99,7 +99,7 @@ def fidelity(instruction: Instruction, arch: str) -> Fidelity:
 
 
 def required_model(instruction: Instruction, arch: str) -> Model:
-    """The model, or a complaint: the arch lacks the instruction, or nobody knows what it computes there."""
+    """Return the model; raise an error if the arch lacks the instruction or its model is unknown."""
     name = instruction.require(arch)
     model = model_of(instruction, name)
     if model is None:
@@ -107,8 +107,8 @@ def required_model(instruction: Instruction, arch: str) -> Model:
     return model
 
 
-class Given:
-    """The operands of a call, checked: dtypes, shapes that fit one another, and what goes with which."""
+class CheckedOperands:
+    """The operands of a call after all checks: dtypes, shapes that fit, metadata and scales."""
 
     def __init__(
         self,
@@ -142,53 +142,53 @@ class Given:
             A=self.a, B=self.b, C=self.c, metadata=self.columns, scale_a=self.scale_a, scale_b=self.scale_b
         )
 
-    def scale(self, name: str, what: Any, rows: int, columns: int) -> Array | None:
-        """A scale operand, present exactly where the instruction has one."""
+    def scale(self, name: str, value: Any, rows: int, columns: int) -> Array | None:
+        """Return a scale operand, which must be present exactly where the instruction has one."""
         fmt = self.model.scale
         if fmt is None:
-            if what is not None:
+            if value is not None:
                 raise LanewiseError(f"{self.instruction.text} is not block-scaled and takes no {name}")
             return None
-        if what is None:
+        if value is None:
             raise LanewiseError(
                 f"{self.instruction.text} needs {name}: {fmt.dtype} of shape (…, {rows}, {columns})"
             )
-        array = as_operand(name, what, fmt)
+        array = as_operand(name, value, fmt)
         check_shape(name, array, rows, columns, self.instruction.text)
         return array
 
 
-def multiply(given: Given, satfinite: bool, negate_a: bool, negate_b: bool) -> Array:
-    """D of operands that were checked."""
-    model = given.model
+def multiply(operands: CheckedOperands, satfinite: bool, negate_a: bool, negate_b: bool) -> Array:
+    """Return D of operands that were checked."""
+    model = operands.model
     if (negate_a or negate_b) and (
-        not given.instruction.family.startswith("wgmma") or model.a.kind != "float"
+        not operands.instruction.family.startswith("wgmma") or model.a.kind != "float"
     ):
-        raise LanewiseError(f"{given.instruction.text} cannot negate its operands; float wgmma can")
+        raise LanewiseError(f"{operands.instruction.text} cannot negate its operands; float wgmma can")
     if satfinite and isinstance(model.scheme, IntegerSum):
         model = replace(model, satfinite=True)
-    elif satfinite and (given.instruction.family != "wmma.mma" or model.d.name not in ("f16", "f32")):
+    elif satfinite and (operands.instruction.family != "wmma.mma" or model.d.name not in ("f16", "f32")):
         raise LanewiseError(
             "satfinite=True is for integer sums and for wmma with f16 or f32 results; "
-            f"{given.instruction.text} has no such form"
+            f"{operands.instruction.text} has no such form"
         )
     clamps = model.d.kind == "float" and (satfinite or model.satfinite)
-    if given.steps > 1 and (model.c.name, model.d.name) == ("f16", "f32"):
+    if operands.steps > 1 and (model.c.name, model.d.name) == ("f16", "f32"):
         raise LanewiseError(
-            f"{given.instruction.text} makes an f32 D and takes an f16 C: it cannot be repeated along K; "
+            f"{operands.instruction.text} makes an f32 D and takes an f16 C: it cannot be repeated along K; "
             "take the form whose C is f32"
         )
-    a, b = raw_a(given, negate_a), padded_k(raw_b(given, negate_b), given.instruction.k, axis=-2)
+    a, b = raw_a(operands, negate_a), padded_k(raw_b(operands, negate_b), operands.instruction.k, axis=-2)
     rows, columns = a.shape[-2], b.shape[-1]
-    sums = np.zeros((*given.batch, rows, columns), sum_dtype(model))
-    if given.c is not None:
+    sums = np.zeros((*operands.batch, rows, columns), sum_dtype(model))
+    if operands.c is not None:
         with np.errstate(invalid="ignore"):
-            sums[...] = given.c
-    product = Product(a, b, sums, given.batch, given.scale_a, given.scale_b)
+            sums[...] = operands.c
+    product = Product(a, b, sums, operands.batch, operands.scale_a, operands.scale_b)
     if not clamps and carries_d(model):
         return finished(model, run(model, product))
-    # What happens to D after each instruction happens before the next one has it as C.
-    k = given.instruction.k
+    # D is rounded and clamped after each instruction, before it is the C of the next one.
+    k = operands.instruction.k
     d = finished(model, sums)
     for start in range(0, b.shape[-2], k):
         step = replace(product, a=a[..., start : start + k], b=b[..., start : start + k, :], sums=sums)
@@ -200,14 +200,14 @@ def multiply(given: Given, satfinite: bool, negate_a: bool, negate_b: bool) -> A
 
 
 def carries_d(model: Model) -> bool:
-    """Whether the kernels' sums are D's numbers after every instruction, and need no rounding in between."""
+    """Return whether the kernels' sums are D's numbers after every instruction, without more rounding."""
     if isinstance(model.scheme, FusedSum):
         return model.d.name == "f32" or model.scheme.rounding == "RNE-FP16"
     return model.d.name != "f16"
 
 
 def run(model: Model, product: Product) -> Array:
-    """The sums of all products: f32, f64 or int32, whatever carries the model's accumulator."""
+    """Return the sums of all products: f32, f64 or int32, as the model's accumulator has them."""
     if product.sums.size == 0 or product.a.shape[-1] == 0:
         return product.sums
     if isinstance(model.scheme, FusedSum):
@@ -219,15 +219,15 @@ def run(model: Model, product: Product) -> Array:
     return run_plain(model, product)
 
 
-def raw_a(given: Given, negate: bool) -> Array:
-    """A as the engines take it: raw words, zeros up to a whole instruction; a sparse A spread out."""
-    model = given.model
-    words = negated(model.a.to_bits(given.a), model.a, negate)
-    if given.columns is None:
-        return padded_k(words, given.instruction.k, axis=-1)
-    k = given.b.shape[-2]
-    batch = np.broadcast_shapes(words.shape[:-2], given.columns.shape[:-2])
-    columns = np.broadcast_to(given.columns, (*batch, *given.columns.shape[-2:]))
+def raw_a(operands: CheckedOperands, negate: bool) -> Array:
+    """Return A as the engines take it: raw words, padded to whole instructions; a sparse A spread out."""
+    model = operands.model
+    words = negated(model.a.to_bits(operands.a), model.a, negate)
+    if operands.columns is None:
+        return padded_k(words, operands.instruction.k, axis=-1)
+    k = operands.b.shape[-2]
+    batch = np.broadcast_shapes(words.shape[:-2], operands.columns.shape[:-2])
+    columns = np.broadcast_to(operands.columns, (*batch, *operands.columns.shape[-2:]))
     if isinstance(model.scheme, IntegerSum):
         spread = np.zeros((*batch, words.shape[-2], k), words.dtype)
         elements = words
@@ -239,18 +239,18 @@ def raw_a(given: Given, negate: bool) -> Array:
     return spread
 
 
-def raw_b(given: Given, negate: bool) -> Array:
-    """B as raw words."""
-    return negated(given.model.b.to_bits(given.b), given.model.b, negate)
+def raw_b(operands: CheckedOperands, negate: bool) -> Array:
+    """Return B as raw words, with signs flipped if asked for."""
+    return negated(operands.model.b.to_bits(operands.b), operands.model.b, negate)
 
 
 def negated(words: Array, fmt: Format, negate: bool) -> Array:
-    """With the signs flipped, if so asked."""
+    """Return words with their signs flipped if asked for."""
     return words ^ words.dtype.type(1 << (fmt.bits - 1)) if negate else words
 
 
 def padded_k(array: Array, k: int, axis: int) -> Array:
-    """With zeros up to whole instructions along K."""
+    """Return an array padded with zeros to whole instructions along K."""
     missing = -array.shape[axis] % k
     if not missing:
         return array
@@ -260,12 +260,12 @@ def padded_k(array: Array, k: int, axis: int) -> Array:
 
 
 def sum_dtype(model: Model) -> npt.DTypeLike:
-    """What carries the sums: f16 ones travel as f32."""
+    """Return the dtype that carries the sums; f16 sums are kept as f32."""
     return {"f64": np.float64, "s32": np.int32}.get(model.accumulator, np.float32)
 
 
 def finished(model: Model, sums: Array) -> Array:
-    """Sums as D: rounded to its format if that is narrower, every NaN the hardware's."""
+    """Return sums as D: rounded to its format if that is narrower, with every NaN the hardware's."""
     with np.errstate(over="ignore", invalid="ignore"):
         d = np.ascontiguousarray(sums).astype(model.d.dtype, copy=False)
         if model.narrowing == "rz" and model.d.name == "f16":
@@ -278,5 +278,5 @@ def finished(model: Model, sums: Array) -> Array:
 
 
 def clamp(d: Array, fmt: Format) -> Array:
-    """WMMA's satf: infinities become the largest numbers, NaN becomes +0."""
+    """Apply WMMA's satf: infinities become the largest numbers, NaN becomes +0."""
     return np.nan_to_num(d, nan=0.0, posinf=float(fmt.max), neginf=-float(fmt.max))

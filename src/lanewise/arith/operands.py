@@ -1,6 +1,7 @@
-"""What users may pass as operands: arrays of the right dtype and shape, or nested lists of exact numbers.
+"""Checks of what users pass as operands: arrays of the right dtype and shape, or nested lists.
 
-Everything else is refused with the operand's name, what it should be, and how to get there.
+Numbers in lists have to be exact in the format. Errors name the operand, what it should be, and how to get
+there.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from lanewise.isa import Instruction
 Array = npt.NDArray[Any]
 
 
-def as_operand(name: str, what: Any, fmt: Format) -> Array:
-    """The operand as an array of the format's dtype, at least a matrix."""
-    if isinstance(what, np.ma.MaskedArray):
+def as_operand(name: str, value: Any, fmt: Format) -> Array:
+    """Return the operand as an array of the format's dtype, at least a matrix."""
+    if isinstance(value, np.ma.MaskedArray):
         raise LanewiseError(f"{name} is a masked array; .filled(value) says what its masked elements are")
-    array = what if isinstance(what, np.ndarray) else exact_array(name, what, fmt)
+    array = value if isinstance(value, np.ndarray) else exact_array(name, value, fmt)
     if array.dtype != fmt.dtype:
         raise LanewiseError(
             f"{name} is {fmt.name} and takes an array of dtype {fmt.dtype}, not {array.dtype}; "
@@ -32,12 +33,12 @@ def as_operand(name: str, what: Any, fmt: Format) -> Array:
     return array
 
 
-def exact_array(name: str, what: Any, fmt: Format) -> Array:
-    """Numbers that are no array yet, if the format holds every one of them exactly."""
-    if hasattr(what, "__array__") or hasattr(what, "__array_interface__"):
-        return as_array(what, name)
+def exact_array(name: str, value: Any, fmt: Format) -> Array:
+    """Return numbers that are no array yet as one, if the format holds each of them exactly."""
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+        return as_array(value, name)
     try:
-        numbers = np.asarray(what if what is not None else "None", dtype=np.float64)
+        numbers = np.asarray(value if value is not None else "None", dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise LanewiseError(f"{name} is neither an array nor nested lists of numbers: {error}") from error
     words = fmt.encode(numbers)
@@ -52,7 +53,7 @@ def exact_array(name: str, what: Any, fmt: Format) -> Array:
 
 
 def check_shape(name: str, array: Array, rows: int | None, cols: int | None, why: str) -> None:
-    """Complain if a matrix is not (rows, cols); None is any."""
+    """Raise an error if a matrix is not (rows, cols); None means any number."""
     got = array.shape[-2:]
     if rows not in (None, got[0]) or cols not in (None, got[1]):
         wanted = f"(…, {'any' if rows is None else rows}, {'any' if cols is None else cols})"
@@ -60,7 +61,7 @@ def check_shape(name: str, array: Array, rows: int | None, cols: int | None, why
 
 
 def batch_of(**arrays: Array | None) -> tuple[int, ...]:
-    """The leading dimensions of all operands together, as NumPy broadcasts them."""
+    """Return the leading dimensions of all operands together, as NumPy broadcasts them."""
     shapes = {name: array.shape[:-2] for name, array in arrays.items() if array is not None}
     try:
         return np.broadcast_shapes(*shapes.values())
@@ -70,7 +71,7 @@ def batch_of(**arrays: Array | None) -> tuple[int, ...]:
 
 
 def as_indices(instruction: Instruction, metadata: Any, packed: Array, groups: int) -> Array:
-    """The dense column of every packed element of a sparse A, for K of `groups` instructions in a row."""
+    """Return the dense column of every packed element of a sparse A, for K of `groups` instructions."""
     operand = instruction.metadata
     rows, per_instruction = operand.indices_shape
     if metadata is None:
@@ -85,7 +86,7 @@ def as_indices(instruction: Instruction, metadata: Any, packed: Array, groups: i
             f"metadata is an integer array (…, {wanted[0]}, {wanted[1]}) of places in groups; "
             f"got {indices.dtype} {indices.shape}"
         )
-    # Cut into the instruction's own tiles to have each checked, then put side by side again.
+    # Each tile of the instruction is checked separately, then they are joined again.
     whole = -wanted[0] % rows
     padded = np.concatenate(
         [indices, np.broadcast_to(indices[..., :1, :], (*indices.shape[:-2], whole, wanted[1]))], -2

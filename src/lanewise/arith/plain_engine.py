@@ -25,16 +25,16 @@ from lanewise.jit.host_memory import address
 
 
 def run_plain(model: Model, product: Product) -> Array:
-    """Fused multiply-adds, integers and bits."""
+    """Return the sums of fused multiply-adds, integer products or population counts."""
     if not (isinstance(model.scheme, FmaChain) and model.scheme.nan == "of b, sum, a"):
         return run_steps(model, product)
-    # To say which NaN comes through takes several times as long: only where there is one.
+    # To compute which NaN comes through takes several times as long: it is done only if there is one.
     sums = run_steps(model, replace(product, sums=product.sums.copy()))
     return run_steps(model, product, passes_nans=True) if np.isnan(sums).any() else sums
 
 
 def run_steps(model: Model, product: Product, passes_nans: bool = False) -> Array:
-    """The model's compiled loop over all of a batch."""
+    """Run the model's compiled loop over a whole batch and return the sums."""
     columns = product.sums.shape[-1]
     step = plain_kernel.step_of(model)
     lanes, strip = vectors_for(columns, machine_code.lanes_of(step.sum.bits))
@@ -56,7 +56,7 @@ def run_steps(model: Model, product: Product, passes_nans: bool = False) -> Arra
     }
 
     def job(item_range: tuple[int, int], row_range: tuple[int, int]) -> None:
-        given = {name: address(array) for name, array in starts.items()} | {
+        arguments = {name: address(array) for name, array in starts.items()} | {
             "a": address(a) + row_range[0] * k * a.itemsize,
             "b": address(b),
             "sum": address(sums) + row_range[0] * padded * sums.itemsize,
@@ -67,24 +67,24 @@ def run_steps(model: Model, product: Product, passes_nans: bool = False) -> Arra
             "chunks": k // chunk,
             "chunk": chunk,
         }
-        program("items", [given[name] for name in plain_kernel.ITEMS])
+        program("items", [arguments[name] for name in plain_kernel.ITEMS])
 
-    parts = min(4 * threads.processors(), product.items * rows * k * padded // WORTHWHILE)
-    every_item = shares(product.items, parts)
-    every_row = shares(rows, parts // len(every_item))
+    jobs = min(4 * threads.processors(), product.items * rows * k * padded // WORTHWHILE)
+    every_item = shares(product.items, jobs)
+    every_row = shares(rows, jobs // len(every_item))
     threads.run([partial(job, some_items, some_rows) for some_items in every_item for some_rows in every_row])
     return sums[..., :columns]
 
 
 def in_strips(matrix: Array, strip: int) -> Array:
-    """(…, K, N) in another order of memory: strip by strip of columns."""
+    """Return (…, K, N) in another order of memory: strip by strip of columns."""
     *batch, k, columns = matrix.shape
     strips = matrix.reshape(*batch, k, columns // strip, strip).swapaxes(-3, -2)
     return contiguous(strips).reshape(*batch, k, columns)
 
 
 def elements(model: Model, fmt: Format, words: Array, axis: int) -> Array:
-    """Raw words as the kernel's elements: int16, f32 or f64 numbers, or 32 bits of K in one word."""
+    """Return raw words as the kernel's elements: int16, f32 or f64 numbers, or 32 bits of K in one word."""
     match model.scheme:
         case PopcountSum():
             bits = np.packbits(np.moveaxis(words, axis, -1).astype(bool), axis=-1, bitorder="little")
@@ -99,7 +99,7 @@ def elements(model: Model, fmt: Format, words: Array, axis: int) -> Array:
 
 
 def chunk_of(model: Model, k: int) -> int:
-    """Elements of K summed up before they join the total."""
+    """Return how many elements of K are summed before they join the total."""
     match model.scheme:
         case FmaChain(group=group) if group:
             return group

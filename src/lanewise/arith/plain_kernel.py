@@ -12,7 +12,7 @@ from lanewise.jit import ir
 from lanewise.jit.float_mode import write_entry_point
 from lanewise.jit.simd import Code, Type, Value, f32, f64, i16, i32, i64, u32, u64
 
-#: What `items` is called with. Items are products: A [row][k], B [strip][k][column], sums [row][column].
+#: The arguments of `items`. Items are products: A [row][k], B [strip][k][column], sums [row][column].
 #: `chunks` times `chunk` is K.
 ITEMS = (
     "a", "a_offsets", "b", "b_offsets", "sum", "sum_offsets", "first_item", "last_item", "rows", "strips",
@@ -28,12 +28,13 @@ QUIET = 1 << 51
 
 
 def _is_nan(number: Value) -> Value:
+    """Return where f64 numbers are NaN."""
     return (number.view(u64) << 1) > 0xFFE0000000000000
 
 
 @dataclass(frozen=True)
 class FmaStep:
-    """Fused multiply-adds, from the total or in groups from zero.
+    """Sums by fused multiply-adds, from the total or in groups from zero.
 
     `passes_nans` (f64 only): a NaN is that of B, of the sum or of A, made quiet, never the processor's own.
     """
@@ -46,25 +47,28 @@ class FmaStep:
     passes_nans: bool = False
 
     def start(self, total: Value) -> Value:
+        """Return what a chunk begins with: the total, or zero for groups."""
         return total.code.constant(total.type, self.zero) if self.group else total
 
-    def add(self, part: Value, a: Value, b: Value) -> Value:
-        a = a.spread(part.type.lanes)
-        result = part.code.intrinsic("fma", part.type, [a, b, part])
+    def add(self, partial: Value, a: Value, b: Value) -> Value:
+        """Return the partial sum with one product more, rounded once."""
+        a = a.spread(partial.type.lanes)
+        result = partial.code.intrinsic("fma", partial.type, [a, b, partial])
         if not self.passes_nans:
             return result
-        bits = part.code.constant(u64.by(part.type.lanes), NAN_BITS["f64"])
-        for operand in (a, part, b):  # the last that is a NaN stays
+        bits = partial.code.constant(u64.by(partial.type.lanes), NAN_BITS["f64"])
+        for operand in (a, partial, b):  # the last that is a NaN stays
             bits = _is_nan(operand).select(operand.view(u64) | QUIET, bits)
         return _is_nan(result).select(bits, result.view(u64)).view(f64)
 
-    def join(self, total: Value, part: Value) -> Value:
-        return total + part if self.group else part
+    def join(self, total: Value, partial: Value) -> Value:
+        """Return the total with a chunk's sum added."""
+        return total + partial if self.group else partial
 
 
 @dataclass(frozen=True)
 class IntegerStep:
-    """Products of int16 in int32; the total wraps, or clamps when a chunk joins it."""
+    """Sums products of int16 in int32; the total wraps, or clamps when a chunk joins it."""
 
     saturate: bool
     element: Type = i16
@@ -72,18 +76,21 @@ class IntegerStep:
     unrolled: int = 8
 
     def start(self, total: Value) -> Value:
+        """Return zero, with which every chunk begins."""
         return total.code.constant(total.type, 0)
 
-    def add(self, part: Value, a: Value, b: Value) -> Value:
-        return part + a.spread(part.type.lanes).to(i32) * b.to(i32)
+    def add(self, partial: Value, a: Value, b: Value) -> Value:
+        """Return the partial sum with one product more."""
+        return partial + a.spread(partial.type.lanes).to(i32) * b.to(i32)
 
-    def join(self, total: Value, part: Value) -> Value:
-        return total.saturating_add(part) if self.saturate else total + part
+    def join(self, total: Value, partial: Value) -> Value:
+        """Return the total with a chunk's sum added, clamped if asked for."""
+        return total.saturating_add(partial) if self.saturate else total + partial
 
 
 @dataclass(frozen=True)
 class PopcountStep:
-    """Ones in the xor or the and of 32-bit words."""
+    """Sums the ones in the xor or the and of 32-bit words."""
 
     bitop: str
     element: Type = u32
@@ -91,23 +98,26 @@ class PopcountStep:
     unrolled: int = 4
 
     def start(self, total: Value) -> Value:
+        """Return the total, with which every chunk goes on."""
         return total
 
-    def add(self, part: Value, a: Value, b: Value) -> Value:
+    def add(self, partial: Value, a: Value, b: Value) -> Value:
+        """Return the partial sum with the ones of one word more."""
         both = b ^ a if self.bitop == "xor" else b & a
-        return part + part.code.intrinsic("ctpop", both.type, [both]).view(i32)
+        return partial + partial.code.intrinsic("ctpop", both.type, [both]).view(i32)
 
-    def join(self, total: Value, part: Value) -> Value:
-        return part
+    def join(self, total: Value, partial: Value) -> Value:
+        """Return the chunk's sum, which has the total in it."""
+        return partial
 
 
-#: How a scheme sums: the types of elements and sums, the steps of K written out in a row (a divisor of every
-#: chunk), what a chunk begins with, one product more, and how a chunk joins the total.
+#: How a scheme sums: the types of elements and sums, how many steps of K are unrolled (a divisor of every
+#: chunk), what a chunk begins with, how a product is added, and how a chunk joins the total.
 Step = FmaStep | IntegerStep | PopcountStep
 
 
 def step_of(model: Model, passes_nans: bool = False) -> Step:
-    """The step of a model's scheme."""
+    """Return the step of a model's scheme."""
     match model.scheme:
         case FmaChain(format="f64"):
             return FmaStep(f64, f64, 0, 4, passes_nans=passes_nans)
@@ -122,14 +132,14 @@ def step_of(model: Model, passes_nans: bool = False) -> Step:
 
 @dataclass(frozen=True)
 class Cut:
-    """How columns are cut up: vectors of `lanes` sums, strips of `strip` columns."""
+    """How columns are divided: vectors of `lanes` sums, strips of `strip` columns."""
 
     lanes: int
     strip: int
 
 
 def write_module(model: Model, cut: Cut, passes_nans: bool = False) -> str:
-    """LLVM IR of `items`."""
+    """Return the LLVM IR of `items`."""
     module = ir.Module("plain")
     step = step_of(model, passes_nans)
     write_entry_point(write_items(module, step, cut), "items", model.rounding)
@@ -137,7 +147,7 @@ def write_module(model: Model, cut: Cut, passes_nans: bool = False) -> str:
 
 
 def write_items(module: ir.Module, step: Step, cut: Cut) -> Code:
-    """Products from the first item to the last: strip by strip, four rows at a time, then what is left."""
+    """Write `items`: products strip by strip, four rows at a time, then the rows that are left."""
     code = Code(module, "inner_items", ITEMS)
     rows = code["rows"]
     together = rows >> (ROWS_TOGETHER.bit_length() - 1)
@@ -151,21 +161,21 @@ def write_items(module: ir.Module, step: Step, cut: Cut) -> Code:
 
 
 def write_rows(code: Code, step: Step, cut: Cut, item: Value, strip: Value, row: Value, count: int) -> None:
-    """A strip of some neighbouring rows of one item."""
+    """Write a strip of some neighbouring rows of one item."""
     chunk, k_total = code["chunk"], code["chunks"] * code["chunk"]
     a = code.pointer("a", step.element).moved(code.pointer("a_offsets", i64).load(item))
     b = code.pointer("b", step.element).moved(code.pointer("b_offsets", i64).load(item))
     b = b + strip * k_total * cut.strip
     sums = code.pointer("sum", step.sum).moved(code.pointer("sum_offsets", i64).load(item))
     sums = sums + (row * code["strips"] + strip) * cut.strip
-    places = [(r, column) for r in range(count) for column in range(0, cut.strip, cut.lanes)]
+    tiles = [(r, column) for r in range(count) for column in range(0, cut.strip, cut.lanes)]
 
-    def sum_place(r: int, column: int) -> Value:
+    def sum_offset(r: int, column: int) -> Value:
         return code["strips"] * (r * cut.strip) + column
 
-    totals = {place: code.variable(sums.load(sum_place(*place), cut.lanes)) for place in places}
+    totals = {tile: code.variable(sums.load(sum_offset(*tile), cut.lanes)) for tile in tiles}
     with code.loop(code["chunks"]) as number:
-        parts = {place: code.variable(step.start(totals[place].get())) for place in places}
+        partials = {tile: code.variable(step.start(totals[tile].get())) for tile in tiles}
         with code.loop(chunk >> (step.unrolled.bit_length() - 1)) as group:
             k = number * chunk + group * step.unrolled
             elements = [a.load((row + r) * k_total + k, step.unrolled) for r in range(count)]
@@ -173,10 +183,10 @@ def write_rows(code: Code, step: Step, cut: Cut, item: Value, strip: Value, row:
                 columns = {
                     c: b.load((k + u) * cut.strip + c, cut.lanes) for c in range(0, cut.strip, cut.lanes)
                 }
-                for r, column in places:
-                    part = parts[r, column]
-                    part.set(step.add(part.get(), elements[r].lane(u), columns[column]))
-        for place in places:
-            totals[place].set(step.join(totals[place].get(), parts[place].get()))
-    for place in places:
-        sums.store(totals[place].get(), sum_place(*place))
+                for r, column in tiles:
+                    partial = partials[r, column]
+                    partial.set(step.add(partial.get(), elements[r].lane(u), columns[column]))
+        for tile in tiles:
+            totals[tile].set(step.join(totals[tile].get(), partials[tile].get()))
+    for tile in tiles:
+        sums.store(totals[tile].get(), sum_offset(*tile))

@@ -1,6 +1,7 @@
 """The models in plain Python on exact fractions: slow, and written to be read as the specification.
 
-One instruction on one pair of matrices. The compiled loops in `kernels/` are held to this, bit for bit.
+It computes one instruction on one pair of matrices. The compiled loops (`fused_kernel.py`, `plain_kernel.py`)
+are tested against it, bit for bit.
 """
 
 from __future__ import annotations

@@ -24,6 +24,6 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     if name not in ("Note", "fidelity"):
         raise AttributeError(f"module 'lanewise.machine' has no attribute {name!r}")
-    from lanewise.machine.analysis import fidelity  # which knows all instructions: not for a launch
+    from lanewise.machine.analysis import fidelity  # deferred: a launch does not need it
 
     return getattr(fidelity, name)

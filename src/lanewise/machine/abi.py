@@ -1,7 +1,7 @@
 """What compiled code and Python agree on: records in memory, address windows, numbers of states and faults.
 
-Records are declared field by field; offsets are computed. Compiled code reads a field by its offset, Python
-by a view of the same bytes.
+Records are declared field by field, and their offsets are computed. Compiled code reads a field by its
+offset, Python by a view of the same bytes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import ClassVar, NamedTuple, cast
 
 LANES = 32
 
-#: Names in a kernel's machine code: the function that runs blocks of threads, the table of basic blocks.
+#: Names in a kernel's machine code: the function that runs thread blocks, the table of basic blocks.
 RUN, CODE_TABLE = "run", "code"
 
 
 def aligned(size: int, alignment: int) -> int:
-    """A size rounded up to a multiple.
+    """Return a size rounded up to a multiple of an alignment.
 
     >>> aligned(13, 8)
     16
@@ -25,7 +25,7 @@ def aligned(size: int, alignment: int) -> int:
 
 
 class Field(NamedTuple):
-    """A field of a record while the record is declared, and what is known of it afterwards."""
+    """The size and alignment of a declared field, and its offset once the record's class is complete."""
 
     bytes: int
     elements: int
@@ -34,17 +34,17 @@ class Field(NamedTuple):
 
 
 def field(bytes: int = 8, elements: int = 1, alignment: int = 0) -> int:
-    """Declare a field of some elements; in the class of the record its offset stands in its stead."""
+    """Declare a field of a record; when the class is complete, its attribute holds the field's offset."""
     return cast(int, Field(bytes, elements, alignment or bytes))
 
 
 def per_lane(bytes: int = 4, elements: int = 1) -> int:
-    """Declare a field with an element for each lane of a warp, aligned as vector code likes it."""
+    """Declare a field with some elements for each lane of a warp, aligned for vector loads and stores."""
     return field(bytes, LANES * elements, min(bytes * LANES, 64))
 
 
 class RecordLayout:
-    """A record in memory: each attribute that `field` declares becomes the offset of that field."""
+    """The layout of a record in memory: attributes that `field` declares become offsets in bytes."""
 
     BYTES: ClassVar[int]
     FIELDS: ClassVar[dict[str, Field]]
@@ -63,7 +63,7 @@ class RecordLayout:
 
 
 class LaunchRecord(RecordLayout):
-    """A launch: one for each run of a kernel."""
+    """The state of one launch, which all of its blocks share."""
 
     #: Not 0 once all blocks have to return.
     stop = field()
@@ -82,7 +82,7 @@ class LaunchRecord(RecordLayout):
     slice = field()
     #: Turns of all warps that a block has before another block may have its own.
     turns = field()
-    #: Basic blocks that a block of threads may run in all.
+    #: Basic blocks that a thread block may run in all.
     step_limit = field()
     next_block = field()
     end_block = field()
@@ -93,14 +93,14 @@ class LaunchRecord(RecordLayout):
 
 
 class CodeRow(RecordLayout):
-    """A basic block: the list of registers that it writes in every lane, and its threaded code."""
+    """An entry of the code table: the registers that a basic block writes in all lanes, its threaded code."""
 
     written_registers = field()
     steps = field()
 
 
 class BlockRecord(RecordLayout):
-    """A block of threads that is under way."""
+    """The state of a thread block while it runs: where its memory lies, and why it stopped."""
 
     launch = field()
     shared = field()
@@ -122,9 +122,9 @@ class BlockRecord(RecordLayout):
     fault_size = field()
     #: Basic blocks that were run.
     steps = field()
-    #: What matrix instructions call: a MmaEntry for each instruction.
+    #: A MmaEntry for each instruction.
     mma_table = field()
-    #: Room for a frame: registers of lanes that do not take part in a basic block.
+    #: A buffer like a frame for the registers of lanes that do not execute a basic block.
     saved_registers = field()
     #: For each of the barriers: threads that arrived without waiting.
     arrived = field(elements=16)
@@ -132,16 +132,16 @@ class BlockRecord(RecordLayout):
     phases = field()
     phases_seen = field()
     phase_tries = field()
-    #: What a checked launch keeps for the block.
+    #: The BlockWatch of a checked launch.
     watch = field()
 
 
 class WarpFrame(RecordLayout):
-    """A warp: its state, then its registers, an element for each lane."""
+    """The state of a warp, followed by its registers with one element for each lane."""
 
     block = field()
     index = field()
-    #: The lanes that take part in the basic block at hand: as bits, and as a byte for each.
+    #: The lanes that execute the current basic block, as bits (`mask_bytes`: as a byte for each).
     mask = field(4)
     #: The basic block with which the next turn begins.
     base = field(4)
@@ -157,13 +157,13 @@ class WarpFrame(RecordLayout):
     barrier_result = per_lane()
     #: x, y, z.
     tid = per_lane(elements=3)
-    #: The carry flag of add.cc and its kin.
+    #: The carry flag of add.cc, sub.cc and mad.cc.
     carry = per_lane(1)
     registers = field(1, 0, 64)
 
 
 class AllocationRow(RecordLayout):
-    """A piece of memory that a launch may touch."""
+    """An entry of the allocation table: the address range that a launch may touch, and its host memory."""
 
     first = field()
     size = field()
@@ -172,7 +172,7 @@ class AllocationRow(RecordLayout):
 
 
 class CacheEntry(RecordLayout):
-    """What an instruction remembers of the allocation that it touched last."""
+    """The allocation that an instruction accessed last; it is tried first by the next access."""
 
     first = field()
     size = field()
@@ -180,7 +180,7 @@ class CacheEntry(RecordLayout):
 
 
 class MmaEntry(RecordLayout):
-    """What a matrix instruction calls: a function, and room for the registers where Python computes."""
+    """The function that a matrix instruction calls, and a buffer for registers where Python computes."""
 
     function = field()
     stage = field()
@@ -198,18 +198,18 @@ TOGETHER_BITS, RELEASED = 26, 1 << 31
 
 
 class BlockAnswer(IntEnum):
-    """What a basic block returns in place of the number of the one that follows."""
+    """What a basic block returns when no basic block follows directly."""
 
-    #: The lanes' pcs were stored.
+    #: Lanes diverged, and their pcs are in the frame.
     DIVERGED = -1
-    #: The launch stops, or Python is wanted.
+    #: The launch stops, or Python has to execute a call.
     STOPPING = -2
     #: The whole warp waits at a barrier.
     TOGETHER = -3
 
 
 class WarpStatus(IntEnum):
-    """How the turn of a warp ended; bits, so that those of all warps can be joined."""
+    """How the turn of a warp ended. The values are bits, so that those of all warps can be or-ed."""
 
     WAITING = 0
     OUT_OF_TIME = 1
@@ -218,7 +218,7 @@ class WarpStatus(IntEnum):
 
 
 class RunStatus(IntEnum):
-    """How the run of a block of threads ended."""
+    """How the run of a thread block ended."""
 
     DONE = 0
     YIELDED = 1
@@ -229,7 +229,7 @@ class RunStatus(IntEnum):
 
 
 class FaultKind(IntEnum):
-    """Why a block stopped."""
+    """Why a thread block stopped."""
 
     OUT_OF_BOUNDS = 1
     MISALIGNED = 2
@@ -246,13 +246,13 @@ class FaultKind(IntEnum):
 
     @property
     def title(self) -> str:
-        """As errors name it."""
+        """The name of the fault as it appears in error messages, such as "out of bounds"."""
         return "read-only" if self is FaultKind.READ_ONLY else self.name.lower().replace("_", " ")
 
 
-#: Faults of an address.
+#: Faults that an address is the reason for.
 ADDRESS_FAULTS = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED, FaultKind.READ_ONLY)
-#: What a thread has for the frames of functions that may call themselves, and for alloca.
+#: Bytes of a thread's stack, for frames of recursive functions and for alloca.
 STACK_BYTES = 32768
 
 # Address windows.

@@ -1,6 +1,6 @@
-"""What stops a launch: the exceptions of the machine, each with the place in the PTX.
+"""The exceptions that the machine raises, each with the line of the PTX that it is about.
 
-How a running kernel notices is written by `access.py` and `schedule.py`.
+Compiled code detects faults in `warp_ops/` and `codegen/scheduler.py`; `runtime/fault_report.py` words them.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from lanewise.errors import LanewiseError
 
 
 class Unsupported(LanewiseError):
-    """An instruction that the machine cannot run; named with its line before anything runs."""
+    """An instruction that the machine cannot run.
+
+    It is raised before the kernel starts and names the line.
+    """
 
 
 class KernelFault(LanewiseError):
-    """A kernel that was stopped: `kind` says why, `line` is the line of the PTX."""
+    """A kernel that was stopped while it ran: `kind` says why, `line` is the line of the PTX."""
 
     def __init__(self, message: str, kind: str = "", line: int = 0) -> None:
         super().__init__(message)
@@ -25,4 +28,4 @@ class KernelFault(LanewiseError):
 
 
 class Deadlock(KernelFault):
-    """Threads that wait for one another, none of which can go on."""
+    """Threads of a kernel wait for one another, and none of them can go on."""

@@ -1,7 +1,7 @@
-"""What a launch has to know of a compiled kernel: sizes, offsets, lines. Kept on disk beside its code.
+"""What a launch has to know of a compiled kernel: sizes, offsets, lines. It is kept on disk beside the code.
 
-So a kernel that was compiled before starts without its names resolved: who needs to know more, such as which
-instruction a fault happened at, resolves them then.
+With it, a kernel that was compiled before starts without resolving its names. Whoever needs more, such as the
+instruction that faulted, resolves them then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lanewise.ptx import Module
 
 
 class LaunchInfo(NamedTuple):
-    """The memory of a kernel, the basic block where it begins, and its matrix products."""
+    """The memory that a kernel needs, the basic block where it begins, and its matrix products."""
 
     frame_bytes: int
     local_bytes: int
@@ -37,15 +37,15 @@ class LaunchInfo(NamedTuple):
     products: tuple[tuple[str, str | None, tuple[int, ...]], ...]
 
     def to_bytes(self) -> bytes:
-        """As it lies on disk."""
+        """Return the record as bytes for the cache on disk."""
         return marshal.dumps(tuple(self), 4)
 
     @classmethod
     def from_bytes(cls, kept: bytes) -> LaunchInfo:
-        """Read what `to_bytes` wrote; damaged files are noticed before."""
+        """Read what `to_bytes` wrote; the cache has already checked that the file is not damaged."""
         return cls(*marshal.loads(kept))
 
 
 def function_addresses(module: Module) -> dict[str, int]:
-    """Addresses of device functions: nothing lies there, but who has one can call."""
+    """Return an address for each device function. Nothing is stored there; indirect calls compare with it."""
     return {name: abi.FUNCTION_BASE + 16 * number for number, name in enumerate(module.functions)}

@@ -1,1 +1,1 @@
-"""Static facts about a kernel: what can be told of it before it runs."""
+"""Static analyses of a kernel: facts that can be derived before it runs."""

@@ -1,4 +1,4 @@
-"""Whether the blocks of a kernel can run apart from each other: none reads what another writes meanwhile."""
+"""Decides whether the thread blocks of a kernel can run apart: none reads what another writes meanwhile."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import NamedTuple
 from lanewise.machine.program.operands import BranchTarget
 from lanewise.machine.program.ops import FunctionBody, Op, Program
 
-#: Modifiers of loads that look again at what others may have written.
+#: Modifiers of loads that see what other threads wrote meanwhile.
 _LOOKS_AGAIN = frozenset(("volatile", "acquire", "relaxed", "mmio"))
 
 
 class Dependence(NamedTuple):
-    """Why blocks need each other, and the instruction that shows it, if one does."""
+    """Why thread blocks depend on one another, and the instruction that shows it, if one does."""
 
     why: str
     op: Op | None = None
 
 
 def dependence_between_blocks(program: Program) -> Dependence | None:
-    """Why blocks of a kernel need one another while they run; None if nothing says that they do."""
+    """Return why the blocks of a kernel depend on one another while they run; None if nothing shows that."""
     if program.uses_heap:
         return Dependence("its blocks share a heap (malloc)")
     for body in program.bodies:
@@ -34,17 +34,18 @@ def dependence_between_blocks(program: Program) -> Dependence | None:
 
 
 def _loops(body: FunctionBody) -> list[range]:
-    """Spans of instructions that a branch backwards repeats."""
+    """Return the ranges of instructions that a backward branch repeats."""
     spans = []
     for position, op in enumerate(body.ops):
         for operand in op.operands:
             if isinstance(operand, BranchTarget):
-                starts = [body.labels[each] for each in operand.positions]
+                starts = [body.labels[label] for label in operand.positions]
                 spans += [range(start, position + 1) for start in starts if start <= position]
     return spans
 
 
 def _why(op: Op, repeated: bool) -> str:
+    """Return why an instruction makes blocks depend on one another; empty if it does not."""
     if op.space not in ("global", "generic"):
         return ""
     if op.record.is_atomic:

@@ -1,7 +1,7 @@
-"""Loads that only guess: an atomic compare-and-swap on the same place checks the value before it counts.
+"""Finds loads whose value an atomic compare-and-swap on the same address checks before it is used.
 
-`old = *place; do { … } while (atomicCAS(place, old, …) != old)`: the load may come at any time. Headers of
-CUDA add f16 and bf16 numbers so where the GPU cannot.
+`old = *p; do { … } while (atomicCAS(p, old, …) != old)`: a race of such a load is harmless, because a stale
+value only repeats the loop. CUDA's headers add f16 and bf16 numbers like this where the GPU cannot.
 """
 
 from __future__ import annotations
@@ -12,31 +12,34 @@ from lanewise.machine.program.ops import Op, Program
 
 
 class _Copies:
-    """Registers that a chain of copies connects."""
+    """Sets of registers that copies connect, kept as a union-find structure."""
 
     def __init__(self, program: Program) -> None:
         self._leaders: dict[Register, Register] = {}
         for op in program.sites:
             if op.record.address_flow is AddressFlow.COPY:
                 registers = [
-                    part for each in op.operands for part in elements_of(each) if isinstance(part, Register)
+                    element
+                    for operand in op.operands
+                    for element in elements_of(operand)
+                    if isinstance(element, Register)
                 ]
                 for register in registers[1:]:
                     self._leaders[self.leader(register)] = self.leader(registers[0])
 
     def leader(self, register: Register) -> Register:
-        """The one that stands for all of them."""
+        """Return the register that represents all those connected with this one."""
         while (further := self._leaders.get(register)) is not None and further != register:
             register = further
         return register
 
     def key(self, operand: ResolvedOperand) -> object:
-        """The same for operands that copies connect."""
+        """Return a key that is equal for operands that copies connect."""
         return self.leader(operand) if isinstance(operand, Register) else operand
 
 
 def guessing_loads(program: Program) -> frozenset[Op]:
-    """The loads whose value a compare-and-swap on their own address checks, as far as copies tell."""
+    """Return the loads whose value a compare-and-swap on the same address checks, as far as copies tell."""
     swaps = [
         op
         for op in program.sites
@@ -47,12 +50,12 @@ def guessing_loads(program: Program) -> frozenset[Op]:
     copies = _Copies(program)
 
     def values(op: Op, operand: int) -> set[object]:
-        """Each value of an operand, with the place that the instruction names."""
-        place = op.operands[1]
-        if not isinstance(place, MemoryOperand):
+        """Return (base, offset, value) for each element of an operand; empty without an address."""
+        address = op.operands[1]
+        if not isinstance(address, MemoryOperand):
             return set()
-        at = copies.key(place.base), place.offset
-        return {(*at, copies.key(part)) for part in elements_of(op.operands[operand])}
+        location = copies.key(address.base), address.offset
+        return {(*location, copies.key(element)) for element in elements_of(op.operands[operand])}
 
     checked = {value for op in swaps for value in values(op, 2)}
     return frozenset(op for op in program.sites if op.record.is_plain_load and values(op, 0) & checked)

@@ -1,7 +1,7 @@
-"""Registers that a path leaves without a value: by dataflow, and at run time where that cannot tell.
+"""Definite assignment: registers that a path may leave without a value, by dataflow analysis.
 
-Only uses that matter are looked at: arithmetic, addresses, what is stored, and conditions. Moves and choices
-of a value that nobody looks at are what compilers write for one that does not matter.
+What the analysis cannot decide is checked at run time. Only uses in arithmetic, addresses, stores and
+conditions count: compilers also move and select values that nobody reads afterwards.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lanewise.machine.program.ops import Op
 
 
 def assigned(op: Op) -> set[Register]:
-    """The registers that an instruction gives values to; a guard is taken to hold."""
+    """Return the registers that an instruction writes; a guarded instruction is assumed to execute."""
     return op.registers(Role.DEFINED)
 
 
 def mattering(op: Op) -> set[Register]:
-    """The registers whose values an instruction lets matter; of a guarded one, its guard alone."""
+    """Return the registers whose values an instruction needs; of a guarded one, only its guard."""
     if op.guard is not None:
         return {op.guard[0]}
     if op.record.needs_values:
@@ -30,7 +30,7 @@ def mattering(op: Op) -> set[Register]:
 
 @dataclass
 class Plan:
-    """What to do in each block of code: uses to check when it begins, registers set at its end."""
+    """What the checker adds to each basic block: uses to check and registers that the block assigns."""
 
     registers: list[Register] = field(default_factory=list)
     checks: dict[int, list[tuple[int, Op]]] = field(default_factory=dict)
@@ -39,19 +39,22 @@ class Plan:
 
 
 def plan(blocks: list[BasicBlock], entry: int) -> Plan:
-    """The kernel's own registers that may be used without a value; not those of device functions."""
+    """Return the kernel's registers that may be used before they are assigned, and where to check them.
+
+    Registers of device functions are left out.
+    """
     first = blocks[entry]
-    own = [block for block in blocks if block.body is first.body]
-    every: set[Register] = set()
-    for block in own:
+    kernel_blocks = [block for block in blocks if block.body is first.body]
+    registers: set[Register] = set()
+    for block in kernel_blocks:
         for op in block.executed:
-            every |= assigned(op) | mattering(op)
-    before = {id(block): set(every) for block in own}
-    before[id(first)] = {each for each in first.body.parameters if isinstance(each, Register)}
+            registers |= assigned(op) | mattering(op)
+    before = {id(block): set(registers) for block in kernel_blocks}
+    before[id(first)] = {parameter for parameter in first.body.parameters if isinstance(parameter, Register)}
     changed = True
     while changed:
         changed = False
-        for block in own:
+        for block in kernel_blocks:
             after = set(before[id(block)])
             for op in block.executed:
                 after |= assigned(op)
@@ -59,25 +62,25 @@ def plan(blocks: list[BasicBlock], entry: int) -> Plan:
                 held = before.get(id(following))
                 if held is None:
                     continue
-                if following is first:  # a kernel that jumps to its beginning: no fresh start to tell by
+                if following is first:  # a kernel that jumps to its first basic block cannot be tracked
                     return Plan()
                 if not held <= after:
                     held &= after
                     changed = True
     doubtful: dict[Register, int] = {}
     made = Plan(entry=entry)
-    for block in own:
+    for block in kernel_blocks:
         known = set(before[id(block)])
         for op in block.executed:
-            for register in sorted(mattering(op) - known, key=lambda each: each.offset):
+            for register in sorted(mattering(op) - known, key=lambda register: register.offset):
                 number = doubtful.setdefault(register, len(doubtful))
                 made.checks.setdefault(block.number, []).append((number, op))
-                known.add(register)  # once a block
+                known.add(register)  # once in a basic block
             known |= assigned(op)
     made.registers = list(doubtful)
-    for block in own:
-        given = set().union(*(assigned(op) for op in block.executed)) if block.executed else set()
-        numbers = [number for register, number in doubtful.items() if register in given]
+    for block in kernel_blocks:
+        written = set().union(*(assigned(op) for op in block.executed)) if block.executed else set()
+        numbers = [number for register, number in doubtful.items() if register in written]
         if numbers:
             made.sets[block.number] = numbers
     return made

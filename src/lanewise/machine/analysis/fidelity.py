@@ -1,4 +1,4 @@
-"""Where a GPU may give other bits than the machine: approximate functions, sums that ptxas may fuse."""
+"""Finds where a GPU may give other bits than the machine: approximate functions, sums that ptxas may fuse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FUSED = frozenset(("f32", "f64", "f32x2", "f16", "f16x2", "bf16", "bf16x2"))
 
 @dataclass(frozen=True)
 class Note:
-    """An instruction whose bits may differ: its line and text, why (`kind`), and a sentence."""
+    """An instruction whose bits may differ on a GPU: its line and text, why (`kind`), and a sentence."""
 
     line: int
     text: str
@@ -32,7 +32,7 @@ class Note:
 
 
 def fidelity(module: Module, entry: str | Function | Entry, arch: str | None = None) -> list[Note]:
-    """What in a kernel may give other bits on a GPU than on the machine, by line.
+    """Return notes on the instructions of a kernel that may give other bits on a GPU than on the machine.
 
     >>> import lanewise as lw
     >>> from lanewise.machine import fidelity
@@ -55,23 +55,23 @@ def fidelity(module: Module, entry: str | Function | Entry, arch: str | None = N
 
 
 def of_entry(entry: Entry, arch: str | None = None) -> list[Note]:
-    """What `module["k"].fidelity(arch)` gives."""
+    """Return the notes of an entry; `module["k"].fidelity(arch)` calls this."""
     return fidelity(entry.module, entry.function, arch)
 
 
 def of_program(program: Program, arch: str) -> list[Note]:
-    """The notes of a kernel and the functions it reaches."""
-    found = [note for body in program.bodies for note in _of_body(body, arch)]
-    return sorted(dict.fromkeys(found), key=lambda note: (note.line, note.kind))
+    """Return the notes of a kernel and of the functions that it calls, sorted by line."""
+    collected = [note for body in program.bodies for note in _of_body(body, arch)]
+    return sorted(dict.fromkeys(collected), key=lambda note: (note.line, note.kind))
 
 
 def approximate(op: Op) -> bool:
-    """Whether the PTX ISA states an error for an instruction instead of its bits."""
+    """Return whether the PTX ISA states an error bound for an instruction instead of its bits."""
     return op.has("approx") or op.record.approximate
 
 
 def _guessed(op: Op, arch: str) -> str:
-    """Why nobody can be sure of what an instruction gives; nothing if one can."""
+    """Return why the result of an instruction is not certain on an arch; empty if it is."""
     if op.record.inferred:
         return op.record.inferred
     if not op.record.multiplies:
@@ -84,9 +84,10 @@ def _guessed(op: Op, arch: str) -> str:
 
 
 def _of_body(body: FunctionBody, arch: str) -> Iterator[Note]:
+    """Yield the notes of one function, following which registers hold a product."""
     leaders = set(body.labels.values())
     products: dict[Register, Op] = {}
-    for place, op in enumerate(body.ops):
+    for position, op in enumerate(body.ops):
         text = str(op.source)
         if approximate(op):
             message = f"{op.head} is approximate: a GPU may differ within the error that the PTX ISA states"
@@ -94,25 +95,25 @@ def _of_body(body: FunctionBody, arch: str) -> Iterator[Note]:
         guessed = _guessed(op, arch)
         if guessed:
             yield Note(op.line, text, "inferred", f"{op.head}: {guessed}")
-        if place in leaders:
+        if position in leaders:
             products = {}
         fused = _product(op, products)
         if fused is not None:
             message = f"ptxas may fuse it with the mul of line {fused.line}: the machine rounds twice"
             yield Note(op.line, text, "may be fused", message)
         _follow(op, products)
-        if op.record.ends is not BlockEnd.FALLTHROUGH:  # lanes may part or meet: ptxas fuses nothing across
+        if op.record.ends is not BlockEnd.FALLTHROUGH:  # lanes may diverge: ptxas fuses nothing across it
             products = {}
 
 
 def _plain(op: Op) -> bool:
-    """A product or sum of floats that names no rounding."""
-    found = op.types
-    return bool(found) and found[-1] in _FUSED and not set(ROUNDINGS).intersection(op.modifiers)
+    """Return whether an instruction computes with floats and names no rounding mode."""
+    types = op.types
+    return bool(types) and types[-1] in _FUSED and not set(ROUNDINGS).intersection(op.modifiers)
 
 
 def _product(op: Op, products: dict[Register, Op]) -> Op | None:
-    """The product that a sum may be fused with. Seen in ptxas's code: .ftz has to be on both or none."""
+    """Return the product that a sum may be fused with. ptxas fuses only if both or neither have .ftz."""
     if op.record.fusion is not Fusion.SUM or not _plain(op):
         return None
     made = [products.get(each) if isinstance(each, Register) else None for each in op.operands[1:]]
@@ -125,7 +126,7 @@ def _product(op: Op, products: dict[Register, Op]) -> Op | None:
 
 
 def _follow(op: Op, products: dict[Register, Op]) -> None:
-    """Which registers hold a product after an instruction; mov and neg pass it on."""
+    """Update which registers hold a product after an instruction; mov and neg pass it on."""
     target = op.operands[0] if op.operands else None
     for register in () if target is None else elements_of(target):
         if not isinstance(register, Register):
@@ -142,7 +143,7 @@ def _follow(op: Op, products: dict[Register, Op]) -> None:
 
 
 def notes(program: Program, arch: str) -> list[str]:
-    """The same in few sentences: what is said of one instruction several times is said once."""
+    """Return the notes as few sentences: instructions with the same note share one that lists their lines."""
     lines: dict[str, list[int]] = {}
     for note in of_program(program, arch):
         if note.kind == "may be fused":
@@ -150,10 +151,11 @@ def notes(program: Program, arch: str) -> list[str]:
         else:
             text = note.message
         lines.setdefault(text, []).append(note.line)
-    return [f"{text} (line{_lines(each)})" for text, each in lines.items()]
+    return [f"{text} (line{_lines(numbers)})" for text, numbers in lines.items()]
 
 
 def _lines(lines: list[int]) -> str:
+    """Return line numbers as text, at most six of them."""
     first = sorted(set(lines))
     names = ", ".join(str(line) for line in first[:6])
     return f"{'s' if len(first) > 1 else ''} {names}{', …' if len(first) > 6 else ''}"

@@ -1,6 +1,6 @@
-"""From which variable of shared memory an address was made, where the instructions decide it.
+"""Finds the variable of shared memory that an address was computed from, where the instructions decide it.
 
-A register that all its definitions make from one variable by adding numbers is an address into that variable.
+A register whose definitions all add numbers to the address of one variable is an address into that variable.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from lanewise.machine.program.instruction_record import AddressFlow, Role
 from lanewise.machine.program.operands import Negated, OperandList, Register, ResolvedOperand, Symbol
 from lanewise.machine.program.ops import Op, Program
 
-#: The address of a shared variable; a number; something that cannot be told.
+#: The address of a shared variable, a number, or something unknown.
 Source = Symbol | str
 NUMBER, UNKNOWN = "number", "unknown"
 _COPIES = (AddressFlow.COPY, AddressFlow.CONVERSION)
 
 
 def variable(symbol: Symbol) -> Symbol:
-    """The whole variable that a symbol, perhaps with an offset, leads into."""
+    """Return the symbol of the whole variable, for a symbol that may have an offset into it."""
     return replace(symbol, address=symbol.address - symbol.into, into=0)
 
 
 def shared_variables(program: Program) -> list[Symbol]:
-    """The variables of shared memory that a kernel names, in order."""
+    """Return the variables of shared memory that a kernel names, sorted by address."""
     found: set[Symbol] = set()
 
     def collect(operand: ResolvedOperand) -> None:
@@ -31,8 +31,8 @@ def shared_variables(program: Program) -> list[Symbol]:
             case Symbol(space="shared"):
                 found.add(variable(operand))
             case OperandList(elements):
-                for each in elements:
-                    collect(each)
+                for element in elements:
+                    collect(element)
             case _:
                 inner = getattr(operand, "base", None)
                 if isinstance(inner, Symbol):
@@ -45,13 +45,13 @@ def shared_variables(program: Program) -> list[Symbol]:
 
 
 def sources(program: Program) -> dict[Register, Symbol]:
-    """The registers that hold addresses into one shared variable."""
+    """Return, for each register that holds addresses into one shared variable only, that variable."""
     known: dict[Register, Source] = {}
     changed = True
     while changed:
         changed = False
         for op in program.sites:
-            made = _made(op, known)
+            made = _result_of(op, known)
             if made is None:
                 continue
             for register in op.registers(Role.DEFINED):
@@ -63,8 +63,8 @@ def sources(program: Program) -> dict[Register, Symbol]:
     return {register: each for register, each in known.items() if isinstance(each, Symbol)}
 
 
-def _of(operand: ResolvedOperand, known: dict[Register, Source]) -> Source | None:
-    """What an operand is; nothing is known yet of registers that no instruction so far has given a value."""
+def _source_of(operand: ResolvedOperand, known: dict[Register, Source]) -> Source | None:
+    """Return what an operand holds; None for a register that no instruction so far has defined."""
     match operand:
         case Register():
             return known.get(operand)
@@ -77,22 +77,22 @@ def _of(operand: ResolvedOperand, known: dict[Register, Source]) -> Source | Non
     return NUMBER
 
 
-def _made(op: Op, known: dict[Register, Source]) -> Source | None:
-    """What an instruction makes; None if that depends on what is not known yet."""
+def _result_of(op: Op, known: dict[Register, Source]) -> Source | None:
+    """Return what an instruction computes; None if that depends on registers that are not known yet."""
     flow = op.record.address_flow
     if flow is AddressFlow.MEMORY or not op.operands:
         return NUMBER
-    given = [_of(each, known) for each in op.operands[1:]]
-    if flow in _COPIES and len(given) == 1:
-        return given[0]
-    pointers = [each for each in given if each not in (NUMBER, None)]
-    if flow is AddressFlow.MULTIPLY_ADD and len(given) == 3:
-        if pointers and pointers != [given[2]]:
+    operands = [_source_of(each, known) for each in op.operands[1:]]
+    if flow in _COPIES and len(operands) == 1:
+        return operands[0]
+    pointers = [each for each in operands if each not in (NUMBER, None)]
+    if flow is AddressFlow.MULTIPLY_ADD and len(operands) == 3:
+        if pointers and pointers != [operands[2]]:
             return UNKNOWN
     elif flow is not AddressFlow.SUM:
-        return UNKNOWN if pointers else (None if None in given else NUMBER)
+        return UNKNOWN if pointers else (None if None in operands else NUMBER)
     if len(pointers) > 1:
         return UNKNOWN
-    if None in given:
+    if None in operands:
         return None
     return pointers[0] if pointers else NUMBER

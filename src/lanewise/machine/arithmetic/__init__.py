@@ -1,1 +1,1 @@
-"""Instructions that every lane computes for itself."""
+"""Lowerings of the instructions that each lane computes alone."""

@@ -1,4 +1,4 @@
-"""Roots, reciprocals and approximate functions: rounded correctly or nearly so, within the ISA's error."""
+"""Lowerings of roots, reciprocals and approximate functions, within the PTX ISA's error bounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, f32, f64
-from lanewise.machine.arithmetic.floating import each_half, finished, float_type, given
+from lanewise.machine.arithmetic.floating import finished, float_type, flushed_input, write_halves
 from lanewise.machine.arithmetic.integer import U64
 from lanewise.machine.arithmetic.rounding import operate, quiet, rounding_of
 from lanewise.machine.arithmetic.small_floats import flush_half, is_nan, round_to, widen
@@ -15,9 +15,12 @@ from lanewise.machine.program.ops import Op
 
 
 def root(lanes: Lanes, op: Op) -> None:
-    """sqrt and rcp; the approximate forms of f32 round to nearest, which is within their error."""
+    """Lower sqrt and rcp.
+
+    The approximate forms of f32 round to nearest, which is within their error bound.
+    """
     type = f32 if float_type(op) == "f32" else f64
-    value = given(op, lanes.read(op.operands[1], type))
+    value = flushed_input(op, lanes.read(op.operands[1], type))
     values = [value] if op.opcode == "sqrt" else [lanes.constant(type, 1.0), value]
     if op.opcode == "rcp" and type is f64 and op.has("approx"):
         # The low words are zero: a 20-bit mantissa.
@@ -32,9 +35,9 @@ def root(lanes: Lanes, op: Op) -> None:
 
 
 def inverse_root(lanes: Lanes, op: Op) -> None:
-    """rsqrt.approx: through f64, within the stated error."""
+    """Lower rsqrt.approx: it is computed in f64, which is within the error bound."""
     single = float_type(op) == "f32"
-    value = given(op, lanes.read(op.operands[1], f32 if single else f64))
+    value = flushed_input(op, lanes.read(op.operands[1], f32 if single else f64))
     wide = value.to(f64)
     found = Value(
         lanes.code,
@@ -49,17 +52,17 @@ def inverse_root(lanes: Lanes, op: Op) -> None:
 
 
 def approximate(lanes: Lanes, op: Op) -> None:
-    """Approximate functions, computed to within an ulp or so of f32 and thereby within the ISA's error."""
+    """Lower ex2, lg2, sin, cos and tanh, computed to about one ulp of f32, within the error bounds."""
     names = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos"}
 
     def function(value: Value) -> Value:
         if op.opcode == "tanh":
-            return quiet(_each(value, "tanhf"))
+            return quiet(_call_per_lane(value, "tanhf"))
         return quiet(intrinsic(names[op.opcode], value))
 
     fmt = float_type(op)
     if fmt == "f32":
-        value = given(op, lanes.read(op.operands[1], f32))
+        value = flushed_input(op, lanes.read(op.operands[1], f32))
         lanes.write(op.operands[0], finished(lanes, op, op.opcode, [value], function(value)))
         return
 
@@ -67,11 +70,11 @@ def approximate(lanes: Lanes, op: Op) -> None:
         found = round_to(function(widen(words[0], element)), element)
         return flush_half(found) if op.has("ftz") and element == "f16" else found
 
-    each_half(lanes, op, fmt, compute)
+    write_halves(lanes, op, fmt, compute)
 
 
-def _each(value: Value, name: str) -> Value:
-    """A function of the C library, lane by lane."""
+def _call_per_lane(value: Value, name: str) -> Value:
+    """Call a function of the C library for each lane and return the results as a vector."""
     code, single = value.code, ir.FloatType()
     function = code.external(name, single, [single])
     found: Any = ir.Constant(value.type.ir, ir.Undefined)

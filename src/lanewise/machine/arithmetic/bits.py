@@ -1,6 +1,6 @@
-"""Bits: logic, shifts, fields, permutations of bytes; moves between registers.
+"""Lowerings of bit instructions: logic, shifts, bit fields, byte permutations, moves between registers.
 
-PTX shifts clamp: a count beyond the width shifts everything out.
+PTX shifts clamp: a count beyond the width shifts every bit out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lanewise.ptx import Immediate
 
 
 def logic(lanes: Lanes, op: Op) -> None:
-    """Bit by bit, of words or predicates."""
+    """Lower and, or, xor, not and cnot of words and of predicates."""
     type = integer_type(op)
     values = operands(lanes, op, type)
     a = values[0]
@@ -28,28 +28,28 @@ def logic(lanes: Lanes, op: Op) -> None:
 
 
 def lop3(lanes: Lanes, op: Op) -> None:
-    """Any function of three bits, by its table of eight; with a predicate, whether any bit is set as well."""
+    """Lower lop3: any function of three bits, given by a table; a predicate tells if any bit is set."""
     destination, *predicate = elements_of(op.operands[0])
     a, b, c = (lanes.read(each, U32) for each in op.operands[1:4])
     table = op.operands[4]
     if not isinstance(table, Immediate):
         raise op.unsupported("its table is no constant")
-    # What a changes of what b and c give: bits 4 to 7 of the table are for a = 1, 0 to 3 for a = 0.
+    # Bits 4 to 7 of the table are for a = 1, bits 0 to 3 for a = 0; `changes` is where they differ.
     low, changes = table.bits & 15, (table.bits ^ table.bits >> 4) & 15
-    found = _of_two(lanes, b, c, low)
+    found = _two_input_table(lanes, b, c, low)
     if changes:
-        found = found ^ (a & _of_two(lanes, b, c, changes))
+        found = found ^ (a & _two_input_table(lanes, b, c, changes))
     if predicate:
-        given = lanes.read(op.operands[5], BOOL)
-        some = found.differs(0)
-        lanes.write(predicate[0], some & given if op.has("and") else some | given)
+        combined = lanes.read(op.operands[5], BOOL)
+        any_bit = found.differs(0)
+        lanes.write(predicate[0], any_bit & combined if op.has("and") else any_bit | combined)
     lanes.write(destination, found)
 
 
-def _of_two(lanes: Lanes, b: Value, c: Value, table: int) -> Value:
-    """A function of two words, bit by bit: bit 2b + c of its table is what it is."""
+def _two_input_table(lanes: Lanes, b: Value, c: Value, table: int) -> Value:
+    """Return a bitwise function of two words; bit 2b + c of the table is its value for bits b and c."""
     if table & 1:
-        return ~_of_two(lanes, b, c, table ^ 15)
+        return ~_two_input_table(lanes, b, c, table ^ 15)
     match table:
         case 0:
             return lanes.constant(U32, 0)
@@ -70,7 +70,7 @@ def _of_two(lanes: Lanes, b: Value, c: Value, table: int) -> Value:
 
 
 def shifted(a: Value, count: Value, left: bool) -> Value:
-    """A shift that clamps; `count` is unsigned 32 bits."""
+    """Return a value shifted by an unsigned 32-bit count that clamps at the width."""
     bits = a.type.bits
     amount = count.to(Type("u", bits)) if bits != 32 else count
     large = count > bits - 1
@@ -82,18 +82,18 @@ def shifted(a: Value, count: Value, left: bool) -> Value:
 
 
 def shift(lanes: Lanes, op: Op) -> None:
-    """shl and shr."""
+    """Lower shl and shr; a constant count below the width needs no clamping."""
     a = lanes.read(op.operands[1], integer_type(op))
-    given = op.operands[2]
-    if isinstance(given, Immediate) and given.bits < a.type.bits:  # as it nearly always is
-        number = int(given.bits)
+    count = op.operands[2]
+    if isinstance(count, Immediate) and count.bits < a.type.bits:  # the common case
+        number = int(count.bits)
         lanes.write(op.operands[0], a << number if op.opcode == "shl" else a >> number)
         return
-    lanes.write(op.operands[0], shifted(a, lanes.read(given, U32), op.opcode == "shl"))
+    lanes.write(op.operands[0], shifted(a, lanes.read(count, U32), op.opcode == "shl"))
 
 
 def funnel(lanes: Lanes, op: Op) -> None:
-    """Shift of two registers as one of 64 bits."""
+    """Lower shf: two registers are shifted as one of 64 bits, and 32 bits of the result are kept."""
     low, high, count = (lanes.read(each, U32) for each in op.operands[1:4])
     count = count & 31 if op.has("wrap") else (count > 32).select(lanes.constant(U32, 32), count)
     both = low.to(U64) | (high.to(U64) << 32)
@@ -102,27 +102,30 @@ def funnel(lanes: Lanes, op: Op) -> None:
 
 
 def _field(lanes: Lanes, op: Op, first: int, bits: int) -> tuple[Value, Value]:
-    """Place and length of a field: their low bytes; of 64-bit words all their bits (seen on an H200)."""
-    place, length = (lanes.read(each, U32) for each in op.operands[first : first + 2])
+    """Return position and length of a bit field: their low bytes for 32-bit words.
+
+    For 64-bit words all bits count (measured on an H200).
+    """
+    position, length = (lanes.read(each, U32) for each in op.operands[first : first + 2])
     if bits == 32:
-        return place & 0xFF, length & 0xFF
+        return position & 0xFF, length & 0xFF
     most = lanes.constant(U32, 0xFF)
-    return (place > 0xFF).select(most, place), (length > 0xFF).select(most, length)
+    return (position > 0xFF).select(most, position), (length > 0xFF).select(most, length)
 
 
 def extract(lanes: Lanes, op: Op) -> None:
-    """A field of bits, its sign extended if the type has one."""
+    """Lower bfe: extract a bit field, sign-extended for signed types."""
     type = integer_type(op)
     bits = type.bits
     a = lanes.read(op.operands[1], type)
-    place, length = _field(lanes, op, 2, bits)
+    position, length = _field(lanes, op, 2, bits)
     unsigned = Type("u", bits)
-    moved = shifted(a, place, left=False).view(unsigned)
+    moved = shifted(a, position, left=False).view(unsigned)
     wide = length > bits - 1
     keep = shifted(lanes.constant(unsigned, -1), length, left=True)
     inside = wide.select(moved, moved & ~keep)
     if type.kind == "i":
-        last = place + length - 1
+        last = position + length - 1
         last = (last > bits - 1).select(lanes.constant(U32, bits - 1), last)
         sign = (shifted(a.view(unsigned), last, left=False) & 1).differs(0) & length.differs(0)
         inside = (sign & (length.__lt__(bits))).select(inside | keep, inside)
@@ -130,26 +133,26 @@ def extract(lanes: Lanes, op: Op) -> None:
 
 
 def insert(lanes: Lanes, op: Op) -> None:
-    """A field of bits put into a word."""
+    """Lower bfi: insert a bit field into a word."""
     type = integer_type(op)
     a, b = (lanes.read(each, type) for each in op.operands[1:3])
-    place, length = _field(lanes, op, 3, type.bits)
+    position, length = _field(lanes, op, 3, type.bits)
     ones = shifted(lanes.constant(type, -1), length, left=True)
-    field = shifted(~ones, place, left=True)
-    lanes.write(op.operands[0], (b & ~field) | (shifted(a, place, left=True) & field))
+    field = shifted(~ones, position, left=True)
+    lanes.write(op.operands[0], (b & ~field) | (shifted(a, position, left=True) & field))
 
 
 def mask(lanes: Lanes, op: Op) -> None:
-    """So many ones from a place on."""
-    place, length = (lanes.read(each, U32) for each in op.operands[1:3])
+    """Lower bmsk: a mask of `length` ones that begins at a bit position."""
+    position, length = (lanes.read(each, U32) for each in op.operands[1:3])
     if op.has("wrap"):
-        place, length = place & 31, length & 31
+        position, length = position & 31, length & 31
     ones = ~shifted(lanes.constant(U32, -1), length, left=True)
-    lanes.write(op.operands[0], shifted(ones, place, left=True))
+    lanes.write(op.operands[0], shifted(ones, position, left=True))
 
 
 def extend(lanes: Lanes, op: Op) -> None:
-    """The low bits with their sign, or zeros, above."""
+    """Lower szext: keep the low bits and fill those above with the sign or with zeros."""
     type = integer_type(op)
     a, length = lanes.read(op.operands[1], U32), lanes.read(op.operands[2], U32)
     if op.has("wrap"):
@@ -161,55 +164,55 @@ def extend(lanes: Lanes, op: Op) -> None:
 
 
 def permute(lanes: Lanes, op: Op) -> None:
-    """Four bytes picked out of eight."""
+    """Lower prmt: pick four of the eight bytes of two registers."""
     a, b, selector = (lanes.read(each, U32) for each in op.operands[1:4])
     both = a.to(U64) | (b.to(U64) << 32)
     mode = next((each for each in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16") if op.has(each)), "")
     found = lanes.constant(U32, 0)
     low = selector & 3
-    for place in range(4):
+    for index in range(4):
         if not mode:
-            nibble = (selector >> (4 * place)) & 15
+            nibble = (selector >> (4 * index)) & 15
             choice, sign = nibble & 7, (nibble & 8).differs(0)
         else:
             if mode == "f4e":
-                choice = low + place
+                choice = low + index
             elif mode == "b4e":
-                choice = (low - place) & 7
+                choice = (low - index) & 7
             elif mode == "rc8":
                 choice = low
             elif mode == "rc16":
-                choice = ((selector & 1) << 1) + (place & 1)
+                choice = ((selector & 1) << 1) + (index & 1)
             elif mode == "ecl":
-                choice = (low > place).select(low, place)
+                choice = (low > index).select(low, index)
             else:
-                choice = (low > place).select(lanes.constant(U32, place), low)
+                choice = (low > index).select(lanes.constant(U32, index), low)
             sign = None
         byte = (both >> (choice.to(U64) << 3)).to(U32) & 0xFF
         if sign is not None:
             spread = (byte & 0x80).differs(0).mask(U32.by(lanes.count)) & 0xFF
             byte = sign.select(spread, byte)
-        found = found | (byte << (8 * place))
+        found = found | (byte << (8 * index))
     lanes.write(op.operands[0], found)
 
 
 def move(lanes: Lanes, op: Op) -> None:
-    """A register, a constant or an address; or words taken apart and put together."""
-    found = op.types
-    type = type_of(found[-1]) if found else U32
+    """Lower mov of a register, constant or address; a vector of registers is packed or unpacked."""
+    types = op.types
+    type = type_of(types[-1]) if types else U32
     destination, source = op.operands
     if isinstance(destination, OperandList):
-        part = type.bits // len(destination.elements)
+        bits = type.bits // len(destination.elements)
         whole = lanes.read(source, Type("u", type.bits))
-        for place, element in enumerate(destination.elements):
-            lanes.write(element, (whole >> (place * part)).to(Type("u", part)))
+        for index, element in enumerate(destination.elements):
+            lanes.write(element, (whole >> (index * bits)).to(Type("u", bits)))
         return
     if isinstance(source, OperandList):
-        part = type.bits // len(source.elements)
+        bits = type.bits // len(source.elements)
         whole = lanes.constant(Type("u", type.bits), 0)
-        for place, element in enumerate(source.elements):
-            word = lanes.read(element, Type("u", part)).to(Type("u", type.bits))
-            whole = whole | (word << (place * part))
+        for index, element in enumerate(source.elements):
+            word = lanes.read(element, Type("u", bits)).to(Type("u", type.bits))
+            whole = whole | (word << (index * bits))
         lanes.write(destination, whole)
         return
     if source in lanes.unsettled and type.bits == 32:
@@ -219,7 +222,7 @@ def move(lanes: Lanes, op: Op) -> None:
 
 
 def is_space(lanes: Lanes, op: Op) -> None:
-    """Whether a generic address lies in a space."""
+    """Lower isspacep: test whether a generic address lies in the window of a state space."""
     from lanewise.machine import abi
 
     address = lanes.read(op.operands[1], U64)
@@ -237,7 +240,7 @@ def is_space(lanes: Lanes, op: Op) -> None:
 
 
 def convert_address(lanes: Lanes, op: Op) -> None:
-    """Between a space's own addresses and generic ones: windows lie one after the other."""
+    """Lower cvta: convert between addresses of a state space and generic addresses."""
     from lanewise.machine import abi
 
     windows = {"shared": abi.SHARED_WINDOW, "local": abi.LOCAL_WINDOW, "param": abi.PARAM_WINDOW}
@@ -255,33 +258,33 @@ def convert_address(lanes: Lanes, op: Op) -> None:
 
 
 def find_nth(lanes: Lanes, op: Op) -> None:
-    """The n-th set bit from a base on, upwards or downwards; -1 if there is none."""
+    """Lower fns: the position of the n-th set bit from a base, upwards or downwards; -1 if there is none."""
     bits, base = lanes.read(op.operands[1], U32), lanes.read(op.operands[2], U32)
     offset = lanes.read(op.operands[3], I32)
     found = lanes.constant(U32, -1)
     wanted = (offset.__lt__(0)).select(0 - offset, offset).view(U32)
     none = lanes.constant(U32, 0)
     ones = lanes.constant(U32, -1)
-    for place in range(32):
-        bit = (bits >> place) & 1
+    for index in range(32):
+        bit = (bits >> index) & 1
         up = ones << (base & 31)
         below_base = ~(up << 1)
-        below_here, above_here = (2 << place) - 1 & 0xFFFFFFFF, -1 << place & 0xFFFFFFFF
+        below_here, above_here = (2 << index) - 1 & 0xFFFFFFFF, -1 << index & 0xFFFFFFFF
         rank_up = intrinsic("ctpop", bits & up & below_here)
         rank_down = intrinsic("ctpop", bits & below_base & above_here)
-        position = lanes.constant(U32, place)
+        position = lanes.constant(U32, index)
         upwards = (offset > 0) & rank_up.equals(wanted) & bit.differs(0) & ~position.__lt__(base)
         downwards = offset.__lt__(0) & rank_down.equals(wanted) & bit.differs(0) & ~(position > base)
-        itself = offset.equals(0) & base.equals(place) & bit.differs(0)
+        itself = offset.equals(0) & base.equals(index) & bit.differs(0)
         found = (upwards | downwards | itself).select(position, found)
     lanes.write(op.operands[0], (base > 31).select(none - 1, found))
 
 
 def map_address(lanes: Lanes, op: Op) -> None:
-    """The address in a block of the cluster: a block is alone in its own."""
+    """Lower mapa: a block is the only one of its cluster, so the address stays the same."""
     lanes.write(op.operands[0], lanes.read(op.operands[1], integer_type(op)))
 
 
 def nothing_known(lanes: Lanes, op: Op) -> None:
-    """The rank of the only block of a cluster; a cache policy, which nobody reads."""
+    """Lower instructions whose result is always 0: ranks in a cluster of one block, cache policies."""
     lanes.write(op.operands[0], lanes.constant(U64, 0))

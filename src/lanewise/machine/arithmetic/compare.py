@@ -1,4 +1,4 @@
-"""Comparisons and choices: set, setp, selp, slct."""
+"""Lowerings of comparisons and selections: set, setp, selp, slct."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPARISONS = {*_INTEGER, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"
 
 
 def compare(op: Op, name: str, a: Value, b: Value) -> Value:
-    """The comparison in every lane; NaN makes ordered ones false and unordered ones true."""
+    """Return the comparison in every lane; NaN makes ordered ones false and unordered ones true."""
     builder, result = a.code.builder, BOOL.by(a.type.lanes)
     if a.type.kind == "f":
         if name in ("num", "nan"):
@@ -45,7 +45,7 @@ def compare(op: Op, name: str, a: Value, b: Value) -> Value:
 
 
 def _operands(lanes: Lanes, op: Op, fmt: str) -> tuple[Value, Value]:
-    """The two compared, as numbers."""
+    """Return the two compared operands as numbers: 16-bit floats widened to f32, .ftz applied."""
     sources = op.operands[1:3]
     if fmt in ("f16", "bf16"):
         words = [lanes.read(each, Type("u", 16)) for each in sources]
@@ -59,18 +59,19 @@ def _operands(lanes: Lanes, op: Op, fmt: str) -> tuple[Value, Value]:
     return a, b
 
 
-def _combined(lanes: Lanes, op: Op, found: Value) -> Value:
-    """With a third operand, a predicate: and, or, xor."""
+def _combined(lanes: Lanes, op: Op, comparison: Value) -> Value:
+    """Combine a comparison with the third operand, a predicate, by .and, .or or .xor if there is one."""
     if len(op.operands) < 4:
-        return found
+        return comparison
     third = lanes.read(op.operands[3], BOOL)
     method = next((each for each in ("and", "or", "xor") if op.has(each)), "")
     if not method:
         raise op.unsupported("a predicate without .and, .or or .xor")
-    return {"and": found & third, "or": found | third, "xor": found ^ third}[method]
+    return {"and": comparison & third, "or": comparison | third, "xor": comparison ^ third}[method]
 
 
 def _comparison(op: Op) -> str:
+    """Return the name of the comparison among an instruction's modifiers."""
     found = next((each for each in op.modifiers if each in COMPARISONS), "")
     if not found:
         raise op.unsupported("it names no comparison")
@@ -78,7 +79,7 @@ def _comparison(op: Op) -> str:
 
 
 def setp(lanes: Lanes, op: Op) -> None:
-    """p, and q of the opposite; of packed types p and q are of the two halves."""
+    """Lower setp: p gets the comparison, q its opposite; for packed types they belong to the two halves."""
     fmt = op.types[-1]
     name = _comparison(op)
     first, *second = elements_of(op.operands[0])
@@ -103,7 +104,7 @@ def setp(lanes: Lanes, op: Op) -> None:
 
 
 def set_(lanes: Lanes, op: Op) -> None:
-    """All ones or 1.0 where the comparison holds."""
+    """Lower set: all ones or 1.0 where the comparison holds, else zero."""
     result, fmt = op.types[0], op.types[-1]
     name = _comparison(op)
     if fmt in ("f16x2", "bf16x2"):
@@ -130,14 +131,14 @@ def set_(lanes: Lanes, op: Op) -> None:
 
 
 def selp(lanes: Lanes, op: Op) -> None:
-    """a where the predicate holds, else b."""
+    """Lower selp: a where the predicate holds, else b."""
     type = type_of(op.types[-1])
     a, b = (lanes.read(each, type) for each in op.operands[1:3])
     lanes.write(op.operands[0], lanes.read(op.operands[3], BOOL).select(a, b))
 
 
 def slct(lanes: Lanes, op: Op) -> None:
-    """a where c is not negative, else b."""
+    """Lower slct: a where c is not negative, else b."""
     chosen, tested = op.types[0], op.types[-1]
     type = type_of(chosen)
     a, b = (lanes.read(each, type) for each in op.operands[1:3])

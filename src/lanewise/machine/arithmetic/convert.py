@@ -1,6 +1,6 @@
-"""cvt: among all integer and floating-point formats, with rounding and saturation.
+"""Lowering of cvt among all integer and floating-point formats, with rounding and saturation.
 
-Packed numbers are `packed.py`'s.
+Packed numbers are converted by `convert_packed.py`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ _FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
 
 
 def _mode(op: Op) -> str:
+    """Return the rounding mode that a cvt names, to nearest if it names none."""
     return next((each for each in op.modifiers if each in (*ROUNDINGS, "rna")), "rn")
 
 
 def single_nan(value: Value) -> Value:
-    """An f64 NaN as f32 has it: sign and payload kept, quiet (seen on an H200)."""
+    """Return the f32 bits of an f64 NaN: quiet, with its sign and payload (measured on an H200)."""
     bits = value.view(U64)
     return ((bits >> 63).to(U32) << 31) | 0x7FC00000 | ((bits >> 29).to(U32) & 0x3FFFFF)
 
 
 def to_single(value: Value, mode: str) -> Value:
-    """f64 to f32 in a rounding mode."""
+    """Convert f64 to f32 in a rounding mode."""
     near = value.to(f32)
     if mode == "rn":
         return is_nan(value).select(single_nan(value), near.view(U32)).view(f32)
@@ -48,7 +49,7 @@ def to_single(value: Value, mode: str) -> Value:
 
 
 def _integer_to_double(lanes: Lanes, value: Value, mode: str) -> Value:
-    """An integer as f64; 64-bit ones as two exact halves, added in the rounding mode."""
+    """Convert an integer to f64. 64-bit integers become two exact halves, added in the rounding mode."""
     if value.type.bits <= 32:
         return value.to(f64)
     if mode == "rn":
@@ -59,7 +60,7 @@ def _integer_to_double(lanes: Lanes, value: Value, mode: str) -> Value:
 
 
 def _integer_odd(value: Value) -> Value:
-    """An integer as f64, rounded to odd."""
+    """Convert an integer to f64, rounded to odd, so that a second rounding gives the right result."""
     if value.type.bits <= 32:
         return value.to(f64)
     negative = value < 0 if value.type.kind == "i" else value.differs(value)
@@ -72,7 +73,7 @@ def _integer_odd(value: Value) -> Value:
 
 
 def _to_integer(lanes: Lanes, op: Op, value: Value, target: Type) -> Value:
-    """A float to an integer: rounded and clamped."""
+    """Convert a float to an integer, rounded and clamped to the target's range."""
     rounding = next((each for each in op.modifiers if each in _TO_INTEGER), "rzi")
     whole = intrinsic(_TO_INTEGER[rounding], value)
     name = "fptosi.sat" if target.kind == "i" else "fptoui.sat"
@@ -88,7 +89,7 @@ def _to_integer(lanes: Lanes, op: Op, value: Value, target: Type) -> Value:
 
 
 def _clamped(value: Value, target: Type) -> Value:
-    """An integer clamped to the range of a narrower or differently signed type."""
+    """Clamp an integer to the range of a type that is narrower or of other signedness."""
     signed_target = target.kind == "i"
     high = (1 << target.bits - 1) - 1 if signed_target else (1 << target.bits) - 1
     low = -(1 << target.bits - 1) if signed_target else 0
@@ -104,11 +105,11 @@ def _clamped(value: Value, target: Type) -> Value:
 
 
 def convert(lanes: Lanes, op: Op) -> None:
-    """cvt of every form that is known."""
-    found = op.types
-    if len(found) < 2:
+    """Lower cvt in every form that the machine supports."""
+    types = op.types
+    if len(types) < 2:
         raise op.unsupported("it names no two types")
-    target, source = found[0], found[1]
+    target, source = types[0], types[1]
     if op.has("pack"):
         pack_integers(lanes, op)
     elif packed(target)[1] and packed(source)[1]:
@@ -128,6 +129,7 @@ def convert(lanes: Lanes, op: Op) -> None:
 
 
 def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
+    """Lower a cvt whose source or target is a floating-point format."""
     mode = _mode(op)
     value: Value
     if source in ("f16", "bf16"):

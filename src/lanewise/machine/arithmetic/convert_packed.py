@@ -1,4 +1,4 @@
-"""cvt of packed numbers: pairs and fours of small floats, scales (ue8m0), and cvt.pack of integers."""
+"""Lowerings of cvt for packed numbers: pairs and fours of small floats, scales (ue8m0), and cvt.pack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RANDOM = {"f16": 13, "bf16": 16}
 
 
 def packed(name: str) -> tuple[str, int]:
-    """Element and count of a packed type of floats; ("", 0) of any other type.
+    """Return element type and count of a packed floating-point type; ("", 0) for any other type.
 
     >>> packed("e4m3x2"), packed("s16x2")
     (('e4m3', 2), ('', 0))
@@ -32,29 +32,30 @@ def _width(element: str) -> int:
 
 
 def _joined(words: list[Value], element: str) -> Value:
-    """Words side by side, the first lowest."""
+    """Pack words into one register, the first word lowest."""
     width = _width(element)
     whole = Type("u", width * len(words))
     found = words[0].to(whole)
-    for place, word in enumerate(words[1:], 1):
-        found = found | (word.to(whole) << (place * width))
+    for index, word in enumerate(words[1:], 1):
+        found = found | (word.to(whole) << (index * width))
     return found
 
 
 def _apart(lanes: Lanes, op: Op, element: str, count: int) -> list[Value]:
-    """The words of a register, the lowest first."""
+    """Unpack the words of the source register, the lowest first."""
     width = _width(element)
     whole = lanes.read(op.operands[1], Type("u", width * count))
     word = Type("u", max(width, 8))
-    return [((whole >> (place * width)) & ((1 << width) - 1)).to(word) for place in range(count)]
+    return [((whole >> (index * width)) & ((1 << width) - 1)).to(word) for index in range(count)]
 
 
 def _mode(op: Op) -> str:
+    """Return the rounding mode that a cvt names, to nearest if it names none."""
     return next((each for each in op.modifiers if each in (*ROUNDINGS, "rs")), "rn")
 
 
 def scale(value: Value, mode: str, saturate: bool) -> Value:
-    """ue8m0 of an f32: its exponent, rounded; the sign does not count, NaN is 255."""
+    """Convert f32 to ue8m0: the rounded exponent. The sign is ignored, and NaN becomes 255."""
     magnitude = value.view(U32) & 0x7FFFFFFF
     exponent, fraction = magnitude >> 23, magnitude & 0x7FFFFF
     if mode == "rp":
@@ -67,36 +68,36 @@ def scale(value: Value, mode: str, saturate: bool) -> Value:
 
 
 def _from_scale(word: Value) -> Value:
-    """The bf16 that a scale stands for."""
+    """Convert ue8m0 to the bf16 number that it stands for."""
     wide = word.to(Type("u", 16))
     found = wide.equals(0).select(wide | 0x0040, wide << 7)
     return wide.equals(255).select(wide | 0x7FFF, found)
 
 
 def pack(lanes: Lanes, op: Op, target: str, source: str) -> None:
-    """Numbers into one register: the first operand highest."""
+    """Lower cvt from f32 to a packed type; the first operand goes to the highest element."""
     element, count = packed(target)
-    given = [each for operand in op.operands[1:] for each in elements_of(operand)]
+    sources = [each for operand in op.operands[1:] for each in elements_of(operand)]
     stochastic = op.has("rs")
-    if source != "f32" or len(given) != count + stochastic:
+    if source != "f32" or len(sources) != count + stochastic:
         raise op.unsupported("of these operands")
-    values = [lanes.read(each, f32) for each in given[:count]][::-1]
+    values = [lanes.read(each, f32) for each in sources[:count]][::-1]
     words = []
     bits = _RANDOM.get(element, 8)
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if element == "ue8m0":
             words.append(scale(value, _mode(op), op.has("satfinite")))
             continue
         random = None
         if stochastic:
             share = 32 // count
-            random = (lanes.read(given[count], U32) >> (place * share)) & ((1 << bits) - 1), bits
+            random = (lanes.read(sources[count], U32) >> (index * share)) & ((1 << bits) - 1), bits
         words.append(round_to(value, element, _mode(op), op.has("satfinite"), op.has("relu"), random))
     lanes.write(op.operands[0], _joined(words, element))
 
 
 def repack(lanes: Lanes, op: Op, target: str, source: str) -> None:
-    """Pairs of small floats to pairs of others."""
+    """Lower cvt from one packed type of small floats to another."""
     (goal, count), (element, same) = packed(target), packed(source)
     if count != same or len(op.operands) != 2:
         raise op.unsupported("of these operands")
@@ -112,7 +113,7 @@ def repack(lanes: Lanes, op: Op, target: str, source: str) -> None:
 
 
 def pack_integers(lanes: Lanes, op: Op) -> None:
-    """cvt.pack: two integers, clamped, side by side; above them what was packed before."""
+    """Lower cvt.pack: two clamped integers side by side, and above them the integers packed before."""
     kind, source = op.types[:2]
     if source != "s32" or not op.has("sat"):
         raise op.unsupported("of these types")

@@ -1,10 +1,10 @@
-"""What looks at the bits of floats and rounds nothing: abs, neg, min, max, copysign, testp."""
+"""Lowerings that look at the bits of floats and round nothing: abs, neg, min, max, copysign, testp."""
 
 from __future__ import annotations
 
 from lanewise.jit.simd import Type, Value, f32, f64
 from lanewise.machine.arithmetic import integer
-from lanewise.machine.arithmetic.floating import each_half, float_type, given
+from lanewise.machine.arithmetic.floating import float_type, flushed_input, write_halves
 from lanewise.machine.arithmetic.integer import U32
 from lanewise.machine.arithmetic.small_floats import flush_half, is_nan, round_to, widen
 from lanewise.machine.codegen.lane_vectors import Lanes
@@ -12,7 +12,7 @@ from lanewise.machine.program.ops import Op
 
 
 def sign(lanes: Lanes, op: Op) -> None:
-    """abs and neg of every type: of floats, the sign bit alone."""
+    """Lower abs and neg of every type; for floats they change only the sign bit."""
     if not integer.is_float(op):
         integer.absolute(lanes, op) if op.opcode == "abs" else integer.negate(lanes, op)
         return
@@ -23,7 +23,7 @@ def sign(lanes: Lanes, op: Op) -> None:
         return word & (top - 1) if op.opcode == "abs" else word ^ top
 
     if fmt in ("f32", "f64"):
-        value = given(op, lanes.read(op.operands[1], f32 if fmt == "f32" else f64))
+        value = flushed_input(op, lanes.read(op.operands[1], f32 if fmt == "f32" else f64))
         bits = value.type.bits
         raw = value.view(Type("u", bits))
         # Seen on an H200: an f64 NaN keeps its sign and becomes quiet, any other becomes the canonical one.
@@ -35,11 +35,11 @@ def sign(lanes: Lanes, op: Op) -> None:
         word = flush_half(words[0]) if op.has("ftz") and element == "f16" else words[0]
         return is_nan(widen(word, element)).select(lanes.constant(Type("u", 16), 0x7FFF), change(word, 16))
 
-    each_half(lanes, op, fmt, compute)
+    write_halves(lanes, op, fmt, compute)
 
 
 def min_max(lanes: Lanes, op: Op) -> None:
-    """min and max: a number wins over NaN, unless .NaN; -0 is below +0."""
+    """Lower min and max: a number wins over NaN unless .NaN is given, and -0 is less than +0."""
     if not integer.is_float(op):
         integer.min_max(lanes, op)
         return
@@ -58,7 +58,7 @@ def min_max(lanes: Lanes, op: Op) -> None:
     if fmt in ("f32", "f64"):
         type = f32 if fmt == "f32" else f64
         read = lanes.read if op.has("xorsign") else lanes.number  # the sign of a NaN counts for .xorsign
-        values = [given(op, read(each, type)) for each in op.operands[1:]]
+        values = [flushed_input(op, read(each, type)) for each in op.operands[1:]]
         lanes.write(op.operands[0], chosen(values, 0x7FFFFFFF if type is f32 else 0x7FFFFFFFFFFFFFFF))
         return
 
@@ -67,11 +67,11 @@ def min_max(lanes: Lanes, op: Op) -> None:
             words = [flush_half(word) for word in words]
         return round_to(chosen([widen(word, element) for word in words], 0x7FFFFFFF), element)
 
-    each_half(lanes, op, fmt, compute)
+    write_halves(lanes, op, fmt, compute)
 
 
 def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Value:
-    """The larger or the smaller of two, by the instruction's modifiers .NaN and .xorsign.abs."""
+    """Return the larger or the smaller of two floats, following the modifiers .NaN and .xorsign.abs."""
     bits = a.type.bits
     unsigned = Type("u", bits)
     first, second = a, b
@@ -102,7 +102,7 @@ def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Val
 
 
 def copysign(lanes: Lanes, op: Op) -> None:
-    """The sign of a with the magnitude of b."""
+    """Lower copysign: the sign of a with the magnitude of b."""
     bits = 32 if float_type(op) == "f32" else 64
     a, b = (lanes.read(each, Type("u", bits)) for each in op.operands[1:3])
     top = 1 << bits - 1
@@ -110,7 +110,7 @@ def copysign(lanes: Lanes, op: Op) -> None:
 
 
 def test(lanes: Lanes, op: Op) -> None:
-    """What kind of number a float is."""
+    """Lower testp: test whether a float is finite, infinite, a number, NaN, normal or subnormal."""
     bits, mantissa = (32, 23) if float_type(op) == "f32" else (64, 52)
     word = lanes.read(op.operands[1], Type("u", bits))
     magnitude = word & ((1 << bits - 1) - 1)
@@ -128,6 +128,6 @@ def test(lanes: Lanes, op: Op) -> None:
         case "normal":
             found = (magnitude < infinity) & ~tiny
         case _:
-            # Zero counts as normal: so an H200 has it.
+            # Zero counts as normal (measured on an H200).
             found = tiny
     lanes.write(op.operands[0], found)

@@ -1,4 +1,4 @@
-"""Floating-point arithmetic: add, sub, mul, fma, div of f32 and f64, of f16 and bf16 through f32."""
+"""Lowerings of add, sub, mul, fma and div of floats; f16 and bf16 are computed through f32."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKED = {"f16x2": ("f16", 2), "bf16x2": ("bf16", 2)}
 
 
 def small_operate(name: str, fmt: str, words: list[Value], ftz: bool = False) -> Value:
-    """An operation on f16 or bf16 words, rounded once."""
+    """Return an operation on f16 or bf16 words, rounded only once."""
     values = [widen(word, fmt) for word in words]
     if name == "fma":
         a, b, c = (value.to(f64) for value in values)
@@ -37,8 +37,8 @@ def small_operate(name: str, fmt: str, words: list[Value], ftz: bool = False) ->
     return round_to(flush_to_half(total) if ftz else total, fmt)
 
 
-def each_half(lanes: Lanes, op: Op, fmt: str, compute: Any) -> None:
-    """The instruction on 16-bit words, or on both halves of 32-bit ones."""
+def write_halves(lanes: Lanes, op: Op, fmt: str, compute: Any) -> None:
+    """Write the result of `compute` on 16-bit words, or on both halves of 32-bit words."""
     element, count = PACKED.get(fmt, (fmt, 1))
     if count == 1:
         words = [lanes.read(each, Type("u", 16)) for each in op.operands[1:]]
@@ -50,13 +50,13 @@ def each_half(lanes: Lanes, op: Op, fmt: str, compute: Any) -> None:
 
 
 def float_type(op: Op) -> str:
-    """The floating-point type of an instruction."""
-    found = op.types
-    return found[0] if found else ""
+    """Return the first type that an instruction names, which is that of its result."""
+    types = op.types
+    return types[0] if types else ""
 
 
 def _general(lanes: Lanes, op: Op, name: str) -> None:
-    """add, sub, mul, fma."""
+    """Lower add, sub, mul, fma or div of any floating-point type."""
     fmt = float_type(op)
     if len(set(op.types)) > 1:
         _mixed(lanes, op, name)
@@ -74,19 +74,19 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
                 found = negative.select(found ^ found, found)
             return found
 
-        each_half(lanes, op, fmt, compute)
+        write_halves(lanes, op, fmt, compute)
         return
     if fmt == "f32x2":
         words = [lanes.read(each, U64) for each in op.operands[1:]]
         found = []
         for side in (0, 32):
-            parts = [given(op, (word >> side).to(U32).view(f32)) for word in words]
-            found.append(finished(lanes, op, name, parts, operate(lanes, name, parts, rounding_of(op))))
+            halves = [flushed_input(op, (word >> side).to(U32).view(f32)) for word in words]
+            found.append(finished(lanes, op, name, halves, operate(lanes, name, halves, rounding_of(op))))
         low, high = (each.view(U32).to(U64) for each in found)
         lanes.write(op.operands[0], low | (high << 32))
         return
     type = f32 if fmt == "f32" else f64
-    values = [given(op, lanes.number(each, type)) for each in op.operands[1:]]
+    values = [flushed_input(op, lanes.number(each, type)) for each in op.operands[1:]]
     if type is f32:
         result = rounded(lanes, name, values, rounding_of(op))
         lanes.write_number(op.operands[0], finished(lanes, op, name, values, result))
@@ -96,53 +96,54 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
 
 
 def _mixed(lanes: Lanes, op: Op, name: str) -> None:
-    """f32 arithmetic with a 16-bit operand (add.f32.f16 and its kin)."""
-    found = op.types
-    if found[0] != "f32" or any(each not in ("f16", "bf16") for each in found[1:]):
+    """Lower f32 arithmetic with 16-bit operands, such as add.f32.f16."""
+    types = op.types
+    if types[0] != "f32" or any(each not in ("f16", "bf16") for each in types[1:]):
         raise op.unsupported("of these types")
     count = {"fma": 2}.get(name, 1)
     sources = list(op.operands[1:])
     values = [
-        widen(lanes.read(each, Type("u", 16)), found[1]) if place < count else lanes.read(each, f32)
-        for place, each in enumerate(sources)
+        widen(lanes.read(each, Type("u", 16)), types[1]) if position < count else lanes.read(each, f32)
+        for position, each in enumerate(sources)
     ]
     result = operate(lanes, name, values, rounding_of(op))
     lanes.write(op.operands[0], finished(lanes, op, name, values, result))
 
 
-def given(op: Op, value: Value) -> Value:
+def flushed_input(op: Op, value: Value) -> Value:
+    """Return a source operand with subnormal f32 numbers flushed to zero if the instruction has .ftz."""
     return flush(value) if op.has("ftz") and value.type.bits == 32 else value
 
 
 def finished(lanes: Lanes, op: Op, name: str, values: list[Value], result: Value) -> Value:
-    """The result of an operation as the instruction's modifiers .ftz and .sat have it."""
+    """Return the result of an operation after the instruction's modifiers .ftz and .sat."""
     if op.has("ftz") and result.type.bits == 32:
         result = flushed(lanes, name, values, rounding_of(op), result)
     return saturate(result) if op.has("sat") else result
 
 
 def add(lanes: Lanes, op: Op) -> None:
-    """add and sub of every type."""
+    """Lower add and sub of every type."""
     _general(lanes, op, op.opcode) if integer.is_float(op) else integer.add_sub(lanes, op)
 
 
 def multiply(lanes: Lanes, op: Op) -> None:
-    """mul of every type."""
+    """Lower mul of every type, integers included."""
     _general(lanes, op, "mul") if integer.is_float(op) else integer.multiply(lanes, op)
 
 
 def fma(lanes: Lanes, op: Op) -> None:
-    """fma of every type."""
+    """Lower fma of every floating-point type."""
     _general(lanes, op, "fma")
 
 
 def mad(lanes: Lanes, op: Op) -> None:
-    """mad of every type: of floats it is fma."""
+    """Lower mad of every type; for floats it is fma."""
     fma(lanes, op) if integer.is_float(op) else integer.mad(lanes, op)
 
 
 def divide(lanes: Lanes, op: Op) -> None:
-    """div of every type; .approx and .full round to nearest, which is within their error."""
+    """Lower div of every type; .approx and .full round to nearest, which is within their error bounds."""
     if not integer.is_float(op):
         integer.divide(lanes, op)
         return

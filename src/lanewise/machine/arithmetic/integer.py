@@ -1,6 +1,6 @@
-"""Integer arithmetic: add to szext, carry chains, dot products of bytes.
+"""Lowerings of integer arithmetic: add to szext, carry chains, dot products of bytes.
 
-Division by zero and the one quotient that overflows are settled before the processor sees them.
+Division by zero and the one quotient that overflows never reach the host's division, which would trap.
 """
 
 from __future__ import annotations
@@ -13,57 +13,57 @@ U32, I32, U64, I64 = Type("u", 32), Type("i", 32), Type("u", 64), Type("i", 64)
 
 
 def operands(lanes: Lanes, op: Op, type: Type, count: int | None = None) -> list[Value]:
-    """The sources of an instruction, all of one type."""
+    """Return the source operands of an instruction, all read as one type."""
     sources = op.operands[1:] if count is None else op.operands[1 : 1 + count]
     return [lanes.read(each, type) for each in sources]
 
 
 def is_float(op: Op) -> bool:
-    """Whether an instruction computes with floating-point numbers."""
+    """Return whether an instruction computes with floating-point numbers."""
     return any(name.startswith(("f", "bf", "tf")) for name in op.types)
 
 
 def integer_type(op: Op) -> Type:
-    """The type of an integer instruction."""
-    found = op.types
-    if not found:
+    """Return the type of an integer instruction, which is the last one that it names."""
+    types = op.types
+    if not types:
         raise op.unsupported("it names no type")
-    return type_of(found[-1])
+    return type_of(types[-1])
 
 
 def halves(word: Value, kind: Kind = "u") -> tuple[Value, Value]:
-    """A 32-bit word as two 16-bit ones, low first."""
+    """Split a 32-bit word into two 16-bit words, the low one first."""
     narrow = Type(kind, 16)
     return word.to(Type("u", 16)).to(narrow), (word >> 16).to(Type("u", 16)).to(narrow)
 
 
 def joined(low: Value, high: Value) -> Value:
-    """Two 16-bit words as one of 32 bits."""
+    """Pack two 16-bit words into one of 32 bits."""
     low, high = (each.to(Type("u", 16)).to(U32) for each in (low, high))
     return low | (high << 16)
 
 
 def clamped(value: Value, low: int, high: int) -> Value:
-    """Signed numbers kept within bounds."""
+    """Clamp signed numbers to bounds."""
     low_value, high_value = (value.code.constant(value.type, bound) for bound in (low, high))
     return intrinsic("smin", intrinsic("smax", value, low_value), high_value)
 
 
 def in_halves(lanes: Lanes, op: Op, compute: object) -> bool:
-    """u16x2 and s16x2: the instruction on both halves. Whether it was one of those."""
-    found = op.types
-    if not found or found[-1] not in ("u16x2", "s16x2"):
+    """Apply `compute` to both halves if the type is u16x2 or s16x2; return whether it is one of them."""
+    types = op.types
+    if not types or types[-1] not in ("u16x2", "s16x2"):
         return False
-    kind: Kind = "i" if found[-1] == "s16x2" else "u"
+    kind: Kind = "i" if types[-1] == "s16x2" else "u"
     words = [lanes.read(each, U32) for each in op.operands[1:]]
-    parts = [halves(word, kind) for word in words]
+    pairs = [halves(word, kind) for word in words]
     assert callable(compute)
-    lanes.write(op.operands[0], joined(*(compute(*each) for each in zip(*parts, strict=True))))
+    lanes.write(op.operands[0], joined(*(compute(*each) for each in zip(*pairs, strict=True))))
     return True
 
 
 def add_sub(lanes: Lanes, op: Op) -> None:
-    """add and sub of integers, with .sat; .cc is `addc`'s business."""
+    """Lower add and sub of integers, with .sat and with the carry-out of .cc."""
     subtract = op.opcode == "sub"
     if in_halves(lanes, op, lambda a, b: a - b if subtract else a + b):
         return
@@ -78,7 +78,7 @@ def add_sub(lanes: Lanes, op: Op) -> None:
 
 
 def carry_out(lanes: Lanes, a: Value, b: Value, carry: Value, subtract: bool, op: Op) -> None:
-    """a + b + carry, or a + ~b + carry; the carry goes to the condition register if asked for."""
+    """Write a + b + carry, or a + ~b + carry; with .cc the carry goes to the condition-code register."""
     unsigned = Type("u", a.type.bits)
     a, b = a.view(unsigned), b.view(unsigned)
     b = ~b if subtract else b
@@ -91,29 +91,29 @@ def carry_out(lanes: Lanes, a: Value, b: Value, carry: Value, subtract: bool, op
 
 
 def write_carry(lanes: Lanes, carry: Value) -> None:
-    """Keep the carry flag: a predicate register of its own."""
+    """Write the carry flag, which is kept in a predicate register of its own."""
     lanes.write(lanes.carry, carry)
 
 
 def read_carry(lanes: Lanes) -> Value:
-    """The carry flag."""
+    """Return the carry flag of each lane."""
     return lanes.register(lanes.carry)
 
 
 def addc(lanes: Lanes, op: Op) -> None:
-    """Extended precision: subc's flag is a borrow that is not there."""
+    """Lower addc and subc; subc's carry flag is an inverted borrow."""
     a, b = operands(lanes, op, integer_type(op))
     carry_out(lanes, a, b, read_carry(lanes), op.opcode == "subc", op)
 
 
 def wide_product(a: Value, b: Value) -> Value:
-    """The product in twice the bits."""
+    """Return the product in twice the bits."""
     wide = Type(a.type.kind, a.type.bits * 2)
     return a.to(wide) * b.to(wide)
 
 
 def product(op: Op, a: Value, b: Value) -> Value:
-    """lo, hi or wide."""
+    """Return the product that .lo, .hi or .wide asks for."""
     if op.has("wide"):
         return wide_product(a, b)
     if op.has("hi"):
@@ -122,7 +122,7 @@ def product(op: Op, a: Value, b: Value) -> Value:
 
 
 def multiply(lanes: Lanes, op: Op) -> None:
-    """mul of integers."""
+    """Lower mul of integers, in halves for packed types."""
     if in_halves(lanes, op, lambda a, b: a * b):
         return
     a, b = operands(lanes, op, integer_type(op))
@@ -130,7 +130,7 @@ def multiply(lanes: Lanes, op: Op) -> None:
 
 
 def mad(lanes: Lanes, op: Op) -> None:
-    """mad and madc of integers."""
+    """Lower mad and madc of integers."""
     type = integer_type(op)
     a, b = operands(lanes, op, type, 2)
     found = product(op, a, b)
@@ -145,7 +145,7 @@ def mad(lanes: Lanes, op: Op) -> None:
 
 
 def mul24(lanes: Lanes, op: Op) -> None:
-    """Products of 24-bit numbers: bits 31..0 or 47..16 of 48."""
+    """Lower mul24 and mad24: bits 31..0 or 47..16 of a 48-bit product."""
     type = integer_type(op)
     a, b = ((value << 8) >> 8 for value in operands(lanes, op, type, 2))
     whole = wide_product(a, b)
@@ -157,13 +157,13 @@ def mul24(lanes: Lanes, op: Op) -> None:
 
 
 def sad(lanes: Lanes, op: Op) -> None:
-    """c + |a - b|."""
+    """Lower sad: c + |a - b|."""
     a, b, c = operands(lanes, op, integer_type(op))
     lanes.write(op.operands[0], c + (a > b).select(a - b, b - a))
 
 
 def divide(lanes: Lanes, op: Op) -> None:
-    """Quotient and remainder. By zero: all ones, both, as an H200 returns them."""
+    """Lower div and rem. Division by zero gives all ones for both (measured on an H200)."""
     type = integer_type(op)
     a, b = operands(lanes, op, type)
     zero = b.equals(0)
@@ -183,19 +183,19 @@ def divide(lanes: Lanes, op: Op) -> None:
 
 
 def absolute(lanes: Lanes, op: Op) -> None:
-    """abs of integers: the smallest stays as it is."""
+    """Lower abs of integers; the smallest number stays as it is."""
     (a,) = operands(lanes, op, integer_type(op))
     lanes.write(op.operands[0], a.__lt__(0).select(lanes.constant(a.type.by(1), 0) - a, a))
 
 
 def negate(lanes: Lanes, op: Op) -> None:
-    """neg of integers."""
+    """Lower neg of integers."""
     (a,) = operands(lanes, op, integer_type(op))
     lanes.write(op.operands[0], lanes.constant(a.type.by(1), 0) - a)
 
 
 def min_max(lanes: Lanes, op: Op) -> None:
-    """min and max of integers, with .relu."""
+    """Lower min and max of integers, with .relu."""
 
     def pick(a: Value, b: Value) -> Value:
         found = (a > b).select(a, b) if op.opcode == "max" else (a > b).select(b, a)
@@ -209,7 +209,7 @@ def min_max(lanes: Lanes, op: Op) -> None:
 
 
 def count(lanes: Lanes, op: Op) -> None:
-    """Counts and reversal of bits."""
+    """Lower popc, clz and brev: counts of bits, and their reversal."""
     (a,) = operands(lanes, op, integer_type(op))
     if op.opcode == "clz":
         found = intrinsic("ctlz", a, extra=(lanes.code.constant(BOOL, 0),))
@@ -219,34 +219,37 @@ def count(lanes: Lanes, op: Op) -> None:
 
 
 def bfind(lanes: Lanes, op: Op) -> None:
-    """The most significant bit that is not a sign bit; with .shiftamt, how far to shift it up; or -1."""
+    """Lower bfind: the position of the highest bit that is no sign bit, or -1.
+
+    With .shiftamt it is the shift that moves this bit to the top.
+    """
     type = integer_type(op)
     (a,) = operands(lanes, op, type)
     bits = a.view(Type("u", type.bits))
     if type.kind == "i":
         bits = (a >> (type.bits - 1)).view(Type("u", type.bits)) ^ bits
     zeros = intrinsic("ctlz", bits, extra=(lanes.code.constant(BOOL, 0),))
-    place = zeros if op.has("shiftamt") else (type.bits - 1) - zeros
-    found = bits.equals(0).select(lanes.constant(U32, -1), place.to(U32))
+    position = zeros if op.has("shiftamt") else (type.bits - 1) - zeros
+    found = bits.equals(0).select(lanes.constant(U32, -1), position.to(U32))
     lanes.write(op.operands[0], found)
 
 
 def dot(lanes: Lanes, op: Op) -> None:
-    """Dot products of four bytes, or of two halves and two bytes, added to c."""
+    """Lower dp4a and dp2a: a dot product of four bytes, or of two halves and two bytes, added to c."""
     kinds = [modifier for modifier in op.modifiers if modifier in ("s32", "u32")]
     if len(kinds) != 2:
         raise op.unsupported("it names two types, each .u32 or .s32")
     signed = [kind == "s32" for kind in kinds]
     a, b, c = (lanes.read(each, U32) for each in op.operands[1:4])
 
-    def part(word: Value, place: int, bits: int, sign: bool) -> Value:
-        up = 32 - bits * (place + 1)
+    def element(word: Value, index: int, bits: int, sign: bool) -> Value:
+        up = 32 - bits * (index + 1)
         moved = (word << up).view(I32 if sign else U32)
         return (moved >> (32 - bits)).view(U32)
 
     total = c
     width, terms = (8, 4) if op.opcode == "dp4a" else (16, 2)
     first = 2 if op.opcode == "dp2a" and op.has("hi") else 0
-    for place in range(terms):
-        total = total + part(a, place, width, signed[0]) * part(b, first + place, 8, signed[1])
+    for index in range(terms):
+        total = total + element(a, index, width, signed[0]) * element(b, first + index, 8, signed[1])
     lanes.write(op.operands[0], total)

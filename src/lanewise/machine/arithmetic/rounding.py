@@ -1,6 +1,6 @@
-"""f32 and f64 operations in every rounding mode, and what a GPU makes of NaN results.
+"""Operations on f32 and f64 in every rounding mode, with NaN results as GPUs return them.
 
-Every NaN that an f32 instruction computes is 0x7FFFFFFF, as on GPUs; f64 ones keep a NaN operand's payload.
+Every NaN that an f32 instruction computes is 0x7FFFFFFF; f64 results keep the payload of a NaN operand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
 def quiet(value: Value, *sources: Value) -> Value:
-    """NaN results as an H200 returns them: of f64 the first source that is NaN, quieted, else a new one."""
+    """Return a result with NaNs as on an H200: for f64 the first NaN source made quiet, else a new NaN."""
     if value.type.bits == 32:
         return settled(value)
     bits = value.view(U64)
@@ -29,7 +29,7 @@ def quiet(value: Value, *sources: Value) -> Value:
 
 
 def saturate(value: Value) -> Value:
-    """Clamped to 0…1; NaN becomes +0."""
+    """Clamp a float to [0, 1]; NaN becomes +0."""
     low = (value > 0.0).select(value, 0.0)
     # Processors take the maximum of a signalling NaN and a number for NaN.
     low = is_nan(value).select(value.code.constant(value.type, 0.0), low)
@@ -37,11 +37,12 @@ def saturate(value: Value) -> Value:
 
 
 def rounding_of(op: Op) -> str:
-    """The rounding mode an instruction names; to nearest if none."""
+    """Return the rounding mode that an instruction names, to nearest if it names none."""
     return next((modifier for modifier in op.modifiers if modifier in ROUNDINGS), "rn")
 
 
 def plain(code: Code, name: str, values: list[Value]) -> Value:
+    """Return an operation in the host's current rounding mode."""
     builder, handles = code.builder, [each.handle for each in values]
     match name:
         case "add":
@@ -60,7 +61,10 @@ def plain(code: Code, name: str, values: list[Value]) -> Value:
 
 
 def _in_mode(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
-    """An operation in a rounding mode of the processor's: in a function of its own, so that nothing moves."""
+    """Return an operation in a rounding mode of the host's processor.
+
+    It stands in a function that is not inlined, so that the compiler moves nothing out of the mode.
+    """
     code, type = lanes.code, values[0].type
     label = f"{name}_{mode}_{type.name}"
     arguments = tuple(f"a{number}" for number in range(len(values)))
@@ -86,19 +90,19 @@ def _in_mode(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
     for value, slot in zip(values, slots, strict=False):
         builder.store(value.handle, slot)
     pointer = Pointer(code, i64, builder.bitcast(block, ir.IntType(8).as_pointer()))
-    for place, slot in enumerate(slots):
-        pointer.store(Value(code, i64, builder.ptrtoint(slot, ir.IntType(64))), place)
+    for index, slot in enumerate(slots):
+        pointer.store(Value(code, i64, builder.ptrtoint(slot, ir.IntType(64))), index)
     builder.call(outer, [block])
     return Value(code, type, builder.load(slots[-1]))
 
 
 def rounded(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
-    """An operation on f32 or f64, with whatever NaNs the processor has."""
+    """Return an operation on f32 or f64; its NaNs are those of the host's processor."""
     return plain(lanes.code, name, values) if mode == "rn" else _in_mode(lanes, name, values, mode)
 
 
 def operate(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
-    """An operation on f32 or f64."""
+    """Return an operation on f32 or f64 with NaNs as a GPU returns them."""
     found = rounded(lanes, name, values, mode)
     # Which operand's NaN comes through, as an H200 has it: b, c, a; the first of a division.
     order = values if name in ("div", "sqrt") else [*values[1:], values[0]]
@@ -109,9 +113,9 @@ def operate(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
 _SCALED = {"mul": (0,), "div": (0,), "fma": (0, 2)}
 
 
-def flushed(lanes: Lanes, name: str, values: list[Value], mode: str, found: Value) -> Value:
-    """The result of an f32 operation with .ftz."""
+def flushed(lanes: Lanes, name: str, values: list[Value], mode: str, result: Value) -> Value:
+    """Return the result of an f32 operation with .ftz applied."""
     if name not in _SCALED or mode == "rz":
-        return flush(found)
-    scaled = [value * SCALE if place in _SCALED[name] else value for place, value in enumerate(values)]
-    return flush(found, rounded(lanes, name, scaled, mode))
+        return flush(result)
+    scaled = [value * SCALE if index in _SCALED[name] else value for index, value in enumerate(values)]
+    return flush(result, rounded(lanes, name, scaled, mode))

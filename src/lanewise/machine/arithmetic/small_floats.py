@@ -1,6 +1,6 @@
-"""Small floats as words: f16, bf16, tf32 and 8-bit formats to f32 and back, in every rounding mode.
+"""Conversions between small floats (f16, bf16, tf32, 8 bits and fewer) and f32, in every rounding mode.
 
-By integer arithmetic, so that the bits do not depend on the processor.
+They use integer arithmetic, so that the bits do not depend on the host's processor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lanewise.machine.arithmetic.integer import U32, U64
 
 @dataclass(frozen=True)
 class Small:
-    """A small format: bits of exponent and mantissa, and what its largest code stands for."""
+    """A small floating-point format: bits of exponent and mantissa, and the meaning of its largest codes."""
 
     name: str
     bits: int
@@ -25,7 +25,7 @@ class Small:
 
     @property
     def bias(self) -> int:
-        """Of the exponent."""
+        """The bias of the exponent."""
         return (1 << self.exponent - 1) - 1
 
     @property
@@ -37,12 +37,12 @@ class Small:
 
     @property
     def from_nan(self) -> int:
-        """What NaN becomes: in a format without it the largest number (PTX ISA, cvt.satfinite)."""
+        """The code that NaN becomes; in a format without NaN the largest number (PTX ISA, cvt.satfinite)."""
         return self.nan if self.has_nan else self.infinity - 1
 
     @property
     def container(self) -> int:
-        """Bits that one of a packed pair takes."""
+        """The bits that one element of a packed pair takes."""
         return 16 if self.bits == 16 else 4 if self.bits == 4 else 8
 
 
@@ -59,7 +59,7 @@ SMALL = {
 
 
 def widen(word: Value, name: str) -> Value:
-    """The f32 that a word of a small format stands for; NaNs keep their payload and become quiet later."""
+    """Return the f32 number that a word of a small format stands for; NaNs keep their payload."""
     fmt = SMALL[name]
     word = word.to(U32)
     if name == "bf16":
@@ -80,7 +80,7 @@ def widen(word: Value, name: str) -> Value:
 
 
 def is_nan(value: Value) -> Value:
-    """Whether a float is no number."""
+    """Return a predicate that is true where a float is NaN."""
     builder = value.code.builder
     return Value(
         value.code, Type("u", 1, value.type.lanes), builder.fcmp_unordered("uno", value.handle, value.handle)
@@ -88,7 +88,7 @@ def is_nan(value: Value) -> Value:
 
 
 def to_odd(total: Value, error: Value) -> Value:
-    """A rounded f64 sum and what it lacks, as the sum rounded to odd: good for any further rounding."""
+    """Return a rounded f64 sum, given its error, as the sum rounded to odd; this can be rounded once more."""
     bits = total.view(U64)
     inexact = (error > 0.0) | (error < 0.0)
     opposite = ((bits ^ error.view(U64)) >> 63).differs(0)
@@ -97,20 +97,20 @@ def to_odd(total: Value, error: Value) -> Value:
 
 
 def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
-    """The rounded sum, and its error exactly."""
+    """Return the rounded sum of two floats and its exact error (Knuth's TwoSum)."""
     total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
+    added = total - a
+    return total, (a - (total - added)) + (b - added)
 
 
 def single_odd(value: Value) -> Value:
-    """f64 to f32, rounded to odd."""
+    """Convert f64 to f32, rounded to odd."""
     near = value.to(f32)
     back = near.to(f64)
-    bits, wide, given = near.view(U32), back.view(U64), value.view(U64)
+    bits, wide, exact_bits = near.view(U32), back.view(U64), value.view(U64)
     clear = (1 << 63) - 1
-    exact = wide.equals(given) | is_nan(value)
-    above = (wide & clear) > (given & clear)
+    exact = wide.equals(exact_bits) | is_nan(value)
+    above = (wide & clear) > (exact_bits & clear)
     return exact.select(bits, (bits - above.to(U32)) | 1).view(f32)
 
 
@@ -122,10 +122,10 @@ def round_to(
     relu: bool = False,
     random: tuple[Value, int] | None = None,
 ) -> Value:
-    """The word of a small format nearest to an f32 in a rounding mode (rn, rz, rm, rp, rna, rs).
+    """Return the word of a small format that an f32 rounds to in a mode (rn, rz, rm, rp, rna, rs).
 
-    tf32 comes in the upper bits of an f32, as instructions take it. Stochastic rounding (rs) takes so many
-    random bits: they are added to the bits that are cut off, and a carry rounds up.
+    tf32 is returned in the upper bits of an f32, as instructions take it. Stochastic rounding (rs) adds
+    `random`, a pair of random bits and their count, to the bits that are cut off; a carry rounds up.
     """
     fmt = SMALL[name]
     bits = value.view(U32)
@@ -150,9 +150,9 @@ def round_to(
         up = ~(rest < half)
     elif mode == "rs":
         assert random is not None
-        bits_given, count = random
-        # What is cut off has as many bits as this, or more.
-        up = (rest + (bits_given << (amount - count))) > (half << 1) - 1
+        random_bits, count = random
+        # The bits that are cut off are at least as many as the random ones.
+        up = (rest + (random_bits << (amount - count))) > (half << 1) - 1
     elif mode == "rz":
         up = rest < 0
     else:
@@ -181,15 +181,15 @@ def round_to(
     return found.to(Type("u", 16 if fmt.bits == 16 else 8))
 
 
-#: Takes f32 numbers that may be subnormal well into the range of normal ones.
+#: A factor that moves subnormal f32 numbers well into the range of normal ones.
 SCALE = 2.0**64
 
 
 def flush(value: Value, scaled: Value | None = None) -> Value:
-    """Subnormal f32 numbers as zeros of their sign; by what was rounded after SCALE, if that is given.
+    """Flush subnormal f32 numbers to zeros of their sign; `scaled`, the result times SCALE, decides if given.
 
-    So an H200 flushes results: as they would be if exponents had no end. Just below the smallest normal
-    number 24 bits are finer than what a subnormal number has, and less is rounded up to it.
+    An H200 flushes results as if exponents had no lower end: just below the smallest normal number, 24 bits
+    are finer than what a subnormal number has, and fewer numbers are rounded up to it.
     """
     bits = value.view(U32)
     # Either way the smallest normal number is the least that is kept.
@@ -199,9 +199,10 @@ def flush(value: Value, scaled: Value | None = None) -> Value:
 
 
 def flush_to_half(value: Value) -> Value:
-    """f32 numbers, rounded to odd, that are subnormal as f16 when they are rounded, as zeros of their sign.
+    """Flush f32 numbers, rounded to odd, that would be subnormal f16 numbers to zeros of their sign.
 
-    As results of f32 are flushed: what 11 bits round up to the smallest normal number is not.
+    Like results of f32, they are judged before rounding: what 11 bits round up to the smallest normal number
+    is flushed.
     """
     bits = value.view(U32)
     small = (bits & 0x7FFFFFFF) < (((127 - 14) << 23) - (1 << 12))
@@ -209,6 +210,6 @@ def flush_to_half(value: Value) -> Value:
 
 
 def flush_half(word: Value) -> Value:
-    """Subnormal f16 numbers as zeros of their sign."""
+    """Flush subnormal f16 numbers to zeros of their sign."""
     small = (word & 0x7C00).equals(0)
     return small.select(word & 0x8000, word)

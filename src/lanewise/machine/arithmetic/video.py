@@ -1,8 +1,8 @@
-"""Video instructions: sums, differences and choices of bytes, halves and words with one more operation after.
+"""Lowerings of the video instructions: operations on bytes, halves and words with a second operation after.
 
-`%r1.b2` and `%r1.h0` are parts of registers; `vadd2` and its kin work on both halves, `vadd4` on four bytes.
-ptxas writes each as several instructions of the GPU, which do not always compute what the PTX ISA says: the
-machine computes what they do (ptxas 13.0 for sm_90, results of an H200).
+`%r1.b2` and `%r1.h0` select a byte or half of a register; `vadd2` and the like work on both halves, `vadd4`
+on four bytes. ptxas expands each into several SASS instructions, which do not always compute what the PTX ISA
+says: the machine computes what they do (ptxas 13.0 for sm_90, results of an H200).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lanewise.machine.codegen.lane_vectors import Lanes
 from lanewise.machine.program.operands import Negated, RegisterPart, ResolvedOperand
 from lanewise.machine.program.ops import Op
 
-#: What two 32-bit numbers of any sign give.
+#: The type of results of two 32-bit numbers, signed or not.
 WIDE = Type("i", 64)
 _COMPARE: dict[str, Callable[[Value, Value], Value]] = {
     "eq": lambda a, b: a.equals(b),
@@ -46,59 +46,60 @@ OPERATIONS: dict[str, Callable[[Value, Value], Value]] = {
 }
 
 
-def _field(word: Value, place: int, bits: int, signed: bool) -> Value:
-    """Some bits of a word, extended."""
-    up = 32 - bits * (place + 1)
+def _field(word: Value, index: int, bits: int, signed: bool) -> Value:
+    """Extract a byte, half or word, sign- or zero-extended to 64 bits."""
+    up = 32 - bits * (index + 1)
     moved = (word << up).view(Type("i" if signed else "u", 32))
     return (moved >> (32 - bits)).to(WIDE)
 
 
 def _read(lanes: Lanes, operand: ResolvedOperand, signed: bool) -> Value:
-    """A source: a part of a register, or a whole one."""
+    """Read a source operand: a selected byte or half of a register, or a whole one."""
     if isinstance(operand, RegisterPart):
-        bits = 8 if operand.part[0] == "b" else 16
-        return _field(lanes.read(operand.register, U32), int(operand.part[1:]), bits, signed)
+        bits = 8 if operand.selector[0] == "b" else 16
+        return _field(lanes.read(operand.register, U32), int(operand.selector[1:]), bits, signed)
     return _field(lanes.read(operand, U32), 0, 32, signed)
 
 
 def _limits(bits: int, signed: bool) -> tuple[int, int]:
+    """Return the smallest and the largest number of a type."""
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
 
-def _part_of(operand: ResolvedOperand) -> tuple[int, int]:
-    """The first bit of a destination, and how many."""
+def _bits_of_destination(operand: ResolvedOperand) -> tuple[int, int]:
+    """Return the first bit of the destination, and how many bits it has."""
     if not isinstance(operand, RegisterPart):
         return 0, 32
-    bits = 8 if operand.part[0] == "b" else 16
-    return bits * int(operand.part[1:]), bits
+    bits = 8 if operand.selector[0] == "b" else 16
+    return bits * int(operand.selector[1:]), bits
 
 
-def _saturated(op: Op, found: Value, signed: bool) -> Value:
-    """.sat of sums, differences and choices."""
-    _, bits = _part_of(op.operands[0])
+def _saturated(op: Op, value: Value, signed: bool) -> Value:
+    """Return the result of a sum, difference or selection after .sat."""
+    _, bits = _bits_of_destination(op.operands[0])
     if bits < 32:
-        # Into a part: all that is no 32-bit number without a sign is the largest, what is negative too.
-        largest = found.code.constant(found.type, _limits(bits, signed)[1])
-        return ((found < 0) | (found > 0xFFFFFFFF)).select(largest, clamped(found, *_limits(bits, signed)))
-    # What is too large for u32 is cut, not clamped.
-    return clamped(found, *_limits(32, True)) if signed else found.max(0)
+        # Into a byte or half: everything outside of u32, negative numbers too, becomes the largest number.
+        largest = value.code.constant(value.type, _limits(bits, signed)[1])
+        return ((value < 0) | (value > 0xFFFFFFFF)).select(largest, clamped(value, *_limits(bits, signed)))
+    # A result too large for u32 is truncated, not clamped.
+    return clamped(value, *_limits(32, True)) if signed else value.max(0)
 
 
-def _shift_saturated(op: Op, found: Value, signed: bool) -> Value:
-    """.sat of shifts: of 34 bits of the result, to 32 bits, whatever the part it goes into."""
-    return clamped((found << 30) >> 30, *_limits(32, signed)).to(Type("i", 32)).to(WIDE)
+def _shift_saturated(op: Op, value: Value, signed: bool) -> Value:
+    """Return the result of a shift after .sat: 34 bits of it, clamped to 32 bits."""
+    return clamped((value << 30) >> 30, *_limits(32, signed)).to(Type("i", 32)).to(WIDE)
 
 
-def _finish(lanes: Lanes, op: Op, found: Value, signed: bool) -> None:
-    """The second operation, or the merge into a part."""
+def _finish(lanes: Lanes, op: Op, value: Value, signed: bool) -> None:
+    """Write the result after the second operation, or merge it into the selected bits of the destination."""
     destination = op.operands[0]
-    word = found.to(U32)
+    word = value.to(U32)
     if isinstance(destination, RegisterPart):
-        place, bits = _part_of(destination)
-        mask = ((1 << bits) - 1) << place
+        first_bit, bits = _bits_of_destination(destination)
+        mask = ((1 << bits) - 1) << first_bit
         third = lanes.read(op.operands[3], U32)
         # .h1 gets the upper half of the result; all other parts the lowest bits.
-        moved = word if destination.part == "h1" else word << place
+        moved = word if destination.selector == "h1" else word << first_bit
         lanes.write(destination.register, (third & ~mask & 0xFFFFFFFF) | (moved & mask))
         return
     if len(op.operands) > 3:
@@ -108,7 +109,7 @@ def _finish(lanes: Lanes, op: Op, found: Value, signed: bool) -> None:
         elif op.has("min") or op.has("max"):
             # 64 bits are compared, with signs if the result has one.
             kind = Type("i" if signed else "u", 64)
-            first, last = found.view(kind), third.view(Type(kind.kind, 32)).to(kind)
+            first, last = value.view(kind), third.view(Type(kind.kind, 32)).to(kind)
             word = ((first < last) if op.has("min") else (first > last)).select(word, third)
         else:
             raise op.unsupported("a third operand without .add, .min or .max")
@@ -120,7 +121,7 @@ def _signs(op: Op) -> list[bool]:
 
 
 def simple(lanes: Lanes, op: Op) -> None:
-    """Two numbers, sign- or zero-extended."""
+    """Lower vadd, vsub, vabsdiff, vmin, vmax: one operation on two extended numbers."""
     result, first, second = _signs(op)
     a, b = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], second)
     found = OPERATIONS[op.opcode](a, b)
@@ -131,7 +132,7 @@ def simple(lanes: Lanes, op: Op) -> None:
 
 
 def shift(lanes: Lanes, op: Op) -> None:
-    """Shifts; the count clamps at 32 or wraps."""
+    """Lower vshl and vshr; the count clamps at 32 or wraps."""
     result, first, _ = _signs(op)
     a, count = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], False)
     count = count & 31 if op.has("wrap") else (count > 32).select(lanes.constant(WIDE, 32), count)
@@ -140,7 +141,7 @@ def shift(lanes: Lanes, op: Op) -> None:
 
 
 def compare(lanes: Lanes, op: Op) -> None:
-    """1 where the comparison holds."""
+    """Lower vset: 1 where the comparison holds, else 0."""
     first, second = _signs(op)
     a, b = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], second)
     _finish(lanes, op, _COMPARE[_comparison(op)](a, b).to(Type("u", 64)).to(WIDE), first)
@@ -154,9 +155,10 @@ def _comparison(op: Op) -> str:
 
 
 def multiply_add(lanes: Lanes, op: Op) -> None:
-    """a·b + c of parts, one more for .po; a minus sign on a product or on c; shifted; clamped.
+    """Lower vmad: a·b + c of selected bytes or halves, then shifted and clamped.
 
-    Words count as signed whatever their type; whether the sum does, the types and minus signs say.
+    A minus sign may stand on a product or on c; .po adds one more. Words count as signed whatever their type;
+    the types and minus signs decide whether the sum does.
     """
     _, first, second = _signs(op)
     negated = [isinstance(each, Negated) for each in op.operands[1:4]]
@@ -181,7 +183,7 @@ def multiply_add(lanes: Lanes, op: Op) -> None:
 
 
 def parallel(lanes: Lanes, op: Op) -> None:
-    """The same on two halves or four bytes, chosen among those of a and b; summed, or merged with c."""
+    """Lower vadd2, vadd4 and the like: operations on halves or bytes, then summed or merged with c."""
     name, count = op.opcode[:-1], int(op.opcode[-1])
     bits = 32 // count
     signs = _signs(op)
@@ -192,24 +194,24 @@ def parallel(lanes: Lanes, op: Op) -> None:
     third = lanes.read(op.operands[3], U32)
 
     def chosen(operand: ResolvedOperand, start: int) -> list[int]:
-        """Which parts of (a, b), the lowest first."""
-        given = operand.part[1:] if isinstance(operand, RegisterPart) else ""
-        found = [int(digit) for digit in given[::-1]] or list(range(start, start + count))
-        if len(found) != count or max(found) >= 2 * count:
-            raise op.unsupported(f"it picks .{operand.part if isinstance(operand, RegisterPart) else ''}")
-        return found
+        """Return which of the halves or bytes of (a, b) are selected, the lowest first."""
+        digits = operand.selector[1:] if isinstance(operand, RegisterPart) else ""
+        indices = [int(digit) for digit in digits[::-1]] or list(range(start, start + count))
+        if len(indices) != count or max(indices) >= 2 * count:
+            raise op.unsupported(f"it picks .{operand.selector if isinstance(operand, RegisterPart) else ''}")
+        return indices
 
     picks = chosen(op.operands[1], 0), chosen(op.operands[2], count)
     destination = op.operands[0]
     mask = (
-        [int(digit) for digit in destination.part[1:]]
+        [int(digit) for digit in destination.selector[1:]]
         if isinstance(destination, RegisterPart)
         else range(count)
     )
     total, merged = third, lanes.constant(U32, 0)
-    for place in range(count):
+    for index in range(count):
         a, b = (
-            _field(sources[pick[place] // count], pick[place] % count, bits, signed)
+            _field(sources[pick[index] // count], pick[index] % count, bits, signed)
             for pick, signed in zip(picks, (first, second), strict=True)
         )
         if name == "vset":
@@ -219,10 +221,10 @@ def parallel(lanes: Lanes, op: Op) -> None:
         if op.has("sat"):
             value = clamped(value, *_limits(bits, result))
         word = value.to(U32)
-        field = ((1 << bits) - 1) << (bits * place)
-        if place in mask:
+        field = ((1 << bits) - 1) << (bits * index)
+        if index in mask:
             total = total + word
-            merged = merged | ((word << (bits * place)) & field)
+            merged = merged | ((word << (bits * index)) & field)
         else:
             merged = merged | (third & field)
     lanes.write(registers[0], total if op.has("add") else merged)

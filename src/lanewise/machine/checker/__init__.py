@@ -1,1 +1,1 @@
-"""A launch under watch: shadow memory, vector clocks, counters, findings."""
+"""Launches under watch: shadow memory, vector clocks, counters and the report of findings."""

@@ -1,6 +1,7 @@
-"""Requests: which bytes an instruction of a warp touches, before it does. Compiled code.
+"""Compiled code that is called before each access: it finds the bytes that the lanes of a warp touch.
 
-The lanes' addresses become places in shadow memory (`shadow.py`) and are counted (`banks.py`).
+The lanes' addresses become offsets into shadow memory (`shadow_memory.py`), and their costs are counted
+(`bank_model.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from lanewise.machine.codegen.lane_vectors import BOOL
 
 
 def _write_find(module: ir.Module) -> ir.Function:
-    """`find(launch, address)`: the allocation that has an address, or 0."""
+    """`find(launch, address)`: the AllocationShadow of the allocation with an address, or 0."""
     code = WatchCode(module, "find", ("launch", "address"))
     launch = code.record("launch")
     with code.loop(launch.get(WatchRecord.allocation_count)) as number:
@@ -47,7 +48,7 @@ def _write_find(module: ir.Module) -> ir.Function:
 
 
 def _write_access(module: ir.Module) -> None:
-    """`access(frame, site, active)`: what every instruction that touches memory calls first."""
+    """`access(frame, site, active)`: called before every instruction that accesses memory."""
     code = WatchCode(module, "access", ("frame", "site", "active"))
     with code.when(code["active"].equals(0)):
         code.done()
@@ -63,18 +64,18 @@ def _write_access(module: ir.Module) -> None:
     clock = observed.at(BlockWatch.clock)
     with code.when((clock.get(WarpClock.partial) | clock.get(WarpClock.awaited)).differs(0)):
         clock.set(WarpClock.broken, 1)
-    addresses = code.room(8 * LANES)
+    addresses = code.stack_bytes(8 * LANES)
     base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)
-    place = addresses.pointer(0, U64)
+    pointer = addresses.pointer(0, U64)
     with code.when(base < 0):
-        place.store(displacement.to(U64).spread(LANES))
+        pointer.store(displacement.to(U64).spread(LANES))
     with code.when(~(base < 0)):
         register = Record(code, warp.address + base)
         with code.when(row.get(SiteRow.base_bits).equals(32)):
             words = register.get(0, U32, LANES) + displacement.to(U32).spread(LANES)
-            place.store(words.to(U64))
+            pointer.store(words.to(U64))
         with code.when(row.get(SiteRow.base_bits).equals(64)):
-            place.store(register.get(0, U64, LANES) + displacement.to(U64).spread(LANES))
+            pointer.store(register.get(0, U64, LANES) + displacement.to(U64).spread(LANES))
     active = code.variable(code["active"].to(U32))
     with code.when(matrix):
         code.call_number(module.functions["shape"], code["frame"], code["site"], addresses.address)
@@ -104,7 +105,10 @@ def _write_access(module: ir.Module) -> None:
 
 
 def _write_region(module: ir.Module) -> ir.Function:
-    """`region(frame, observed, site, addresses, active)`: lanes in one allocation."""
+    """`region(frame, observed, site, addresses, active)`: handle the lanes in one allocation.
+
+    It returns the lanes that it has handled.
+    """
     code = WatchCode(module, "region", ("frame", "observed", "site", "addresses", "active"))
     observed, addresses = code.record("observed"), code.record("addresses")
     launch = observed.at(BlockWatch.watch)
@@ -139,18 +143,18 @@ def _write_region(module: ir.Module) -> ir.Function:
         with code.when(~known.get()):
             kept.set(code.call_number(module.functions["find"], launch.address, address))
             row.set(SiteRow.last_allocation, kept.get())
-        with code.when(kept.get().equals(0)):  # a fault, or parameters
+        with code.when(kept.get().equals(0)):  # a fault, or an access to parameters
             code.done(code["active"])
         allocation = Record(code, kept.get())
         origin.set(allocation.get(AllocationShadow.first))
         limit.set(allocation.get(AllocationShadow.size))
         plane.set(allocation.get(AllocationShadow.plane))
         stride.set(allocation.get(AllocationShadow.stride))
-    offsets = code.room(8 * LANES)
+    offsets = code.stack_bytes(8 * LANES)
     relative = addresses.get(0, U64, LANES) - origin.get().to(U64).spread(LANES)
     offsets.pointer(0, U64).store(relative)
-    # What was found for a request like the last of this instruction holds again some sectors further on, or
-    # some rows of banks.
+    # The result for the last request of this instruction holds for the same pattern some sectors further on,
+    # or some rows of banks.
     memory = row.at(SiteRow.last_request)
     base = offsets.get(first * 8)
     pattern = relative - base.to(U64).spread(LANES)
@@ -171,19 +175,19 @@ def _write_region(module: ir.Module) -> ir.Function:
     )
     inside = ~(lowest < 0) & ~(limit.get() < highest)
     with code.when(inside & ~local):
-        for place, field in COSTS:
-            row.set(field, row.get(field) + memory.get(place))
+        for cost, field in COSTS:
+            row.set(field, row.get(field) + memory.get(cost))
     with code.when(~inside):
         bound = limit.get().to(U64).spread(LANES)
         good = (relative < bound) & ((relative + (size - 1).to(U64).spread(LANES)) < bound)
         chosen_lanes.set(active & Value(code, U32, code.builder.bitcast(good.handle, ir.IntType(32))))
-        with code.when(chosen_lanes.get().equals(0)):  # the first lane's is a fault
+        with code.when(chosen_lanes.get().equals(0)):  # the first lane's access is a fault
             code.done(code.number(1) << first)
         with code.when(~local):
             memory.set(LastRequest.key, 0)
             count_costs(code, row, memory, offsets, chosen_lanes.get(), shared)
-            for place, field in COSTS:
-                row.set(field, row.get(field) + memory.get(place))
+            for cost, field in COSTS:
+                row.set(field, row.get(field) + memory.get(cost))
     chosen = chosen_lanes.get()
     with code.when(local):
         writes = (flags & Flag.WRITES).differs(0).to(U64).to(i64)
@@ -285,7 +289,10 @@ def _write_region(module: ir.Module) -> ir.Function:
 
 
 def _write_strong(module: ir.Module) -> ir.Function:
-    """`strong(observed, offsets, active, plane, stride, flags)`: what a word publishes, and who takes it."""
+    """`strong(observed, offsets, active, plane, stride, flags)`: atomics and volatile accesses.
+
+    Their words publish what happened before, and readers acquire it.
+    """
     code = WatchCode(module, "strong", ("observed", "offsets", "active", "plane", "stride", "flags"))
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
@@ -294,8 +301,8 @@ def _write_strong(module: ir.Module) -> ir.Function:
         clock.set(WarpClock.published, observed.get(BlockWatch.epoch))
     published, taken = clock.get(WarpClock.published), code.variable(code.number(0))
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
-        place = code["plane"] + (code.record("offsets").get(lane * 8) & ~3)
-        word = Word(code, place, code["stride"])
+        address = code["plane"] + (code.record("offsets").get(lane * 8) & ~3)
+        word = Word(code, address, code["stride"])
         so_far = wide(word.get(ShadowPlane.PUBLICATION))
         with code.when((flags & Flag.READS).differs(0)):
             taken.set(most(taken.get(), so_far))
@@ -310,7 +317,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
 
 
 def _write_shape(module: ir.Module) -> ir.Function:
-    """`shape(frame, site, addresses)`: the rows of a matrix instruction in place of its lanes' addresses."""
+    """`shape(frame, site, addresses)`: replace the lanes' addresses by those of a matrix's rows."""
     code = WatchCode(module, "shape", ("frame", "site", "addresses"))
     warp = code.record("frame")
     launch = warp.at(WarpFrame.block).at(BlockRecord.watch).at(BlockWatch.watch)
@@ -338,24 +345,24 @@ def _write_shape(module: ir.Module) -> ir.Function:
             (Suspicion.IGNORED_ALIGNMENT, (offset & 15).differs(0)),
             (Suspicion.IGNORED_ADDRESS, ~((offset + 15) < limit) | ~(offset < limit)),
         ):
-            some, lane = first_of(wrong)
-            with code.when(some):
+            any_lane, lane = first_of(wrong)
+            with code.when(any_lane):
                 tell(kind, lane, addresses.load(lane).to(i64))
     with code.when((flags & Flag.TILE).differs(0)):
         first = addresses.load(0)
-        some, lane = first_of(all_lanes.differs(first.spread(LANES)))
-        with code.when(some):
+        any_lane, lane = first_of(all_lanes.differs(first.spread(LANES)))
+        with code.when(any_lane):
             tell(Suspicion.TILE_UNIFORM, lane, addresses.load(lane).to(i64))
         with code.when((first & 31).differs(0)):
             tell(Suspicion.TILE_ALIGNMENT, zero, first.to(i64))
-        where, leading = row.get(SiteRow.step_base), code.variable(row.get(SiteRow.step))
-        with code.when(where > 0):
-            steps = Record(code, warp.address + where).get(0, U32, LANES)
+        step_register, leading = row.get(SiteRow.step_base), code.variable(row.get(SiteRow.step))
+        with code.when(step_register > 0):
+            steps = Record(code, warp.address + step_register).get(0, U32, LANES)
             leading.set(wide(steps.lane(0)))
-            some, lane = first_of(steps.differs(steps.lane(0).spread(LANES)))
-            with code.when(some):
+            any_lane, lane = first_of(steps.differs(steps.lane(0).spread(LANES)))
+            with code.when(any_lane):
                 tell(Suspicion.TILE_UNIFORM, lane, addresses.load(lane).to(i64))
-        # LINES has the bits of an element; a line begins on a multiple of 16 bytes.
+        # A line has to begin on a multiple of 16 bytes, which are 128 bits.
         pitch = leading.get() * row.get(SiteRow.element_bits)
         with code.when((pitch & 127).differs(0)):
             tell(Suspicion.TILE_STRIDE, zero, leading.get())
@@ -366,7 +373,7 @@ def _write_shape(module: ir.Module) -> ir.Function:
 
 
 def write_watch() -> ir.Module:
-    """The functions behind the steps of a checked kernel."""
+    """Return a module with all functions behind the steps of a checked kernel."""
     module = ir.Module("checker")
     write_clocks(module)
     write_banks(module)

@@ -1,4 +1,4 @@
-"""Accesses and memory in words: which array or variable an address lies in, what an access does to it."""
+"""Descriptions of accesses for messages: the variable that an address lies in, what an access does."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _MASK = (1 << 64) - 1
 
 
 def source_of(launch: LaunchState, op: Op) -> str | None:
-    """The line of the source that an instruction came from."""
+    """Return the line of the source that an instruction came from, if the PTX says it."""
     return None if op.loc is None else source_line(launch.compiled.program.module, op.loc)
 
 
-def described(found: LocatedAccess, space: str) -> str:
-    """An access in words."""
-    size = "a tile" if found.access.size is Size.TILE_LINE else f"{found.size} bytes"
-    return f"{space} {found.access.verb} of {size}"
+def described(located: LocatedAccess, space: str) -> str:
+    """Return a description of an access, such as "shared write of 4 bytes"."""
+    size = "a tile" if located.access.size is Size.TILE_LINE else f"{located.size} bytes"
+    return f"{space} {located.access.verb} of {size}"
 
 
 def allocation_at(launch: LaunchState, space: str, address: int) -> tuple[str, str]:
-    """The state space of an address, generic ones told apart, and the allocation that it lies in."""
+    """Return the state space of an address, generic ones resolved, and its allocation."""
     offset = address & _MASK
     if space == "generic":
         space, offset = space_of_generic(offset)
@@ -42,7 +42,7 @@ def allocation_at(launch: LaunchState, space: str, address: int) -> tuple[str, s
 
 
 def space_of_generic(address: int) -> tuple[str, int]:
-    """The state space of a generic address, and the address in it."""
+    """Return the state space of a generic address, and the address in that space."""
     for space, window in (("shared", abi.SHARED_WINDOW), ("local", abi.LOCAL_WINDOW)):
         if 0 <= address - window < abi.WINDOW_BYTES:
             return space, address - window
@@ -50,7 +50,7 @@ def space_of_generic(address: int) -> tuple[str, int]:
 
 
 def shared_name(launch: LaunchState, offset: int) -> str:
-    """The declared variable of shared memory at an offset."""
+    """Return a description of the variable of shared memory at an offset."""
     program = launch.compiled.program
     for symbol in shared_variables(program):
         if symbol.address <= offset < symbol.address + symbol.size:
@@ -61,7 +61,7 @@ def shared_name(launch: LaunchState, offset: int) -> str:
 
 
 def plain_name(name: str) -> str:
-    """The name of a function's own variable without that of the function, which C++ puts before it.
+    """Return the name of a variable inside a C++ function without the function's name before it.
 
     >>> plain_name("_ZZ1kPKfPfiE4tile"), plain_name("buffer")
     ('tile', 'buffer')
@@ -73,6 +73,6 @@ def plain_name(name: str) -> str:
 
 
 def lanes_in_words(bits: int) -> str:
-    """Some lanes, given as bits, by their numbers."""
+    """Return a description of the lanes of a mask, such as "lanes 0, 3"."""
     names = [str(lane) for lane in range(abi.LANES) if bits >> lane & 1]
     return "lanes " + ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

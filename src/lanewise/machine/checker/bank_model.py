@@ -1,8 +1,8 @@
-"""How memory hardware would serve a warp: wavefronts of the shared-memory banks, sectors of global memory.
+"""A model of how hardware serves a warp: wavefronts of shared-memory banks, sectors of global memory.
 
 A wavefront serves one word in each of 32 banks. Accesses of 8 and 16 bytes a lane go in phases of 16 and 8
 lanes, each judged alone unless two go as one; a phase takes as many wavefronts as a bank has distinct words.
-A request to global memory takes one sector of 32 bytes for each that it touches. Compiled code.
+A request to global memory takes one sector of 32 bytes for each that it touches. The model is compiled code.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ ROWS = 17
 
 
 def lane_is_in(lane: Value, lanes: Value) -> Value:
-    """Whether a lane is among some (bits)."""
+    """Return whether a lane's bit is set in a mask."""
     return ((lanes >> lane.to(U32)) & 1).differs(0)
 
 
 def wavefronts(module: ir.Module, size: int) -> ir.Function:
-    """`wavefronts_<size>(addresses, active)`: wavefronts | phases << 32 of lanes of `size` bytes."""
+    """Write `wavefronts_<size>(addresses, active)`, which returns wavefronts | phases << 32."""
     code = WatchCode(module, f"wavefronts_{size}", ("addresses", "active"))
     unit = 16 if size == ROWS else max(size, 4)
     banks = 128 // unit  # units of a wavefront, and lanes of a phase
     shift = unit.bit_length() - 1
-    counts, highest, lists = code.room(4 * LANES), code.room(4 * LANES), code.room(4 * LANES * LANES)
+    counts, highest, lists = (
+        code.stack_bytes(4 * LANES),
+        code.stack_bytes(4 * LANES),
+        code.stack_bytes(4 * LANES * LANES),
+    )
     addresses = code.record("addresses").pointer(0, U64)
     total, phases = code.variable(code.number(0)), code.variable(code.number(0))
     worst = code.variable(code.constant(U32, 0))
@@ -55,8 +59,8 @@ def wavefronts(module: ir.Module, size: int) -> ir.Function:
                     fresh.set(count.equals(0) | (word > highest.pointer(0, U32).load(bank)))
                     with code.when(~fresh.get()):
                         fresh.set(code.constant(BOOL, 1))
-                        with code.loop(wide(count)) as place:
-                            fresh.set(fresh.get() & lists.pointer(0, U32).load(row + place).differs(word))
+                        with code.loop(wide(count)) as index:
+                            fresh.set(fresh.get() & lists.pointer(0, U32).load(row + index).differs(word))
                     with code.when(fresh.get()):
                         lists.pointer(0, U32).store(word, row + wide(count))
                         top = highest.pointer(0, U32).load(bank)
@@ -81,28 +85,33 @@ def wavefronts(module: ir.Module, size: int) -> ir.Function:
 
 
 def _count(bits: Value) -> Value:
+    """Return the number of set bits."""
     return bits.code.intrinsic("ctpop", U32, [bits])
 
 
 def _joined(code: WatchCode, addresses: Value, active: Value, lanes: int) -> Value:
-    """Whether two phases of a wide access go as one: lanes share addresses with the next, or next but one."""
+    """Return whether two phases of a wide access go as one.
+
+    They do if all lanes share their address with the neighbour, or with the lane two further on.
+    """
     bits = active.to(U32) & ((1 << lanes) - 1)
     found = code.constant(BOOL, 0)
     undefined = ir.Constant(addresses.type.ir, ir.Undefined)
     for step in (1, 2):
-        places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [lane ^ step for lane in range(lanes)])
-        other = Value(code, addresses.type, code.builder.shuffle_vector(addresses.handle, undefined, places))
+        swapped = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [lane ^ step for lane in range(lanes)])
+        other = Value(code, addresses.type, code.builder.shuffle_vector(addresses.handle, undefined, swapped))
         found = found | ~addresses.differs(other).any()
     return found & bits.equals((1 << lanes) - 1)
 
 
 def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:
+    """Return a mask's bits as a vector of conditions."""
     handle = bits.handle if lanes == 32 else code.builder.convert("trunc", bits.handle, ir.IntType(lanes))
     return Value(code, BOOL.by(lanes), code.builder.bitcast(handle, ir.VectorType(ir.IntType(1), lanes)))
 
 
 def sectors(module: ir.Module) -> ir.Function:
-    """`sectors(addresses, active, size)`: the distinct sectors that lanes touch."""
+    """Write `sectors(addresses, active, size)`, which returns how many distinct sectors the lanes touch."""
     code = WatchCode(module, "sectors", ("addresses", "active", "size"))
     addresses = code.record("addresses")
     active = code["active"].to(U32)
@@ -124,7 +133,7 @@ def sectors(module: ir.Module) -> ir.Function:
         previous.set(last)
     with code.when(ascending.get()):
         code.done(total.get())
-    # In no order: a sector counts at its first lane.
+    # The addresses do not ascend: a sector is counted at its first lane.
     total.set(code.number(0))
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
         start = addresses.pointer(0, U64).load(lane)
@@ -140,7 +149,7 @@ def sectors(module: ir.Module) -> ir.Function:
 
 
 def write_banks(module: ir.Module) -> None:
-    """All of it."""
+    """Write all functions of the model into a module."""
     for size in (4, 8, 16, ROWS):
         wavefronts(module, size)
     sectors(module)

@@ -1,4 +1,4 @@
-"""`lanewise.check`: a kernel with its grid, block and arguments, run under watch."""
+"""`lanewise.check`: runs a kernel with its grid, block and arguments under watch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check(
     progress: Progress | None = None,
     **constants: Any,
 ) -> Report:
-    """Run a kernel under watch: hazards as `findings`, and `counters` as Nsight Compute names them.
+    """Run a kernel under watch and report hazards as `findings`, and `counters` as Nsight Compute names them.
 
     `constants` are arguments by name of a kernel of the language, its Constexpr ones among them.
 

@@ -1,4 +1,4 @@
-"""A kernel compiled for a check: the same code as for a plain launch, with the checker's steps in it."""
+"""A kernel compiled for checked launches: the code of a plain launch, with the checker's steps in it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import numpy.typing as npt
 from lanewise.machine import abi
 from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
+from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.site_table import watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
 from lanewise.machine.program.basic_blocks import entry_block
+from lanewise.machine.runtime.fault_report import source_line
 from lanewise.ptx import Function, Module
 
 
 class CheckedKernel(Compiled):
-    """What a check knows of a kernel before it runs, worked out once for all launches."""
+    """A compiled kernel with what a check knows of it before it runs, computed once for all launches."""
 
     def __init__(self, module: Module, function: Function, arch: str) -> None:
         super().__init__(module, function, arch, "checked", self._instrumentation)
@@ -31,17 +33,28 @@ class CheckedKernel(Compiled):
 
     @cached_property
     def plan(self) -> definite_assignment.Plan:
-        """The registers that a check follows because a path may leave them without a value."""
+        """The registers that a check tracks because a path may leave them without a value."""
         return definite_assignment.plan(self.blocks, entry_block(self.program, self.blocks))
 
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
-        """How a check watches each instruction: what every launch begins with a copy of."""
+        """The site table before anything ran; every launch begins with a copy of it."""
         return watched_sites(self.program, self.arch)
 
     @cached_property
+    def counters(self) -> SiteCounters:
+        """Return what each instruction counts for."""
+        return SiteCounters(self.blocks, self.program.sites, self.arch)
+
+    @cached_property
+    def sources(self) -> list[str | None]:
+        """Return the line of the source that each instruction came from."""
+        lines = (None if op.loc is None else source_line(self.module, op.loc) for op in self.program.sites)
+        return list(lines)
+
+    @cached_property
     def blocks_are_independent(self) -> bool:
-        """Whether nothing says that blocks need one another while they run."""
+        """Whether nothing shows that blocks depend on one another while they run."""
         return dependence_between_blocks(self.program) is None
 
 

@@ -1,8 +1,8 @@
 """A launch under watch: what is wrong becomes findings, and what it costs is counted.
 
-Blocks that need nothing of each other run on all processors, each thread with a watch of its own. Where that
-cannot tell the whole story (blocks that touch one word, a fault), the launch is repeated on one thread, so
-that a report is the same for any number of threads.
+Independent blocks run on all processors, each host thread with a watch of its own. Where that is not
+conclusive (blocks that access one word, a fault), the launch is repeated on one thread, so that a report is
+the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.state import BlockState, Three
 from lanewise.ptx import Shape
 
-#: Epochs that a watch may have before races are no longer looked for: a few minutes.
+#: Epochs that a watch may have, which last some minutes; later races are not looked for.
 EPOCHS = 1 << 27
-#: Findings of faults under other names than those of the machine.
+#: The kinds of findings for faults that have another name in the machine.
 _RENAMED = {
     "bad branch": "out of bounds",
     "bad operand": "barrier",
@@ -46,7 +46,7 @@ _RENAMED = {
 
 
 class CheckedLaunch(Launch):
-    """One run of a kernel under watch, on one thread or on several."""
+    """One run of a kernel under watch, on one host thread or on several."""
 
     def __init__(
         self,
@@ -63,38 +63,38 @@ class CheckedLaunch(Launch):
         self.printed: list[tuple[int, str]] = []
 
     def workers(self) -> int:
-        """Threads that run blocks: one, unless blocks may run side by side."""
+        """Return how many host threads run blocks: one, unless blocks may run side by side."""
         return super().workers() if self.side_by_side else 1
 
     def new_block(self, worker: int) -> BlockState:
-        """Memory for a block of threads, and what it is watched with."""
+        """Return the memory of a thread block, with its watch attached."""
         state = super().new_block(worker)
         self.watches[worker].attach(state)
         return state
 
     def allocated(self, first: int, size: int) -> None:
-        """What those did who had this memory before, and gave it back, is of no concern to its new owner."""
+        """Forget the accesses to heap memory that was freed and is allocated again."""
         for watch in self.watches:
             watch.forget(first, size)
 
     def say(self, state: BlockState, text: str) -> None:
-        """Keep what a kernel prints: a run that is repeated prints once, and in the order of blocks."""
+        """Keep what a kernel prints: a repeated run prints once, and in the order of blocks."""
         self.printed.append((state[BlockRecord.linear], text))
 
     def print_kept(self) -> None:
         """Print what was kept, in the order in which one thread would have printed it."""
-        order = (lambda each: each[0]) if self.side_by_side else (lambda each: 0)
+        order = (lambda entry: entry[0]) if self.side_by_side else (lambda entry: 0)
         sys.stdout.write("".join(text for _, text in sorted(self.printed, key=order)))
 
     def run(self, progress: Progress | None = None) -> None:
-        """Run all blocks; raises what Python came across while it looked at suspicions."""
+        """Run all blocks, and raise exceptions that happened during triage."""
         super().run(progress)
         for watch in self.watches:
             if watch.triage.failure is not None:
                 raise watch.triage.failure
 
     def _settle(self, state: BlockState, status: int) -> None:
-        """A fault is a finding before it ends the launch."""
+        """Add a finding for a fault before it ends the launch."""
         triage = next(each.triage for each in self.watches if state in each.triage.states)
         if triage.failure is not None:
             raise triage.failure
@@ -116,6 +116,7 @@ class CheckedLaunch(Launch):
     # faults as findings -------------------------------------------------------------------------------------
 
     def _fault(self, triage: Triage, state: BlockState, status: int, fault: KernelFault) -> None:
+        """Add the finding of a fault, deadlock or endless loop."""
         match status:
             case RunStatus.STOPPED:
                 triage.add(self._stopped(state, fault), state)
@@ -127,7 +128,7 @@ class CheckedLaunch(Launch):
                 triage.add(Finding(fault.kind, str(fault), fault.line, "", block=state.ctaid), state)
 
     def _stopped(self, state: BlockState, fault: KernelFault) -> Finding:
-        """An instruction that could not be executed."""
+        """Return the finding for an instruction that could not be executed."""
         op = self.compiled.program.sites[state[BlockRecord.fault_site]]
         kind = _RENAMED.get(fault.kind, fault.kind)
         if fault.kind == FaultKind.BAD_OPERAND.title and op.record.waits is not Waits.BARRIER:
@@ -152,11 +153,12 @@ class CheckedLaunch(Launch):
         address: int | None = None,
         allocation: str = "",
     ) -> Finding:
+        """Return a finding at an instruction of this launch."""
         line, text, source = (op.line, str(op.source), source_of(self, op)) if op else (0, "", None)
         return Finding(kind, message, line, text, source, thread, state.ctaid, address, allocation or None)
 
     def _endless(self, state: BlockState, message: str) -> Finding:
-        """The first thread that still runs, and where."""
+        """Return the finding of an endless loop: the first thread that still runs, and where."""
         warp, lane, op = 0, 0, None
         for number in range(self.shape.warps):
             pcs = state.lanes(number, WarpFrame.pcs, 32)
@@ -169,7 +171,7 @@ class CheckedLaunch(Launch):
         return self._finding("endless", message.split("\n")[0], op, self.thread_at(warp, lane), state)
 
     def _deadlock(self, state: BlockState, message: str) -> Finding:
-        """Threads that wait: for lanes elsewhere, or at barriers that nobody completes."""
+        """Return the finding of a deadlock: threads wait for lanes elsewhere, or at barriers."""
         waiting: list[tuple[bool, int, int, int]] = []
         for warp in range(self.shape.warps):
             pcs = state.lanes(warp, WarpFrame.pcs, 32)
@@ -187,33 +189,30 @@ class CheckedLaunch(Launch):
     # the report ---------------------------------------------------------------------------------------------
 
     def report(self, notes: list[str]) -> Report:
-        """What was found, and what was counted."""
+        """Return the findings and counters of all watches."""
         kernel, program = self.kernel, self.compiled.program
         runs = sum((watch.runs for watch in self.watches), np.zeros_like(self.watches[0].runs))
         rows = sum((watch.rows for watch in self.watches), np.zeros_like(self.watches[0].rows))
         diverged = sum((watch.diverged for watch in self.watches), np.zeros_like(self.watches[0].diverged))
-        ran = counters.executed(kernel.blocks, runs, len(program.sites))
         by_line: dict[tuple[int, str], Line] = {}
-        parts = []
-        for op in program.sites:
-            if ran[op.site, 0]:
-                found = counters.of_site(op, ran[op.site], rows, int(diverged[op.site]), kernel.arch)
-                parts.append(found)
-                text = kernel.texts[op.site]
-                by_line[op.line, text] = Line(op.line, text, source_of(self, op), found)
+        by_site = []
+        for op, counts in kernel.counters.of_launch(runs, rows, diverged):
+            by_site.append(counts)
+            text = kernel.texts[op.site]
+            by_line[op.line, text] = Line(op.line, text, kernel.sources[op.site], counts)
         if any(watch.out_of_epochs for watch in self.watches):
             notes = [*notes, "the run was too long to look for races to its end"]
         return Report(
             program.entry.name,
             merged([watch.triage for watch in self.watches]),
-            counters.total_of(parts),
+            counters.total_of(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,
         )
 
 
 def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
-    """The instruction that lanes wait for who will go on with a basic block."""
+    """Return the instruction at which lanes wait that go on with a basic block."""
     for block in blocks:
         waits = block.op is not None and block.op.record.waits is not Waits.NOBODY
         if waits and block.following and block.following.number == number:
@@ -222,7 +221,7 @@ def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
 
 
 def _kept_memory(launch: Launch) -> Callable[[], None]:
-    """Copy the memory that a launch may change; returns what puts it back."""
+    """Copy the memory that a launch may change; return a function that restores it."""
     heap = device_memory.heap(launch.compiled.module) if launch.compiled.launch_info.uses_heap else None
     blocks = dict(heap.blocks) if heap is not None else {}
     kept: list[tuple[int, Bytes]] = [
@@ -248,7 +247,7 @@ def run_checked(
     notes: list[str],
     progress: Progress | None = None,
 ) -> Report:
-    """Run a kernel under watch; what would stop a plain run is a finding."""
+    """Run a kernel under watch and return the report; what would stop a plain run is a finding."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
     launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, kernel.recorded)
     put_back = _kept_memory(launch)

@@ -1,6 +1,6 @@
-"""Counters of a checked run under Nsight Compute's names, in total and line by line.
+"""Counters of a checked run under Nsight Compute's names, in total and for each line.
 
-They are those of the PTX: where ptxas merges, splits or removes instructions, the SASS has others.
+They count instructions of the PTX: where ptxas merges, splits or removes some, the SASS has others.
 """
 
 from __future__ import annotations
@@ -46,18 +46,74 @@ _INSTRUCTIONS = {"ldsm": LDSM, "ldgsts": "smsp__inst_executed_op_ldgsts.sum"}
 SECTOR = 32
 
 
-def executed(blocks: Iterable[BasicBlock], runs: npt.NDArray[Any], sites: int) -> npt.NDArray[Any]:
-    """How often each instruction ran, and with how many threads in all."""
-    found = np.zeros((sites, 2), np.int64)
-    for block in blocks:
-        for op in block.executed:
-            if not op.record.second_half:
-                found[op.site] += runs[block.number]
-    return found
+class SiteCounters:
+    """What each instruction of a kernel counts for every time that it runs: worked out once for all launches."""
+
+    def __init__(self, blocks: Iterable[BasicBlock], sites: list[Op], arch: str) -> None:
+        pairs = [
+            (op.site, block.number) for block in blocks for op in block.executed if not op.record.second_half
+        ]
+        self._sites, self._blocks = (np.array([pair[side] for pair in pairs], np.intp) for side in (0, 1))
+        self.sites = sites
+        self._products = {op.site: _of_product(op, arch) for op in sites if op.record.multiplies}
+
+    def of_launch(
+        self, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: npt.NDArray[Any]
+    ) -> list[tuple[Op, Counts]]:
+        """Return the counters of all instructions that ran.
+
+        `runs` has for each basic block how often it ran and with how many threads in all, `rows` the table of
+        the checker, `diverged` how often lanes parted at each instruction.
+        """
+        executed = np.zeros((len(self.sites), 2), np.int64)
+        np.add.at(executed, self._sites, runs[self._blocks])
+        costs = rows[:, [field // 8 for field in _COST_FIELDS]].tolist()
+        counted = zip(self.sites, executed.tolist(), diverged.tolist(), strict=False)
+        return [
+            (op, self._of_site(op, times, threads, parted, costs))
+            for op, (times, threads), parted in counted
+            if times
+        ]
+
+    def _of_site(self, op: Op, times: int, threads: int, parted: int, costs: list[list[int]]) -> Counts:
+        """Return the counters of one instruction."""
+        found: Counts = {INSTRUCTIONS: times, THREADS: threads}
+        record = op.record
+        if record.multiplies and op.site in self._products:
+            tensor, operations = self._products[op.site]
+            found[TENSOR], found[FLOPS] = tensor * times, operations * times
+        if record.ends in (BlockEnd.JUMP, BlockEnd.SWITCH):
+            found[BRANCHES], found[DIVERGENT] = times, parted
+        if record.waits is Waits.BARRIER:
+            found[BARRIERS] = times
+        first = first_access_row(op)
+        for cost in costs[first : first + len(record.memory)]:
+            if cost[0]:
+                _add(found, _of_memory(op, *cost))
+        return found
+
+
+def _of_product(op: Op, arch: str) -> tuple[int, int]:
+    """Return the tensor-core instructions of SASS and the operations of a matrix product."""
+    instruction = op.source.instruction()
+    if instruction is None or not instruction.multiplies:
+        return 0, 0
+    operations = 2 * instruction.m * instruction.n * instruction.k * instruction.products
+    return tensor_instructions(op, arch), operations
+
+
+#: What is counted for each access, in the rows of the checker's table.
+_COST_FIELDS = (
+    SiteRow.requests,
+    SiteRow.wavefronts,
+    SiteRow.ideal,
+    SiteRow.sectors,
+    SiteRow.moved_bytes,
+)
 
 
 def tensor_instructions(op: Op, arch: str) -> int:
-    """The tensor-core instructions of SASS that a matrix instruction becomes."""
+    """Return how many tensor-core instructions of SASS a matrix instruction becomes."""
     instruction = op.source.instruction()
     if instruction is None or not instruction.multiplies:
         return 0
@@ -69,84 +125,53 @@ def tensor_instructions(op: Op, arch: str) -> int:
     return int(found[1]) if found else (0 if "without" in detail else 1)
 
 
-def _of_memory(op: Op, row: npt.NDArray[Any]) -> Counts:
-    """What an access counts."""
-    requests, wavefronts, ideal, sectors, moved = (
-        int(row[offset // 8])
-        for offset in (
-            SiteRow.requests,
-            SiteRow.wavefronts,
-            SiteRow.ideal,
-            SiteRow.sectors,
-            SiteRow.moved_bytes,
-        )
-    )
-    way = op.record.counter
+def _of_memory(op: Op, requests: int, wavefronts: int, ideal: int, sectors: int, moved: int) -> Counts:
+    """Return the counters of one access."""
+    operation = op.record.counter
     found: Counts = {}
     if wavefronts:
         found |= {
-            _SHARED.format(way): wavefronts,
-            _CONFLICTS.format(way): wavefronts - ideal,
+            _SHARED.format(operation): wavefronts,
+            _CONFLICTS.format(operation): wavefronts - ideal,
             WAVEFRONTS: wavefronts,
             IDEAL: ideal,
             EXCESSIVE: wavefronts - ideal,
-            _BYTES.format("shared", way): moved,
+            _BYTES.format("shared", operation): moved,
         }
-        found[_INSTRUCTIONS.get(way, _BY_SPACE.format("shared", way))] = requests
+        found[_INSTRUCTIONS.get(operation, _BY_SPACE.format("shared", operation))] = requests
     if sectors:
         found |= {
-            _SECTORS.format(way): sectors,
-            _REQUESTS.format(way): requests,
-            _BYTES.format("global", way): moved,
+            _SECTORS.format(operation): sectors,
+            _REQUESTS.format(operation): requests,
+            _BYTES.format("global", operation): moved,
         }
-        if way != "ldgsts":
-            found[_BY_SPACE.format("global", way)] = requests
+        if operation != "ldgsts":
+            found[_BY_SPACE.format("global", operation)] = requests
     if not wavefronts and not sectors and requests and op.space == "local":
-        found[_BY_SPACE.format("local", way)] = requests
-    return found
-
-
-def of_site(op: Op, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: int, arch: str) -> Counts:
-    """What one instruction counts."""
-    times, threads = (int(each) for each in runs)
-    found: Counts = {INSTRUCTIONS: times, THREADS: threads}
-    tensor = tensor_instructions(op, arch) if op.record.multiplies else 0
-    instruction = op.source.instruction() if op.record.multiplies else None
-    if tensor or (instruction is not None and instruction.multiplies):
-        assert instruction is not None
-        found[TENSOR] = tensor * times
-        found[FLOPS] = 2 * instruction.m * instruction.n * instruction.k * instruction.products * times
-    if op.record.ends in (BlockEnd.JUMP, BlockEnd.SWITCH):
-        found[BRANCHES] = times
-        found[DIVERGENT] = diverged
-    if op.record.waits is Waits.BARRIER:
-        found[BARRIERS] = times
-    first = first_access_row(op)
-    for row in range(first, first + len(op.record.memory)):
-        if rows[row, SiteRow.requests // 8]:
-            _add(found, _of_memory(op, rows[row]))
+        found[_BY_SPACE.format("local", operation)] = requests
     return found
 
 
 def _add(total: Counts, more: Counts) -> None:
+    """Add counters to a total."""
     for name, value in more.items():
         total[name] = total.get(name, 0) + value
 
 
-def total_of(parts: Iterable[Counts]) -> Counts:
-    """The sum, with what only a sum has: how much of the sectors was asked for."""
+def total_of(counts: Iterable[Counts]) -> Counts:
+    """Return the sum of all counters, with the ratios that only a sum has: bytes used of each sector."""
     found: Counts = dict.fromkeys((INSTRUCTIONS, THREADS, TENSOR, FLOPS, BRANCHES, DIVERGENT, BARRIERS), 0)
     for name in (WAVEFRONTS, IDEAL, EXCESSIVE):
         found[name] = 0
-    for way in ("ld", "st"):
-        found |= {_SECTORS.format(way): 0, _REQUESTS.format(way): 0, _SHARED.format(way): 0}
-        found[_CONFLICTS.format(way)] = 0
+    for operation in ("ld", "st"):
+        found |= {_SECTORS.format(operation): 0, _REQUESTS.format(operation): 0, _SHARED.format(operation): 0}
+        found[_CONFLICTS.format(operation)] = 0
     found |= {LDSM: 0, _SHARED.format("ldsm"): 0, _CONFLICTS.format("ldsm"): 0}
-    for part in parts:
-        _add(found, part)
-    for way in ("ld", "st"):
-        sectors = found[_SECTORS.format(way)]
+    for site_counts in counts:
+        _add(found, site_counts)
+    for operation in ("ld", "st"):
+        sectors = found[_SECTORS.format(operation)]
         if sectors:
-            moved = found.get(_BYTES.format("global", way), 0)
-            found[_EFFICIENCY.format(way)] = 100 * moved / (SECTOR * sectors)
+            moved = found.get(_BYTES.format("global", operation), 0)
+            found[_EFFICIENCY.format(operation)] = 100 * moved / (SECTOR * sectors)
     return found

@@ -1,4 +1,4 @@
-"""What a GPU refuses to launch: shared memory beyond its limits, PTX for another GPU."""
+"""Finds out what a GPU would refuse to launch: too much shared memory, PTX for another GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lanewise.ptx import Loc, Shape, shape_refusals
 
 
 def beyond_limits(program: Program, shape: Shape, arch: str) -> list[Finding]:
-    """Why a GPU of an arch would not launch a kernel in a shape; empty if it would."""
+    """Return why a GPU of an arch would not launch a kernel in a shape; empty if it would."""
     found = shape_refusals(program.entry, shape)
     target, number = program.module.arch, arch_number(arch)
     bound = target.endswith(("a", "f"))

@@ -1,9 +1,8 @@
-"""What a checked launch keeps in memory: watches, clocks, shadow memory, the rows of instructions.
+"""The records that a checked launch keeps in memory: watches, clocks, shadow memory, the site table.
 
-The compiled functions of the checker and Python both take offsets, flags and numbers from here.
-
-Time is counted in epochs: one begins whenever another warp runs, and whenever lanes of a warp have
-synchronised. Each watch belongs to one thread of the host, so an epoch belongs to one warp.
+The compiled functions of the checker and Python both take offsets, flags and numbers from here. Time is
+counted in epochs: one begins whenever another warp runs, and whenever lanes of a warp have synchronised. Each
+watch belongs to one thread of the host, so an epoch belongs to one warp.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from lanewise.machine.abi import LANES, RecordLayout, field, per_lane
 
 
 class WatchRecord(RecordLayout):
-    """The watch of a thread of the host that runs blocks."""
+    """The state of one watch, which belongs to a thread of the host that runs blocks."""
 
-    #: The epoch at hand.
+    #: The current epoch.
     now = field()
     #: The warp of each epoch, counted over all blocks of this watch; and how many epochs there may be.
     log = field()
@@ -24,27 +23,27 @@ class WatchRecord(RecordLayout):
     next_warp = field()
     #: The warp that has its turn: the address of its frame.
     current = field()
-    #: The rows of instructions.
+    #: The site table.
     sites = field()
     #: An AllocationShadow for each allocation.
     allocations = field()
     allocation_count = field()
-    #: A function of Python that suspicions are told to.
+    #: The Python function that suspicions are reported to.
     callback = field()
     #: The number in the grid of each block that began.
     begun = field()
 
 
 class BlockWatch(RecordLayout):
-    """The watch of one block of threads that is under way."""
+    """The state that a watch keeps for one thread block while it runs."""
 
-    #: For each warp and each doubtful register: the lanes that have given it a value.
+    #: For each warp and each doubtful register: the lanes that have assigned it.
     assigned = field()
     #: For each basic block: how often it ran, and with how many lanes in all.
     runs = field()
-    #: For each instruction: how often lanes parted at it.
+    #: For each instruction: how often lanes diverged at it.
     diverged = field()
-    #: Not 0 if the warp at hand begins a new epoch with its next access.
+    #: Not 0 if the running warp begins a new epoch with its next access.
     fresh = field()
     #: The WatchRecord.
     watch = field()
@@ -63,20 +62,20 @@ class BlockWatch(RecordLayout):
     # The epochs up to which everything has happened before now, for shared and for other memory.
     shared_floor = field()
     global_floor = field()
-    #: A WarpClock for each warp, one for each barrier, and that of the warp at hand.
+    #: A WarpClock for each warp, one for each barrier, and that of the running warp.
     clocks = field()
     barriers = field()
     clock = field()
 
 
-#: Groups of asynchronous copies that a warp's clock remembers.
+#: Groups of asynchronous copies that a warp's clock keeps.
 RING_LENGTH = 64
 
 
 class WarpClock(RecordLayout):
-    """A warp's vector clock: what of each other warp of its block, and of everybody, happened before now.
+    """The vector clock of a warp: the epochs up to which the work of other warps happened before now.
 
-    A barrier has one too: what those who arrived bring along.
+    A barrier has one too: the join of the clocks of the warps that arrived.
     """
 
     least = field()
@@ -85,7 +84,7 @@ class WarpClock(RecordLayout):
     #: The epoch up to which the warp's asynchronous copies are complete.
     copied = field()
     groups = field()
-    # Lanes that others of the warp wait for, at a barrier or by a mask; whether they did something meanwhile.
+    # Lanes that others of the warp wait for, at a barrier or by a mask; whether they accessed memory then.
     partial = field()
     awaited = field()
     broken = field()
@@ -99,7 +98,7 @@ class WarpClock(RecordLayout):
 
 
 class ShadowPlane(IntEnum):
-    """Shadow memory has planes of 32-bit words, one for each word of memory."""
+    """The planes of shadow memory; each has a 32-bit word for every word of memory."""
 
     WRITE_EPOCH = 0
     WRITER = 1
@@ -115,8 +114,8 @@ class ShadowPlane(IntEnum):
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
 PENDING = 1 << 31
 EPOCHS = PENDING - 1
-# Who did it: lane, bytes of the word, bytes ever written in this block, several lanes, strong, volatile, then
-# the row of the instruction.
+# An access in one word (`who`): lane, bytes of the word, bytes ever written in this block, several lanes,
+# strong, volatile, then the row of the instruction.
 LANE_BITS, MASK_SHIFT, INITIALISED_SHIFT = 5, 5, 9
 SEVERAL, STRONG, VOLATILE = 1 << 13, 1 << 14, 1 << 15
 SITE_SHIFT = 16
@@ -132,18 +131,18 @@ class AllocationShadow(RecordLayout):
     stride = field()
     #: Whether reads are put on record: they need not be in memory that nobody writes.
     reads_recorded = field()
-    #: Whether something was read from it that was not put on record.
+    #: Whether there were reads that were not put on record.
     was_read = field()
 
 
 class Suspicion(IntEnum):
-    """What compiled code tells Python of, which decides whether it is a finding."""
+    """What compiled code reports to Python, which decides whether it is a finding."""
 
     AFTER_WRITE = 0
     AFTER_READ = auto()
     UNINITIALISED = auto()
     UNFINISHED_COPY = auto()
-    SAME_PLACE = auto()
+    SAME_ADDRESS = auto()
     OUTSIDE = auto()
     NOT_A_MEMBER = auto()
     ABSENT_MEMBER = auto()
@@ -161,7 +160,7 @@ class Suspicion(IntEnum):
 
 
 class SiteRow(RecordLayout):
-    """An instruction, or one access of it: how it is to be watched, then what was counted."""
+    """A row of the site table: how an instruction, or one access of it, is watched, and what was counted."""
 
     # The address, a mask or the number of a barrier: a register's offset (-1: none), its bits, a constant.
     base = field()
@@ -171,7 +170,7 @@ class SiteRow(RecordLayout):
     access_size = field()
     flags = field()
     lanes_read = field()
-    # The bounds of the shared variable that the address was made from; 0 if that is not known.
+    # The bounds of the shared variable that the address was computed from; 0 if that is not known.
     lowest = field()
     highest = field()
     # The stride of a tile or the count of a barrier: a constant, and a register's offset if it is in one.
@@ -179,7 +178,7 @@ class SiteRow(RecordLayout):
     step_base = field()
     #: The bits of an element of a tile.
     element_bits = field()
-    #: The AllocationShadow that was touched last.
+    #: The AllocationShadow of the last access.
     last_allocation = field()
     requests = field()
     threads = field()
@@ -189,17 +188,17 @@ class SiteRow(RecordLayout):
     moved_bytes = field()
     #: The LastRequest of the instruction.
     last_request = field()
-    #: How often each kind of suspicion came up, and how often to tell of it.
+    #: How often each kind of suspicion came up, and how often to report it.
     counts = field(elements=len(Suspicion))
     limits = field(elements=len(Suspicion))
 
 
-#: Words of shadow memory that are looked at together where lanes tile memory.
+#: Words of shadow memory that are examined together where lanes tile memory.
 WORDS_TOGETHER = 16
 
 
 class LastRequest(RecordLayout):
-    """The last request of an instruction, whose cost holds for the next one of the same pattern."""
+    """The last request of an instruction; its cost holds for the next request of the same pattern."""
 
     key = field()
     wavefronts = field()
@@ -207,7 +206,7 @@ class LastRequest(RecordLayout):
     sectors = field()
     least_offset = field()
     most_offset = field()
-    #: Whether the lanes' bytes follow one another.
+    #: Whether the bytes of the lanes are contiguous.
     side_by_side = field()
     #: If lanes fill a range of words exactly, in any order: how many, and the lane of each; else 0.
     tiled_words = field()
@@ -215,7 +214,7 @@ class LastRequest(RecordLayout):
     pattern = per_lane(8)
 
 
-#: What a request cost, and where that is added up.
+#: Fields with the cost of a request, and those where it is added up.
 COSTS = (
     (LastRequest.wavefronts, SiteRow.wavefronts),
     (LastRequest.ideal, SiteRow.ideal),
@@ -224,7 +223,7 @@ COSTS = (
 
 
 class Space(IntEnum):
-    """State spaces as the rows of instructions name them."""
+    """The state spaces as the rows of the site table name them."""
 
     GLOBAL = 0
     SHARED = 1
@@ -233,19 +232,19 @@ class Space(IntEnum):
 
 
 class Flag(IntFlag):
-    """What is to be known of an access."""
+    """The properties of an access that the compiled checker needs."""
 
     READS = auto()
     WRITES = auto()
     STRONG_ACCESS = auto()
     RELEASES = auto()
-    #: An asynchronous copy writes.
+    #: The write of an asynchronous copy.
     COPIES = auto()
     #: Rows of ldmatrix or stmatrix.
     MATRIX = auto()
     #: Lines of wmma.load or wmma.store.
     TILE = auto()
-    #: All lanes have to have good addresses; of a barrier, that it is one of the warp's lanes.
+    #: The addresses of all lanes have to be good; for a barrier: it is one of lanes of a warp.
     EVERY_LANE = auto()
     #: A word of a row comes from the lane that holds it, not from that of its address.
     BY_WORD = auto()
@@ -253,10 +252,10 @@ class Flag(IntFlag):
 
 
 class OrderKind(IntEnum):
-    """What an ordering instruction does, in the flags of its row."""
+    """The kinds of ordering instructions, kept in the flags of a row."""
 
     FENCE = 1
     COMMIT = 2
-    #: For all groups but so many (the displacement); -1: for all copies.
+    #: Waits for all groups but the latest ones, as many as the displacement says; -1: for all copies.
     WAIT = 3
     TRACK = 4

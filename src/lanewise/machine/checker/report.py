@@ -1,6 +1,6 @@
-"""What a check reports: findings, counters, and the text that people read.
+"""The result of a check: findings, counters, and the text that people read.
 
-How they are found is `suspicion.py`'s, how they are counted `counters.py`'s.
+`triage.py` decides what is a finding, `counters.py` computes the counters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Three = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong: what, where, by which thread first, and how often."""
+    """Something wrong in a kernel: what it is, where, which thread did it first, and how often."""
 
     kind: str
     message: str
@@ -30,19 +30,19 @@ class Finding:
     other: Finding | None = None
 
     def with_count(self, count: int) -> Finding:
-        """The same finding, which came up so often."""
+        """Return the same finding with another count."""
         return replace(self, count=count)
 
     @property
-    def place(self) -> str:
-        """The line of the PTX with its text, and that of the source."""
+    def location(self) -> str:
+        """The line of the PTX with its text, and the line of the source if it is known."""
         source = f" ({self.source})" if self.source else ""
         return f"line {self.line}: {self.text}{source}"
 
     def __str__(self) -> str:
         lines = [f"{self.kind}: {self.message}"]
         if self.line:
-            lines.append(f"    at {self.place}")
+            lines.append(f"    at {self.location}")
         if self.thread is not None:
             lines.append(f"    by thread {self.thread} in block {self.block}")
         if self.address is not None:
@@ -51,7 +51,7 @@ class Finding:
         if self.other is not None:
             lines.append(f"    and {self.other.message}")
             if self.other.line:
-                lines.append(f"    at {self.other.place}")
+                lines.append(f"    at {self.other.location}")
             if self.other.thread is not None:
                 lines.append(f"    by thread {self.other.thread} in block {self.other.block}")
         if self.count > 1:
@@ -61,7 +61,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Line:
-    """What one line of the PTX did."""
+    """The counters of one line of the PTX."""
 
     line: int
     text: str
@@ -71,7 +71,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of `lanewise.check`: true if nothing was found."""
+    """The result of `lanewise.check`; it is true if nothing was found."""
 
     kernel: str
     findings: list[Finding]
@@ -88,7 +88,7 @@ class Report:
         return self.ok
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as what JSON can say."""
+        """Return the report as dicts, lists, strings and numbers, for JSON."""
         return {
             "kernel": self.kernel,
             "ok": self.ok,

@@ -1,7 +1,7 @@
-"""The pattern of a warp's request: its extent, how lanes tile memory, and what it costs. Compiled code.
+"""Compiled code that analyses the pattern of a warp's request: its extent, its tiling, and what it costs.
 
-Instructions in loops make the same request again and again, some bytes further on, so all of this is worked
-out once for each new pattern and remembered beside the instruction.
+Instructions in loops repeat the same request some bytes further on, so all of this is computed once for each
+new pattern and stored beside the instruction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LANES = abi.LANES
 def remember(
     code: WatchCode, row: Record, kept: Record, offsets: Record, base: Value, active: Value, shared: Value
 ) -> None:
-    """Work out all that is kept of a new pattern; `base` is the offset of the first active lane."""
+    """Compute everything that is kept of a new pattern; `base` is the offset of the first active lane."""
     pattern = kept.get(LastRequest.pattern, U64, LANES)
     lanes = Value(
         code, BOOL.by(LANES), code.builder.bitcast(active.handle, ir.VectorType(ir.IntType(1), LANES))
@@ -39,7 +39,7 @@ def remember(
 def _find_tiling(
     code: WatchCode, row: Record, kept: Record, offsets: Record, base: Value, active: Value
 ) -> None:
-    """Whether the lanes' bytes fill a range of words exactly, in any order; and which lane has each word."""
+    """Find out whether the lanes' bytes fill a range of words exactly, and which lane has each word."""
     size, flags = row.get(SiteRow.access_size), row.get(SiteRow.flags)
     lowest = base + kept.get(LastRequest.least_offset)
     count = wide(code.intrinsic("ctpop", U32, [active]))
@@ -71,7 +71,7 @@ def _find_tiling(
 def count_costs(
     code: WatchCode, row: Record, kept: Record, offsets: Record, active: Value, shared: Value
 ) -> None:
-    """Wavefronts of shared memory, or sectors of global memory, that a request takes."""
+    """Count the wavefronts of shared memory, or the sectors of global memory, that a request takes."""
     size, lanes = row.get(SiteRow.access_size), wide(active)
     wavefronts, ideal, sectors = (field for field, _ in COSTS)
     functions = code.module.functions

@@ -1,7 +1,7 @@
-"""Shadow memory: who wrote and read each word last, asked and updated at every access. Compiled code.
+"""Compiled code of shadow memory: the last write and the last reads of each word.
 
-An access that nothing unordered came before costs a few vector instructions; all else is looked at word by
-word, and what looks wrong is told to Python (`suspicion.py`), which decides.
+An access that no unordered access came before costs a few vector instructions. All others are examined word
+by word, and what looks wrong is reported to Python, where `triage.py` decides.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.shadow_words import INITIALISED, WHOLE, Row, View, Word
-from lanewise.machine.checker.vector_clocks import LANES, WatchCode, least, most, over, wide
+from lanewise.machine.checker.shadow_words import INITIALISED, WHOLE, View, Word, WordVector
+from lanewise.machine.checker.vector_clocks import LANES, WatchCode, epochs_exhausted, least, most, wide
 from lanewise.machine.codegen.function_code import U8, U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
-_WORD = ("frame", "observed", "place", "stride", "who", "site", "address")
+_WORD = ("frame", "observed", "word", "stride", "who", "site", "address")
 
 
 def _mask(who: Value) -> Value:
+    """Return the bytes of a word that an access touched, as four bits."""
     return (who >> records.MASK_SHIFT) & WHOLE
 
 
 def _lane(who: Value) -> Value:
+    """Return the lane of an access."""
     return who & (LANES - 1)
 
 
 def _write_ordered(module: ir.Module) -> ir.Function:
-    """`ordered(observed, epoch, who, me)`: whether what `who` did then came before `me`."""
+    """`ordered(observed, epoch, who, me)`: whether the access `who` in an epoch happened before `me`."""
     code = WatchCode(module, "ordered", ("observed", "epoch", "who", "me"))
     observed = code.record("observed")
     clock, launch = observed.at(BlockWatch.clock), observed.at(BlockWatch.watch)
     epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
     strong = (who & me & records.STRONG).differs(0)
-    # Volatile accesses order nothing either: lanes of one warp that rely on running in step have to be told.
+    # Volatile accesses order nothing either: lanes of one warp that rely on lock step are reported.
     in_step = (who & me & records.VOLATILE).differs(0) & epoch.equals(observed.get(BlockWatch.epoch))
-    with code.when((strong & ~in_step) | over(observed)):
+    with code.when((strong & ~in_step) | epochs_exhausted(observed)):
         code.done(1)
     owner = wide(Record(code, launch.get(WatchRecord.log)).pointer(0, U32).load(epoch))
     local = owner - observed.get(BlockWatch.first_warp)
@@ -68,10 +70,10 @@ def _write_ordered(module: ir.Module) -> ir.Function:
 
 
 def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
-    """`examine_read/write(…)`: tell of what came before this access to a word without order."""
+    """`examine_read/write(…)`: report unordered accesses to a word that came before this one."""
     code = WatchCode(module, f"examine_{'write' if writes else 'read'}", (*_WORD, "shared"))
     observed = code.record("observed")
-    word = Word(code, code["place"], code["stride"])
+    word = Word(code, code["word"], code["stride"])
     me, site = code["who"].to(U32), code["site"]
     shared = code["shared"].differs(0)
     floor = shared.select(observed.get(BlockWatch.start) - 1, 0)
@@ -123,7 +125,7 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
 
 
 def _write_finished(module: ir.Module) -> ir.Function:
-    """`finished(observed, epoch)`: whether an asynchronous copy of an epoch is known to be complete here."""
+    """`finished(observed, epoch)`: whether an asynchronous copy of an epoch is known to be complete."""
     code = WatchCode(module, "finished", ("observed", "epoch"))
     observed = code.record("observed")
     clock, launch = observed.at(BlockWatch.clock), observed.at(BlockWatch.watch)
@@ -131,7 +133,7 @@ def _write_finished(module: ir.Module) -> ir.Function:
     owner, mine = (wide(log.load(each)) for each in (code["epoch"], observed.get(BlockWatch.epoch)))
     acquired = clock.get(WarpClock.acquired)
     with code.when(owner.equals(mine)):
-        # Waited for, or tracked by an mbarrier that has been asked since.
+        # Waited for, or tracked by an mbarrier that was tested since.
         done = most(clock.get(WarpClock.copied), least(clock.get(WarpClock.tracked), acquired))
         code.done((~(done < code["epoch"])).to(U64).to(i64))
     local = owner - observed.get(BlockWatch.first_warp)
@@ -149,7 +151,7 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
     """`note_read/write(…)`: put an access to a word on record. `who` may have PENDING for a copy."""
     code = WatchCode(module, f"note_{'write' if writes else 'read'}", (*_WORD, "pending"))
     observed = code.record("observed")
-    word = Word(code, code["place"], code["stride"])
+    word = Word(code, code["word"], code["stride"])
     me = code["who"].to(U32)
     now = observed.get(BlockWatch.epoch)
     when, who = (
@@ -168,7 +170,13 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
         with code.when(same_epoch & same_site & other_lane & overlap & single):
             lane = wide(_lane(me))
             code.suspect(
-                Suspicion.SAME_PLACE, code["frame"], code["site"], lane, code["address"], epoch, wide(earlier)
+                Suspicion.SAME_ADDRESS,
+                code["frame"],
+                code["site"],
+                lane,
+                code["address"],
+                epoch,
+                wide(earlier),
             )
         initialised = (epoch < observed.get(BlockWatch.start)).select(
             code.constant(U32, 0), earlier & INITIALISED
@@ -192,67 +200,67 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
 
 
 def _write_tiled(module: ir.Module, writes: bool) -> ir.Function:
-    """`tiled_<read or write>(…)`: lanes that fill a range of words exactly; 1 if nothing speaks against it.
+    """`tiled_read/write(…)`: an access that fills a range of words exactly; 1 if nothing is suspicious.
 
-    `lanes` leads to the lane of each word.
+    `lanes` is the address of a list with the lane of each word.
     """
     name = f"tiled_{'write' if writes else 'read'}"
-    arguments = ("observed", "place", "stride", "who", "shared", "pending", "words", "lanes")
+    arguments = ("observed", "word", "stride", "who", "shared", "pending", "words", "lanes")
     code = WatchCode(module, name, arguments)
     view = View(code.record("observed"), code["shared"].differs(0))
     who, pending = code["who"].to(U32), code["pending"].to(U32)
     count = WORDS_TOGETHER
 
-    def row(part: Value) -> tuple[Row, Value]:
-        start = part * (4 * count)
+    def words_at(index: Value) -> tuple[WordVector, Value]:
+        start = index * (4 * count)
         lanes = Record(code, code["lanes"] + start).get(0, U32, count)
-        found = Row(code, view, Word(code, code["place"] + start, code["stride"]), count)
-        return found, lanes | who.spread(count)
+        words = WordVector(code, view, Word(code, code["word"] + start, code["stride"]), count)
+        return words, lanes | who.spread(count)
 
-    parts = code["words"] >> (count.bit_length() - 1)
-    with code.loop(parts) as part:
-        found, me = row(part)
-        with code.when(found.suspicious(me, writes)):
+    vectors = code["words"] >> (count.bit_length() - 1)
+    with code.loop(vectors) as index:
+        words, me = words_at(index)
+        with code.when(words.suspicious(me, writes)):
             code.done(0)
-    with code.loop(parts) as part:
-        found, me = row(part)
-        found.note(me, writes, pending)
+    with code.loop(vectors) as index:
+        words, me = words_at(index)
+        words.note(me, writes, pending)
     code.done(1)
     return code.function
 
 
 def _write_whole(module: ir.Module, size: int, writes: bool) -> ir.Function:
-    """`whole_<size>_…(observed, place, stride, who, shared, pending)`: lanes side by side; 1 if well."""
+    """`whole_<size>_read/write(…)`: an access of consecutive lanes; 1 if nothing is suspicious."""
     name = f"whole_{size}_{'write' if writes else 'read'}"
-    code = WatchCode(module, name, ("observed", "place", "stride", "who", "shared", "pending"))
+    code = WatchCode(module, name, ("observed", "word", "stride", "who", "shared", "pending"))
     observed = code.record("observed")
     words = size * LANES // 4
     chunk = min(words, 32)
     view = View(observed, code["shared"].differs(0))
     who, pending = code["who"].to(U32), code["pending"].to(U32)
 
-    def row(part: Value) -> tuple[Row, Value]:
-        word = Word(code, code["place"] + part * (4 * chunk), code["stride"])
+    def words_at(index: Value) -> tuple[WordVector, Value]:
+        word = Word(code, code["word"] + index * (4 * chunk), code["stride"])
         lanes_each = max(4 // size, 1)
         first = ir.Constant(
             ir.VectorType(ir.IntType(32), chunk), [n * 4 * lanes_each // max(size, 4) for n in range(chunk)]
         )
-        lanes = Value(code, U32.by(chunk), first) + (part * (chunk * 4 // size)).to(U32).spread(chunk)
-        return Row(code, view, word, chunk), lanes | who.spread(chunk)
+        lanes = Value(code, U32.by(chunk), first) + (index * (chunk * 4 // size)).to(U32).spread(chunk)
+        return WordVector(code, view, word, chunk), lanes | who.spread(chunk)
 
-    with code.loop(words // chunk) as part:
-        found, me = row(part)
-        with code.when(found.suspicious(me, writes)):
+    with code.loop(words // chunk) as index:
+        vector, me = words_at(index)
+        with code.when(vector.suspicious(me, writes)):
             code.done(0)
-    with code.loop(words // chunk) as part:
-        found, me = row(part)
-        found.note(me, writes, pending)
+    with code.loop(words // chunk) as index:
+        vector, me = words_at(index)
+        vector.note(me, writes, pending)
     code.done(1)
     return code.function
 
 
 def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
-    """`lanes_<read or write>_<together>(…)`: lanes each with bytes of their own, so many words at a time."""
+    """`lanes_read/write_<together>(…)`: an access examined lane by lane, `together` words at a time."""
     verb = "write" if writes else "read"
     code = WatchCode(
         module,
@@ -270,29 +278,29 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
     by_word = code["by_word"].differs(0)
     when = ShadowPlane.WRITE_EPOCH if writes else ShadowPlane.READ_EPOCH
 
-    def mine(lane: Value, number: Value, place: Value) -> Value:
+    def mine(lane: Value, number: Value, offset: Value) -> Value:
         me = who | lane.to(U32)
         if writes:
             # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
             holder = ((lane & 7) << 2) + number
             me = who | by_word.select(holder, lane).to(U32)
-        mask = ((code.number(1) << size) - 1) << (place & 3)
+        mask = ((code.number(1) << size) - 1) << (offset & 3)
         return me | ((size < 4).select(mask, code.number(WHOLE)).to(U32) << records.MASK_SHIFT)
 
-    def word_at(place: Value) -> Word:
-        return Word(code, code["plane"] + (place & ~3), code["stride"])
+    def word_at(offset: Value) -> Word:
+        return Word(code, code["plane"] + (offset & ~3), code["stride"])
 
     def one_by_one(function: ir.Operand, lane: Value, first: Value, start: Value, last: Value) -> None:
         with code.loop(together) as step:
             number = first + step
-            place = start + number * 4
-            word = word_at(place)
-            me = wide(mine(lane, number, place))
-            address = code["origin"] + place
+            offset = start + number * 4
+            word = word_at(offset)
+            me = wide(mine(lane, number, offset))
+            address = code["origin"] + offset
             values = (
                 code["frame"],
                 observed.address,
-                word.place,
+                word.address,
                 word.stride,
                 me,
                 code["site"],
@@ -301,17 +309,17 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
             )
             code.call_number(function, *values)
 
-    # Up to the last lane that takes part: often half of a warp does.
+    # Up to the last active lane: often only half of a warp is active.
     lanes = LANES - wide(code.intrinsic("ctlz", U32, [active, code.constant(BOOL, 0)]))
 
     def all_words(action: Any) -> None:
         with code.loop(lanes) as lane, code.when(lane_is_in(lane, active)):
             start = offsets.get(lane * 8)
             steps = (size + 3) >> 2 if together == 1 else size >> 4
-            with code.loop(steps) as part:
-                first = part * together
-                place = start + first * 4
-                me = mine(lane, first, place)
+            with code.loop(steps) as index:
+                first = index * together
+                offset = start + first * 4
+                me = mine(lane, first, offset)
                 if together > 1 and not writes:
                     me = me.spread(together)
                 elif together > 1:
@@ -320,38 +328,38 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
                         code, U32.by(together), counting
                     )
                     me = me.spread(together) + further
-                action(Row(code, view, word_at(place), together), me, lane, first, start)
+                action(WordVector(code, view, word_at(offset), together), me, lane, first, start)
 
-    def examine(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
-        with code.when(row.suspicious(me, writes)):
+    def examine(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+        with code.when(words.suspicious(me, writes)):
             one_by_one(module.functions[f"examine_{verb}"], lane, first, start, code["shared"])
 
-    def note(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
-        stored = row.word.get(when, together) & records.EPOCHS
-        slow = strong | stored.equals(row.now).any() | (size < 4)
+    def note(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+        stored = words.word.get(when, together) & records.EPOCHS
+        slow = strong | stored.equals(words.now).any() | (size < 4)
         with code.when(slow):
             one_by_one(module.functions[f"note_{verb}"], lane, first, start, wide(pending))
         with code.when(~slow):
-            row.note(me, writes, pending)
+            words.note(me, writes, pending)
 
-    def both(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
-        examine(row, me, lane, first, start)
-        note(row, me, lane, first, start)
+    def both(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+        examine(words, me, lane, first, start)
+        note(words, me, lane, first, start)
 
     if together > 1:
         doubt = code.variable(code.constant(U32.by(together), 0))
 
-        def look(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
-            doubt.set(doubt.get() | (row.doubts(me, writes) | row.busy(writes)).mask(U32.by(together)))
+        def look(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+            doubt.set(doubt.get() | (words.doubts(me, writes) | words.busy(writes)).mask(U32.by(together)))
 
-        def put(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
-            row.put(me, writes, pending)
+        def put(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+            words.put(me, writes, pending)
 
-        def again(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
-            doubt.set(doubt.get() | (row.word.get(ShadowPlane.WRITER, together) ^ (me | INITIALISED)))
+        def again(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+            doubt.set(doubt.get() | (words.word.get(ShadowPlane.WRITER, together) ^ (me | INITIALISED)))
 
-        def skim(row: Row, me: Value, lane: Value, first: Value, start: Value) -> None:
-            doubt.set(doubt.get() | row.stirred().mask(U32.by(together)))
+        def skim(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+            doubt.set(doubt.get() | words.stirred().mask(U32.by(together)))
 
         if writes:
             all_words(look)
@@ -365,11 +373,11 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
             all_words(put)
             if writes:
                 all_words(again)
-                with code.when(doubt.get().differs(0).any()):  # two lanes wrote one place
+                with code.when(doubt.get().differs(0).any()):  # two lanes wrote one word
                     all_words(note)
             code.done()
 
-    if writes:  # lanes of one instruction are told apart from what came before it
+    if writes:  # all lanes are examined before any of them is put on record
         all_words(examine)
         all_words(note)
     else:
@@ -379,28 +387,30 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
 
 
 def _write_local(module: ir.Module) -> ir.Function:
-    """`local(frame, site, offsets, active, size, writes)`: was it written?"""
+    """`local(frame, site, offsets, active, size, writes)`: report reads of local memory never written."""
     code = WatchCode(module, "local", ("frame", "site", "offsets", "active", "size", "writes"))
     warp = code.record("frame")
     observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
     offsets, size = code.record("offsets"), code["size"]
-    each = observed.get(BlockWatch.local_bytes)
+    local_bytes = observed.get(BlockWatch.local_bytes)
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
         start = offsets.get(lane * 8)
-        with code.when((start.to(U64) < each.to(U64)) & ~(each < start + size)):
+        with code.when((start.to(U64) < local_bytes.to(U64)) & ~(local_bytes < start + size)):
             thread = warp.get(WarpFrame.index) * LANES + lane
-            shadow = Record(code, observed.get(BlockWatch.local_shadow) + thread * (each >> 2)).pointer(0, U8)
-            part = size < 4
-            some = ((code.number(1) << size) - 1) << (start & 3)
-            mask = part.select(some, code.number(WHOLE)).to(U8)
+            shadow = Record(
+                code, observed.get(BlockWatch.local_shadow) + thread * (local_bytes >> 2)
+            ).pointer(0, U8)
+            narrow = size < 4
+            bytes_touched = ((code.number(1) << size) - 1) << (start & 3)
+            mask = narrow.select(bytes_touched, code.number(WHOLE)).to(U8)
             known = code.variable(code.constant(U8, 0))
             known.set(code.constant(U8, 0))
             with code.loop((size + 3) >> 2) as number:
-                place = (start >> 2) + number
-                held = shadow.load(place)
+                index = (start >> 2) + number
+                held = shadow.load(index)
                 known.set(known.get() | (held & mask))
                 with code.when(code["writes"].differs(0)):
-                    shadow.store(held | mask, place)
+                    shadow.store(held | mask, index)
             with code.when(code["writes"].equals(0) & known.get().equals(0)):
                 zero = code.number(0)
                 code.suspect(
@@ -411,7 +421,7 @@ def _write_local(module: ir.Module) -> ir.Function:
 
 
 def write_shadow(module: ir.Module) -> None:
-    """All of it."""
+    """Write all functions of shadow memory into a module."""
     _write_ordered(module)
     _write_finished(module)
     for writes in (False, True):

@@ -1,4 +1,4 @@
-"""Words of shadow memory while code that looks at them is written: one, or neighbours together."""
+"""Access to words of shadow memory for code that is being written: one word, or a vector of neighbours."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ INITIALISED = WHOLE << records.INITIALISED_SHIFT
 
 
 class Word:
-    """A word of shadow memory."""
+    """The code that reads and writes one word of shadow memory, in all planes."""
 
-    def __init__(self, code: WatchCode, place: Value, stride: Value) -> None:
-        self.code, self.place, self.stride = code, place, stride
+    def __init__(self, code: WatchCode, address: Value, stride: Value) -> None:
+        self.code, self.address, self.stride = code, address, stride
 
     def plane(self, plane: int) -> Record:
-        """Where a plane has it."""
-        return Record(self.code, self.place + self.stride * plane)
+        """Return the word in one plane as a record."""
+        return Record(self.code, self.address + self.stride * plane)
 
     def get(self, plane: int, lanes: int = 1) -> Value:
-        """What a plane says of it, or of it and its neighbours."""
+        """Load the word from a plane, or a vector that begins with it."""
         return self.plane(plane).get(0, U32, lanes)
 
     def set(self, plane: int, value: Value) -> None:
-        """Change what a plane says."""
+        """Store the word in a plane."""
         self.plane(plane).set(0, value)
 
 
 class View:
-    """What the running warp knows of time, for shared or for other memory."""
+    """The epochs that the running warp compares with, for shared or for other memory."""
 
     def __init__(self, observed: Record, shared: Value) -> None:
         self.floor = shared.select(
@@ -44,12 +44,12 @@ class View:
         ).to(U32)
         self.start = shared.select(observed.get(BlockWatch.start), 0).to(U32)
         self.now = observed.get(BlockWatch.epoch).to(U32)
-        # What a word's record has to say before it is read: of shared memory, that all of it was written.
+        # What the writer's record must have before a word is read: in shared memory, all bytes written.
         self.needed = shared.select(observed.code.constant(i64, INITIALISED), 0).to(U32)
 
 
-class Row:
-    """Neighbouring words that an access touches, looked at together."""
+class WordVector:
+    """Neighbouring words of shadow memory that an access touches, processed as one vector."""
 
     def __init__(self, code: WatchCode, view: View, word: Word, count: int) -> None:
         self.code, self.word, self.count = code, word, count
@@ -58,10 +58,11 @@ class Row:
         )
 
     def spread(self, value: Value) -> Value:
-        """A number in every word."""
+        """Return a vector with a number in every element."""
         return value.spread(self.count) if self.count > 1 else value
 
     def _unordered(self, when: int, who: int, me: Value) -> Value:
+        """Return which words were accessed by somebody whose access is not ordered before this one."""
         epochs = self.word.get(when, self.count)
         own = epochs.equals(self.now) & (
             (self.word.get(who, self.count) ^ me) & (LANES - 1 | records.SEVERAL | records.STRONG)
@@ -69,11 +70,11 @@ class Row:
         return (epochs > self.floor) & ~own
 
     def suspicious(self, me: Value, writes: bool) -> Value:
-        """Whether these words have to be looked at one by one."""
+        """Return whether these words have to be examined one by one."""
         return self.doubts(me, writes).any()
 
     def doubts(self, me: Value, writes: bool) -> Value:
-        """The words that have to be looked at."""
+        """Return which words have to be examined."""
         word = self.word
         bad = self._unordered(ShadowPlane.WRITE_EPOCH, ShadowPlane.WRITER, me)
         if writes:
@@ -84,24 +85,24 @@ class Row:
         return bad | unwritten | (word.get(ShadowPlane.WRITE_EPOCH, self.count) < self.start)
 
     def stirred(self) -> Value:
-        """Of words outside shared memory that are read: all that may have to be looked at, or be busy."""
+        """Return which words read outside of shared memory may have to be examined or may be busy."""
         return (self.word.get(ShadowPlane.WRITE_EPOCH, self.count) > self.floor) | self.busy(False)
 
     def _moves(self) -> Value:
-        """Readers that another one must not make forgotten."""
+        """Return which words have a last reader that must move to the plane of earlier readers."""
         epochs, held = (
             self.word.get(each, self.count) for each in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH)
         )
         return (epochs > self.floor) & epochs.differs(self.now) & ~(held > self.floor)
 
     def busy(self, writes: bool) -> Value:
-        """The words whose record needs more than to be overwritten."""
+        """Return which words have a record that cannot simply be overwritten."""
         if writes:
             return (self.word.get(ShadowPlane.WRITE_EPOCH, self.count) & records.EPOCHS).equals(self.now)
         return self.word.get(ShadowPlane.READ_EPOCH, self.count).equals(self.now) | self._moves()
 
     def put(self, me: Value, writes: bool, pending: Value) -> None:
-        """Overwrite the record."""
+        """Overwrite the record of all words."""
         when, who = (
             (ShadowPlane.WRITE_EPOCH, ShadowPlane.WRITER)
             if writes
@@ -112,7 +113,7 @@ class Row:
         self.word.plane(who).pointer(0, U32).store(me | INITIALISED if writes else me)
 
     def note(self, me: Value, writes: bool, pending: Value) -> None:
-        """Put an access on record that nothing speaks against; whole words."""
+        """Put an access of whole words on record that is not suspicious, keeping earlier readers."""
         word, count = self.word, self.count
         now = self.now
         if writes:

@@ -1,7 +1,7 @@
-"""The table of a checked kernel's instructions: how each is to be watched, read by the compiled checker.
+"""The site table of a checked kernel: how each instruction is watched, read by the compiled checker.
 
 Each instruction has as many rows as `instruction_table.MOST_ROWS` says: first what it orders or which lanes
-it names, then a row for each of its accesses.
+it names, then one row for each of its accesses.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ _ORDERS = {
     Order.WAIT_ALL: OrderKind.WAIT,
     Order.TRACK: OrderKind.TRACK,
 }
-#: How often Python hears of one kind of suspicion at an instruction that turned out to be nothing.
+#: How many harmless suspicions of one kind an instruction may report to Python.
 PATIENCE = 2000
 
 Row = dict[int, int]
 
 
 def first_access_row(op: Op) -> int:
-    """The row of an instruction's first access."""
+    """Return the number of the row of an instruction's first access."""
     return MOST_ROWS * op.site + (op.record.orders is not Order.NOTHING)
 
 
 def access_of(op: Op, row: int) -> LocatedAccess | None:
-    """The access that a row of an instruction stands for."""
+    """Return the access that a row of an instruction stands for; None if it stands for none."""
     found = watched_accesses(op)
     number = row - first_access_row(op)
     return found[number] if 0 <= number < len(found) else None
 
 
 def fresh_table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """A watch's own rows of all instructions, and the memory that they lead to."""
+    """Return a watch's copy of the site table, and the memory of its last requests."""
     rows = watched.copy()
     memory = np.zeros((len(rows), LastRequest.BYTES), np.uint8)
     rows[:, SiteRow.last_request // 8] = address(memory) + np.arange(len(rows)) * LastRequest.BYTES
@@ -63,7 +63,7 @@ def fresh_table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], 
 
 
 def watched_sites(program: Program, arch: str) -> npt.NDArray[np.int64]:
-    """The rows of all instructions before anything ran."""
+    """Return the site table before anything ran."""
     rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
     rows[:, SiteRow.limits // 8 :] = PATIENCE
     variables = sources(program)
@@ -80,12 +80,15 @@ def watched_sites(program: Program, arch: str) -> npt.NDArray[np.int64]:
 
 
 def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]) -> list[Row]:
+    """Return the rows of one instruction."""
     found: list[Row] = []
     record = op.record
     if record.waits is Waits.BARRIER:
         found.append(_barrier(op))
     elif record.waits is Waits.MEMBERS:
-        flags = 0 if record.has_code else Flag.EVERY_LANE  # bar.warp.sync waits for who is not there yet
+        flags = (
+            0 if record.has_code else Flag.EVERY_LANE
+        )  # bar.warp.sync waits for lanes that have not arrived
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
         found.append({SiteRow.flags: flags} | _operand(mask, SiteRow.base, SiteRow.displacement))
     if record.orders is not Order.NOTHING:
@@ -97,13 +100,14 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
 
 
 def _operand(operand: ResolvedOperand, register: int, constant: int) -> Row:
-    """A 32-bit operand as a register's offset, or as a constant."""
+    """Return a 32-bit operand as fields of a row: a register's offset, or a constant."""
     if isinstance(operand, Register):
         return {register: operand.offset}
     return {register: -1, constant: operand.bits & 0xFFFFFFFF if isinstance(operand, Immediate) else 0}
 
 
 def _barrier(op: Op) -> Row:
+    """Return the row of a barrier: its number and its count of threads."""
     operands = list(op.operands)
     if op.record.role(0) is Role.DEFINED:
         operands = operands[1:-1]
@@ -116,6 +120,7 @@ def _barrier(op: Op) -> Row:
 
 
 def _order(op: Op) -> Row:
+    """Return the row of a fence, commit or wait."""
     row: Row = {SiteRow.flags: _ORDERS[op.record.orders]}
     if op.record.orders is Order.WAIT_GROUP:
         groups = op.operands[0] if op.operands else None
@@ -125,9 +130,9 @@ def _order(op: Op) -> Row:
     return row
 
 
-def _bounds(place: MemoryOperand, variables: dict[Register, Symbol]) -> Row:
-    """The shared variable that an address was made from, if that is known."""
-    base = place.base
+def _bounds(address: MemoryOperand, variables: dict[Register, Symbol]) -> Row:
+    """Return the bounds of the shared variable that an address was computed from, if it is known."""
+    base = address.base
     found = variables.get(base) if isinstance(base, Register) else None
     if isinstance(base, Symbol) and base.space == "shared":
         found = variable(base)
@@ -136,23 +141,25 @@ def _bounds(place: MemoryOperand, variables: dict[Register, Symbol]) -> Row:
     return {SiteRow.lowest: found.address, SiteRow.highest: found.address + found.size}
 
 
-def _address(place: MemoryOperand, program: Program) -> Row:
-    base = place.base
+def _address(address: MemoryOperand, program: Program) -> Row:
+    """Return an address as fields of a row: a register's offset and width, and a displacement."""
+    base = address.base
     if isinstance(base, Register):
         return {
             SiteRow.base: base.offset,
             SiteRow.base_bits: base.bits,
-            SiteRow.displacement: place.offset,
+            SiteRow.displacement: address.offset,
         }
     if isinstance(base, Symbol):
         start = base.address + (program.dynamic_offset if base.space == "dynamic" else 0)
     else:
         start = base.bits
-    return {SiteRow.base: -1, SiteRow.displacement: start + place.offset}
+    return {SiteRow.base: -1, SiteRow.displacement: start + address.offset}
 
 
-def _access(op: Op, found: LocatedAccess, program: Program, arch: str) -> Row:
-    access = found.access
+def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
+    """Return the row of one access."""
+    access = located.access
     flags = (Flag.READS if access.reads else Flag(0)) | (Flag.WRITES if access.writes else Flag(0))
     if access.strong or _STRONG.intersection(op.modifiers):
         flags |= Flag.STRONG_ACCESS
@@ -162,9 +169,9 @@ def _access(op: Op, found: LocatedAccess, program: Program, arch: str) -> Row:
         flags |= Flag.VOLATILE_ACCESS
     if access.asynchronous:
         flags |= Flag.COPIES
-    row: Row = _address(found.address, program) | {
-        SiteRow.space: _SPACES.get(found.space, Space.GLOBAL),
-        SiteRow.access_size: found.size,
+    row: Row = _address(located.address, program) | {
+        SiteRow.space: _SPACES.get(located.space, Space.GLOBAL),
+        SiteRow.access_size: located.size,
         SiteRow.flags: int(flags),
     }
     if access.size is Size.MATRIX_ROW:
@@ -175,7 +182,7 @@ def _access(op: Op, found: LocatedAccess, program: Program, arch: str) -> Row:
 
 
 def _add_matrix(op: Op, row: Row, writes: bool, arch: str) -> None:
-    """ldmatrix and stmatrix: the first lanes give the addresses of rows."""
+    """Add what ldmatrix and stmatrix need: the first lanes give the addresses of matrix rows."""
     instruction = op.source.instruction()
     assert instruction is not None
     count = instruction.row_addresses.rows
@@ -188,7 +195,7 @@ def _add_matrix(op: Op, row: Row, writes: bool, arch: str) -> None:
 
 
 def _add_tile(op: Op, row: Row) -> None:
-    """wmma.load and wmma.store: lines of a tile, a stride apart."""
+    """Add what wmma.load and wmma.store need: lines of a tile, a stride apart."""
     instruction = op.source.instruction()
     assert instruction is not None
     tile = tile_lines(instruction)

@@ -1,7 +1,7 @@
-"""The checker as steps of threaded code: what is called before instructions and at the ends of basic blocks.
+"""The checker's steps of threaded code: before instructions, and where basic blocks begin and end.
 
-Which steps an instruction has follows from its record in the table. The functions behind them are compiled
-once for all kernels, together with shadow memory and clocks.
+Which steps an instruction has follows from its record in the table. Their functions are compiled once for all
+kernels, together with shadow memory and clocks.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ RELEASE = "check_release"
 
 
 class CheckerSteps:
-    """The steps that a checked launch adds to one kernel; it follows the registers of a plan."""
+    """The steps that a checked launch adds to a kernel; they track the registers of a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
     def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
-        """A path of a warp begins a basic block: with how many lanes, and with which registers unset."""
+        """Return the steps where a basic block begins: count it, and check unassigned registers."""
         found = _step(data, "check_block", [block.number], guarded)
         if self.plan.registers and block.number == self.plan.entry:
             found += _step(data, "check_entry", [len(self.plan.registers)], None)
@@ -47,7 +47,7 @@ class CheckerSteps:
         return found
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
-        """An instruction that is not of each lane alone is about to run."""
+        """Return the steps before an instruction: its order, its accesses, the lanes it waits for."""
         record, first = op.record, MOST_ROWS * op.site
         found: list[Word] = []
         if record.orders is not Order.NOTHING:
@@ -68,7 +68,7 @@ class CheckerSteps:
         return found
 
     def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
-        """Lanes are about to go where a basic block sends them."""
+        """Return the steps where a basic block ends: assigned registers, branches and barriers."""
         found: list[Word] = []
         for number in self.plan.sets.get(block.number, ()):
             found += _step(data, "note_value", [number, len(self.plan.registers)], guarded)
@@ -85,16 +85,17 @@ class CheckerSteps:
         return found
 
     def barrier_hook(self) -> BarrierHook:
-        """What the scheduler calls when a barrier completes."""
+        """Return the function that the scheduler calls when a barrier completes."""
         return _release
 
     def image(self) -> bytes:
-        """The machine code of the functions behind all of these steps."""
+        """Return the machine code of the functions behind all steps."""
         (image,) = machine_code.images("checker", lambda: [machine_code.compile(_write())])
         return image
 
 
 def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> list[Word]:
+    """Return the words of a step that calls one of the checker's functions."""
     type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(STEP_ARGUMENTS)))
     existing = data.functions.get(name)
     function = existing if isinstance(existing, ir.Function) else ir.Function(data, type, name)
@@ -102,6 +103,7 @@ def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> lis
 
 
 def _release(code: FunctionCode, block: Record, barrier: Value) -> None:
+    """Write a call of the function that handles a completed barrier."""
     type = ir.FunctionType(ir.LONG, [ir.LONG] * 2)
     function = ir.Function(code.module, type, RELEASE)
     code.builder.call(function, [block.address.handle, barrier.handle])
@@ -111,7 +113,7 @@ def _release(code: FunctionCode, block: Record, barrier: Value) -> None:
 
 
 def _write() -> str:
-    """All functions of the checker, as LLVM IR."""
+    """Return the LLVM IR of all functions of the checker."""
     module = write_watch()
     for name, write in _STEPS.items():
         code = BlockCode(module, name, STEP_ARGUMENTS, linkage="external")
@@ -121,11 +123,12 @@ def _write() -> str:
 
 
 def _call(code: BlockCode, name: str, *values: Value) -> None:
+    """Write a call of a function in the same module."""
     code.builder.call(code.module.functions[name], [each.handle for each in values])
 
 
 def _visit(name: str) -> Callable[[BlockCode, Record], None]:
-    """A step that calls `name(frame, row, lanes that take part)`."""
+    """Return the writer of a step that calls `name(frame, row, active lanes)`."""
 
     def write(code: BlockCode, operands: Record) -> None:
         _call(code, name, code["frame"], operands.get(0), code["active"])
@@ -134,21 +137,23 @@ def _visit(name: str) -> Callable[[BlockCode, Record], None]:
 
 
 def _watch(code: BlockCode) -> Record:
+    """Return the watch of the warp's block."""
     return code.block.at(BlockRecord.watch)
 
 
 def _add(counts: Record, offset: int, more: Value | int) -> None:
+    """Add to a counter in a record."""
     counts.set(offset, counts.get(offset) + more)
 
 
 def _assigned(code: BlockCode, registers: Value) -> Record:
-    """For each doubtful register of the warp: the lanes that gave it a value."""
+    """Return the list of masks, one for each tracked register: the lanes that assigned it."""
     start = _watch(code).get(BlockWatch.assigned)
     return Record(code, start + code.frame.get(WarpFrame.index) * registers * 4)
 
 
 def _shortened_access(code: BlockCode, operands: Record) -> None:
-    """Operands: row, register, whether it is a predicate. Lanes that read no byte have no access."""
+    """Operands: row, register, whether it is a predicate. Lanes that read no byte are left out."""
     register, active = operands.get(8), code.variable(code["active"].to(U32))
     with code.builder.if_else(operands.get(16).differs(0).handle) as (ignored, sized):
         with ignored:
@@ -161,7 +166,7 @@ def _shortened_access(code: BlockCode, operands: Record) -> None:
 
 
 def _block(code: BlockCode, operands: Record) -> None:
-    """Operands: the number of the basic block. It is counted, and the lanes that run it."""
+    """Operands: the number of the basic block. Count it, and the lanes that run it."""
     active = code["active"].to(U32)
     counts = Record(code, _watch(code).get(BlockWatch.runs) + operands.get(0) * 16)
     _add(counts, 0, active.differs(0).to(U64).to(i64))
@@ -169,14 +174,14 @@ def _block(code: BlockCode, operands: Record) -> None:
 
 
 def _entry(code: BlockCode, operands: Record) -> None:
-    """Operands: how many registers are followed. None of them has a value yet."""
+    """Operands: how many registers are tracked. Mark all of them as unassigned."""
     assigned = _assigned(code, operands.get(0))
     with code.loop(operands.get(0)) as number:
         assigned.set(number * 4, code.constant(U32, 0))
 
 
 def _value(code: BlockCode, operands: Record) -> None:
-    """Operands: row, register, how many are followed. Lanes are about to use the register."""
+    """Operands: row, register, how many are tracked. Report lanes that use it unassigned."""
     held = _assigned(code, operands.get(16)).get(operands.get(8) * 4, U32)
     missing = code["active"].to(U32) & ~held
     with code.when(missing.differs(0)):
@@ -184,13 +189,13 @@ def _value(code: BlockCode, operands: Record) -> None:
 
 
 def _note_value(code: BlockCode, operands: Record) -> None:
-    """Operands: register, how many are followed. The lanes that take part have given it a value."""
+    """Operands: register, how many are tracked. Mark it as assigned in the active lanes."""
     assigned, offset = _assigned(code, operands.get(8)), operands.get(0) * 4
     assigned.set(offset, assigned.get(offset, U32) | code["active"].to(U32))
 
 
 def _branch(code: BlockCode, operands: Record) -> None:
-    """Operands: the instruction. Lanes part if some, and not all, take the branch."""
+    """Operands: the instruction. Count a divergence if some of the lanes, but not all, take the branch."""
     taken = code["active"].to(U32)
     diverges = taken.differs(0) & taken.differs(code.mask_bits())
     counts = Record(code, _watch(code).get(BlockWatch.diverged) + operands.get(0) * 8)
@@ -204,7 +209,7 @@ def _parted(code: BlockCode, operands: Record) -> None:
 
 
 def _converged(code: BlockCode, operands: Record) -> None:
-    """The lanes of the warp have met."""
+    """The lanes of the warp have met, so the next access begins a new epoch."""
     _watch(code).set(BlockWatch.fresh, 1)
 
 

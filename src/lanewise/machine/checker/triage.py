@@ -1,4 +1,4 @@
-"""From suspicions of the compiled checker to findings: no faults are dropped, the rest is put into words."""
+"""Triage of the compiled checker's suspicions: harmless ones are dropped, the others become findings."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Immediate
 
-#: Which finding each kind of suspicion is.
+#: The kind of finding that each suspicion becomes.
 KINDS = {
     Suspicion.AFTER_WRITE: "race",
     Suspicion.AFTER_READ: "race",
-    Suspicion.SAME_PLACE: "race",
+    Suspicion.SAME_ADDRESS: "race",
     Suspicion.UNINITIALISED: "uninitialised",
     Suspicion.UNINITIALISED_LOCAL: "uninitialised",
     Suspicion.NO_VALUE: "uninitialised",
@@ -52,14 +52,14 @@ KINDS = {
     Suspicion.IGNORED_ADDRESS: "out of bounds",
     Suspicion.IGNORED_ALIGNMENT: "misaligned",
 }
-_RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_PLACE)
+_RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS)
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
     Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE,
     Suspicion.NO_VALUE,
 )  # fmt: skip
 _MASK = (1 << 64) - 1
-#: What makes two findings one: kind, line, text and allocation.
+#: Findings with the same key are one: kind, line, text and allocation.
 Key = tuple[str, int, str, str | None]
 
 
@@ -81,11 +81,11 @@ class UnrecordedReads(Exception):
 
 
 class CrossBlock(Exception):
-    """Two blocks touch one word without order: who runs blocks side by side has to look at them in turn."""
+    """Two blocks access one word without order, so the blocks have to be run one after the other."""
 
 
 class Triage:
-    """Decides on the suspicions of one watch and keeps what is found."""
+    """Decides on the suspicions of one watch, and keeps its findings."""
 
     def __init__(
         self,
@@ -110,6 +110,7 @@ class Triage:
         return int(ctypes.cast(self.callback, ctypes.c_void_p).value or 0)
 
     def _guarded(self, *values: int) -> None:
+        """Call `consider`; an exception is kept and stops the launch."""
         try:
             self.consider(Suspicion(values[0]), *values[1:])
         except BaseException as error:  # nothing may escape into compiled code
@@ -117,6 +118,7 @@ class Triage:
             self.launch.stop()
 
     def _state(self, warp_frame: int) -> tuple[BlockState, int]:
+        """Return the block that a warp's frame belongs to, and the warp's index in it."""
         size = self.launch.compiled.launch_info.frame_bytes
         for state in self.states:
             start = address_of(state.frames)
@@ -127,7 +129,7 @@ class Triage:
     def consider(
         self, kind: Suspicion, warp_frame: int, row: int, lane: int, address: int, epoch: int, who: int
     ) -> None:
-        """Decide on a suspicion: it is dropped, or becomes a finding."""
+        """Decide on a suspicion: drop it, or add a finding."""
         launch = self.launch
         state, warp = self._state(warp_frame)
         if kind is Suspicion.SPLIT_BARRIER:
@@ -140,7 +142,7 @@ class Triage:
         if kind in _RACES and self._harmless(kind, state, warp, op, lane, who):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
-        # Heard enough: the compiled code goes on counting.
+        # No more reports of this kind; the compiled code goes on counting.
         self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
         space, allocation = allocation_at(launch, access.space if access else op.space, address)
         if kind is Suspicion.UNINITIALISED_LOCAL:
@@ -172,14 +174,14 @@ class Triage:
         address: int,
         epoch: int,
     ) -> str:
-        """What is wrong, in a sentence."""
+        """Return a sentence that says what is wrong."""
         what = described(access, space) if access else ""
         match kind:
             case Suspicion.AFTER_WRITE:
                 return f"{what} without order after a write"
             case Suspicion.AFTER_READ:
                 return f"{what} without order after a read"
-            case Suspicion.SAME_PLACE:
+            case Suspicion.SAME_ADDRESS:
                 return f"{space} write: two lanes of one instruction write different values to one place"
             case Suspicion.UNFINISHED_COPY:
                 return f"{what}: an asynchronous copy there has not been waited for"
@@ -208,13 +210,13 @@ class Triage:
         return f"{space} row address {wrong}: sm_75 wants good ones of all 32 lanes"
 
     def add(self, finding: Finding, state: BlockState, counted: tuple[int, Suspicion] | None = None) -> None:
-        """Keep a finding unless the like was found before."""
+        """Keep a finding unless there is one of the same kind, line and allocation."""
         key = (finding.kind, finding.line, finding.text, finding.allocation)
         if key not in self.found:
             self.found[key] = Found(finding, state[BlockRecord.linear], counted)
 
     def gave_up(self) -> bool:
-        """Whether an instruction was so often suspected for nothing that it is not heard any more."""
+        """Return whether an instruction was suspected so often for nothing that it is ignored now."""
         limits = self.rows[:, SiteRow.limits // 8 : SiteRow.limits // 8 + len(Suspicion)]
         heard = {found.counted for found in self.found.values()}
         return any((int(row), Suspicion(int(kind))) not in heard for row, kind in np.argwhere(limits <= 0))
@@ -229,7 +231,7 @@ class Triage:
         who: int,
         address: int,
     ) -> Finding:
-        """The access that another one has no order with."""
+        """Return the other access of a race or of an unfinished copy, as a finding."""
         launch = self.launch
         warps = launch.shape.warps
         number = int(self.log[epoch & records.EPOCHS])
@@ -257,41 +259,42 @@ class Triage:
             allocation or None,
         )
 
-    # what is no fault ---------------------------------------------------------------------------------------
+    # harmless suspicions ----------------------------------------------------------------------------------
 
     def _stored(self, state: BlockState, warp: int, op: Op, lane: int) -> bytes | None:
-        """The bytes that a lane of a plain store is about to write."""
-        (found,) = accesses(op)
-        parts = elements_of(op.operands[found.access.data])
-        each = found.size // len(parts)
+        """Return the bytes that a lane of a plain store is about to write; None if they are not known."""
+        (located,) = accesses(op)
+        elements = elements_of(op.operands[located.access.data])
+        element_bytes = located.size // len(elements)
         stored = b""
-        for part in parts:
-            if isinstance(part, Register):
-                value = int(state.lanes(warp, part.offset, part.bits)[lane])
-            elif isinstance(part, Immediate):
-                value = part.bits
+        for element in elements:
+            if isinstance(element, Register):
+                value = int(state.lanes(warp, element.offset, element.bits)[lane])
+            elif isinstance(element, Immediate):
+                value = element.bits
             else:
                 return None
-            stored += (value & ((1 << 8 * each) - 1)).to_bytes(each, "little")
+            stored += (value & ((1 << 8 * element_bytes) - 1)).to_bytes(element_bytes, "little")
         return stored
 
     def _address(self, state: BlockState, warp: int, op: Op, lane: int) -> int | None:
-        (found,) = accesses(op)
-        base = found.address.base
+        """Return the address of a lane's plain access; None if it is not in a register."""
+        (located,) = accesses(op)
+        base = located.address.base
         if not isinstance(base, Register):
             return None
-        start = int(state.lanes(warp, base.offset, base.bits)[lane]) + found.address.offset
+        start = int(state.lanes(warp, base.offset, base.bits)[lane]) + located.address.offset
         return start & ((1 << base.bits) - 1)
 
     def _harmless(self, kind: Suspicion, state: BlockState, warp: int, op: Op, lane: int, who: int) -> bool:
-        """Whether a store changes nothing: the value is there already, or its neighbour writes the same."""
+        """Return whether a store changes nothing: the value is there, or both lanes write the same."""
         if not op.record.is_plain_store:
             return False
         mine = self._stored(state, warp, op, lane)
         start = self._address(state, warp, op, lane)
         if mine is None or start is None:
-            return kind is Suspicion.SAME_PLACE
-        if kind is Suspicion.SAME_PLACE:
+            return kind is Suspicion.SAME_ADDRESS
+        if kind is Suspicion.SAME_ADDRESS:
             other_lane = who & (abi.LANES - 1)
             theirs = self._stored(state, warp, op, other_lane)
             there = self._address(state, warp, op, other_lane)
@@ -302,7 +305,7 @@ class Triage:
         return mine == self._content(state, op, start, len(mine))
 
     def _content(self, state: BlockState, op: Op, address: int, size: int) -> bytes | None:
-        """What memory holds at an address."""
+        """Return the bytes that memory holds at an address; None if it is not global or shared."""
         space, offset = op.space, address
         if space == "generic":
             space, offset = space_of_generic(address)
@@ -314,7 +317,7 @@ class Triage:
         return None
 
     def _split_barrier(self, state: BlockState, warp: int, pc: int) -> None:
-        """Lanes of a warp at a barrier while others of it are elsewhere: wrong where it is .aligned."""
+        """Add a finding if lanes wait at an aligned barrier while others of the warp are elsewhere."""
         launch = self.launch
         number = pc & (abi.PARKED - 1)
         op = next(
@@ -346,7 +349,7 @@ class Triage:
 
 
 def merged(triages: list[Triage]) -> list[Finding]:
-    """The findings of all watches in the order in which one watch alone would have come across them."""
+    """Return the findings of all watches in the order in which a single watch would have found them."""
     first: dict[Key, tuple[int, int, Finding]] = {}
     counts: dict[Key, int] = {}
     for triage in triages:
@@ -364,6 +367,6 @@ def merged(triages: list[Triage]) -> list[Finding]:
     return [
         finding.with_count(counts[key])
         for key, (_, _, finding) in sorted(first.items(), key=lambda each: each[1][:2])
-        # What is read before it is written, for want of order, is told of once.
+        # A read before the write that it races with is reported once, as a race.
         if finding.kind != "uninitialised" or finding.line not in raced
     ]

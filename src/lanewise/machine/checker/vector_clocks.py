@@ -1,6 +1,6 @@
-"""What happened before what: epochs of warps, barriers, fences, groups of asynchronous copies. Compiled code.
+"""Compiled code of the vector clocks: epochs of warps, barriers, fences, asynchronous copies.
 
-Shadow memory, which asks these clocks, is `shadow.py`'s.
+They decide which access happened before which; `shadow_memory.py` asks them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FAR = 0x7FFF_FFFF
 
 
 class WatchCode(FunctionCode):
-    """A function of the watch: numbers in, a number out; loops are left to LLVM."""
+    """A function of the checker that takes and returns 64-bit numbers; loops are not unrolled here."""
 
     loop = Code.loop
 
@@ -38,25 +38,25 @@ class WatchCode(FunctionCode):
         super().__init__(module, name, arguments, NUMBER, "external" if external else "internal")
 
     def done(self, value: Value | int = 0) -> None:
-        """Return."""
+        """Return a value from the function."""
         self.give(self.number(value))
 
     def call_number(self, function: ir.Operand, *values: Value | int) -> Value:
-        """Call a function of numbers."""
+        """Call a function of 64-bit numbers and return its result."""
         handles = [self.number(each).handle for each in values]
         return Value(self, i64, self.builder.call(function, handles))
 
-    def room(self, bytes: int) -> Record:
-        """Bytes on the stack."""
+    def stack_bytes(self, bytes: int) -> Record:
+        """Allocate bytes on the stack and return them as a record."""
         with self.builder.goto_entry_block():
             slot = self.builder.alloca(ir.ArrayType(NUMBER, bytes // 8))
-            place = self.builder.ptrtoint(slot, NUMBER)
-        return Record(self, Value(self, i64, place))
+            address = self.builder.ptrtoint(slot, NUMBER)
+        return Record(self, Value(self, i64, address))
 
     def suspect(
         self, kind: int, warp: Value, site: Value, lane: Value, address: Value, epoch: Value, who: Value
     ) -> None:
-        """Count a suspicion at an instruction; tell Python of it as long as it wants to hear."""
+        """Count a suspicion at an instruction, and report it to Python up to the row's limit."""
         observed = Record(self, warp).at(WarpFrame.block).at(BlockRecord.watch)
         launch = observed.at(BlockWatch.watch)
         row = Record(self, launch.get(WatchRecord.sites) + site * SiteRow.BYTES)
@@ -71,22 +71,22 @@ class WatchCode(FunctionCode):
 
 
 def wide(value: Value) -> Value:
-    """A word as a number."""
+    """Return an unsigned word zero-extended to a 64-bit number."""
     return value.to(U64).to(i64)
 
 
 def least(a: Value, b: Value | int) -> Value:
-    """The smaller, of numbers."""
+    """Return the smaller of two numbers."""
     return (a < b).select(a, b)
 
 
 def most(a: Value, b: Value) -> Value:
-    """The larger, of numbers."""
+    """Return the larger of two numbers."""
     return (a < b).select(b, a)
 
 
 def begin_block(module: ir.Module) -> ir.Function:
-    """`begin_block(observed, linear)`: fresh clocks."""
+    """Write `begin_block(observed, linear)`: begin a thread block with fresh clocks."""
     code = WatchCode(module, "begin_block", ("observed", "linear"))
     observed = code.record("observed")
     launch = observed.at(BlockWatch.watch)
@@ -112,7 +112,7 @@ def begin_block(module: ir.Module) -> ir.Function:
 
 
 def turn(module: ir.Module) -> ir.Function:
-    """`turn(frame)`: an epoch of this warp's, a new one if its lanes have synchronised."""
+    """Write `turn(frame)`: begin a new epoch of a warp."""
     code = WatchCode(module, "turn", ("frame",))
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)
@@ -138,7 +138,7 @@ def turn(module: ir.Module) -> ir.Function:
 
 
 def set_floors(module: ir.Module) -> ir.Function:
-    """`set_floors(observed)`: the epochs up to which everything is known to have happened before."""
+    """Write `set_floors(observed)`: compute the epochs up to which everything happened before."""
     existing: ir.Function | None = module.functions.get("set_floors")
     if existing is not None:
         return existing
@@ -149,20 +149,20 @@ def set_floors(module: ir.Module) -> ir.Function:
     observed.set(BlockWatch.global_floor, least(acquired, before))
     earlier = most(most(acquired, clock.get(WarpClock.least)), observed.get(BlockWatch.start) - 1)
     observed.set(BlockWatch.shared_floor, least(earlier, before))
-    with code.when(over(observed)):
+    with code.when(epochs_exhausted(observed)):
         observed.set(BlockWatch.shared_floor, FAR)
         observed.set(BlockWatch.global_floor, FAR)
     code.done()
     return code.function
 
 
-def over(observed: Record) -> Value:
-    """Whether time has run out: there are no more epochs to tell what came before what."""
+def epochs_exhausted(observed: Record) -> Value:
+    """Return whether there are no more epochs, so that nothing can be ordered any more."""
     return observed.get(BlockWatch.epoch).equals(observed.at(BlockWatch.watch).get(WatchRecord.log_size) - 1)
 
 
 def in_turn(code: WatchCode, warp: Record) -> Record:
-    """The block's watch, after `turn` if that is needed."""
+    """Return the watch of a warp's block, after `turn` if a new epoch has to begin."""
     block = warp.at(WarpFrame.block)
     observed = block.at(BlockRecord.watch)
     launch = observed.at(BlockWatch.watch)
@@ -177,6 +177,7 @@ def in_turn(code: WatchCode, warp: Record) -> Record:
 
 
 def _join(target: Record, source: Record) -> None:
+    """Join one vector clock into another: the maximum of each element."""
     for offset in (WarpClock.seen, WarpClock.seen_copies):
         both = target.get(offset, U32, LANES).max(source.get(offset, U32, LANES))
         target.pointer(offset, U32).store(both)
@@ -184,17 +185,19 @@ def _join(target: Record, source: Record) -> None:
         target.set(offset, most(target.get(offset), source.get(offset)))
 
 
-def operand_of(code: WatchCode, warp: Record, row: Record, lane: Value, place: int, constant: int) -> Value:
-    """A 32-bit operand of an instruction: a register's place in the frame (or -1) and a constant."""
-    where = row.get(place)
-    held = code.variable(row.get(constant))
-    with code.when(where > 0):
-        held.set(wide(Record(code, warp.address + where).pointer(0, U32).load(lane)))
+def operand_of(
+    code: WatchCode, warp: Record, row: Record, lane: Value, register_field: int, constant_field: int
+) -> Value:
+    """Return a 32-bit operand of an instruction, from the register or the constant in its row."""
+    offset = row.get(register_field)
+    held = code.variable(row.get(constant_field))
+    with code.when(offset > 0):
+        held.set(wide(Record(code, warp.address + offset).pointer(0, U32).load(lane)))
     return held.get()
 
 
 def arrive(module: ir.Module) -> None:
-    """`arrive(frame, site, active)`: a warp at a barrier of the block, or of the warp itself."""
+    """Write `arrive(frame, site, active)`: a warp arrives at a barrier of its block, or of itself."""
     code = WatchCode(module, "arrive", ("frame", "site", "active"))
     warp = code.record("frame")
     with code.when(code["active"].equals(0)):
@@ -219,7 +222,7 @@ def arrive(module: ir.Module) -> None:
     with code.when(observed.get(BlockWatch.warps) > 1):
         _join(barrier, clock)
     observed.set(BlockWatch.fresh, 1)
-    # Lanes of this warp that are alive and not here yet.
+    # Lanes of this warp that have neither exited nor arrived.
     pcs = warp.get(WarpFrame.pcs, U32, LANES)
     alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
     missing = wide(alive & ~code["active"].to(U32))
@@ -230,7 +233,7 @@ def arrive(module: ir.Module) -> None:
 
 
 def release(module: ir.Module) -> None:
-    """`check_release(block, barrier)`: those who wait at a barrier take what those who came have brought."""
+    """Write `check_release(block, barrier)`: warps that wait at a barrier take over its clock."""
     code = WatchCode(module, "check_release", ("block", "barrier"), external=True)
     block = code.record("block")
     launch = block.at(BlockRecord.launch)
@@ -252,9 +255,9 @@ def release(module: ir.Module) -> None:
             seen = others.select(clock.get(WarpClock.seen, U32, LANES), FAR)
             clock.set(WarpClock.least, wide(code.intrinsic("vector.reduce.umin", U32, [seen], of=seen.type)))
             highest = here.select(pcs, 0)
-            place = code.intrinsic("vector.reduce.umax", U32, [highest], of=highest.type)
-            elsewhere = pcs.differs(place.spread(LANES)) & pcs.differs(abi.EXITED)
-            # Lanes that went on beside the barrier, did something and left.
+            target = code.intrinsic("vector.reduce.umax", U32, [highest], of=highest.type)
+            elsewhere = pcs.differs(target.spread(LANES)) & pcs.differs(abi.EXITED)
+            # Lanes that bypassed the barrier, accessed memory and exited.
             bits = Value(code, U32, code.builder.bitcast((~here).handle, ir.IntType(32)))
             left = (clock.get(WarpClock.partial) & wide(bits)).differs(0) & clock.get(
                 WarpClock.broken
@@ -264,7 +267,7 @@ def release(module: ir.Module) -> None:
             with code.when(elsewhere.any() | left):
                 zero = code.number(0)
                 code.suspect(
-                    Suspicion.SPLIT_BARRIER, warp.address, zero, zero, wide(place), code["barrier"], zero
+                    Suspicion.SPLIT_BARRIER, warp.address, zero, zero, wide(target), code["barrier"], zero
                 )
     with code.when(warps > 1):
         zero_bytes(code, barrier.address, code.number(WarpClock.BYTES))
@@ -273,7 +276,7 @@ def release(module: ir.Module) -> None:
 
 
 def order(module: ir.Module) -> None:
-    """`order(frame, site, active)`: a fence, or a group of asynchronous copies committed or waited for."""
+    """Write `order(frame, site, active)`: a fence, or a commit or wait of asynchronous copies."""
     code = WatchCode(module, "order", ("frame", "site", "active"))
     warp = code.record("frame")
     with code.when(code["active"].equals(0)):
@@ -281,21 +284,21 @@ def order(module: ir.Module) -> None:
     observed = in_turn(code, warp)
     clock = observed.at(BlockWatch.clock)
     row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
-    what, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
-    with code.when(what.equals(OrderKind.FENCE)):
+    kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
+    with code.when(kind.equals(OrderKind.FENCE)):
         clock.set(WarpClock.published, epoch)
         observed.set(BlockWatch.fresh, 1)
     ring = Record(code, clock.address + WarpClock.ring)
-    with code.when(what.equals(OrderKind.COMMIT)):
+    with code.when(kind.equals(OrderKind.COMMIT)):
         ring.pointer(0, U32).store(epoch.to(U32), clock.get(WarpClock.groups) & (records.RING_LENGTH - 1))
         clock.set(WarpClock.groups, clock.get(WarpClock.groups) + 1)
         # What is copied from now on belongs to the next group.
         observed.set(BlockWatch.fresh, 1)
-    with code.when(what.equals(OrderKind.TRACK)):
+    with code.when(kind.equals(OrderKind.TRACK)):
         clock.set(WarpClock.tracked, epoch)
         observed.set(BlockWatch.fresh, 1)
-    with code.when(what.equals(OrderKind.WAIT)):
-        with code.when(row.get(SiteRow.displacement) < 0):  # for all, also those that no group has
+    with code.when(kind.equals(OrderKind.WAIT)):
+        with code.when(row.get(SiteRow.displacement) < 0):  # for all copies, also those in no group
             clock.set(WarpClock.copied, epoch)
             observed.set(BlockWatch.fresh, 1)
         with code.when(~(row.get(SiteRow.displacement) < 0)):
@@ -307,7 +310,7 @@ def order(module: ir.Module) -> None:
 
 
 def members(module: ir.Module) -> None:
-    """`members(frame, site, active)`: lanes that synchronise by a mask of who takes part."""
+    """Write `members(frame, site, active)`: lanes synchronise with those that their masks name."""
     code = WatchCode(module, "members", ("frame", "site", "active"))
     warp = code.record("frame")
     observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
@@ -318,11 +321,11 @@ def members(module: ir.Module) -> None:
     gone = warp.get(WarpFrame.pcs, U32, LANES).equals(abi.EXITED)
     there = active | Value(code, U32, code.builder.bitcast(gone.handle, ir.IntType(32)))
     clock = Record(code, observed.get(BlockWatch.clocks) + warp.get(WarpFrame.index) * WarpClock.BYTES)
-    # Who left before the others came is not missed; who went on beside them and left is.
+    # Lanes that exited before the others arrived are not missing; those that bypassed them and exited are.
     strayed = clock.get(WarpClock.broken).differs(0).select(clock.get(WarpClock.awaited), 0).to(U32)
     clock.set(WarpClock.awaited, 0)
     there = there & ~(strayed & ~active)
-    # A barrier of the warp waits for who is not there yet; other instructions run only when all are.
+    # A barrier of the warp waits for lanes that have not arrived; other instructions run only when all have.
     waits = (row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)
     with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
         mask = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
@@ -338,7 +341,7 @@ def members(module: ir.Module) -> None:
 
 
 def parted(module: ir.Module) -> None:
-    """`parted(frame, site, active)`: lanes are about to wait for those that their masks name."""
+    """Write `parted(frame, site, active)`: lanes are about to wait for those that their masks name."""
     code = WatchCode(module, "parted", ("frame", "site", "active"))
     warp = code.record("frame")
     with code.when(code["active"].equals(0)):
@@ -358,7 +361,7 @@ def parted(module: ir.Module) -> None:
 
 
 def without_value(module: ir.Module) -> None:
-    """`without_value(frame, site, lanes, register)`: lanes use a register that has no value."""
+    """Write `without_value(frame, site, lanes, register)`: lanes use an unassigned register."""
     code = WatchCode(module, "without_value", ("frame", "site", "lanes", "register"))
     first = wide(code.intrinsic("cttz", U32, [code["lanes"].to(U32), code.constant(BOOL, 0)]))
     zero = code.number(0)
@@ -367,7 +370,7 @@ def without_value(module: ir.Module) -> None:
 
 
 def write_clocks(module: ir.Module) -> None:
-    """All of it."""
+    """Write all functions of the vector clocks into a module."""
     begin_block(module)
     turn(module)
     members(module)

@@ -1,6 +1,6 @@
-"""The watch of one thread of the host: its shadow memory, clocks, counts, and what it found.
+"""The watch of one host thread: its shadow memory, clocks, counts, and its findings.
 
-Each thread that runs blocks of a checked launch has one of its own, so nothing in it needs a lock.
+Each thread that runs blocks of a checked launch has a watch of its own, so nothing in it needs a lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RECORDED = AllocationShadow.reads_recorded // 8
 
 
 class Watch:
-    """What one thread of the host sees of a checked launch."""
+    """What one host thread observes of a checked launch, and the memory that it is kept in."""
 
     def __init__(
         self, launch: Launch, kernel: CheckedKernel, epochs: int, side_by_side: bool, recorded: set[int]
@@ -80,12 +80,12 @@ class Watch:
         return bool(self.record[WatchRecord.now // 8] >= self.epochs - 1)
 
     def has_unrecorded_reads(self, allocation: int) -> bool:
-        """Whether something was read from an allocation and not put on record."""
+        """Return whether an allocation was read without putting these reads on record."""
         row = self.shadow_table[allocation]
         return bool(row[AllocationShadow.was_read // 8]) and not row[_RECORDED]
 
     def attach(self, state: BlockState) -> None:
-        """Give a block of threads what it is watched with."""
+        """Allocate the records that a thread block is watched with, and enter them in its BlockRecord."""
         warps, shared_bytes = self.launch.shape.warps, self.launch.shared_bytes
         record = zeroed_bytes(BlockWatch.BYTES).view(np.int64)
         clocks = zeroed_bytes(warps * WarpClock.BYTES)
@@ -115,7 +115,7 @@ class Watch:
         self.triage.states.append(state)
 
     def forget(self, first: int, size: int) -> None:
-        """Drop what is known of some bytes: they are given to somebody new."""
+        """Clear the shadow memory of some bytes, because the heap gives them to a new owner."""
         for each, shadow in zip(self.launch.allocations, self.shadows, strict=True):
             if first in each:
                 start = (first - each.first) // 4
@@ -123,9 +123,10 @@ class Watch:
 
 
 def conflict(watches: list[Watch]) -> bool:
-    """Whether blocks of two watches touched one word, and at least one of them wrote it.
+    """Return whether blocks of two watches accessed one word, at least one of them writing.
 
-    Where one of them wrote and the other has not put its reads on record, this cannot be told.
+    Where one of them wrote and the other has not put its reads on record, nobody knows; this raises
+    UnrecordedReads.
     """
     if len(watches) < 2:
         return False
@@ -142,6 +143,7 @@ def conflict(watches: list[Watch]) -> bool:
 
 
 def _shadows_conflict(shadows: list[npt.NDArray[np.uint32]]) -> bool:
+    """Return whether two shadows have a word that one wrote and the other read or wrote."""
     for start in range(0, shadows[0].shape[1], _STRETCH):
         stretch = slice(start, start + _STRETCH)
         written: npt.NDArray[np.bool_] | None = None

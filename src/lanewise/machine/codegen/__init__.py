@@ -1,1 +1,1 @@
-"""LLVM code over a warp: functions, vectors of lanes, threaded code, the scheduler, hooks of the checker."""
+"""Generation of LLVM code for a warp: functions, vectors of lanes, threaded code, the scheduler, hooks."""

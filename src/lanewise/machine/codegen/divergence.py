@@ -1,4 +1,4 @@
-"""Lanes of a warp that part and that wait for each other, as functions that all kernels share.
+"""Shared functions for lanes of a warp that diverge and that wait for each other.
 
 Each lane has a program counter of its own: the number of the basic block that it runs next.
 """
@@ -15,7 +15,7 @@ LANES = abi.LANES
 
 
 def split(module: ir.Module) -> ir.Function:
-    """`split(frame, taken, target, following)`: some lanes go to a basic block, the others of the path on."""
+    """Return `split(frame, taken, target, following)`: some lanes go to the target, others of the path on."""
     return shared_code(module, "split", ("taken", "target", "following"), _write_split)
 
 
@@ -28,9 +28,9 @@ def _write_split(code: BlockCode) -> None:
 
 
 def wait(module: ir.Module) -> ir.Function:
-    """`wait(frame, active, following, register, members)`: lanes wait for others of their warp.
+    """Return `wait(frame, active, following, register, members)`: lanes wait for others of their warp.
 
-    A register's offset (0: none), or else a number, has the bits of the lanes that are waited for.
+    The register at an offset, or a number if the offset is 0, has the bits of the lanes that are waited for.
     """
     return shared_code(module, "wait", ("active", "following", "register", "members"), _write_wait)
 
@@ -39,18 +39,21 @@ def _write_wait(code: BlockCode) -> None:
     bits = code["active"].to(U32)
     active = code.lanes_of(bits)
     held = code.frame.get(code["register"], U32, LANES)
-    given = code["members"].to(U32).spread(LANES)
-    members = code["register"].equals(0).spread(LANES).select(given, held)
+    constant = code["members"].to(U32).spread(LANES)
+    members = code["register"].equals(0).spread(LANES).select(constant, held)
     missing = active & (members & ~bits.spread(LANES)).differs(0)
     with code.when(~missing.any()):
         code.give(code["following"].to(U32))
     park(code, bits, code["following"], code.constant(U32, abi.WAITS_FOR_SIBLINGS), members)
 
 
-def park(code: BlockCode, active: Value, following: int | Value, what: Value, argument: Value) -> None:
-    """Let some lanes (bits) wait for something, to go on with a basic block then; and return."""
+def park(code: BlockCode, active: Value, following: int | Value, condition: Value, argument: Value) -> None:
+    """Write code that lets some lanes (bits) wait for a condition and then go on with a basic block.
+
+    It returns from the function.
+    """
     lanes = code.lanes_of(active)
-    for offset, value in ((WarpFrame.barrier, what), (WarpFrame.barrier_argument, argument)):
+    for offset, value in ((WarpFrame.barrier, condition), (WarpFrame.barrier_argument, argument)):
         kept = code.frame.pointer(offset, U32)
         kept.store(lanes.select(value.spread(LANES), kept.load(0, LANES)))
     parked = following | abi.PARKED

@@ -1,6 +1,6 @@
 """Functions of a kernel while they are written: records of the ABI, lanes, faults, shared functions.
 
-A function takes pointers and numbers, all 64 bits wide. What instructions do is elsewhere.
+A function takes pointers and numbers, all 64 bits wide. Lowerings of instructions are in other packages.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Kernel:
     arch: str
 
     def symbol_address(self, symbol: Symbol) -> int:
-        """The address of a variable in its space; dynamic shared memory begins behind the static one."""
+        """Return the address of a variable in its space; dynamic shared memory follows the static."""
         return symbol.address + (self.program.dynamic_offset if symbol.space == "dynamic" else 0)
 
 
 @dataclass(frozen=True)
 class RegisterSlot:
-    """A register of which only the size is known while code is written; its offset is read when it runs."""
+    """A register whose size is known while code is written; its offset is an operand, read at run time."""
 
     bits: int
     is_predicate: bool
@@ -50,22 +50,22 @@ class RegisterSlot:
 
     @classmethod
     def like(cls, register: Register, offset: Value) -> RegisterSlot:
-        """A register of the same kind at another offset."""
+        """Return a slot for registers of the same kind at another offset."""
         return cls(register.bits, register.is_predicate, offset)
 
 
 @dataclass(frozen=True)
 class AddressSlot:
-    """An address in a register, of which offset and displacement are read when the code runs."""
+    """An address in a register whose offset and displacement are operands, read at run time."""
 
     base: RegisterSlot
     offset: Value
 
 
 class FunctionCode(Code):
-    """A function of pointers and numbers, all 64 bits wide, that returns a 32-bit number or a pointer."""
+    """A function of 64-bit pointers and numbers that returns a 32-bit number or a pointer."""
 
-    unrolled = False  # that would only take time to compile
+    unrolled = False  # unrolling would only take time to compile
 
     def __init__(
         self,
@@ -88,48 +88,48 @@ class FunctionCode(Code):
         }
 
     def number(self, number: int | Value) -> Value:
-        """A 64-bit number."""
+        """Return a Python number as a 64-bit constant; a Value stays as it is."""
         return number if isinstance(number, Value) else self.constant(i64, number)
 
     def record(self, argument: str) -> Record:
-        """An argument as the address of a record."""
+        """Return an argument as the address of a record."""
         return Record(self, self[argument])
 
     def give(self, number: int | Value) -> None:
-        """Return a number."""
+        """Return a number from the function."""
         kind = self.function.return_type
         handle = ir.Constant(kind, number) if isinstance(number, int) else number.handle
         self.builder.ret(handle)
 
 
 class Record:
-    """Memory with fields at known offsets."""
+    """Code that reads and writes a record in memory by the offsets of its fields."""
 
     def __init__(self, code: Code, address: Value) -> None:
         self.code, self.address = code, address
         self.handle = code.builder.inttoptr(address.handle, BYTE)
 
     def pointer(self, offset: int | Value, type: Type) -> Pointer:
-        """The place of a field."""
+        """Return a pointer to a field."""
         offset = offset if isinstance(offset, Value) else self.code.constant(i64, offset)
         return Pointer(self.code, type, self.code.builder.gep(self.handle, [offset.handle]))
 
     def get(self, offset: int | Value, type: Type = i64, lanes: int = 1) -> Value:
-        """A field."""
+        """Load a field, or a vector of `lanes` elements."""
         return self.pointer(offset, type).load(0, lanes)
 
     def set(self, offset: int | Value, value: Value | int) -> None:
-        """Change a field; a plain number is one of 64 bits."""
+        """Store a field; a plain number is stored as 64 bits."""
         value = value if isinstance(value, Value) else self.code.constant(i64, value)
         self.pointer(offset, value.type.by(1)).store(value)
 
     def at(self, offset: int) -> Record:
-        """The record that a field points to."""
+        """Return the record that a field points to."""
         return Record(self.code, self.get(offset))
 
 
 class BlockCode(FunctionCode):
-    """A function of a warp, `i32 f(frame, …)`: a step of threaded code, a piece of one, or how a block ends.
+    """A function `i32 f(frame, …)` of a warp: a step of threaded code or the end of a basic block.
 
     It returns 0, the number of a basic block, or a `BlockAnswer`.
     """
@@ -146,18 +146,18 @@ class BlockCode(FunctionCode):
         self.function.attributes.add("noinline")  # compile time stays in proportion to the code
         self.frame = self.record("frame")
         self._kernel = kernel
-        #: What `mask_lanes` and `active` returned, with the guard: as bits they are read more quickly.
+        #: Values returned by `mask_lanes` and `active`, with the guard; `bits` loads them as bits instead.
         self.masks: dict[str, tuple[int, bool] | None] = {}
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel that it is written for; functions that all kernels share have none."""
+        """The kernel that the function is written for; shared functions have none."""
         assert self._kernel is not None, self.function.name
         return self._kernel
 
     @property
     def block(self) -> Record:
-        """The record of the block of threads."""
+        """The record of the thread block."""
         return self.frame.at(abi.WarpFrame.block)
 
     @property
@@ -166,24 +166,24 @@ class BlockCode(FunctionCode):
         return self.block.at(abi.BlockRecord.launch)
 
     def all_lanes(self) -> Lanes:
-        """The registers of all 32 lanes as vectors."""
+        """Return the registers of all 32 lanes as vectors."""
         offset = self._kernel.program.dynamic_offset if self._kernel is not None else 0
         return Lanes(self, self.frame.handle, self.constant(i64, 0), abi.LANES, offset)
 
     # which lanes ------------------------------------------------------------------------------------------
 
     def mask_bits(self) -> Value:
-        """The lanes that take part, as bits."""
+        """Return the lanes that execute the basic block, as bits."""
         return self.frame.get(abi.WarpFrame.mask, U32)
 
     def mask_lanes(self) -> Value:
-        """The lanes that take part, as conditions."""
+        """Return the lanes that execute the basic block, as conditions."""
         lanes = self.frame.get(abi.WarpFrame.mask_bytes, U8, abi.LANES).differs(0)
         self.masks[lanes.handle.text] = None
         return lanes
 
     def active(self, op: Op | None) -> Value:
-        """The lanes for which an instruction's guard holds too."""
+        """Return the lanes for which an instruction's guard holds too."""
         mask = self.mask_lanes()
         if op is None or op.guard is None:
             return mask
@@ -194,7 +194,7 @@ class BlockCode(FunctionCode):
         return lanes
 
     def bits(self, condition: Value) -> Value:
-        """Conditions of 32 lanes as bits of a word."""
+        """Return conditions of 32 lanes as the bits of a word."""
         name = condition.handle.text
         if name in self.masks:
             guard = self.masks[name]
@@ -204,17 +204,17 @@ class BlockCode(FunctionCode):
         return Value(self, U32, self.builder.bitcast(condition.handle, ir.IntType(32)))
 
     def lanes_of(self, bits: Value) -> Value:
-        """Bits of a word as conditions of 32 lanes."""
+        """Return the bits of a word as conditions of 32 lanes."""
         vector = ir.VectorType(ir.IntType(1), abi.LANES)
         return Value(self, BOOL.by(abi.LANES), self.builder.bitcast(bits.handle, vector))
 
     def first_lane(self, bits: Value) -> Value:
-        """The lowest lane of those whose bits are set; 32 if there is none."""
+        """Return the lowest lane whose bit is set; 32 if there is none."""
         return self.intrinsic("cttz", U32, [bits, self.constant(BOOL, 0)]).to(U64).to(i64)
 
     @contextmanager
     def each_lane(self, active: Value) -> Iterator[Value]:
-        """Run the body for every lane among some (bits), with the lane's number."""
+        """Run the body for every lane whose bit is set, with the lane's number."""
         with self.loop(abi.LANES) as lane:
             chosen = (active >> lane.to(U32)) & 1
             with self.when(chosen.differs(0)):
@@ -223,7 +223,7 @@ class BlockCode(FunctionCode):
     # one lane's registers and addresses -------------------------------------------------------------------
 
     def lane_read(self, operand: ResolvedOperand | RegisterSlot, type: Type, lane: Value) -> Value:
-        """What one lane has in an operand."""
+        """Return the value of an operand in one lane."""
         if isinstance(operand, Register | RegisterSlot):
             value = self.frame.pointer(operand.offset, Type("u", operand.bits)).load(lane)
             return value.differs(0) if operand.is_predicate else _scalar_fit(value, type)
@@ -233,7 +233,7 @@ class BlockCode(FunctionCode):
         return Value(self, type, self.builder.extract_element(vector.handle, lane.handle))
 
     def lane_write(self, operand: ResolvedOperand | RegisterSlot, value: Value, lane: Value) -> None:
-        """Put one lane's value into a register."""
+        """Write one lane's value to a register."""
         if isinstance(operand, Sink):
             return
         assert isinstance(operand, Register | RegisterSlot), operand
@@ -246,7 +246,7 @@ class BlockCode(FunctionCode):
         self.frame.pointer(operand.offset, Type("u", operand.bits)).store(value, lane)
 
     def address_of(self, address: MemoryOperand | AddressSlot, lane: Value) -> Value:
-        """One lane's address; a 32-bit register wraps around before it is extended."""
+        """Return one lane's address; a 32-bit register wraps around before it is extended."""
         base = address.base
         if isinstance(base, Register | RegisterSlot):
             word = self.frame.pointer(base.offset, Type("u", base.bits)).load(lane)
@@ -273,12 +273,12 @@ class BlockCode(FunctionCode):
         address: Value | int = 0,
         size: int | Value = 0,
     ) -> None:
-        """Record why the launch stops, and return."""
+        """Record why the launch stops, and return from the function."""
         record_fault(self, self.block, kind, site, lane, address, size)
         self.give(BlockAnswer.STOPPING)
 
     def fault_where(self, wrong: Value, kind: FaultKind, site: int, address: Value | int = 0) -> None:
-        """Stop the launch if some lanes (bits) are wrong; the first of them is named."""
+        """Stop the launch if any bit is set in `wrong`; the first such lane is named."""
         with self.when(wrong.differs(0)):
             self.fault(kind, site, self.first_lane(wrong), address)
 
@@ -292,7 +292,7 @@ def record_fault(
     address: Value | int,
     size: int | Value,
 ) -> None:
-    """Write into a block's record why it stops."""
+    """Write the reason why a thread block stops into its record."""
     fields = abi.BlockRecord
     block.set(fields.fault_kind, kind)
     for field, value in (
@@ -309,7 +309,7 @@ Write = Callable[[ir.Module, str], None]
 
 
 def shared(module: ir.Module, name: str, type: ir.Type, write: Write) -> ir.Function:
-    """A function that kernels share, compiled apart from them and only once: its name says all about it."""
+    """Declare a function that all kernels share; it is compiled apart and once, so its name identifies it."""
     existing: ir.Function | None = module.functions.get(name)
     if existing is not None:
         return existing
@@ -320,13 +320,13 @@ def shared(module: ir.Module, name: str, type: ir.Type, write: Write) -> ir.Func
 def shared_code(
     module: ir.Module, name: str, more: tuple[str, ...], write: Callable[[BlockCode], None]
 ) -> ir.Function:
-    """A function of the frame and of more numbers that kernels share, as `shared` has them."""
+    """Declare a shared function of the frame and of more numbers."""
     type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(more)))
     return shared(module, name, type, lambda module, name: write(BlockCode(module, name, more, "")))
 
 
 def guarded(module: ir.Module) -> ir.Function:
-    """`guarded(frame, predicate, negated)`: the lanes that take part for which a predicate holds, as bits."""
+    """Return `guarded(frame, predicate, negated)`: the active lanes whose predicate holds, as bits."""
 
     def write(code: BlockCode) -> None:
         negated = code["negated"].to(U8).spread(abi.LANES)
@@ -343,13 +343,14 @@ def guarded_bits(code: BlockCode, predicate: Value, negated: Value) -> Value:
 
 
 def call(code: BlockCode, function: ir.Operand, values: list[Value | int]) -> Value:
-    """Call a function of the program with numbers; returns its answer."""
-    given = [each if isinstance(each, Value) else code.constant(i64, each) for each in values]
-    wide = [each.to(U64).to(i64) if each.type.bits < 64 else each for each in given]
+    """Call a function of 64-bit numbers and return its 32-bit answer."""
+    numbers = [each if isinstance(each, Value) else code.constant(i64, each) for each in values]
+    wide = [each.to(U64).to(i64) if each.type.bits < 64 else each for each in numbers]
     return Value(code, U32, code.builder.call(function, [each.handle for each in wide]))
 
 
 def _scalar_fit(value: Value, type: Type) -> Value:
+    """Return a word as another type: truncated or extended, then with the same bits."""
     if value.type.bits != type.bits:
         kind = "u" if type.kind == "f" else type.kind
         value = value.to(Type(value.type.kind, type.bits)).to(Type(kind, type.bits))
@@ -357,7 +358,7 @@ def _scalar_fit(value: Value, type: Type) -> Value:
 
 
 def copy_bytes(code: FunctionCode, to: Value, source: Value, size: Value) -> None:
-    """Copy so many bytes between two addresses."""
+    """Write code that copies bytes from one address to another."""
     types = [BYTE, BYTE, ir.IntType(64), ir.IntType(1)]
     function = code.external("llvm.memcpy.p0.p0.i64", ir.VoidType(), types)
     handles = [code.builder.inttoptr(each.handle, BYTE) for each in (to, source)]
@@ -365,7 +366,7 @@ def copy_bytes(code: FunctionCode, to: Value, source: Value, size: Value) -> Non
 
 
 def zero_bytes(code: FunctionCode, to: Value, size: Value) -> None:
-    """Set so many bytes at an address to zero."""
+    """Write code that sets bytes at an address to zero."""
     types = [BYTE, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
     function = code.external("llvm.memset.p0.i64", ir.VoidType(), types)
     zeros = [ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)]

@@ -1,6 +1,6 @@
-"""What a checked launch adds to a kernel: steps of its threaded code, and a hook of the scheduler.
+"""The interface of what a checked launch adds to a kernel: steps of threaded code, and a scheduler hook.
 
-Only the interface stands here. The steps themselves, which watch and count, are the checker's.
+The steps themselves, which watch and count, are in `checker/steps.py`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ BarrierHook = Callable[[FunctionCode, Record, Value], None]
 
 
 class Instrumentation(Protocol):
-    """Steps that are put into the threaded code of one kernel. `data` is the module that has the words."""
+    """Adds steps to the threaded code of a kernel. `data` is the module that has the words."""
 
     def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
-        """Steps for a path of a warp that begins a basic block: all its lanes, or those of a guard."""
+        """Return the steps where a warp begins a basic block: for all its lanes, or those of a guard."""
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
-        """Steps for an instruction that is about to run and is not of each lane alone."""
+        """Return the steps before an instruction that is not of each lane alone."""
 
     def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
-        """Steps for lanes that are about to go where a basic block sends them: all, or those of a guard."""
+        """Return the steps before lanes leave a basic block: for all of them, or those of a guard."""
 
     def barrier_hook(self) -> BarrierHook:
-        """What the scheduler calls when a barrier completes."""
+        """Return the function that the scheduler calls when a barrier completes."""
 
     def image(self) -> bytes:
-        """The machine code of the functions that these steps call."""
+        """Return the machine code of the functions that these steps call."""

@@ -1,7 +1,7 @@
-"""Instructions of each lane alone, written as vector code over some lanes of a warp at a time.
+"""Instructions of each lane alone, written as vector code over several lanes of a warp at a time.
 
-A run of such instructions becomes one function: registers are read from the frame when first used and put
-back at the end. What each opcode computes is in the package `arithmetic`.
+A run of such instructions becomes one function: registers are loaded from the frame when first used and
+stored at the end. The package `arithmetic` has the lowerings.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lanewise.ptx import Immediate
 
 BOOL = Type("u", 1)
 CARRY = Register("carry flag", "pred", 8, abi.WarpFrame.carry)
-#: Writes the code of an instruction that is each lane's own business.
+#: Lowers an instruction of each lane alone.
 Lower = Callable[["Lanes", Op], None]
 
 _KINDS: dict[str, Kind] = {"s": "i", "u": "u", "b": "u", "f": "f"}
 
 
 def type_of(name: str) -> Type:
-    """The type of the values that a PTX type has here: floats of 16 bits and packed types are words.
+    """Return the type of the values of a PTX type: 16-bit floats and packed types are unsigned words.
 
     >>> type_of("s32"), type_of("bf16x2").bits
     (Type(kind='i', bits=32, lanes=1), 32)
@@ -57,15 +57,15 @@ class Lanes:
         #: Where dynamic shared memory begins.
         self.dynamic_offset = dynamic_offset
         self.values: dict[Register, Value] = {}
-        #: The frame's address moved to these lanes' share of arrays of elements of so many bytes.
-        self.own: dict[int, ir.Operand] = {}
+        #: By the bytes of an element: the frame's address plus the offset of the first of these lanes.
+        self.lane_pointers: dict[int, ir.Operand] = {}
         self.loaded: set[Register] = set()
         self.dirty: dict[Register, None] = {}
         self.guard: Value | None = None
-        #: Floats whose NaNs are not yet those of a GPU, by register: what is in `values` once someone looks.
+        #: Floats by register whose NaNs are not yet those of a GPU; `register` settles them when read.
         self.unsettled: dict[Register, Value] = {}
         self.carry = CARRY
-        #: The lanes whose registers change; all, where the scheduler puts back those of the others.
+        #: The lanes whose registers change; None for all, where the scheduler restores the other lanes.
         self.mask: Value | None = None
 
     @property
@@ -77,21 +77,23 @@ class Lanes:
     # memory ---------------------------------------------------------------------------------------------
 
     def at(self, offset: int, size: int) -> Pointer:
-        """The place in the frame of these lanes' share of an array of elements of some bytes."""
-        own = self.own.get(size)
-        if own is None:
-            own = self.own[size] = (Pointer(self.code, Type("u", size * 8), self.frame) + self.start).handle
-        handle = self.code.builder.gep(own, [ir.Constant(ir.IntType(64), offset)])
+        """Return a pointer to these lanes' elements of an array in the frame, of `size` bytes each."""
+        pointer = self.lane_pointers.get(size)
+        if pointer is None:
+            pointer = self.lane_pointers[size] = (
+                Pointer(self.code, Type("u", size * 8), self.frame) + self.start
+            ).handle
+        handle = self.code.builder.gep(pointer, [ir.Constant(ir.IntType(64), offset)])
         return Pointer(self.code, Type("u", size * 8), handle)
 
     # values ---------------------------------------------------------------------------------------------
 
     def constant(self, type: Type, number: int | float) -> Value:
-        """A number in every lane."""
+        """Return a number in every lane."""
         return self.code.constant(type.by(self.count), number)
 
     def register(self, register: Register) -> Value:
-        """What a register holds: unsigned words, or conditions."""
+        """Return the values of a register: unsigned words, or conditions for predicates."""
         if register in self.unsettled:
             value = settled(self.unsettled.pop(register))
             self.values[register] = value.view(Type("u", 32))
@@ -103,7 +105,7 @@ class Lanes:
         return self.values[register]
 
     def read(self, operand: ResolvedOperand, type: Type) -> Value:
-        """An operand as values of a type: registers that are wider are cut, narrower ones extended."""
+        """Return an operand as values of a type: wider registers are truncated, narrower ones extended."""
         match operand:
             case Register():
                 return fit(self.register(operand), type.by(self.count))
@@ -119,13 +121,13 @@ class Lanes:
         raise TypeError(operand)
 
     def number(self, operand: ResolvedOperand, type: Type) -> Value:
-        """An operand as floats for arithmetic, of which it does not matter which NaN a NaN is."""
+        """Return an operand as floats for arithmetic that does not depend on which NaN a NaN is."""
         if type.bits == 32 and isinstance(operand, Register) and operand in self.unsettled:
             return self.unsettled[operand]
         return self.read(operand, type)
 
     def write_number(self, operand: ResolvedOperand, value: Value) -> None:
-        """Put floats into a register of 32 bits, of which any NaN stands for the one that GPUs compute."""
+        """Write floats to a 32-bit register; any NaN stands for the one that GPUs compute."""
         if isinstance(operand, Register) and operand.bits == 32 and self.guard is None:
             self.unsettled[operand] = value
             self.dirty[operand] = None
@@ -133,12 +135,12 @@ class Lanes:
             self.write(operand, settled(value))
 
     def immediate(self, operand: Immediate, type: Type) -> Value:
-        """A constant as values of a type."""
+        """Return a constant as values of a type."""
         return self.immediate_of(self.code, operand, type.by(self.count))
 
     @staticmethod
     def immediate_of(code: Code, operand: Immediate, type: Type) -> Value:
-        """A constant of PTX as one value of a type, or as a vector of it."""
+        """Return a constant of PTX as one value of a type, or as a vector of it."""
         if type.kind == "f":
             value = float(operand.value)
             if type.bits == 32 and operand.type != "f32":
@@ -156,7 +158,7 @@ class Lanes:
         return code.constant(type, operand.bits)
 
     def write(self, operand: ResolvedOperand, value: Value) -> None:
-        """Put values into a register; narrower ones are extended by their own sign."""
+        """Write values to a register; narrower ones are extended by their own sign."""
         if isinstance(operand, Sink):
             return
         if not isinstance(operand, Register):
@@ -172,33 +174,33 @@ class Lanes:
         self.dirty[operand] = None
 
     def put_back(self, needless: Callable[[Register], bool]) -> None:
-        """Store what was written."""
+        """Store the registers that were written to the frame."""
         for register in self.stored(needless):
             value = self.register(register)
             if register.type == "pred":
                 value = value.to(Type("u", 8))
-            place = self.at(register.offset, register.bits // 8)
+            pointer = self.at(register.offset, register.bits // 8)
             if self.mask is not None:
-                value = self.mask.select(value, place.load(0, self.count))
-            place.store(value)
+                value = self.mask.select(value, pointer.load(0, self.count))
+            pointer.store(value)
 
     def stored(self, needless: Callable[[Register], bool]) -> list[Register]:
-        """The registers that were written and that someone else may read."""
+        """Return the registers that were written and that other code may read."""
         return [each for each in self.dirty if each in self.loaded or not needless(each)]
 
     # special registers ------------------------------------------------------------------------------------
 
     def number_at(self, pointer: ir.Operand, offset: int) -> Value:
-        """A 64-bit number of a record, in every lane."""
+        """Return a 64-bit number of a record, in every lane."""
         return Pointer(self.code, i64, pointer).load(offset // 8).spread(self.count)
 
     def record(self, offset: int, pointer: ir.Operand | None = None) -> ir.Operand:
-        """The record that a pointer in the frame (or in another record) leads to."""
+        """Return the address of the record that a pointer in the frame, or in another record, leads to."""
         word = Pointer(self.code, i64, self.frame if pointer is None else pointer).load(offset // 8)
         return self.code.builder.inttoptr(word.handle, ir.IntType(8).as_pointer())
 
     def special(self, operand: SpecialRegister) -> Value:
-        """A special register, as 32 or 64 bits."""
+        """Return the value of a special register, as 32 or 64 bits."""
         block = self.record(abi.WarpFrame.block)
         axis = "xyz".find(operand.element) if operand.element else 0
         lanes = self.lane_numbers()
@@ -253,19 +255,19 @@ class Lanes:
         return self.constant(Type("u", 32), 0)
 
     def lane_numbers(self) -> Value:
-        """0 to 31, these lanes' share."""
+        """Return the numbers of these lanes, from 0 to 31."""
         counting = ir.Constant(ir.VectorType(ir.IntType(32), self.count), list(range(self.count)))
-        own = Value(self.code, Type("u", 32, self.count), counting)
-        return own + self.start.to(Type("u", 32)).spread(self.count)
+        numbers = Value(self.code, Type("u", 32, self.count), counting)
+        return numbers + self.start.to(Type("u", 32)).spread(self.count)
 
     def symbol(self, operand: Symbol) -> Value:
-        """The address of a variable in its space."""
+        """Return the address of a variable in its state space."""
         offset = self.dynamic_offset if operand.space == "dynamic" else 0
         return self.constant(Type("u", 64), operand.address + offset)
 
 
 def settled(value: Value) -> Value:
-    """f32 with the NaN that GPUs compute, 0x7FFFFFFF, for any other."""
+    """Return f32 values with every NaN replaced by the one that GPUs compute, 0x7FFFFFFF."""
     code = value.code
     nan = code.constant(Type("u", 32, value.type.lanes), 0x7FFFFFFF).view(value.type)
     is_nan = code.builder.fcmp_unordered("uno", value.handle, value.handle)
@@ -273,7 +275,7 @@ def settled(value: Value) -> Value:
 
 
 def fit(value: Value, type: Type) -> Value:
-    """Words as another type: cut or extended, then the same bits."""
+    """Return words as another type: truncated or extended, then with the same bits."""
     if type.bits == 1 or value.type.bits == 1:
         if value.type.bits == type.bits:
             return value
@@ -285,5 +287,5 @@ def fit(value: Value, type: Type) -> Value:
 
 
 def intrinsic(name: str, *values: Value, extra: tuple[Value, ...] = ()) -> Value:
-    """An intrinsic of LLVM on values of one type."""
+    """Return the result of an LLVM intrinsic on values of one type."""
     return values[0].code.intrinsic(name, values[0].type, [*values, *extra])

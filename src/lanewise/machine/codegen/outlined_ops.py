@@ -1,6 +1,6 @@
-"""Instructions whose code is long, as functions that all kernels share: compiled once, called with vectors.
+"""Instructions with long code, as functions that all kernels share: compiled once, called with vectors.
 
-What they compute is written by the same lowering functions as in place; short ones are written in place.
+The same lowering functions write them as write short instructions in place.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from lanewise.machine.program.ptx_types import SMALL_FLOATS
 from lanewise.ptx import Immediate
 from lanewise.recently_used import RecentlyUsed
 
-#: Names of functions that were written once without a complaint.
+#: Names of functions that were written once without an error.
 _TRIED: RecentlyUsed[str, bool] = RecentlyUsed(4096)
 
 
 def is_long(op: Op) -> bool:
-    """Whether an instruction's code is worth a function of its own."""
+    """Return whether the code of an instruction is long enough to be a function of its own."""
     match op.record.length:
         case CodeLength.LONG:
             return True
@@ -35,7 +35,7 @@ def is_long(op: Op) -> bool:
 
 
 class OperationCode(Code):
-    """A function of vectors that returns one."""
+    """A function that takes and returns vectors, while it is written."""
 
     unrolled = False
 
@@ -52,26 +52,29 @@ class OperationCode(Code):
 
 
 def operation_type(operands: list[Type], result: Type) -> ir.Type:
-    """The type of a function of vectors."""
+    """Return the LLVM type of a function of vectors."""
     return ir.FunctionType(result.ir, [each.ir for each in operands])
 
 
 def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
-    """Write an instruction as a call, if it is long and all its operands are registers or numbers."""
+    """Write an instruction as a call if it is long and all its operands are registers or numbers.
+
+    Returns whether it did.
+    """
     target, *sources = op.operands
     if not is_long(op) or not isinstance(target, Register):
         return False
     if not all(isinstance(each, Register | Immediate) for each in sources):
         return False
-    # Registers by their places among the operands: the function is the same whichever they are.
-    given = [each for each in sources if isinstance(each, Register)]
+    # Registers are named by their positions, so that the function is the same whichever they are.
+    registers = [each for each in sources if isinstance(each, Register)]
     canonical = {
-        place: Register(f"operand {place}", each.type, each.bits, place)
-        for place, each in enumerate(op.operands)
+        position: Register(f"operand {position}", each.type, each.bits, position)
+        for position, each in enumerate(op.operands)
         if isinstance(each, Register)
     }
     operands: tuple[ResolvedOperand, ...] = tuple(
-        canonical.get(place, each) for place, each in enumerate(op.operands)
+        canonical.get(position, each) for position, each in enumerate(op.operands)
     )
     alike = replace(op, operands=operands, guard=None)
     result = canonical.pop(0)
@@ -92,11 +95,11 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
     )
     name = f"{'.'.join((op.opcode, *op.modifiers))} {described} by {lanes.count}"
     if _TRIED.get(name) is None:
-        write(ir.Module(), name)  # what it may complain of is complained of here, where the line is known
+        write(ir.Module(), name)  # errors are raised here, where the line is known
         _TRIED.put(name, True)
     function = shared(lanes.code.module, name, operation_type(kinds, returned), write)
     handles = []
-    for register, kind in zip(given, kinds, strict=True):
+    for register, kind in zip(registers, kinds, strict=True):
         handles.append(lanes.register(register).to(kind).handle)
     found = Value(lanes.code, returned, lanes.code.builder.call(function, handles))
     lanes.write(target, found.differs(0) if target.type == "pred" else found)
@@ -104,5 +107,5 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
 
 
 def _passed(register: Register, lanes: int) -> Type:
-    """How a register's values are passed: predicates as bytes."""
+    """Return the type by which a register's values are passed: predicates as bytes."""
     return Type("u", register.bits, lanes)

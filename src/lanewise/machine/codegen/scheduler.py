@@ -1,7 +1,7 @@
-"""The scheduler, as compiled code: paths of a warp, warps of a block, barriers, blocks one after the other.
+"""The scheduler as compiled code: paths of a warp, warps of a block, barriers, blocks one after another.
 
-A path that spins gives way to its siblings, then to other warps; a block that only spins returns, so that
-another may run.
+A path that spins gives way to the other paths of its warp, then to other warps; a block that only spins
+returns, so that another block may run.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from lanewise.machine.codegen.threaded_code import write_follow
 
 WORD = ir.IntType(32)
 LANES = abi.LANES
-#: How often lanes may ask for a phase of an mbarrier in vain while nothing else happens in their block.
+#: How often lanes may test a phase of an mbarrier in vain while nothing else happens in their block.
 MOST_TRIES = 4096
 
 
 def _bits(code: FunctionCode, condition: Value) -> Value:
+    """Return conditions of 32 lanes as the bits of a word."""
     return Value(code, U32, code.builder.bitcast(condition.handle, WORD))
 
 
 def write_scheduler(module: ir.Module, name: str, hook: BarrierHook | None = None) -> None:
-    """Everything from `run_warp` up to the function that Python calls; the same for every kernel.
+    """Write `run_warp` up to the function that Python calls; it is the same for every kernel.
 
     A hook is called whenever a barrier completes, while those who wait for it are still parked.
     """
@@ -41,11 +42,12 @@ def write_scheduler(module: ir.Module, name: str, hook: BarrierHook | None = Non
 
 
 def _least(code: FunctionCode, value: Value) -> Value:
+    """Return the smallest element of a vector."""
     return code.intrinsic("vector.reduce.umin", U32, [value], of=value.type)
 
 
 def _write_run_warp(module: ir.Module, follow_steps: ir.Function) -> ir.Function:
-    """`run_warp(frame)`: a turn of a warp; returns a `WarpStatus`."""
+    """`run_warp(frame)`: give a warp a turn and return a `WarpStatus`."""
     save, restore = _write_save(module), _write_restore(module)
     code = FunctionCode(module, "run_warp", ("frame",), WORD)
     warp = code.record("frame")
@@ -78,7 +80,7 @@ def _write_run_warp(module: ir.Module, follow_steps: ir.Function) -> ir.Function
     key = runnable.select((pcs - base.spread(LANES)) & (abi.PARKED - 1), -1)
     least = _least(code, key)
     with code.when(least.equals(-1)):
-        # Siblings may all be here now.
+        # The awaited lanes may all have arrived now.
         released = _release_siblings(code, warp, pcs)
         with code.when(released.differs(0)):
             builder.branch(dispatch)
@@ -109,7 +111,7 @@ def _write_run_warp(module: ir.Module, follow_steps: ir.Function) -> ir.Function
     with code.when(following.equals(BlockAnswer.TOGETHER)):
         _spend(code, block, whole - budget.get())
         code.give(WarpStatus.TOGETHER)
-    # Who stops a launch waits for no slice to end, however long its basic blocks are.
+    # A stopped launch does not wait for the end of the slice.
     with code.when(Value(code, i64, builder.load_atomic(stop, "monotonic", 8)).differs(0)):
         code.give(WarpStatus.OUT_OF_TIME)
     builder.cbranch((following < 0).handle, diverged, follow)
@@ -141,7 +143,7 @@ def _write_run_warp(module: ir.Module, follow_steps: ir.Function) -> ir.Function
 
 
 def _write_save(module: ir.Module) -> ir.Function:
-    """`save(frame, registers)`: copy the registers that a block of code is about to write in every lane."""
+    """`save(frame, registers)`: copy the registers that a basic block is about to write in all lanes."""
     code = FunctionCode(module, "save", ("frame", "registers"), WORD)
     saved = code.record("frame").at(WarpFrame.block).get(BlockRecord.saved_registers)
     with _each_register(code) as (offset, size):
@@ -151,7 +153,7 @@ def _write_save(module: ir.Module) -> ir.Function:
 
 
 def _write_restore(module: ir.Module) -> ir.Function:
-    """`restore(frame, registers)`: give the lanes that took no part their registers back."""
+    """`restore(frame, registers)`: restore these registers in the lanes that did not execute it."""
     code = FunctionCode(module, "restore", ("frame", "registers"), WORD)
     saved = code.record("frame").at(WarpFrame.block).get(BlockRecord.saved_registers)
     mask = code.record("frame").get(WarpFrame.mask_bytes, U8, LANES).differs(0)
@@ -167,7 +169,7 @@ def _write_restore(module: ir.Module) -> ir.Function:
 
 @contextmanager
 def _each_register(code: FunctionCode) -> Iterator[tuple[Value, Value]]:
-    """The body for each register of a list: how many there are, then offset and bytes of a lane for each."""
+    """Run the body for each register of a list, with its offset and the bytes of a lane."""
     registers = code.record("registers")
     with code.loop(registers.get(0)) as number:
         entry = Record(code, registers.address + number * 16)
@@ -175,25 +177,26 @@ def _each_register(code: FunctionCode) -> Iterator[tuple[Value, Value]]:
 
 
 def _spend(code: FunctionCode, block: Record, steps: Value) -> None:
+    """Count basic blocks that were run."""
     block.set(BlockRecord.steps, block.get(BlockRecord.steps) + steps)
 
 
 def _release_siblings(code: FunctionCode, warp: Record, pcs: Value) -> Value:
-    """Let lanes go on that wait for siblings which are all there or gone; returns which."""
+    """Release lanes whose awaited lanes have all arrived or exited; return which lanes."""
     parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
     waits = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(abi.WAITS_FOR_SIBLINGS)
     here, gone = _bits(code, waits), _bits(code, pcs.equals(abi.EXITED))
     needed = warp.get(WarpFrame.barrier_argument, U32, LANES)
-    # A lane goes on if every lane that it names waits too, or is gone.
+    # A lane goes on if every lane that it names waits too, or has exited.
     there = (here | gone).spread(LANES)
     ready = waits & (needed & ~there).equals(0)
-    place = warp.pointer(WarpFrame.pcs, U32)
-    place.store(ready.select(pcs & (abi.PARKED - 1), pcs))
+    program_counters = warp.pointer(WarpFrame.pcs, U32)
+    program_counters.store(ready.select(pcs & (abi.PARKED - 1), pcs))
     return _bits(code, ready)
 
 
 def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
-    """`settle(block, barrier)`: complete a barrier if all whom it waits for are there; 1 if so."""
+    """`settle(block, barrier)`: complete a barrier if all of its threads have arrived; 1 if so."""
     code = FunctionCode(module, "settle", ("block", "barrier"), WORD)
     block = code.record("block")
     launch = block.at(BlockRecord.launch)
@@ -218,26 +221,26 @@ def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
     with code.loop(warps) as index:
         warp = Record(code, frames + index * size)
         _, here, gone = look(warp)
-        some, dead = count(here), count(gone)
-        waiting.set(waiting.get() + some)
-        elsewhere.set(elsewhere.get() + (LANES - some - dead))
+        waiters, dead = count(here), count(gone)
+        waiting.set(waiting.get() + waiters)
+        elsewhere.set(elsewhere.get() + (LANES - waiters - dead))
         arguments = warp.get(WarpFrame.barrier_argument, U32, LANES)
-        with code.when(some > 0):
-            counted.set(counted.get() + some + dead)
+        with code.when(waiters > 0):
+            counted.set(counted.get() + waiters + dead)
             largest = code.intrinsic(
                 "vector.reduce.umax", U32, [here.select(arguments, 0)], of=arguments.type
             )
             wanted.set(wanted.get().max(largest.to(U64).to(i64)))
             values = warp.get(WarpFrame.barrier_value, U32, LANES)
             yes.set(yes.get() + count(here & values.differs(0)))
-    arrived_place = code["barrier"] * 8 + BlockRecord.arrived
-    counted.set(counted.get() + block.get(arrived_place))
+    arrived_offset = code["barrier"] * 8 + BlockRecord.arrived
+    counted.set(counted.get() + block.get(arrived_offset))
     all_here = elsewhere.get().equals(0)
     enough = (wanted.get() > 0) & ~(counted.get() < wanted.get())
     done = (waiting.get() > 0) & (enough | (wanted.get().equals(0) & all_here))
     with code.when(~done):
         code.give(0)
-    block.set(arrived_place, 0)
+    block.set(arrived_offset, 0)
     if hook is not None:
         hook(code, block, code["barrier"])
     result = (yes.get() | (waiting.get() << 16)).to(U32)
@@ -254,7 +257,7 @@ def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
 def _write_run_block(
     module: ir.Module, run_warp: ir.Function, settle: ir.Function, hooked: bool
 ) -> ir.Function:
-    """`run_block(block)`: run the warps of a block in turn; returns a `RunStatus`."""
+    """`run_block(block)`: run the warps of a block in turn and return a `RunStatus`."""
     code = FunctionCode(module, "run_block", ("block",), WORD)
     block = code.record("block")
     launch = block.at(BlockRecord.launch)
@@ -293,7 +296,7 @@ def _write_run_block(
     with code.when(block.get(BlockRecord.steps) > limit):
         code.give(RunStatus.LIMIT)
     with code.when(waiting.get().differs(0)):
-        if not hooked:  # a hook wants to see who waits
+        if not hooked:  # a hook needs the lanes parked
             one_barrier = ((some.get() ^ every.get()) >> abi.TOGETHER_BITS).equals(0)
             with code.when(waiting.get().equals(warps.to(U32)) & one_barrier):
                 with code.loop(warps) as index:
@@ -302,7 +305,7 @@ def _write_run_block(
                 builder.branch(turn)
         with code.loop(warps) as index:
             _park_together(code, Record(code, frames + index * size))
-    # Who waits where, and who can run?
+    # Find out which lanes wait at which barriers, and which can run.
     zero = code.constant(U32, 0)
     runs, alive, barriers = (code.variable(zero) for _ in range(3))
     for each in (runs, alive, barriers):
@@ -313,8 +316,8 @@ def _write_run_block(
         runs.set(runs.get() | _bits(code, pcs < abi.PARKED))
         alive.set(alive.get() | _bits(code, pcs < abi.EXITED))
         parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
-        which = code.constant(U32.by(LANES), 1) << (warp_record.get(WarpFrame.barrier, U32, LANES) & 31)
-        chosen = parked.select(which, 0)
+        barrier_bit = code.constant(U32.by(LANES), 1) << (warp_record.get(WarpFrame.barrier, U32, LANES) & 31)
+        chosen = parked.select(barrier_bit, 0)
         barriers.set(barriers.get() | code.intrinsic("vector.reduce.or", U32, [chosen], of=chosen.type))
     with code.when(alive.get().equals(0)):
         code.give(RunStatus.DONE)
@@ -338,21 +341,21 @@ def _write_run_block(
 
 
 def _park_together(code: FunctionCode, warp: Record) -> None:
-    """The lanes of a warp that waits as a whole become lanes that wait: not all of its block do so."""
+    """Park each lane of a warp that waits as a whole, because not all warps of its block do so."""
     together = warp.get(WarpFrame.together, U32)
     with code.when(together.differs(0)):
         following = (together & ((1 << abi.TOGETHER_BITS) - 1)) - 1
-        for place, value in (
+        for offset, value in (
             (WarpFrame.pcs, following | abi.PARKED),
             (WarpFrame.barrier, (together >> abi.TOGETHER_BITS) & 15),
             (WarpFrame.barrier_argument, code.constant(U32, 0)),
         ):
-            warp.pointer(place, U32).store(value.spread(LANES))
+            warp.pointer(offset, U32).store(value.spread(LANES))
         warp.set(WarpFrame.together, code.constant(U32, 0))
 
 
 def _release_phases(code: FunctionCode, block: Record, progress: Value) -> None:
-    """Let lanes that wait for a phase ask again. If they did so often, and nothing happened: a deadlock."""
+    """Let lanes that wait for a phase test it again; after many tries in vain it is a deadlock."""
     size, frames = (
         block.at(BlockRecord.launch).get(LaunchRecord.frame_bytes),
         block.get(BlockRecord.frames),
@@ -374,7 +377,7 @@ def _release_phases(code: FunctionCode, block: Record, progress: Value) -> None:
 
 
 def _write_run_grid(module: ir.Module, run_block: ir.Function, name: str) -> None:
-    """`name(arguments)`: resume a block if one is under way, then take blocks until none is left."""
+    """`name(arguments)`: resume a block if one was interrupted, then run blocks until none is left."""
     inner = FunctionCode(module, "run_grid", ("block", "resume"), WORD)
     inner.function.attributes.add("noinline")
     block = inner.record("block")
@@ -384,9 +387,9 @@ def _write_run_grid(module: ir.Module, run_block: ir.Function, name: str) -> Non
     run = inner.function.append_basic_block("run")
     builder.cbranch(inner["resume"].differs(0).handle, run, take)
     builder.position_at_end(take)
-    place = launch.pointer(LaunchRecord.next_block, i64)._typed(i64)
+    counter = launch.pointer(LaunchRecord.next_block, i64)._typed(i64)
     one = ir.Constant(ir.IntType(64), 1)
-    number = Value(inner, i64, builder.atomic_rmw("add", place, one, "seq_cst"))
+    number = Value(inner, i64, builder.atomic_rmw("add", counter, one, "seq_cst"))
     with inner.when(~(number < launch.get(LaunchRecord.end_block))):
         block.set(BlockRecord.linear, -1)
         inner.give(RunStatus.DONE)
@@ -406,7 +409,7 @@ def _write_run_grid(module: ir.Module, run_block: ir.Function, name: str) -> Non
 
 
 def _begin(code: FunctionCode, block: Record, launch: Record, number: Value) -> None:
-    """A block of threads at its start: numbers, fresh frames, zeroed shared and local memory."""
+    """Begin a thread block: set its index, copy fresh frames, clear shared and local memory."""
     builder = code.builder
     block.set(BlockRecord.linear, number)
     block.set(BlockRecord.steps, 0)

@@ -28,7 +28,7 @@ Word = int | ir.Function
 LENGTH, FUNCTION, WIDTH, GUARD, NEGATED, OPERANDS = range(0, 48, 8)
 #: Words of an end: 0, the function, operands of its own.
 END_OPERANDS = 16
-#: Arguments of a step's function and of an end's function beside the frame.
+#: Arguments of a step's function and of an end's function after the frame.
 STEP_ARGUMENTS, END_ARGUMENTS = ("active", "operands"), ("operands",)
 
 
@@ -40,39 +40,42 @@ class Step:
     operands: list[int]
 
     def words(self, op: Op | None) -> list[Word]:
-        """The step for the lanes that an instruction's guard leaves."""
+        """Return the words of the step, with the guard of an instruction."""
         return [OPERANDS // 8 + len(self.operands), self.function, 0, *guard_words(op), *self.operands]
 
 
 def strip(often: bool) -> int:
-    """Lanes done together: more than a vector has where code runs often, for two operations at a time."""
+    """Return how many lanes a run handles at a time.
+
+    In loops it is more than a vector has, so that two operations are under way at a time.
+    """
     return max(8, machine_code.lanes_of(32)) if often else machine_code.lanes_of(32)
 
 
 def run_words(function: ir.Function, width: int) -> list[Word]:
-    """A run of instructions of each lane alone, so many lanes at a time."""
+    """Return the words of a run of instructions of each lane alone, `width` lanes at a time."""
     return [3, function, width]
 
 
 def guard_words(op: Op | None) -> list[int]:
-    """An instruction's guard: its register's offset (0: none), and whether it is negated."""
+    """Return the words of an instruction's guard: its register's offset (0: none), and the negation."""
     if op is None or op.guard is None:
         return [0, 0]
     return [op.guard[0].offset, int(op.guard[1])]
 
 
 def goto_words(number: int) -> list[Word]:
-    """The end at which all lanes go on with one basic block."""
+    """Return the words of an end at which all lanes go on with one basic block."""
     return [0, 0, number]
 
 
 def end_words(function: ir.Function, operands: list[int]) -> list[Word]:
-    """The end at which a function decides."""
+    """Return the words of an end at which a function returns the next basic block."""
     return [0, function, *operands]
 
 
 def data(module: ir.Module, name: str, words: list[Word]) -> ir.GlobalVariable:
-    """Words as constant data; functions stand for their addresses."""
+    """Write words into a module as constant data, functions as their addresses, and return the variable."""
     kind = ir.ArrayType(ir.LONG, len(words))
     variable = ir.GlobalVariable(module, kind, name)
     texts = [
@@ -84,13 +87,13 @@ def data(module: ir.Module, name: str, words: list[Word]) -> ir.GlobalVariable:
 
 
 def function_at(code: BlockCode, address: Value, arguments: int) -> ir.Operand:
-    """A function by its address, of so many numbers."""
+    """Return the function at an address, which takes some 64-bit numbers."""
     kind = ir.FunctionType(ir.WORD, [ir.LONG] * arguments)
     return code.builder.inttoptr(address.handle, kind.as_pointer())
 
 
 def active_lanes(code: BlockCode, words: Record, guard: int) -> Value:
-    """The lanes that a guard leaves, as bits; `guard` is where among the words it stands."""
+    """Return the lanes that a guard leaves, as bits; `guard` is the offset of its words."""
     register = words.get(guard)
     bits = code.variable(code.mask_bits())
     with code.when(register.differs(0)):
@@ -99,9 +102,9 @@ def active_lanes(code: BlockCode, words: Record, guard: int) -> Value:
 
 
 def write_follow(module: ir.Module) -> ir.Function:
-    """`follow(frame, row)`: do what the steps of a basic block say; returns the basic block that follows."""
+    """Write `follow(frame, row)`: execute the steps of a basic block and return the one that follows."""
     code = BlockCode(module, "follow", ("row",))
-    code.function.attributes.discard("noinline")  # it is the heart of the scheduler
+    code.function.attributes.discard("noinline")  # the scheduler calls it all the time
     builder = code.builder
     position = code.variable(code.record("row").get(abi.CodeRow.steps))
     head, after, end = (code.function.append_basic_block(each) for each in ("step", "next", "end"))
@@ -117,7 +120,7 @@ def write_follow(module: ir.Module) -> ir.Function:
         number, again = code.variable(code.constant(i64, 0)), code.function.append_basic_block("again")
         builder.branch(again)
         builder.position_at_end(again)
-        for _ in range(abi.LANES // strip(often=True)):  # more than one, for what it costs to go round
+        for _ in range(abi.LANES // strip(often=True)):  # unrolled, because each turn of the loop costs
             first = number.get()
             builder.call(run, [code["frame"].handle, first.handle])
             number.set(first + width)

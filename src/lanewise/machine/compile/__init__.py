@@ -1,1 +1,1 @@
-"""From a resolved program to images of machine code."""
+"""Compilation of a resolved program into images of machine code."""

@@ -1,6 +1,6 @@
-"""How basic blocks end: branches, waits, barriers, calls and returns.
+"""Code for the ends of basic blocks: branches, waits, barriers, calls and returns.
 
-Ends that are the same in all kernels but for numbers are shared functions; the others are the kernel's own.
+Ends that differ between kernels only in numbers are shared functions; the others are functions of the kernel.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from lanewise.ptx import Immediate
 
 #: Begins a function of the kernel: its name, how many instructions it has, its arguments.
 BeginFunction = Callable[[str, int, tuple[str, ...]], BlockCode]
-#: The basic block that follows where none does.
+#: The number of the following basic block where there is none.
 NOWHERE = -1
 
 
 def members_of(op: Op) -> tuple[int, int]:
-    """The lanes that an instruction waits for: the offset of a register (0: none), or else their bits."""
+    """Return the lanes that an instruction waits for: a register's offset (0: none), or else their bits."""
     if op.record.waits is not Waits.MEMBERS:
         return 0, 0xFFFFFFFF
     members = op.operands[-1]
@@ -49,18 +49,18 @@ def members_of(op: Op) -> tuple[int, int]:
 
 
 def plain_barrier(op: Op) -> int | None:
-    """The number of a barrier that all threads of the block wait at; None if it is another, or not known."""
+    """Return the number of a barrier of the whole block; None for other forms, or if not constant."""
     if len(op.operands) > 1 or op.has("arrive") or op.record.role(0) is Role.DEFINED:
         return None
-    given = op.operands[0] if op.operands else Immediate("s64", 0, "0")
-    return given.bits if isinstance(given, Immediate) and given.bits < abi.BARRIERS else None
+    number = op.operands[0] if op.operands else Immediate("s64", 0, "0")
+    return number.bits if isinstance(number, Immediate) and number.bits < abi.BARRIERS else None
 
 
 # ends that all kernels share --------------------------------------------------------------------------------
 
 
 def branch_end(module: ir.Module) -> ir.Function:
-    """Operands: guard, target, following. Some lanes go to a target, the others on; pcs if they part."""
+    """Operands: guard, target, following. Lanes whose guard holds go to the target, the others on."""
 
     def write(code: BlockCode) -> None:
         words = code.record("operands")
@@ -75,7 +75,7 @@ def branch_end(module: ir.Module) -> ir.Function:
 
 
 def exit_end(module: ir.Module) -> ir.Function:
-    """Operands: guard, following. Some lanes leave the kernel, the others go on."""
+    """Operands: guard, following. Lanes whose guard holds leave the kernel, the others go on."""
 
     def write(code: BlockCode) -> None:
         words = code.record("operands")
@@ -127,13 +127,13 @@ def barrier_end(module: ir.Module) -> ir.Function:
 
 
 class EndWriter:
-    """Writes how the basic blocks of a kernel end."""
+    """Writes the ends of the basic blocks of a kernel."""
 
     def __init__(
         self, kernel: Kernel, blocks: list[BasicBlock], data: ir.Module, begin: BeginFunction
     ) -> None:
         self.kernel, self.program, self.data, self.begin = kernel, kernel.program, data, begin
-        #: Whether some call goes through a register: then a function notes that it was left.
+        #: Whether any call goes through a register: then functions note that lanes returned from them.
         self.calls_indirectly = any(
             isinstance(block.op.operands[1], IndirectCallee)
             for block in blocks
@@ -141,24 +141,25 @@ class EndWriter:
         )
 
     def declared(self, function: ir.Function) -> ir.Function:
-        """A function of another module, to be named in the data."""
+        """Declare a function of another module in the module of the data."""
         existing = self.data.functions.get(function.name)
         if isinstance(existing, ir.Function):
             return existing
         return ir.Function(self.data, function.function_type, function.name)
 
     def words(self, block: BasicBlock) -> list[Word]:
-        """The end of a basic block: by a function that all kernels share where there is one."""
+        """Return the words of a basic block's end, with a shared function where there is one."""
         op = block.op
         with naming(op):
             shared = self._shared(block, op)
             if shared is not None:
                 return shared
             code = self.begin(f"end_{block.number}", 1, END_ARGUMENTS)
-            self._own(code, block, op)
+            self._write_function(code, block, op)
             return end_words(self.declared(code.function), [])
 
     def _shared(self, block: BasicBlock, op: Op | None) -> list[Word] | None:
+        """Return the words of an end with a shared function; None if the end needs its own."""
         following = block.following.number if block.following else NOWHERE
         leaves = block.body.function.is_entry
         if op is None or block.end is BlockEnd.FALLTHROUGH:
@@ -185,8 +186,8 @@ class EndWriter:
                     return end_words(barrier_end(self.data), [*guard, following, number, past])
         return None
 
-    def _own(self, code: BlockCode, block: BasicBlock, op: Op | None) -> None:
-        """An end that is a function of this kernel."""
+    def _write_function(self, code: BlockCode, block: BasicBlock, op: Op | None) -> None:
+        """Write an end as a function of this kernel."""
         following = block.following.number if block.following else NOWHERE
         if op is None:  # the end of a device function's text is a return
             self._return(code, block, code.mask_lanes(), NOWHERE)
@@ -219,7 +220,7 @@ class EndWriter:
                 code.give(max(following, 0))
 
     def _call(self, code: BlockCode, op: Op, block: BasicBlock, following: int) -> None:
-        """A call: arguments are passed, then the lanes go to the callee."""
+        """Write a call: pass the arguments, then send the lanes to the callee."""
         numbers = [target.number for target in block.targets]
         if isinstance(op.operands[1], IndirectCallee):
             targets = calls.choose(code, op, self.program, numbers, following)
@@ -239,14 +240,14 @@ class EndWriter:
         code.give(call(code, split(code.module), [code["frame"], bits, numbers[0], following]))
 
     def _return(self, code: BlockCode, block: BasicBlock, active: Value, following: int) -> None:
-        """Some lanes return to where they were called from, the others go on."""
+        """Write a return: some lanes go back to their callers, the others go on."""
         if self.calls_indirectly:
             calls.note_return(code, self.program, block.body, active)
         links = code.frame.get(block.body.link.offset, U32, abi.LANES)
         self._scatter(code, active, links, following)
 
     def _scatter(self, code: BlockCode, taken: Value, targets: Value, following: int) -> None:
-        """Some lanes go to basic blocks of their own, the others on."""
+        """Send some lanes to a basic block each, and the others on."""
         if following != NOWHERE:
             code.set_pcs(code.mask_lanes(), following)
         pcs = code.frame.pointer(WarpFrame.pcs, U32)
@@ -254,7 +255,7 @@ class EndWriter:
         code.give(BlockAnswer.DIVERGED)
 
     def _switch(self, code: BlockCode, op: Op, block: BasicBlock) -> None:
-        """brx.idx: by a lane's index into a list of labels."""
+        """Write brx.idx: each lane's index selects a label of a list."""
         active = code.active(op)
         lanes = code.all_lanes()
         index = lanes.read(op.operands[0], U32)
@@ -267,7 +268,7 @@ class EndWriter:
         self._scatter(code, active, targets, following)
 
     def _barrier(self, code: BlockCode, op: Op, following: int) -> None:
-        """bar and barrier of any form: sync with a count, arrive, red."""
+        """Write bar and barrier of any form: sync with a count, arrive, red."""
         operands = list(op.operands)
         active = code.active(op)
         lanes = code.all_lanes()
@@ -276,17 +277,17 @@ class EndWriter:
             operands.pop(0)
             kept = code.frame.pointer(WarpFrame.barrier_value, U32)
             kept.store(active.select(predicate.to(U32), kept.load(0, abi.LANES)))
-        which = lanes.read(operands[0], U32) if operands else lanes.constant(U32, 0)
+        number = lanes.read(operands[0], U32) if operands else lanes.constant(U32, 0)
         count = lanes.read(operands[1], U32) if len(operands) > 1 else lanes.constant(U32, 0)
-        code.fault_where(code.bits(active & (which > abi.BARRIERS - 1)), FaultKind.BAD_OPERAND, op.site)
+        code.fault_where(code.bits(active & (number > abi.BARRIERS - 1)), FaultKind.BAD_OPERAND, op.site)
         if op.has("arrive"):
-            self._arrive(code, code.bits(active), which)
+            self._arrive(code, code.bits(active), number)
             code.give(following)
             return
-        park(code, code.bits(active), following, which, count)
+        park(code, code.bits(active), following, number, count)
 
-    def _arrive(self, code: BlockCode, active: Value, which: Value) -> None:
-        """bar.arrive: lanes are counted and go on; lanes that have exited count with the first of them."""
+    def _arrive(self, code: BlockCode, active: Value, barriers: Value) -> None:
+        """Write bar.arrive: lanes are counted and go on; exited lanes count with the first of them."""
         block = code.block
         gone = code.bits(code.frame.get(WarpFrame.pcs, U32, abi.LANES).equals(abi.EXITED))
 
@@ -295,6 +296,6 @@ class EndWriter:
             block.set(offset, block.get(offset) + more)
 
         with code.each_lane(active) as lane:
-            count(Value(code, U32, code.builder.extract_element(which.handle, lane.handle)), 1)
+            count(Value(code, U32, code.builder.extract_element(barriers.handle, lane.handle)), 1)
         with code.when(active.differs(0)):
-            count(which.lane(0), code.intrinsic("ctpop", U32, [gone]).to(i64))
+            count(barriers.lane(0), code.intrinsic("ctpop", U32, [gone]).to(i64))

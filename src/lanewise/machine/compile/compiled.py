@@ -1,4 +1,4 @@
-"""A kernel made ready to run: resolved, compiled once, kept on disk and in memory."""
+"""Kernels made ready to run: resolved, compiled once, kept on disk and in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_READY = 256
 
 
 class Compiled:
-    """A kernel as machine code, what a launch has to know of it, and the rest of it when it is asked for.
+    """A kernel as machine code, and what is known of it; each property is computed when first used.
 
     `instrument` gives the steps that a checked launch adds; `variant` names them in the key of the code.
     """
@@ -41,16 +41,17 @@ class Compiled:
 
     @cached_property
     def native(self) -> machine_code.Program:
-        """The machine code, from disk or compiled now."""
+        """The machine code, loaded from disk or compiled now."""
         text = self.module.text or str(self.module)
         named = f"{text}\0{self.function.name}\0{self.arch}\0{self._variant}"
         key = f"machine {hashlib.sha256(named.encode()).hexdigest()}"
         try:
             return machine_code.link(key, self._images, self._note)
-        except RuntimeError as error:  # LLVM refuses what was written
+        except RuntimeError as error:  # LLVM refuses the IR
             raise InternalError(f"{self.function.name} could not be compiled", error) from error
 
     def _images(self) -> list[bytes]:
+        """Return the images of machine code that the kernel is linked from."""
         from lanewise.machine.codegen.function_code import Kernel
         from lanewise.machine.compile.images import images
 
@@ -58,37 +59,38 @@ class Compiled:
         return images(Kernel(self.program, self.arch), self.blocks, instrumentation)
 
     def _note(self) -> bytes:
+        """Return the launch info as bytes, kept beside the machine code."""
         from lanewise.machine.compile.launch_facts import launch_info
 
         return launch_info(self.program, self.blocks, self.arch).to_bytes()
 
     @cached_property
     def launch_info(self) -> LaunchInfo:
-        """What a launch has to know of it, kept beside the machine code."""
+        """What a launch has to know of the kernel, kept beside the machine code."""
         return LaunchInfo.from_bytes(self.native.note)
 
     @cached_property
     def program(self) -> Program:
-        """The kernel and all that it reaches, resolved."""
+        """The kernel and the functions that it reaches, resolved."""
         from lanewise.machine.program.resolve import resolve
 
         return resolve(self.module, self.function)
 
     @cached_property
     def blocks(self) -> list[BasicBlock]:
-        """Its basic blocks, by number."""
+        """The basic blocks of the kernel, by number."""
         from lanewise.machine.program.basic_blocks import split
 
         return split(self.program)
 
     @cached_property
     def texts(self) -> list[str]:
-        """Each instruction as PTX."""
+        """The PTX text of each instruction."""
         return [str(op.source) for op in self.program.sites]
 
     @cached_property
     def notes(self) -> list[str]:
-        """Where a GPU may give other bits."""
+        """Sentences on where a GPU may give other bits."""
         from lanewise.machine.analysis.fidelity import notes
 
         return notes(self.program, self.arch)
@@ -98,14 +100,14 @@ Ready = TypeVar("Ready", bound=Compiled)
 
 
 class ReadyKernels(Generic[Ready]):
-    """Compiled kernels by module, entry and arch: each is compiled once, and few are kept."""
+    """Compiled kernels by module, entry and arch: each is compiled once, and the latest are kept."""
 
     def __init__(self, make: Callable[[Module, Function, str], Ready]) -> None:
         self._make = make
         self._kept: RecentlyUsed[tuple[int, str, str], tuple[Module, Ready]] = RecentlyUsed(MOST_READY)
 
     def __call__(self, module: Module, entry: Function, arch: str) -> Ready:
-        """The kernel for an arch, made ready now if it never was; it is compiled when first launched."""
+        """Return the kernel for an arch; it is compiled when first launched."""
         key = (id(module), entry.name, arch)
         kept = self._kept.get(key)
         if kept is not None and kept[0] is module:

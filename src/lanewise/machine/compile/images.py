@@ -16,7 +16,7 @@ from lanewise.recently_used import RecentlyUsed
 
 
 def images(kernel: Kernel, blocks: list[BasicBlock], instrumentation: Instrumentation | None) -> list[bytes]:
-    """The kernel's own code, what it shares with all others, and what the instrumentation calls."""
+    """Return the images of the kernel, of the shared functions that it calls, and of the instrumentation."""
     with machine_code.Compilation() as compilation:
         modules: list[ir.Module] = []
 
@@ -25,9 +25,9 @@ def images(kernel: Kernel, blocks: list[BasicBlock], instrumentation: Instrument
             compilation.add(str(module))
 
         KernelWriter(kernel, blocks, instrumentation, finished).write(CODE_TABLE)
-        found: dict[str, bytes] = {}
+        shared: dict[str, bytes] = {}
         hook = instrumentation.barrier_hook() if instrumentation is not None else None
-        found[RUN], waiting = _image(
+        shared[RUN], waiting = _image(
             f"scheduler {'with hooks' if hook else 'alone'}",
             lambda module: write_scheduler(module, RUN, hook),
         )
@@ -36,23 +36,24 @@ def images(kernel: Kernel, blocks: list[BasicBlock], instrumentation: Instrument
             waiting |= module.apart
         while waiting:
             name, write = waiting.popitem()
-            if name not in found:
-                found[name], needed = _image(f"shared function {name}", partial(_write_named, write, name))
+            if name not in shared:
+                shared[name], needed = _image(f"shared function {name}", partial(_write_named, write, name))
                 waiting |= needed
         more = [instrumentation.image()] if instrumentation is not None else []
-        return [*compilation.images(), *found.values(), *more]
+        return [*compilation.images(), *shared.values(), *more]
 
 
 def _write_named(write: Write, name: str, module: ir.Module) -> None:
+    """Call a writer of shared functions with its arguments in another order."""
     write(module, name)
 
 
-#: Images of functions that kernels share, each with what writes the other functions that it calls.
+#: Images of functions that kernels share, each with the writers of the functions that it calls.
 _SHARED: RecentlyUsed[str, tuple[bytes, dict[str, Write]]] = RecentlyUsed(1024)
 
 
 def _image(key: str, write: Callable[[ir.Module], None]) -> tuple[bytes, dict[str, Write]]:
-    """The image of what is written into a module, compiled now if it never was, and what it calls."""
+    """Return the image of a shared module, compiled at most once, and the writers of what it calls."""
     kept = _SHARED.get(key)
     if kept is None:
         module = ir.Module(key)

@@ -1,4 +1,4 @@
-"""A kernel as LLVM IR: basic blocks as threaded code, functions for their arithmetic, the table of them all.
+"""Writes a kernel as LLVM IR: basic blocks as threaded code, functions for arithmetic, the code table.
 
 There is one code generator: a checked launch runs the same steps with those of the checker between them.
 """
@@ -42,12 +42,12 @@ class KernelWriter:
     ) -> None:
         self.kernel, self.blocks, self.instrumentation = kernel, blocks, instrumentation
         self.finished = finished
-        #: The module at hand, and how many instructions it has.
+        #: The current module, and how many instructions it has.
         self.module, self.length = ir.Module(), 0
         #: The module of the table and of the words of threaded code.
         self.data, self.words = ir.Module(), list[Word]()
         self.loops = in_loops(blocks)
-        #: How often each register is named: what is named in one run alone is not put back to the frame.
+        #: How often each register is named: one that is named in a single run is not stored to the frame.
         self.uses = Counter(
             register
             for block in blocks
@@ -57,7 +57,7 @@ class KernelWriter:
         self.ends = EndWriter(kernel, blocks, self.data, self.function)
 
     def write(self, name: str) -> None:
-        """Write everything; `name` is the table of basic blocks."""
+        """Write all basic blocks, and the code table under a name."""
         rows = [row for block in self.blocks for row in self._block(block)]
         self.finished(self.module)
         words = threaded_code.data(self.data, "words", self.words)
@@ -67,7 +67,7 @@ class KernelWriter:
         self.finished(self.data)
 
     def function(self, name: str, length: int, arguments: tuple[str, ...]) -> BlockCode:
-        """A function for so many instructions, in the module at hand or in a new one."""
+        """Begin a function for some instructions, in the current module or in a new one."""
         if self.length > MOST_IN_MODULE:
             self.finished(self.module)
             self.module, self.length = ir.Module(), 0
@@ -75,13 +75,13 @@ class KernelWriter:
         return BlockCode(self.module, name, arguments, linkage="", kernel=self.kernel)
 
     def _put(self, words: list[Word]) -> int:
-        """Add words to the data; returns the offset of the first."""
+        """Add words to the data and return the offset of the first."""
         offset = 8 * len(self.words)
         self.words += words
         return offset
 
     def _block(self, block: BasicBlock) -> list[int]:
-        """One basic block; returns its row of the table: offsets of its registers and steps in the data."""
+        """Write a basic block and return its row of the table: offsets of its registers and steps."""
         steps = BlockSteps(self, block)
         words = steps.words()
         registers = [number for each in steps.written for number in (each.offset, each.bits // 8)]
@@ -89,90 +89,92 @@ class KernelWriter:
 
 
 class BlockSteps:
-    """Writes one basic block as steps: runs of each lane's own instructions, shared steps, own functions."""
+    """Writes one basic block as steps: runs of lane instructions, shared steps, functions of the kernel."""
 
     def __init__(self, writer: KernelWriter, block: BasicBlock) -> None:
         self.writer, self.block = writer, block
         self.kernel, self.data = writer.kernel, writer.data
         self.often = block.number in writer.loops
-        #: Registers that are written in every lane, also in those that take no part.
+        #: Registers that are written in every lane, also in lanes that do not execute the basic block.
         self.written: dict[Register, None] = {}
-        self.found: list[Word] = []
-        #: Instructions that wait to be written together: of each lane alone, or of a warp.
+        self.step_words: list[Word] = []
+        #: Instructions that are written together next: of each lane alone, or of a warp.
         self.run: list[Op] = []
         self.others: list[Op] = []
 
     def words(self) -> list[Word]:
-        """All steps, and the end."""
+        """Return the words of all steps and of the end."""
         watch = self.writer.instrumentation
         if watch is not None:
-            self.found += watch.at_begin(self.data, self.block)
+            self.step_words += watch.at_begin(self.data, self.block)
         self._add(self.block.ops)
         moves = guarded_moves(self.block)
         if moves and self.block.following is not None:
             self._add_skipped(self.block.following, moves)
         if watch is not None:
-            self.found += watch.at_end(self.data, self.block)
-        return self.found + self.writer.ends.words(self.block)
+            self.step_words += watch.at_end(self.data, self.block)
+        return self.step_words + self.writer.ends.words(self.block)
 
     def _add_skipped(self, block: BasicBlock, moves: list[Op]) -> None:
-        """The loads and stores of a block that a branch skips, for the lanes that do not take the branch."""
+        """Add the loads and stores of a block that a branch skips, for the lanes that do not skip it."""
         watch = self.writer.instrumentation
         if watch is not None:
-            self.found += watch.at_begin(self.data, block, moves[0])
+            self.step_words += watch.at_begin(self.data, block, moves[0])
         self._add(moves)
         if watch is not None:
-            self.found += watch.at_end(self.data, block, moves[0])
+            self.step_words += watch.at_end(self.data, block, moves[0])
 
     def _add(self, ops: list[Op]) -> None:
         """Add the steps of instructions, one after the other."""
         watch = self.writer.instrumentation
         for op in ops:
-            if self._of_each_lane(op):
+            if self._is_of_each_lane(op):
                 self._add_to_run(op)
                 continue
             if watch is not None and (hooks := watch.before(self.data, op)):
                 self._flush()
-                self.found += hooks
+                self.step_words += hooks
             if op.record.has_code:
                 self._add_of_warp(op)
         self._flush()
 
-    def _of_each_lane(self, op: Op) -> bool:
-        """Whether an instruction is of each lane alone; a parameter that all lanes load is so too."""
+    def _is_of_each_lane(self, op: Op) -> bool:
+        """Return whether an instruction is of each lane alone, or loads a parameter."""
         if op.record.level is Level.LANE:
             return True
         with naming(op):
             return load_store.parameter_offset(op, self.kernel) is not None
 
     def _add_to_run(self, op: Op) -> None:
+        """Add an instruction of each lane alone to the current run."""
         if self.others or len(self.run) >= MOST_IN_RUN:
             self._flush()
         self.run.append(op)
 
     def _add_of_warp(self, op: Op) -> None:
+        """Add an instruction of a warp: as a shared step, or to the current function."""
         share = shared_step(op)
         if share is not None:
             with naming(op):
                 step = share(self.data, op, self.kernel)
             if step is not None:
                 self._flush()
-                self.found += step.words(op)
+                self.step_words += step.words(op)
                 return
         if self.run or len(self.others) >= MOST_IN_FUNCTION:
             self._flush()
         self.others.append(op)
 
     def _flush(self) -> None:
-        """Write what waits to be written together."""
+        """Write the instructions that were collected as one step."""
         if self.run:
-            self.found += self._run_words(self.run)
+            self.step_words += self._run_words(self.run)
         elif self.others:
-            self.found += self._own_function(self.others).words(None)
+            self.step_words += self._warp_function(self.others).words(None)
         self.run, self.others = [], []
 
-    def _own_function(self, ops: list[Op]) -> Step:
-        """A function of this kernel for instructions of a warp, one after the other."""
+    def _warp_function(self, ops: list[Op]) -> Step:
+        """Write a function of this kernel for instructions of a warp."""
         code = self.writer.function(f"piece_{self.block.number}_{ops[0].site}", len(ops), STEP_ARGUMENTS)
         for op in ops:
             with naming(op):
@@ -181,7 +183,7 @@ class BlockSteps:
         return Step(self.writer.ends.declared(code.function), [])
 
     def _run_words(self, ops: list[Op]) -> list[Word]:
-        """A function `run(frame, start)`: instructions of each lane alone, for the lanes from `start` on."""
+        """Write `run(frame, start)`: instructions of each lane alone, for lanes from `start` on."""
         width = threaded_code.strip(self.often)
         code = self.writer.function(f"run_{self.block.number}_{ops[0].site}", len(ops), ("start",))
         lanes = Lanes(code, code.frame.handle, code["start"], width, self.kernel.program.dynamic_offset)
@@ -199,6 +201,7 @@ class BlockSteps:
         return threaded_code.run_words(self.writer.ends.declared(code.function), width)
 
     def _lower(self, lanes: Lanes, op: Op) -> None:
+        """Lower an instruction of each lane alone under its guard."""
         lanes.guard = None
         if op.guard is not None:
             register, negated = op.guard

@@ -1,4 +1,4 @@
-"""What a launch has to know of a kernel, taken from its resolved program."""
+"""Collects what a launch has to know of a kernel from its resolved program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lanewise.machine.tensor_core.mma_library import product_key, product_sites
 
 
 def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> LaunchInfo:
-    """The facts that are kept on disk beside a kernel's machine code."""
+    """Return the facts that are kept on disk beside a kernel's machine code."""
     body = program.body(program.entry.name)
     return LaunchInfo(
         frame_bytes=program.frame_bytes,

@@ -1,4 +1,4 @@
-"""The functions that write the code of instructions, found by the names that the table gives them."""
+"""Finds the lowering functions of instructions by the names in the instruction table."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from lanewise.machine.codegen.lane_vectors import Lower
 from lanewise.machine.codegen.threaded_code import Step
 from lanewise.machine.program.ops import Op
 
-#: Writes the code of an instruction of a warp.
+#: Lowers an instruction of a warp.
 LowerWarp = Callable[[BlockCode, Op], None]
-#: Gives an instruction as a step that all kernels share; None where the form at hand is not such.
+#: Returns an instruction as a step that all kernels share; None if its form has no such step.
 ShareStep = Callable[[ir.Module, Op, Kernel], Step | None]
-#: With this set in the environment, errors of the compiler are raised as they are: for those who mend them.
+#: With this set in the environment, errors of the compiler are raised as they are, for debugging.
 RAISE_AS_IS = "LANEWISE_RAISE_INTERNAL_ERRORS"
 
 
 @cache
 def function_of(name: str) -> object:
-    """A function by "package.module:function", below `lanewise.machine`."""
+    """Return a function by "package.module:function", below `lanewise.machine`."""
     module, _, function = name.partition(":")
     return getattr(import_module(f"lanewise.machine.{module}"), function)
 
 
 def lane_lowering(op: Op) -> Lower:
-    """What writes an instruction of each lane alone."""
+    """Return the function that lowers an instruction of each lane alone."""
     return cast(Lower, function_of(op.record.lowering))
 
 
 def warp_lowering(op: Op) -> LowerWarp:
-    """What writes an instruction of a warp."""
+    """Return the function that lowers an instruction of a warp."""
     return cast(LowerWarp, function_of(op.record.lowering))
 
 
 def shared_step(op: Op) -> ShareStep | None:
-    """What gives an instruction as a shared step, if anything does."""
+    """Return the function that gives an instruction as a shared step; None if there is none."""
     return cast(ShareStep, function_of(op.record.shared_step)) if op.record.shared_step else None
 
 
@@ -50,8 +50,8 @@ def shared_step(op: Op) -> ShareStep | None:
 def naming(op: Op | None) -> Iterator[None]:
     """Let an error of the compiler name the instruction that it happened at, with its line.
 
-    What the compiler refuses, it refuses by a LanewiseError of its own. Anything else is a mistake in it, and
-    must not read as if the PTX were at fault.
+    What the compiler refuses, it refuses by a LanewiseError. Any other exception is a mistake in the
+    compiler, and must not read as if the PTX were at fault.
     """
     try:
         yield

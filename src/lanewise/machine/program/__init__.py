@@ -1,1 +1,1 @@
-"""A kernel before machine code exists: its instructions, what their names stand for, its basic blocks."""
+"""A kernel before code generation: its instructions, what their names stand for, its basic blocks."""

@@ -1,7 +1,7 @@
-"""Basic blocks: instructions up to a branch, or up to one that lanes may have to wait for; and their order.
+"""Basic blocks: instructions up to a branch, or up to an instruction that lanes may have to wait for.
 
-Numbers are in reverse post-order, callees before their callers: the lowest number among diverged lanes is
-where they can meet again soonest.
+They are numbered in reverse post-order, callees before callers: the lowest number among diverged lanes is
+where they can reconverge soonest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_GUARDED = 8
 
 @dataclass(eq=False)
 class BasicBlock:
-    """Instructions that run one after the other, and how they end."""
+    """A sequence of instructions without a branch, and how it ends."""
 
     body: FunctionBody
     ops: list[Op] = field(default_factory=list)
@@ -40,24 +40,24 @@ class BasicBlock:
 
     @property
     def line(self) -> int:
-        """The line where it begins."""
+        """The line of the PTX where it begins."""
         first = self.ops[0] if self.ops else self.op
         return first.line if first else self.body.function.line
 
     @property
     def executed(self) -> list[Op]:
-        """The instructions that run in it: one that lanes wait for at its end runs in the next block."""
+        """The instructions that run in it; one that lanes wait for at its end runs in the next."""
         ended = [self.op] if self.op is not None and not self.waits_before else []
         return [*self.ops, *ended]
 
     @property
     def waits_before(self) -> bool:
-        """Whether the instruction at its end is waited for here and runs in the next basic block."""
+        """Whether lanes wait here for the instruction at its end, which runs in the next one."""
         return self.op is not None and self.end in _WAITS_BEFORE and self.op.record.has_code
 
 
 def end_of(op: Op) -> BlockEnd:
-    """How a basic block ends that an instruction ends; FALLTHROUGH if it does not end one."""
+    """Return how an instruction ends its basic block; FALLTHROUGH if it does not end one."""
     record = op.record
     if record.ends is BlockEnd.CALL:
         callee = op.operands[1]
@@ -107,38 +107,38 @@ def guarded_moves(block: BasicBlock) -> list[Op]:
 
 
 def split(program: Program) -> list[BasicBlock]:
-    """All basic blocks of a program by number; the entry's first is the one that `entry_block` finds."""
+    """Return all basic blocks of a program by number; `entry_block` finds the first one of the kernel."""
     firsts: dict[str, BasicBlock] = {}
-    found: list[list[BasicBlock]] = []
+    ordered: list[list[BasicBlock]] = []
     for body in program.bodies:  # callees come before their callers
         blocks = _split_body(body)
         firsts[body.function.name] = blocks[0]
-        found.append(_ordered(blocks))
-    every = [block for blocks in found for block in blocks]
-    for number, block in enumerate(every):
+        ordered.append(_ordered(blocks))
+    numbered = [block for blocks in ordered for block in blocks]
+    for number, block in enumerate(numbered):
         block.number = number
         if block.end is BlockEnd.CALL:
             assert block.op is not None
             block.targets = [firsts[name] for name in callees(block.op)]
-    return every
+    return numbered
 
 
 def callees(op: Op) -> tuple[str, ...]:
-    """The functions that a call may lead to."""
+    """Return the names of the functions that a call may lead to."""
     callee = op.operands[1]
     assert isinstance(callee, Callee | IndirectCallee)
     return (callee.name,) if isinstance(callee, Callee) else callee.names
 
 
 def entry_block(program: Program, blocks: list[BasicBlock]) -> int:
-    """The number of the basic block where a kernel begins."""
+    """Return the number of the basic block where a kernel begins."""
     return next(block.number for block in blocks if block.body.function is program.entry)
 
 
 def in_loops(blocks: list[BasicBlock]) -> set[int]:
-    """The numbers of blocks that may run more than once: between a branch back and its target, or called.
+    """Return the numbers of basic blocks that may run more than once: in loops, or in device functions.
 
-    Numbers are in reverse post-order, so a branch to no higher number goes back.
+    Numbers are in reverse post-order, so a branch to the same or a lower number goes back.
     """
     found = {block.number for block in blocks if not block.body.function.is_entry}
     for block in blocks:
@@ -148,6 +148,7 @@ def in_loops(blocks: list[BasicBlock]) -> set[int]:
 
 
 def _split_body(body: FunctionBody) -> list[BasicBlock]:
+    """Return the basic blocks of a function in the order of its text, with targets and successors."""
     leaders = set(body.labels.values())
     blocks: list[BasicBlock] = [BasicBlock(body)]
     starts: dict[int, BasicBlock] = {}
@@ -192,7 +193,7 @@ def _split_body(body: FunctionBody) -> list[BasicBlock]:
 
 
 def successors(block: BasicBlock) -> list[BasicBlock]:
-    """The basic blocks of the same function that may follow one."""
+    """Return the basic blocks of the same function that may follow one."""
     found = list(block.targets) if block.end in _BRANCHES else []
     goes_on = block.end not in _LEAVES or (block.op is not None and block.op.guard is not None)
     if goes_on and block.following is not None:
@@ -201,7 +202,7 @@ def successors(block: BasicBlock) -> list[BasicBlock]:
 
 
 def _ordered(blocks: list[BasicBlock]) -> list[BasicBlock]:
-    """Reverse post-order; of two successors of a block the one further down in the text comes later."""
+    """Return basic blocks in reverse post-order; of two successors the later one in the text comes later."""
     layout = {id(block): position for position, block in enumerate(blocks)}
     seen = {id(blocks[0])}
     finished: list[BasicBlock] = []

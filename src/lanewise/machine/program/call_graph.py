@@ -1,6 +1,6 @@
-"""Who calls whom: the device functions that a kernel reaches, directly or through registers, and their order.
+"""The call graph of a kernel: the device functions that it reaches, and their order.
 
-A function that may be active twice in one thread, or that takes memory from the stack, needs frames there.
+A function that may be active twice in one thread, or that allocates stack memory, needs frames on the stack.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from lanewise.ptx import Value as Initial
 
 
 class CallGraph:
-    """The functions that a kernel reaches."""
+    """The functions that a kernel reaches, by name or through function pointers in registers."""
 
     def __init__(self, module: Module, entry: Function) -> None:
         self.module, self.entry = module, entry
-        #: Functions whose address somebody has.
+        #: Functions whose address is taken.
         self.taken: dict[str, None] = {}
         self.calls: dict[str, dict[str, None]] = {}
-        #: Which functions call through registers, take memory from the stack, call the machine's own.
+        #: Functions that call through registers, that allocate stack memory, and that the machine provides.
         self.indirect: set[str] = set()
         self.allocating: set[str] = set()
         self.provided: set[str] = set()
@@ -44,7 +44,7 @@ class CallGraph:
                 self._take(name)
         self._scan(entry)
         if self.indirect:
-            # What is found this way may call through registers and take addresses in turn.
+            # These functions may call through registers and take addresses themselves.
             while missing := [name for name in self.taken if name not in self.calls]:
                 for name in missing:
                     self._scan(self.function(name, 0))
@@ -53,20 +53,21 @@ class CallGraph:
         self.order, self.framed = self._ordered()
 
     def function(self, name: str, line: int) -> Function:
-        """A device function with a body, by name."""
+        """Return a device function with a body, by name."""
         found = self.module.functions.get(self.module.aliases.get(name, name))
         if found is None or found.body is None:
             raise Unsupported(f"line {line}: {name} is called, but this PTX has no body for it")
         return found
 
     def _take(self, name: str) -> None:
+        """Note that the address of a function is taken."""
         name = self.module.aliases.get(name, name)
         found = self.module.functions.get(name)
         if found is not None and found.body is not None:
             self.taken[name] = None
 
     def _scan(self, first: Function) -> None:
-        """A function and those that it calls by name."""
+        """Collect the calls of a function and of those that it calls by name."""
         waiting = [first]
         while waiting:
             function = waiting.pop()
@@ -102,17 +103,20 @@ class CallGraph:
                 waiting.append(self.function(name, statement.line))
 
     def _ordered(self) -> tuple[list[str], set[str]]:
-        """Callees before their callers, as far as there is such an order; and who is in a cycle."""
+        """Return callees before callers as far as possible, and the functions that need frames.
+
+        Functions in a cycle need frames; cycles are Tarjan's strongly connected components.
+        """
         order: list[str] = []
         framed = {name for name in self.allocating if name != self.entry.name}
         number: dict[str, int] = {}
         low: dict[str, int] = {}
-        open_ones: list[str] = []
+        unfinished: list[str] = []
         stack: list[tuple[str, Iterator[str]]] = []
 
         def begin(name: str) -> None:
             number[name] = low[name] = len(number)
-            open_ones.append(name)
+            unfinished.append(name)
             stack.append((name, iter(self.calls[name])))
 
         begin(self.entry.name)
@@ -122,7 +126,7 @@ class CallGraph:
             if callee is not None:
                 if callee not in number:
                     begin(callee)
-                elif callee in open_ones:
+                elif callee in unfinished:
                     low[name] = min(low[name], number[callee])
                 continue
             stack.pop()
@@ -131,15 +135,15 @@ class CallGraph:
                 caller = stack[-1][0]
                 low[caller] = min(low[caller], low[name])
             if low[name] == number[name]:
-                place = open_ones.index(name)
-                together = open_ones[place:]
-                del open_ones[place:]
+                first = unfinished.index(name)
+                together = unfinished[first:]
+                del unfinished[first:]
                 if len(together) > 1 or name in self.calls[name]:
                     framed.update(together)
         return order, framed
 
     def candidates(self, function: Function, prototype: str, operation: Operation) -> tuple[str, ...]:
-        """The functions that a call through a register may lead to."""
+        """Return the functions that a call through a register may lead to."""
         listed = targets(function, prototype, operation)
         if isinstance(listed, Targets):
             return tuple(self.module.aliases.get(name, name) for name in listed.names)
@@ -158,17 +162,18 @@ class CallGraph:
 
 
 def _shape(variables: object) -> list[tuple[int, bool]]:
+    """Return size and kind of each parameter, to compare prototypes."""
     assert isinstance(variables, tuple | list)
     return [(variable.size, variable.space == "reg") for variable in variables]
 
 
 def targets(function: Function, name: str, operation: Operation) -> Prototype | Targets:
-    """The `.callprototype` or `.calltargets` behind a label."""
-    place = function.label(name, operation.scope) if name else None
+    """Return the `.callprototype` or `.calltargets` behind a label."""
+    position = function.label(name, operation.scope) if name else None
     body = function.body or []
     following = None
-    if place is not None:
-        following = next((each for each in body[place + 1 :] if not isinstance(each, Loc | Label)), None)
+    if position is not None:
+        following = next((each for each in body[position + 1 :] if not isinstance(each, Loc | Label)), None)
     if not isinstance(following, Prototype | Targets):
         raise LanewiseError(
             f"line {operation.line}: '{operation}': a call through a register ends with the label of a "
@@ -178,7 +183,7 @@ def targets(function: Function, name: str, operation: Operation) -> Prototype | 
 
 
 def _initial_names(value: Initial | None) -> Iterator[str]:
-    """Names in a variable's initial value."""
+    """Yield the names in a variable's initial value."""
     if isinstance(value, Initialiser):
         for item in value.items:
             yield from _initial_names(item)

@@ -1,4 +1,4 @@
-"""The record of an instruction: what it reads, writes, waits for and counts, and who writes its code.
+"""The record of an instruction: what it reads, writes, waits for and counts, and how it is lowered.
 
 The records themselves are in `instruction_table.py`. Everything that the machine or the checker has to know
 of an opcode is a field here, so that no other file compares opcodes to find it out.
@@ -11,9 +11,9 @@ from enum import Enum, auto
 
 
 class Level(Enum):
-    """Who executes an instruction together, and thereby the arguments of its lowering function."""
+    """The threads that execute an instruction together; it decides the arguments of the lowering function."""
 
-    #: Each lane for itself: `lower(lanes, op)` writes vector code over some lanes of a warp.
+    #: Each lane alone: `lower(lanes, op)` writes vector code over some lanes of a warp.
     LANE = auto()
     #: The lanes of a warp in one request: `lower(code, op)` writes code for the warp.
     WARP = auto()
@@ -28,9 +28,9 @@ class Level(Enum):
 class Role(Enum):
     """What an instruction does with an operand."""
 
-    #: A register that it gives a value to.
+    #: A register that it writes.
     DEFINED = "def"
-    #: A value that it uses.
+    #: A value that it reads.
     USED = "use"
     #: An address of memory.
     ADDRESS = "address"
@@ -49,19 +49,19 @@ class AccessKind(Enum):
 
     READ = "read"
     WRITE = "write"
-    #: A read and a write that nothing comes between.
+    #: A read and a write in one indivisible step.
     ATOMIC = "atomic"
 
 
 class Proxy(Enum):
-    """The path by which memory is reached; accesses by two of them are ordered by a proxy fence alone."""
+    """The proxy by which memory is accessed; only a proxy fence orders accesses by two proxies."""
 
     GENERIC = auto()
     ASYNC = auto()
 
 
 class Size(Enum):
-    """Where the number of bytes that a lane touches is written."""
+    """The source of the number of bytes that a lane accesses."""
 
     #: The type among the modifiers, times the elements of the data operand.
     TYPE = auto()
@@ -77,7 +77,7 @@ class Size(Enum):
 
 @dataclass(frozen=True)
 class MemoryAccess:
-    """One access to memory: by which operand's address, what it does, and to how many bytes."""
+    """One access to memory: the operand with the address, what it does, and how many bytes it has."""
 
     kind: AccessKind
     #: The number of the operand that is its address.
@@ -99,22 +99,22 @@ class MemoryAccess:
 
     @property
     def verb(self) -> str:
-        """What it does, in the words of messages."""
+        """The name of the access in messages, such as "asynchronous write"."""
         return f"asynchronous {self.kind.value}" if self.asynchronous else self.kind.value
 
     @property
     def reads(self) -> bool:
-        """Whether the old content matters."""
+        """Whether the old content of memory is read."""
         return self.kind is not AccessKind.WRITE
 
     @property
     def writes(self) -> bool:
-        """Whether the content may change."""
+        """Whether the content of memory may change."""
         return self.kind is not AccessKind.READ
 
 
 class Waits(Enum):
-    """Whom a lane waits for before it executes an instruction."""
+    """Which threads a lane waits for before it executes an instruction."""
 
     NOBODY = auto()
     #: The lanes of its warp that the MEMBERS operand names.
@@ -128,7 +128,7 @@ class Waits(Enum):
 
 
 class BlockEnd(Enum):
-    """How a basic block ends."""
+    """How control leaves a basic block."""
 
     #: The next one follows.
     FALLTHROUGH = "fallthrough"
@@ -139,7 +139,7 @@ class BlockEnd(Enum):
     EXIT = "exit"
     CALL = "call"
     TRAP = "trap"
-    #: Python does what is called: printf, malloc.
+    #: A call of a function that Python executes: printf, malloc.
     HOST_CALL = "host call"
     #: Lanes wait for others of their warp.
     WARP_SYNC = "warp sync"
@@ -155,7 +155,7 @@ class Order(Enum):
     FENCE = auto()
     #: The copies of a thread up to here become a group.
     COMMIT = auto()
-    #: Groups, all but the latest so many, are complete.
+    #: All groups but a number of the latest are complete.
     WAIT_GROUP = auto()
     #: All copies of a thread are complete.
     WAIT_ALL = auto()
@@ -164,9 +164,9 @@ class Order(Enum):
 
 
 class AddressFlow(Enum):
-    """How the address of a variable passes through an instruction: where pointers lead follows from it."""
+    """How the address of a variable passes through an instruction, for `pointer_provenance.py`."""
 
-    #: The result is an address only if nobody can tell.
+    #: Nothing is known of the result if a source is an address.
     NONE = auto()
     #: The result is the source.
     COPY = auto()
@@ -196,14 +196,14 @@ class CodeLength(Enum):
     SHORT = auto()
     #: Long for f16 and smaller floats, which are computed through wider ones.
     LONG_FOR_SMALL_FLOATS = auto()
-    #: Long unless it is of f32 or f64, which the processor has.
+    #: Long unless it is of f32 or f64, for which the host has instructions.
     LONG_BUT_FOR_FLOATS = auto()
     LONG = auto()
 
 
 @dataclass(frozen=True)
 class InstructionRecord:
-    """All that the machine knows of the instructions that a pattern matches."""
+    """Everything that the machine knows of the instructions that a pattern matches."""
 
     #: Opcode and modifiers that all have to be there, in any order: "cp.async.wait_group".
     pattern: str
@@ -233,7 +233,7 @@ class InstructionRecord:
     inferred: str = ""
     fusion: Fusion = Fusion.NONE
     #: Whether a source register without a value is a mistake here. Instructions that only move or choose bits
-    #: pass it on: compilers write such for values that nobody looks at.
+    #: pass it on: compilers generate them for values that are not read.
     needs_values: bool = False
     #: Whether all lanes of a warp have to be at a barrier together.
     whole_warps: bool = False
@@ -256,33 +256,33 @@ class InstructionRecord:
 
     @property
     def opcode(self) -> str:
-        """The first word of the pattern."""
+        """The opcode, which is the first word of the pattern."""
         return self.pattern.split(".")[0]
 
     @property
     def modifiers(self) -> frozenset[str]:
-        """The modifiers that have to be there."""
+        """The modifiers that an instruction must have to match."""
         return frozenset(self.pattern.split(".")[1:])
 
     @property
     def has_code(self) -> bool:
-        """Whether anything is done for it."""
+        """Whether a lowering or shared step generates code for it."""
         return bool(self.lowering or self.shared_step)
 
     @property
     def does_nothing(self) -> bool:
-        """Whether the machine passes over it: a hint, or a fence, since its memory is coherent."""
+        """Whether the machine skips it: a hint, or a fence, since its memory is coherent."""
         idle = self.waits is Waits.NOBODY and self.ends is BlockEnd.FALLTHROUGH
         return idle and not self.has_code
 
     @property
     def is_plain_load(self) -> bool:
-        """Whether it is one read of as many bytes as its type has: ld, ldu."""
+        """Whether it is a single read of as many bytes as its type has: ld, ldu."""
         return [(each.kind, each.size) for each in self.memory] == [(AccessKind.READ, Size.TYPE)]
 
     @property
     def is_plain_store(self) -> bool:
-        """Whether it is one write of as many bytes as its type has: st."""
+        """Whether it is a single write of as many bytes as its type has: st."""
         return [(each.kind, each.size) for each in self.memory] == [(AccessKind.WRITE, Size.TYPE)]
 
     @property
@@ -292,11 +292,11 @@ class InstructionRecord:
 
     @property
     def count_in_words(self) -> str:
-        """How many operands it takes, for messages."""
+        """The number of operands that it takes, for messages."""
         if self.least == self.most:
             return f"{self.least} operand{'s' if self.least != 1 else ''}"
         return f"{self.least} to {self.most} operands"
 
     def role(self, number: int) -> Role:
-        """The role of an operand by its number."""
+        """Return the role of an operand by its number."""
         return self.roles[min(number, len(self.roles) - 1)] if self.roles else Role.USED

@@ -1,7 +1,7 @@
-"""Every instruction of PTX that the machine runs or refuses, one record for each.
+"""Every instruction of PTX that the machine runs or refuses, with one record for each.
 
-To the machine it is what `isa/table.py` is to the catalogue of matrix instructions. How the fields are to be
-read is in `instruction_record.py`; docs/architecture.md tells how an instruction is added.
+`instruction_record.py` explains the fields; docs/architecture.md shows how an instruction is added. For the
+catalogue of matrix instructions, `isa/table.py` is the like.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from lanewise.machine.program.instruction_record import (
 
 READ, WRITE, ATOMIC = AccessKind.READ, AccessKind.WRITE, AccessKind.ATOMIC
 SUM, COPY = AddressFlow.SUM, AddressFlow.COPY
-#: Operands that an instruction takes at most, where there is no such number.
+#: The most operands of an instruction that takes any number.
 MANY = 1 << 16
 SMALL_FLOATS, LONG = CodeLength.LONG_FOR_SMALL_FLOATS, CodeLength.LONG
 
-#: What is done first after a wait: the result of bar.red is taken, those of a device function.
+#: Pseudo-instructions after a wait: they take the result of bar.red, and those of a device function.
 BARRIER_RESULT, CALL_RESULTS = "(bar_red_result)", "(call_results)"
 
 
 def _records(patterns: str, level: Level, operands: str, **facts: Any) -> tuple[InstructionRecord, ...]:
-    """One record for each of several patterns that are alike.
+    """Return one record for each of several patterns that are alike.
 
-    `operands` are their roles in order; one with a question mark may be missing, the last one with a star may
-    be repeated.
+    `operands` are their roles in order; a question mark marks one that may be missing, a star a last one that
+    may be repeated.
     """
     words = operands.split()
     roles = tuple(Role(word.rstrip("?*")) for word in words)
@@ -52,33 +52,33 @@ def _records(patterns: str, level: Level, operands: str, **facts: Any) -> tuple[
 def lane(
     patterns: str, sources: int, lowering: str, *, most: int = 0, **facts: Any
 ) -> tuple[InstructionRecord, ...]:
-    """Instructions of each lane alone: a result, then so many sources, or up to `most`."""
+    """Return records of instructions of each lane alone: a result, `sources` operands, or up to `most`."""
     operands = " ".join(["def", *["use"] * sources, *["use?"] * (most - sources)])
     return _records(patterns, Level.LANE, operands, lowering=f"arithmetic.{lowering}", **facts)
 
 
 def warp(patterns: str, operands: str, lowering: str = "", **facts: Any) -> tuple[InstructionRecord, ...]:
-    """Instructions of a warp."""
+    """Return records of instructions that a warp executes together."""
     return _records(patterns, Level.WARP, operands, lowering=lowering, **facts)
 
 
 def block(patterns: str, operands: str, lowering: str = "", **facts: Any) -> tuple[InstructionRecord, ...]:
-    """Instructions of a block of threads."""
+    """Return records of instructions that a thread block executes together."""
     return _records(patterns, Level.BLOCK, operands, lowering=lowering, **facts)
 
 
 def refused(patterns: str, why: str, level: Level = Level.WARP) -> tuple[InstructionRecord, ...]:
-    """Instructions that the machine cannot run, and why: said before a launch, with the line."""
+    """Return records of instructions that the machine cannot run; the reason is given before a launch."""
     return _records(patterns, level, "use*", refused=why)
 
 
 def _typed(kind: AccessKind, operand: int, data: int, **facts: Any) -> tuple[MemoryAccess, ...]:
-    """An access of as many bytes as the instruction's type and its data have."""
+    """Return an access of as many bytes as the instruction's type and its data operand have."""
     return (MemoryAccess(kind, operand, Size.TYPE, data, **facts),)
 
 
 def _mbarrier(operand: int, kind: AccessKind = WRITE) -> tuple[MemoryAccess, ...]:
-    """An mbarrier: who arrives publishes what it did, who waits takes what those who arrived published."""
+    """Return the access to an mbarrier: an arrival publishes earlier writes, a wait acquires them."""
     return (MemoryAccess(kind, operand, Size.MBARRIER, strong=True, releases=kind is WRITE),)
 
 
@@ -178,7 +178,7 @@ MEMORY = (
     *warp("alloca", "def use use?", "warp_ops.calls:stack", takes_stack=True),
     *warp("stacksave", "def", "warp_ops.calls:stack"),
     *warp("stackrestore", "use", "warp_ops.calls:stack"),
-    # Memory is coherent here, and hints are hints: nothing is done for these.
+    # Nothing is done for fences and hints, because memory is coherent here.
     *warp("membar fence", "", orders=Order.FENCE),
     *warp("membar.proxy fence.proxy", "use? use?"),
     *warp("prefetch prefetchu", "address"),
@@ -299,13 +299,13 @@ TABLE = (
 
 
 def _by_opcode() -> dict[str, list[InstructionRecord]]:
-    """The records of each opcode, those of longer patterns first."""
-    found: dict[str, list[InstructionRecord]] = {}
-    for record in sorted(TABLE, key=lambda each: -len(each.modifiers)):
-        same = found.setdefault(record.opcode, [])
+    """Return the records of each opcode, those of longer patterns first."""
+    records: dict[str, list[InstructionRecord]] = {}
+    for record in sorted(TABLE, key=lambda record: -len(record.modifiers)):
+        same = records.setdefault(record.opcode, [])
         assert all(other.modifiers != record.modifiers for other in same), f"{record.pattern} stands twice"
         same.append(record)
-    return found
+    return records
 
 
 _BY_OPCODE = _by_opcode()
@@ -315,17 +315,17 @@ MOST_ROWS = max((each.orders is not Order.NOTHING) + len(each.memory) for each i
 
 @lru_cache(maxsize=1 << 14)
 def record_of(opcode: str, modifiers: tuple[str, ...]) -> InstructionRecord | None:
-    """The record with the longest pattern that matches; None if there is none.
+    """Return the record with the longest pattern that matches; None if there is none.
 
     >>> record_of("cp", ("async", "wait_group")).orders
     <Order.WAIT_GROUP: 4>
     >>> record_of("wgmma", ("fence", "sync", "aligned")).refused
     'instructions of warpgroups come later'
     """
-    given = set(modifiers)
-    return next((each for each in _BY_OPCODE.get(opcode, ()) if each.modifiers <= given), None)
+    present = set(modifiers)
+    return next((each for each in _BY_OPCODE.get(opcode, ()) if each.modifiers <= present), None)
 
 
 def refused_instructions() -> dict[str, str]:
-    """The patterns of all instructions that the machine knows and cannot run yet, each with the reason."""
+    """Return the patterns of all instructions that the machine cannot run, with the reasons."""
     return {record.pattern: record.refused for record in TABLE if record.refused}

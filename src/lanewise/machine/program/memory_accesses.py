@@ -1,4 +1,4 @@
-"""The accesses to memory of an instruction, with the address, the state space and the bytes of each."""
+"""The memory accesses of an instruction, with address, state space and size of each."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ _CONSTANT_SPACES = frozenset(("param", "const"))
 
 
 class LocatedAccess(NamedTuple):
-    """An access of one instruction: the record of it, and what the operands add."""
+    """An access of an instruction: its record, and what the operands add."""
 
     access: MemoryAccess
     address: MemoryOperand
     space: str
-    #: The bytes that a lane touches at its address.
+    #: The bytes that a lane accesses at its address.
     size: int
 
 
 def accesses(op: Op) -> list[LocatedAccess]:
-    """The accesses of an instruction in the order of its record."""
+    """Return the accesses of an instruction in the order of its record."""
     return [located(op, access) for access in op.record.memory]
 
 
 def located(op: Op, access: MemoryAccess) -> LocatedAccess:
-    """One access of an instruction, with what its operands say of it."""
+    """Return an access of an instruction with the address, space and size from its operands."""
     address = op.address(access.operand)
     return LocatedAccess(access, address, access.space or op.effective_space(address), size_of(op, access))
 
 
 def watched_accesses(op: Op) -> list[LocatedAccess]:
-    """The accesses that may conflict with others: not those of parameters and constants."""
+    """Return the accesses that may conflict with others: not those of parameters and constants."""
     if op.space in _CONSTANT_SPACES:
         return []
     return accesses(op)
 
 
 def size_of(op: Op, access: MemoryAccess) -> int:
-    """The bytes that a lane touches; a complaint where the instruction does not say it."""
+    """Return the bytes that a lane accesses; raise an error if the instruction does not tell."""
     match access.size:
         case Size.TYPE:
             if not op.types:
                 raise op.unsupported("it names no type")
             return in_memory_bytes(op.types[-1]) * len(elements_of(op.operands[access.data]))
         case Size.OPERAND:
-            given = op.operands[access.data] if access.data < len(op.operands) else None
-            if not isinstance(given, Immediate):
+            operand = op.operands[access.data] if access.data < len(op.operands) else None
+            if not isinstance(operand, Immediate):
                 raise op.unsupported("its number of bytes is not a constant")
-            return int(given.bits)
+            return int(operand.bits)
         case Size.MATRIX_ROW:
             return MATRIX_ROW_BYTES
         case Size.MBARRIER:
@@ -69,7 +69,7 @@ def size_of(op: Op, access: MemoryAccess) -> int:
 
 
 class TileLines(NamedTuple):
-    """A matrix as wmma.load and wmma.store move it: lines of elements that lie side by side in memory."""
+    """A matrix as wmma.load and wmma.store move it: lines of elements that are contiguous in memory."""
 
     lines: int
     elements: int
@@ -82,7 +82,7 @@ class TileLines(NamedTuple):
 
 
 def tile_lines(instruction: Instruction) -> TileLines:
-    """The lines that a wmma.load or wmma.store moves: rows of a row-major matrix, else columns."""
+    """Return the lines that a wmma.load or wmma.store moves: rows of a row-major matrix, else columns."""
     operand = instruction.operands[instruction.matrix]
     rows, columns = operand.shape
     lines, length = (rows, columns) if instruction.layouts[0] == "row" else (columns, rows)

@@ -1,7 +1,7 @@
 """What the operands of an instruction stand for once names are resolved.
 
 A register has an offset in a warp's frame, a variable has an address, a label is a position in its function.
-Finding this out is `resolve.py`'s business.
+`resolve.py` finds these out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lanewise.ptx import Immediate
 
 @dataclass(frozen=True)
 class Register:
-    """A register: its type, the bits that a lane keeps of it, and its offset in a warp's frame."""
+    """A register: its type, the bits of each lane, and its offset in a warp's frame."""
 
     name: str
     type: str
@@ -23,16 +23,16 @@ class Register:
 
     @property
     def is_predicate(self) -> bool:
-        """Whether it holds a condition, kept as a byte for each lane."""
+        """Whether it is a predicate, which is kept as a byte for each lane."""
         return self.type == "pred"
 
 
 @dataclass(frozen=True)
 class RegisterPart:
-    """A byte or half of a register, or several of them: `%r1.b2`, `%r1.h10`."""
+    """Selected bytes or halves of a register, such as `%r1.b2` or `%r1.h10`."""
 
     register: Register
-    part: str
+    selector: str
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SpecialRegister:
 
 @dataclass(frozen=True)
 class Symbol:
-    """The address of a variable in its own state space."""
+    """The address of a variable in its state space."""
 
     name: str
     space: str
@@ -57,7 +57,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class StackVariable:
-    """A variable of a function that may call itself: an offset from where its frame on the stack begins."""
+    """A variable of a function that may call itself: an offset from the begin of its stack frame."""
 
     register: Register
     name: str
@@ -67,7 +67,7 @@ class StackVariable:
 
 @dataclass(frozen=True)
 class Negated:
-    """`!p`, or `-x`."""
+    """An operand with an operator before it: `!p` or `-x`."""
 
     operator: str
     operand: ResolvedOperand
@@ -82,7 +82,7 @@ class OperandList:
 
 @dataclass(frozen=True)
 class MemoryOperand:
-    """`[base+offset]`: the base is a register, a variable or a number."""
+    """An address `[base+offset]`, whose base is a register, a variable or a number."""
 
     base: Register | Symbol | Immediate
     offset: int
@@ -90,26 +90,26 @@ class MemoryOperand:
 
 @dataclass(frozen=True)
 class Sink:
-    """`_`: the result is dropped."""
+    """The destination `_`, which drops the result."""
 
 
 @dataclass(frozen=True)
 class BranchTarget:
-    """A label, or the labels of a list: their positions in the body of the function."""
+    """A label, or a list of labels, as positions in the body of the function."""
 
     positions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Callee:
-    """A function that is called by name."""
+    """A function that is called by its name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class IndirectCallee:
-    """The functions that a register with a function's address may lead to."""
+    """A register with the address of a function, and the functions that it may hold."""
 
     register: Register
     names: tuple[str, ...]
@@ -133,12 +133,12 @@ ResolvedOperand = (
 
 
 def elements_of(operand: ResolvedOperand) -> tuple[ResolvedOperand, ...]:
-    """The elements of a vector or a pair; a single operand is its own element."""
+    """Return the elements of a vector or a pair; a single operand is its own element."""
     return operand.elements if isinstance(operand, OperandList) else (operand,)
 
 
 def registers_in(operand: ResolvedOperand) -> Iterator[Register]:
-    """Every register that an operand names: itself, its elements, its address, what it negates."""
+    """Yield every register that an operand names: itself, in its elements, in its address."""
     match operand:
         case Register():
             yield operand

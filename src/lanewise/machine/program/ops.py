@@ -36,7 +36,7 @@ SPACES = ("global", "shared", "local", "param", "const")
 
 
 _VALUES = (Register, RegisterPart, SpecialRegister, Symbol, StackVariable, Immediate, Negated)
-#: What may stand for an operand of each role, and the role in words.
+#: The classes that an operand of each role may have, and the role's name in messages.
 _FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
     Role.DEFINED: ((Register, RegisterPart, Sink, Symbol, StackVariable), "a register"),
     Role.USED: (_VALUES, "a value"),
@@ -60,7 +60,7 @@ class Op:
     loc: Loc | None
     site: int
     source: Operation
-    #: What the machine knows of such instructions.
+    #: The record of such instructions in the table.
     record: InstructionRecord = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,20 +74,20 @@ class Op:
             self._check_operands()
 
     def _check_operands(self) -> None:
-        """Complain of the first operand that cannot have its role."""
+        """Raise an error for the first operand that cannot have its role."""
         for number, operand in enumerate(self.operands):
-            allowed, what = _FITTING[self.record.role(number)]
-            for each in elements_of(operand):
-                if not isinstance(each, allowed):
-                    raise self.unsupported(f"its operand {number + 1} is not {what}")
+            allowed, role_name = _FITTING[self.record.role(number)]
+            for element in elements_of(operand):
+                if not isinstance(element, allowed):
+                    raise self.unsupported(f"its operand {number + 1} is not {role_name}")
 
     @property
     def head(self) -> str:
-        """The opcode with its modifiers."""
+        """The opcode with its modifiers, as in the PTX."""
         return self.source.head
 
     def has(self, modifier: str) -> bool:
-        """Whether a modifier is there."""
+        """Return whether a modifier is present."""
         return modifier in self.modifiers
 
     @cached_property
@@ -97,7 +97,7 @@ class Op:
 
     @property
     def space(self) -> str:
-        """The state space that it names; generic if none."""
+        """The state space that the instruction names; "generic" if it names none."""
         for modifier in self.modifiers:
             name = modifier.split("::")[0]
             if name in SPACES:
@@ -105,13 +105,13 @@ class Op:
         return "generic"
 
     def effective_space(self, address: MemoryOperand) -> str:
-        """The state space of an access: parameters of device functions and of calls lie in local memory."""
+        """Return the state space of an access; parameters of device functions lie in local memory."""
         space = self.space
         base = address.base
         return "local" if space == "param" and isinstance(base, Symbol) and base.space == "local" else space
 
     def registers(self, *roles: Role) -> set[Register]:
-        """The registers of all operands that have one of some roles."""
+        """Return the registers of all operands that have one of some roles."""
         return {
             register
             for number, operand in enumerate(self.operands)
@@ -120,27 +120,27 @@ class Op:
         }
 
     def address(self, number: int) -> MemoryOperand:
-        """An operand that has to be an address of memory."""
+        """Return an operand that has to be an address of memory."""
         found = self.operands[number] if number < len(self.operands) else None
         if not isinstance(found, MemoryOperand):
             raise self.unsupported(f"its operand {number + 1} is not an address")
         return found
 
     def unsupported(self, why: str = "") -> Unsupported:
-        """The complaint that the machine cannot run it."""
+        """Return the error that the machine cannot run this instruction."""
         reason = f": {why}" if why else ""
         return Unsupported(f"line {self.line}: the machine cannot run '{self.source}'{reason}")
 
 
 def all_registers(op: Op) -> list[Register]:
-    """Every register that an instruction has to do with, its guard among them; one named twice is twice."""
+    """Return every register that an instruction names, its guard included; repeated if named twice."""
     guard = [op.guard[0]] if op.guard else []
     return [*(register for operand in op.operands for register in registers_in(operand)), *guard]
 
 
 @dataclass(eq=False)
 class FunctionBody:
-    """A function with everything in it resolved: instructions, and at which of them each label stands."""
+    """A function with all names resolved: its instructions, and the instruction of each label."""
 
     function: Function
     ops: list[Op]
@@ -157,7 +157,7 @@ class FunctionBody:
 
     @property
     def saved(self) -> int:
-        """Bytes of a stack frame before its variables: the registers as they were before the call."""
+        """The bytes of a stack frame before its variables, where the caller's registers are saved."""
         return aligned(sum(register.bits // 8 for register in self.registers), 16)
 
 
@@ -167,7 +167,7 @@ _RETURNED = Register("returned", "u32", 32, abi.WarpFrame.registers + 8 * abi.LA
 
 @dataclass(eq=False)
 class Program:
-    """A kernel and all that it reaches, with the sizes of what it needs."""
+    """A kernel and the functions that it reaches, with the sizes of the memory that it needs."""
 
     module: Module
     entry: Function
@@ -189,9 +189,9 @@ class Program:
     stack_base: int = 0
     uses_stack: bool = False
     uses_heap: bool = False
-    #: Whether it asks for the barrier of a grid that was launched to wait for all its blocks.
+    #: Whether it uses the barrier of a cooperative grid, at which all blocks wait.
     uses_grid: bool = False
 
     def body(self, name: str) -> FunctionBody:
-        """The body of a function by name."""
+        """Return the body of a function by its name."""
         return next(body for body in self.bodies if body.function.name == name)

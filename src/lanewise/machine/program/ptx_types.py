@@ -1,4 +1,4 @@
-"""The types that instructions of PTX name among their modifiers, and the bits of each."""
+"""The types that PTX instructions name among their modifiers, and the bits of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
 def in_memory_bytes(name: str) -> int:
-    """The bytes that one element of a type has in memory.
+    """Return the bytes that one element of a type takes in memory.
 
     >>> in_memory_bytes("f16x2"), in_memory_bytes("pred")
     (4, 1)

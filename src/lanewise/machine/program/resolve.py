@@ -1,6 +1,6 @@
 """Resolution of names: registers get an offset in the frame, variables an address, labels a position.
 
-Walks a kernel and the device functions that it reaches. Control flow is left to `basic_blocks.py`.
+It covers a kernel and the device functions that it reaches. `basic_blocks.py` derives the control flow.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ from lanewise.ptx import (
 
 
 def resolve(module: Module, entry: Function) -> Program:
-    """A kernel and the device functions it reaches, resolved."""
+    """Return a kernel and the device functions that it reaches, resolved."""
     if entry.body is None:
         raise LanewiseError(f"{entry.name} is declared in this PTX, but has no body")
     blocks = entry.limit("reqnctapercluster")
     if blocks is not None and any(size > 1 for size in blocks):
         raise Unsupported(f"line {entry.line}: {entry.name} wants clusters {blocks}: they come later")
     program = Program(module, entry)
-    _place_globals(program)
+    _allocate_globals(program)
     for name, address in function_addresses(module).items():
         program.functions[name] = Symbol(name, "function", address, 0)
     graph = CallGraph(module, entry)
@@ -81,8 +81,8 @@ def resolve(module: Module, entry: Function) -> Program:
     return program
 
 
-def _place_globals(program: Program) -> None:
-    """Addresses of the module's variables; every kernel of a module agrees on those in global memory."""
+def _allocate_globals(program: Program) -> None:
+    """Give the module's variables addresses, the same for every kernel of the module."""
     bases = {"const": abi.CONST_BASE, "global": abi.GLOBAL_BASE}
     for variable in program.module.variables.values():
         size_limits.check_variable(variable)
@@ -93,16 +93,18 @@ def _place_globals(program: Program) -> None:
             bases[variable.space] = address + aligned(size, 16) + 256
         elif variable.space == "shared" and size:
             program.shared_bytes = aligned(program.shared_bytes, variable.alignment)
-            place = program.shared_bytes
-            program.globals[variable.name] = Symbol(variable.name, "shared", place, size)
+            address = program.shared_bytes
+            program.globals[variable.name] = Symbol(variable.name, "shared", address, size)
             program.shared_bytes += size
 
 
-#: Bytes and halves that video instructions pick.
-_PART = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
+#: Selectors of bytes and halves, as video instructions have them.
+_SELECTOR = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
 
 
 class _Resolver:
+    """Resolves the names in one function."""
+
     def __init__(self, program: Program, graph: CallGraph, function: Function) -> None:
         self.program, self.graph, self.function = program, graph, function
         self.known: dict[tuple[int, str], ResolvedOperand] = {}
@@ -112,18 +114,19 @@ class _Resolver:
         #: Every register, and the bytes of variables, of a function with frames on the stack.
         self.registers: list[Register] = []
         self.size = 0
-        self.base = self._row("frame", "u64", 64) if function.name in graph.framed else None
-        self.parameters = tuple(self._parameter(part) for part in function.parameters)
-        self.returns = tuple(self._parameter(part) for part in function.returns)
+        self.base = self._allocate_register("frame", "u64", 64) if function.name in graph.framed else None
+        self.parameters = tuple(self._parameter(parameter) for parameter in function.parameters)
+        self.returns = tuple(self._parameter(parameter) for parameter in function.returns)
 
-    def _row(self, name: str, type: str, bits: int) -> Register:
-        """A place for a register in a warp's frame."""
+    def _allocate_register(self, name: str, type: str, bits: int) -> Register:
+        """Return a new register at the next offset in a warp's frame."""
         register = Register(name, type, bits, self.program.frame_bytes)
         self.program.frame_bytes += max(bits // 8 * abi.LANES, 64)
         self.registers.append(register)
         return register
 
     def _parameter(self, variable: Variable) -> Symbol | Register | StackVariable:
+        """Return what a parameter of the function stands for."""
         if variable.space == "reg" and self.function.is_entry:
             raise LanewiseError(
                 f"line {variable.line}: {variable.name} is a parameter of a kernel in .reg, not .param"
@@ -133,47 +136,48 @@ class _Resolver:
         program = self.program
         if self.function.is_entry:
             size_limits.check_variable(variable)
-            place = aligned(program.parameter_bytes, variable.alignment)
-            program.parameter_bytes = place + variable.size
-            symbol: Symbol | StackVariable = Symbol(variable.name, "param", place, variable.size)
+            offset = aligned(program.parameter_bytes, variable.alignment)
+            program.parameter_bytes = offset + variable.size
+            symbol: Symbol | StackVariable = Symbol(variable.name, "param", offset, variable.size)
         else:
             symbol = self._in_local(variable)
         self.placed[id(variable)] = symbol
         return symbol
 
     def _in_local(self, variable: Variable) -> Symbol | StackVariable:
-        """Parameters of device functions lie in the thread's local memory, as its own variables do."""
+        """Return a variable allocated in the thread's local memory, or in the function's frame."""
         size_limits.check_variable(variable)
         program = self.program
         if self.base is not None:
-            place = aligned(self.size, max(variable.alignment, 8))
-            self.size = place + variable.size
-            return StackVariable(self.base, variable.name, place, variable.size)
-        place = aligned(program.local_bytes, max(variable.alignment, 8))
-        program.local_bytes = place + variable.size
-        return Symbol(variable.name, "local", place, variable.size)
+            offset = aligned(self.size, max(variable.alignment, 8))
+            self.size = offset + variable.size
+            return StackVariable(self.base, variable.name, offset, variable.size)
+        offset = aligned(program.local_bytes, max(variable.alignment, 8))
+        program.local_bytes = offset + variable.size
+        return Symbol(variable.name, "local", offset, variable.size)
 
     def _register(self, variable: Variable, name: str) -> Register:
+        """Return a new register for a variable in .reg."""
         bits = {"pred": 8}.get(variable.type, variable.element_size // max(variable.vector, 1) * 8)
         if bits not in (8, 16, 32, 64, 128):
             raise Unsupported(f"line {variable.line}: a register of type .{variable.type}")
-        return self._row(name, variable.type, bits)
+        return self._allocate_register(name, variable.type, bits)
 
     def body(self) -> FunctionBody:
-        """Every instruction, in order."""
-        for place, statement in enumerate(self.function.body or ()):
+        """Resolve every instruction and return the function's body."""
+        for position, statement in enumerate(self.function.body or ()):
             if isinstance(statement, Label):
-                self.labels[place] = len(self.ops)
+                self.labels[position] = len(self.ops)
             elif isinstance(statement, Operation) and statement.opcode != "pragma":
                 self.op(statement)
-        link = self._row("return", "u32", 32)
+        link = self._allocate_register("return", "u32", 32)
         body = FunctionBody(self.function, self.ops, self.labels, self.parameters, self.returns, link)
         if self.base is not None:
             body.base, body.registers, body.size = self.base, tuple(self.registers), aligned(self.size, 16)
         return body
 
     def op(self, operation: Operation) -> None:
-        """One instruction; those around it that frames on the stack take."""
+        """Resolve one instruction, and add those that stack frames need around it."""
         record = record_of(operation.opcode, operation.modifiers)
         if record is None or record.refused:
             why = f": {record.refused}" if record else ""
@@ -211,6 +215,7 @@ class _Resolver:
         modifiers: tuple[str, ...] | None = None,
         opcode: str = "",
     ) -> Op:
+        """Append a resolved instruction."""
         op = Op(
             opcode or operation.opcode,
             operation.modifiers if modifiers is None else modifiers,
@@ -226,16 +231,16 @@ class _Resolver:
         return op
 
     def _address(self, operand: ResolvedOperand, operation: Operation) -> ResolvedOperand:
-        """The address of a variable in the frame: a register, computed before."""
+        """Return a register with the address of a stack variable, computed by an added instruction."""
         if not isinstance(operand, StackVariable):
             return operand
-        result = self._row(operand.name, "u64", 64)
+        result = self._allocate_register(operand.name, "u64", 64)
         far = Immediate("s64", operand.address, str(operand.address))
         self._add(operation, (result, operand.register, far), None, ("u64",), "add")
         return result
 
     def call(self, operation: Operation, guard: tuple[Register, bool] | None) -> None:
-        """A call by name or through a register."""
+        """Resolve a call by name or through a register."""
         call, scope = operation.call(), operation.scope
         results = OperandList(tuple(self.operand(each, scope, operation) for each in call.results))
         arguments = OperandList(tuple(self.operand(each, scope, operation) for each in call.arguments))
@@ -252,17 +257,18 @@ class _Resolver:
         if guard is None:
             self._add(operation, (results, callee, arguments))
             return
-        # Around it: whether a lane did call is not known afterwards, its registers being on the stack.
+        # Lanes branch around the call: afterwards it is not known which lanes called, with registers saved.
         after = -1 - len(self.ops)
         self._add(operation, (BranchTarget((after,)),), (guard[0], not guard[1]), (), "bra")
         self._add(operation, (results, callee, arguments))
         self.labels[after] = len(self.ops)
 
-    def wrong(self, operation: Operation, what: str) -> LanewiseError:
-        return LanewiseError(f"line {operation.line}: '{operation}': {what}")
+    def wrong(self, operation: Operation, problem: str) -> LanewiseError:
+        """Return the error that names an instruction, its line and a problem."""
+        return LanewiseError(f"line {operation.line}: '{operation}': {problem}")
 
     def operand(self, operand: Operand, scope: int, operation: Operation) -> ResolvedOperand:
-        """What an operand stands for."""
+        """Return what an operand stands for."""
         match operand:
             case Immediate():
                 return operand
@@ -299,6 +305,7 @@ class _Resolver:
         raise Unsupported(f"line {operation.line}: '{operation}': the operand {operand} is not supported")
 
     def element(self, name: str, element: str, scope: int, operation: Operation) -> ResolvedOperand:
+        """Return what an element of a register stands for, such as %tid.x or %r1.b0."""
         if name in SPECIAL_REGISTERS:
             if element not in SPECIAL_REGISTERS[name] or not element:
                 raise self.wrong(operation, f"{name} has no element {element}")
@@ -311,31 +318,32 @@ class _Resolver:
             and element in "xyzw"[: variable.vector]
         ):
             return self._cached(variable, f"{name}.{element}")
-        if variable is not None and variable.space == "reg" and _PART.fullmatch(element):
+        if variable is not None and variable.space == "reg" and _SELECTOR.fullmatch(element):
             register = self.name(name, scope, operation)
             if isinstance(register, Register) and register.bits == 32:
                 return RegisterPart(register, element)
         raise Unsupported(f"line {operation.line}: '{operation}': {name}.{element} is not supported")
 
     def _cached(self, variable: Variable, name: str) -> ResolvedOperand:
+        """Return the register of a variable, allocated at its first use."""
         key = (id(variable), name)
         if key not in self.known:
             self.known[key] = self._register(variable, name)
         return self.known[key]
 
     def name(self, name: str, scope: int, operation: Operation) -> ResolvedOperand:
-        """What a name stands for in a scope."""
+        """Return what a name stands for in a scope."""
         if name == "_":
             return Sink()
         variable = self.function.variable(name, scope)
         if variable is not None:
             if variable.space == "reg":
-                for part, symbol in zip(
+                for parameter, symbol in zip(
                     (*self.function.parameters, *self.function.returns),
                     (*self.parameters, *self.returns),
                     strict=True,
                 ):
-                    if part is variable:
+                    if parameter is variable:
                         return symbol
                 if variable.vector > 1:
                     return OperandList(
@@ -351,9 +359,9 @@ class _Resolver:
         if name in SPECIAL_REGISTERS:
             self.program.uses_grid |= name in GRID_BARRIER_REGISTERS
             return SpecialRegister(name)
-        place = self.function.label(name, scope)
-        if place is not None:
-            return BranchTarget(tuple(self._targets(place, scope, operation)))
+        position = self.function.label(name, scope)
+        if position is not None:
+            return BranchTarget(tuple(self._targets(position, scope, operation)))
         function = self.program.functions.get(self.program.module.aliases.get(name, name))
         if function is not None:
             return function
@@ -363,31 +371,32 @@ class _Resolver:
             )
         raise self.wrong(operation, f"{name} is not declared")
 
-    def _targets(self, place: int, scope: int, operation: Operation) -> Iterator[int]:
-        """A label, or those that a `.branchtargets` behind it lists."""
+    def _targets(self, position: int, scope: int, operation: Operation) -> Iterator[int]:
+        """Yield the position of a label, or of those that a `.branchtargets` behind it lists."""
         body = self.function.body or []
-        following = next((each for each in body[place + 1 :] if not isinstance(each, Loc)), None)
+        following = next((each for each in body[position + 1 :] if not isinstance(each, Loc)), None)
         record = record_of(operation.opcode, operation.modifiers)
         switches = record is not None and record.ends is BlockEnd.SWITCH
         if not switches or not isinstance(following, Targets):
-            yield place
+            yield position
             return
         for name in following.names:
-            found = self.function.label(name, scope)
-            if found is None:
+            target = self.function.label(name, scope)
+            if target is None:
                 raise self.wrong(operation, f"there is no label {name}")
-            yield found
+            yield target
 
     def _variable(self, variable: Variable) -> Symbol | StackVariable:
+        """Return the address of a variable that the function declares."""
         if id(variable) not in self.placed:
             program = self.program
             size_limits.check_variable(variable)
             if variable.space == "shared":
                 if variable.size == 0:
                     return Symbol(variable.name, "dynamic", 0, 0)
-                place = aligned(program.shared_bytes, variable.alignment)
-                program.shared_bytes = place + variable.size
-                symbol: Symbol | StackVariable = Symbol(variable.name, "shared", place, variable.size)
+                offset = aligned(program.shared_bytes, variable.alignment)
+                program.shared_bytes = offset + variable.size
+                symbol: Symbol | StackVariable = Symbol(variable.name, "shared", offset, variable.size)
             elif variable.space in ("local", "param"):
                 symbol = self._in_local(variable)
             elif variable.space in ("global", "const"):

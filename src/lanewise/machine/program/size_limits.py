@@ -1,6 +1,6 @@
-"""How much memory a kernel may ask for: what no GPU has is refused before anything is set aside for it.
+"""Limits on the memory that a kernel may ask for; what no GPU has is refused before it is allocated.
 
-What a launch adds to it (dynamic shared memory, threads) is `lanewise.launch`'s to check.
+What a launch adds (dynamic shared memory, threads) is checked by `lanewise.launch`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COARSEST = 1 << 16
 
 
 def check_variable(variable: Variable) -> None:
-    """Whether a variable can be placed at all."""
+    """Raise an error if the alignment or size of a variable is not possible."""
     alignment = variable.alignment
     if alignment & (alignment - 1) or alignment > COARSEST:
         raise LanewiseError(
@@ -32,7 +32,7 @@ def check_variable(variable: Variable) -> None:
 
 
 def check_program(program: Program) -> None:
-    """Whether all variables together are within what a GPU has."""
+    """Raise an error if all variables together exceed what a GPU has."""
     totals = dict.fromkeys(MOST, 0) | {"local": program.local_bytes}
     for symbol in program.globals.values():
         if symbol.space in ("const", "global"):

@@ -1,6 +1,6 @@
 """The special registers of PTX that the machine has, and the elements of each.
 
-What a running kernel reads from them is written by `codegen/special_values.py`.
+`codegen/lane_vectors.py` computes the values that a kernel reads from them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A launch: arguments, memory, threads that run blocks, faults in words, blocks on an executor."""
+"""Launches of compiled kernels: arguments, device memory, host threads, fault reports, executors."""

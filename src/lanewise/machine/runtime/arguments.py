@@ -1,6 +1,6 @@
-"""Arguments of a launch on the machine: NumPy arrays at their device addresses, laid out as parameter bytes.
+"""Arguments of a launch on the machine: NumPy arrays at device addresses, encoded as parameter bytes.
 
-What fits which parameter is written in `lanewise.ptx.arguments`, the same for every engine.
+`lanewise.ptx.arguments` decides which value fits which parameter, the same for every engine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from lanewise.ptx.arguments import encode, require_alignment, require_pointer, t
 
 
 class Arguments:
-    """The arguments of one launch: `arrays` they name, and the parameter bytes once addresses are known."""
+    """The arguments of a launch: the arrays among them, and the parameter bytes once addresses are known."""
 
     def __init__(
-        self, function: Function, places: tuple[int, ...], size: int, values: tuple[Any, ...]
+        self, function: Function, offsets: tuple[int, ...], size: int, values: tuple[Any, ...]
     ) -> None:
-        self.function, self.places, self.size = function, places, size
+        self.function, self.offsets, self.size = function, offsets, size
         self.arrays = Arrays()
         self.values: list[Any] = []
         for title, variable, value in titled(function, values):
@@ -35,19 +35,20 @@ class Arguments:
             else:
                 self.values.append(encode(title, value, variable))
 
-    def bytes(self, where: dict[int, int]) -> Bytes:
-        """The parameter bytes."""
+    def bytes(self, addresses: dict[int, int]) -> Bytes:
+        """Return the parameter bytes; `addresses` has the device address of each array by its `id`."""
         memory = zeroed_bytes(max(self.size, 8))
-        for place, (title, variable, value) in zip(
-            self.places, titled(self.function, self.values), strict=True
+        for offset, (title, variable, value) in zip(
+            self.offsets, titled(self.function, self.values), strict=True
         ):
             raw = value
             if isinstance(value, np.ndarray):
-                require_alignment(title, variable, where[id(value)])
-                raw = where[id(value)].to_bytes(8, "little")
-            memory[place : place + len(raw)] = np.frombuffer(raw, np.uint8)
+                require_alignment(title, variable, addresses[id(value)])
+                raw = addresses[id(value)].to_bytes(8, "little")
+            memory[offset : offset + len(raw)] = np.frombuffer(raw, np.uint8)
         return memory
 
 
 def _is_array(value: Any) -> bool:
+    """Return whether a value is an array, on the host or on a GPU."""
     return (isinstance(value, np.ndarray) and value.ndim > 0) or hasattr(value, "__cuda_array_interface__")

@@ -1,6 +1,7 @@
-"""What a launch may touch: the module's variables and the caller's arrays, each at a device address.
+"""The memory that a launch may access: the module's variables, the heap and the caller's arrays.
 
-Arrays are used in place. Which address an access may have is checked by the compiled code (`access.py`).
+Each has a device address; arrays are used in place. Compiled code checks each address
+(`warp_ops/addresses.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ GAP = 1 << 30
 
 @dataclass(frozen=True)
 class Allocation:
-    """A piece of memory: its device address, bytes, the host's address, and who may write."""
+    """A range of device memory: its address and size, the host's address, and whether it is writable."""
 
     name: str
     first: int
@@ -41,19 +42,19 @@ class Allocation:
 
     @property
     def title(self) -> str:
-        """As messages call it; what is neither an argument nor a variable has a name of its own."""
+        """The name in messages, such as "argument a" or "the heap"."""
         if self.name.startswith("the "):
             return self.name
         return f"variable {self.name}" if self.is_variable else f"argument {self.name}"
 
-    def __contains__(self, place: int) -> bool:
-        return self.first <= place < self.first + self.size
+    def __contains__(self, address: int) -> bool:
+        return self.first <= address < self.first + self.size
 
-    def distance(self, place: int) -> int:
-        """Bytes between it and an address; 0 inside."""
-        if place < self.first:
-            return self.first - place
-        return max(0, place - (self.first + self.size) + 1)
+    def distance(self, address: int) -> int:
+        """Return the bytes between the allocation and an address; 0 inside."""
+        if address < self.first:
+            return self.first - address
+        return max(0, address - (self.first + self.size) + 1)
 
 
 # variables ------------------------------------------------------------------------------------------------
@@ -61,27 +62,27 @@ class Allocation:
 _VARIABLES: dict[int, dict[str, Bytes]] = {}
 
 
-def variables(module: Module, footprint: LaunchInfo) -> list[Allocation]:
-    """The module's variables in memory: those of global memory keep their values between launches."""
+def variables(module: Module, info: LaunchInfo) -> list[Allocation]:
+    """Return the module's variables as allocations; global ones keep their values between launches."""
     kept = _VARIABLES.get(id(module))
     if kept is None:
         kept = _VARIABLES[id(module)] = {}
         weakref.finalize(module, _VARIABLES.pop, id(module), None)
     found = []
-    for name, space, place, size in footprint.variables:
+    for name, space, start, size in info.variables:
         if space == "shared":
             continue
         if name not in kept:
             kept[name] = zeroed_bytes(max(size, 1))
             if module.variables[name].initialiser is not None:
-                addresses = {each: place for each, _, place, _ in footprint.variables}
+                addresses = {each: start for each, _, start, _ in info.variables}
                 kept[name][:size] = image(module.variables[name], function_addresses(module) | addresses)
-        found.append(Allocation(name, place, size, address(kept[name]), space == "global"))
+        found.append(Allocation(name, start, size, address(kept[name]), space == "global"))
     return found
 
 
 def image(variable: Variable, symbols: dict[str, int]) -> Bytes:
-    """The bytes that a variable begins with."""
+    """Return the initial bytes of a variable."""
     memory = np.zeros(variable.size, np.uint8)
     if variable.initialiser is not None:
         dims = [dim or _length(variable.initialiser) for dim in variable.dims]
@@ -90,17 +91,19 @@ def image(variable: Variable, symbols: dict[str, int]) -> Bytes:
 
 
 def _length(value: Value) -> int:
+    """Return how many elements an initial value has."""
     return len(value.items) if isinstance(value, Initialiser) else 1
 
 
 def _fill(
-    memory: Bytes, place: int, value: Value, variable: Variable, dims: list[int], symbols: dict[str, int]
+    memory: Bytes, offset: int, value: Value, variable: Variable, dims: list[int], symbols: dict[str, int]
 ) -> None:
+    """Write an initial value into memory at an offset."""
     size = variable.element_size // max(variable.vector, 1)
     if isinstance(value, Initialiser):
         step = size * variable.vector * int(np.prod(dims[1:], dtype=np.int64)) if dims else size
         for number, item in enumerate(value.items):
-            _fill(memory, place + number * step, item, variable, dims[1:], symbols)
+            _fill(memory, offset + number * step, item, variable, dims[1:], symbols)
         return
     if isinstance(value, SymbolAddress):
         start = symbols.get(value.name)
@@ -116,12 +119,15 @@ def _fill(
         bits = _bits(value, variable)
     else:
         raise LanewiseError(f"line {variable.line}: the initial value of {variable.name} is not supported")
-    if place + size > memory.size:
+    if offset + size > memory.size:
         raise LanewiseError(f"line {variable.line}: {variable.name} has more initial values than elements")
-    memory[place : place + size] = np.frombuffer((bits % (1 << 8 * size)).to_bytes(size, "little"), np.uint8)
+    memory[offset : offset + size] = np.frombuffer(
+        (bits % (1 << 8 * size)).to_bytes(size, "little"), np.uint8
+    )
 
 
 def _bits(value: Immediate, variable: Variable) -> int:
+    """Return the bits of a constant as an element of a variable."""
     if value.is_integer and not variable.type.startswith("f"):
         return value.bits
     if variable.type == "f32":
@@ -135,27 +141,27 @@ def _bits(value: Immediate, variable: Variable) -> int:
 
 # the heap -------------------------------------------------------------------------------------------------
 
-#: What malloc has to give to the kernels of a module, as on a GPU that nobody told otherwise.
+#: Bytes of the heap of a module's kernels: the default limit of a GPU.
 HEAP_BYTES = 8 << 20
 _HEAPS: dict[int, Heap] = {}
 
 
 class Heap:
-    """What `malloc` gives and `free` takes: it lasts from launch to launch, as the module's variables do."""
+    """The heap of a module for `malloc` and `free`; it lasts from launch to launch."""
 
     def __init__(self) -> None:
         self.memory = zeroed_bytes(HEAP_BYTES)
         self.lock = threading.Lock()
-        #: The blocks that were given: address and bytes.
+        #: Address and bytes of the allocated blocks of memory.
         self.blocks: dict[int, int] = {}
 
     @property
     def allocation(self) -> Allocation:
-        """All of it."""
+        """The whole heap as one allocation."""
         return Allocation("the heap", abi.HEAP_BASE, HEAP_BYTES, address(self.memory), True)
 
-    def take(self, size: int) -> int:
-        """The address of so many bytes, or 0 if there is no room."""
+    def allocate(self, size: int) -> int:
+        """Return the address of new memory of some bytes, or 0 if there is not enough."""
         size = aligned(max(size, 1), 16)
         with self.lock:
             start = abi.HEAP_BASE
@@ -168,14 +174,14 @@ class Heap:
             self.blocks[start] = size
             return start
 
-    def give_back(self, place: int) -> bool:
-        """Whether an address was one that `take` gave, and is free now."""
+    def free(self, address: int) -> bool:
+        """Free memory by its address; return whether `allocate` had returned this address."""
         with self.lock:
-            return place == 0 or self.blocks.pop(place, None) is not None
+            return address == 0 or self.blocks.pop(address, None) is not None
 
 
 def heap(module: Module) -> Heap:
-    """The heap of a module's kernels."""
+    """Return the heap of a module's kernels."""
     kept = _HEAPS.get(id(module))
     if kept is None:
         kept = _HEAPS[id(module)] = Heap()
@@ -187,25 +193,25 @@ def heap(module: Module) -> Heap:
 
 
 class Arrays:
-    """The caller's arrays: each at a device address; those that overlap keep their distance."""
+    """The caller's arrays, which get device addresses; overlapping arrays keep their distance."""
 
     def __init__(self) -> None:
-        self._given: list[tuple[str, npt.NDArray[Any]]] = []
+        self._arrays: list[tuple[str, npt.NDArray[Any]]] = []
 
     def add(self, name: str, array: npt.NDArray[Any]) -> None:
-        """One array of the launch."""
+        """Add an array of the launch."""
         if not (array.flags.c_contiguous or array.flags.f_contiguous):
             raise LanewiseError(
                 f"argument {name}: an array must be in one piece; np.ascontiguousarray makes a copy that is"
             )
         if array.dtype.hasobject:
             raise LanewiseError(f"argument {name}: an array of Python objects cannot be passed")
-        self._given.append((name, array))
+        self._arrays.append((name, array))
 
-    def place(self) -> tuple[list[Allocation], dict[int, int]]:
-        """The allocations, and the device address of each array by its `id`."""
+    def allocate(self) -> tuple[list[Allocation], dict[int, int]]:
+        """Return the allocations, and the device address of each array by its `id`."""
         pieces: list[list[Any]] = []
-        for name, array in sorted(self._given, key=lambda each: address(each[1])):
+        for name, array in sorted(self._arrays, key=lambda named: address(named[1])):
             start, end = address(array), address(array) + array.nbytes
             if pieces and start < pieces[-1][2] and pieces[-1][3] == array.flags.writeable:
                 pieces[-1][2] = max(pieces[-1][2], end)
@@ -213,11 +219,11 @@ class Arrays:
             else:
                 pieces.append([name, start, end, array.flags.writeable])
         placed: list[Allocation] = []
-        where: dict[int, int] = {}
-        # In the order of the arguments, so that addresses do not depend on where the host put things.
+        addresses: dict[int, int] = {}
+        # In the order of the arguments, so that device addresses do not depend on host addresses.
         first = abi.ARGUMENT_BASE
         bases: dict[int, int] = {}
-        for _, array in self._given:
+        for _, array in self._arrays:
             number = next(
                 n
                 for n, piece in enumerate(pieces)
@@ -230,11 +236,11 @@ class Arrays:
                 bases[number] = first
                 placed.append(Allocation(name, first, end - start, start, writable))
                 first = aligned(first + (end - start) + GAP, 1 << 21)
-            where[id(array)] = bases[number] + address(array) - start
-        return placed, where
+            addresses[id(array)] = bases[number] + address(array) - start
+        return placed, addresses
 
 
 def table(allocations: list[Allocation]) -> npt.NDArray[np.int64]:
-    """The allocations as the compiled code reads them."""
+    """Return the allocations as the table that compiled code reads."""
     rows = [(each.first, each.size, each.host, int(each.writable)) for each in allocations]
     return np.array(rows or [(0, 0, 0, 0)], np.int64)

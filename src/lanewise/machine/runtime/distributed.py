@@ -1,7 +1,7 @@
-"""A launch spread over a `concurrent.futures.Executor`: ranges of blocks there, what they wrote merged here.
+"""A launch spread over a `concurrent.futures.Executor`: each job runs a range of blocks on copies of memory.
 
-Each part runs on copies; nothing is merged before all parts are done and agree. Kernels whose blocks need one
-another's memory while they run are refused.
+Nothing is merged before all jobs are done and agree. Kernels whose blocks need one another's memory while
+they run are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lanewise.machine.runtime.launch import LOOK, Launch, Progress
 from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Module, Shape, parse
 
-#: Bytes of arguments up to which a launch is cut into more parts than there are workers.
+#: Bytes of arguments up to which a launch is divided into more jobs than there are workers.
 SMALL = 1 << 24
 #: Bytes of memory that are compared at a time.
 STRETCH = 1 << 20
@@ -48,7 +48,7 @@ class CannotSpread(LanewiseError):
 
 
 @dataclass(frozen=True)
-class Part:
+class Job:
     """What a worker needs to run a range of blocks. Values are numbers, or slices of the memory sent."""
 
     text: str
@@ -57,7 +57,7 @@ class Part:
     shape: Shape
     blocks: tuple[int, int]
     steps: int | None
-    #: Of each argument: itself, or the number of its memory and the bytes of it.
+    #: Each argument: its value, or a Slice of the memory sent.
     values: tuple[Any, ...]
     memory: tuple[Bytes, ...]
     writable: tuple[bool, ...]
@@ -66,7 +66,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Slice:
-    """An array among the arguments: some bytes of a piece of memory."""
+    """An array among the arguments: a range of bytes of one allocation."""
 
     memory: int
     start: int
@@ -75,82 +75,85 @@ class Slice:
 
 @dataclass(frozen=True)
 class Written:
-    """What of a piece of memory a part changed: where, and to what."""
+    """The bytes of an allocation that a job changed: their offsets and new values."""
 
-    places: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
     values: Bytes
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a part has to say: changes of arguments and of variables, and what was printed."""
+class JobResult:
+    """The result of a job: changes of arguments and of variables, and what was printed."""
 
     memory: tuple[Written, ...]
     variables: dict[str, Written]
     printed: str
 
 
-class _Share(Launch):
-    """The blocks of a part, on one thread: the executor has as many workers as it should."""
+class _JobLaunch(Launch):
+    """The launch of a job's blocks on one thread; the executor decides how many jobs run at a time."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.lines: list[str] = []
 
     def workers(self) -> int:
-        """One."""
+        """Return 1, because the executor has as many workers as it should."""
         return 1
 
     def say(self, state: BlockState, text: str) -> None:
-        """Keep what is printed for who started the launch."""
+        """Keep what is printed for the process that started the launch."""
         self.lines.append(text)
 
 
 def _changes(before: Bytes, after: Bytes) -> Written:
-    """Bytes that differ."""
-    places, values = [], []
+    """Return the bytes that differ between two copies of memory."""
+    offsets, values = [], []
     for start in range(0, before.size, STRETCH):
         old, new = before[start : start + STRETCH], after[start : start + STRETCH]
         if np.array_equal(old, new):
             continue
-        found = np.flatnonzero(old != new)
-        places.append(found + start)
-        values.append(new[found])
-    if not places:
+        changed = np.flatnonzero(old != new)
+        offsets.append(changed + start)
+        values.append(new[changed])
+    if not offsets:
         return Written(np.zeros(0, np.int64), np.zeros(0, np.uint8))
-    return Written(np.concatenate(places).astype(np.int64), np.concatenate(values))
+    return Written(np.concatenate(offsets).astype(np.int64), np.concatenate(values))
 
 
 @lru_cache(maxsize=8)
 def _module(text: str) -> Module:
+    """Return the parsed module of a text; the latest are kept."""
     return parse(text)
 
 
-def run_part(part: Part) -> Done:
+def run_job(job: Job) -> JobResult:
     """Run a range of blocks on copies of the memory that was sent."""
-    module = _module(part.text)
-    if part.variables:  # they are a module's own: parts that run in one process must not share them
-        module = parse(part.text)
-    ready = compiled(module, module.entries[part.entry], part.arch)
-    own = [np.array(each) for each in part.memory]
-    for array, writable in zip(own, part.writable, strict=True):
+    module = _module(job.text)
+    if job.variables:  # they belong to a module: jobs that run in one process must not share them
+        module = parse(job.text)
+    ready = compiled(module, module.entries[job.entry], job.arch)
+    copies = [np.array(each) for each in job.memory]
+    for array, writable in zip(copies, job.writable, strict=True):
         array.flags.writeable = writable
     arguments = tuple(
-        own[value.memory][value.start : value.stop] if isinstance(value, Slice) else value
-        for value in part.values
+        copies[value.memory][value.start : value.stop] if isinstance(value, Slice) else value
+        for value in job.values
     )
-    share = _Share(ready, part.shape, arguments, part.steps, range(*part.blocks))
-    variables = {each.name: _bytes_at(each.host, each.size) for each in share.allocations if each.is_variable}
-    for name, image in part.variables.items():
+    launch = _JobLaunch(ready, job.shape, arguments, job.steps, range(*job.blocks))
+    variables = {
+        each.name: _bytes_at(each.host, each.size) for each in launch.allocations if each.is_variable
+    }
+    for name, image in job.variables.items():
         variables[name][:] = image
-    share.run()
-    return Done(
+    launch.run()
+    return JobResult(
         tuple(
             _changes(before, after) if writable else Written(np.zeros(0, np.int64), np.zeros(0, np.uint8))
-            for before, after, writable in zip(part.memory, own, part.writable, strict=True)
+            for before, after, writable in zip(job.memory, copies, job.writable, strict=True)
         ),
-        {name: _changes(image, variables[name]) for name, image in part.variables.items()},
-        "".join(share.lines),
+        {name: _changes(image, variables[name]) for name, image in job.variables.items()},
+        "".join(launch.lines),
     )
 
 
@@ -158,14 +161,14 @@ def run_part(part: Part) -> Done:
 
 
 def _bytes_at(host: int, size: int) -> Bytes:
-    """Memory that somebody else owns, as bytes."""
+    """Return memory of the host that somebody else owns, as a byte array."""
     return (
         np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(host)) if size else np.zeros(0, np.uint8)
     )
 
 
 def _workers(executor: Executor) -> int:
-    """How many parts run at a time: what executors of the standard library, mpi4py and Dask tell."""
+    """Return how many jobs an executor runs at a time, as the standard library, mpi4py and Dask tell."""
     for name in ("_max_workers", "num_workers"):
         count = getattr(executor, name, None)
         if isinstance(count, int) and count > 0:
@@ -219,8 +222,8 @@ def spread(
     module = ready.program.module
     count = _workers(executor) * (4 if sum(each.size for each in memory) <= SMALL else 1)
     edges = np.linspace(0, shape.blocks, min(count, shape.blocks) + 1).astype(int).tolist()
-    parts = [
-        Part(
+    jobs = [
+        Job(
             module.text or str(module),
             ready.program.entry.name,
             ready.arch,
@@ -234,8 +237,8 @@ def spread(
         )
         for span in pairwise(edges)
     ]
-    done = _results(executor, parts, shape.blocks, progress)
-    spans = [part.blocks for part in parts]
+    done = _results(executor, jobs, shape.blocks, progress)
+    spans = [job.blocks for job in jobs]
     agreed = [
         (
             target,
@@ -248,19 +251,19 @@ def spread(
     ]
     for target, written in agreed:
         for each in written:
-            target[each.places] = each.values
+            target[each.offsets] = each.values
     sys.stdout.write("".join(each.printed for each in done))
 
 
-def _results(executor: Executor, parts: list[Part], blocks: int, progress: Progress | None) -> list[Done]:
-    """Send all parts, wait for them, and take no more part in it if one fails."""
-    futures: list[Future[Done]] = [executor.submit(run_part, part) for part in parts]
+def _results(executor: Executor, jobs: list[Job], blocks: int, progress: Progress | None) -> list[JobResult]:
+    """Submit all jobs and return their results; if one fails, cancel the others and raise its error."""
+    futures: list[Future[JobResult]] = [executor.submit(run_job, job) for job in jobs]
     try:
         while True:
             done, pending = wait(futures, timeout=LOOK, return_when=FIRST_EXCEPTION)
             if progress is not None:
-                ready = [part for part, future in zip(parts, futures, strict=True) if future in done]
-                progress(sum(part.blocks[1] - part.blocks[0] for part in ready), blocks)
+                ready = [job for job, future in zip(jobs, futures, strict=True) if future in done]
+                progress(sum(job.blocks[1] - job.blocks[0] for job in ready), blocks)
             if not pending or any(future.exception() for future in done):
                 break
     except BaseException:
@@ -275,22 +278,22 @@ def _results(executor: Executor, parts: list[Part], blocks: int, progress: Progr
     return [future.result() for future in futures]
 
 
-def _agreed(what: str, size: int, spans: Sequence[tuple[int, int]], written: list[Written]) -> list[Written]:
-    """What all parts wrote, if no two wrote different bytes to one place."""
-    if sum(each.places.size for each in written) == 0:
+def _agreed(title: str, size: int, spans: Sequence[tuple[int, int]], written: list[Written]) -> list[Written]:
+    """Return what all jobs wrote; raise an error if two wrote different values to one byte."""
+    if sum(each.offsets.size for each in written) == 0:
         return written
-    seen: npt.NDArray[np.int32] = np.zeros(size, np.int32)  # by whom, from 1
+    seen: npt.NDArray[np.int32] = np.zeros(size, np.int32)  # the job that wrote each byte, counted from 1
     values = np.zeros(size, np.uint8)
     for number, each in enumerate(written):
-        before = seen[each.places]
-        wrong = np.flatnonzero((before > 0) & (values[each.places] != each.values))
+        before = seen[each.offsets]
+        wrong = np.flatnonzero((before > 0) & (values[each.offsets] != each.values))
         if wrong.size:
-            other, place = spans[before[wrong[0]] - 1], each.places[wrong[0]]
+            other, offset = spans[before[wrong[0]] - 1], each.offsets[wrong[0]]
             raise CannotSpread(
-                f"{what}: blocks {other[0]} to {other[1] - 1} and blocks {spans[number][0]} to "
-                f"{spans[number][1] - 1} wrote different values to byte {place}; nothing was merged. "
+                f"{title}: blocks {other[0]} to {other[1] - 1} and blocks {spans[number][0]} to "
+                f"{spans[number][1] - 1} wrote different values to byte {offset}; nothing was merged. "
                 "Blocks that write to one place cannot be spread over an executor"
             )
-        seen[each.places] = number + 1
-        values[each.places] = each.values
+        seen[each.offsets] = number + 1
+        values[each.offsets] = each.values
     return written

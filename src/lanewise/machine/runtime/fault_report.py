@@ -1,4 +1,4 @@
-"""Faults in words: what, where in the PTX and the source, which thread, which address, what is near it."""
+"""Messages for faults: what happened, the line of PTX and source, the thread, and the address."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lanewise.machine.warp_ops.mbarrier import WRONG
 from lanewise.ptx import Loc, Module
 
 
-def place_of(launch: LaunchState, op: Op) -> str:
-    """An instruction's line, its text, and the line of the source it came from."""
+def location_of(launch: LaunchState, op: Op) -> str:
+    """Return the line and text of an instruction, and the line of the source that it came from."""
     text = f"line {op.line}: {op.source}"
     if op.loc is not None:
         text += f"\n    from {source_line(launch.compiled.program.module, op.loc)}"
@@ -23,17 +23,21 @@ def place_of(launch: LaunchState, op: Op) -> str:
 
 
 def source_line(module: Module, loc: Loc) -> str:
-    """File and line; of what a header had inlined, the caller's. A text that was no file has a name only."""
+    """Return file and line of the source; for inlined code from a header, those of the caller.
+
+    A file that does not exist is given by its name only.
+    """
     name, line = module.origin(loc)
     return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 
 def thread_of(launch: LaunchState, state: BlockState, warp: int, lane: int) -> str:
-    """A thread and its block, as CUDA counts them."""
+    """Return a sentence fragment that names a thread and its block, as CUDA counts them."""
     return f"by thread {launch.thread_at(warp, lane)} in block {state.ctaid}"
 
 
-def _where(launch: LaunchState, address: int, space: str) -> str:
+def _describe_address(launch: LaunchState, address: int, space: str) -> str:
+    """Return an address with the allocation that it lies in or next to."""
     if space == "shared" or 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
         offset = address - abi.SHARED_WINDOW if address >= abi.SHARED_WINDOW else address
         return f"address {offset:#x}; the block has {launch.shared_bytes} bytes of shared memory"
@@ -59,14 +63,14 @@ def _where(launch: LaunchState, address: int, space: str) -> str:
 
 
 def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAccess | None:
-    """The access of an instruction at whose address it stopped; None if it touches no memory.
+    """Return the access of an instruction that faulted; None if it accesses no memory.
 
-    Of a copy it is the target, unless the target's address is not the one of the fault, or is a good one.
+    A copy has two: it is the write unless the fault has another address, or the write's address is good.
     """
-    found = accesses(op)
-    if len(found) < 2:
-        return found[0] if found else None
-    target = found[0]
+    located = accesses(op)
+    if len(located) < 2:
+        return located[0] if located else None
+    target = located[0]
     fault, base = state[BlockRecord.fault_address], target.address.base
     if isinstance(base, Register):
         warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
@@ -76,21 +80,21 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
     start += target.address.offset
     size = state[BlockRecord.fault_size]
     good = start % size == 0 and 0 <= start <= launch.shared_bytes - size
-    return found[1] if start != fault or good else target
+    return located[1] if start != fault or good else target
 
 
 def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
-    """A fault in words, and its line."""
+    """Return the message of a fault, and its line."""
     kind = FaultKind(state[BlockRecord.fault_kind])
     op = launch.compiled.program.sites[state[BlockRecord.fault_site]]
     access = faulting_access(launch, state, op)
-    what, space = (access.access.kind.value, access.space) if access is not None else ("read", op.space)
+    verb, space = (access.access.kind.value, access.space) if access is not None else ("read", op.space)
     size, address = state[BlockRecord.fault_size], state[BlockRecord.fault_address] & (1 << 64) - 1
-    who = thread_of(launch, state, state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
+    thread = thread_of(launch, state, state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
     head = {
-        FaultKind.OUT_OF_BOUNDS: f"{space} {what} of {size} bytes out of bounds",
-        FaultKind.MISALIGNED: f"misaligned {space} {what} of {size} bytes",
-        FaultKind.READ_ONLY: f"{space} {what} of {size} bytes to read-only memory",
+        FaultKind.OUT_OF_BOUNDS: f"{space} {verb} of {size} bytes out of bounds",
+        FaultKind.MISALIGNED: f"misaligned {space} {verb} of {size} bytes",
+        FaultKind.READ_ONLY: f"{space} {verb} of {size} bytes to read-only memory",
         FaultKind.BAD_BRANCH: "brx.idx with an index beyond its list of targets",
         FaultKind.BAD_OPERAND: "an operand out of range (a barrier is 0 to 15)",
         FaultKind.DIVERGENCE: "not all lanes of the warp are there",
@@ -98,14 +102,14 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         FaultKind.STACK: f"the stack of {abi.STACK_BYTES} bytes is used up (calls too deep, or alloca)",
         FaultKind.BAD_CALL: "a call through a register that holds no function of this kind",
     }.get(kind, kind.title)
-    lines = [head, f"    {place_of(launch, op)}", f"    {who}"]
+    lines = [head, f"    {location_of(launch, op)}", f"    {thread}"]
     if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
-        lines.append(f"    {_where(launch, address, space)}")
+        lines.append(f"    {_describe_address(launch, address, space)}")
     return "\n".join(lines), op.line
 
 
 def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str, int]:
-    """A deadlock in words: how many threads wait for what, and where; its kind, and the first line."""
+    """Return the message of a deadlock (how many threads wait for what), its kind, its first line."""
     lines: dict[tuple[int, int], int] = {}
     for warp in range(launch.shape.warps):
         pcs = state.lanes(warp, abi.WarpFrame.pcs, 32)
@@ -116,13 +120,13 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
                 key = (line, int(barrier))
                 lines[key] = lines.get(key, 0) + 1
 
-    def what(barrier: int) -> str:
-        if barrier == abi.WAITS_FOR_PHASE:
+    def awaited(number: int) -> str:
+        if number == abi.WAITS_FOR_PHASE:
             return "for a phase of an mbarrier"
-        return "for their warp" if barrier == abi.WAITS_FOR_SIBLINGS else f"at barrier {barrier}"
+        return "for their warp" if number == abi.WAITS_FOR_SIBLINGS else f"at barrier {number}"
 
     waits = "; ".join(
-        f"{count} threads wait {what(barrier)} before line {line}"
+        f"{count} threads wait {awaited(barrier)} before line {line}"
         for (line, barrier), count in sorted(lines.items())
     )
     first = min((line for line, _ in lines), default=0)

@@ -1,4 +1,4 @@
-"""What Python does for a kernel that runs: vprintf, __assertfail, malloc and free."""
+"""Functions that Python executes for a running kernel: vprintf, __assertfail, malloc and free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.operands import Callee, OperandList, Register, StackVariable, Symbol
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.device_memory import heap
-from lanewise.machine.runtime.fault_report import place_of, thread_of
+from lanewise.machine.runtime.fault_report import location_of, thread_of
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.ptx import Immediate
 
@@ -28,9 +28,9 @@ def host_call(
     say: Callable[[str], None],
     allocated: Callable[[int, int], None],
 ) -> None:
-    """Do what the kernel asks for, for each lane that asks.
+    """Execute the function that a kernel calls, for each lane that calls it.
 
-    `say` takes what is printed, `allocated` the address and the bytes that malloc gave.
+    `say` is called with printed text, `allocated` with the address and size of memory from malloc.
     """
     op = launch.compiled.program.sites[state[BlockRecord.fault_site]]
     callee = op.operands[1]
@@ -58,58 +58,62 @@ def host_call(
             say(line.decode(errors="replace"))
             _result(launch, state, op, 1, warp, lane)
         elif callee.name == "malloc":
-            given = heap(launch.compiled.program.module).take(words[0])
-            allocated(given, words[0])
-            _result(launch, state, op, given, warp, lane)
-        elif not heap(launch.compiled.program.module).give_back(words[0]):
+            address = heap(launch.compiled.program.module).allocate(words[0])
+            allocated(address, words[0])
+            _result(launch, state, op, address, warp, lane)
+        elif not heap(launch.compiled.program.module).free(words[0]):
             raise KernelFault(
                 f"free of {words[0]:#x}, which malloc did not give or free took before\n    "
-                f"{place_of(launch, op)}\n    {thread_of(launch, state, warp, lane)}",
+                f"{location_of(launch, op)}\n    {thread_of(launch, state, warp, lane)}",
                 "heap",
                 op.line,
             )
 
 
 def _count(op: Op) -> int:
+    """Return how many arguments a call has."""
     arguments = op.operands[2]
     assert isinstance(arguments, OperandList)
     return len(arguments.elements)
 
 
 def _local(launch: LaunchState, state: BlockState, warp: int, lane: int, offset: int, size: int) -> bytes:
-    each = launch.compiled.program.local_bytes
-    start = (warp * abi.LANES + lane) * each
-    if not 0 <= offset <= offset + size <= each:
+    """Return bytes of a lane's local memory; zeros if they lie outside."""
+    local_bytes = launch.compiled.program.local_bytes
+    start = (warp * abi.LANES + lane) * local_bytes
+    if not 0 <= offset <= offset + size <= local_bytes:
         return bytes(size)
     return bytes(state.local[start + offset : start + offset + size].tobytes())
 
 
 def _argument(launch: LaunchState, state: BlockState, op: Op, number: int, warp: int, lane: int) -> int:
+    """Return an argument of a lane's call as a number."""
     arguments = op.operands[2]
     assert isinstance(arguments, OperandList)
-    given = arguments.elements[number]
-    if isinstance(given, Symbol | StackVariable):
-        start = _start(state, given, warp, lane)
-        return int.from_bytes(_local(launch, state, warp, lane, start, min(given.size, 8)), "little")
-    if isinstance(given, Register):
-        return int(state.lanes(warp, given.offset, given.bits)[lane])
-    return int(given.bits) if isinstance(given, Immediate) else 0
+    operand = arguments.elements[number]
+    if isinstance(operand, Symbol | StackVariable):
+        start = _start(state, operand, warp, lane)
+        return int.from_bytes(_local(launch, state, warp, lane, start, min(operand.size, 8)), "little")
+    if isinstance(operand, Register):
+        return int(state.lanes(warp, operand.offset, operand.bits)[lane])
+    return int(operand.bits) if isinstance(operand, Immediate) else 0
 
 
 def _start(state: BlockState, symbol: Symbol | StackVariable, warp: int, lane: int) -> int:
-    """Where in a lane's local memory a variable lies."""
+    """Return the offset of a variable in a lane's local memory."""
     if isinstance(symbol, StackVariable):
         return int(state.lanes(warp, symbol.register.offset, 64)[lane]) + symbol.address
     return symbol.address
 
 
 def _result(launch: LaunchState, state: BlockState, op: Op, value: int, warp: int, lane: int) -> None:
+    """Write the result of a call for one lane."""
     results = op.operands[0]
     assert isinstance(results, OperandList)
     for target in results.elements:
         if isinstance(target, Symbol | StackVariable):
-            each, size = launch.compiled.program.local_bytes, min(target.size, 8)
-            start = (warp * abi.LANES + lane) * each + _start(state, target, warp, lane)
+            local_bytes, size = launch.compiled.program.local_bytes, min(target.size, 8)
+            start = (warp * abi.LANES + lane) * local_bytes + _start(state, target, warp, lane)
             word = (value % (1 << 8 * size)).to_bytes(size, "little")
             state.local[start : start + size] = np.frombuffer(word, np.uint8)
         elif isinstance(target, Register):
@@ -117,7 +121,7 @@ def _result(launch: LaunchState, state: BlockState, op: Op, value: int, warp: in
 
 
 def read(launch: LaunchState, state: BlockState, address: int, size: int, warp: int, lane: int) -> bytes:
-    """Bytes at a generic address, if all of them may be read; else fewer."""
+    """Return the bytes at a generic address; fewer if not all of them may be read."""
     if 0 <= address - abi.LOCAL_WINDOW < abi.WINDOW_BYTES:
         return _local(launch, state, warp, lane, address - abi.LOCAL_WINDOW, size)
     if 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
@@ -131,21 +135,21 @@ def read(launch: LaunchState, state: BlockState, address: int, size: int, warp: 
 
 
 def text(launch: LaunchState, state: BlockState, address: int, warp: int, lane: int) -> bytes:
-    """A string of C."""
+    """Return the C string at an address."""
     return read(launch, state, address, 4096, warp, lane).split(b"\0")[0]
 
 
 def formatted(
     launch: LaunchState, state: BlockState, pattern: int, arguments: int, warp: int, lane: int
 ) -> bytes:
-    """What printf would print: every argument lies on a multiple of its size."""
-    place = 0
+    """Return what printf would print; each argument is aligned to its size."""
+    offset = 0
 
     def take(size: int) -> bytes:
-        nonlocal place
-        place = -(-place // size) * size
-        found = read(launch, state, arguments + place, size, warp, lane).ljust(size, b"\0")
-        place += size
+        nonlocal offset
+        offset = -(-offset // size) * size
+        found = read(launch, state, arguments + offset, size, warp, lane).ljust(size, b"\0")
+        offset += size
         return found
 
     def convert(match: re.Match[bytes]) -> bytes:
@@ -153,8 +157,8 @@ def formatted(
         if kind == b"%":
             return b"%"
         sizes = [
-            str(int.from_bytes(take(4), "little", signed=True)).encode() if part == b"*" else part
-            for part in (width, precision)
+            str(int.from_bytes(take(4), "little", signed=True)).encode() if field == b"*" else field
+            for field in (width, precision)
         ]
         spec = b"%" + flags + (sizes[0] or b"") + (b"." + sizes[1] if sizes[1] is not None else b"")
         if kind in b"eEfFgGaA":

@@ -1,4 +1,4 @@
-"""A launch: memory for blocks under way, threads that run them, and what is said when one stops."""
+"""One launch of a kernel: host threads that run its blocks, and the error raised when one stops."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from lanewise.ptx import Shape
 
 #: Basic blocks that a path of a warp runs before another path or warp has a turn.
 SLICE = 20_000
-#: Turns of all warps that a block of threads has before another block may.
+#: Turns of all warps that a thread block has before another block may have its own.
 TURNS = 4
-#: Blocks that may be under way at a time, as on the largest GPU: 32 on each of 148 multiprocessors; and their
-#: memory, which is the host's.
+#: Blocks that may be running at a time, as on the largest GPU (32 on each of 148 multiprocessors), and the
+#: bytes of host memory that they may take.
 RESIDENT, RESIDENT_BYTES = 32 * 148, 1 << 30
-#: Seconds between two looks at how far a launch is.
+#: Seconds between two calls of `progress`.
 LOOK = 0.2
 
-#: Told how far a launch is: blocks done, blocks in all.
+#: Called with the blocks that are done and the blocks in all.
 Progress = Callable[[int, int], None]
 
 
 def _budget(steps: int | None) -> int:
-    """How many basic blocks a block of threads may run."""
+    """Return how many basic blocks a thread block may run."""
     most = 1 << 62
     if steps is None:
         return most
     try:
-        given = operator.index(steps)
+        count = operator.index(steps)
     except TypeError:
         raise LanewiseError(f"steps= is a number of basic blocks, not {steps!r}") from None
-    if given < 1:
-        raise LanewiseError(f"steps={given} allows nothing to run; it is at least 1")
-    return min(given, most)
+    if count < 1:
+        raise LanewiseError(f"steps={count} allows nothing to run; it is at least 1")
+    return min(count, most)
 
 
 class Launch(LaunchState):
@@ -66,17 +66,17 @@ class Launch(LaunchState):
     ) -> None:
         info, module = compiled.launch_info, compiled.module
         arguments = Arguments(compiled.function, info.parameters, info.parameter_bytes, values)
-        placed, where = arguments.arrays.place()
+        placed, addresses = arguments.arrays.allocate()
         allocations = [*placed, *device_memory.variables(module, info)]
         if info.uses_heap:
             allocations.append(device_memory.heap(module).allocation)
         if info.uses_grid:
-            # As `grid.sync()` finds it: a size, and the count of blocks that have come.
+            # The layout that `grid.sync()` expects: a size, and the count of blocks that have arrived.
             self.grid = zeroed_bytes(16)
             barrier = Allocation("the grid's barrier", abi.GRID_BASE, 16, address(self.grid), True)
             allocations.append(barrier)
         table = device_memory.table(allocations)
-        super().__init__(compiled, shape, allocations, arguments.bytes(where), table)
+        super().__init__(compiled, shape, allocations, arguments.bytes(addresses), table)
         self.keep = values
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.slice] = SLICE
@@ -85,25 +85,25 @@ class Launch(LaunchState):
         self[LaunchRecord.next_block] = self.blocks.start
         self[LaunchRecord.end_block] = self.blocks.stop
         self.stopped = threading.Event()
-        self.under_way: list[int] = []
+        self.running: list[int] = []
         self.printing = threading.Lock()
 
     def new_block(self, worker: int) -> BlockState:
-        """Memory for a block of threads; a launch that is checked adds what it watches it with."""
+        """Return the memory of a thread block; a checked launch attaches its watch."""
         return BlockState(self)
 
     def allocated(self, first: int, size: int) -> None:
-        """A thread was given memory of the heap; a launch that is checked wants to know."""
+        """Do nothing when a thread allocates heap memory; a checked launch overrides it."""
 
     # running ------------------------------------------------------------------------------------------------
 
     def run(self, progress: Progress | None = None) -> None:
-        """Run all blocks; returns when they are done, raises if one stops.
+        """Run all blocks; return when they are done, raise an error if one stops.
 
         `progress` is called from the waiting thread a few times a second, and once at the end.
         """
         count = self.workers()
-        self.under_way = [0] * count
+        self.running = [0] * count
         errors: list[BaseException] = []
         workers = [
             threading.Thread(target=self._work, args=(number, errors), name=f"lanewise-machine-{number}")
@@ -129,7 +129,7 @@ class Launch(LaunchState):
                     worker.join()
             raise
         failed = next((each for each in errors if not isinstance(each, _Interrupted)), None)
-        errors.clear()  # an error leads to this frame, which must not lead back to it
+        errors.clear()  # an error refers to this frame, so the frame must not refer to it
         if failed is not None:
             try:
                 raise failed
@@ -142,16 +142,16 @@ class Launch(LaunchState):
             sys.stdout.write(text)
 
     def workers(self) -> int:
-        """Threads that run blocks."""
+        """Return how many host threads run blocks."""
         return min(threads.processors(), len(self.blocks))
 
     def progress(self) -> tuple[int, int]:
-        """Blocks done and blocks in all; may be asked from any thread while the launch runs."""
-        # Who reads the blocks under way first never counts one as done too early.
-        under_way = sum(self.under_way)
+        """Return blocks done and blocks in all; any thread may call it while the launch runs."""
+        # The running blocks are read first, so that none is counted as done too early.
+        running = sum(self.running)
         begun = min(int(self[LaunchRecord.next_block]), self.blocks.stop)
         total = len(self.blocks)
-        return max(0, begun - self.blocks.start - under_way), total
+        return max(0, begun - self.blocks.start - running), total
 
     def stop(self) -> None:
         """Make all blocks return soon."""
@@ -159,27 +159,28 @@ class Launch(LaunchState):
         self[LaunchRecord.stop] = 1
 
     def _work(self, worker: int, errors: list[BaseException]) -> None:
+        """Run blocks on a host thread; an error stops the launch and is kept."""
         try:
             self._blocks(worker)
-            self.under_way[worker] = 0
+            self.running[worker] = 0
         except BaseException as error:
             self.stop()
             errors.append(error)
 
     def _blocks(self, worker: int) -> None:
-        """Take blocks until none is left; those that only spin have to wait for the others."""
+        """Run blocks until none is left; blocks that only spin give way to others."""
         waiting: deque[BlockState] = deque()
         first = self.new_block(worker)
-        most = max(1, min(RESIDENT, RESIDENT_BYTES // first.bytes) // len(self.under_way))
-        if self.compiled.launch_info.uses_grid and len(self.blocks) > most * len(self.under_way):
+        most = max(1, min(RESIDENT, RESIDENT_BYTES // first.bytes) // len(self.running))
+        if self.compiled.launch_info.uses_grid and len(self.blocks) > most * len(self.running):
             raise LanewiseError(
                 f"the blocks of {self.compiled.function.name} wait for each other (grid.sync()): at most "
-                f"{most * len(self.under_way)} of them can be under way at a time, not {len(self.blocks)}"
+                f"{most * len(self.running)} of them can be under way at a time, not {len(self.blocks)}"
             )
         state: BlockState | None = first
         resume = 0
         while state is not None:
-            self.under_way[worker] = len(waiting) + 1
+            self.running[worker] = len(waiting) + 1
             self.compiled.native(abi.RUN, [address(state.record), resume])
             status = state[BlockRecord.status]
             if status == RunStatus.DONE:
@@ -200,12 +201,12 @@ class Launch(LaunchState):
             resume = 1
 
     def _settle(self, state: BlockState, status: int) -> None:
-        """Python's turn, or the end."""
+        """Do what a stopped block asks of Python, or raise the error that ends the launch."""
         if status == RunStatus.STOPPED and state[BlockRecord.fault_kind] == FaultKind.HOST_CALL:
-            from lanewise.machine.runtime.host_calls import host_call  # which resolves the kernel's names
+            from lanewise.machine.runtime.host_calls import host_call  # it resolves the names
 
             host_call(self, state, partial(self.say, state), self.allocated)
-            # The compiled code has no chance to look: it returned before its turn was over.
+            # The compiled code has not checked `stop`: it returned before its turn was over.
             if self.stopped.is_set():
                 raise _Interrupted
             if state[BlockRecord.steps] <= self[LaunchRecord.step_limit]:
@@ -232,4 +233,4 @@ class Launch(LaunchState):
 
 
 class _Interrupted(LanewiseError):
-    """Another block stopped the launch."""
+    """Another block stopped the launch, so this one ended early."""

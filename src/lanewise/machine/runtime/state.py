@@ -21,7 +21,7 @@ Three = tuple[int, int, int]
 
 
 class LaunchState:
-    """What the compiled code and everybody who looks at a run know of a launch."""
+    """The record of a launch, with the memory and tables that it points to."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class LaunchState:
         return int(self.record[field : field + 8].view(np.int64)[0])
 
     def thread_at(self, warp: int, lane: int) -> Three:
-        """A thread of a block by its coordinates."""
+        """Return the coordinates of a thread in its block."""
         number = warp * abi.LANES + lane
         x, y, _ = self.shape.block
         return number % x, number // x % y, number // (x * y)
 
     def block_at(self, linear: int) -> Three:
-        """A block of the grid by its coordinates."""
+        """Return the coordinates of a block in the grid."""
         x, y, _ = self.shape.grid
         return linear % x, linear // x % y, linear // (x * y)
 
     def _template(self) -> Bytes:
-        """The frames of a block at its start."""
+        """Return the frames of a thread block at its start."""
         shape, info = self.shape, self.compiled.launch_info
         size = info.frame_bytes
         template = zeroed_bytes(size * shape.warps)
@@ -83,19 +83,19 @@ class LaunchState:
         tids = self.thread_at(0, numbers)  # type: ignore[arg-type]  # the same arithmetic on arrays
         pcs = np.where(numbers < shape.threads, info.entry, abi.EXITED)
         for warp in range(shape.warps):
-            own = template[warp * size : (warp + 1) * size]
-            some = slice(warp * abi.LANES, (warp + 1) * abi.LANES)
-            own[WarpFrame.index : WarpFrame.index + 8].view(np.int64)[0] = warp
+            frame = template[warp * size : (warp + 1) * size]
+            lanes = slice(warp * abi.LANES, (warp + 1) * abi.LANES)
+            frame[WarpFrame.index : WarpFrame.index + 8].view(np.int64)[0] = warp
             for field, values in (
                 (WarpFrame.pcs, pcs),
                 *((WarpFrame.tid + 4 * abi.LANES * axis, tid) for axis, tid in enumerate(tids)),
             ):
-                own[field : field + 4 * abi.LANES].view(np.uint32)[:] = np.asarray(values)[some]
+                frame[field : field + 4 * abi.LANES].view(np.uint32)[:] = np.asarray(values)[lanes]
         return template
 
 
 class BlockState:
-    """The memory of one block of threads that is under way."""
+    """The memory of one thread block while it runs."""
 
     def __init__(self, launch: LaunchState) -> None:
         compiled, shape = launch.compiled, launch.shape
@@ -121,7 +121,7 @@ class BlockState:
 
     @property
     def bytes(self) -> int:
-        """The bytes that it takes."""
+        """The bytes of memory that the block takes."""
         return sum(each.size for each in (self.record, self.frames, self.shared, self.local, self.caches))
 
     @property
@@ -137,10 +137,10 @@ class BlockState:
         return int(self.record[field : field + 8].view(np.int64)[0])
 
     def frame_of(self, warp: int) -> Bytes:
-        """The frame of a warp."""
+        """Return the frame of a warp."""
         size = self.launch.compiled.launch_info.frame_bytes
         return self.frames[warp * size : (warp + 1) * size]
 
     def lanes(self, warp: int, offset: int, bits: int) -> npt.NDArray[Any]:
-        """An array of a warp's frame, one element for each lane."""
+        """Return an array in a warp's frame, with one element for each lane."""
         return self.frame_of(warp)[offset : offset + bits // 8 * abi.LANES].view(f"uint{bits}")

@@ -1,1 +1,1 @@
-"""Instructions of a warp that touch memory or exchange values between lanes, and calls."""
+"""Lowerings of warp instructions that access memory or exchange values between lanes, and of calls."""

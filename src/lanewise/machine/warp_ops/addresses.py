@@ -1,6 +1,6 @@
-"""Addresses: each is checked against what the launch may touch, and becomes a place of the host's memory.
+"""Address translation: each device address is checked against the allocations and becomes a host address.
 
-A warp's addresses are checked together where they lie in one array; what moves there is in `moves.py`.
+The addresses of a warp are checked together where they lie in one array; `load_store.py` moves the data.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ WRITE, GENERIC, ATOMIC = 1, 2, 4
 
 
 def locate(module: ir.Module) -> ir.Function:
-    """`locate(frame, address, size, alignment, flags, site, lane)`: a host address, or 0 and the fault."""
+    """Return `locate(frame, address, size, alignment, flags, site, lane)`: a host address.
+
+    It returns 0 and records the fault if the address is not good.
+    """
     return shared(module, "locate", ir.FunctionType(ir.LONG, [ir.LONG] * 7), _write_locate)
 
 
@@ -102,12 +105,12 @@ def _write_locate(module: ir.Module, name: str) -> None:
 
 
 def _dead(code: FunctionCode) -> None:
-    """Code after a return is written into a block that nothing reaches."""
+    """Continue writing in a basic block that nothing reaches, after a return."""
     code.builder.position_at_end(code.function.append_basic_block("unreached"))
 
 
 class Access:
-    """How one instruction turns addresses into places of the host's memory."""
+    """Translates the addresses of one instruction into host addresses."""
 
     def __init__(
         self, code: BlockCode, site: int | Value, space: str, size: int, alignment: int, flags: int
@@ -118,6 +121,7 @@ class Access:
         self.launch = self.block.at(BlockRecord.launch)
 
     def _checked(self, offset: Value, limit: Value, address: Value, lane: Value, size: int) -> None:
+        """Write the checks of an offset against a limit and of its alignment."""
         code = self.code
         inside = (offset < limit) & ((offset + (size - 1)) < limit)
         with code.when(~inside):
@@ -127,7 +131,7 @@ class Access:
                 code.fault(FaultKind.MISALIGNED, self.site, lane, address, size)
 
     def window(self, address: Value) -> tuple[Value, Value, Value]:
-        """What an address most likely lies in: its first address, its bytes, and the host's address of it."""
+        """Return the range that an address most likely lies in: first address, bytes, host address."""
         code, zero = self.code, self.code.constant(U64, 0)
         if self.space == "shared":
             return (
@@ -136,9 +140,9 @@ class Access:
                 self.block.get(BlockRecord.shared),
             )
         if self.space == "local":
-            each = self.launch.get(LaunchRecord.local_bytes)
-            first_lane = code.frame.get(WarpFrame.index) * abi.LANES * each
-            return zero, each.to(U64), self.block.get(BlockRecord.local) + first_lane
+            local_bytes = self.launch.get(LaunchRecord.local_bytes)
+            first_lane = code.frame.get(WarpFrame.index) * abi.LANES * local_bytes
+            return zero, local_bytes.to(U64), self.block.get(BlockRecord.local) + first_lane
         if self.space == "param":
             return (
                 zero,
@@ -159,16 +163,18 @@ class Access:
         return first, limit, start
 
     def host(self, address: Value, lane: Value) -> ir.Operand:
-        """The host's place of an address, checked; a bad one ends the block of code."""
+        """Return the host address of a device address; a bad one stops the launch."""
         code, size = self.code, self.size
         if self.space == "shared":
             self._checked(address, self.launch.get(LaunchRecord.shared_bytes).to(U64), address, lane, size)
             return Record(code, self.block.get(BlockRecord.shared) + address.to(i64)).handle
         if self.space == "local":
-            each = self.launch.get(LaunchRecord.local_bytes)
-            self._checked(address, each.to(U64), address, lane, size)
+            local_bytes = self.launch.get(LaunchRecord.local_bytes)
+            self._checked(address, local_bytes.to(U64), address, lane, size)
             thread = code.frame.get(WarpFrame.index) * abi.LANES + lane
-            return Record(code, self.block.get(BlockRecord.local) + thread * each + address.to(i64)).handle
+            return Record(
+                code, self.block.get(BlockRecord.local) + thread * local_bytes + address.to(i64)
+            ).handle
         if self.space == "param":
             self._checked(address, self.launch.get(LaunchRecord.parameter_bytes).to(U64), address, lane, size)
             return Record(code, self.launch.get(LaunchRecord.parameters) + address.to(i64)).handle
@@ -183,35 +189,39 @@ class Access:
         with code.when(~known):
             numbers = [code.number(n) for n in (size, self.alignment, self.flags, self.site)]
             values = [code["frame"], address.to(i64), *numbers, lane]
-            where = Value(code, i64, code.builder.call(locate(code.module), [each.handle for each in values]))
-            with code.when(where.equals(0)):
+            located = Value(
+                code,
+                i64,
+                code.builder.call(locate(code.module), [each.handle for each in values]),
+            )
+            with code.when(located.equals(0)):
                 code.give(BlockAnswer.STOPPING)
-            found.set(where)
+            found.set(located)
         return code.builder.inttoptr(found.get().handle, BYTE)
 
 
 class Window:
-    """The piece of memory that a warp's addresses most likely lie in: looked at once for all lanes."""
+    """The range of memory that a warp's addresses most likely lie in, loaded once for all lanes."""
 
     def __init__(self, access: Access, address: Value) -> None:
         code = access.code
         self.access = access
         self.first, limit, start = access.window(address)
-        #: What makes a good address the host's when added to it (in local memory, the first lane's).
+        #: The host address minus the device address (in local memory, for the first lane).
         self.shift = start - self.first.to(i64)
-        # An empty window has no last place: nothing is below 0.
+        # In an empty window no address is good, since no offset is below 0.
         fits = limit >= access.size
         self.end = fits.select(limit - (access.size - 1), code.constant(U64, 0))
-        self.each = access.launch.get(LaunchRecord.local_bytes) if access.space == "local" else None
+        self.local_bytes = access.launch.get(LaunchRecord.local_bytes) if access.space == "local" else None
 
     def bad(self, addresses: Value) -> Value:
-        """0 where an access is good; it may be good elsewhere too, in another array."""
+        """Return 0 where an address lies in the window; others may still be good, in another array."""
         type, single = addresses.type, addresses.type.by(1)
         offsets = addresses - self.first.to(single).spread(type.lanes)
         found = (offsets >= self.end.to(single).spread(type.lanes)).mask(type)
         return found | (addresses & (self.access.alignment - 1)) if self.access.alignment > 1 else found
 
     def host(self, address: Value, lane: Value) -> Value:
-        """The host's address of one lane's access, if that is good."""
+        """Return the host address of one lane's access, if it lies in the window."""
         host = self.shift + address.to(i64)
-        return host if self.each is None else host + lane * self.each
+        return host if self.local_bytes is None else host + lane * self.local_bytes

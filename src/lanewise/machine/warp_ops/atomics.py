@@ -1,4 +1,4 @@
-"""Atomics and reductions: atom and red of every operation and type, on shared and global memory."""
+"""Lowerings of atom and red of every operation and type, on shared and global memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NATIVE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}
 
 
 def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
-    """What is stored for an old word and an operand."""
+    """Return the word that is stored for an old word and an operand."""
     bits = old.type.bits
     if fmt in ("f16x2", "bf16x2"):
         element = fmt.removesuffix("x2")
@@ -69,6 +69,7 @@ def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
 
 
 def _small(op: Op, name: str, fmt: str, words: list[Value]) -> Value:
+    """Return the result for f16 or bf16 words."""
     if name == "add":
         return small_operate("add", fmt, words)
     a, b = (widen(word, fmt) for word in words)
@@ -76,33 +77,33 @@ def _small(op: Op, name: str, fmt: str, words: list[Value]) -> Value:
 
 
 def lower(code: BlockCode, op: Op) -> None:
-    """atom and red, lane after lane."""
+    """Lower atom and red, lane after lane."""
     name = next((each for each in op.modifiers if each in OPERATIONS), "")
     if not name:
         raise op.unsupported("it names no operation")
-    (found,) = accesses(op)
+    (located,) = accesses(op)
     fmt = op.types[-1]
     destination: ResolvedOperand = op.operands[0] if op.record.role(0) is Role.DEFINED else Sink()
-    sources = op.operands[found.access.data :]
+    sources = op.operands[located.access.data :]
     width = TYPE_BITS[fmt]
     if width not in (16, 32, 64, 128):
         raise op.unsupported(f"of {width} bits")
-    parts = elements_of(sources[0])
+    elements = elements_of(sources[0])
     word = Type("u", width)
     size = width // 8
-    whole = size * len(parts)
-    access = Access(code, op.site, found.space, whole, whole, WRITE | ATOMIC)
+    whole = size * len(elements)
+    access = Access(code, op.site, located.space, whole, whole, WRITE | ATOMIC)
     targets = (
         elements_of(destination)
-        if len(parts) > 1 and not isinstance(destination, Sink)
-        else (destination,) * len(parts)
+        if len(elements) > 1 and not isinstance(destination, Sink)
+        else (destination,) * len(elements)
     )
     with code.each_lane(code.bits(code.active(op))) as lane:
-        host = access.host(code.address_of(found.address, lane), lane)
-        for number, part in enumerate(parts):
-            where = code.builder.gep(host, [ir.Constant(ir.IntType(64), number * size)])
-            pointer = code.builder.bitcast(where, word.ir.as_pointer())
-            operand = code.lane_read(part, word, lane)
+        host = access.host(code.address_of(located.address, lane), lane)
+        for number, element in enumerate(elements):
+            address = code.builder.gep(host, [ir.Constant(ir.IntType(64), number * size)])
+            pointer = code.builder.bitcast(address, word.ir.as_pointer())
+            operand = code.lane_read(element, word, lane)
             if name == "cas":
                 other = code.lane_read(sources[1], word, lane)
                 pair = code.builder.cmpxchg(pointer, operand.handle, other.handle, "seq_cst", "seq_cst")
@@ -118,7 +119,7 @@ def lower(code: BlockCode, op: Op) -> None:
 def _exchange_loop(
     code: BlockCode, op: Op, name: str, fmt: str, pointer: ir.Operand, operand: Value
 ) -> Value:
-    """Compare and swap until nobody came between."""
+    """Write a loop of compare-and-swap until no other thread came between; return the old word."""
     builder, word = code.builder, operand.type
     first = builder.load_atomic(pointer, "monotonic", word.bits // 8)
     seen = code.variable(Value(code, word, first))

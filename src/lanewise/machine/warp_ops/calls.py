@@ -1,7 +1,7 @@
 """Calls of device functions: arguments to the callee's parameters, results back, frames on the stack.
 
-A function has one set of registers and parameters a lane: lanes from several calls run through it together.
-If a lane may be in it more than once, what it has there goes to the lane's stack and comes back.
+A function has one set of registers and parameters for each lane: lanes from several calls run through it
+together. If a lane may be in it more than once, its registers are saved on the lane's stack.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from lanewise.machine.program.operands import (
 from lanewise.machine.program.ops import FunctionBody, Op, Program
 
 
-def local_place(code: BlockCode, lane: Value, offset: int | Value) -> Record:
-    """A place in a lane's local memory."""
+def local_memory(code: BlockCode, lane: Value, offset: int | Value) -> Record:
+    """Return a record at an offset in a lane's local memory."""
     block = code.block
-    each = block.at(abi.BlockRecord.launch).get(abi.LaunchRecord.local_bytes)
+    local_bytes = block.at(abi.BlockRecord.launch).get(abi.LaunchRecord.local_bytes)
     thread = code.frame.get(abi.WarpFrame.index) * abi.LANES + lane
-    return Record(code, block.get(abi.BlockRecord.local) + thread * each + offset)
+    return Record(code, block.get(abi.BlockRecord.local) + thread * local_bytes + offset)
 
 
-def _place(code: BlockCode, op: Op, symbol: Symbol | StackVariable, lane: Value) -> Record:
-    """Where a parameter lies."""
+def _parameter_memory(code: BlockCode, op: Op, symbol: Symbol | StackVariable, lane: Value) -> Record:
+    """Return a parameter in local memory as a record."""
     if isinstance(symbol, StackVariable):
         start = code.lane_read(symbol.register, U64, lane).to(i64)
-        return local_place(code, lane, start + symbol.address)
+        return local_memory(code, lane, start + symbol.address)
     if symbol.space != "local":
         raise op.unsupported("what it passes is no parameter")
-    return local_place(code, lane, symbol.address)
+    return local_memory(code, lane, symbol.address)
 
 
 def _copy(source: Record, target: Record, size: int) -> None:
+    """Copy bytes from one record to another."""
     offset = 0
     while offset < size:
         step = next(step for step in (8, 4, 2, 1) if offset + step <= size)
@@ -59,49 +60,49 @@ def _passed(
     lane: Value,
     between: Callable[[], None],
 ) -> None:
-    """Values of one lane from some places to others; in between a frame comes or goes.
+    """Pass values of one lane from sources to targets; `between` pushes or pops a frame.
 
-    Everything is found before, and all of it written after: source and target may be one function's.
+    All sources are loaded before it and all targets stored after it, since both may belong to one function.
     """
     if len(sources) != len(targets):
         raise op.unsupported(f"{len(sources)} are passed where the function has {len(targets)}")
-    given: list[Value | Record] = []
+    loaded: list[Value | Record] = []
     for source, target in zip(sources, targets, strict=True):
         if isinstance(source, Symbol | StackVariable):
-            given.append(_place(code, op, source, lane))
+            loaded.append(_parameter_memory(code, op, source, lane))
         else:
             bits = target.bits if isinstance(target, Register) else 8 * min(getattr(target, "size", 8), 8)
-            given.append(code.lane_read(source, Type("u", bits), lane))
+            loaded.append(code.lane_read(source, Type("u", bits), lane))
     between()
-    for value, source, target in zip(given, sources, targets, strict=True):
+    for value, source, target in zip(loaded, sources, targets, strict=True):
         if isinstance(value, Record):
             assert isinstance(source, Symbol | StackVariable)
             if isinstance(target, Symbol | StackVariable):
-                _copy(value, _place(code, op, target, lane), min(source.size, target.size))
+                _copy(value, _parameter_memory(code, op, target, lane), min(source.size, target.size))
             else:
                 code.lane_write(target, value.get(0, Type("u", 8 * min(source.size, 8))), lane)
         elif isinstance(target, Symbol | StackVariable):
-            _place(code, op, target, lane).set(0, value)
+            _parameter_memory(code, op, target, lane).set(0, value)
         else:
             code.lane_write(target, value, lane)
 
 
 def _mover(code: BlockCode, callee: FunctionBody, back: bool) -> ir.Operand:
-    """`save(frame, lane, place)` or `restore`: the registers of a function, to the stack or from it."""
+    """Return `save(frame, lane, offset)` or `restore`: a function's registers to or from the stack."""
     name = f"{'restore' if back else 'save'}_{callee.link.offset}"
     existing: ir.Operand | None = code.module.functions.get(name)
     if existing is not None:
         return existing
-    inner = BlockCode(code.module, name, ("lane", "place"))
-    stack = local_place(inner, inner["lane"], inner["place"])
+    inner = BlockCode(code.module, name, ("lane", "offset"))
+    stack = local_memory(inner, inner["lane"], inner["offset"])
     offset = 0
     for register in sorted(callee.registers, key=lambda each: -each.bits):
         word = Type("u", register.bits)
-        own = inner.frame.pointer(register.offset, word)
+        slot = inner.frame.pointer(register.offset, word)
         if back:
-            own.store(stack.get(offset, word), inner["lane"])
+            slot.store(stack.get(offset, word), inner["lane"])
         else:
-            stack.set(offset, own.load(inner["lane"]))
+            stack.set(offset, slot.load(inner["lane"]))
         offset += register.bits // 8
     inner.give(0)
     return inner.function
@@ -110,9 +111,9 @@ def _mover(code: BlockCode, callee: FunctionBody, back: bool) -> ir.Operand:
 def enter(
     code: BlockCode, op: Op, program: Program, callee: FunctionBody, lanes: Value, following: int
 ) -> None:
-    """What a call passes, for some lanes (bits), and where they come back."""
-    given = op.operands[2]
-    assert isinstance(given, OperandList)
+    """Write the passing of arguments for some lanes (bits), and where they return to."""
+    arguments = op.operands[2]
+    assert isinstance(arguments, OperandList)
     with code.each_lane(lanes) as lane:
 
         def push() -> None:
@@ -127,12 +128,12 @@ def enter(
             code.lane_write(callee.base, (start + callee.saved).view(U64), lane)
             code.lane_write(program.stack, top.view(U64), lane)
 
-        _passed(code, op, given.elements, callee.parameters, lane, push)
+        _passed(code, op, arguments.elements, callee.parameters, lane, push)
         code.lane_write(callee.link, code.constant(U32, following), lane)
 
 
 def _leave(code: BlockCode, op: Op, program: Program, callee: FunctionBody, lanes: Value) -> None:
-    """What a call gets back, for some lanes (bits)."""
+    """Write the passing of results back to the caller for some lanes (bits)."""
     wanted = op.operands[0]
     assert isinstance(wanted, OperandList)
     if not wanted.elements and not callee.returns and callee.base is None:
@@ -150,20 +151,23 @@ def _leave(code: BlockCode, op: Op, program: Program, callee: FunctionBody, lane
 
 
 def results(code: BlockCode, op: Op) -> None:
-    """After a call: what its function, or whichever of several, gave."""
+    """Lower the second half of a call: take the results of the function, or of whichever was called."""
     active = code.active(op)
     program = code.kernel.program
     bodies = [program.body(name) for name in callees(op)]
     if not isinstance(op.operands[1], IndirectCallee):
         _leave(code, op, program, bodies[0], code.bits(active))
         return
-    from_which = code.frame.get(program.returned.offset, U32, abi.LANES)
+    returned_from = code.frame.get(program.returned.offset, U32, abi.LANES)
     for body in bodies:
-        _leave(code, op, program, body, code.bits(active & from_which.equals(program.bodies.index(body))))
+        _leave(code, op, program, body, code.bits(active & returned_from.equals(program.bodies.index(body))))
 
 
 def choose(code: BlockCode, op: Op, program: Program, numbers: list[int], following: int) -> Value:
-    """A call through a register: every lane's arguments to its own function; where each lane goes."""
+    """Write a call through a register: each lane's arguments go to its function.
+
+    Returns the basic block that each lane goes to.
+    """
     target = op.operands[1]
     assert isinstance(target, IndirectCallee)
     active = code.active(op)
@@ -171,29 +175,29 @@ def choose(code: BlockCode, op: Op, program: Program, numbers: list[int], follow
     addresses = code.frame.get(target.register.offset, word, abi.LANES).to(U64)
     chosen = [active & addresses.equals(program.functions[name].address) for name in target.names]
     none = active
-    for some in chosen:
-        none = none & ~some
+    for selected in chosen:
+        none = none & ~selected
     lost = code.bits(none)
     with code.when(lost.differs(0)):
         lane = code.first_lane(lost)
         address = Value(code, U64, code.builder.extract_element(addresses.handle, lane.handle))
         code.fault(FaultKind.BAD_CALL, op.site, lane, address)
     targets = code.constant(U32.by(abi.LANES), 0)
-    for name, number, some in zip(target.names, numbers, chosen, strict=True):
-        enter(code, op, program, program.body(name), code.bits(some), following)
-        targets = some.select(code.constant(U32.by(abi.LANES), number), targets)
+    for name, number, selected in zip(target.names, numbers, chosen, strict=True):
+        enter(code, op, program, program.body(name), code.bits(selected), following)
+        targets = selected.select(code.constant(U32.by(abi.LANES), number), targets)
     return targets
 
 
 def note_return(code: BlockCode, program: Program, body: FunctionBody, active: Value) -> None:
-    """Lanes are about to leave a function: remember which, for calls through registers."""
-    place = code.frame.pointer(program.returned.offset, U32)
-    which = code.constant(U32.by(abi.LANES), program.bodies.index(body))
-    place.store(active.select(which, place.load(0, abi.LANES)))
+    """Remember which function lanes return from, for calls through registers."""
+    pointer = code.frame.pointer(program.returned.offset, U32)
+    index = code.constant(U32.by(abi.LANES), program.bodies.index(body))
+    pointer.store(active.select(index, pointer.load(0, abi.LANES)))
 
 
 def stack(code: BlockCode, op: Op) -> None:
-    """alloca, stacksave and stackrestore: addresses in local memory."""
+    """Lower alloca, stacksave and stackrestore, which use addresses in local memory."""
     program = code.kernel.program
     with code.each_lane(code.bits(code.active(op))) as lane:
         used = code.lane_read(program.stack, U64, lane)

@@ -1,4 +1,7 @@
-"""Asynchronous copies from global to shared memory: done at once, which is one of the times they may take."""
+"""Lowerings of cp.async: copies from global to shared memory, which are complete at once.
+
+This is one of the times that the PTX ISA allows them to take.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from lanewise.ptx import Immediate
 
 
 class Form(NamedTuple):
-    """A copy: to where, from where, how many bytes; and what says how many are read, or that none are."""
+    """The operands of a copy: target, source, bytes, and the operand that shortens it or leaves it out."""
 
     target: MemoryOperand
     source: MemoryOperand
@@ -35,6 +38,7 @@ class Form(NamedTuple):
 
 
 def _form(op: Op) -> Form:
+    """Return the operands of a copy; raise an error if the machine does not support its form."""
     write, read = accesses(op)
     if write.size not in (4, 8, 16):
         raise op.unsupported("a copy is of 4, 8 or 16 bytes")
@@ -50,13 +54,13 @@ def _form(op: Op) -> Form:
 
 
 def lower(code: BlockCode, op: Op) -> None:
-    """cp.async of 4, 8 or 16 bytes a lane: whole, shortened or left out."""
+    """Lower cp.async of 4, 8 or 16 bytes a lane: whole, shortened or left out."""
     target, source, size, rest = _form(op)
     _copy(code, op.site, target, source, size, rest, code.bits(code.active(op)))
 
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
-    """A copy as a shared step, if both addresses are in registers and so is what shortens it."""
+    """Return a copy as a shared step; None unless both addresses and what shortens it are in registers."""
     target, source, size, rest = _form(op)
     to, start = target.base, source.base
     if not isinstance(to, Register) or not isinstance(start, Register) or isinstance(rest, Immediate):
@@ -64,8 +68,8 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
     kind = f"{rest.bits}{'p' * rest.is_predicate}" if rest is not None else ""
 
     def write(code: BlockCode) -> None:
-        given = [code.record("operands").get(8 * number) for number in range(6)]
-        site, to_offset, to_displacement, from_offset, from_displacement, shortens = given
+        values = [code.record("operands").get(8 * number) for number in range(6)]
+        site, to_offset, to_displacement, from_offset, from_displacement, shortens = values
         there = AddressSlot(RegisterSlot.like(to, to_offset), to_displacement)
         here = AddressSlot(RegisterSlot.like(start, from_offset), from_displacement)
         last = RegisterSlot.like(rest, shortens) if rest is not None else None
@@ -87,6 +91,7 @@ def _copy(
     rest: Register | RegisterSlot | Immediate | None,
     active: Value,
 ) -> None:
+    """Write the copies of all active lanes."""
     to = Access(code, site, "shared", count, count, WRITE)
     whole = Access(code, site, "global", count, count, 0)
     piece = Type("u", 32).by(count // 4)
@@ -110,18 +115,19 @@ def _copy(
         with code.when(~full):
             put(code.constant(piece, 0))
             with code.when(wanted.differs(0)):
-                _part(code, site, start, wanted, count, host, lane)
+                _copy_shortened(code, site, start, wanted, count, host, lane)
 
 
 def _vector(code: BlockCode, host: ir.Operand, piece: Type) -> Value:
+    """Load a vector from an unaligned host address."""
     pointer = code.builder.bitcast(host, piece.ir.as_pointer())
     return Value(code, piece, code.builder.load(pointer, align=1))
 
 
-def _part(
+def _copy_shortened(
     code: BlockCode, site: int | Value, start: Value, wanted: Value, count: int, host: Pointer, lane: Value
 ) -> None:
-    """Some of the bytes. What is not copied may lie outside: only the first `wanted` bytes are checked."""
+    """Copy the first `wanted` bytes; only those are checked, since the others may lie outside."""
     bytewise = Access(code, site, "global", 1, 1, 0)
     with code.when((start & (count - 1)).differs(0)):
         code.fault(FaultKind.MISALIGNED, site, lane, start, count)

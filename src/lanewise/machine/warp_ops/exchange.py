@@ -1,4 +1,4 @@
-"""Instructions of lanes together: shuffles, votes, matches, reductions, the mask of who is there."""
+"""Lowerings of instructions among lanes: shuffles, votes, matches, reductions, activemask."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from lanewise.machine.program.ops import Op
 
 
 def _store(code: BlockCode, lanes: Lanes, active: Value) -> None:
+    """Store the registers that were written, in the active lanes."""
     lanes.mask = active
     lanes.put_back(lambda register: False)
 
 
 def activemask(code: BlockCode, op: Op) -> None:
-    """Who runs together now."""
+    """Lower activemask: the lanes that run together now."""
     active = code.active(op)
     lanes = code.all_lanes()
     lanes.write(op.operands[0], code.mask_bits().spread(abi.LANES))
@@ -26,7 +27,7 @@ def activemask(code: BlockCode, op: Op) -> None:
 
 
 def shuffle(code: BlockCode, op: Op) -> None:
-    """shfl.sync: up, down, bfly, idx."""
+    """Lower shfl.sync: up, down, bfly, idx."""
     active = code.active(op)
     destination, *predicate = elements_of(op.operands[0])
     lanes = code.all_lanes()
@@ -58,8 +59,8 @@ def shuffle(code: BlockCode, op: Op) -> None:
     pointers[0].store(value)
     pointers[1].store(source)
     with code.loop(abi.LANES) as number:
-        where = pointers[1].load(number).to(i64)
-        pointers[2].store(pointers[0].load(where), number)
+        source_lane = pointers[1].load(number).to(i64)
+        pointers[2].store(pointers[0].load(source_lane), number)
     lanes.write(destination, pointers[2].load(0, abi.LANES))
     if predicate:
         lanes.write(predicate[0], valid)
@@ -67,11 +68,12 @@ def shuffle(code: BlockCode, op: Op) -> None:
 
 
 def _signed(value: Value) -> Value:
+    """Return whether a number is not negative as a signed one."""
     return ~(value.view(Type("i", 32)) < 0)
 
 
 def vote(code: BlockCode, op: Op) -> None:
-    """vote.sync: all, any, uni, ballot."""
+    """Lower vote.sync: all, any, uni, ballot."""
     active = code.active(op)
     lanes = code.all_lanes()
     holds = lanes.read(op.operands[1], BOOL)
@@ -90,7 +92,7 @@ def vote(code: BlockCode, op: Op) -> None:
 
 
 def match(code: BlockCode, op: Op) -> None:
-    """match.sync: the lanes with an equal value (any), or whether all have it (all)."""
+    """Lower match.sync: the lanes with an equal value (any), or whether all lanes have it (all)."""
     active = code.active(op)
     bits = code.bits(active)
     word = type_of(op.types[-1])
@@ -103,8 +105,8 @@ def match(code: BlockCode, op: Op) -> None:
     results = Pointer(code, U32, code.builder.bitcast(slot, BYTE))
     results.store(code.constant(U32.by(abi.LANES), 0))
     with code.each_lane(bits) as lane:
-        own = Value(code, word, code.builder.extract_element(values.handle, lane.handle))
-        same = code.bits(values.equals(own.spread(abi.LANES)))
+        value = Value(code, word, code.builder.extract_element(values.handle, lane.handle))
+        same = code.bits(values.equals(value.spread(abi.LANES)))
         results.store(same & bits, lane)
     found = results.load(0, abi.LANES) & members
     present = bits.spread(abi.LANES) & members
@@ -119,7 +121,7 @@ def match(code: BlockCode, op: Op) -> None:
 
 
 def reduce(code: BlockCode, op: Op) -> None:
-    """redux.sync: one integer out of those of the lanes that a mask names."""
+    """Lower redux.sync: combine the numbers of the lanes that a mask names."""
     active = code.active(op)
     bits = code.bits(active)
     name = op.modifiers[1] if op.modifiers[0] == "sync" else op.modifiers[0]
@@ -151,30 +153,30 @@ def reduce(code: BlockCode, op: Op) -> None:
         "umax": 0,
     }
     with code.each_lane(bits) as lane:
-        mine = Value(code, U32, code.builder.extract_element(members.handle, lane.handle)) & bits
+        named = Value(code, U32, code.builder.extract_element(members.handle, lane.handle)) & bits
         if word.kind == "f":
-            total = _extreme(op, name, values, code.lanes_of(mine))
+            total = _extreme(op, name, values, code.lanes_of(named))
         else:
-            some = code.lanes_of(mine).select(values, neutral[kinds[name]])
-            total = code.intrinsic(f"vector.reduce.{kinds[name]}", word, [some], of=some.type)
+            chosen = code.lanes_of(named).select(values, neutral[kinds[name]])
+            total = code.intrinsic(f"vector.reduce.{kinds[name]}", word, [chosen], of=chosen.type)
         results.store(total.view(U32), lane)
     lanes.write(op.operands[0], results.load(0, abi.LANES))
     _store(code, lanes, active)
 
 
 def _extreme(op: Op, name: str, values: Value, members: Value) -> Value:
-    """The least or largest float among some lanes; -0 is below +0."""
-    # A lane that is not named has no say: NaN loses against numbers, infinity against everything.
+    """Return the smallest or largest float among some lanes; -0 is less than +0."""
+    # Lanes that are not named get a neutral value: NaN, or an infinity where NaN would win.
     nobody = (0xFF800000 if name == "max" else 0x7F800000) if op.has("NaN") else 0x7FFFFFFF
-    some = members.select(values.view(U32), nobody).view(f32)
-    while some.type.lanes > 2:
-        half = some.type.lanes // 2
-        some = pick(op, name == "max", some.part(0, half), some.part(half, half))
-    return pick(op, name == "max", some.lane(0), some.lane(1))
+    chosen = members.select(values.view(U32), nobody).view(f32)
+    while chosen.type.lanes > 2:
+        half = chosen.type.lanes // 2
+        chosen = pick(op, name == "max", chosen.part(0, half), chosen.part(half, half))
+    return pick(op, name == "max", chosen.lane(0), chosen.lane(1))
 
 
 def elect(code: BlockCode, op: Op) -> None:
-    """elect.sync: one lane out of those that a mask names: the first."""
+    """Lower elect.sync: elect the first of the lanes that a mask names."""
     active = code.active(op)
     lanes = code.all_lanes()
     destination, *predicate = elements_of(op.operands[0])
@@ -188,7 +190,7 @@ def elect(code: BlockCode, op: Op) -> None:
 
 
 def barrier_result(code: BlockCode, op: Op) -> None:
-    """bar.red after the barrier: what the scheduler counted, as the destination wants it."""
+    """Lower the second half of bar.red: take what the scheduler counted, as .popc, .and or .or."""
     active = code.active(op)
     lanes = code.all_lanes()
     counted = code.frame.get(abi.WarpFrame.barrier_result, U32, abi.LANES)

@@ -1,6 +1,6 @@
-"""ldmatrix, stmatrix and movmatrix: rows of 16 bytes, then the shuffle that the catalogue's layout asks for.
+"""Lowerings of ldmatrix, stmatrix and movmatrix: rows of 16 bytes, shuffled to the catalogue's layout.
 
-The rows' addresses are checked together; only where one is bad they are looked at lane by lane.
+The rows' addresses are checked together; only where one is bad they are checked lane by lane.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ PACKED = {"b6x16_p32": 6, "b4x16_p64": 4}
 _BASE, _DISPLACEMENT, _SITE, _REGISTERS = range(0, 32, 8)
 
 
-def _registers(op: Op, given: tuple[ResolvedOperand, ...], wanted: int) -> list[Register]:
-    found = [each for each in given if isinstance(each, Register) and each.bits == 32]
-    if len(found) != len(given) or len(found) != wanted:
+def _registers(op: Op, operands: tuple[ResolvedOperand, ...], wanted: int) -> list[Register]:
+    """Return operands that have to be a number of 32-bit registers."""
+    found = [each for each in operands if isinstance(each, Register) and each.bits == 32]
+    if len(found) != len(operands) or len(found) != wanted:
         raise op.unsupported(f"it takes {wanted} 32-bit registers")
     return found
 
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
-    """ldmatrix and stmatrix as a shared step."""
+    """Return ldmatrix or stmatrix as a shared step."""
     (found,) = accesses(op)
     data = op.operands[1 - found.access.operand]
     instruction = instruction_of(op)
@@ -61,7 +62,7 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
 
 
 def _mover(module: ir.Module, instruction: Instruction, operand: Operand, base_bits: int) -> ir.Function:
-    """A function that moves rows of one form for any registers: compiled once for all kernels."""
+    """Return a shared function that moves rows of one form, for any registers."""
     name = f"{instruction.text} {base_bits}"
 
     def write(inner: BlockCode) -> None:
@@ -182,7 +183,7 @@ class RowMover:
 
 
 def _unpacked(code: BlockCode, row: Value, bits: int) -> Value:
-    """A row of 16 elements of so many bits, each in a byte of its own."""
+    """Return a row of 16 elements of fewer than 8 bits with each element in a byte of its own."""
     places = [(number * bits // 8, number * bits % 8) for number in range(ROW_BYTES)]
     wide = Type("u", 16)
     parts = [
@@ -198,7 +199,7 @@ def _unpacked(code: BlockCode, row: Value, bits: int) -> Value:
 
 
 def transpose(code: BlockCode, op: Op) -> None:
-    """movmatrix: an 8×8 matrix transposed."""
+    """Lower movmatrix: transpose an 8×8 matrix."""
     instruction = instruction_of(op)
     target, source = (_registers(op, elements_of(each), 1)[0] for each in op.operands[:2])
     flat = holding(instruction.d)

@@ -1,4 +1,4 @@
-"""Loads and stores of a warp: neighbouring addresses in one piece, others lane by lane after one check."""
+"""Lowerings of loads and stores: contiguous addresses of a warp at once, others lane by lane."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lanewise.machine.warp_ops.addresses import WRITE, Access, Window
 
 
 class Form(NamedTuple):
-    """A load or a store: which address, which registers, of which type and size."""
+    """The operands of a load or a store: its address, registers, element type, size and state space."""
 
     storing: bool
     address: MemoryOperand
@@ -48,7 +48,7 @@ class Form(NamedTuple):
 
 
 def form_of(op: Op) -> Form:
-    """An instruction's form, or a complaint that there is none."""
+    """Return the operands of an instruction; raise an error if the machine does not support its form."""
     (found,) = accesses(op)
     storing = found.access.writes
     parts = elements_of(op.operands[found.access.data])
@@ -63,7 +63,7 @@ def form_of(op: Op) -> Form:
 
 
 def lower(code: BlockCode, op: Op) -> None:
-    """ld, ldu and st whose address or data are not in registers. Orders and hints change nothing here."""
+    """Lower ld, ldu and st whose address or data are not in registers; orders and hints change nothing."""
     storing, address, parts, element, size, space = form_of(op)
     active = code.bits(code.active(op))
     access = Access(code, op.site, space, size, size, WRITE if storing else 0)
@@ -74,7 +74,7 @@ def lower(code: BlockCode, op: Op) -> None:
 
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
-    """A load or a store as a shared step; None where the address or the data are not in registers."""
+    """Return a load or a store as a shared step; None where the address or the data are not in registers."""
     storing, address, parts, element, _, space = form_of(op)
     base = address.base
     if not isinstance(base, Register):
@@ -87,7 +87,7 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
 
 
 def parameter_offset(op: Op, kernel: Kernel) -> int | None:
-    """Where among a kernel's parameters a load finds its data, if that is known to be there; else None."""
+    """Return the offset of a load among the kernel's parameters; None if it is not one of those."""
     if op.space != "param" or not op.record.is_plain_load:
         return None
     form = form_of(op)
@@ -100,7 +100,7 @@ def parameter_offset(op: Op, kernel: Kernel) -> int | None:
 
 
 def load_parameter(lanes: Lanes, op: Op, kernel: Kernel) -> None:
-    """`ld.param` of a kernel: one number for all lanes, as an instruction of each lane alone."""
+    """Lower `ld.param` of a kernel as an instruction of each lane alone: one number for all lanes."""
     form, start = form_of(op), parameter_offset(op, kernel)
     assert start is not None
     block = lanes.record(abi.WarpFrame.block)
@@ -118,7 +118,7 @@ _BASE, _DISPLACEMENT, _SITE, _REGISTERS = range(0, 32, 8)
 def _mover(
     module: ir.Module, space: str, element: Type, base: Register, parts: list[Register], storing: bool
 ) -> ir.Function:
-    """A function that moves data of one kind for any registers: compiled once for all kernels."""
+    """Return a shared function that moves data of one kind, for any registers."""
     kinds = "_".join(f"{part.bits}{'p' * part.is_predicate}" for part in parts)
     verb = "st" if storing else "ld"
     name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
@@ -158,11 +158,11 @@ class Moves:
 
     @property
     def word(self) -> Type:
-        """An element as an integer, signed if it is."""
+        """The element's type as an integer, signed if the element is."""
         return Type("i" if self.element.kind == "i" else "u", self.element.bits)
 
     def write(self, active: Value) -> None:
-        """The whole function: the quickest way that the addresses allow."""
+        """Write the whole function; it chooses the fastest method that the addresses allow."""
         code, lanes = self.code, abi.LANES
         whole = active.equals(-1)
         with code.when(active.equals(0)):
@@ -192,11 +192,11 @@ class Moves:
 
     @property
     def apart(self) -> bool:
-        """Whether equal addresses of two lanes are two places."""
+        """Whether equal addresses of two lanes are different memory, as in local memory."""
         return self.access.space == "local"
 
     def _address(self, lane: Value) -> Value:
-        """One lane's."""
+        """Return one lane's address."""
         address: Value = (self.base.load(lane) + self.displacement).to(U64)
         return address
 
@@ -212,23 +212,23 @@ class Moves:
     # neighbouring places ------------------------------------------------------------------------------------
 
     def _contiguous(self) -> Value:
-        """Whether the lanes' addresses follow one another without gaps."""
+        """Return whether the lanes' addresses follow one another without gaps."""
         type, size = self.addresses.type, self.access.size
         counting = ir.Constant(type.ir, [lane * size for lane in range(abi.LANES)])
         wanted = self.addresses.lane(0).spread(abi.LANES) + Value(self.code, type, counting)
         return self._none(self.addresses ^ wanted)
 
     def _uniform(self) -> Value:
-        """Whether all lanes have one address."""
+        """Return whether all lanes have the same address."""
         return self._none(self.addresses ^ self.addresses.lane(0).spread(abi.LANES))
 
     def _none(self, words: Value) -> Value:
-        """Whether all words are zero."""
+        """Return whether all words are zero."""
         some = self.code.intrinsic("vector.reduce.or", words.type.by(1), [words], of=words.type)
         return some.equals(0)
 
     def _try_together(self, window: Window, active: Value, whole: Value) -> None:
-        """The warp's data in one piece, if all of it lies in one array: and return."""
+        """Move the warp's data in one piece and return, if all of it lies in one array."""
         code = self.code
         address = self._address(code.constant(i64, 0))
         last = address + self.access.size * (abi.LANES - 1)
@@ -251,7 +251,7 @@ class Moves:
                 code.give(0)
 
     def _row(self, register: RegisterSlot) -> Pointer:
-        """A register of all lanes."""
+        """Return a pointer to a register of all lanes."""
         return self.code.frame.pointer(register.offset, Type("u", register.bits))
 
     def _store_together(self, host: ir.Operand) -> None:
@@ -285,7 +285,7 @@ class Moves:
     # other places -------------------------------------------------------------------------------------------
 
     def _try_spread(self, window: Window) -> None:
-        """What lies in one place to all lanes: and return."""
+        """Load from the one address of all lanes and return, if it lies in the window."""
         code = self.code
         address = self._address(code.constant(i64, 0))
         with code.when(window.bad(address).equals(0)):
@@ -298,7 +298,7 @@ class Moves:
             code.give(0)
 
     def _whole_vectors(self) -> bool:
-        """Whether each lane moves a whole vector, each part of it to a register of just its size."""
+        """Return whether each lane moves a whole vector, with registers of the element's size."""
         return len(self.parts) * self.element.bits == VECTOR and all(
             register.bits == self.element.bits and len(self.parts) > 1 for register in self.parts
         )
@@ -354,11 +354,11 @@ class Moves:
                 self._row(register).store(row, first)
 
     def _good_lane(self, window: Window, lane: Value) -> None:
-        """One lane's data, from or to a place that is known to be good."""
+        """Move one lane's data; its address is known to lie in the window."""
         self._data(window.host(self._address(lane), lane), lane)
 
     def _lane(self, window: Window, lane: Value) -> None:
-        """One lane's data, from or to a place that is good in this window, or looked up."""
+        """Move one lane's data; its address lies in the window or is looked up."""
         code = self.code
         address = self._address(lane)
         host = code.variable(window.host(address, lane))
@@ -393,7 +393,7 @@ def _lane_data(
 
 @contextmanager
 def set_lanes(code: BlockCode, bits: Value) -> Iterator[Value]:
-    """The body for every lane whose bit is set; at least one has to be."""
+    """Run the body for every lane whose bit is set; at least one has to be."""
     left = code.variable(bits)
     head, after = (code.function.append_basic_block(each) for each in ("lane", "lanes_done"))
     code.builder.branch(head)
@@ -407,9 +407,9 @@ def set_lanes(code: BlockCode, bits: Value) -> Iterator[Value]:
 
 
 def _interleaved(code: BlockCode, handles: list[ir.Operand], count: int) -> ir.Operand:
-    """Vectors of a warp's registers as they lie in memory: lane by lane."""
+    """Return a warp's registers in the order of memory: lane by lane."""
     lanes = abi.LANES
-    while len(handles) > 1:  # two and two, so that each shuffle joins vectors of one length
+    while len(handles) > 1:  # in pairs, so that each shuffle joins vectors of one length
         width = handles[0].type.count
         places = list(range(2 * width))
         handles = [
@@ -430,7 +430,7 @@ def _broadcast(
     element: Type,
     active: Value,
 ) -> None:
-    """A load from one place for all lanes."""
+    """Load from one address for all lanes."""
     with code.when(active.differs(0)):
         zero = code.constant(i64, 0)
         host = access.host(code.address_of(address, zero), zero)
@@ -453,7 +453,7 @@ def _one_by_one(
     active: Value,
     storing: bool,
 ) -> None:
-    """Every lane's address checked for itself."""
+    """Move the data of each lane, with its address checked separately."""
     word = Type("i" if element.kind == "i" else "u", element.bits)
     with code.each_lane(active) as lane:
         host = access.host(code.address_of(address, lane), lane)
@@ -469,7 +469,7 @@ def _unaligned_store(code: BlockCode, pointer: Pointer, value: Value, number: in
 
 
 def _get(pointer: Pointer, lanes: int) -> Value:
-    """Neighbouring elements, aligned or not: the host's address need not be as the device's is."""
+    """Load contiguous elements; the host address need not be aligned as the device address is."""
     type = pointer.type.by(lanes)
     return Value(pointer.code, type, pointer.code.builder.load(pointer._typed(type), align=1))
 

@@ -1,7 +1,8 @@
-"""mbarrier: objects in shared memory that count arrivals and bytes; who waits for a phase yields.
+"""Lowerings of mbarrier: objects in shared memory that count arrivals and bytes.
 
-The 64 bits of an object: arrivals a phase expects (0-19), those still pending (20-39), bytes still to come
-(40-60, signed), a mark that it was initialised (62), the phase's parity (63). A token is the object before.
+The 64 bits of an object: arrivals that a phase expects (0-19), those still pending (20-39), bytes still to
+come (40-60, signed), a mark that it was initialised (62), the phase's parity (63). A token is the object
+before the arrival. Lanes that wait for a phase yield.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lanewise.machine.warp_ops.addresses import WRITE, Access
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST = (1 << COUNT_BITS) - 1
 PENDING, BYTES, READY, PHASE = COUNT_BITS, 2 * COUNT_BITS, 62, 63
-#: What the fault of an object says.
+#: The messages of mbarrier faults, by their number.
 WRONG = {
     0: "no mbarrier was initialised here",
     1: f"a count of arrivals is 1 to {MOST}",
@@ -27,44 +28,44 @@ WRONG = {
 
 
 class _Object:
-    """One lane's mbarrier while its instruction is written."""
+    """One lane's mbarrier object while its instruction is lowered."""
 
     def __init__(self, code: BlockCode, op: Op, lane: Value) -> None:
         self.code, self.op, self.lane = code, op, lane
-        (found,) = accesses(op)
-        self.address = code.address_of(found.address, lane)
-        flags = WRITE if found.access.writes else 0
-        access = Access(code, op.site, found.space, found.size, found.size, flags)
+        (located,) = accesses(op)
+        self.address = code.address_of(located.address, lane)
+        flags = WRITE if located.access.writes else 0
+        access = Access(code, op.site, located.space, located.size, located.size, flags)
         self.pointer = Pointer(code, U64, access.host(self.address, lane))
         self.word = self.pointer.load(0)
 
     def demand(self, holds: Value, why: int) -> None:
-        """Stop the launch unless something holds."""
+        """Stop the launch unless a condition holds."""
         with self.code.when(~holds):
             self.code.fault(FaultKind.MBARRIER, self.op.site, self.lane, self.address, why)
 
     def known(self) -> None:
-        """It must have been initialised."""
+        """Stop the launch unless the object was initialised."""
         self.demand(self.field(READY, 1).differs(0), 0)
 
     def field(self, start: int, bits: int) -> Value:
-        """Some bits of it."""
+        """Return a bit field of the object."""
         return (self.word >> start) & ((1 << bits) - 1)
 
     def replace(self, start: int, bits: int, value: Value) -> None:
-        """Change some bits of it."""
+        """Replace a bit field of the object."""
         mask = ((1 << bits) - 1) << start
         self.word = (self.word & ~mask) | ((value << start) & mask)
 
     def expect(self, bytes: Value) -> None:
-        """More bytes to come in this phase; fewer if negative."""
+        """Add to the bytes that are still to come in this phase; the number may be negative."""
         old = ((self.word << (64 - BYTES - BYTES_BITS)).view(i64) >> (64 - BYTES_BITS)) + bytes.view(i64)
         limit = 1 << BYTES_BITS - 1
         self.demand((old < limit) & (old > -limit), 4)
         self.replace(BYTES, BYTES_BITS, old.view(U64))
 
     def arrive(self, count: Value, drop: bool = False) -> None:
-        """So many arrivals."""
+        """Subtract arrivals from those pending."""
         pending = self.field(PENDING, COUNT_BITS)
         self.demand(count.differs(0) & (count < MOST + 1), 1)
         self.demand(~(count > pending), 2)
@@ -73,7 +74,7 @@ class _Object:
             self.replace(0, COUNT_BITS, self.field(0, COUNT_BITS) - count)
 
     def complete(self, allowed: bool = True) -> None:
-        """If nothing is pending any more: the next phase begins. Then store it."""
+        """Store the object; if nothing is pending any more, the next phase begins."""
         code = self.code
         done = self.field(PENDING, COUNT_BITS).equals(0) & self.field(BYTES, BYTES_BITS).equals(0)
         if not allowed:
@@ -86,75 +87,78 @@ class _Object:
 
 
 def lower(code: BlockCode, op: Op) -> None:
-    """mbarrier.init, inval, expect_tx, complete_tx, arrive and arrive_drop, lane after lane."""
+    """Lower mbarrier.init, inval, expect_tx, complete_tx, arrive and arrive_drop, lane after lane."""
     verb = op.modifiers[0]
     after_address = op.record.memory[0].operand + 1
     with code.each_lane(code.bits(code.active(op))) as lane:
-        it = _Object(code, op, lane)
+        barrier = _Object(code, op, lane)
         rest = [code.lane_read(each, U32, lane).to(U64) for each in op.operands[after_address:]]
         if verb == "init":
             if not rest:
                 raise op.unsupported("it names no count of arrivals")
-            it.demand(rest[0].differs(0) & (rest[0] < MOST + 1), 1)
-            it.pointer.store(rest[0] | (rest[0] << PENDING) | (1 << READY))
+            barrier.demand(rest[0].differs(0) & (rest[0] < MOST + 1), 1)
+            barrier.pointer.store(rest[0] | (rest[0] << PENDING) | (1 << READY))
         elif verb == "inval":
-            it.known()
-            it.pointer.store(code.constant(U64, 0))
+            barrier.known()
+            barrier.pointer.store(code.constant(U64, 0))
         elif verb in ("expect_tx", "complete_tx"):
-            it.known()
-            it.expect(rest[0] if verb == "expect_tx" else 0 - rest[0])
-            it.complete()
+            barrier.known()
+            barrier.expect(rest[0] if verb == "expect_tx" else 0 - rest[0])
+            barrier.complete()
         else:
-            it.known()
-            code.lane_write(op.operands[0], it.word, lane)
+            barrier.known()
+            code.lane_write(op.operands[0], barrier.word, lane)
             count = code.constant(U64, 1)
             if op.has("expect_tx"):
-                it.expect(rest[0])
+                barrier.expect(rest[0])
             elif rest:
                 count = rest[0]
-            it.arrive(count, verb == "arrive_drop")
-            it.complete(not op.has("noComplete"))
+            barrier.arrive(count, verb == "arrive_drop")
+            barrier.complete(not op.has("noComplete"))
 
 
 def pending_count(code: BlockCode, op: Op) -> None:
-    """mbarrier.pending_count: arrivals that the phase of a token still expected."""
+    """Lower mbarrier.pending_count: the arrivals that the phase of a token still expected."""
     with code.each_lane(code.bits(code.active(op))) as lane:
         state = code.lane_read(op.operands[1], U64, lane)
         code.lane_write(op.operands[0], ((state >> PENDING) & MOST).to(U32), lane)
 
 
 def arrive_copies(code: BlockCode, op: Op) -> None:
-    """cp.async.mbarrier.arrive: copies are done at once, so the thread arrives now, or not to any effect."""
+    """Lower cp.async.mbarrier.arrive: copies are complete at once, so the thread arrives now.
+
+    Without .noinc the arrival is added to those expected, and nothing changes.
+    """
     with code.each_lane(code.bits(code.active(op))) as lane:
-        it = _Object(code, op, lane)
-        it.known()
+        barrier = _Object(code, op, lane)
+        barrier.known()
         if op.has("noinc"):
-            it.arrive(code.constant(U64, 1))
-            it.complete()
+            barrier.arrive(code.constant(U64, 1))
+            barrier.complete()
 
 
 def _finished(code: BlockCode, op: Op, lane: Value) -> Value:
-    """Whether the phase that one lane asks for is over."""
-    it = _Object(code, op, lane)
-    it.known()
+    """Return whether the phase that one lane asks for is complete."""
+    barrier = _Object(code, op, lane)
+    barrier.known()
     asked = op.operands[2]
-    now = it.word >> PHASE
+    now = barrier.word >> PHASE
     if op.has("parity"):
         return now.differs(code.lane_read(asked, U32, lane).to(U64) & 1)
     return now.differs(code.lane_read(asked, U64, lane) >> PHASE)
 
 
 def test_wait(code: BlockCode, op: Op) -> None:
-    """mbarrier.test_wait and try_wait: the predicate, after lanes have waited for the phase."""
+    """Lower mbarrier.test_wait and try_wait: write the predicate after lanes have waited for the phase."""
     with code.each_lane(code.bits(code.active(op))) as lane:
         code.lane_write(op.operands[0], _finished(code, op, lane), lane)
 
 
 def unfinished(code: BlockCode, op: Op) -> Value:
-    """The lanes, as bits, whose phase is not over: they wait before they ask again."""
-    found = code.variable(code.constant(U32, 0))
-    found.set(code.constant(U32, 0))
+    """Return the lanes, as bits, whose phase is not complete; they wait before they test again."""
+    waiting = code.variable(code.constant(U32, 0))
+    waiting.set(code.constant(U32, 0))
     with code.each_lane(code.bits(code.active(op))) as lane:
         waits = ~_finished(code, op, lane)
-        found.set(found.get() | (waits.to(U32) << lane.to(U32)))
-    return found.get()
+        waiting.set(waiting.get() | (waits.to(U32) << lane.to(U32)))
+    return waiting.get()

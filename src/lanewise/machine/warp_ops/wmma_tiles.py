@@ -1,4 +1,4 @@
-"""wmma.load and wmma.store: lines of a matrix in memory, and the shuffle that a fragment's layout asks for.
+"""Lowerings of wmma.load and wmma.store: lines of a matrix in memory, shuffled to a fragment's layout.
 
 Pointer and stride are the same in all lanes, as the PTX ISA demands; lane 0's are taken.
 """
@@ -29,13 +29,13 @@ from lanewise.machine.warp_ops.addresses import WRITE, Access
 
 
 def lower(code: BlockCode, op: Op) -> None:
-    """wmma.load and wmma.store."""
+    """Lower wmma.load and wmma.store as a call of a shared function."""
     instruction = instruction_of(op)
-    (found,) = accesses(op)
+    (located,) = accesses(op)
     operand = instruction.operands[instruction.matrix]
     registers = [
         each
-        for each in elements_of(op.operands[1 - found.access.operand])
+        for each in elements_of(op.operands[1 - located.access.operand])
         if isinstance(each, Register) and each.bits == operand.register_bits
     ]
     if len(registers) != operand.registers:
@@ -46,15 +46,15 @@ def lower(code: BlockCode, op: Op) -> None:
             stride = code.lane_read(op.operands[-1], U32, zero)
         else:
             stride = code.constant(U32, tile_lines(instruction).elements)
-        values: list[Value | int] = [code["frame"], code.address_of(found.address, zero), stride, op.site]
-        function = _mover(code, instruction, operand, found.access.writes)
+        values: list[Value | int] = [code["frame"], code.address_of(located.address, zero), stride, op.site]
+        function = _mover(code, instruction, operand, located.access.writes)
         answer = call(code, function, [*values, *(register.offset for register in registers)])
         with code.when(answer.differs(0)):
             code.give(BlockAnswer.STOPPING)
 
 
 def _in_lines(instruction: Instruction, operand: Operand, flat: Places) -> Places:
-    """Places in the matrix, row by row, as places line by line."""
+    """Return indices into a row-major matrix as indices into its lines."""
     if instruction.layouts[0] == "row":
         return flat
     rows, columns = operand.shape
@@ -62,12 +62,12 @@ def _in_lines(instruction: Instruction, operand: Operand, flat: Places) -> Place
 
 
 def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing: bool) -> ir.Function:
-    """A function that moves fragments of one form for any registers: compiled once for all kernels."""
+    """Return a shared function that moves fragments of one form, for any registers."""
     name = f"{instruction.text} {'stride' * instruction.stride} {code.kernel.arch}"
     names = tuple(f"r{number}" for number in range(operand.registers))
 
     def write(inner: BlockCode) -> None:
-        # What is narrower than a byte lies in memory as in the register: a word at a time.
+        # Elements narrower than a byte are packed in memory as in the register: words are moved.
         lines, length, bits = tile_lines(instruction)
         word = Type("u", 32 if bits < 8 else operand.slot_bits)
         together = word.bits // bits
@@ -101,7 +101,7 @@ def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing:
 
 
 def _copy_lines(code: BlockCode, instruction: Instruction, stage: Pointer, storing: bool) -> None:
-    """Between memory and the stage, line by line, each checked."""
+    """Copy between memory and the stage line by line, each address checked."""
     lines, _, bits = tile_lines(instruction)
     size = tile_lines(instruction).bytes
     space = (instruction.space or "generic").split("::")[0]
