@@ -47,7 +47,7 @@ SECTOR = 32
 
 
 class SiteCounters:
-    """What each instruction of a kernel counts for every time that it runs: worked out once for all launches."""
+    """What each instruction of a kernel counts each time that it runs: worked out once for all launches."""
 
     def __init__(self, blocks: Iterable[BasicBlock], sites: list[Op], arch: str) -> None:
         pairs = [
