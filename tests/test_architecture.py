@@ -46,7 +46,16 @@ NEVER = {("gpu", "machine")}
 #: before it. Files that are not named here are the bottom of their room: all may import them, they import no
 #: package. The room's `__init__` is its interface and may import all.
 PACKAGES = {
-    "ptx": ("tools", "model", "syntax", "arguments", "compatibility", "cuda_source", "loading"),
+    "ptx": (
+        "tools",
+        "model",
+        "syntax",
+        "launch_refusals",
+        "arguments",
+        "compatibility",
+        "cuda_source",
+        "loading",
+    ),
     "machine": (
         "program",
         "analysis",

@@ -1,4 +1,5 @@
-"""README.md and docs/ are true: Python runs as one program a page, commands run and answer as printed.
+"""README.md, CONTRIBUTING.md, CHANGELOG.md and docs/ are true: Python runs as one program a page, commands
+run and answer as printed.
 
 Quotations of source files are what the files say, and links lead somewhere.
 """
@@ -14,7 +15,10 @@ from textwrap import dedent
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 IMAGES = ROOT / "docs" / "images"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#:\s]+)?(?:#([^)\s]+))?\)")
@@ -29,6 +33,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": os.pathsep.join(paths), "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     program = "\n".join(blocks(page, "python"))
@@ -61,6 +66,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_run_and_answer_as_printed(page: Path, tmp_path: Path) -> None:
     """They run one after another where `examples` is; an answer may leave out what stands for …"""

@@ -1,6 +1,9 @@
 """`lanewise cache`: what it says is in the folder is there, and what it clears is the cache's own."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +11,7 @@ import lanewise.disk_cache as disk_cache
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with two programs of a processor, one of a GPU, and a file that somebody else put there."""
     monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(disk_cache, "package_digest", lambda: "of a library that nobody changes meanwhile")
@@ -19,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_shows_what_is_kept(folder, answered):
+def test_shows_what_is_kept(folder: Path, answered: Callable[..., str]) -> None:
     data = json.loads(answered("cache", "--json"))
     assert data["folder"] == str(folder) and data["most_bytes"] == disk_cache.MOST_BYTES
     programs = {kind: data["files"][kind] for kind in (disk_cache.KINDS[".o"], disk_cache.KINDS[".cubin"])}
@@ -33,7 +36,7 @@ def test_shows_what_is_kept(folder, answered):
     assert installed == {"version": "3 programs, 0.0 MB", "where": str(folder)}
 
 
-def test_clears_its_own_files_alone(folder, answered):
+def test_clears_its_own_files_alone(folder: Path, answered: Callable[..., str]) -> None:
     assert f"removed from {folder}" in answered("cache", "--clear")
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
     assert json.loads(answered("cache", "--json"))["files"] == {}
@@ -41,7 +44,9 @@ def test_clears_its_own_files_alone(folder, answered):
     assert json.loads(answered("cache", "--clear", "--json")) == {"folder": str(folder), "removed": {}}
 
 
-def test_path_is_for_scripts(folder, answered, lanewise):
+def test_path_is_for_scripts(
+    folder: Path, answered: Callable[..., str], lanewise: Callable[..., Any]
+) -> None:
     assert answered("cache", "--path") == f"{folder}\n"
     for option in ("--clear", "--json"):
         said = lanewise("cache", "--path", option)
@@ -49,7 +54,9 @@ def test_path_is_for_scripts(folder, answered, lanewise):
     assert len(disk_cache.kept_files(folder)) >= 3  # nothing was cleared
 
 
-def test_a_folder_that_is_not_there_yet(tmp_path, answered, monkeypatch):
+def test_a_folder_that_is_not_there_yet(
+    tmp_path: Path, answered: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path / "later"))
     data = json.loads(answered("cache", "--json"))
     assert (data["bytes"], data["files"], data["oldest"]) == (0, {}, None)
@@ -57,7 +64,9 @@ def test_a_folder_that_is_not_there_yet(tmp_path, answered, monkeypatch):
     assert not (tmp_path / "later").exists()
 
 
-def test_no_folder_at_all(answered, lanewise, monkeypatch):
+def test_no_folder_at_all(
+    answered: Callable[..., str], lanewise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
     for options in ([], ["--clear"]):
         assert "LANEWISE_CACHE_DIR is empty" in answered("cache", *options)

@@ -552,8 +552,10 @@ def name_that_ptx_has_not():
     return k
 
 
+#: Where the `if` of that function stands, which the message must name.
+LINE = inspect.getsourcelines(macro_with_an_if)[1] + 1
 MISTAKES = {
-    traced_if_in_a_macro: "macro_with_an_if (test_lang_mistakes.py:23): mark that function @lw.device",
+    traced_if_in_a_macro: f"macro_with_an_if (test_lang_mistakes.py:{LINE}): mark that function @lw.device",
     type_changes_in_a_loop: "total is i32 before the loop and becomes f32: a variable keeps its type",
     number_becomes_another_type_in_a_while: "i is i32 before the loop and becomes i64",
     value_in_one_branch_only: "found has a value only where the branch up to line",

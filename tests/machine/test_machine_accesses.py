@@ -121,6 +121,7 @@ def test_every_pattern_of_addresses(form: Form, space: str) -> None:
         run = kernel(form, space, storing)
         for pattern in PATTERNS:
             for mask in (np.ones(32, np.uint32), (LANES < 16).astype(np.uint32),
+                         ((LANES > 3) & (LANES < 23)).astype(np.uint32),
                          rng.integers(0, 2, 32).astype(np.uint32), np.zeros(32, np.uint32)):  # fmt: skip
                 image = rng.integers(0, 256, BYTES).astype(np.uint8)
                 data = rng.integers(0, 256, (32, form.size)).astype(np.uint8)

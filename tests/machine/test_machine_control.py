@@ -329,3 +329,34 @@ def test_blocks_of_a_grid_wait_for_each_other_at_its_own_barrier() -> None:
     many = np.zeros(1 << 20, np.uint32)
     with pytest.raises(LanewiseError, match="of them can be under way at a time, not 1048576"):
         kernel[1 << 20, 1](many, many)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 16, 31, 32])
+@pytest.mark.parametrize("negated", [False, True])
+def test_a_branch_over_loads_and_stores(limit: int, negated: bool) -> None:
+    """The lanes that a branch sends past a load and a store keep their registers and their memory."""
+    guard, sense = ("@!%p", "lt") if negated else ("@%p", "ge")
+    entry = ptx.parse(f"""
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p, .param .u32 limit) {{
+.reg .b64 %from; .reg .b32 %lane, %limit, %value, %shared; .reg .pred %p; .shared .align 4 .b8 words[128];
+ld.param.u64 %from, [p]; ld.param.u32 %limit, [limit]; mov.u32 %lane, %tid.x;
+mad.wide.u32 %from, %lane, 4, %from; mov.u32 %value, 7;
+mov.u32 %shared, words; mad.lo.u32 %shared, %lane, 4, %shared;
+setp.{sense}.u32 %p, %lane, %limit;
+{guard} bra past;
+ld.global.u32 %value, [%from];
+st.shared.u32 [%shared], %value;
+past:
+bar.sync 0;
+ld.shared.u32 %shared, [%shared];
+mad.lo.u32 %value, %shared, 100, %value;
+st.global.u32 [%from], %value;
+ret;
+}}""")["k"]
+    numbers = np.arange(1, 33, dtype=np.uint32)
+    expected = np.where(np.arange(32) < limit, numbers * 101, 7)
+    launch(entry, (1, 32))(numbers, limit)
+    assert (numbers == expected).all()

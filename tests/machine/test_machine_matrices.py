@@ -58,6 +58,47 @@ def test_products_have_the_bits_of_the_arithmetic(text: str, arch: str) -> None:
     assert (d == mma.d.pack(mma(a, b, c, arch=arch))).all()
 
 
+FUSED = [
+    ("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "sm_80"),
+    ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sm_90"),
+    ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "sm_80"),
+    ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "sm_90"),
+    ("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32", "sm_90"),
+    ("wmma.mma.sync.aligned.row.col.m32n8k16.f16.f16", "sm_90"),
+    ("wmma.mma.sync.aligned.row.col.m8n32k16.f32.f32", "sm_80"),
+]
+
+
+@pytest.mark.parametrize("kind", ["zeros", "subnormal", "far apart", "one special"])
+@pytest.mark.parametrize(("text", "arch"), FUSED)
+def test_fused_sums_of_unusual_numbers(text: str, arch: str, kind: str) -> None:
+    mma, rng, items = instruction(text), np.random.default_rng(29), 4
+    given = {}
+    for name in "abc":
+        fmt, shape = mma.operands[name].format, (items, *mma.operands[name].matrix_shape)
+        spread = {"far apart": min(60, fmt.bias // 2), "subnormal": 4}.get(kind, 0)
+        middle = -(fmt.bias // 2) if kind == "subnormal" and name != "c" else 0
+        numbers = rng.standard_normal(shape) * 2.0 ** rng.integers(
+            middle - spread, middle + spread + 1, shape
+        )
+        if kind == "subnormal":
+            numbers[0] *= 2.0**fmt.emin
+        if kind == "zeros":
+            numbers[rng.random(shape) < 0.7] = 0
+        words = fmt.encode(numbers)
+        if kind == "one special":  # the largest of words: a NaN where there are such
+            words.reshape(items, -1)[np.arange(items), rng.integers(0, words[0].size, items)] = (
+                1 << fmt.bits - 1
+            ) - 1
+        given[name] = fmt.from_bits(words)
+    kernel = register_kernel(mma, arch)
+    d = np.zeros((items, 32, mma.d.registers), f"uint{mma.d.register_bits}")
+    launch(entry(kernel.ptx), (items, kernel.threads))(
+        *(mma.operands[name].pack(given[name]) for name in "abc"), d, arch=arch
+    )
+    assert (d == mma.d.pack(mma(given["a"], given["b"], given["c"], arch=arch))).all()
+
+
 def sample(count: int) -> list[tuple[str, str]]:
     """Forms drawn from the whole catalogue, of each kind of operand one, each on an arch that has it."""
     forms: dict[object, tuple[str, str]] = {}

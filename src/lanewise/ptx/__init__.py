@@ -6,7 +6,8 @@ What PTX computes is the machine's business; what a matrix instruction is, `lane
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lanewise.ptx.launch_shape import Shape, shape_refusals
+from lanewise.ptx.launch_refusals import shape_refusals
+from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.loading import load
 from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
 from lanewise.ptx.model.function import Function, Scope, Statement

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lanewise.isa import find_arch
-from lanewise.machine.program.instruction_record import BlockEnd
+from lanewise.machine.program.instruction_record import BlockEnd, Fusion
 from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import FunctionBody, Op, Program
 from lanewise.machine.program.ptx_types import ROUNDINGS
@@ -72,8 +72,8 @@ def approximate(op: Op) -> bool:
 
 def _guessed(op: Op, arch: str) -> str:
     """Return why the result of an instruction is not certain on an arch; empty if it is."""
-    if op.opcode == "cvt" and op.has("rs"):
-        return "which random bits belong to which number is inferred"
+    if op.record.inferred:
+        return op.record.inferred
     if not op.record.multiplies:
         return ""
     instruction = op.source.instruction()
@@ -114,7 +114,7 @@ def _plain(op: Op) -> bool:
 
 def _product(op: Op, products: dict[Register, Op]) -> Op | None:
     """Return the product that a sum may be fused with. ptxas fuses only if both or neither have .ftz."""
-    if op.opcode not in ("add", "sub") or not _plain(op):
+    if op.record.fusion is not Fusion.SUM or not _plain(op):
         return None
     made = [products.get(each) if isinstance(each, Register) else None for each in op.operands[1:]]
     for product, other in (made, made[::-1]):
@@ -136,9 +136,9 @@ def _follow(op: Op, products: dict[Register, Op]) -> None:
         products.pop(register, None)
         if op.guard is not None:
             continue
-        if op.opcode == "mul" and _plain(op) and not op.has("sat"):
+        if op.record.fusion is Fusion.PRODUCT and _plain(op) and not op.has("sat"):
             products[register] = op
-        elif op.opcode in ("mov", "neg") and passed is not None:
+        elif op.record.fusion is Fusion.PASSES and passed is not None:
             products[register] = passed
 
 

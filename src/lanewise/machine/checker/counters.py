@@ -17,7 +17,6 @@ from lanewise.machine.checker.records import SiteRow
 from lanewise.machine.checker.site_table import first_access_row
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
-from lanewise.machine.program.instruction_table import BARRIER_RESULT, CALL_RESULTS
 from lanewise.machine.program.ops import Op
 
 Counts = dict[str, int | float]
@@ -52,10 +51,7 @@ def executed(blocks: Iterable[BasicBlock], runs: npt.NDArray[Any], sites: int) -
     found = np.zeros((sites, 2), np.int64)
     for block in blocks:
         for op in block.executed:
-            if op.opcode not in (
-                BARRIER_RESULT,
-                CALL_RESULTS,
-            ):  # these complete an instruction that was counted
+            if not op.record.second_half:
                 found[op.site] += runs[block.number]
     return found
 

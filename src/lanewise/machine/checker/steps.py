@@ -36,14 +36,14 @@ class CheckerSteps:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
-    def at_begin(self, data: ir.Module, block: BasicBlock) -> list[Word]:
+    def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps where a basic block begins: count it, and check unassigned registers."""
-        found = _step(data, "check_block", [block.number], None)
+        found = _step(data, "check_block", [block.number], guarded)
         if self.plan.registers and block.number == self.plan.entry:
             found += _step(data, "check_entry", [len(self.plan.registers)], None)
         for number, op in self.plan.checks.get(block.number, ()):
             operands = [MOST_ROWS * op.site, number, len(self.plan.registers)]
-            found += _step(data, "check_value", operands, None)
+            found += _step(data, "check_value", operands, guarded)
         return found
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
@@ -67,11 +67,11 @@ class CheckerSteps:
             found += _step(data, "check_converged", [], op)
         return found
 
-    def at_end(self, data: ir.Module, block: BasicBlock) -> list[Word]:
+    def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps where a basic block ends: assigned registers, branches and barriers."""
         found: list[Word] = []
         for number in self.plan.sets.get(block.number, ()):
-            found += _step(data, "note_value", [number, len(self.plan.registers)], None)
+            found += _step(data, "note_value", [number, len(self.plan.registers)], guarded)
         op = block.op
         if op is None:
             return found
@@ -167,9 +167,10 @@ def _shortened_access(code: BlockCode, operands: Record) -> None:
 
 def _block(code: BlockCode, operands: Record) -> None:
     """Operands: the number of the basic block. Count it, and the lanes that run it."""
+    active = code["active"].to(U32)
     counts = Record(code, _watch(code).get(BlockWatch.runs) + operands.get(0) * 16)
-    _add(counts, 0, 1)
-    _add(counts, 8, code.intrinsic("ctpop", U32, [code.mask_bits()]).to(U64).to(i64))
+    _add(counts, 0, active.differs(0).to(U64).to(i64))
+    _add(counts, 8, code.intrinsic("ctpop", U32, [active]).to(U64).to(i64))
 
 
 def _entry(code: BlockCode, operands: Record) -> None:
@@ -182,7 +183,7 @@ def _entry(code: BlockCode, operands: Record) -> None:
 def _value(code: BlockCode, operands: Record) -> None:
     """Operands: row, register, how many are tracked. Report lanes that use it unassigned."""
     held = _assigned(code, operands.get(16)).get(operands.get(8) * 4, U32)
-    missing = code.mask_bits() & ~held
+    missing = code["active"].to(U32) & ~held
     with code.when(missing.differs(0)):
         _call(code, "without_value", code["frame"], operands.get(0), missing.to(U64).to(i64), operands.get(8))
 
@@ -190,7 +191,7 @@ def _value(code: BlockCode, operands: Record) -> None:
 def _note_value(code: BlockCode, operands: Record) -> None:
     """Operands: register, how many are tracked. Mark it as assigned in the active lanes."""
     assigned, offset = _assigned(code, operands.get(8)), operands.get(0) * 4
-    assigned.set(offset, assigned.get(offset, U32) | code.mask_bits())
+    assigned.set(offset, assigned.get(offset, U32) | code["active"].to(U32))
 
 
 def _branch(code: BlockCode, operands: Record) -> None:

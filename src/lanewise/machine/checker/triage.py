@@ -328,7 +328,7 @@ class Triage:
             ),
             None,
         )
-        if op is None or (op.record.opcode == "barrier" and not op.has("aligned")):
+        if op is None or not op.record.whole_warps:
             return
         pcs = state.lanes(warp, WarpFrame.pcs, 32)
         here = int(np.flatnonzero(pcs == pc)[0])

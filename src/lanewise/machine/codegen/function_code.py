@@ -336,6 +336,12 @@ def guarded(module: ir.Module) -> ir.Function:
     return shared_code(module, "guarded", ("predicate", "negated"), write)
 
 
+def guarded_bits(code: BlockCode, predicate: Value, negated: Value) -> Value:
+    """The lanes that `guarded` returns, computed in place: in the scheduler a call costs more than that."""
+    holds = code.frame.get(predicate, U8, abi.LANES).differs(negated.to(U8).spread(abi.LANES))
+    return code.bits(code.mask_lanes() & holds)
+
+
 def call(code: BlockCode, function: ir.Operand, values: list[Value | int]) -> Value:
     """Call a function of 64-bit numbers and return its 32-bit answer."""
     numbers = [each if isinstance(each, Value) else code.constant(i64, each) for each in values]

@@ -22,14 +22,14 @@ BarrierHook = Callable[[FunctionCode, Record, Value], None]
 class Instrumentation(Protocol):
     """Adds steps to the threaded code of a kernel. `data` is the module that has the words."""
 
-    def at_begin(self, data: ir.Module, block: BasicBlock) -> list[Word]:
-        """Return the steps where a path of a warp begins a basic block."""
+    def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
+        """Return the steps where a path of a warp, or its lanes with a guard, begins a block."""
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps before an instruction that is not of each lane alone."""
 
-    def at_end(self, data: ir.Module, block: BasicBlock) -> list[Word]:
-        """Return the steps before lanes leave a basic block."""
+    def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
+        """Return the steps before the lanes of a path, or those with a guard, leave a block."""
 
     def barrier_hook(self) -> BarrierHook:
         """Return the function that the scheduler calls when a barrier completes."""

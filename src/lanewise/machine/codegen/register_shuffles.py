@@ -14,13 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.isa import Operand
-from lanewise.jit import ir
+from lanewise.jit import ir, machine_code
 from lanewise.jit.simd import Code, Pointer, Type, Value
 from lanewise.machine import abi
 
 Places = npt.NDArray[np.intp]
 #: Bits of the vectors that shuffles work on: what every processor of ours has.
 VECTOR = 128
+
+
+def widest_shuffle() -> int:
+    """Bits of the widest vectors that one instruction shuffles in any order, of words as well as bytes.
+
+    AVX2 has 256-bit vectors, but moves words only within each half of them.
+    """
+    widest = machine_code.lanes_of(1)
+    return widest if widest > 256 else VECTOR
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,15 @@ def shuffled(code: Code, first: Value, second: Value | None, mask: tuple[int, ..
     return Value(code, first.type.by(len(mask)), handle)
 
 
+def joined(code: Code, vectors: list[Value], count: int) -> list[Value]:
+    """Every so many vectors as one, the elements of each behind those of the one before."""
+    while count > 1:
+        both = tuple(range(2 * vectors[0].type.lanes))
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors, count = [shuffled(code, *pair, both) for pair in pairs], count // 2
+    return vectors
+
+
 def permuted(code: Code, vectors: list[Value], bits: tuple[int, ...]) -> list[Value]:
     """Vectors with their elements in another order."""
     plan = moves(bits, vectors[0].type.lanes, len(vectors))
@@ -145,9 +163,9 @@ class Registers:
     offsets: list[Value]
     bits: int
 
-    def load(self, word: Type) -> list[Value]:
+    def load(self, word: Type, vector_bits: int = VECTOR) -> list[Value]:
         """All of their elements, in vectors."""
-        lanes = VECTOR // word.bits
+        lanes = vector_bits // word.bits
         found = []
         for offset in self.offsets:
             place = self._place(offset, word)

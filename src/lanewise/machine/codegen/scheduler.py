@@ -426,15 +426,13 @@ def _begin(code: FunctionCode, block: Record, launch: Record, number: Value) -> 
         block.set(BlockRecord.ctaid + 8 * axis, value)
     for barrier in range(abi.BARRIERS):
         block.set(BlockRecord.arrived + 8 * barrier, 0)
-    warps = launch.get(LaunchRecord.warps)
-    copy_bytes(
-        code,
-        block.get(BlockRecord.frames),
-        launch.get(LaunchRecord.template),
-        warps * launch.get(LaunchRecord.frame_bytes),
-    )
+    warps, frame_bytes = launch.get(LaunchRecord.warps), launch.get(LaunchRecord.frame_bytes)
     with code.loop(warps) as index:
-        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
+        start = index * frame_bytes
+        warp = Record(code, block.get(BlockRecord.frames) + start)
+        state_bytes = code.constant(i64, WarpFrame.registers)
+        copy_bytes(code, warp.address, launch.get(LaunchRecord.template) + start, state_bytes)
+        zero_bytes(code, warp.address + WarpFrame.registers, frame_bytes - WarpFrame.registers)
         warp.set(WarpFrame.block, code["block"])
     zero_bytes(code, block.get(BlockRecord.shared), launch.get(LaunchRecord.shared_bytes))
     zero_bytes(code, block.get(BlockRecord.local), launch.get(LaunchRecord.local_bytes) * warps * LANES)

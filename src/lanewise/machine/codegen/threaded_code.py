@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from lanewise.jit import ir, machine_code
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.codegen.function_code import U32, BlockCode, Record, call, guarded
+from lanewise.machine.codegen.function_code import U32, BlockCode, Record, call, guarded_bits
 from lanewise.machine.program.ops import Op
 
 #: A word of threaded code: a number, or the address of a function.
@@ -97,7 +97,7 @@ def active_lanes(code: BlockCode, words: Record, guard: int) -> Value:
     register = words.get(guard)
     bits = code.variable(code.mask_bits())
     with code.when(register.differs(0)):
-        bits.set(call(code, guarded(code.module), [code["frame"], register, words.get(guard + 8)]))
+        bits.set(guarded_bits(code, register, words.get(guard + 8)))
     return bits.get()
 
 

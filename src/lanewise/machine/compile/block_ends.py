@@ -23,7 +23,7 @@ from lanewise.machine.codegen.threaded_code import (
     guard_words,
 )
 from lanewise.machine.compile.lowering import naming
-from lanewise.machine.program.basic_blocks import BasicBlock, callees
+from lanewise.machine.program.basic_blocks import BasicBlock, callees, guarded_moves, past_waits
 from lanewise.machine.program.instruction_record import BlockEnd, Role, Waits
 from lanewise.machine.program.operands import IndirectCallee, Register
 from lanewise.machine.program.ops import Op
@@ -104,14 +104,17 @@ def wait_end(module: ir.Module) -> ir.Function:
 
 
 def barrier_end(module: ir.Module) -> ir.Function:
-    """Operands: guard, following, number. A whole warp waits together; a block of one warp goes on."""
+    """Operands: guard, following, number, past. A whole warp waits together.
+
+    A block of one warp does not wait: it goes on at `past`, for which all of its lanes have to be there.
+    """
 
     def write(code: BlockCode) -> None:
         words = code.record("operands")
         bits, following, number = active_lanes(code, words, 0), words.get(16), words.get(24)
         with code.when(bits.equals(-1)):
             with code.when(code.launch.get(LaunchRecord.warps).equals(1)):
-                code.give(following.to(U32))
+                code.give(words.get(32).to(U32))
             waits = (following + 1) | (number << abi.TOGETHER_BITS)
             code.frame.set(WarpFrame.together, waits.to(U32))
             code.give(BlockAnswer.TOGETHER)
@@ -167,7 +170,7 @@ class EndWriter:
         match block.end:
             case BlockEnd.JUMP:
                 target = block.targets[0].number
-                if op.guard is None:
+                if op.guard is None or guarded_moves(block):
                     return goto_words(target)
                 return end_words(branch_end(self.data), [*guard, target, following])
             case BlockEnd.EXIT:
@@ -179,7 +182,8 @@ class EndWriter:
             case BlockEnd.BARRIER:
                 number = plain_barrier(op)
                 if number is not None:
-                    return end_words(barrier_end(self.data), [*guard, following, number])
+                    past = past_waits(block.following).number if block.following else following
+                    return end_words(barrier_end(self.data), [*guard, following, number, past])
         return None
 
     def _write_function(self, code: BlockCode, block: BasicBlock, op: Op | None) -> None:

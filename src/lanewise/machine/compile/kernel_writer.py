@@ -17,7 +17,7 @@ from lanewise.machine.codegen.outlined_ops import outlined
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
 from lanewise.machine.compile.block_ends import EndWriter
 from lanewise.machine.compile.lowering import lane_lowering, naming, shared_step, warp_lowering
-from lanewise.machine.program.basic_blocks import BasicBlock, in_loops
+from lanewise.machine.program.basic_blocks import BasicBlock, guarded_moves, in_loops
 from lanewise.machine.program.instruction_record import Level
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op, all_registers
@@ -107,7 +107,27 @@ class BlockSteps:
         watch = self.writer.instrumentation
         if watch is not None:
             self.step_words += watch.at_begin(self.data, self.block)
-        for op in self.block.ops:
+        self._add(self.block.ops)
+        moves = guarded_moves(self.block)
+        if moves and self.block.following is not None:
+            self._add_skipped(self.block.following, moves)
+        if watch is not None:
+            self.step_words += watch.at_end(self.data, self.block)
+        return self.step_words + self.writer.ends.words(self.block)
+
+    def _add_skipped(self, block: BasicBlock, moves: list[Op]) -> None:
+        """Add the loads and stores that a branch skips, for the lanes that do not take it."""
+        watch = self.writer.instrumentation
+        if watch is not None:
+            self.step_words += watch.at_begin(self.data, block, moves[0])
+        self._add(moves)
+        if watch is not None:
+            self.step_words += watch.at_end(self.data, block, moves[0])
+
+    def _add(self, ops: list[Op]) -> None:
+        """Add the steps of instructions, one after the other."""
+        watch = self.writer.instrumentation
+        for op in ops:
             if self._is_of_each_lane(op):
                 self._add_to_run(op)
                 continue
@@ -117,9 +137,6 @@ class BlockSteps:
             if op.record.has_code:
                 self._add_of_warp(op)
         self._flush()
-        if watch is not None:
-            self.step_words += watch.at_end(self.data, self.block)
-        return self.step_words + self.writer.ends.words(self.block)
 
     def _is_of_each_lane(self, op: Op) -> bool:
         """Return whether an instruction is of each lane alone, or loads a parameter."""
@@ -158,7 +175,7 @@ class BlockSteps:
 
     def _warp_function(self, ops: list[Op]) -> Step:
         """Write a function of this kernel for instructions of a warp."""
-        code = self.writer.function(f"piece_{ops[0].site}", len(ops), STEP_ARGUMENTS)
+        code = self.writer.function(f"piece_{self.block.number}_{ops[0].site}", len(ops), STEP_ARGUMENTS)
         for op in ops:
             with naming(op):
                 warp_lowering(op)(code, op)
@@ -168,7 +185,7 @@ class BlockSteps:
     def _run_words(self, ops: list[Op]) -> list[Word]:
         """Write `run(frame, start)`: instructions of each lane alone, for lanes from `start` on."""
         width = threaded_code.strip(self.often)
-        code = self.writer.function(f"run_{ops[0].site}", len(ops), ("start",))
+        code = self.writer.function(f"run_{self.block.number}_{ops[0].site}", len(ops), ("start",))
         lanes = Lanes(code, code.frame.handle, code["start"], width, self.kernel.program.dynamic_offset)
         for op in ops:
             with naming(op):

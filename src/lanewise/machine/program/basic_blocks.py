@@ -21,6 +21,9 @@ _BRANCHES = (BlockEnd.JUMP, BlockEnd.SWITCH)
 #: Ends after which the next basic block follows only for lanes whose guard does not hold.
 _LEAVES = (*_BRANCHES, BlockEnd.RETURN, BlockEnd.EXIT, BlockEnd.TRAP)
 
+#: Loads and stores that a branch may skip and that are done under its guard instead.
+MOST_GUARDED = 8
+
 
 @dataclass(eq=False)
 class BasicBlock:
@@ -67,6 +70,40 @@ def end_of(op: Op) -> BlockEnd:
         case Waits.PHASE:
             return BlockEnd.PHASE
     return record.ends
+
+
+def takes_whole_warp(op: Op) -> bool:
+    """Return whether an instruction waits for all lanes of its warp, whatever its operands are."""
+    return op.record.waits is Waits.WARP and op.guard is None
+
+
+def _is_waited_for(block: BasicBlock, op: Op) -> bool:
+    """Return whether a basic block begins with a wait for all lanes, so that another wait is not needed."""
+    return bool(block.ops) and takes_whole_warp(block.ops[0]) and takes_whole_warp(op)
+
+
+def past_waits(block: BasicBlock) -> BasicBlock:
+    """Return the basic block where a whole warp goes on: the next one if this one only waits for the warp."""
+    waits = block.end is BlockEnd.WARP_SYNC and block.op is not None and takes_whole_warp(block.op)
+    return block.following if waits and not block.ops and block.following is not None else block
+
+
+def guarded_moves(block: BasicBlock) -> list[Op]:
+    """Return the loads and stores that a branch skips, with its guard; empty if it skips anything else.
+
+    With them the lanes need not part: `@p bra L; st …; L:` does what `@!p st …` does.
+    """
+    inner, op = block.following, block.op
+    if block.end is not BlockEnd.JUMP or inner is None or op is None or op.guard is None:
+        return []
+    moves = all(
+        (each.record.is_plain_load or each.record.is_plain_store) and each.guard is None for each in inner.ops
+    )
+    joins = inner.end is BlockEnd.FALLTHROUGH and inner.following is block.targets[0]
+    if not moves or not joins or len(inner.ops) > MOST_GUARDED:
+        return []
+    register, negated = op.guard
+    return [replace(each, guard=(register, not negated)) for each in inner.ops]
 
 
 def split(program: Program) -> list[BasicBlock]:
@@ -130,7 +167,7 @@ def _split_body(body: FunctionBody) -> list[BasicBlock]:
         if blocks[-1].op is not None:
             begin()
         end = end_of(op)
-        if end is BlockEnd.FALLTHROUGH:
+        if end is BlockEnd.FALLTHROUGH or (end is BlockEnd.WARP_SYNC and _is_waited_for(blocks[-1], op)):
             blocks[-1].ops.append(op)
             continue
         blocks[-1].end, blocks[-1].op = end, op

@@ -180,6 +180,16 @@ class AddressFlow(Enum):
     MEMORY = auto()
 
 
+class Fusion(Enum):
+    """The part that an instruction plays where ptxas fuses a product with a sum."""
+
+    NONE = auto()
+    PRODUCT = auto()
+    SUM = auto()
+    #: It passes a product on.
+    PASSES = auto()
+
+
 class CodeLength(Enum):
     """Whether the code of a lane's instruction is long enough to be a function that all kernels share."""
 
@@ -219,9 +229,16 @@ class InstructionRecord:
     multiplies: bool = False
     #: Whether the PTX ISA states an error for it instead of its bits.
     approximate: bool = False
+    #: What of its result no hardware has confirmed, for want of a GPU that has it.
+    inferred: str = ""
+    fusion: Fusion = Fusion.NONE
     #: Whether a source register without a value is a mistake here. Instructions that only move or choose bits
     #: pass it on: compilers generate them for values that are not read.
     needs_values: bool = False
+    #: Whether all lanes of a warp have to be at a barrier together.
+    whole_warps: bool = False
+    #: Whether it only takes the result of an instruction that was counted before.
+    second_half: bool = False
     #: Whether it takes memory from the stack of its thread.
     takes_stack: bool = False
     address_flow: AddressFlow = AddressFlow.NONE

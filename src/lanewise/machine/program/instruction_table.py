@@ -14,6 +14,7 @@ from lanewise.machine.program.instruction_record import (
     AddressFlow,
     BlockEnd,
     CodeLength,
+    Fusion,
     InstructionRecord,
     Level,
     MemoryAccess,
@@ -82,8 +83,13 @@ def _mbarrier(operand: int, kind: AccessKind = WRITE) -> tuple[MemoryAccess, ...
 
 
 ARITHMETIC = (
-    *lane("add sub", 2, "floating:add", needs_values=True, address_flow=SUM, length=SMALL_FLOATS),
-    *lane("mul", 2, "floating:multiply", needs_values=True, length=SMALL_FLOATS),
+    *lane(
+        "add sub", 2, "floating:add", needs_values=True, address_flow=SUM, length=SMALL_FLOATS,
+        fusion=Fusion.SUM,
+    ),
+    *lane(
+        "mul", 2, "floating:multiply", needs_values=True, length=SMALL_FLOATS, fusion=Fusion.PRODUCT
+    ),
     *lane("fma", 3, "floating:fma", needs_values=True, length=SMALL_FLOATS),
     *lane("div", 2, "floating:divide", needs_values=True, length=CodeLength.LONG_BUT_FOR_FLOATS),
     *lane("div.full", 2, "floating:divide", needs_values=True, approximate=True),
@@ -99,7 +105,8 @@ ARITHMETIC = (
     *lane("bfind", 1, "integer:bfind"),
     *lane("dp4a dp2a", 3, "integer:dot", length=LONG),
     *lane("min max", 2, "float_bits:min_max", most=3, needs_values=True, length=SMALL_FLOATS),
-    *lane("abs neg", 1, "float_bits:sign", needs_values=True),
+    *lane("abs", 1, "float_bits:sign", needs_values=True),
+    *lane("neg", 1, "float_bits:sign", needs_values=True, fusion=Fusion.PASSES),
     *lane("copysign", 2, "float_bits:copysign"),
     *lane("testp", 1, "float_bits:test"),
     *lane("sqrt rcp", 1, "approximate:root", needs_values=True),
@@ -112,6 +119,10 @@ ARITHMETIC = (
     *lane("selp", 3, "compare:selp"),
     *lane("slct", 3, "compare:slct"),
     *lane("cvt", 1, "convert:convert", most=3, address_flow=AddressFlow.CONVERSION, length=SMALL_FLOATS),
+    *lane(
+        "cvt.rs", 1, "convert:convert", most=3, length=SMALL_FLOATS,
+        inferred="which random bits belong to which number is inferred",
+    ),
     *lane("vadd vsub vabsdiff vmin vmax", 2, "video:simple", most=3),
     *lane("vshl vshr", 2, "video:shift", most=3),
     *lane("vset", 2, "video:compare", most=3),
@@ -139,7 +150,7 @@ BITS = (
     *lane("szext", 2, "bits:extend"),
     *lane("prmt", 3, "bits:permute", length=LONG),
     *lane("fns", 3, "bits:find_nth", length=LONG),
-    *lane("mov", 1, "bits:move", address_flow=COPY),
+    *lane("mov", 1, "bits:move", address_flow=COPY, fusion=Fusion.PASSES),
     *lane("isspacep", 1, "bits:is_space"),
     *lane("cvta", 1, "bits:convert_address", address_flow=COPY),
     *lane("mapa", 2, "bits:map_address"),
@@ -247,10 +258,12 @@ EXCHANGE = (
     *warp("redux.sync", "def use members", "warp_ops.exchange:reduce", waits=Waits.MEMBERS),
     *warp("elect.sync", "def members", "warp_ops.exchange:elect", waits=Waits.MEMBERS),
     *warp("activemask", "def", "warp_ops.exchange:activemask"),
-    *block("bar barrier", "barrier? use?", waits=Waits.BARRIER),
-    *block("bar.red barrier.red", "def barrier use use?", waits=Waits.BARRIER),
+    *block("bar barrier.aligned", "barrier? use?", waits=Waits.BARRIER, whole_warps=True),
+    *block("barrier", "barrier? use?", waits=Waits.BARRIER),
+    *block("bar.red barrier.red.aligned", "def barrier use use?", waits=Waits.BARRIER, whole_warps=True),
+    *block("barrier.red", "def barrier use use?", waits=Waits.BARRIER),
     *warp("bar.warp", "members", waits=Waits.MEMBERS),
-    *block(BARRIER_RESULT, "def barrier use use?", "warp_ops.exchange:barrier_result"),
+    *block(BARRIER_RESULT, "def barrier use use?", "warp_ops.exchange:barrier_result", second_half=True),
 )
 
 CONTROL = (
@@ -260,7 +273,7 @@ CONTROL = (
     *warp("exit", "", ends=BlockEnd.EXIT),
     *warp("trap", "", ends=BlockEnd.TRAP),
     *warp("call", "def callee use", ends=BlockEnd.CALL, address_flow=AddressFlow.MEMORY),
-    *warp(CALL_RESULTS, "def callee use", "warp_ops.calls:results"),
+    *warp(CALL_RESULTS, "def callee use", "warp_ops.calls:results", second_half=True),
 )
 
 _CLUSTER = "it reaches into other blocks of a cluster; a block is alone in its cluster here"

@@ -121,7 +121,7 @@ class _Resolver:
     def _allocate_register(self, name: str, type: str, bits: int) -> Register:
         """Return a new register at the next offset in a warp's frame."""
         register = Register(name, type, bits, self.program.frame_bytes)
-        self.program.frame_bytes += max(bits // 8 * abi.LANES, 16)
+        self.program.frame_bytes += max(bits // 8 * abi.LANES, 64)
         self.registers.append(register)
         return register
 

@@ -7,13 +7,12 @@ block of K goes the ways of `lanewise.arith`, which have the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
-from lanewise.arith.decoding import decode, raw_type
-from lanewise.arith.fused_engine import in_k_order, plan_for
+from lanewise.arith.decoding import decode, power_of_two, raw_type
 from lanewise.arith.fused_kernel import add_parts, quieten, write_block
 from lanewise.arith.fused_narrow import (
     BIAS,
@@ -27,22 +26,21 @@ from lanewise.arith.fused_narrow import (
     nearest_half,
     rounded_sum,
 )
-from lanewise.arith.fused_tiles import Block, PackedRows, Plan, Room, Tile
+from lanewise.arith.fused_tiles import Block, PackedRows, Room, Tile
 from lanewise.arith.models import FusedSum, Model
 from lanewise.arith.on_arrays import carries_d
 from lanewise.formats import Format
-from lanewise.isa import Instruction
+from lanewise.isa import Instruction, Operand
 from lanewise.jit import ir, machine_code
 from lanewise.jit.simd import Pointer, Type, Value, f32, i8, i32, i64, u8, u16, u32
 from lanewise.machine.codegen.register_shuffles import (
     VECTOR,
     Registers,
-    held_places,
-    holding,
-    index_bits,
     permuted,
     shuffled,
+    widest_shuffle,
 )
+from lanewise.machine.tensor_core.factor_orders import Factors, Orders, factors_of, orders
 from lanewise.machine.tensor_core.mma_function import (
     FLOAT16,
     ProductCode,
@@ -51,126 +49,116 @@ from lanewise.machine.tensor_core.mma_function import (
     operand_registers,
 )
 
-#: A vector of bytes, for exponents.
-BYTES = VECTOR // 8
+#: The bits of an infinite f32, which are those of its exponent.
+INFINITY = 0x7F800000
 
 
 @dataclass(frozen=True)
-class Orders:
-    """For A as [block][row][k], B as [block][k][column], C as [row][column] and D's registers: index bits."""
+class Numbers:
+    """A factor decoded: its numbers as f32, their exponents, and whether some do not fit the short way."""
 
-    a: tuple[int, ...]
-    b: tuple[int, ...]
-    c: tuple[int, ...]
-    d: tuple[int, ...]
-
-
-def orders(instruction: Instruction, plan: Plan, product: int) -> Orders | None:
-    """The shuffles of one of the instruction's products; None where the layouts do not allow them."""
-    m, n, k = instruction.m, instruction.n, instruction.a.cols
-    taken = in_k_order(plan.model, np.arange(k), axis=0).reshape(-1, plan.length)
-    flat = {
-        "a": np.arange(m)[None, :, None] * k + taken[:, None, :] + product * m * k,
-        "b": taken[:, :, None] * n + np.arange(n)[None, None, :] + product * k * n,
-        "c": np.arange(m * n) + product * m * n,
-    }
-    found = {name: index_bits(held_places(instruction.operands[name])[flat[name].ravel()]) for name in flat}
-    d = index_bits(holding(instruction.d)) if instruction.products == 1 else None
-    if d is None or any(bits is None for bits in found.values()):
-        return None
-    return Orders(found["a"] or (), found["b"] or (), found["c"] or (), d)
+    values: Pointer
+    exponents: Pointer
+    unfit: Value
 
 
 class FusedProduct:
-    """Writes `product(frame, places)`: the registers' offsets lie at `places`, those of D, A, B, C."""
+    """Writes `product(frame, places)`: the registers' offsets lie at `places`, those of D, A, B, C.
 
-    def __init__(self, module: ir.Module, instruction: Instruction, plan: Plan, order: Orders) -> None:
-        self.instruction, self.plan, self.order = instruction, plan, order
+    What `arith` calls A and B here are the left and the right factor: those of the transposed product are
+    B and A of the instruction.
+    """
+
+    def __init__(self, module: ir.Module, instruction: Instruction, factors: Factors, order: Orders) -> None:
+        self.instruction, self.factors, self.order = instruction, factors, order
+        self.plan = factors.plan
         self.code = ProductCode(module, "product")
-        self.m, self.n, self.k = instruction.m, instruction.n, instruction.a.cols
-        self.blocks = self.k // plan.length
+        self.rows, self.columns, self.k = factors.rows, factors.columns, instruction.a.cols
+        self.blocks = self.k // self.plan.length
+        widest = widest_shuffle()
+        self.vector_bits = widest if order.allow(widest, instruction) else VECTOR
 
     def write(self) -> None:
         """The whole function."""
-        code = self.code
+        code, plan = self.code, self.plan
         registers = operand_registers(code, self.instruction)
-        m, n, k = self.m, self.n, self.k
-        a_values, a_exponents = code.room(f32, m * k), code.room(i8, m * k)
-        b_values, b_exponents = code.room(f32, k * n), code.room(i8, k * n)
-        self.sums = Tile(code.room(f32, m * n), code.constant(i64, n))
-        self.room = Room(
-            code.room(f32, m * n), code.room(i32, m * n), code.room(i32, m * n), code.room(u8, m)
+        elements = self.rows * self.columns
+        model, operands = plan.model, self.instruction.operands
+        left, right = (
+            self._unpack(registers[name], operands[name], order, emin)
+            for name, order, emin in (
+                (self.factors.left, self.order.left, model.emin("a")),
+                (self.factors.right, self.order.right, model.emin("b")),
+            )
         )
-        self.part = Tile(code.room(f32, m * n), code.constant(i64, n))
-        a_flags = code.room(u8, m)
-        unfit_a = self._unpack(registers["a"], self.order.a, "a", a_values, a_exponents)
-        unfit_b = self._unpack(registers["b"], self.order.b, "b", b_values, b_exponents)
+        self.sums = Tile(code.room(f32, elements), code.constant(i64, self.columns))
+        two_sums = code.room(i32, elements), code.room(i32, elements)
+        self.room = Room(code.room(f32, elements), *two_sums, code.room(u8, self.rows))
+        self.part = Tile(code.room(f32, elements), code.constant(i64, self.columns))
+        left_flags = code.room(u8, self.rows)
         self._sums_in(registers["c"])
-        rows = code.constant(i64, m)
-        last = self.plan.scheme.c_enters == "last"
+        rows = code.constant(i64, self.rows)
+        last = plan.scheme.c_enters == "last"
         if last:
-            quieten(code, self.plan, rows, self.sums)
+            quieten(code, plan, rows, self.sums)
         places: list[tuple[Tile | None, Tile]] = (
             [(None, self.part), (self.part, self.part)] if last else [(self.sums, self.sums)]
         )
-        length = self.plan.length
         with code.loop(self.blocks // len(places)) as step:
             for number, (before, after) in enumerate(places):
                 block = step * len(places) + number
+                of_left, of_right = block * (self.rows * plan.length), block * (plan.length * self.columns)
                 work = Block(
                     rows=rows,
                     a=PackedRows(
-                        a_values + block * (m * length),
-                        a_exponents + block * (m * length),
-                        a_flags,
-                        code.constant(i64, 1),
+                        left.values + of_left, left.exponents + of_left, left_flags, code.constant(i64, 1)
                     ),
                     number=code.constant(i64, 0),
                     first_column=code.constant(i64, 0),
-                    b_values=b_values + block * (length * n),
-                    b_exponents=b_exponents + block * (length * n),
-                    b_flag=unfit_b.to(u8),
+                    b_values=right.values + of_right,
+                    b_exponents=right.exponents + of_right,
+                    b_flag=right.unfit.to(u8),
                     room=self.room,
                     before=before,
                     after=after,
                 )
-                self._block(work, unfit_a | unfit_b, a_flags)
+                self._block(work, left.unfit | right.unfit)
             if last:
-                add_parts(code, self.plan, rows, self.sums, self.part)
+                add_parts(code, plan, rows, self.sums, self.part)
         self._sums_out(registers["d"])
         code.give(0)
 
     # operands -----------------------------------------------------------------------------------------------
 
-    def _unpack(
-        self, registers: Registers, order: tuple[int, ...], name: str, values: Pointer, exps: Pointer
-    ) -> Value:
-        """An operand's numbers and exponents, in order; returns whether some do not fit."""
-        operand = self.instruction.operands[name]
-        fmt, emin = operand.format, self.plan.model.emin("a" if name == "a" else "b")
-        word = Type("u", operand.slot_bits)
-        vectors = permuted(self.code, registers.load(word), order)
+    def _unpack(self, registers: Registers, operand: Operand, order: tuple[int, ...], emin: int) -> Numbers:
+        """Decode an operand, its elements in order."""
+        code, fmt = self.code, operand.format
+        words = registers.load(Type("u", operand.slot_bits), self.vector_bits)
+        vectors = permuted(code, words, order)
         if operand.shift or operand.slot_bits > fmt.word_bits:
             vectors = [(each >> operand.shift).to(raw_type(fmt)) for each in vectors]
         if fmt.bits < fmt.word_bits and fmt.bits < 19:
             vectors = [each & ((1 << fmt.bits) - 1) for each in vectors]
+        lanes = vectors[0].type.lanes
+        count = lanes * len(vectors)
+        values, exps = code.room(f32, count), code.room(i8, count)
         if fmt.bits == 16 and emin == fmt.emin:
-            return self._unpack_words(vectors, fmt, values, exps)
-        code, lanes = self.code, vectors[0].type.lanes
-        raw = code.room(vectors[0].type.by(1), lanes * len(vectors))
+            return Numbers(values, exps, self._unpack_words(vectors, fmt, values, exps))
+        raw = code.room(vectors[0].type.by(1), count)
         for number, each in enumerate(vectors):
             raw.store(each, number * lanes)
         unfit = code.variable(code.constant(u8, 0))
-        with code.loop(lanes * len(vectors) // 4) as group:
-            decoded = decode(raw.load(group * 4, 4), fmt)
+        together = machine_code.lanes_of(32)
+        with code.loop(count // together) as group:
+            decoded = decode(raw.load(group * together, together), fmt)
             exponent, outside = exponents(decoded, fmt, emin)
-            values.store(decoded, group * 4)
-            exps.store(exponent, group * 4)
+            values.store(decoded, group * together)
+            exps.store(exponent, group * together)
             unfit.set(unfit.get() | outside.to(u8))
-        return unfit.get().differs(0)
+        return Numbers(values, exps, unfit.get().differs(0))
 
     def _unpack_words(self, vectors: list[Value], fmt: Format, values: Pointer, exps: Pointer) -> Value:
-        """16-bit formats: exponents by 16-bit arithmetic, eight at a time."""
+        """16-bit formats: exponents by 16-bit arithmetic; returns whether some numbers do not fit."""
         code = self.code
         lanes = vectors[0].type.lanes
         lowest, highest = (-1, -1) if fmt.exponent_bits < 8 else (LOWEST, HIGHEST)
@@ -198,89 +186,94 @@ class FusedProduct:
         """C as f32."""
         operand = self.instruction.c
         word = Type("u", operand.slot_bits)
-        for number, each in enumerate(permuted(self.code, registers.load(word), self.order.c)):
+        vectors = permuted(self.code, registers.load(word, self.vector_bits), self.order.c)
+        for number, each in enumerate(vectors):
             value = each.view(f32) if word.bits == 32 else half_numbers(each)
             self.sums.first.store(value, number * each.type.lanes)
 
     def _sums_out(self, registers: Registers) -> None:
         """D from f32."""
         operand = self.instruction.d
-        lanes = VECTOR // operand.slot_bits
+        lanes = self.vector_bits // operand.slot_bits
         found = []
-        for place in range(0, self.m * self.n, lanes):
+        for place in range(0, self.rows * self.columns, lanes):
             value = self.sums.first.load(place, lanes)
             found.append(value.view(u32) if operand.slot_bits == 32 else half_words(value))
         registers.store(permuted(self.code, found, self.order.d))
 
     # sums ---------------------------------------------------------------------------------------------------
 
-    def _block(self, work: Block, unfit: Value, a_flags: Pointer) -> None:
+    def _block(self, work: Block, unfit: Value) -> None:
         """One block of K: the short way if everything fits."""
-        code, plan = self.code, self.plan
+        code, plan, flags = self.code, self.plan, work.a.flags
         if not plan.narrow:
-            a_flags.store(code.constant(u8.by(self.m), 0))
+            flags.store(code.constant(u8.by(self.rows), 0))
             write_block(code, plan, work, None)
             return
         unfit = unfit | self._scales(work)
         with code.builder.if_else(unfit.handle) as (otherwise, short):
             with short:
-                self.room.unfit.store(code.constant(u8.by(self.m), 0))
+                self.room.unfit.store(code.constant(u8.by(self.rows), 0))
                 for column in range(0, plan.strip, plan.lanes):
                     add_products(code, plan, work, column)
                 self._round(work)
             with otherwise:
-                with code.loop(self.m) as row:
+                with code.loop(self.rows) as row:
                     flag = code.variable(code.constant(u8, 0))
                     with code.loop(plan.length) as k:
                         value = work.a.values.load(row * plan.length + k)
                         bad = exponents(value, plan.model.a, plan.model.emin("a"))[1]
                         flag.set(flag.get() | bad.to(u8))
-                    a_flags.store(flag.get(), row)
+                    flags.store(flag.get(), row)
                 write_block(code, plan, work, None)
 
     def _scales(self, work: Block) -> Value:
-        """2^(fraction - e_max) of every element; returns whether some C does not fit."""
-        code, plan, n = self.code, self.plan, self.n
-        together = max(1, BYTES // n)
-        width = n * together
+        """2^(fraction - e_max) of every element; returns whether some C does not fit.
+
+        Exponents of products are bytes. Those of C are powers of two in f32, which processors compare in more
+        of their units than integers.
+        """
+        code, plan, columns = self.code, self.plan, self.columns
+        together = max(1, self.vector_bits // 8 // columns)
+        width = columns * together
         b = []
         for k in range(plan.length):
-            row = work.b_exponents.load(k * n, n)
-            b.append(row if together == 1 else shuffled(code, row, None, tuple(range(n)) * together))
-        floor = BIAS + (max(plan.scheme.e_zero, FLOOR) if plan.half else FLOOR)
-        sums = u32.by(plan.lanes)
-        smallest, largest = code.variable(code.constant(sums, -1)), code.variable(code.constant(sums, 0))
-        with code.loop(self.m // together) as group:
+            row = work.b_exponents.load(k * columns, columns)
+            b.append(row if together == 1 else shuffled(code, row, None, tuple(range(columns)) * together))
+        floor = max(plan.scheme.e_zero, FLOOR) if plan.half else FLOOR
+        smallest = code.variable(code.constant(u32.by(plan.lanes), -1))
+        largest = code.variable(code.constant(f32.by(plan.lanes), 0.0))
+        with code.loop(self.rows // together) as group:
             a = work.a.exponents.load(group * (together * plan.length), together * plan.length)
             found = []
             for k in range(plan.length):
-                mask = tuple(row * plan.length + k for row in range(together) for _ in range(n))
+                mask = tuple(row * plan.length + k for row in range(together) for _ in range(columns))
                 found.append(shuffled(code, a, None, mask).saturating_add(b[k]))
-            tops = reduce(Value.max, found).to(i32)
+            tops = (reduce(Value.max, found).max(floor) + BIAS).view(u8)
             for start in range(0, width, plan.lanes):
                 place = group * width + start
-                e_max = (tops.part(start, plan.lanes) + BIAS).max(floor)
+                power = power_of_two(tops.part(start, plan.lanes).to(u32).view(i32))
                 if work.before is not None:
-                    magnitude = work.before.first.load(place, plan.lanes).view(u32) << 1
-                    largest.set(largest.get().max(magnitude))
-                    field = (magnitude >> 24).view(i32)
-                    if plan.half:
-                        zero = field.differs(0).mask(field.type)
-                        field = field.max(BIAS + plan.sum_emin) & zero
+                    c = work.before.first.load(place, plan.lanes).view(u32)
+                    power_of_c = (c & INFINITY).view(f32)
+                    largest.set(_greater(largest.get(), power_of_c))
+                    if plan.half:  # subnormal numbers count like the smallest normal one, a zero does not
+                        least = 2.0**plan.sum_emin
+                        power_of_c = _greater(power_of_c, _smaller(power_of_c * 2.0**10, least))
                     else:
-                        smallest.set(_least(smallest.get(), magnitude - 1))
-                    e_max = e_max.max(field)
-                scale = (((2 * BIAS + plan.scheme.fraction) - e_max) << 23).view(f32)
-                self.room.scales.store(scale, place)
-        unfit = largest.get() > 0xFF000000 - 1
+                        smallest.set(_least(smallest.get(), (c & 0x7FFFFFFF) - 1))
+                    power = _greater(power, power_of_c)
+                scale = ((2 * BIAS + plan.scheme.fraction) << 23) - power.view(i32)
+                self.room.scales.store(scale.view(f32), place)
+        unfit = largest.get().view(u32).equals(INFINITY)
         if not plan.half:
-            unfit = unfit | (smallest.get() < ((floor << 24) - 1))
+            unfit = unfit | (smallest.get() < (((BIAS + floor) << 23) - 1))
         return unfit.any()
 
     def _round(self, work: Block) -> None:
         """The sums of a block, rounded, to where its results go."""
         code, plan = self.code, self.plan
-        with code.loop(self.m * self.n // plan.lanes) as vector:
+        with code.loop(self.rows * self.columns // plan.lanes) as vector:
             place = vector * plan.lanes
             unit = ((2 * BIAS) << 23) - self.room.scales.load(place, plan.lanes).view(i32)
             work.after.first.store(self._rounded(work, place, unit.view(f32)), place)
@@ -321,6 +314,16 @@ def _least(a: Value, b: Value) -> Value:
     return a.code.intrinsic("umin", a.type, [a, b])
 
 
+def _greater(a: Value, b: Value) -> Value:
+    """The greater of f32 numbers, none of them a NaN."""
+    return (a > b).select(a, b)
+
+
+def _smaller(a: Value, b: float) -> Value:
+    """The smaller of an f32 number and a constant."""
+    return (a < b).select(a, b)
+
+
 def _numbers(raw: Value, fmt: Format) -> Value:
     """16-bit words as f32."""
     if fmt.exponent_bits == 8:
@@ -340,8 +343,8 @@ def writer_of(instruction: Instruction, model: Model) -> Callable[[ir.Module], N
     )
     if not plain:
         return None
-    plan = replace(plan_for(model, instruction.n), strip=instruction.n)
-    order = orders(instruction, plan, 0)
+    factors = factors_of(instruction, model)
+    order = orders(instruction, factors)
     if order is None:
         return None
-    return lambda module: FusedProduct(module, instruction, plan, order).write()
+    return lambda module: FusedProduct(module, instruction, factors, order).write()

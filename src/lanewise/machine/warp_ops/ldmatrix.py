@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from lanewise.isa import Instruction, Operand
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Type, Value, i64
+from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine.abi import FaultKind
-from lanewise.machine.codegen.function_code import BYTE, U32, BlockCode, Kernel, Record, shared_code
+from lanewise.machine.codegen.function_code import BYTE, U32, U64, BlockCode, Kernel, Record, shared_code
 from lanewise.machine.codegen.register_shuffles import (
     Registers,
     held_places,
     holding,
     index_bits,
+    joined,
     permuted,
     shuffled,
+    widest_shuffle,
 )
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.memory_accesses import MATRIX_ROW_BYTES, accesses
@@ -26,6 +28,8 @@ from lanewise.machine.tensor_core.mma import instruction_of, whole_warp
 from lanewise.machine.warp_ops.addresses import WRITE, Access, Window
 
 ROW_BYTES = MATRIX_ROW_BYTES
+#: A row as a vector.
+ROW = Type("u", 32, 4)
 #: Bits of an element as it lies in memory, where that is not as it lies in a register.
 PACKED = {"b6x16_p32": 6, "b4x16_p64": 4}
 #: Operands of the shared step: the base register's offset, the displacement, the site, then the registers.
@@ -67,73 +71,115 @@ def _mover(module: ir.Module, instruction: Instruction, operand: Operand, base_b
             inner.give(0)
         with inner.when(active.differs(-1)):
             inner.fault(FaultKind.DIVERGENCE, words.get(_SITE))
-        storing = instruction.family == "stmatrix"
-        word = Type("u", operand.slot_bits)
         places = [words.get(_REGISTERS + 8 * number) for number in range(operand.registers)]
         registers = Registers(inner, inner.frame.handle, places, 32)
-        count = instruction.row_addresses.rows
-        with inner.builder.goto_entry_block():
-            slot = inner.builder.alloca(ir.ArrayType(ir.IntType(8), ROW_BYTES * count), align=ROW_BYTES)
-        stage = Pointer(inner, word, inner.builder.bitcast(slot, BYTE))
-        lanes = ROW_BYTES * 8 // word.bits
-        if storing:
-            bits = index_bits(held_places(operand))
-            assert bits is not None, instruction.text
-            for number, row in enumerate(permuted(inner, registers.load(word), bits)):
-                stage.store(row, number * lanes)
-        _copy_rows(inner, instruction, base_bits, words, stage, storing)
-        if not storing:
-            bits = index_bits(holding(operand))
-            assert bits is not None, instruction.text
-            rows = [stage.load(row * lanes, lanes) for row in range(count)]
-            packed = PACKED.get(instruction.types[-1])
-            if packed is not None:
-                rows = [_unpacked(inner, row, packed) for row in rows]
-            registers.store(permuted(inner, rows, bits))
+        RowMover(inner, instruction, operand, registers, base_bits, words).write()
         inner.give(0)
 
     return shared_code(module, name, STEP_ARGUMENTS, write)
 
 
-def _copy_rows(
-    code: BlockCode, instruction: Instruction, base_bits: int, words: Record, stage: Pointer, storing: bool
-) -> None:
-    """Copy between memory and the stage: all rows at once if every address is good, else lane by lane."""
-    count = instruction.row_addresses.rows
-    space = (instruction.space or "generic").split("::")[0]
-    row_type = Type("u", 32).by(4)
-    base, displacement = words.get(_BASE), words.get(_DISPLACEMENT)
-    access = Access(code, words.get(_SITE), space, ROW_BYTES, ROW_BYTES, WRITE if storing else 0)
+class RowMover:
+    """Writes the code that moves rows of 16 bytes between memory and registers.
 
-    def move(host: ir.Operand, row: int | Value) -> None:
-        memory = code.builder.bitcast(host, row_type.ir.as_pointer())
-        own = stage.moved(code.number(row) * ROW_BYTES)._typed(row_type)
-        # The host's address need not be aligned as the device's is.
-        if storing:
-            code.builder.store(code.builder.load(own, align=ROW_BYTES), memory, align=1)
-        else:
-            code.builder.store(code.builder.load(memory, align=1), own, align=ROW_BYTES)
+    If every address is good, it is one piece of code without a branch. Otherwise each row is checked
+    separately, and the rows lie contiguously on the stack meanwhile.
+    """
 
-    if not base_bits:
-        with code.loop(count) as row:
-            move(access.host(displacement.to(Type("u", 64)), row), row)
-        return
-    addresses = code.frame.get(base, Type("u", base_bits), count)
-    addresses = addresses + displacement.to(addresses.type.by(1)).spread(count)
-    if base_bits == 32 and space != "shared":
-        addresses = addresses.to(Type("u", 64))
-    window = Window(access, addresses.lane(0).to(Type("u", 64)))
-    bad = window.bad(addresses)
-    some = code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
-    with code.builder.if_else(some.equals(0).handle) as (fast, slow):
-        with fast:
-            for number in range(count):
-                host = window.shift + addresses.lane(number).to(Type("u", 64)).to(i64)
-                move(code.builder.inttoptr(host.handle, BYTE), number)
-        with slow, code.loop(count) as row:
-            address = code.frame.pointer(base, Type("u", base_bits)).load(row)
-            address = address + displacement.to(address.type)
-            move(access.host(address.to(Type("u", 64)), row), row)
+    def __init__(
+        self,
+        code: BlockCode,
+        instruction: Instruction,
+        operand: Operand,
+        registers: Registers,
+        base_bits: int,
+        words: Record,
+    ) -> None:
+        self.code, self.instruction, self.operand, self.registers = code, instruction, operand, registers
+        self.storing = instruction.family == "stmatrix"
+        self.count = instruction.row_addresses.rows
+        self.base_bits, self.base, self.displacement = base_bits, words.get(_BASE), words.get(_DISPLACEMENT)
+        self.space = (instruction.space or "generic").split("::")[0]
+        flags = WRITE if self.storing else 0
+        self.access = Access(code, words.get(_SITE), self.space, ROW_BYTES, ROW_BYTES, flags)
+
+    def write(self) -> None:
+        """Write the whole move, with a fast path for good addresses."""
+        code = self.code
+        if not self.base_bits:
+            self._one_by_one()
+            return
+        addresses = code.frame.get(self.base, Type("u", self.base_bits), self.count)
+        addresses = addresses + self.displacement.to(addresses.type.by(1)).spread(self.count)
+        if self.space != "shared":
+            addresses = addresses.to(U64)
+        window = Window(self.access, addresses.lane(0).to(U64))
+        bad = window.bad(addresses)
+        any_bad = code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
+        with code.builder.if_else(any_bad.equals(0).handle) as (together, apart):
+            with together:
+                hosts = [window.shift + self._address(code.number(row)).to(i64) for row in range(self.count)]
+                self._move([code.builder.inttoptr(host.handle, BYTE) for host in hosts])
+            with apart:
+                self._one_by_one()
+
+    def _address(self, row: Value) -> Value:
+        """Return the device address of a row."""
+        if not self.base_bits:
+            return self.displacement.to(U64)
+        word = Type("u", self.base_bits)
+        pointer = (self.code.frame.pointer(self.base, word) + row)._typed(word)
+        # Atomic, lest LLVM take it out of the vector of all addresses, which is slower than to load it.
+        address = Value(self.code, word, self.code.builder.load_atomic(pointer, "monotonic", word.bits // 8))
+        return (address + self.displacement.to(word)).to(U64)
+
+    def _one_by_one(self) -> None:
+        """Move the rows through the stack, each address checked separately."""
+        code = self.code
+        with code.builder.goto_entry_block():
+            kind = ir.ArrayType(ir.IntType(8), ROW_BYTES * self.count)
+            stage = code.builder.bitcast(code.builder.alloca(kind, align=ROW_BYTES), BYTE)
+        rows = [code.builder.gep(stage, [code.number(ROW_BYTES * row).handle]) for row in range(self.count)]
+        if self.storing:
+            self._move(rows)
+        with code.loop(self.count) as row:
+            host = self.access.host(self._address(row), row)
+            staged = code.builder.gep(stage, [(row * ROW_BYTES).handle])
+            if self.storing:
+                self._put(host, self._get(staged, ROW))
+            else:
+                self._put(staged, self._get(host, ROW))
+        if not self.storing:
+            self._move(rows)
+
+    def _move(self, rows: list[ir.Operand]) -> None:
+        """Move rows between registers and host memory that is known to be good."""
+        code, operand = self.code, self.operand
+        width = widest_shuffle()
+        word = Type("u", operand.slot_bits)
+        lanes, together = ROW_BYTES * 8 // word.bits, width // (ROW_BYTES * 8)
+        bits = index_bits(held_places(operand) if self.storing else holding(operand))
+        assert bits is not None, self.instruction.text
+        if self.storing:
+            for number, vector in enumerate(permuted(code, self.registers.load(word, width), bits)):
+                for index in range(together):
+                    self._put(rows[number * together + index], vector.part(index * lanes, lanes))
+            return
+        found = [self._get(row, word.by(lanes)) for row in rows]
+        packed = PACKED.get(self.instruction.types[-1])
+        if packed is not None:
+            found = [_unpacked(code, row, packed) for row in found]
+        self.registers.store(permuted(code, joined(code, found, together), bits))
+
+    def _get(self, address: ir.Operand, type: Type) -> Value:
+        """Load a row; the host address need not be aligned as the device address is."""
+        pointer = self.code.builder.bitcast(address, type.ir.as_pointer())
+        return Value(self.code, type, self.code.builder.load(pointer, align=1))
+
+    def _put(self, address: ir.Operand, row: Value) -> None:
+        """Store a row; the host address need not be aligned as the device address is."""
+        pointer = self.code.builder.bitcast(address, row.type.ir.as_pointer())
+        self.code.builder.store(row.handle, pointer, align=1)
 
 
 def _unpacked(code: BlockCode, row: Value, bits: int) -> Value:

@@ -1,4 +1,4 @@
-"""The root conftest.py gives a run of the suite one cache folder of its own, and removes it at the end."""
+"""The root conftest.py: a run has a cache folder of its own, removed at the end, and heeds SIGINT."""
 
 from __future__ import annotations
 
@@ -76,3 +76,18 @@ def test_an_empty_name_keeps_nothing_on_disk(tmp_path: Path) -> None:
 def test_this_run_does_not_use_the_users_folder() -> None:
     """Whatever started this run, the suite's folder or one that was named for it is in use."""
     assert "LANEWISE_CACHE_DIR" in os.environ
+
+
+def test_a_run_in_the_background_heeds_sigint(tmp_path: Path) -> None:
+    """What a test starts can be interrupted, even if the run itself was started with SIGINT ignored."""
+    ask = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    (tmp_path / "conftest.py").write_text((ROOT / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").touch()
+    (tmp_path / "test_child.py").write_text(
+        "import subprocess, sys\n"
+        "def test_child():\n"
+        f"    assert subprocess.check_output([sys.executable, '-c', {ask!r}]) == b'True\\n'\n"
+    )
+    command = f"trap '' INT; exec {sys.executable} -m pytest -q -p no:cacheprovider ."
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout

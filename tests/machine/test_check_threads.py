@@ -1,0 +1,193 @@
+"""A check on several processors says what a check on one says: the same findings, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.jit import threads
+from lanewise.machine.checker.report import Report
+
+KERNELS = """
+.version 8.0
+.target sm_80
+.address_size 64
+
+// Each block: threads of two warps exchange through shared memory without a barrier; blocks do not meet.
+.visible .entry in_block(.param .u64 out) {
+    .reg .b64 %rd<4>; .reg .b32 %r<8>; .shared .align 4 .b8 tile[512];
+    ld.param.u64 %rd0, [out];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r6, tile;
+    shl.b32 %r2, %r0, 2;
+    add.u32 %r2, %r2, %r6;
+    st.shared.u32 [%r2], %r0;
+    xor.b32 %r3, %r2, 128;
+    ld.shared.u32 %r4, [%r3];
+    mad.lo.u32 %r5, %r1, 64, %r0;
+    mul.wide.u32 %rd1, %r5, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    st.global.u32 [%rd2], %r4;
+    ret;
+}
+
+// All blocks write the number of the block to one word.
+.visible .entry between_blocks(.param .u64 out) {
+    .reg .b64 %rd<2>; .reg .b32 %r<2>;
+    ld.param.u64 %rd0, [out];
+    mov.u32 %r0, %ctaid.x;
+    st.global.u32 [%rd0], %r0;
+    ret;
+}
+
+// Block n reads element n and writes element n + 1.
+.visible .entry neighbours(.param .u64 data) {
+    .reg .b64 %rd<4>; .reg .b32 %r<4>;
+    ld.param.u64 %rd0, [data];
+    mov.u32 %r0, %ctaid.x;
+    mul.wide.u32 %rd1, %r0, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    ld.global.u32 %r1, [%rd2];
+    st.global.u32 [%rd2+4], %r1;
+    ret;
+}
+
+// Each thread doubles its own element: nothing is wrong, and what is read is written later.
+.visible .entry in_place(.param .u64 data) {
+    .reg .b64 %rd<4>; .reg .b32 %r<4>;
+    ld.param.u64 %rd0, [data];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, %ctaid.x;
+    mad.lo.u32 %r2, %r1, 32, %r0;
+    mul.wide.u32 %rd1, %r2, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    ld.global.u32 %r3, [%rd2];
+    add.u32 %r3, %r3, %r3;
+    st.global.u32 [%rd2], %r3;
+    ret;
+}
+
+// The last block reads beyond its array.
+.visible .entry beyond(.param .u64 data) {
+    .reg .b64 %rd<4>; .reg .b32 %r<4>;
+    ld.param.u64 %rd0, [data];
+    mov.u32 %r1, %ctaid.x;
+    mul.wide.u32 %rd1, %r1, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    ld.global.u32 %r3, [%rd2];
+    st.global.u32 [%rd2], %r3;
+    ret;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def module() -> lw.Module:
+    return lw.load(KERNELS)
+
+
+def both(monkeypatch: pytest.MonkeyPatch, check: Callable[[], Report]) -> list[Report]:
+    """The report of one processor, and those of two and of four."""
+    found = []
+    for count in (1, 2, 4):
+        monkeypatch.setattr(threads, "processors", lambda count=count: count)
+        found.append(check())
+    return found
+
+
+def alike(reports: list[Report]) -> Report:
+    first, *others = (report.to_dict() for report in reports)
+    for other in others:
+        assert other == first
+    return reports[0]
+
+
+def test_findings_inside_blocks(module: lw.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check() -> Report:
+        return lw.check(module["in_block"][50, 64], np.zeros(50 * 64, np.uint32))
+
+    report = alike(both(monkeypatch, check))
+    assert {finding.kind for finding in report.findings} == {"race"}
+    assert report.findings[0].block == (0, 0, 0)
+
+
+def test_races_between_blocks(module: lw.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check() -> Report:
+        return lw.check(module["between_blocks"][64, 1], np.zeros(4, np.uint32))
+
+    report = alike(both(monkeypatch, check))
+    assert [finding.kind for finding in report.findings] == ["race"]
+    other = report.findings[0].other
+    assert other is not None and other.block != report.findings[0].block
+
+
+def test_a_read_in_one_block_and_a_write_in_another(
+    module: lw.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):  # the second check of a kernel knows more from the start
+
+        def check() -> Report:
+            return lw.check(module["neighbours"][64, 1], np.zeros(65, np.uint32))
+
+        report = alike(both(monkeypatch, check))
+        assert [finding.kind for finding in report.findings] == ["race"]
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_memory_that_is_read_and_then_written(
+    repeats: int, module: lw.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check() -> Report:
+        data = np.arange(64 * 32, dtype=np.uint32)
+        for _ in range(repeats):
+            report = lw.check(module["in_place"][64, 32], data)
+        assert (data == np.arange(64 * 32) * 2**repeats).all()
+        return report
+
+    assert not alike(both(monkeypatch, check)).findings
+
+
+def test_a_fault_ends_in_the_same_report(module: lw.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check() -> Report:
+        return lw.check(module["beyond"][65, 1], np.zeros(64, np.uint32))
+
+    report = alike(both(monkeypatch, check))
+    assert [finding.kind for finding in report.findings] == ["out of bounds"]
+
+
+def test_what_is_printed_is_printed_once_and_in_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+.version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 result) vprintf (.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 words[7] = {98, 32, 37, 100, 10, 0, 0};
+.visible .entry says() {
+    .local .align 8 .b8 stack[8];
+    .reg .b64 %rd<4>; .reg .b32 %r<4>;
+    mov.u64 %rd0, stack;
+    cvta.local.u64 %rd1, %rd0;
+    mov.u32 %r0, %ctaid.x;
+    st.local.u32 [%rd0], %r0;
+    mov.u64 %rd2, words;
+    cvta.global.u64 %rd3, %rd2;
+    {
+    .param .b64 first; .param .b64 second; .param .b32 got;
+    st.param.b64 [first], %rd3;
+    st.param.b64 [second], %rd1;
+    call.uni (got), vprintf, (first, second);
+    }
+    ret;
+}
+"""
+    kernel: Any = lw.load(text)["says"]
+    monkeypatch.setattr(threads, "processors", lambda: 3)
+    assert lw.check(kernel[20, 1]).ok
+    assert capsys.readouterr().out == "".join(f"b {number}\n" for number in range(20))

@@ -1,0 +1,140 @@
+"""The table of instructions: its records are consistent, complete, and alone say what an opcode does."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from lanewise.machine import Unsupported
+from lanewise.machine.compile.lowering import function_of
+from lanewise.machine.program.instruction_record import (
+    AccessKind,
+    InstructionRecord,
+    Level,
+    MemoryAccess,
+    Role,
+    Size,
+    Waits,
+)
+from lanewise.machine.program.instruction_table import (
+    MOST_ROWS,
+    TABLE,
+    record_of,
+    refused_instructions,
+)
+from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.resolve import resolve
+from lanewise.ptx import parse
+from machine.forms import forms
+
+SOURCE = Path(__file__).parents[2] / "src" / "lanewise" / "machine"
+#: Packages whose functions write the code of one opcode, or of few that they tell apart.
+LOWERINGS = ("arithmetic", "warp_ops", "tensor_core")
+
+
+@pytest.mark.parametrize("record", TABLE, ids=lambda record: record.pattern)
+def test_functions_that_a_record_names_exist_and_take_what_they_are_given(record: InstructionRecord) -> None:
+    if record.lowering:
+        function = function_of(record.lowering)
+        assert callable(function)
+        assert len(inspect.signature(function).parameters) == 2
+    if record.shared_step:
+        step = function_of(record.shared_step)
+        assert callable(step)
+        assert len(inspect.signature(step).parameters) == 3
+    if record.level is Level.LANE and not record.refused:
+        assert record.lowering and not record.memory and record.waits is Waits.NOBODY
+
+
+def test_every_form_that_ptxas_takes_has_a_record() -> None:
+    missing = set()
+    for form in forms():
+        opcode, *modifiers = form.split()[0].rstrip(";").split(".")
+        if record_of(opcode, tuple(modifiers)) is None:
+            missing.add(opcode)
+    assert not missing
+
+
+def test_no_opcode_is_compared_outside_of_what_writes_its_code() -> None:
+    """What an opcode reads, writes, waits for and counts is asked of its record."""
+    compared = re.compile(r"opcode (==|!=|in|not in) ")
+    found = [
+        f"{path.relative_to(SOURCE)}:{number}"
+        for path in SOURCE.rglob("*.py")
+        if path.relative_to(SOURCE).parts[0] not in LOWERINGS
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if compared.search(line) and '"pragma"' not in line
+    ]
+    assert not found
+
+
+def test_the_longest_pattern_counts_in_any_order() -> None:
+    assert record_of("cp", ("async", "ca", "shared", "global")) is record_of("cp", ("global", "async"))
+    group = record_of("cp", ("wait_group", "async"))
+    assert group is not None and group.pattern == "cp.async.wait_group"
+    bulk = record_of("cp", ("async", "bulk", "commit_group"))
+    assert bulk is not None and bulk.refused
+
+
+def test_a_record_that_contradicts_itself_cannot_be_made() -> None:
+    with pytest.raises(AssertionError, match="is no address"):
+        InstructionRecord(
+            "x", Level.WARP, (Role.USED,), memory=(MemoryAccess(AccessKind.READ, 0, Size.TYPE),)
+        )
+    with pytest.raises(AssertionError, match="refused, and yet"):
+        InstructionRecord("x", lowering="arithmetic.bits:logic", refused="it is not known")
+
+
+def test_rows_of_the_checker_follow_from_the_table() -> None:
+    assert max(len(record.memory) for record in TABLE) <= MOST_ROWS <= 3
+
+
+PTX = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out) {{
+    .reg .b64 %rd<4>; .reg .b32 %r<4>; .shared .align 16 .b8 tile[256];
+    {line}
+    ret;
+}}
+"""
+
+
+def resolved(line: str) -> object:
+    module = parse(PTX.format(line=line))
+    return resolve(module, module["k"].function).sites[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("add.u32 %r0, %r1;", r"line 7: .*it takes 3 operands, not 2"),
+        ("setp.lt.u32 %r0;", r"it takes 3 to 4 operands, not 1"),
+        ("mov.u32 %tid.x, %r0;", r"its operand 1 is not a register"),
+        ("add.u32 %r0, %r1, [%rd0];", r"its operand 3 is not a value"),
+        ("ld.global.u32 %r0, %rd0;", r"its operand 2 is not an address"),
+        ("frobnicate.u32 %r0;", r"the machine cannot run 'frobnicate"),
+        ("wgmma.fence.sync.aligned;", r"warpgroups come later"),
+    ],
+)
+def test_operands_are_held_to_their_roles(line: str, message: str) -> None:
+    with pytest.raises(Unsupported, match=message):
+        resolved(line)
+
+
+def test_a_register_is_never_taken_for_a_number_of_bytes() -> None:
+    """The size of a copy in a register was once read as the register's own width."""
+    op = resolved("cp.async.ca.shared.global [%r0], [%rd0], %r1;")
+    with pytest.raises(Unsupported, match="its number of bytes is not a constant"):
+        accesses(op)  # type: ignore[arg-type]  # it is an Op
+
+
+def test_the_documentation_lists_what_is_refused() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "machine.md").read_text()
+    for pattern, reason in refused_instructions().items():
+        assert f"`{pattern}`" in text, pattern
+        assert reason in text, reason
