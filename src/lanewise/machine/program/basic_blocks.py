@@ -73,23 +73,23 @@ def end_of(op: Op) -> BlockEnd:
 
 
 def takes_whole_warp(op: Op) -> bool:
-    """Whether an instruction waits for all lanes of its warp, whatever its operands are."""
+    """Return whether an instruction waits for all lanes of its warp, whatever its operands are."""
     return op.record.waits is Waits.WARP and op.guard is None
 
 
 def _is_waited_for(block: BasicBlock, op: Op) -> bool:
-    """Whether a basic block begins with a wait for all lanes, after which another one has nothing to do."""
+    """Return whether a basic block begins with a wait for all lanes, so that another wait is not needed."""
     return bool(block.ops) and takes_whole_warp(block.ops[0]) and takes_whole_warp(op)
 
 
 def past_waits(block: BasicBlock) -> BasicBlock:
-    """Where a whole warp goes on that comes to a block: the next one, if all it does is wait for the warp."""
+    """Return the basic block where a whole warp goes on: the next one if this one only waits for the warp."""
     waits = block.end is BlockEnd.WARP_SYNC and block.op is not None and takes_whole_warp(block.op)
     return block.following if waits and not block.ops and block.following is not None else block
 
 
 def guarded_moves(block: BasicBlock) -> list[Op]:
-    """The loads and stores that a block's branch skips, under its guard; empty if it skips anything else.
+    """Return the loads and stores that a branch skips, with its guard; empty if it skips anything else.
 
     With them the lanes need not part: `@p bra L; st …; L:` does what `@!p st …` does.
     """

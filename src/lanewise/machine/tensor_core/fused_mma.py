@@ -79,7 +79,7 @@ class FusedProduct:
         self.vector_bits = widest if order.allow(widest, instruction) else VECTOR
 
     def write(self) -> None:
-        """The whole function."""
+        """Write the whole function: operands in, blocks of K, results out."""
         code, plan = self.code, self.plan
         registers = operand_registers(code, self.instruction)
         elements = self.rows * self.columns
@@ -183,7 +183,7 @@ class FusedProduct:
         return (beyond | (smallest < (((lowest + fmt.bias) << shift) - 1))).any()
 
     def _sums_in(self, registers: Registers) -> None:
-        """C as f32."""
+        """Read the registers of C into the sums, as f32."""
         operand = self.instruction.c
         word = Type("u", operand.slot_bits)
         vectors = permuted(self.code, registers.load(word, self.vector_bits), self.order.c)
@@ -192,7 +192,7 @@ class FusedProduct:
             self.sums.first.store(value, number * each.type.lanes)
 
     def _sums_out(self, registers: Registers) -> None:
-        """D from f32."""
+        """Write the sums, which are f32, to the registers of D."""
         operand = self.instruction.d
         lanes = self.vector_bits // operand.slot_bits
         found = []

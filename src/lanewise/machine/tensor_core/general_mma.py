@@ -116,7 +116,7 @@ class StagedProduct:
         self.selections = Selections(instruction)
 
     def write(self, module: ir.Module) -> None:
-        """The whole module."""
+        """Write the whole module: the product, and the kernels of `arith` that it calls."""
         self.code = code = ProductCode(module, "product")
         self.registers = operand_registers(code, self.instruction)
         self.selections.check(code)

@@ -16,7 +16,7 @@ from lanewise.machine.tensor_core.sparsity_and_scales import SELECTOR_BITS
 
 
 def instruction_of(op: Op) -> Instruction:
-    """The catalogue's entry."""
+    """Return the entry of the catalogue that an instruction is, or complain that there is none."""
     found = op.source.instruction()
     if found is None or found.family.startswith("wgmma"):
         raise op.unsupported()

@@ -49,7 +49,7 @@ class Selections:
         return found
 
     def selector(self, code: Code, name: str, what: str) -> Value:
-        """A selector's number."""
+        """Return the number that a selector has."""
         shift = SELECTOR_BITS * self.given[name, what]
         return (code["selectors"].to(u64) >> shift).to(i64) & ((1 << SELECTOR_BITS) - 1)
 

@@ -82,8 +82,8 @@ def _mover(module: ir.Module, instruction: Instruction, operand: Operand, base_b
 class RowMover:
     """Writes the code that moves rows of 16 bytes between memory and registers.
 
-    If every address is good, that is one piece of code without a branch. Otherwise each row is looked at by
-    itself, and the rows lie side by side on the stack meanwhile.
+    If every address is good, it is one piece of code without a branch. Otherwise each row is checked
+    separately, and the rows lie contiguously on the stack meanwhile.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RowMover:
         self.access = Access(code, words.get(_SITE), self.space, ROW_BYTES, ROW_BYTES, flags)
 
     def write(self) -> None:
-        """The whole move."""
+        """Write the whole move, with a fast path for good addresses."""
         code = self.code
         if not self.base_bits:
             self._one_by_one()
@@ -115,8 +115,8 @@ class RowMover:
             addresses = addresses.to(U64)
         window = Window(self.access, addresses.lane(0).to(U64))
         bad = window.bad(addresses)
-        some = code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
-        with code.builder.if_else(some.equals(0).handle) as (together, apart):
+        any_bad = code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
+        with code.builder.if_else(any_bad.equals(0).handle) as (together, apart):
             with together:
                 hosts = [window.shift + self._address(code.number(row)).to(i64) for row in range(self.count)]
                 self._move([code.builder.inttoptr(host.handle, BYTE) for host in hosts])
@@ -124,17 +124,17 @@ class RowMover:
                 self._one_by_one()
 
     def _address(self, row: Value) -> Value:
-        """The address of a row as the device sees it."""
+        """Return the device address of a row."""
         if not self.base_bits:
             return self.displacement.to(U64)
         word = Type("u", self.base_bits)
-        place = (self.code.frame.pointer(self.base, word) + row)._typed(word)
+        pointer = (self.code.frame.pointer(self.base, word) + row)._typed(word)
         # Atomic, lest LLVM take it out of the vector of all addresses, which is slower than to load it.
-        address = Value(self.code, word, self.code.builder.load_atomic(place, "monotonic", word.bits // 8))
+        address = Value(self.code, word, self.code.builder.load_atomic(pointer, "monotonic", word.bits // 8))
         return (address + self.displacement.to(word)).to(U64)
 
     def _one_by_one(self) -> None:
-        """Every row's address checked for itself."""
+        """Move the rows through the stack, each address checked separately."""
         code = self.code
         with code.builder.goto_entry_block():
             kind = ir.ArrayType(ir.IntType(8), ROW_BYTES * self.count)
@@ -144,16 +144,16 @@ class RowMover:
             self._move(rows)
         with code.loop(self.count) as row:
             host = self.access.host(self._address(row), row)
-            own = code.builder.gep(stage, [(row * ROW_BYTES).handle])
+            staged = code.builder.gep(stage, [(row * ROW_BYTES).handle])
             if self.storing:
-                self._put(host, self._get(own, ROW))
+                self._put(host, self._get(staged, ROW))
             else:
-                self._put(own, self._get(host, ROW))
+                self._put(staged, self._get(host, ROW))
         if not self.storing:
             self._move(rows)
 
     def _move(self, rows: list[ir.Operand]) -> None:
-        """Between registers and rows in memory that is known to be there."""
+        """Move rows between registers and host memory that is known to be good."""
         code, operand = self.code, self.operand
         width = widest_shuffle()
         word = Type("u", operand.slot_bits)
@@ -162,8 +162,8 @@ class RowMover:
         assert bits is not None, self.instruction.text
         if self.storing:
             for number, vector in enumerate(permuted(code, self.registers.load(word, width), bits)):
-                for part in range(together):
-                    self._put(rows[number * together + part], vector.part(part * lanes, lanes))
+                for index in range(together):
+                    self._put(rows[number * together + index], vector.part(index * lanes, lanes))
             return
         found = [self._get(row, word.by(lanes)) for row in rows]
         packed = PACKED.get(self.instruction.types[-1])
@@ -171,14 +171,14 @@ class RowMover:
             found = [_unpacked(code, row, packed) for row in found]
         self.registers.store(permuted(code, joined(code, found, together), bits))
 
-    # The host's address need not be aligned as the device's is.
-
-    def _get(self, place: ir.Operand, type: Type) -> Value:
-        pointer = self.code.builder.bitcast(place, type.ir.as_pointer())
+    def _get(self, address: ir.Operand, type: Type) -> Value:
+        """Load a row; the host address need not be aligned as the device address is."""
+        pointer = self.code.builder.bitcast(address, type.ir.as_pointer())
         return Value(self.code, type, self.code.builder.load(pointer, align=1))
 
-    def _put(self, place: ir.Operand, row: Value) -> None:
-        pointer = self.code.builder.bitcast(place, row.type.ir.as_pointer())
+    def _put(self, address: ir.Operand, row: Value) -> None:
+        """Store a row; the host address need not be aligned as the device address is."""
+        pointer = self.code.builder.bitcast(address, row.type.ir.as_pointer())
         self.code.builder.store(row.handle, pointer, align=1)
 
 

@@ -41,7 +41,7 @@ class Form(NamedTuple):
 
     storing: bool
     address: MemoryOperand
-    parts: tuple[ResolvedOperand, ...]
+    data: tuple[ResolvedOperand, ...]
     element: Type
     size: int
     space: str
@@ -51,36 +51,36 @@ def form_of(op: Op) -> Form:
     """Return the operands of an instruction; raise an error if the machine does not support its form."""
     (found,) = accesses(op)
     storing = found.access.writes
-    parts = elements_of(op.operands[found.access.data])
+    data = elements_of(op.operands[found.access.data])
     name = op.types[-1]
     element = U8 if name == "pred" else type_of(name)
     space = "global" if found.space == "const" else found.space
     if storing and space == "param":
         raise op.unsupported("parameters are read-only")
-    if not storing and not all(isinstance(part, Register | Sink) for part in parts):
+    if not storing and not all(isinstance(operand, Register | Sink) for operand in data):
         raise op.unsupported("its destination is no register")
-    return Form(storing, found.address, parts, element, found.size, space)
+    return Form(storing, found.address, data, element, found.size, space)
 
 
 def lower(code: BlockCode, op: Op) -> None:
     """Lower ld, ldu and st whose address or data are not in registers; orders and hints change nothing."""
-    storing, address, parts, element, size, space = form_of(op)
+    storing, address, data, element, size, space = form_of(op)
     active = code.bits(code.active(op))
     access = Access(code, op.site, space, size, size, WRITE if storing else 0)
     if not isinstance(address.base, Register) and not storing and space != "local":
-        _broadcast(code, access, address, parts, element, active)
+        _broadcast(code, access, address, data, element, active)
     else:
-        _one_by_one(code, access, address, parts, element, active, storing)
+        _one_by_one(code, access, address, data, element, active, storing)
 
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
     """Return a load or a store as a shared step; None where the address or the data are not in registers."""
-    storing, address, parts, element, _, space = form_of(op)
+    storing, address, data, element, _, space = form_of(op)
     base = address.base
     if not isinstance(base, Register):
         return None
-    registers = [part for part in parts if isinstance(part, Register)]
-    if len(registers) < len(parts):
+    registers = [operand for operand in data if isinstance(operand, Register)]
+    if len(registers) < len(data):
         return None
     function = _mover(module, space, element, base, registers, storing)
     return Step(function, [base.offset, address.offset, op.site, *(each.offset for each in registers)])
@@ -107,8 +107,8 @@ def load_parameter(lanes: Lanes, op: Op, kernel: Kernel) -> None:
     parameters = lanes.record(abi.LaunchRecord.parameters, lanes.record(abi.BlockRecord.launch, block))
     word = Type("i" if form.element.kind == "i" else "u", form.element.bits)
     memory = Pointer(lanes.code, word, parameters).moved(lanes.code.constant(i64, start))
-    for number, part in enumerate(form.parts):
-        lanes.write(part, memory.load(number).spread(lanes.count))
+    for number, operand in enumerate(form.data):
+        lanes.write(operand, memory.load(number).spread(lanes.count))
 
 
 #: Operands of a shared step: the base register's offset, the displacement, the site, then the registers.
@@ -116,21 +116,21 @@ _BASE, _DISPLACEMENT, _SITE, _REGISTERS = range(0, 32, 8)
 
 
 def _mover(
-    module: ir.Module, space: str, element: Type, base: Register, parts: list[Register], storing: bool
+    module: ir.Module, space: str, element: Type, base: Register, data: list[Register], storing: bool
 ) -> ir.Function:
     """Return a shared function that moves data of one kind, for any registers."""
-    kinds = "_".join(f"{part.bits}{'p' * part.is_predicate}" for part in parts)
+    kinds = "_".join(f"{register.bits}{'p' * register.is_predicate}" for register in data)
     verb = "st" if storing else "ld"
     name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
 
     def write(code: BlockCode) -> None:
         operands = code.record("operands")
         registers = tuple(
-            RegisterSlot.like(part, operands.get(_REGISTERS + 8 * number))
-            for number, part in enumerate(parts)
+            RegisterSlot.like(register, operands.get(_REGISTERS + 8 * number))
+            for number, register in enumerate(data)
         )
         address = AddressSlot(RegisterSlot.like(base, operands.get(_BASE)), operands.get(_DISPLACEMENT))
-        size = element.bits // 8 * len(parts)
+        size = element.bits // 8 * len(data)
         access = Access(code, operands.get(_SITE), space, size, size, WRITE if storing else 0)
         Moves(code, access, address, registers, element, storing).write(code["active"].to(U32))
 
@@ -145,11 +145,11 @@ class Moves:
         code: BlockCode,
         access: Access,
         address: AddressSlot,
-        parts: tuple[RegisterSlot, ...],
+        data: tuple[RegisterSlot, ...],
         element: Type,
         storing: bool,
     ) -> None:
-        self.code, self.access, self.parts = code, access, parts
+        self.code, self.access, self.data = code, access, data
         self.element, self.storing = element, storing
         type = Type("u", address.base.bits)
         self.displacement = address.offset.to(type)
@@ -201,7 +201,7 @@ class Moves:
         return address
 
     def _good(self, window: Window, active: Value | None = None) -> Value:
-        """Whether the addresses of some lanes (those of bits, or all) are good in this window."""
+        """Return whether the addresses of some lanes (those of bits, or all) lie in the window."""
         shared = self.access.space in ("shared", "local", "param")
         addresses = self.addresses if shared else self.addresses.to(U64)
         bad = window.bad(addresses)
@@ -224,8 +224,8 @@ class Moves:
 
     def _none(self, words: Value) -> Value:
         """Return whether all words are zero."""
-        some = self.code.intrinsic("vector.reduce.or", words.type.by(1), [words], of=words.type)
-        return some.equals(0)
+        any_bits = self.code.intrinsic("vector.reduce.or", words.type.by(1), [words], of=words.type)
+        return any_bits.equals(0)
 
     def _try_together(self, window: Window, active: Value, whole: Value) -> None:
         """Move the warp's data in one piece and return, if all of it lies in one array."""
@@ -241,11 +241,11 @@ class Moves:
             else:
                 rows = self._load_together(host)
                 with code.when(whole):
-                    for register, row in zip(self.parts, rows, strict=True):
+                    for register, row in zip(self.data, rows, strict=True):
                         self._row(register).store(row)
                     code.give(0)
                 mask = code.lanes_of(active)
-                for register, row in zip(self.parts, rows, strict=True):
+                for register, row in zip(self.data, rows, strict=True):
                     place = self._row(register)
                     place.store(mask.select(row, place.load(0, abi.LANES)))
                 code.give(0)
@@ -255,10 +255,11 @@ class Moves:
         return self.code.frame.pointer(register.offset, Type("u", register.bits))
 
     def _store_together(self, host: ir.Operand) -> None:
-        code, count, lanes = self.code, len(self.parts), abi.LANES
+        """Store the data of all lanes to contiguous memory."""
+        code, count, lanes = self.code, len(self.data), abi.LANES
         word = Type("u", self.element.bits)
         memory = Pointer(code, word, host)
-        rows = [self._row(register).load(0, lanes).to(word) for register in self.parts]
+        rows = [self._row(register).load(0, lanes).to(word) for register in self.data]
         if count == 1:
             _put(memory, rows[0])
         else:
@@ -266,11 +267,12 @@ class Moves:
             _put(memory, Value(code, word.by(lanes * count), joined))
 
     def _load_together(self, host: ir.Operand) -> list[Value]:
-        code, count, lanes = self.code, len(self.parts), abi.LANES
+        """Load the data of all lanes from contiguous memory; return a vector for each register."""
+        code, count, lanes = self.code, len(self.data), abi.LANES
         word = Type("u", self.element.bits)
         whole = _get(Pointer(code, word, host), lanes * count)
         found = []
-        for number, register in enumerate(self.parts):
+        for number, register in enumerate(self.data):
             values = whole
             if count > 1:
                 order = list(range(number, lanes * count, count))
@@ -291,7 +293,7 @@ class Moves:
         with code.when(window.bad(address).equals(0)):
             host = window.shift + address.to(i64)
             pointer = Pointer(code, self.word, code.builder.inttoptr(host.handle, BYTE))
-            for number, register in enumerate(self.parts):
+            for number, register in enumerate(self.data):
                 value = _unaligned_load(code, pointer, number)
                 wide = value.to(Type(value.type.kind, register.bits)).to(Type("u", register.bits))
                 self._row(register).store(wide.spread(abi.LANES))
@@ -299,14 +301,14 @@ class Moves:
 
     def _whole_vectors(self) -> bool:
         """Return whether each lane moves a whole vector, with registers of the element's size."""
-        return len(self.parts) * self.element.bits == VECTOR and all(
-            register.bits == self.element.bits and len(self.parts) > 1 for register in self.parts
+        return len(self.data) * self.element.bits == VECTOR and all(
+            register.bits == self.element.bits and len(self.data) > 1 for register in self.data
         )
 
     def _by_groups(self, window: Window, active: Value) -> None:
-        """A vector of each lane: as many lanes at a time as shuffles take, where all of them are there.
+        """Move a vector of each lane, as many lanes at a time as one shuffle can take.
 
-        The addresses of all lanes are checked together. Where one is bad, each lane is looked at by itself.
+        The addresses of all lanes are checked together. Where one is bad, each lane is checked separately.
         """
         code = self.code
         with code.builder.if_else(self._good(window, active).handle) as (good, doubtful):
@@ -316,33 +318,33 @@ class Moves:
                 self._lane(window, one)
 
     def _groups(self, window: Window, active: Value, start: Value, lanes: int) -> None:
-        """The vectors of neighbouring lanes in groups; a group that is not all there, in smaller groups."""
-        code, count = self.code, len(self.parts)
+        """Move the vectors of neighbouring lanes in groups; an incomplete group is split further."""
+        code, count = self.code, len(self.data)
         widest = widest_shuffle() // self.element.bits
         size = widest if lanes > widest else count
         all_there = (1 << size) - 1
         with code.loop(lanes // size) as group:
             first = start + group * size
-            some = (active >> first.to(U32)) & all_there
-            with code.builder.if_else(some.equals(all_there).handle) as (together, apart):
+            present = (active >> first.to(U32)) & all_there
+            with code.builder.if_else(present.equals(all_there).handle) as (together, apart):
                 with together:
                     self._group(window, first, size)
-                with apart, code.when(some.differs(0)):
+                with apart, code.when(present.differs(0)):
                     if size > count:
                         self._groups(window, active, first, size)
                     else:
-                        with set_lanes(code, some << first.to(U32)) as one:
+                        with set_lanes(code, present << first.to(U32)) as one:
                             self._good_lane(window, one)
 
     def _group(self, window: Window, first: Value, lanes: int) -> None:
-        """The vectors of so many neighbouring lanes, whose addresses are known to be good."""
-        code, count = self.code, len(self.parts)
+        """Move the vectors of some neighbouring lanes, whose addresses are known to be good."""
+        code, count = self.code, len(self.data)
         word = Type("u", self.element.bits)
         lane_bits, part_bits = (tuple(range(each.bit_length() - 1)) for each in (lanes, count))
         addresses = (window.shift + self._address(first + lane).to(i64) for lane in range(lanes))
         hosts = [Pointer(code, word, code.builder.inttoptr(each.handle, BYTE)) for each in addresses]
         if self.storing:  # from [part][lane] to [lane][part]
-            rows = [self._row(register).load(first, lanes) for register in self.parts]
+            rows = [self._row(register).load(first, lanes) for register in self.data]
             order = (*(len(lane_bits) + bit for bit in part_bits), *lane_bits)
             for number, vector in enumerate(permuted(code, rows, order)):
                 for lane in range(lanes // count):
@@ -350,7 +352,7 @@ class Moves:
         else:
             vectors = joined(code, [_get(host, count) for host in hosts], lanes // count)
             order = (*(len(part_bits) + bit for bit in lane_bits), *part_bits)
-            for register, row in zip(self.parts, permuted(code, vectors, order), strict=True):
+            for register, row in zip(self.data, permuted(code, vectors, order), strict=True):
                 self._row(register).store(row, first)
 
     def _good_lane(self, window: Window, lane: Value) -> None:
@@ -368,27 +370,29 @@ class Moves:
         self._data(host.get(), lane)
 
     def _data(self, host: Value, lane: Value) -> None:
+        """Move one lane's data from or to a host address."""
         pointer = Pointer(self.code, self.word, self.code.builder.inttoptr(host.handle, BYTE))
-        _lane_data(self.code, pointer, self.parts, lane, self.storing)
+        _lane_data(self.code, pointer, self.data, lane, self.storing)
 
 
 def _lane_data(
     code: BlockCode,
     pointer: Pointer,
-    parts: tuple[ResolvedOperand | RegisterSlot, ...],
+    data: tuple[ResolvedOperand | RegisterSlot, ...],
     lane: Value,
     storing: bool,
 ) -> None:
+    """Move one lane's data between memory and its registers."""
     word = pointer.type
     if storing:
-        values = [code.lane_read(part, word, lane) for part in parts]
+        values = [code.lane_read(operand, word, lane) for operand in data]
         for number, value in enumerate(values):
             value = value.to(word) if value.type.bits == 1 else value
             _unaligned_store(code, pointer, value, number)
     else:
-        loaded = [_unaligned_load(code, pointer, number) for number in range(len(parts))]
-        for part, value in zip(parts, loaded, strict=True):
-            code.lane_write(part, value, lane)
+        loaded = [_unaligned_load(code, pointer, number) for number in range(len(data))]
+        for operand, value in zip(data, loaded, strict=True):
+            code.lane_write(operand, value, lane)
 
 
 @contextmanager
@@ -426,7 +430,7 @@ def _broadcast(
     code: BlockCode,
     access: Access,
     address: MemoryOperand,
-    parts: tuple[ResolvedOperand, ...],
+    data: tuple[ResolvedOperand, ...],
     element: Type,
     active: Value,
 ) -> None:
@@ -436,11 +440,11 @@ def _broadcast(
         host = access.host(code.address_of(address, zero), zero)
         mask = code.lanes_of(active)
         kind = Type("i" if element.kind == "i" else "u", element.bits)
-        for number, part in enumerate(parts):
-            if isinstance(part, Register):
+        for number, operand in enumerate(data):
+            if isinstance(operand, Register):
                 value = _unaligned_load(code, Pointer(code, kind, host), number)
-                wide = value.to(Type(value.type.kind, part.bits)).to(Type("u", part.bits))
-                pointer = code.frame.pointer(part.offset, Type("u", part.bits))
+                wide = value.to(Type(value.type.kind, operand.bits)).to(Type("u", operand.bits))
+                pointer = code.frame.pointer(operand.offset, Type("u", operand.bits))
                 pointer.store(mask.select(wide.spread(abi.LANES), pointer.load(0, abi.LANES)))
 
 
@@ -448,7 +452,7 @@ def _one_by_one(
     code: BlockCode,
     access: Access,
     address: MemoryOperand,
-    parts: tuple[ResolvedOperand, ...],
+    data: tuple[ResolvedOperand, ...],
     element: Type,
     active: Value,
     storing: bool,
@@ -457,14 +461,16 @@ def _one_by_one(
     word = Type("i" if element.kind == "i" else "u", element.bits)
     with code.each_lane(active) as lane:
         host = access.host(code.address_of(address, lane), lane)
-        _lane_data(code, Pointer(code, word, host), parts, lane, storing)
+        _lane_data(code, Pointer(code, word, host), data, lane, storing)
 
 
 def _unaligned_load(code: BlockCode, pointer: Pointer, number: int) -> Value:
+    """Load an element from a host address that may not be aligned."""
     return Value(code, pointer.type, code.builder.load((pointer + number)._typed(pointer.type), align=1))
 
 
 def _unaligned_store(code: BlockCode, pointer: Pointer, value: Value, number: int) -> None:
+    """Store an element to a host address that may not be aligned."""
     code.builder.store(value.handle, (pointer + number)._typed(value.type), align=1)
 
 
@@ -475,4 +481,5 @@ def _get(pointer: Pointer, lanes: int) -> Value:
 
 
 def _put(pointer: Pointer, value: Value) -> None:
+    """Store contiguous elements; the host address need not be aligned as the device address is."""
     pointer.code.builder.store(value.handle, pointer._typed(value.type), align=1)
