@@ -48,7 +48,7 @@ class RecentlyUsed(Generic[Key, Value]):
                 self._entries.popitem(last=False)
 
     def clear(self) -> None:
-        """Drop all entries."""
+        """Drop all entries; what they held is made again when it is asked for."""
         self._entries.clear()
 
     def __len__(self) -> int:
