@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from lanewise.jit.simd import Type, Value, f32, f64
@@ -55,6 +56,19 @@ def float_type(op: Op) -> str:
     return types[0] if types else ""
 
 
+def _small_result(op: Op, name: str, element: str, words: list[Value]) -> Value:
+    """Return the result of an instruction on words of f16 or bf16, with its .ftz, .sat and .relu."""
+    ftz = op.has("ftz") and element == "f16"
+    words = [flush_half(word) for word in words] if ftz else words
+    found = small_operate(name, element, words, ftz)
+    if op.has("sat"):
+        found = round_to(saturate(widen(found, element)), element)
+    if op.has("relu"):
+        negative = (found > 0x8000 - 1) & ~(is_nan(widen(found, element)))
+        found = negative.select(found ^ found, found)
+    return found
+
+
 def _general(lanes: Lanes, op: Op, name: str) -> None:
     """Lower add, sub, mul, fma or div of any floating-point type."""
     fmt = float_type(op)
@@ -62,19 +76,7 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
         _mixed(lanes, op, name)
         return
     if fmt in ("f16", "bf16", "f16x2", "bf16x2"):
-
-        def compute(element: str, words: list[Value]) -> Value:
-            ftz = op.has("ftz") and element == "f16"
-            words = [flush_half(word) for word in words] if ftz else words
-            found = small_operate(name, element, words, ftz)
-            if op.has("sat"):
-                found = round_to(saturate(widen(found, element)), element)
-            if op.has("relu"):
-                negative = (found > 0x8000 - 1) & ~(is_nan(widen(found, element)))
-                found = negative.select(found ^ found, found)
-            return found
-
-        write_halves(lanes, op, fmt, compute)
+        write_halves(lanes, op, fmt, partial(_small_result, op, name))
         return
     if fmt == "f32x2":
         words = [lanes.read(each, U64) for each in op.operands[1:]]
