@@ -474,3 +474,32 @@ def test_nans_converted_as_on_hardware() -> None:
     assert (kept == 0x7FFFFFFFE0000000).all()
     (up,) = run_cases([Case("cvt.f64.f16", (16,), 64)], {16: [np.array([0x7C01, 0xFE00] * 32, np.uint16)]})
     assert up[:2].tolist() == [0x7FF8040000000000, 0xFFF8000000000000]
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+@pytest.mark.parametrize("factor", [0, 1])
+def test_a_factor_out_of_bounds_makes_fma_oob_zero(name: str, factor: int) -> None:
+    """Every word as a factor: fma.oob is fma but for the NaN that stands for an element out of bounds."""
+    words = np.arange(1 << 16, dtype=np.uint16)
+    rng = np.random.default_rng(7)
+    others = [rng.integers(0, 1 << 16, len(words), dtype=np.uint16) for _ in range(2)]
+    given = [words, *others] if factor == 0 else [others[0], words, others[1]]
+    texts = [f"fma.rn{oob}{relu}.{name}" for relu in ("", ".relu") for oob in (".oob", "")]
+    results = run_cases([Case(text, (16, 16, 16), 16) for text in texts], {16: given})
+    outside = np.isin(given[0], (0x7FF7, 0xFFF7)) | np.isin(given[1], (0x7FF7, 0xFFF7))
+    assert outside[0x7FF7] and outside.sum() < 20
+    for special, plain in (results[:2], results[2:]):
+        assert (special == np.where(outside, 0, plain)).all()
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_fma_oob_of_two_halves_looks_at_each(name: str) -> None:
+    rng = np.random.default_rng(8)
+    halves = [rng.integers(0, 1 << 16, 4096, dtype=np.uint16) for _ in range(3)]
+    for each in halves[:2]:
+        each[rng.random(len(each)) < 0.2] = 0x7FF7
+    (pairs,) = run_cases(
+        [Case(f"fma.rn.oob.{name}x2", (32, 32, 32), 32)], {32: [each.view(np.uint32) for each in halves]}
+    )
+    (single,) = run_cases([Case(f"fma.rn.oob.{name}", (16, 16, 16), 16)], {16: halves})
+    assert (pairs.view(np.uint16) == single).all()

@@ -22,7 +22,6 @@ REFUSED = {
     r"(barrier\.cluster|st\.async|red\.async|clusterlaunchcontrol)": "cluster",
     r"(cp\.async\.bulk|st\.bulk|cp\.reduce)": "bulk copies",
     r"multimem": "multicast",
-    r"fma\.rn\.oob": "out of bounds",
 }
 TARGETS = ("sm_90a", "sm_100a")
 #: Of all forms, every so many is tried; of every opcode one at least.

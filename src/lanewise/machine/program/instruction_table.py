@@ -91,6 +91,7 @@ ARITHMETIC = (
         "mul", 2, "floating:multiply", needs_values=True, length=SMALL_FLOATS, fusion=Fusion.PRODUCT
     ),
     *lane("fma", 3, "floating:fma", needs_values=True, length=SMALL_FLOATS),
+    *lane("fma.oob", 3, "floating:fma_out_of_bounds", needs_values=True, length=SMALL_FLOATS),
     *lane("div", 2, "floating:divide", needs_values=True, length=CodeLength.LONG_BUT_FOR_FLOATS),
     *lane("div.full", 2, "floating:divide", needs_values=True, approximate=True),
     *lane("mad", 3, "floating:mad", needs_values=True, address_flow=AddressFlow.MULTIPLY_ADD),
@@ -288,7 +289,6 @@ REFUSED = (
     *refused("clusterlaunchcontrol barrier.cluster st.async red.async", _CLUSTER, Level.CLUSTER),
     *refused("multimem", "there is one device, and no multicast memory"),
     *refused("tex tld4 txq suld sust sured suq istypep", _TEXTURE),
-    *refused("fma.oob", "the NaN that stands for an element out of bounds is not documented", Level.LANE),
     *refused("shfl vote", _WITHDRAWN),
 )
 
