@@ -104,11 +104,48 @@ def plot(figures: dict[str, Any]) -> str:
     return document(left + wide + 110, top + len(rows) * high + 14, title, lines)
 
 
+#: The life of a kernel: what is done, in which package, what comes out of it, and whether a later process that
+#: finds the machine code on disk does it again.
+LIFE = (
+    ("lw.load, lw.cuda, @lw.kernel", "ptx · lang", "Module: functions, instructions, lines", True),
+    ('module["k"][grid, block](…)', "launch", "a kernel, a shape, arguments", True),
+    ("resolve names", "machine/program", "Op: an instruction and its record in the table", False),
+    ("split into basic blocks", "machine/program", "BasicBlock: ends where lanes branch or wait", False),
+    ("write steps and functions", "machine/compile", "threaded code; LLVM IR for the arithmetic", False),
+    ("compile, keep on disk", "jit", "machine code under a digest of all sources", False),
+    ("lay out memory", "machine/runtime", "records, frames, allocations with addresses", True),
+    ("run blocks on all processors", "machine/codegen", "the scheduler follows steps, warp by warp", True),
+    ("the last store, or a fault", "machine/runtime", "arrays changed in place; faults in words", True),
+)
+
+
+def life_of_a_kernel() -> str:
+    """The stations of a kernel from its text to its last store, one below the other."""
+    left, wide, high, gap, top = 14, 300, 34, 16, 48
+    lines = []
+    for number, (does, where, gives, always) in enumerate(LIFE):
+        y = top + number * (high + gap)
+        lines.append(box(left, y, wide, high, BLUE if always else YELLOW))
+        lines.append(text(left + 10, y + 22, does))
+        lines.append(text(left + wide + 16, y + 14, where, 11, font_weight="bold"))
+        lines.append(text(left + wide + 16, y + 29, gives, 11))
+        if number + 1 < len(LIFE):
+            middle, end = left + wide / 2, y + high + gap
+            lines.append(
+                f'<path d="M{middle:g} {y + high:g} V{end - 2:g} m-4 -5 l4 5 l4 -5" stroke="{INK}" fill="none"/>'
+            )
+    y = top + len(LIFE) * (high + gap)
+    for number, (fill, words) in enumerate(((BLUE, "every launch"), (YELLOW, "once: later from disk"))):
+        lines += [box(left + number * 150, y, 16, 16, fill), text(left + 22 + number * 150, y + 13, words)]
+    return document(left + wide + 380, y + 30, "From lw.load to the last store", lines)
+
+
 def main(folder: Path) -> None:
     """Write them all; the plot once there are figures to draw."""
     for name, (thing, options) in pictures().items():
         lw.draw.save(thing, folder / name, hover=False, **options)
     (folder / "stages.svg").write_text(stages())
+    (folder / "life_of_a_kernel.svg").write_text(life_of_a_kernel())
     if FIGURES.exists():
         (folder / "ladder.svg").write_text(plot(json.loads(FIGURES.read_text())))
 

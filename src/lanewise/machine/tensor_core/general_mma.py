@@ -1,7 +1,7 @@
 """One matrix instruction of any scheme: its operands as matrices in memory, then the kernels of `arith`.
 
 Integers, bits, f64, chains of fused multiply-adds, sparse and block-scaled products. The dense fused sums of
-one matrix pair have a shorter way (`fused_product.py`).
+one matrix pair have a shorter way (`fused_mma.py`).
 """
 
 from __future__ import annotations
