@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -28,3 +29,10 @@ def zeroed_bytes(size: int) -> Bytes:
     whole = np.zeros(size + ALIGNMENT, np.uint8)
     start = -address(whole) % ALIGNMENT
     return whole[start : start + size]
+
+
+def as_bytes(address: int, size: int) -> Bytes:
+    """Return memory that somebody else owns and keeps, as an array of bytes."""
+    if not size:
+        return np.zeros(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))

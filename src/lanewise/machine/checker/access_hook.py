@@ -223,14 +223,12 @@ def _write_region(module: ir.Module) -> ir.Function:
         with code.when(allocation.get(AllocationShadow.reads_recorded).equals(0)):
             only_reads = (flags & (Flag.READS | Flag.WRITES | Flag.STRONG_ACCESS)).equals(Flag.READS)
             with code.when(only_reads):
-                allocation.set(AllocationShadow.was_read, 1)
                 code.done(wide(chosen))
-            with code.when(allocation.get(AllocationShadow.was_read).differs(0)):
-                lane, zero = first, code.number(0)
+            with code.when((flags & Flag.WRITES).differs(0)):
+                zero = code.number(0)
                 code.suspect(
-                    Suspicion.UNRECORDED_READS, code["frame"], code["site"], lane, address, zero, zero
+                    Suspicion.UNRECORDED_READS, code["frame"], code["site"], first, address, zero, zero
                 )
-            allocation.set(AllocationShadow.reads_recorded, 1)
     site = least(code["site"], records.MOST_ROWS)
     who = code.variable((site << records.SITE_SHIFT).to(U32))
     by_word = (flags & Flag.BY_WORD).differs(0)

@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.machine import abi
 from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
+from lanewise.machine.analysis.written_parameters import written_parameters
 from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.site_table import watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
@@ -24,9 +24,6 @@ class CheckedKernel(Compiled):
 
     def __init__(self, module: Module, function: Function, arch: str) -> None:
         super().__init__(module, function, arch, "checked", self._instrumentation)
-        #: Addresses of allocations that earlier launches wrote after they had read them: their reads are put
-        #: on record from the start.
-        self.recorded: set[int] = {abi.HEAP_BASE, abi.GRID_BASE}
 
     def _instrumentation(self) -> CheckerSteps:
         return CheckerSteps(self.plan)
@@ -51,6 +48,11 @@ class CheckedKernel(Compiled):
         """Return the line of the source that each instruction came from."""
         lines = (None if op.loc is None else source_line(self.module, op.loc) for op in self.program.sites)
         return list(lines)
+
+    @cached_property
+    def written_parameters(self) -> frozenset[int] | None:
+        """The offsets of parameters whose memory may be written; None if any memory may be."""
+        return written_parameters(self.program)
 
     @cached_property
     def blocks_are_independent(self) -> bool:

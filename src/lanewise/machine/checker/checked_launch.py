@@ -7,28 +7,27 @@ the same for any number of threads.
 
 from __future__ import annotations
 
-import ctypes
 import sys
+import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from lanewise.jit.host_memory import Bytes
+from lanewise.jit.host_memory import as_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, RunStatus, WarpFrame
 from lanewise.machine.checker import counters
 from lanewise.machine.checker.access_words import allocation_at, source_of
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.report import Finding, Line, Report
-from lanewise.machine.checker.triage import CrossBlock, Triage, UnrecordedReads, merged
+from lanewise.machine.checker.triage import NotOnItsOwn, Triage, merged
 from lanewise.machine.checker.watch import Watch, conflict
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.ops import Op
-from lanewise.machine.runtime import device_memory
+from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.fault_report import faulting_access
 from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.state import BlockState, Three
@@ -36,6 +35,8 @@ from lanewise.ptx import Shape
 
 #: Epochs that a watch may have, which last some minutes; later races are not looked for.
 EPOCHS = 1 << 27
+#: Seconds that one host thread runs alone: a second watch costs more than it gains in short launches.
+ALONE_SECONDS = 0.001
 #: The kinds of findings for faults that have another name in the machine.
 _RENAMED = {
     "bad branch": "out of bounds",
@@ -46,7 +47,7 @@ _RENAMED = {
 
 
 class CheckedLaunch(Launch):
-    """One run of a kernel under watch, on one host thread or on several."""
+    """One run of a kernel under watch: on one host thread, and on more of them once it takes its time."""
 
     def __init__(
         self,
@@ -55,21 +56,55 @@ class CheckedLaunch(Launch):
         values: tuple[Any, ...],
         steps: int | None,
         side_by_side: bool,
-        recorded: set[int],
+        record_all: bool,
     ) -> None:
         super().__init__(kernel, shape, values, steps)
         self.kernel, self.side_by_side = kernel, side_by_side
-        self.watches = [Watch(self, kernel, EPOCHS, side_by_side, recorded) for _ in range(self.workers())]
+        self._watches: dict[int, Watch] = {}
+        self._beginning, self._ended, self._alone = threading.Lock(), threading.Event(), not side_by_side
         self.printed: list[tuple[int, str]] = []
+        #: Allocations that may be written: what is read from them is put on record too.
+        self.written = [each for each in self.allocations if record_all or self._may_be_written(each)]
+        self._recorded = {each.first for each in self.written}
+
+    def _may_be_written(self, allocation: Allocation) -> bool:
+        """Return whether the kernel may write an allocation: by a parameter, or because it is no argument."""
+        written = self.kernel.written_parameters
+        if allocation.is_variable or written is None or not written <= self.array_addresses.keys():
+            return True
+        return any(self.array_addresses[offset] in allocation for offset in written)
+
+    @property
+    def watches(self) -> list[Watch]:
+        """The watches of all host threads that ran blocks."""
+        return [self._watches[worker] for worker in sorted(self._watches)]
 
     def workers(self) -> int:
         """Return how many host threads run blocks: one, unless blocks may run side by side."""
         return super().workers() if self.side_by_side else 1
 
+    def _work(self, worker: int, errors: list[BaseException]) -> None:
+        """Run blocks on a host thread; all but the first begin late, and not at all if it is alone."""
+        if worker and self._ended.wait(ALONE_SECONDS):
+            return
+        with self._beginning:
+            if worker and self._alone:
+                return
+            self._watches[worker] = Watch(self, self.kernel, EPOCHS, self._recorded, self.stay_alone)
+        super()._work(worker, errors)
+        self._ended.set()
+
+    def stay_alone(self) -> bool:
+        """Let no other host thread begin; return whether none has. Then the run is that of one thread."""
+        with self._beginning:
+            if len(self._watches) == 1:
+                self._alone = True
+        return self._alone
+
     def new_block(self, worker: int) -> BlockState:
         """Return the memory of a thread block, with its watch attached."""
         state = super().new_block(worker)
-        self.watches[worker].attach(state)
+        self._watches[worker].attach(state)
         return state
 
     def allocated(self, first: int, size: int) -> None:
@@ -101,17 +136,17 @@ class CheckedLaunch(Launch):
         try:
             super()._settle(state, status)
         except KernelFault as fault:
-            if not self.side_by_side:
+            if self.stay_alone():
                 self._fault(triage, state, status, fault)
             raise
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether a run side by side saw all that a run on one thread would have seen."""
-        return not (
-            any(watch.out_of_epochs or watch.triage.gave_up() for watch in self.watches)
-            or conflict(self.watches)
-        )
+        """Whether the run found all that a run on one host thread would have found."""
+        if len(self._watches) == 1:
+            return True
+        gave_up = any(watch.out_of_epochs or watch.triage.gave_up() for watch in self.watches)
+        return not gave_up and not conflict(self.watches)
 
     # faults as findings -------------------------------------------------------------------------------------
 
@@ -220,21 +255,14 @@ def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
     return None
 
 
-def _kept_memory(launch: Launch) -> Callable[[], None]:
-    """Copy the memory that a launch may change; return a function that restores it."""
-    heap = device_memory.heap(launch.compiled.module) if launch.compiled.launch_info.uses_heap else None
-    blocks = dict(heap.blocks) if heap is not None else {}
-    kept: list[tuple[int, Bytes]] = [
-        (each.host, np.frombuffer(ctypes.string_at(each.host, each.size), np.uint8))
-        for each in launch.allocations
-        if each.writable
-    ]
+def _kept_memory(launch: CheckedLaunch) -> Callable[[], None]:
+    """Copy the memory that a launch may write; return a function that restores it."""
+    own = [as_bytes(each.host, each.size) for each in launch.written if each.writable]
+    copies = [content.copy() for content in own]
 
     def put_back() -> None:
-        for host, content in kept:
-            ctypes.memmove(host, content.ctypes.data, content.size)
-        if heap is not None:
-            heap.blocks = dict(blocks)
+        for content, copy in zip(own, copies, strict=True):
+            content[:] = copy
 
     return put_back
 
@@ -249,22 +277,25 @@ def run_checked(
 ) -> Report:
     """Run a kernel under watch and return the report; what would stop a plain run is a finding."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
-    launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, kernel.recorded)
-    put_back = _kept_memory(launch)
-    while True:
-        try:
-            with suppress(KernelFault):
-                launch.run(progress)
-                if not launch.side_by_side or launch.is_conclusive:
-                    break
-            if not launch.side_by_side:
-                break
-            side_by_side = False
-        except CrossBlock:
-            side_by_side = False
-        except UnrecordedReads as unrecorded:
-            kernel.recorded.add(unrecorded.first)
-        put_back()
-        launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, kernel.recorded)
+    launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, record_all=not side_by_side)
+    if launch.workers() > 1:
+        put_back = _kept_memory(launch)
+        if not _is_whole(launch, progress):
+            put_back()
+            launch = CheckedLaunch(kernel, shape, values, steps, side_by_side=False, record_all=True)
+            _is_whole(launch, progress)
+    else:
+        _is_whole(launch, progress)
     launch.print_kept()
     return launch.report(notes)
+
+
+def _is_whole(launch: CheckedLaunch, progress: Progress | None) -> bool:
+    """Run a launch; return whether it found all that a run on one host thread would have found."""
+    try:
+        launch.run(progress)
+    except KernelFault:
+        return launch.stay_alone()
+    except NotOnItsOwn:
+        return False
+    return launch.is_conclusive

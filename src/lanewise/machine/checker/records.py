@@ -131,8 +131,6 @@ class AllocationShadow(RecordLayout):
     stride = field()
     #: Whether reads are put on record: they need not be in memory that nobody writes.
     reads_recorded = field()
-    #: Whether there were reads that were not put on record.
-    was_read = field()
 
 
 class Suspicion(IntEnum):
@@ -155,7 +153,7 @@ class Suspicion(IntEnum):
     IGNORED_ALIGNMENT = auto()
     BARRIER_COUNT_WRONG = auto()
     NO_VALUE = auto()
-    #: Memory is written whose reads were not put on record: the launch has to be repeated.
+    #: Memory is written that was taken for memory that is only read: the launch has to be repeated.
     UNRECORDED_READS = auto()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,16 +73,11 @@ class Found:
     counted: tuple[int, Suspicion] | None
 
 
-class UnrecordedReads(Exception):
-    """Memory is written whose reads were not put on record; `first` is its address."""
+class NotOnItsOwn(Exception):
+    """A watch cannot tell what happened: two blocks accessed one word, or reads were not put on record.
 
-    def __init__(self, first: int) -> None:
-        super().__init__(first)
-        self.first = first
-
-
-class CrossBlock(Exception):
-    """Two blocks access one word without order, so the blocks have to be run one after the other."""
+    A run on one host thread, with all reads on record, can.
+    """
 
 
 class Triage:
@@ -94,10 +90,10 @@ class Triage:
         log: npt.NDArray[np.uint32],
         begun: npt.NDArray[np.uint32],
         registers: list[Register],
-        side_by_side: bool,
+        stay_alone: Callable[[], bool],
     ) -> None:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
-        self.registers, self.side_by_side = registers, side_by_side
+        self.registers, self.stay_alone = registers, stay_alone
         self.states: list[BlockState] = []
         self.found: dict[Key, Found] = {}
         self.failure: BaseException | None = None
@@ -136,7 +132,7 @@ class Triage:
             self._split_barrier(state, warp, address & 0xFFFFFFFF)
             return
         if kind is Suspicion.UNRECORDED_READS:
-            raise UnrecordedReads(next(each.first for each in launch.allocations if address in each))
+            raise NotOnItsOwn
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
         if kind in _RACES and self._harmless(kind, state, warp, op, lane, who):
@@ -236,8 +232,8 @@ class Triage:
         warps = launch.shape.warps
         number = int(self.log[epoch & records.EPOCHS])
         linear = int(self.begun[number // warps])
-        if self.side_by_side and linear != state[BlockRecord.linear]:
-            raise CrossBlock
+        if linear != state[BlockRecord.linear] and not self.stay_alone():
+            raise NotOnItsOwn
         row = (who >> records.SITE_SHIFT) & records.MOST_ROWS
         sites = launch.compiled.program.sites
         if row // MOST_ROWS >= len(sites) or row == records.MOST_ROWS:

@@ -5,6 +5,7 @@ Each thread that runs blocks of a checked launch has a watch of its own, so noth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from lanewise.machine.checker.records import (
     WatchRecord,
 )
 from lanewise.machine.checker.site_table import fresh_table
-from lanewise.machine.checker.triage import Triage, UnrecordedReads
+from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 
@@ -30,14 +31,16 @@ from lanewise.machine.runtime.state import BlockState
 _STRETCH = 1 << 20
 
 
-_RECORDED = AllocationShadow.reads_recorded // 8
-
-
 class Watch:
     """What one host thread observes of a checked launch, and the memory that it is kept in."""
 
     def __init__(
-        self, launch: Launch, kernel: CheckedKernel, epochs: int, side_by_side: bool, recorded: set[int]
+        self,
+        launch: Launch,
+        kernel: CheckedKernel,
+        epochs: int,
+        recorded: set[int],
+        stay_alone: Callable[[], bool],
     ) -> None:
         self.launch, self.kernel, self.epochs = launch, kernel, epochs
         shape = launch.shape
@@ -47,7 +50,7 @@ class Watch:
         self.log = np.zeros(epochs, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
         registers = kernel.plan.registers
-        self.triage = Triage(launch, self.rows, self.log, self.begun, registers, side_by_side)
+        self.triage = Triage(launch, self.rows, self.log, self.begun, registers, stay_alone)
         self.shadows = [
             np.zeros((len(ShadowPlane), each.size // 4 + 8), np.uint32) for each in launch.allocations
         ]
@@ -78,11 +81,6 @@ class Watch:
     def out_of_epochs(self) -> bool:
         """Whether the run was too long to look for races to its end."""
         return bool(self.record[WatchRecord.now // 8] >= self.epochs - 1)
-
-    def has_unrecorded_reads(self, allocation: int) -> bool:
-        """Return whether an allocation was read without putting these reads on record."""
-        row = self.shadow_table[allocation]
-        return bool(row[AllocationShadow.was_read // 8]) and not row[_RECORDED]
 
     def attach(self, state: BlockState) -> None:
         """Allocate the records that a thread block is watched with, and enter them in its BlockRecord."""
@@ -125,21 +123,13 @@ class Watch:
 def conflict(watches: list[Watch]) -> bool:
     """Return whether blocks of two watches accessed one word, at least one of them writing.
 
-    Where one of them wrote and the other has not put its reads on record, nobody knows; this raises
-    UnrecordedReads.
+    In memory whose reads are not put on record nobody wrote, or the launch would have been stopped.
     """
-    if len(watches) < 2:
-        return False
-    for number, allocation in enumerate(watches[0].launch.allocations):
-        unrecorded = [watch.has_unrecorded_reads(number) for watch in watches]
-        if any(unrecorded) and not all(unrecorded):
-            wrote = [bool(watch.shadow_table[number, _RECORDED]) for watch in watches]
-            if any(wrote):
-                raise UnrecordedReads(allocation.first)
-        shadows = [watch.shadows[number] for watch in watches]
-        if allocation.writable and _shadows_conflict(shadows):
-            return True
-    return False
+    return any(
+        allocation.writable and _shadows_conflict([watch.shadows[number] for watch in watches])
+        for number, allocation in enumerate(watches[0].launch.allocations)
+        if watches[0].shadow_table[number, AllocationShadow.reads_recorded // 8]
+    )
 
 
 def _shadows_conflict(shadows: list[npt.NDArray[np.uint32]]) -> bool:

@@ -6,7 +6,6 @@ they run are refused.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, wait
@@ -20,7 +19,7 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
-from lanewise.jit.host_memory import Bytes, address
+from lanewise.jit.host_memory import Bytes, address, as_bytes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.compile.compiled import Compiled, compiled
 from lanewise.machine.runtime.launch import LOOK, Launch, Progress
@@ -141,9 +140,7 @@ def run_job(job: Job) -> JobResult:
         for value in job.values
     )
     launch = _JobLaunch(ready, job.shape, arguments, job.steps, range(*job.blocks))
-    variables = {
-        each.name: _bytes_at(each.host, each.size) for each in launch.allocations if each.is_variable
-    }
+    variables = {each.name: as_bytes(each.host, each.size) for each in launch.allocations if each.is_variable}
     for name, image in job.variables.items():
         variables[name][:] = image
     launch.run()
@@ -158,13 +155,6 @@ def run_job(job: Job) -> JobResult:
 
 
 # the launch -----------------------------------------------------------------------------------------------
-
-
-def _bytes_at(host: int, size: int) -> Bytes:
-    """Return memory of the host that somebody else owns, as a byte array."""
-    return (
-        np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(host)) if size else np.zeros(0, np.uint8)
-    )
 
 
 def _workers(executor: Executor) -> int:
@@ -202,9 +192,9 @@ def spread(
         )
     whole = Launch(ready, shape, values, steps)
     pieces = [each for each in whole.allocations if not each.is_variable]
-    memory = tuple(_bytes_at(each.host, each.size) for each in pieces)
+    memory = tuple(as_bytes(each.host, each.size) for each in pieces)
     variables = {
-        each.name: _bytes_at(each.host, each.size)
+        each.name: as_bytes(each.host, each.size)
         for each in whole.allocations
         if each.is_variable and each.writable
     }

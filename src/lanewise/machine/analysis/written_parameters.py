@@ -1,0 +1,81 @@
+"""Which parameters of a kernel lead to memory that it may write.
+
+An address is followed from where a parameter is loaded, through copies, sums and choices, to the instructions
+that write. What cannot be followed, such as a pointer that was itself loaded from memory, may lead anywhere.
+"""
+
+from __future__ import annotations
+
+from lanewise.machine.program.instruction_record import Level, Role
+from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol, registers_in
+from lanewise.machine.program.ops import Op, Program
+
+#: The bits of a pointer: narrower values do not hold one.
+_POINTER_BITS = 64
+#: The offsets of parameters that a value may be made from; None if it may be made from anything.
+Origin = frozenset[int] | None
+_NOTHING: frozenset[int] = frozenset()
+
+
+def written_parameters(program: Program) -> frozenset[int] | None:
+    """Return the offsets of the parameters whose memory may be written; None if any memory may be."""
+    origins = _origins(program)
+    written: set[int] = set()
+    for op in program.sites:
+        for access in op.record.memory:
+            if not access.writes or (access.space or op.space) in ("shared", "local", "param"):
+                continue
+            origin = _of_operand(op.operands[access.operand], origins)
+            if origin is None:
+                return None
+            written |= origin
+    return frozenset(written)
+
+
+def _origins(program: Program) -> dict[Register, Origin]:
+    """Return what each register may be made from, by all instructions that define it."""
+    origins: dict[Register, Origin] = {}
+    changed = True
+    while changed:
+        changed = False
+        for op in program.sites:
+            made = _made(op, origins)
+            for register in op.registers(Role.DEFINED):
+                old = origins.get(register, _NOTHING)
+                new = None if old is None or made is None else old | made
+                if register.bits < _POINTER_BITS:
+                    new = _NOTHING
+                if register not in origins or new != old:
+                    origins[register] = new
+                    changed = True
+    return origins
+
+
+def _made(op: Op, origins: dict[Register, Origin]) -> Origin:
+    """Return what the result of an instruction may be made from."""
+    if op.record.is_plain_load and op.space == "param":
+        base = op.address(op.record.memory[0].operand).base
+        if isinstance(base, Symbol) and base.space == "param":
+            return frozenset((base.address + op.address(op.record.memory[0].operand).offset,))
+        return None
+    if op.record.level is not Level.LANE:
+        return None
+    found: frozenset[int] = _NOTHING
+    for number, operand in enumerate(op.operands):
+        if op.record.role(number) is Role.USED:
+            origin = _of_operand(operand, origins)
+            if origin is None:
+                return None
+            found |= origin
+    return found
+
+
+def _of_operand(operand: ResolvedOperand, origins: dict[Register, Origin]) -> Origin:
+    """Return what an operand may be made from; registers that nothing has defined are made from nothing."""
+    found: frozenset[int] = _NOTHING
+    for register in registers_in(operand):
+        origin = origins.get(register, _NOTHING)
+        if origin is None:
+            return None
+        found |= origin
+    return found
