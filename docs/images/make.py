@@ -104,8 +104,8 @@ def plot(figures: dict[str, Any]) -> str:
     return document(left + wide + 110, top + len(rows) * high + 14, title, lines)
 
 
-#: The life of a kernel: what is done, in which package, what comes out of it, and whether a later process that
-#: finds the machine code on disk does it again.
+#: The life of a kernel: what is done, in which package, what comes out of it, and whether a later process
+#: that finds the machine code on disk does it again.
 LIFE = (
     ("lw.load, lw.cuda, @lw.kernel", "ptx · lang", "Module: functions, instructions, lines", True),
     ('module["k"][grid, block](…)', "launch", "a kernel, a shape, arguments", True),
@@ -131,9 +131,8 @@ def life_of_a_kernel() -> str:
         lines.append(text(left + wide + 16, y + 29, gives, 11))
         if number + 1 < len(LIFE):
             middle, end = left + wide / 2, y + high + gap
-            lines.append(
-                f'<path d="M{middle:g} {y + high:g} V{end - 2:g} m-4 -5 l4 5 l4 -5" stroke="{INK}" fill="none"/>'
-            )
+            arrow = f"M{middle:g} {y + high:g} V{end - 2:g} m-4 -5 l4 5 l4 -5"
+            lines.append(f'<path d="{arrow}" stroke="{INK}" fill="none"/>')
     y = top + len(LIFE) * (high + gap)
     for number, (fill, words) in enumerate(((BLUE, "every launch"), (YELLOW, "once: later from disk"))):
         lines += [box(left + number * 150, y, 16, 16, fill), text(left + 22 + number * 150, y + 13, words)]

@@ -100,7 +100,8 @@ def begin_block(module: ir.Module) -> ir.Function:
     Record(code, launch.get(WatchRecord.begun)).pointer(0, U32).store(code["linear"].to(U32), begun)
     launch.set(WatchRecord.next_warp, launch.get(WatchRecord.next_warp) + warps)
     zero_bytes(code, observed.get(BlockWatch.clocks), warps * WarpClock.BYTES)
-    zero_bytes(code, observed.get(BlockWatch.barriers), code.number(abi.BARRIERS * WarpClock.BYTES))
+    with code.when(warps > 1):  # a warp alone brings nothing to barriers
+        zero_bytes(code, observed.get(BlockWatch.barriers), code.number(abi.BARRIERS * WarpClock.BYTES))
     threads = warps * LANES
     zero_bytes(
         code, observed.get(BlockWatch.local_shadow), threads * (observed.get(BlockWatch.local_bytes) >> 2)
