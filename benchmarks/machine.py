@@ -347,7 +347,7 @@ def measure_check() -> dict[str, Any]:
     rows = {}
     x = np.ones(1 << 18, np.float32)
     square = np.ones((512, 512), np.float32)
-    cases = {
+    cases: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "saxpy": (module()["saxpy"][1 << 10, 256], (x, x.copy(), np.float32(2), len(x))),
         "transpose": (module()["transpose"][(16, 16), (32, 8)], (square, square.copy(), 512)),
     }

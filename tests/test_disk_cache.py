@@ -277,7 +277,12 @@ def test_the_folder_is_tidied_once_a_day_and_after_many_bytes(
 ) -> None:
     looked: list[Path] = []
     tidy_up = disk_cache.tidy_up
-    monkeypatch.setattr(disk_cache, "tidy_up", lambda folder: (looked.append(folder), tidy_up(folder)))
+
+    def look(folder: Path) -> None:
+        looked.append(folder)
+        tidy_up(folder)
+
+    monkeypatch.setattr(disk_cache, "tidy_up", look)
     for number in range(20):
         disk_cache.keep(f"small {number}", ".o", b"content")
     assert len(looked) == 1  # the first time, and not again on the same day

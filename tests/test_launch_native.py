@@ -41,7 +41,7 @@ def compiled(launch: Any) -> Callable[[tuple[Any, ...], int], int]:
 def test_numbers_and_the_stream_arrive() -> None:
     seen = []
 
-    @Launch
+    @Launch  # type: ignore[untyped-decorator]  # a type of ctypes
     def launch(config: int, function: int, values: int, _: int) -> int:
         addresses = (c_uint64 * 2).from_address(values)
         stream = c_uint64.from_address(config + 32).value
@@ -72,7 +72,7 @@ def test_a_launch_that_is_dropped_takes_its_table_with_it() -> None:
 def test_a_launch_may_be_dropped_while_it_runs() -> None:
     made: list[Any] = []
 
-    @Launch
+    @Launch  # type: ignore[untyped-decorator]  # a type of ctypes
     def launch(*_: int) -> int:
         made.clear()
         gc.collect()

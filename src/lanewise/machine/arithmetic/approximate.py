@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, f32, f64
 from lanewise.machine.arithmetic.floating import finished, float_type, flushed_input, write_halves
@@ -77,7 +75,7 @@ def _call_per_lane(value: Value, name: str) -> Value:
     """Call a function of the C library for each lane and return the results as a vector."""
     code, single = value.code, ir.FloatType()
     function = code.external(name, single, [single])
-    found: Any = ir.Constant(value.type.ir, ir.Undefined)
+    found: ir.Operand = ir.Constant(value.type.ir, ir.Undefined)
     for lane in range(value.type.lanes):
         result = code.builder.call(function, [value.lane(lane).handle])
         found = code.builder.insert_element(found, result, ir.Constant(ir.IntType(32), lane))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -159,7 +158,7 @@ class Registers:
     """The registers of one operand in a warp's frame, whose offsets are known only when the code runs."""
 
     code: Code
-    base: Any
+    base: ir.Operand
     offsets: list[Value]
     bits: int
 
