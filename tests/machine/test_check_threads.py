@@ -10,7 +10,10 @@ import pytest
 
 import lanewise as lw
 from lanewise.jit import threads
+from lanewise.machine import Launch, Shape, compiled
+from lanewise.machine.analysis.written_parameters import written_parameters
 from lanewise.machine.checker.report import Report
+from lanewise.machine.program.resolve import resolve
 
 KERNELS = """
 .version 8.0
@@ -158,6 +161,57 @@ def test_a_fault_ends_in_the_same_report(module: lw.Module, monkeypatch: pytest.
 
     report = alike(both(monkeypatch, check))
     assert [finding.kind for finding in report.findings] == ["out of bounds"]
+
+
+ELSEWHERE = """
+.version 8.0
+.target sm_80
+.address_size 64
+// Each thread adds 1 to its element of `data`, through `out` and a distance.
+.visible .entry elsewhere(.param .u64 data, .param .u64 out, .param .u64 distance) {
+    .reg .b64 %rd<8>; .reg .b32 %r<4>;
+    ld.param.u64 %rd0, [data];
+    ld.param.u64 %rd1, [out];
+    ld.param.u64 %rd2, [distance];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, %ctaid.x;
+    mad.lo.u32 %r2, %r1, 32, %r0;
+    mul.wide.u32 %rd3, %r2, 4;
+    add.s64 %rd4, %rd0, %rd3;
+    add.s64 %rd5, %rd1, %rd3;
+    add.s64 %rd5, %rd5, %rd2;
+    ld.global.u32 %r3, [%rd4];
+    add.u32 %r3, %r3, 1;
+    st.global.u32 [%rd5], %r3;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_memory_that_seems_to_be_only_read_is_written_once(
+    processors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pointer that leaves its array: nobody could tell that it writes the other one."""
+    monkeypatch.setattr(threads, "processors", lambda: processors)
+    module = lw.load(ELSEWHERE)
+    kernel: Any = module["elsewhere"]
+    assert written_parameters(resolve(module, kernel.function)) == {8, 16}
+    data, out = np.zeros(64 * 32, np.uint32), np.zeros(64 * 32, np.uint32)
+    probe = lw.load(ELSEWHERE)["elsewhere"]
+    launch = Launch(
+        compiled(probe.module, probe.function, "sm_80"), Shape((64, 1, 1), (32, 1, 1)), (data, out, 0)
+    )
+    first, second = (each.first for each in launch.allocations)
+    assert lw.check(kernel[64, 32], data, out, (first - second) % 2**64).ok
+    assert (data == 1).all() and not out.any()
+
+
+def test_parameters_whose_memory_may_be_written(module: lw.Module) -> None:
+    for name, expected in (("in_block", {0}), ("in_place", {0})):
+        assert written_parameters(resolve(module, module[name].function)) == expected
+    scattered = lw.load(ELSEWHERE.replace("add.s64 %rd5, %rd1, %rd3;", "ld.global.u64 %rd5, [%rd1];"))
+    assert written_parameters(resolve(scattered, scattered["elsewhere"].function)) is None
 
 
 def test_what_is_printed_is_printed_once_and_in_order(

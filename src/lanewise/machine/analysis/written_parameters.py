@@ -2,16 +2,19 @@
 
 An address is followed from where a parameter is loaded, through copies, sums and choices, to the instructions
 that write. What cannot be followed, such as a pointer that was itself loaded from memory, may lead anywhere.
+A pointer that was stored in halves and put together again, or one beyond its array, is not seen: who relies
+on this has to notice a write elsewhere.
 """
 
 from __future__ import annotations
 
 from lanewise.machine.program.instruction_record import Level, Role
+from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol, registers_in
 from lanewise.machine.program.ops import Op, Program
 
-#: The bits of a pointer: narrower values do not hold one.
-_POINTER_BITS = 64
+#: Bytes of a pointer: what a load of fewer gives is taken for a number.
+_POINTER_BYTES = 8
 #: The offsets of parameters that a value may be made from; None if it may be made from anything.
 Origin = frozenset[int] | None
 _NOTHING: frozenset[int] = frozenset()
@@ -43,8 +46,6 @@ def _origins(program: Program) -> dict[Register, Origin]:
             for register in op.registers(Role.DEFINED):
                 old = origins.get(register, _NOTHING)
                 new = None if old is None or made is None else old | made
-                if register.bits < _POINTER_BITS:
-                    new = _NOTHING
                 if register not in origins or new != old:
                     origins[register] = new
                     changed = True
@@ -53,10 +54,14 @@ def _origins(program: Program) -> dict[Register, Origin]:
 
 def _made(op: Op, origins: dict[Register, Origin]) -> Origin:
     """Return what the result of an instruction may be made from."""
-    if op.record.is_plain_load and op.space == "param":
-        base = op.address(op.record.memory[0].operand).base
-        if isinstance(base, Symbol) and base.space == "param":
-            return frozenset((base.address + op.address(op.record.memory[0].operand).offset,))
+    if op.record.is_plain_load:
+        (access,) = accesses(op)
+        if access.size < _POINTER_BYTES:
+            return _NOTHING
+        base = access.address.base
+        if access.space == "param" and isinstance(base, Symbol):
+            start = base.address + access.address.offset
+            return frozenset(range(start, start + access.size, _POINTER_BYTES))
         return None
     if op.record.level is not Level.LANE:
         return None

@@ -70,9 +70,10 @@ class CheckedLaunch(Launch):
     def _may_be_written(self, allocation: Allocation) -> bool:
         """Return whether the kernel may write an allocation: by a parameter, or because it is no argument."""
         written = self.kernel.written_parameters
-        if allocation.is_variable or written is None or not written <= self.array_addresses.keys():
+        if allocation.is_variable or written is None:
             return True
-        return any(self.array_addresses[offset] in allocation for offset in written)
+        pointers = (int.from_bytes(self.parameters[each : each + 8].tobytes(), "little") for each in written)
+        return any(pointer in allocation for pointer in pointers)
 
     @property
     def watches(self) -> list[Watch]:
@@ -278,13 +279,10 @@ def run_checked(
     """Run a kernel under watch and return the report; what would stop a plain run is a finding."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
     launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, record_all=not side_by_side)
-    if launch.workers() > 1:
-        put_back = _kept_memory(launch)
-        if not _is_whole(launch, progress):
-            put_back()
-            launch = CheckedLaunch(kernel, shape, values, steps, side_by_side=False, record_all=True)
-            _is_whole(launch, progress)
-    else:
+    put_back = _kept_memory(launch) if side_by_side else None
+    if not _is_whole(launch, progress) and put_back is not None:
+        put_back()
+        launch = CheckedLaunch(kernel, shape, values, steps, side_by_side=False, record_all=True)
         _is_whole(launch, progress)
     launch.print_kept()
     return launch.report(notes)

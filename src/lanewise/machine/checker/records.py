@@ -32,6 +32,8 @@ class WatchRecord(RecordLayout):
     callback = field()
     #: The number in the grid of each block that began.
     begun = field()
+    #: Not 0 once Python cannot go on: no access is made any more.
+    failed = field()
 
 
 class BlockWatch(RecordLayout):

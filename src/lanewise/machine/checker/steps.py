@@ -11,10 +11,10 @@ from collections.abc import Callable
 from lanewise.jit import ir, machine_code
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan
 from lanewise.machine.checker.access_hook import write_watch
-from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.records import BlockWatch, WatchRecord
 from lanewise.machine.checker.site_table import first_access_row
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
 from lanewise.machine.codegen.instrumentation import BarrierHook
@@ -152,6 +152,18 @@ def _assigned(code: BlockCode, registers: Value) -> Record:
     return Record(code, start + code.frame.get(WarpFrame.index) * registers * 4)
 
 
+def _access(code: BlockCode, operands: Record) -> None:
+    """Operands: row. Look at the access that is about to be made; it is not if Python cannot go on."""
+    _visit("access")(code, operands)
+    _stop_if_failed(code)
+
+
+def _stop_if_failed(code: BlockCode) -> None:
+    """Return that the launch stops if Python failed: the memory may not be changed any more."""
+    with code.when(_watch(code).at(BlockWatch.watch).get(WatchRecord.failed).differs(0)):
+        code.give(BlockAnswer.STOPPING)
+
+
 def _shortened_access(code: BlockCode, operands: Record) -> None:
     """Operands: row, register, whether it is a predicate. Lanes that read no byte are left out."""
     register, active = operands.get(8), code.variable(code["active"].to(U32))
@@ -163,6 +175,7 @@ def _shortened_access(code: BlockCode, operands: Record) -> None:
             reads = code.frame.get(register, U32, abi.LANES).differs(0)
             active.set(active.get() & code.bits(reads))
     _call(code, "access", code["frame"], operands.get(0), active.get().to(U64).to(i64))
+    _stop_if_failed(code)
 
 
 def _block(code: BlockCode, operands: Record) -> None:
@@ -214,7 +227,7 @@ def _converged(code: BlockCode, operands: Record) -> None:
 
 
 _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
-    "check_access": _visit("access"),
+    "check_access": _access,
     "check_shortened_access": _shortened_access,
     "check_order": _visit("order"),
     "check_members": _visit("members"),

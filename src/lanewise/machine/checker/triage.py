@@ -21,7 +21,7 @@ from lanewise.machine.checker.access_words import (
     source_of,
     space_of_generic,
 )
-from lanewise.machine.checker.records import SiteRow, Suspicion
+from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.site_table import access_of
 from lanewise.machine.program.instruction_record import BlockEnd
@@ -89,11 +89,12 @@ class Triage:
         rows: npt.NDArray[np.int64],
         log: npt.NDArray[np.uint32],
         begun: npt.NDArray[np.uint32],
+        watch_record: npt.NDArray[np.int64],
         registers: list[Register],
         stay_alone: Callable[[], bool],
     ) -> None:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
-        self.registers, self.stay_alone = registers, stay_alone
+        self.watch_record, self.registers, self.stay_alone = watch_record, registers, stay_alone
         self.states: list[BlockState] = []
         self.found: dict[Key, Found] = {}
         self.failure: BaseException | None = None
@@ -111,6 +112,7 @@ class Triage:
             self.consider(Suspicion(values[0]), *values[1:])
         except BaseException as error:  # nothing may escape into compiled code
             self.failure = error
+            self.watch_record[WatchRecord.failed // 8] = 1
             self.launch.stop()
 
     def _state(self, warp_frame: int) -> tuple[BlockState, int]:

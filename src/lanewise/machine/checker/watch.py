@@ -49,8 +49,9 @@ class Watch:
         self.diverged = np.zeros(max(len(kernel.program.sites), 1), np.int64)
         self.log = np.zeros(epochs, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
+        self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         registers = kernel.plan.registers
-        self.triage = Triage(launch, self.rows, self.log, self.begun, registers, stay_alone)
+        self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, registers, stay_alone)
         self.shadows = [
             np.zeros((len(ShadowPlane), each.size // 4 + 8), np.uint32) for each in launch.allocations
         ]
@@ -64,7 +65,6 @@ class Watch:
                 (AllocationShadow.reads_recorded, each.first in recorded),
             ):
                 row[field // 8] = value
-        self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         for field, value in (
             (WatchRecord.log, address(self.log)),
             (WatchRecord.log_size, epochs),

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
 from lanewise.jit.host_memory import address, zeroed_bytes
@@ -80,12 +78,6 @@ class Launch(LaunchState):
         table = device_memory.table(allocations)
         super().__init__(compiled, shape, allocations, arguments.bytes(addresses), table)
         self.keep = values
-        #: The device address of each array among the arguments, by the offset of its parameter.
-        self.array_addresses = {
-            offset: addresses[id(value)]
-            for offset, value in zip(info.parameters, arguments.values, strict=True)
-            if isinstance(value, np.ndarray)
-        }
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.slice] = SLICE
         self[LaunchRecord.turns] = TURNS
