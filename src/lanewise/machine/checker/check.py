@@ -8,7 +8,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.machine.checker.checked_kernel import checked
 from lanewise.machine.checker.checked_launch import run_checked
-from lanewise.machine.checker.launch_limits import beyond_limits
+from lanewise.machine.checker.launch_findings import beyond_limits
 from lanewise.machine.checker.report import Report
 from lanewise.machine.runtime.launch import Progress
 

@@ -18,7 +18,7 @@ from lanewise.jit.host_memory import as_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, RunStatus, WarpFrame
 from lanewise.machine.checker import counters
-from lanewise.machine.checker.access_words import allocation_at, source_of
+from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.report import Finding, Line, Report
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage, merged

@@ -13,7 +13,7 @@ from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.access_words import (
+from lanewise.machine.checker.access_descriptions import (
     allocation_at,
     described,
     lanes_in_words,

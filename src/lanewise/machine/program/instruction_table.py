@@ -157,6 +157,9 @@ BITS = (
     *lane("mapa", 2, "bits:map_address"),
     *lane("getctarank", 1, "bits:nothing_known"),
     *lane("createpolicy", 0, "bits:nothing_known", most=3),
+    *_records(
+        "createpolicy.range", Level.LANE, "def address use use", lowering="arithmetic.bits:nothing_known"
+    ),
 )
 
 MEMORY = (

@@ -20,8 +20,8 @@ from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, RunStatus
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime import device_memory
-from lanewise.machine.runtime.arguments import Arguments
 from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.runtime.parameter_bytes import Arguments
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.ptx import Shape
 
