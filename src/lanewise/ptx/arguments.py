@@ -56,6 +56,43 @@ def described(variable: Variable) -> str:
     return f".{variable.type} {own_name(variable)}".rstrip()
 
 
+#: Kinds of NumPy types that no kernel reads as they are, and what to pass in their stead.
+_UNFIT_KINDS = {
+    "O": "Python objects; give it a type with array.astype(…)",
+    "M": "dates; array.view(numpy.int64) has their numbers",
+    "m": "spans of time; array.view(numpy.int64) has their numbers",
+    "U": "text; numpy.frombuffer(text.encode(), numpy.uint8) has its bytes",
+    "c": "complex numbers; array.view(numpy.float32) or .view(numpy.float64) has their parts side by side",
+}
+
+
+def require_plain_array(title: str, array: np.ndarray) -> None:
+    """An error if an array's elements are not what a kernel reads: objects, dates, big-endian, masked."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise LanewiseError(
+            f"argument {title} is a masked array, whose mask no kernel sees; pass array.filled(value)"
+        )
+    unfit = _UNFIT_KINDS.get(array.dtype.kind)
+    if unfit is None and array.dtype.hasobject:
+        unfit = _UNFIT_KINDS["O"]
+    if unfit is not None:
+        raise LanewiseError(f"argument {title} is an array of {unfit}")
+    if not _is_native(array.dtype):
+        raise LanewiseError(
+            f"argument {title} is an array of {array.dtype.str}, which is big-endian; "
+            "array.astype(array.dtype.newbyteorder('=')) is as GPUs have it"
+        )
+
+
+def _is_native(dtype: np.dtype) -> bool:
+    """Whether all numbers of a type, those of its fields too, are little-endian."""
+    if dtype.subdtype is not None:
+        return _is_native(dtype.subdtype[0])
+    if dtype.fields is not None:
+        return all(_is_native(field[0]) for field in dtype.fields.values())
+    return dtype.byteorder != ">"
+
+
 def require_pointer(title: str, variable: Variable) -> None:
     """An error if a parameter cannot hold an array's address."""
     if variable.element_size != 8 or variable.dims or variable.type.startswith("f"):
@@ -81,6 +118,11 @@ def encode(title: str, value: Any, variable: Variable) -> bytes:
     ['feffffff', '000000c0']
     """
     size = variable.size
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.fields is None:
+        raise LanewiseError(
+            f"argument {title} is an array without dimensions; pass a number (array.item()) "
+            "or an array of one element (array.reshape(1))"
+        )
     if variable.dims or variable.vector > 1:
         raw = _struct(title, value, size)
         if len(raw) != size:
@@ -89,7 +131,7 @@ def encode(title: str, value: Any, variable: Variable) -> bytes:
     if (
         isinstance(value, np.generic | np.ndarray)
         and value.dtype.itemsize == size
-        and value.dtype.kind not in "OUS"
+        and value.dtype.kind not in "OUSMmc"
     ):
         mismatch = (variable.type[0] == "f" and value.dtype.kind in "biu") or (
             variable.type[0] in "su" and value.dtype.kind in "fc"
@@ -107,8 +149,7 @@ def encode(title: str, value: Any, variable: Variable) -> bytes:
             raise LanewiseError(f"argument {title}: {number} does not fit into .{variable.type}")
         return (number % (1 << 8 * size)).to_bytes(size, "little")
     if isinstance(value, bool | int | float) and kind in "fb" and size in (2, 4, 8):
-        with np.errstate(over="ignore"):
-            return bytes(np.array(float(value)).astype(f"f{size}").tobytes())
+        return _encode_float(title, value, variable)
     if value is None and size == 8:
         return bytes(8)
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
@@ -120,6 +161,15 @@ def encode(title: str, value: Any, variable: Variable) -> bytes:
         f"argument {title} is .{variable.type}: {type(value).__name__} {repr(value)} cannot be passed; "
         + ("pass an array or an integer" if size == 8 else "pass a number")
     )
+
+
+def _encode_float(title: str, value: float, variable: Variable) -> bytes:
+    """A number as the bytes of a floating-point parameter; floats too large become infinite, as in NumPy."""
+    try:
+        with np.errstate(over="ignore"):
+            return bytes(np.array(float(value)).astype(f"f{variable.size}").tobytes())
+    except OverflowError:
+        raise LanewiseError(f"argument {title}: {repr(value)} does not fit into .{variable.type}") from None
 
 
 def _struct(title: str, value: Any, size: int) -> bytes:

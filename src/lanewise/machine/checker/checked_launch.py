@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import as_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, RunStatus, WarpFrame
@@ -35,6 +36,8 @@ from lanewise.ptx import Shape
 
 #: Epochs that a watch may have, which last some minutes; later races are not looked for.
 EPOCHS = 1 << 27
+#: Blocks that a check keeps account of.
+MOST_BLOCKS = 1 << 31
 #: Seconds that one host thread runs alone: a second watch costs more than it gains in short launches.
 ALONE_SECONDS = 0.001
 #: The kinds of findings for faults that have another name in the machine.
@@ -277,6 +280,8 @@ def run_checked(
     progress: Progress | None = None,
 ) -> Report:
     """Run a kernel under watch and return the report; what would stop a plain run is a finding."""
+    if shape.blocks > MOST_BLOCKS:
+        raise LanewiseError(f"a grid of {shape.blocks} blocks has more than can be checked: {MOST_BLOCKS}")
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
     launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, record_all=not side_by_side)
     put_back = _kept_memory(launch) if side_by_side else None

@@ -204,8 +204,6 @@ class Arrays:
             raise LanewiseError(
                 f"argument {name}: an array must be in one piece; np.ascontiguousarray makes a copy that is"
             )
-        if array.dtype.hasobject:
-            raise LanewiseError(f"argument {name}: an array of Python objects cannot be passed")
         self._arrays.append((name, array))
 
     def allocate(self) -> tuple[list[Allocation], dict[int, int]]:

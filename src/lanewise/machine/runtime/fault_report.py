@@ -31,6 +31,10 @@ def source_line(module: Module, loc: Loc) -> str:
     return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 
+#: Addresses below this are offsets from a null pointer.
+NULL_PAGES = 1 << 16
+
+
 def thread_of(launch: LaunchState, state: BlockState, warp: int, lane: int) -> str:
     """Return a sentence fragment that names a thread and its block, as CUDA counts them."""
     return f"by thread {launch.thread_at(warp, lane)} in block {state.ctaid}"
@@ -50,6 +54,9 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         return (
             f"address {address:#x}; there are {launch.compiled.program.parameter_bytes} bytes of parameters"
         )
+    if address < NULL_PAGES:
+        what = "a null pointer" if address == 0 else f"a null pointer and {address} bytes"
+        return f"address {address:#x} is {what}: None or 0 was passed, or nothing gave it a value"
     if not launch.allocations:
         return f"address {address:#x}; nothing was passed"
     near = min(launch.allocations, key=lambda each: each.distance(address))

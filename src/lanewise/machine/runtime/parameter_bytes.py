@@ -13,7 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, zeroed_bytes
 from lanewise.machine.runtime.device_memory import Arrays
 from lanewise.ptx import Function
-from lanewise.ptx.arguments import encode, require_alignment, require_pointer, titled
+from lanewise.ptx.arguments import encode, require_alignment, require_plain_array, require_pointer, titled
 
 
 class Arguments:
@@ -30,6 +30,7 @@ class Arguments:
                 if not isinstance(value, np.ndarray):
                     raise LanewiseError(f"argument {title} lies on a GPU: the machine takes NumPy arrays")
                 require_pointer(title, variable)
+                require_plain_array(title, value)
                 self.arrays.add(title, value)
                 self.values.append(value)
             else:
