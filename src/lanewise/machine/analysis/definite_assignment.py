@@ -1,86 +1,187 @@
 """Definite assignment: registers that a path may leave without a value, by dataflow analysis.
 
-What the analysis cannot decide is checked at run time. Only uses in arithmetic, addresses, stores and
-conditions count: compilers also move and select values that nobody reads afterwards.
+What the analysis cannot decide is followed at run time, lane by lane. An instruction that only moves, chooses
+or converts bits passes the lack of a value on: compilers write such for values that nobody reads afterwards.
+An instruction that computes, stores, branches or exchanges values needs them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
-from lanewise.machine.program.instruction_record import Role
-from lanewise.machine.program.operands import Register
-from lanewise.machine.program.ops import Op
+from lanewise.machine.program.instruction_record import Level, Role
+from lanewise.machine.program.operands import Register, registers_in
+from lanewise.machine.program.ops import FunctionBody, Op
+
+#: State spaces of copies of values: what is stored there may be padding that nobody reads.
+_COPIES = frozenset(("local", "param"))
+#: An instruction of a plan: its site, and whether it is the second half of it.
+Key = tuple[int, bool]
+
+
+def key_of(op: Op) -> Key:
+    """Return what tells an instruction from all others of a kernel."""
+    return op.site, op.record.second_half
 
 
 def assigned(op: Op) -> set[Register]:
-    """Return the registers that an instruction writes; a guarded instruction is assumed to execute."""
-    return op.registers(Role.DEFINED)
+    """Return the registers that an instruction writes; the first half of one with two writes none."""
+    if op.record.has_code:
+        return op.registers(Role.DEFINED)
+    return set()
 
 
-def mattering(op: Op) -> set[Register]:
-    """Return the registers whose values an instruction needs; of a guarded one, only its guard."""
-    if op.guard is not None:
-        return {op.guard[0]}
-    if op.record.needs_values:
-        return op.registers(Role.ADDRESS, Role.USED)
-    return op.registers(Role.ADDRESS)
+def passes_on(op: Op) -> bool:
+    """Return whether an instruction only moves bits: its result has a value if all its sources have one."""
+    return op.record.level is Level.LANE and not op.record.needs_values
+
+
+def needed(op: Op) -> set[Register]:
+    """Return the registers whose values an instruction needs."""
+    found = {op.guard[0]} if op.guard is not None else set()
+    if op.record.second_half or op.record.does_nothing:
+        return found
+    found |= op.registers(Role.ADDRESS, Role.MEMBERS, Role.BARRIER)
+    stores_copy = op.record.is_plain_store and op.space in _COPIES
+    if not passes_on(op) and not stores_copy and op.record.role(1) is not Role.CALLEE:
+        found |= op.registers(Role.USED)
+    return found
+
+
+def passed(op: Op) -> set[Register]:
+    """Return the registers whose lack of a value an instruction passes on to its result."""
+    return op.registers(Role.USED) if passes_on(op) else set()
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An instruction that writes tracked registers, and the tracked registers that it moves."""
+
+    targets: tuple[int, ...]
+    sources: tuple[int, ...] = ()
+    #: Of a choice: the indices of the sources for a predicate that holds and one that does not (-1: it always
+    #: has a value), and the predicate's offset in the frame.
+    choice: tuple[int, int, int] | None = None
 
 
 @dataclass
 class Plan:
-    """What the checker adds to each basic block: uses to check and registers that the block assigns."""
+    """What the checker adds to a kernel to track registers, which are known by their index."""
 
     registers: list[Register] = field(default_factory=list)
-    checks: dict[int, list[tuple[int, Op]]] = field(default_factory=dict)
-    sets: dict[int, list[int]] = field(default_factory=dict)
-    entry: int = -1
+    #: Registers that have to have a value before an instruction.
+    checks: dict[Key, list[int]] = field(default_factory=dict)
+    assignments: dict[Key, Assignment] = field(default_factory=dict)
+    #: By the first basic block of a function: registers that have no value there.
+    clears: dict[int, list[int]] = field(default_factory=dict)
+    #: Predicates that say for which lanes registers are assigned: the steps read them.
+    predicates: set[Register] = field(default_factory=set)
 
 
-def plan(blocks: list[BasicBlock], entry: int) -> Plan:
-    """Return the kernel's registers that may be used before they are assigned, and where to check them.
+def plan(blocks: list[BasicBlock]) -> Plan:
+    """Return the registers that may be used before they are assigned, and where to follow and check them."""
+    bodies: dict[int, list[BasicBlock]] = {}
+    for block in blocks:
+        bodies.setdefault(id(block.body), []).append(block)
+    made = Plan()
+    for own in bodies.values():
+        _add_body(made, own[0].body, own)
+    return made
 
-    Registers of device functions are left out.
-    """
-    first = blocks[entry]
-    kernel_blocks = [block for block in blocks if block.body is first.body]
-    registers: set[Register] = set()
-    for block in kernel_blocks:
+
+def _add_body(made: Plan, body: FunctionBody, blocks: list[BasicBlock]) -> None:
+    """Add the registers of one function. One whose registers go to the stack is left out."""
+    first = next(block for block in blocks if block.is_first)
+    known = _definitely_assigned(body, first, blocks)
+    if known is None or body.base is not None:
+        return
+    doubtful = _used_without_value(blocks, known)
+    tainted = _tainted(blocks, doubtful)
+    tracked = sorted(doubtful | tainted, key=lambda register: register.offset)
+    if not tracked:
+        return
+    index = {register: len(made.registers) + number for number, register in enumerate(tracked)}
+    made.registers += tracked
+    made.clears[first.number] = list(index.values())
+    for block in blocks:
+        here = set(known[id(block)])
         for op in block.executed:
-            registers |= assigned(op) | mattering(op)
-    before = {id(block): set(registers) for block in kernel_blocks}
-    before[id(first)] = {parameter for parameter in first.body.parameters if isinstance(parameter, Register)}
+            checks = [each for each in needed(op) if each in index and (each in tainted or each not in here)]
+            if checks:
+                made.checks[key_of(op)] = sorted(index[each] for each in checks)
+            if not index.keys().isdisjoint(assigned(op)):
+                made.assignments[key_of(op)] = _assignment(op, index)
+            if key_of(op) in made.checks or key_of(op) in made.assignments:
+                chooses = [op.operands[3]] if op.record.chooses else []
+                made.predicates.update(each for each in chooses if isinstance(each, Register))
+                if op.guard is not None:
+                    made.predicates.add(op.guard[0])
+            if op.guard is None:
+                here |= assigned(op)
+
+
+def _assignment(op: Op, index: dict[Register, int]) -> Assignment:
+    """Return what an instruction does to tracked registers."""
+    targets = tuple(sorted(index[each] for each in assigned(op) if each in index))
+    if op.record.chooses and isinstance(op.operands[3], Register):
+        first, second = (_index_of(registers_in(operand), index) for operand in op.operands[1:3])
+        return Assignment(targets, (), (first, second, op.operands[3].offset))
+    return Assignment(targets, tuple(sorted(index[each] for each in passed(op) if each in index)))
+
+
+def _index_of(registers: Iterable[Register], index: dict[Register, int]) -> int:
+    return next((index[register] for register in registers if register in index), -1)
+
+
+def _definitely_assigned(
+    body: FunctionBody, first: BasicBlock, blocks: list[BasicBlock]
+) -> dict[int, set[Register]] | None:
+    """Return by basic block the registers that have a value on all paths to it; None if nobody can tell."""
+    every = set().union(*(assigned(op) for block in blocks for op in block.executed))
+    before = {id(block): set(every) for block in blocks}
+    before[id(first)] = {parameter for parameter in body.parameters if isinstance(parameter, Register)}
     changed = True
     while changed:
         changed = False
-        for block in kernel_blocks:
+        for block in blocks:
             after = set(before[id(block)])
             for op in block.executed:
-                after |= assigned(op)
+                if op.guard is None:
+                    after |= assigned(op)
             for following in successors(block):
-                held = before.get(id(following))
-                if held is None:
-                    continue
-                if following is first:  # a kernel that jumps to its first basic block cannot be tracked
-                    return Plan()
+                if following is first:  # where lanes begin is no place of its own
+                    return None
+                held = before[id(following)]
                 if not held <= after:
                     held &= after
                     changed = True
-    doubtful: dict[Register, int] = {}
-    made = Plan(entry=entry)
-    for block in kernel_blocks:
-        known = set(before[id(block)])
+    return before
+
+
+def _used_without_value(blocks: list[BasicBlock], known: dict[int, set[Register]]) -> set[Register]:
+    """Return the registers that some instruction uses where a path may have left them without a value."""
+    found: set[Register] = set()
+    for block in blocks:
+        here = set(known[id(block)])
         for op in block.executed:
-            for register in sorted(mattering(op) - known, key=lambda register: register.offset):
-                number = doubtful.setdefault(register, len(doubtful))
-                made.checks.setdefault(block.number, []).append((number, op))
-                known.add(register)  # once in a basic block
-            known |= assigned(op)
-    made.registers = list(doubtful)
-    for block in kernel_blocks:
-        written = set().union(*(assigned(op) for op in block.executed)) if block.executed else set()
-        numbers = [number for register, number in doubtful.items() if register in written]
-        if numbers:
-            made.sets[block.number] = numbers
-    return made
+            found |= (needed(op) | passed(op)) - here
+            if op.guard is None:
+                here |= assigned(op)
+    return found
+
+
+def _tainted(blocks: list[BasicBlock], doubtful: set[Register]) -> set[Register]:
+    """Return the registers that instructions may pass the lack of a value on to."""
+    moves = [(passed(op), assigned(op)) for block in blocks for op in block.executed if passes_on(op)]
+    found: set[Register] = set()
+    without, changed = set(doubtful), bool(doubtful)
+    while changed:
+        changed = False
+        for sources, targets in moves:
+            if not targets <= found and not without.isdisjoint(sources):
+                found |= targets
+                without |= targets
+                changed = True
+    return found

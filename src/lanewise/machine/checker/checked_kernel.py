@@ -14,7 +14,6 @@ from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.site_table import watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
-from lanewise.machine.program.basic_blocks import entry_block
 from lanewise.machine.runtime.fault_report import source_line
 from lanewise.ptx import Function, Module
 
@@ -31,7 +30,7 @@ class CheckedKernel(Compiled):
     @cached_property
     def plan(self) -> definite_assignment.Plan:
         """The registers that a check tracks because a path may leave them without a value."""
-        return definite_assignment.plan(self.blocks, entry_block(self.program, self.blocks))
+        return definite_assignment.plan(self.blocks)
 
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:

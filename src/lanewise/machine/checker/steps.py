@@ -12,7 +12,7 @@ from lanewise.jit import ir, machine_code
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
-from lanewise.machine.analysis.definite_assignment import Plan
+from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.checker.access_hook import write_watch
 from lanewise.machine.checker.records import BlockWatch, WatchRecord
 from lanewise.machine.checker.site_table import first_access_row
@@ -20,7 +20,7 @@ from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, Func
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
 from lanewise.machine.program.basic_blocks import BasicBlock
-from lanewise.machine.program.instruction_record import BlockEnd, Order, Waits
+from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.operands import Register
@@ -36,20 +36,37 @@ class CheckerSteps:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
+    def registers_read(self) -> set[Register]:
+        """Return the predicates that say for which lanes tracked registers are assigned."""
+        return self.plan.predicates
+
     def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps where a basic block begins: count it, and check unassigned registers."""
         found = _step(data, "check_block", [block.number], guarded)
-        if self.plan.registers and block.number == self.plan.entry:
-            found += _step(data, "check_entry", [len(self.plan.registers)], None)
-        for number, op in self.plan.checks.get(block.number, ()):
-            operands = [MOST_ROWS * op.site, number, len(self.plan.registers)]
-            found += _step(data, "check_value", operands, guarded)
+        clears = self.plan.clears.get(block.number, [])
+        if clears:
+            found += _step(data, "clear_values", [self._tracked, len(clears), *clears], guarded)
+        return found
+
+    @property
+    def _tracked(self) -> int:
+        """How many registers are tracked."""
+        return len(self.plan.registers)
+
+    def _values(self, data: ir.Module, op: Op) -> list[Word]:
+        """Return the steps that check whether registers have the values that an instruction needs."""
+        found: list[Word] = []
+        for index in self.plan.checks.get(key_of(op), ()):
+            guarded = None if op.guard is not None and self.plan.registers[index] == op.guard[0] else op
+            found += _step(data, "check_value", [self._tracked, MOST_ROWS * op.site, index], guarded)
         return found
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
-        """Return the steps before an instruction: its order, its accesses, the lanes it waits for."""
+        """Return the steps before an instruction: its values, order and accesses, the lanes it waits for."""
         record, first = op.record, MOST_ROWS * op.site
-        found: list[Word] = []
+        found = self._values(data, op)
+        if record.level is Level.LANE:
+            return found
         if record.orders is not Order.NOTHING:
             found += _step(data, "check_order", [first], op)
         accesses = watched_accesses(op)
@@ -67,14 +84,23 @@ class CheckerSteps:
             found += _step(data, "check_converged", [], op)
         return found
 
+    def after(self, data: ir.Module, op: Op) -> list[Word]:
+        """Return the steps after an instruction: which tracked registers have a value now."""
+        made = self.plan.assignments.get(key_of(op))
+        if made is None:
+            return []
+        if made.choice is not None:
+            (target,) = made.targets
+            return _step(data, "choose_value", [self._tracked, target, *made.choice], op)
+        operands = [len(made.targets), *made.targets, len(made.sources), *made.sources]
+        return _step(data, "note_values", [self._tracked, *operands], op)
+
     def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
-        """Return the steps where a basic block ends: assigned registers, branches and barriers."""
-        found: list[Word] = []
-        for number in self.plan.sets.get(block.number, ()):
-            found += _step(data, "note_value", [number, len(self.plan.registers)], guarded)
+        """Return the steps where a basic block ends: branches and barriers."""
         op = block.op
         if op is None:
-            return found
+            return []
+        found = [] if block.waits_before else self._values(data, op)
         first = MOST_ROWS * op.site
         if block.end is BlockEnd.JUMP and op.guard is not None:
             found += _step(data, "check_branch", [op.site], op)
@@ -186,25 +212,56 @@ def _block(code: BlockCode, operands: Record) -> None:
     _add(counts, 8, code.intrinsic("ctpop", U32, [active]).to(U64).to(i64))
 
 
-def _entry(code: BlockCode, operands: Record) -> None:
-    """Operands: how many registers are tracked. Mark all of them as unassigned."""
-    assigned = _assigned(code, operands.get(0))
-    with code.loop(operands.get(0)) as number:
-        assigned.set(number * 4, code.constant(U32, 0))
+#: Operands of steps that track registers: how many are tracked, then those of their own.
+_TRACKED, _FIRST = 0, 8
+
+
+def _clear(code: BlockCode, operands: Record) -> None:
+    """Operands: tracked, how many, registers. They have no value in the active lanes: a function begins."""
+    values = _assigned(code, operands.get(_TRACKED))
+    with code.loop(operands.get(_FIRST)) as number:
+        offset = operands.get(number * 8 + (_FIRST + 8)) * 4
+        values.set(offset, values.get(offset, U32) & ~code["active"].to(U32))
 
 
 def _value(code: BlockCode, operands: Record) -> None:
-    """Operands: row, register, how many are tracked. Report lanes that use it unassigned."""
-    held = _assigned(code, operands.get(16)).get(operands.get(8) * 4, U32)
+    """Operands: tracked, row, register. Lanes are about to use it: tell of those without a value."""
+    row, register = operands.get(_FIRST), operands.get(_FIRST + 8)
+    held = _assigned(code, operands.get(_TRACKED)).get(register * 4, U32)
     missing = code["active"].to(U32) & ~held
     with code.when(missing.differs(0)):
-        _call(code, "without_value", code["frame"], operands.get(0), missing.to(U64).to(i64), operands.get(8))
+        _call(code, "without_value", code["frame"], row, missing.to(U64).to(i64), register)
 
 
-def _note_value(code: BlockCode, operands: Record) -> None:
-    """Operands: register, how many are tracked. Mark it as assigned in the active lanes."""
-    assigned, offset = _assigned(code, operands.get(8)), operands.get(0) * 4
-    assigned.set(offset, assigned.get(offset, U32) | code["active"].to(U32))
+def _note_values(code: BlockCode, operands: Record) -> None:
+    """Operands: tracked, targets and sources with their counts. Targets have a value if sources do."""
+    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
+    targets = operands.get(_FIRST)
+    sources = Record(code, operands.address + (targets * 8 + (_FIRST + 8)))
+    held = code.variable(active)
+    with code.loop(sources.get(0)) as number:
+        held.set(held.get() & values.get(sources.get(number * 8 + 8) * 4, U32))
+    with code.loop(targets) as number:
+        offset = operands.get(number * 8 + (_FIRST + 8)) * 4
+        values.set(offset, (values.get(offset, U32) & ~active) | held.get())
+
+
+def _choose_value(code: BlockCode, operands: Record) -> None:
+    """Operands: tracked, target, two sources (-1: it has a value), a predicate's offset that chooses."""
+    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
+    holds = code.bits(code.frame.get(operands.get(_FIRST + 24), U8, abi.LANES).differs(0))
+
+    def held(source: Value) -> Value:
+        found = code.variable(code.constant(U32, -1))
+        found.set(code.constant(U32, -1))
+        with code.when(~(source < 0)):
+            found.set(values.get(source * 4, U32))
+        return found.get()
+
+    first, second = (held(operands.get(_FIRST + offset)) for offset in (8, 16))
+    chosen = (holds & first) | (~holds & second)
+    offset = operands.get(_FIRST) * 4
+    values.set(offset, (values.get(offset, U32) & ~active) | (chosen & active))
 
 
 def _branch(code: BlockCode, operands: Record) -> None:
@@ -236,7 +293,8 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_converged": _converged,
     "check_block": _block,
     "check_branch": _branch,
-    "check_entry": _entry,
+    "clear_values": _clear,
     "check_value": _value,
-    "note_value": _note_value,
+    "note_values": _note_values,
+    "choose_value": _choose_value,
 }

@@ -54,6 +54,8 @@ class KernelWriter:
             for op in [*block.ops, *([block.op] if block.op else [])]
             for register in all_registers(op)
         )
+        if instrumentation is not None:
+            self.uses.update(instrumentation.registers_read())
         self.ends = EndWriter(kernel, blocks, self.data, self.function)
 
     def write(self, name: str) -> None:
@@ -128,15 +130,21 @@ class BlockSteps:
         """Add the steps of instructions, one after the other."""
         watch = self.writer.instrumentation
         for op in ops:
+            if watch is not None:
+                self._add_hooks(watch.before(self.data, op))
             if self._is_of_each_lane(op):
                 self._add_to_run(op)
-                continue
-            if watch is not None and (hooks := watch.before(self.data, op)):
-                self._flush()
-                self.step_words += hooks
-            if op.record.has_code:
+            elif op.record.has_code:
                 self._add_of_warp(op)
+            if watch is not None:
+                self._add_hooks(watch.after(self.data, op))
         self._flush()
+
+    def _add_hooks(self, hooks: list[Word]) -> None:
+        """Add steps of the instrumentation between those of instructions."""
+        if hooks:
+            self._flush()
+            self.step_words += hooks
 
     def _is_of_each_lane(self, op: Op) -> bool:
         """Return whether an instruction is of each lane alone, or loads a parameter."""

@@ -37,6 +37,8 @@ class BasicBlock:
     targets: list[BasicBlock] = field(default_factory=list)
     following: BasicBlock | None = None
     number: int = -1
+    #: Whether its function begins with it.
+    is_first: bool = False
 
     @property
     def line(self) -> int:
@@ -112,6 +114,7 @@ def split(program: Program) -> list[BasicBlock]:
     ordered: list[list[BasicBlock]] = []
     for body in program.bodies:  # callees come before their callers
         blocks = _split_body(body)
+        blocks[0].is_first = True
         firsts[body.function.name] = blocks[0]
         ordered.append(_ordered(blocks))
     numbered = [block for blocks in ordered for block in blocks]

@@ -239,6 +239,8 @@ class InstructionRecord:
     whole_warps: bool = False
     #: Whether it only takes the result of an instruction that was counted before.
     second_half: bool = False
+    #: Whether its result is one of its first two sources, by a predicate that is the third.
+    chooses: bool = False
     #: Whether it takes memory from the stack of its thread.
     takes_stack: bool = False
     address_flow: AddressFlow = AddressFlow.NONE

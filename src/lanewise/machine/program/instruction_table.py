@@ -117,7 +117,7 @@ ARITHMETIC = (
     ),
     *lane("setp", 2, "compare:setp", most=3, needs_values=True),
     *lane("set", 2, "compare:set_", most=3, needs_values=True),
-    *lane("selp", 3, "compare:selp"),
+    *lane("selp", 3, "compare:selp", chooses=True),
     *lane("slct", 3, "compare:slct"),
     *lane("cvt", 1, "convert:convert", most=3, address_flow=AddressFlow.CONVERSION, length=SMALL_FLOATS),
     *lane(

@@ -1,0 +1,128 @@
+"""Registers without a value: results that depend on them are told of, and nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.machine.checker.report import Report
+
+HEAD = """
+.version 8.0
+.target sm_80
+.address_size 64
+{function}
+.visible .entry k(.param .u64 out, .param .u32 n) {{
+    .reg .b64 %rd<8>; .reg .b32 %r<16>; .reg .f32 %f<16>; .reg .pred %p<4>; .reg .b16 %h<4>;
+    .shared .align 16 .b8 tile[2048];
+    ld.param.u64 %rd0, [out];
+    ld.param.u32 %r15, [n];
+    mov.u32 %r14, %tid.x;
+    mul.wide.u32 %rd1, %r14, 4;
+    add.s64 %rd0, %rd0, %rd1;
+    setp.lt.u32 %p0, %r14, %r15;
+    {body}
+    ret;
+}}
+"""
+FUNCTION = """
+.func (.param .b32 result) twice(.param .b32 given) {
+    .reg .b32 %r<4>;
+    ld.param.b32 %r0, [given];
+    WHAT
+    st.param.b32 [result], %r1;
+    ret;
+}
+"""
+CALL = """
+    { .param .b32 given; .param .b32 got;
+    st.param.b32 [given], %r14;
+    call.uni (got), twice, (given);
+    ld.param.b32 %r0, [got]; }
+    st.global.u32 [%rd0], %r0;
+"""
+MMA = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f0, %f1, %f2, %f3}, {%r4, %r5, %r6, %r7}, "
+MMA += "{%r8, %r9}, {%f0, %f1, %f2, %f3};"
+OPERANDS = "".join(f"mov.u32 %r{number}, 0; " for number in range(4, 10))
+WRONG = {
+    "stored": "st.global.u32 [%rd0], %r0;",
+    "moved, then stored": "mov.u32 %r1, %r0; mov.u32 %r2, %r1; st.global.u32 [%rd0], %r2;",
+    "xor": "xor.b32 %r1, %r0, %r14; st.global.u32 [%rd0], %r1;",
+    "converted": "cvt.rn.f32.s32 %f1, %r0; st.global.f32 [%rd0], %f1;",
+    "chosen": "selp.b32 %r1, %r0, 7, %p0; st.global.u32 [%rd0], %r1;",
+    "predicate": "@%p1 st.global.u32 [%rd0], %r14;",
+    "branch": "@%p1 bra on; st.global.u32 [%rd0], %r14; on:",
+    "shuffled": "shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; st.global.u32 [%rd0], %r1;",
+    "voted": "vote.sync.ballot.b32 %r1, %p1, -1; st.global.u32 [%rd0], %r1;",
+    "an accumulator that nobody cleared": OPERANDS + MMA + "st.global.f32 [%rd0], %f0;",
+    "an operand of mma": "mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;"
+    + OPERANDS.replace("mov.u32 %r6, 0; ", "")
+    + MMA
+    + "st.global.f32 [%rd0], %f0;",
+    "set under a guard": "@%p0 mov.u32 %r0, 5; st.global.u32 [%rd0], %r0;",
+    "set in one branch": "@%p0 bra on; mov.u32 %r0, 5; on: st.global.u32 [%rd0], %r0;",
+    "used under another guard": "setp.gt.u32 %p1, %r14, 3; @%p0 mov.u32 %r0, 5; "
+    "@%p1 st.global.u32 [%rd0], %r0;",
+    "packed": "mov.b64 %rd2, {%r0, %r14}; st.global.u32 [%rd0], %rd2;",
+    "an address": "cvt.u64.u32 %rd4, %r0; and.b64 %rd4, %rd4, 0; add.s64 %rd3, %rd0, %rd4; "
+    "st.global.u32 [%rd3], %r14;",
+    "to shared memory": "mov.u32 %r1, tile; st.shared.u32 [%r1], %r0;",
+    "an atomic": "red.global.add.u32 [%rd0], %r0;",
+    "a sum": "add.u32 %r1, %r0, 1; st.global.u32 [%rd0], %r1;",
+    "a loop that adds to it": "mov.u32 %r1, 0; again: add.u32 %r0, %r0, %r1; add.u32 %r1, %r1, 1; "
+    "setp.lt.u32 %p1, %r1, 4; @%p1 bra again; st.global.u32 [%rd0], %r0;",
+}
+RIGHT = {
+    "moved and dropped": "mov.u32 %r1, %r0; xor.b32 %r2, %r1, %r14; st.global.u32 [%rd0], %r14;",
+    "the other one is chosen": "selp.b32 %r1, %r0, 7, %p1; st.global.u32 [%rd0], %r1;".replace(
+        "selp", "setp.gt.u32 %p1, %r14, 1000; selp", 1
+    ),
+    "chosen where it was set": "@%p0 mov.u32 %r0, 5; selp.b32 %r1, %r0, 7, %p0; st.global.u32 [%rd0], %r1;",
+    "two guards": "@%p0 mov.u32 %r0, 5; @!%p0 mov.u32 %r0, 6; st.global.u32 [%rd0], %r0;",
+    "used under its guard": "@%p0 mov.u32 %r0, 5; @%p0 st.global.u32 [%rd0], %r0;",
+    "both branches": "@%p0 bra on; mov.u32 %r0, 5; bra both; on: mov.u32 %r0, 6; "
+    "both: st.global.u32 [%rd0], %r0;",
+    "used in its branch": "@!%p0 bra on; mov.u32 %r0, 5; on: @!%p0 bra end; st.global.u32 [%rd0], %r0; end:",
+    "set in a loop": "mov.u32 %r1, 0; again: mov.u32 %r0, %r1; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 4; "
+    "@%p1 bra again; st.global.u32 [%rd0], %r0;",
+    "an accumulator that was cleared": "mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; "
+    "mov.f32 %f3, %f0;" + OPERANDS + MMA + "st.global.f32 [%rd0], %f0;",
+    "copied to local memory": ".local .align 8 .b8 depot[8]; mov.u64 %rd2, depot; st.local.u32 [%rd2], %r0; "
+    "st.local.u32 [%rd2+4], %r14; ld.local.u32 %r1, [%rd2+4]; st.global.u32 [%rd0], %r1;",
+    "overwritten": "mov.u32 %r1, %r0; mov.u32 %r1, 4; st.global.u32 [%rd0], %r1;",
+}
+
+
+def check(body: str, function: str = "") -> Report:
+    kernel = lw.load(HEAD.format(body=body, function=function))["k"]
+    return lw.check(kernel[2, 32], np.zeros(64, np.uint32), 16)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_depends_on_it_is_told(name: str) -> None:
+    report = check(WRONG[name])
+    assert "uninitialised" in [finding.kind for finding in report.findings], report
+    assert any("has no value" in finding.message for finding in report.findings)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_does_not_is_not(name: str) -> None:
+    report = check(RIGHT[name])
+    assert not [finding for finding in report.findings if "has no value" in finding.message], report
+
+
+@pytest.mark.parametrize(
+    ("what", "wrong"), [("mov.u32 %r1, %r0;", False), ("", True), ("add.u32 %r1, %r2, 1;", True)]
+)
+def test_in_device_functions_too(what: str, wrong: bool) -> None:
+    report = check(CALL, FUNCTION.replace("WHAT", what))
+    told = [finding for finding in report.findings if "has no value" in finding.message]
+    if what:
+        assert bool(told) == wrong
+
+
+def test_lanes_are_told_apart() -> None:
+    """Only lanes from 16 on have no value: the first of them is named."""
+    (finding,) = check(WRONG["set under a guard"]).findings
+    assert finding.thread == (16, 0, 0) and finding.message == "the register %r0 has no value"
