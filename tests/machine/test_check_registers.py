@@ -90,6 +90,8 @@ RIGHT = {
     "mov.f32 %f3, %f0;" + OPERANDS + MMA + "st.global.f32 [%rd0], %f0;",
     "copied to local memory": ".local .align 8 .b8 depot[8]; mov.u64 %rd2, depot; st.local.u32 [%rd2], %r0; "
     "st.local.u32 [%rd2+4], %r14; ld.local.u32 %r1, [%rd2+4]; st.global.u32 [%rd0], %r1;",
+    "set before a branch over a store": "setp.ge.u32 %p1, %r14, 4096; @%p1 bra in; mov.u32 %r0, 5; "
+    "@%p0 bra on; in: st.global.u32 [%rd0], %r0; on:",
     "overwritten": "mov.u32 %r1, %r0; mov.u32 %r1, 4; st.global.u32 [%rd0], %r1;",
 }
 

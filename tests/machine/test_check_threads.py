@@ -245,3 +245,55 @@ def test_what_is_printed_is_printed_once_and_in_order(
     monkeypatch.setattr(threads, "processors", lambda: 3)
     assert lw.check(kernel[20, 1]).ok
     assert capsys.readouterr().out == "".join(f"b {number}\n" for number in range(20))
+
+
+OFTEN = """
+.version 8.0
+.target sm_80
+.address_size 64
+// All lanes write one value to one word of shared memory; in the last block each its own.
+.visible .entry often(.param .u64 out) {
+    .reg .b64 %rd<4>; .reg .b32 %r<8>; .reg .pred %p; .shared .align 16 .b8 word[16];
+    ld.param.u64 %rd0, [out];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, %ctaid.x;
+    setp.eq.u32 %p, %r1, LAST;
+    selp.u32 %r3, %r0, 7, %p;
+    mov.u32 %r4, word;
+    st.shared.u32 [%r4], %r3;
+    ret;
+}
+"""
+
+
+def test_harmless_suspicions_hide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel: Any = lw.load(OFTEN.replace("LAST", "599"))["often"]
+    report = alike(both(monkeypatch, lambda: lw.check(kernel[600, 32], np.zeros(4, np.uint32))))
+    (finding,) = report.findings
+    assert finding.kind == "race" and finding.block == (599, 0, 0)
+
+
+def test_a_copy_of_no_bytes_reads_nothing() -> None:
+    text = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 a) {
+    .reg .b64 %rd<4>; .reg .b32 %r<9>; .shared .align 16 .b8 tile[1024];
+    ld.param.u64 %rd0, [a];
+    cvta.to.global.u64 %rd0, %rd0;
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd1, %r0, 16;
+    add.u64 %rd1, %rd0, %rd1;
+    shl.b32 %r1, %r0, 4;
+    mov.u32 %r2, tile;
+    add.u32 %r2, %r2, %r1;
+    st.global.v4.u32 [%rd1], {%r0, %r0, %r0, %r0};
+    cp.async.cg.shared.global [%r2], [%rd0], 16, 0;
+    cp.async.wait_all;
+    ret;
+}
+"""
+    report = lw.check(lw.load(text)["k"][1, 64], np.zeros(256, np.uint32))
+    assert report.ok
+    assert not any("global_op_ldgsts" in name and value for name, value in report.counters.items())

@@ -6,8 +6,10 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import lanewise as lw
 from lanewise.machine import Unsupported
 from lanewise.machine.compile.lowering import function_of
 from lanewise.machine.program.instruction_record import (
@@ -138,3 +140,11 @@ def test_the_documentation_lists_what_is_refused() -> None:
     for pattern, reason in refused_instructions().items():
         assert f"`{pattern}`" in text, pattern
         assert reason in text, reason
+
+
+@pytest.mark.parametrize("form", ["div.full.b128", "add.b128", "add.e2m3x2", "mul.lo.ue8m0x2", "rem.f32x2"])
+def test_types_that_an_instruction_does_not_have_are_refused(form: str) -> None:
+    """The processor has no instruction for some of them: what LLVM made of it once stopped the process."""
+    kernel = lw.load(PTX.format(line=f"{form} %r0, %r1, %r2;"))["k"]
+    with pytest.raises(Unsupported, match="line 7"):
+        kernel[1, 1](np.zeros(1, np.uint32))

@@ -9,6 +9,8 @@ from lanewise.jit.simd import Kind, Type, Value
 from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, intrinsic, type_of
 from lanewise.machine.program.ops import Op
 
+#: Types of integers, bits and conditions; those of 128 bits are only moved.
+WORD_TYPES = frozenset(("pred", *(f"{kind}{bits}" for kind in "bus" for bits in (8, 16, 32, 64))))
 U32, I32, U64, I64 = Type("u", 32), Type("i", 32), Type("u", 64), Type("i", 64)
 
 
@@ -28,6 +30,8 @@ def integer_type(op: Op) -> Type:
     types = op.types
     if not types:
         raise op.unsupported("it names no type")
+    if types[-1] not in WORD_TYPES:
+        raise op.unsupported(f"it is not of .{types[-1]}")
     return type_of(types[-1])
 
 

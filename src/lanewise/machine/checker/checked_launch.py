@@ -22,7 +22,7 @@ from lanewise.machine.checker import counters
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.report import Finding, Line, Report
-from lanewise.machine.checker.triage import NotOnItsOwn, Triage, merged
+from lanewise.machine.checker.triage import NotOnItsOwn, Triage, gave_up, merged
 from lanewise.machine.checker.watch import Watch, conflict
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.basic_blocks import BasicBlock
@@ -91,12 +91,19 @@ class CheckedLaunch(Launch):
         """Run blocks on a host thread; all but the first begin late, and not at all if it is alone."""
         if worker and self._ended.wait(ALONE_SECONDS):
             return
-        with self._beginning:
-            if worker and self._alone:
+        try:
+            with self._beginning:
+                if worker and self._alone:
+                    return
+                self._watches[worker] = Watch(self, self.kernel, EPOCHS, self._recorded, self.stay_alone)
+            super()._work(worker, errors)
+        except BaseException as error:  # no memory for a watch? The first does without others.
+            if worker and isinstance(error, MemoryError):
                 return
-            self._watches[worker] = Watch(self, self.kernel, EPOCHS, self._recorded, self.stay_alone)
-        super()._work(worker, errors)
-        self._ended.set()
+            self.stop()
+            errors.append(error)
+        finally:
+            self._ended.set()
 
     def stay_alone(self) -> bool:
         """Let no other host thread begin; return whether none has. Then the run is that of one thread."""
@@ -149,8 +156,9 @@ class CheckedLaunch(Launch):
         """Whether the run found all that a run on one host thread would have found."""
         if len(self._watches) == 1:
             return True
-        gave_up = any(watch.out_of_epochs or watch.triage.gave_up() for watch in self.watches)
-        return not gave_up and not conflict(self.watches)
+        if any(watch.out_of_epochs for watch in self.watches):
+            return False
+        return not gave_up([watch.triage for watch in self.watches]) and not conflict(self.watches)
 
     # faults as findings -------------------------------------------------------------------------------------
 

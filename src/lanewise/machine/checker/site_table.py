@@ -37,7 +37,7 @@ _ORDERS = {
     Order.TRACK: OrderKind.TRACK,
 }
 #: How many harmless suspicions of one kind an instruction may report to Python.
-PATIENCE = 2000
+PATIENCE = 20_000
 
 Row = dict[int, int]
 

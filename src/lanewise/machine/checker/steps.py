@@ -25,6 +25,7 @@ from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
+from lanewise.ptx import Immediate
 
 #: What the scheduler calls when a barrier completes.
 RELEASE = "check_release"
@@ -73,6 +74,8 @@ class CheckerSteps:
         for row, each in enumerate(accesses, first_access_row(op)):
             shortens = each.access.shortened_by
             last = op.operands[shortens] if 0 < shortens < len(op.operands) else None
+            if isinstance(last, Immediate) and last.bits == 0:
+                continue  # no byte is read
             if isinstance(last, Register):
                 operands = [row, last.offset, int(last.is_predicate)]
                 found += _step(data, "check_shortened_access", operands, op)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from lanewise.machine.checker.access_descriptions import (
 )
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.site_table import access_of
+from lanewise.machine.checker.site_table import PATIENCE, access_of
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
@@ -97,6 +98,8 @@ class Triage:
         self.watch_record, self.registers, self.stay_alone = watch_record, registers, stay_alone
         self.states: list[BlockState] = []
         self.found: dict[Key, Found] = {}
+        #: How often a suspicion of a row and kind turned out to be nothing.
+        self.dropped: Counter[tuple[int, Suspicion]] = Counter()
         self.failure: BaseException | None = None
         kinds = [ctypes.c_int64] * 7
         self.callback = ctypes.CFUNCTYPE(None, *kinds)(self._guarded)
@@ -139,6 +142,7 @@ class Triage:
         access = access_of(op, row)
         if kind in _RACES and self._harmless(kind, state, warp, op, lane, who):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
+            self.dropped[row, kind] += 1
             return
         # No more reports of this kind; the compiled code goes on counting.
         self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
@@ -212,12 +216,6 @@ class Triage:
         key = (finding.kind, finding.line, finding.text, finding.allocation)
         if key not in self.found:
             self.found[key] = Found(finding, state[BlockRecord.linear], counted)
-
-    def gave_up(self) -> bool:
-        """Return whether an instruction was suspected so often for nothing that it is ignored now."""
-        limits = self.rows[:, SiteRow.limits // 8 : SiteRow.limits // 8 + len(Suspicion)]
-        heard = {found.counted for found in self.found.values()}
-        return any((int(row), Suspicion(int(kind))) not in heard for row, kind in np.argwhere(limits <= 0))
 
     def _other(
         self,
@@ -344,6 +342,12 @@ class Triage:
             ),
             state,
         )
+
+
+def gave_up(triages: list[Triage]) -> bool:
+    """Return whether one watch alone would have stopped to listen to suspicions that are nothing."""
+    dropped = sum((triage.dropped for triage in triages), Counter[tuple[int, Suspicion]]())
+    return any(count >= PATIENCE for count in dropped.values())
 
 
 def merged(triages: list[Triage]) -> list[Finding]:

@@ -21,7 +21,7 @@ from lanewise.machine.program.operands import (
     Symbol,
 )
 from lanewise.machine.program.ops import Op
-from lanewise.machine.program.ptx_types import SMALL_FLOATS, TYPE_BITS
+from lanewise.machine.program.ptx_types import SMALL_FLOATS, TYPE_BITS, VALUE_TYPES
 from lanewise.ptx import Immediate
 
 BOOL = Type("u", 1)
@@ -38,6 +38,8 @@ def type_of(name: str) -> Type:
     >>> type_of("s32"), type_of("bf16x2").bits
     (Type(kind='i', bits=32, lanes=1), 32)
     """
+    if name not in VALUE_TYPES:
+        raise KeyError(name)
     plain = name[0] in _KINDS and name not in SMALL_FLOATS and "x" not in name
     return Type(_KINDS[name[0]] if plain else "u", TYPE_BITS[name])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 #: Bits of a value in a register; fp4 and fp6 numbers take a byte each once they are apart.
 TYPE_BITS = {
     "pred": 1,
@@ -16,6 +18,10 @@ TYPE_BITS = {
     "e2m1x4": 16,
     **{"s4": 4, "u4": 4, "s2": 2, "u2": 2},
 }
+#: Types of which a register holds one value; fp4, fp6 and fours of fp8 are only converted.
+VALUE_TYPES = frozenset(
+    name for name in TYPE_BITS if not re.fullmatch(r"e[23]m[123]x[24]|ue8m0x2|e[45]m[23]x4|[su][24]", name)
+)
 #: Floats of 16 bits and less, alone or packed, which are computed through wider ones.
 SMALL_FLOATS = frozenset(
     ("f16", "bf16", "f16x2", "bf16x2", "tf32", "e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2",
