@@ -31,6 +31,8 @@ from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.resolve import resolve
 from lanewise.ptx import parse
 from machine.forms import forms
+from machine.test_machine_instructions_forms import legal
+from ptxas import find_ptxas
 
 SOURCE = Path(__file__).parents[2] / "src" / "lanewise" / "machine"
 #: Packages whose functions write the code of one opcode, or of few that they tell apart.
@@ -148,3 +150,30 @@ def test_types_that_an_instruction_does_not_have_are_refused(form: str) -> None:
     kernel = lw.load(PTX.format(line=f"{form} %r0, %r1, %r2;"))["k"]
     with pytest.raises(Unsupported, match="line 7"):
         kernel[1, 1](np.zeros(1, np.uint32))
+
+
+def test_instructions_are_held_to_the_gpus_that_have_them() -> None:
+    """ptxas takes some form of a record on the first GPU that has it, and none on the one before."""
+    if find_ptxas() is None:
+        pytest.skip("no ptxas: pip install 'nvidia-cuda-nvcc==13.0.*'")
+    by_record: dict[str, list[str]] = {}
+    for form in forms():
+        opcode, *modifiers = form.split()[0].rstrip(";").split(".")
+        record = record_of(opcode, tuple(modifiers))
+        if record is not None and record.since and not record.refused:
+            by_record.setdefault(record.pattern, []).append(form)
+    assert len(by_record) > 15
+    sinces = {record.pattern: record.since for record in TABLE}
+    for target, before in (("sm_80", "sm_75"), ("sm_90a", "sm_89"), ("sm_100a", "sm_90a")):
+        number = int(re.findall(r"\d+", target)[0])
+        chosen = {name: each for name, each in by_record.items() if sinces[name] == number}
+        every = [form for each in chosen.values() for form in each[:40]]
+        assert not legal(every, before)
+        taken = set(legal(every, target))
+        assert all(taken.intersection(each) for each in chosen.values())
+
+
+def test_an_instruction_of_later_gpus_is_refused_with_its_line() -> None:
+    text = PTX.format(line="stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r0], {%r1};")
+    with pytest.raises(Unsupported, match="line 7: 'stmatrix.* needs sm_90; this PTX is for sm_80"):
+        lw.load(text)["k"][1, 32](np.zeros(1, np.uint32))

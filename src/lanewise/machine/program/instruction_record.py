@@ -245,6 +245,8 @@ class InstructionRecord:
     takes_stack: bool = False
     address_flow: AddressFlow = AddressFlow.NONE
     length: CodeLength = CodeLength.SHORT
+    #: The first GPUs that have it, as 80 for sm_80; single forms may need later ones.
+    since: int = 0
     #: Why the machine cannot run it.
     refused: str = ""
 

@@ -91,7 +91,7 @@ ARITHMETIC = (
         "mul", 2, "floating:multiply", needs_values=True, length=SMALL_FLOATS, fusion=Fusion.PRODUCT
     ),
     *lane("fma", 3, "floating:fma", needs_values=True, length=SMALL_FLOATS),
-    *lane("fma.oob", 3, "floating:fma_out_of_bounds", needs_values=True, length=SMALL_FLOATS),
+    *lane("fma.oob", 3, "floating:fma_out_of_bounds", needs_values=True, length=SMALL_FLOATS, since=90),
     *lane("div", 2, "floating:divide", needs_values=True, length=CodeLength.LONG_BUT_FOR_FLOATS),
     *lane("div.full", 2, "floating:divide", needs_values=True, approximate=True),
     *lane("mad", 3, "floating:mad", needs_values=True, address_flow=AddressFlow.MULTIPLY_ADD),
@@ -122,8 +122,7 @@ ARITHMETIC = (
     *lane("cvt", 1, "convert:convert", most=3, address_flow=AddressFlow.CONVERSION, length=SMALL_FLOATS),
     *lane(
         "cvt.rs", 1, "convert:convert", most=3, length=SMALL_FLOATS,
-        inferred="which random bits belong to which number is inferred",
-    ),
+        inferred="which random bits belong to which number is inferred", since=100),
     *lane("vadd vsub vabsdiff vmin vmax", 2, "video:simple", most=3),
     *lane("vshl vshr", 2, "video:shift", most=3),
     *lane("vset", 2, "video:compare", most=3),
@@ -154,11 +153,15 @@ BITS = (
     *lane("mov", 1, "bits:move", address_flow=COPY, fusion=Fusion.PASSES),
     *lane("isspacep", 1, "bits:is_space"),
     *lane("cvta", 1, "bits:convert_address", address_flow=COPY),
-    *lane("mapa", 2, "bits:map_address"),
-    *lane("getctarank", 1, "bits:nothing_known"),
-    *lane("createpolicy", 0, "bits:nothing_known", most=3),
+    *lane("mapa", 2, "bits:map_address", since=90),
+    *lane("getctarank", 1, "bits:nothing_known", since=90),
+    *lane("createpolicy", 0, "bits:nothing_known", most=3, since=80),
     *_records(
-        "createpolicy.range", Level.LANE, "def address use use", lowering="arithmetic.bits:nothing_known"
+        "createpolicy.range",
+        Level.LANE,
+        "def address use use",
+        lowering="arithmetic.bits:nothing_known",
+        since=80,
     ),
 )
 
@@ -186,9 +189,11 @@ MEMORY = (
     *warp("membar fence", "", orders=Order.FENCE),
     *warp("membar.proxy fence.proxy", "use? use?"),
     *warp("prefetch prefetchu", "address"),
-    *warp("discard applypriority", "address use"),
-    *warp("griddepcontrol brkpt", ""),
-    *warp("nanosleep pmevent setmaxnreg", "use"),
+    *warp("discard applypriority", "address use", since=80),
+    *warp("griddepcontrol", "", since=90),
+    *warp("brkpt", ""),
+    *warp("nanosleep pmevent", "use"),
+    *warp("setmaxnreg", "use", since=90),
 )  # fmt: skip
 
 ASYNCHRONOUS = (
@@ -199,32 +204,31 @@ ASYNCHRONOUS = (
             MemoryAccess(WRITE, 0, Size.OPERAND, 2, space="shared", asynchronous=True),
             MemoryAccess(READ, 1, Size.OPERAND, 2, space="global", shortened_by=3),
         ),
-        counter="ldgsts",
-    ),
-    *warp("cp.async.commit_group", "", orders=Order.COMMIT),
-    *warp("cp.async.wait_group", "use", orders=Order.WAIT_GROUP),
-    *warp("cp.async.wait_all", "", orders=Order.WAIT_ALL),
+        counter="ldgsts", since=80),
+    *warp("cp.async.commit_group", "", orders=Order.COMMIT, since=80),
+    *warp("cp.async.wait_group", "use", orders=Order.WAIT_GROUP, since=80),
+    *warp("cp.async.wait_all", "", orders=Order.WAIT_ALL, since=80),
     *warp(
         "cp.async.mbarrier", "address", "warp_ops.mbarrier:arrive_copies", memory=_mbarrier(0), counter="ld",
-        orders=Order.TRACK,
-    ),
+        orders=Order.TRACK, since=80),
     *warp(
         "mbarrier.init mbarrier.inval", "address use?", "warp_ops.mbarrier:lower", memory=_mbarrier(0),
-        counter="ld",
-    ),
+        counter="ld", since=80),
     *warp(
         "mbarrier.arrive mbarrier.arrive_drop", "def address use?", "warp_ops.mbarrier:lower",
-        memory=_mbarrier(1), counter="ld",
-    ),
+        memory=_mbarrier(1), counter="ld", since=80),
     *warp(
         "mbarrier.expect_tx mbarrier.complete_tx", "address use", "warp_ops.mbarrier:lower",
-        memory=_mbarrier(0), counter="ld",
+        memory=_mbarrier(0), counter="ld", since=90),
+    *warp(
+        "mbarrier.test_wait", "def address use use?", "warp_ops.mbarrier:test_wait",
+        memory=_mbarrier(1, READ), counter="ld", waits=Waits.PHASE, since=80,
     ),
     *warp(
-        "mbarrier.test_wait mbarrier.try_wait", "def address use use?", "warp_ops.mbarrier:test_wait",
-        memory=_mbarrier(1, READ), counter="ld", waits=Waits.PHASE,
+        "mbarrier.try_wait", "def address use use?", "warp_ops.mbarrier:test_wait",
+        memory=_mbarrier(1, READ), counter="ld", waits=Waits.PHASE, since=90,
     ),
-    *warp("mbarrier.pending_count", "def use", "warp_ops.mbarrier:pending_count"),
+    *warp("mbarrier.pending_count", "def use", "warp_ops.mbarrier:pending_count", since=80),
 )  # fmt: skip
 
 MATRICES = (
@@ -250,8 +254,7 @@ MATRICES = (
     ),
     *warp(
         "stmatrix", "address use", shared_step="warp_ops.ldmatrix:step", waits=Waits.WARP, counter="stsm",
-        memory=(MemoryAccess(WRITE, 0, Size.MATRIX_ROW),),
-    ),
+        memory=(MemoryAccess(WRITE, 0, Size.MATRIX_ROW),), since=90),
     *warp("movmatrix", "def use", "warp_ops.ldmatrix:transpose", waits=Waits.WARP),
 )  # fmt: skip
 
@@ -259,8 +262,8 @@ EXCHANGE = (
     *warp("shfl.sync", "def use use use members", "warp_ops.exchange:shuffle", waits=Waits.MEMBERS),
     *warp("vote.sync", "def use members", "warp_ops.exchange:vote", waits=Waits.MEMBERS),
     *warp("match.sync", "def use members", "warp_ops.exchange:match", waits=Waits.MEMBERS),
-    *warp("redux.sync", "def use members", "warp_ops.exchange:reduce", waits=Waits.MEMBERS),
-    *warp("elect.sync", "def members", "warp_ops.exchange:elect", waits=Waits.MEMBERS),
+    *warp("redux.sync", "def use members", "warp_ops.exchange:reduce", waits=Waits.MEMBERS, since=80),
+    *warp("elect.sync", "def members", "warp_ops.exchange:elect", waits=Waits.MEMBERS, since=90),
     *warp("activemask", "def", "warp_ops.exchange:activemask"),
     *block("bar barrier.aligned", "barrier? use?", waits=Waits.BARRIER, whole_warps=True),
     *block("barrier", "barrier? use?", waits=Waits.BARRIER),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lanewise.errors import LanewiseError
+from lanewise.isa.archs import arch_number
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Unsupported
@@ -182,6 +183,11 @@ class _Resolver:
         if record is None or record.refused:
             why = f": {record.refused}" if record else ""
             raise Unsupported(f"line {operation.line}: the machine cannot run '{operation}'{why}")
+        target = self.program.module.arch
+        if record.since and record.since > arch_number(target):
+            raise Unsupported(
+                f"line {operation.line}: '{operation}' needs sm_{record.since}; this PTX is for {target}"
+            )
         scope = operation.scope
         guard = None
         if operation.guard is not None:
