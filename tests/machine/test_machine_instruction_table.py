@@ -175,5 +175,5 @@ def test_instructions_are_held_to_the_gpus_that_have_them() -> None:
 
 def test_an_instruction_of_later_gpus_is_refused_with_its_line() -> None:
     text = PTX.format(line="stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r0], {%r1};")
-    with pytest.raises(Unsupported, match="line 7: 'stmatrix.* needs sm_90; this PTX is for sm_80"):
+    with pytest.raises(Unsupported, match=r"line 7: 'stmatrix.* needs sm_90; this PTX is for sm_80"):
         lw.load(text)["k"][1, 32](np.zeros(1, np.uint32))
