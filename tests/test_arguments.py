@@ -45,7 +45,7 @@ def call(module: lw.Module, data: Any, x: Any = 1.0, n: Any = 1) -> None:
         (np.zeros(4, "timedelta64[ns]"), "spans of time"),
         (np.array([None, 1]), "Python objects"),
         (np.array(["a", "b"]), "text"),
-        (np.ma.masked_array(np.zeros(4), mask=[0, 1, 0, 0]), r"masked array.*array.filled"),
+        (np.ma.masked_array(np.zeros(4), mask=[False, True, False, False]), r"masked array.*array.filled"),
         (np.array(3), r"an array without dimensions; pass a number .*array.reshape\(1\)"),
         (np.zeros((4, 4), np.float32)[:, 1], "an array must be in one piece"),
         ("text", "cannot be passed"),

@@ -1,8 +1,8 @@
 """A launch under watch: what is wrong becomes findings, and what it costs is counted.
 
-Independent blocks run on all processors, each host thread with a watch of its own. Where that is not
-conclusive (blocks that access one word, a fault), the launch is repeated on one thread, so that a report is
-the same for any number of threads.
+Independent blocks run on all processors, each host thread with a watch of its own. Where there is anything to
+tell (a finding, a fault, blocks that access one word), the launch is repeated on one thread, so that a report
+is the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lanewise.machine.checker import counters
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.report import Finding, Line, Report
-from lanewise.machine.checker.triage import NotOnItsOwn, Triage, gave_up, merged
+from lanewise.machine.checker.triage import NotOnItsOwn, Triage
 from lanewise.machine.checker.watch import Watch, conflict
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.basic_blocks import BasicBlock
@@ -156,9 +156,7 @@ class CheckedLaunch(Launch):
         """Whether the run found all that a run on one host thread would have found."""
         if len(self._watches) == 1:
             return True
-        if any(watch.out_of_epochs for watch in self.watches):
-            return False
-        return not gave_up([watch.triage for watch in self.watches]) and not conflict(self.watches)
+        return not any(watch.out_of_epochs for watch in self.watches) and not conflict(self.watches)
 
     # faults as findings -------------------------------------------------------------------------------------
 
@@ -166,13 +164,13 @@ class CheckedLaunch(Launch):
         """Add the finding of a fault, deadlock or endless loop."""
         match status:
             case RunStatus.STOPPED:
-                triage.add(self._stopped(state, fault), state)
+                triage.add(self._stopped(state, fault))
             case RunStatus.DEADLOCKED:
-                triage.add(self._deadlock(state, str(fault)), state)
+                triage.add(self._deadlock(state, str(fault)))
             case RunStatus.LIMIT:
-                triage.add(self._endless(state, str(fault)), state)
+                triage.add(self._endless(state, str(fault)))
             case _:
-                triage.add(Finding(fault.kind, str(fault), fault.line, "", block=state.ctaid), state)
+                triage.add(Finding(fault.kind, str(fault), fault.line, "", block=state.ctaid))
 
     def _stopped(self, state: BlockState, fault: KernelFault) -> Finding:
         """Return the finding for an instruction that could not be executed."""
@@ -251,7 +249,7 @@ class CheckedLaunch(Launch):
             notes = [*notes, "the run was too long to look for races to its end"]
         return Report(
             program.entry.name,
-            merged([watch.triage for watch in self.watches]),
+            [finding for watch in self.watches for finding in watch.triage.findings()],
             counters.total_of(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,

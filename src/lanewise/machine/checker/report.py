@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Three = tuple[int, int, int]
@@ -28,10 +28,6 @@ class Finding:
     allocation: str | None = None
     count: int = 1
     other: Finding | None = None
-
-    def with_count(self, count: int) -> Finding:
-        """Return the same finding with another count."""
-        return replace(self, count=count)
 
     @property
     def location(self) -> str:

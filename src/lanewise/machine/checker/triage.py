@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import (
     allocation_at,
@@ -24,7 +23,7 @@ from lanewise.machine.checker.access_descriptions import (
 )
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.site_table import PATIENCE, access_of
+from lanewise.machine.checker.site_table import access_of
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
@@ -65,19 +64,11 @@ _MASK = (1 << 64) - 1
 Key = tuple[str, int, str, str | None]
 
 
-@dataclass(frozen=True)
-class Found:
-    """A finding, the block in whose run it came up, and the row and kind that count how often it does."""
-
-    finding: Finding
-    block: int
-    counted: tuple[int, Suspicion] | None
-
-
 class NotOnItsOwn(Exception):
-    """A watch cannot tell what happened: two blocks accessed one word, or reads were not put on record.
+    """There is something to tell, and other watches are at work: a run on one host thread has to tell it.
 
-    A run on one host thread, with all reads on record, can.
+    So a report does not depend on how many threads there are. It is also raised where a watch cannot tell
+    what happened, because reads were not put on record.
     """
 
 
@@ -97,9 +88,8 @@ class Triage:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
         self.watch_record, self.registers, self.stay_alone = watch_record, registers, stay_alone
         self.states: list[BlockState] = []
-        self.found: dict[Key, Found] = {}
-        #: How often a suspicion of a row and kind turned out to be nothing.
-        self.dropped: Counter[tuple[int, Suspicion]] = Counter()
+        #: Findings, each with the row and kind that count how often it came up.
+        self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         self.failure: BaseException | None = None
         kinds = [ctypes.c_int64] * 7
         self.callback = ctypes.CFUNCTYPE(None, *kinds)(self._guarded)
@@ -142,7 +132,6 @@ class Triage:
         access = access_of(op, row)
         if kind in _RACES and self._harmless(kind, state, warp, op, lane, who):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
-            self.dropped[row, kind] += 1
             return
         # No more reports of this kind; the compiled code goes on counting.
         self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
@@ -165,7 +154,7 @@ class Triage:
             allocation or None if of_memory else None,
             other=other,
         )
-        self.add(finding, state, (row, kind))
+        self.add(finding, (row, kind))
 
     def _message(
         self,
@@ -211,11 +200,29 @@ class Triage:
         wrong = "no multiple of 16" if kind is Suspicion.IGNORED_ALIGNMENT else "out of bounds"
         return f"{space} row address {wrong}: sm_75 wants good ones of all 32 lanes"
 
-    def add(self, finding: Finding, state: BlockState, counted: tuple[int, Suspicion] | None = None) -> None:
-        """Keep a finding unless there is one of the same kind, line and allocation."""
+    def add(self, finding: Finding, counted: tuple[int, Suspicion] | None = None) -> None:
+        """Keep a finding unless an equal one was kept before."""
         key = (finding.kind, finding.line, finding.text, finding.allocation)
         if key not in self.found:
-            self.found[key] = Found(finding, state[BlockRecord.linear], counted)
+            if not self.stay_alone():
+                raise NotOnItsOwn
+            self.found[key] = finding, counted
+
+    def findings(self) -> list[Finding]:
+        """Return all findings in the order in which they came up, with their counts."""
+        races = [each for each, _ in self.found.values() if each.kind in ("race", "asynchronous copy")]
+        raced = {line for race in races for line in (race.line, race.other.line if race.other else 0)}
+        found = []
+        for finding, counted in self.found.values():
+            # What is read before it is written, for want of order, is told of once.
+            if finding.kind == "uninitialised" and finding.line in raced:
+                continue
+            count = 1
+            if counted is not None:
+                row, kind = counted
+                count = max(int(self.rows[row, (SiteRow.counts + 8 * kind) // 8]), 1)
+            found.append(replace(finding, count=count))
+        return found
 
     def _other(
         self,
@@ -232,8 +239,6 @@ class Triage:
         warps = launch.shape.warps
         number = int(self.log[epoch & records.EPOCHS])
         linear = int(self.begun[number // warps])
-        if linear != state[BlockRecord.linear] and not self.stay_alone():
-            raise NotOnItsOwn
         row = (who >> records.SITE_SHIFT) & records.MOST_ROWS
         sites = launch.compiled.program.sites
         if row // MOST_ROWS >= len(sites) or row == records.MOST_ROWS:
@@ -339,36 +344,5 @@ class Triage:
                 source_of(launch, op),
                 launch.thread_at(warp, here),
                 state.ctaid,
-            ),
-            state,
+            )
         )
-
-
-def gave_up(triages: list[Triage]) -> bool:
-    """Return whether one watch alone would have stopped to listen to suspicions that are nothing."""
-    dropped = sum((triage.dropped for triage in triages), Counter[tuple[int, Suspicion]]())
-    return any(count >= PATIENCE for count in dropped.values())
-
-
-def merged(triages: list[Triage]) -> list[Finding]:
-    """Return the findings of all watches in the order in which a single watch would have found them."""
-    first: dict[Key, tuple[int, int, Finding]] = {}
-    counts: dict[Key, int] = {}
-    for triage in triages:
-        for order, (key, found) in enumerate(triage.found.items()):
-            count = 1
-            if found.counted is not None:
-                row, kind = found.counted
-                count = max(int(triage.rows[row, (SiteRow.counts + 8 * kind) // 8]), 1)
-            counts[key] = counts.get(key, 0) + count
-            mine = (found.block, order, found.finding)
-            if key not in first or mine[:2] < first[key][:2]:
-                first[key] = mine
-    races = [each for _, _, each in first.values() if each.kind in ("race", "asynchronous copy")]
-    raced = {line for race in races for line in (race.line, race.other.line if race.other else 0)}
-    return [
-        finding.with_count(counts[key])
-        for key, (_, _, finding) in sorted(first.items(), key=lambda each: each[1][:2])
-        # A read before the write that it races with is reported once, as a race.
-        if finding.kind != "uninitialised" or finding.line not in raced
-    ]
