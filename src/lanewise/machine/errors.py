@@ -15,6 +15,13 @@ class Unsupported(LanewiseError):
     """
 
 
+class UnfitOperand(Exception):
+    """An operand that cannot be what its place needs, found where the instruction is not at hand.
+
+    `compile/lowering.py` turns it into Unsupported, with the line.
+    """
+
+
 class KernelFault(LanewiseError):
     """A kernel that was stopped while it ran: `kind` says why, `line` is the line of the PTX."""
 

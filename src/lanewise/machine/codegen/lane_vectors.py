@@ -12,6 +12,7 @@ from collections.abc import Callable
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Kind, Pointer, Type, Value, i64
 from lanewise.machine import abi
+from lanewise.machine.errors import UnfitOperand
 from lanewise.machine.program.operands import (
     Negated,
     Register,
@@ -120,7 +121,7 @@ class Lanes:
             case Negated(operator, inner):
                 value = self.read(inner, type)
                 return ~value if operator == "!" else self.constant(type, 0) - value
-        raise TypeError(operand)
+        raise UnfitOperand("one of its sources is not one value")
 
     def number(self, operand: ResolvedOperand, type: Type) -> Value:
         """Return an operand as floats for arithmetic that does not depend on which NaN a NaN is."""
@@ -164,7 +165,7 @@ class Lanes:
         if isinstance(operand, Sink):
             return
         if not isinstance(operand, Register):
-            raise TypeError(operand)
+            raise UnfitOperand("its result is not one register")
         if operand.type != "pred":
             if value.type.kind == "f":
                 value = value.view(Type("u", value.type.bits))

@@ -14,6 +14,7 @@ from lanewise.jit import ir
 from lanewise.machine.codegen.function_code import BlockCode, Kernel
 from lanewise.machine.codegen.lane_vectors import Lower
 from lanewise.machine.codegen.threaded_code import Step
+from lanewise.machine.errors import UnfitOperand
 from lanewise.machine.program.ops import Op
 
 #: Lowers an instruction of a warp.
@@ -57,6 +58,10 @@ def naming(op: Op | None) -> Iterator[None]:
         yield
     except LanewiseError:
         raise
+    except UnfitOperand as error:
+        if op is None:
+            raise
+        raise op.unsupported(str(error)) from None
     except Exception as error:
         if op is None or os.environ.get(RAISE_AS_IS):
             raise

@@ -210,9 +210,13 @@ class InstructionRecord:
     level: Level = Level.LANE
     #: The role of each operand; the last one holds for all that follow.
     roles: tuple[Role, ...] = ()
+    #: The types that it may have; one of them at least has to be there. Without any, the lowering decides.
+    types: frozenset[str] = frozenset()
     #: How many operands there are at least, and at most.
     least: int = 0
     most: int = 0
+    #: Whether it may name several types: that of its result and those of its sources.
+    mixes_types: bool = False
     #: The function that writes its code, as "package.module:function" below `lanewise.machine`; without one
     #: there is nothing to do.
     lowering: str = ""

@@ -30,11 +30,20 @@ SUM, COPY = AddressFlow.SUM, AddressFlow.COPY
 MANY = 1 << 16
 SMALL_FLOATS, LONG = CodeLength.LONG_FOR_SMALL_FLOATS, CodeLength.LONG
 
+#: Types of instructions, as PTX writes them.
+WORDS, LONG_WORDS = "b16 b32 b64", "b32 b64"
+SIGNED, UNSIGNED = "s16 s32 s64", "u16 u32 u64"
+INTEGERS, INTEGERS_32 = f"{SIGNED} {UNSIGNED}", "s32 u32"
+FLOATS, HALVES = "f32 f64", "f16 f16x2 bf16 bf16x2"
+NUMBERS = f"{INTEGERS} {FLOATS}"
+
 #: Pseudo-instructions after a wait: they take the result of bar.red, and those of a device function.
 BARRIER_RESULT, CALL_RESULTS = "(bar_red_result)", "(call_results)"
 
 
-def _records(patterns: str, level: Level, operands: str, **facts: Any) -> tuple[InstructionRecord, ...]:
+def _records(
+    patterns: str, level: Level, operands: str, types: str = "", **facts: Any
+) -> tuple[InstructionRecord, ...]:
     """Return one record for each of several patterns that are alike.
 
     `operands` are their roles in order; a question mark marks one that may be missing, a star a last one that
@@ -45,7 +54,8 @@ def _records(patterns: str, level: Level, operands: str, **facts: Any) -> tuple[
     least = sum(not word.endswith(("?", "*")) for word in words)
     most = MANY if operands.endswith("*") else len(words)
     return tuple(
-        InstructionRecord(pattern, level, roles, least, most, **facts) for pattern in patterns.split()
+        InstructionRecord(pattern, level, roles, frozenset(types.split()), least, most, **facts)
+        for pattern in patterns.split()
     )
 
 
@@ -84,41 +94,64 @@ def _mbarrier(operand: int, kind: AccessKind = WRITE) -> tuple[MemoryAccess, ...
 
 ARITHMETIC = (
     *lane(
-        "add sub", 2, "floating:add", needs_values=True, address_flow=SUM, length=SMALL_FLOATS,
-        fusion=Fusion.SUM,
+        "add sub", 2, "floating:add", types=f"{NUMBERS} {HALVES} u16x2 s16x2 f32x2", mixes_types=True,
+        needs_values=True, address_flow=SUM, length=SMALL_FLOATS, fusion=Fusion.SUM,
     ),
     *lane(
-        "mul", 2, "floating:multiply", needs_values=True, length=SMALL_FLOATS, fusion=Fusion.PRODUCT
+        "mul", 2, "floating:multiply", types=f"{NUMBERS} {HALVES} f32x2", needs_values=True,
+        length=SMALL_FLOATS, fusion=Fusion.PRODUCT,
     ),
-    *lane("fma", 3, "floating:fma", needs_values=True, length=SMALL_FLOATS),
-    *lane("fma.oob", 3, "floating:fma_out_of_bounds", needs_values=True, length=SMALL_FLOATS, since=90),
-    *lane("div", 2, "floating:divide", needs_values=True, length=CodeLength.LONG_BUT_FOR_FLOATS),
-    *lane("div.full", 2, "floating:divide", needs_values=True, approximate=True),
-    *lane("mad", 3, "floating:mad", needs_values=True, address_flow=AddressFlow.MULTIPLY_ADD),
-    *lane("madc", 3, "integer:mad", needs_values=True),
-    *lane("addc subc", 2, "integer:addc", needs_values=True),
-    *lane("mul24", 2, "integer:mul24", needs_values=True),
-    *lane("mad24", 3, "integer:mul24", needs_values=True),
-    *lane("sad", 3, "integer:sad", needs_values=True),
-    *lane("rem", 2, "integer:divide", needs_values=True, length=LONG),
-    *lane("popc clz", 1, "integer:count", needs_values=True),
-    *lane("brev", 1, "integer:count"),
-    *lane("bfind", 1, "integer:bfind"),
-    *lane("dp4a dp2a", 3, "integer:dot", length=LONG),
-    *lane("min max", 2, "float_bits:min_max", most=3, needs_values=True, length=SMALL_FLOATS),
-    *lane("abs", 1, "float_bits:sign", needs_values=True),
-    *lane("neg", 1, "float_bits:sign", needs_values=True, fusion=Fusion.PASSES),
-    *lane("copysign", 2, "float_bits:copysign"),
-    *lane("testp", 1, "float_bits:test"),
-    *lane("sqrt rcp", 1, "approximate:root", needs_values=True),
-    *lane("rsqrt", 1, "approximate:inverse_root", needs_values=True),
     *lane(
-        "ex2 lg2 sin cos tanh", 1, "approximate:approximate", needs_values=True, approximate=True, length=LONG
+        "fma", 3, "floating:fma", types=f"{FLOATS} {HALVES} f32x2", mixes_types=True, needs_values=True,
+        length=SMALL_FLOATS,
     ),
-    *lane("setp", 2, "compare:setp", most=3, needs_values=True),
-    *lane("set", 2, "compare:set_", most=3, needs_values=True),
-    *lane("selp", 3, "compare:selp", chooses=True),
-    *lane("slct", 3, "compare:slct"),
+    *lane(
+        "fma.oob", 3, "floating:fma_out_of_bounds", types=HALVES, needs_values=True, length=SMALL_FLOATS,
+        since=90,
+    ),
+    *lane(
+        "div", 2, "floating:divide", types=NUMBERS, needs_values=True, length=CodeLength.LONG_BUT_FOR_FLOATS
+    ),
+    *lane("div.full", 2, "floating:divide", types="f32", needs_values=True, approximate=True),
+    *lane("mad", 3, "floating:mad", types=NUMBERS, needs_values=True, address_flow=AddressFlow.MULTIPLY_ADD),
+    *lane("madc", 3, "integer:mad", types=INTEGERS, needs_values=True),
+    *lane("addc subc", 2, "integer:addc", types=INTEGERS, needs_values=True),
+    *lane("mul24", 2, "integer:mul24", types=INTEGERS_32, needs_values=True),
+    *lane("mad24", 3, "integer:mul24", types=INTEGERS_32, needs_values=True),
+    *lane("sad", 3, "integer:sad", types=INTEGERS, needs_values=True),
+    *lane("rem", 2, "integer:divide", types=INTEGERS, needs_values=True, length=LONG),
+    *lane("popc clz", 1, "integer:count", types=LONG_WORDS, needs_values=True),
+    *lane("brev", 1, "integer:count", types=LONG_WORDS),
+    *lane("bfind", 1, "integer:bfind", types="s32 s64 u32 u64"),
+    *lane("dp4a dp2a", 3, "integer:dot", types=INTEGERS_32, mixes_types=True, length=LONG),
+    *lane(
+        "min max", 2, "float_bits:min_max", types=f"{NUMBERS} {HALVES} u16x2 s16x2", most=3,
+        needs_values=True, length=SMALL_FLOATS,
+    ),
+    *lane("abs", 1, "float_bits:sign", types=f"{SIGNED} {FLOATS} {HALVES}", needs_values=True),
+    *lane(
+        "neg", 1, "float_bits:sign", types=f"{SIGNED} {FLOATS} {HALVES}", needs_values=True,
+        fusion=Fusion.PASSES,
+    ),
+    *lane("copysign", 2, "float_bits:copysign", types=FLOATS),
+    *lane("testp", 1, "float_bits:test", types=FLOATS),
+    *lane("sqrt rcp", 1, "approximate:root", types=FLOATS, needs_values=True),
+    *lane("rsqrt", 1, "approximate:inverse_root", types=FLOATS, needs_values=True),
+    *lane(
+        "ex2 tanh", 1, "approximate:approximate", types=f"f32 {HALVES}", needs_values=True, approximate=True,
+        length=LONG,
+    ),
+    *lane(
+        "lg2 sin cos", 1, "approximate:approximate", types="f32", needs_values=True, approximate=True,
+        length=LONG,
+    ),
+    *lane("setp", 2, "compare:setp", types=f"{WORDS} {NUMBERS} {HALVES}", most=3, needs_values=True),
+    *lane(
+        "set", 2, "compare:set_", types=f"{WORDS} {NUMBERS} {HALVES}", mixes_types=True, most=3,
+        needs_values=True,
+    ),
+    *lane("selp", 3, "compare:selp", types=f"{WORDS} {NUMBERS}", chooses=True),
+    *lane("slct", 3, "compare:slct", types=f"{WORDS} {NUMBERS}", mixes_types=True),
     *lane("cvt", 1, "convert:convert", most=3, address_flow=AddressFlow.CONVERSION, length=SMALL_FLOATS),
     *lane(
         "cvt.rs", 1, "convert:convert", most=3, length=SMALL_FLOATS,
@@ -139,20 +172,22 @@ ARITHMETIC = (
 )  # fmt: skip
 
 BITS = (
-    *lane("and or xor", 2, "bits:logic", address_flow=SUM),
-    *lane("not cnot", 1, "bits:logic"),
-    *lane("lop3", 4, "bits:lop3", most=5),
-    *lane("shl shr", 2, "bits:shift"),
-    *lane("shf", 3, "bits:funnel"),
-    *lane("bfe", 3, "bits:extract", length=LONG),
-    *lane("bfi", 4, "bits:insert", length=LONG),
-    *lane("bmsk", 2, "bits:mask"),
-    *lane("szext", 2, "bits:extend"),
-    *lane("prmt", 3, "bits:permute", length=LONG),
-    *lane("fns", 3, "bits:find_nth", length=LONG),
+    *lane("and or xor", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM),
+    *lane("not", 1, "bits:logic", types=f"pred {WORDS}"),
+    *lane("cnot", 1, "bits:logic", types=WORDS),
+    *lane("lop3", 4, "bits:lop3", types="b32", most=5),
+    *lane("shl", 2, "bits:shift", types=WORDS),
+    *lane("shr", 2, "bits:shift", types=f"{WORDS} {INTEGERS}"),
+    *lane("shf", 3, "bits:funnel", types="b32"),
+    *lane("bfe", 3, "bits:extract", types="s32 s64 u32 u64", length=LONG),
+    *lane("bfi", 4, "bits:insert", types=LONG_WORDS, length=LONG),
+    *lane("bmsk", 2, "bits:mask", types="b32"),
+    *lane("szext", 2, "bits:extend", types=INTEGERS_32),
+    *lane("prmt", 3, "bits:permute", types="b32", length=LONG),
+    *lane("fns", 3, "bits:find_nth", types="b32", length=LONG),
     *lane("mov", 1, "bits:move", address_flow=COPY, fusion=Fusion.PASSES),
     *lane("isspacep", 1, "bits:is_space"),
-    *lane("cvta", 1, "bits:convert_address", address_flow=COPY),
+    *lane("cvta", 1, "bits:convert_address", types="u32 u64", address_flow=COPY),
     *lane("mapa", 2, "bits:map_address", since=90),
     *lane("getctarank", 1, "bits:nothing_known", since=90),
     *lane("createpolicy", 0, "bits:nothing_known", most=3, since=80),

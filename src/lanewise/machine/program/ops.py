@@ -38,7 +38,7 @@ SPACES = ("global", "shared", "local", "param", "const")
 _VALUES = (Register, RegisterPart, SpecialRegister, Symbol, StackVariable, Immediate, Negated)
 #: The classes that an operand of each role may have, and the role's name in messages.
 _FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
-    Role.DEFINED: ((Register, RegisterPart, Sink, Symbol, StackVariable), "a register"),
+    Role.DEFINED: ((Register, RegisterPart, Sink), "a register"),
     Role.USED: (_VALUES, "a value"),
     Role.ADDRESS: ((MemoryOperand,), "an address"),
     Role.MEMBERS: (_VALUES, "a mask of lanes"),
@@ -70,13 +70,28 @@ class Op:
         if not record.least <= len(self.operands) <= record.most:
             raise self.unsupported(f"it takes {record.count_in_words}, not {len(self.operands)}")
         self.record = record
+        if record.types:
+            self._check_types()
         if not record.does_nothing:
             self._check_operands()
+
+    def _check_types(self) -> None:
+        """Raise an error if the instruction names no type, or one that it cannot have."""
+        wrong = [f".{name}" for name in self.types if name not in self.record.types]
+        if wrong or not self.types:
+            allowed = " ".join(f".{name}" for name in TYPE_BITS if name in self.record.types)
+            problem = f"it is not of {wrong[0]}" if wrong else "it names no type"
+            raise self.unsupported(f"{problem}; {self.opcode} has {allowed}")
+        if len(self.types) > 1 and not self.record.mixes_types:
+            raise self.unsupported("it names more than one type")
 
     def _check_operands(self) -> None:
         """Raise an error for the first operand that cannot have its role."""
         for number, operand in enumerate(self.operands):
-            allowed, role_name = _FITTING[self.record.role(number)]
+            role = self.record.role(number)
+            allowed, role_name = _FITTING[role]
+            if role is Role.DEFINED and Role.CALLEE in self.record.roles:
+                allowed = (*allowed, Symbol, StackVariable)  # a parameter that gets a result
             for element in elements_of(operand):
                 if not isinstance(element, allowed):
                     raise self.unsupported(f"its operand {number + 1} is not {role_name}")
