@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lanewise as lw
 from machine.exact import BF16, F16, F32, F64, FMTS, Fmt, decode, encode, operate
 from machine.kernels import Case, edges, run_cases
 
@@ -503,3 +504,53 @@ def test_fma_oob_of_two_halves_looks_at_each(name: str) -> None:
     )
     (single,) = run_cases([Case(f"fma.rn.oob.{name}", (16, 16, 16), 16)], {16: halves})
     assert (pairs.view(np.uint16) == single).all()
+
+
+#: Instructions on the bits of floats, and what they make of two words.
+ON_BITS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "setp.lt.s32 %p, A, B; selp.u32 C, 1, 0, %p;": lambda a, b: a.view(np.int32) < b.view(np.int32),
+    "setp.lt.u32 %p, A, B; selp.u32 C, 1, 0, %p;": lambda a, b: a < b,
+    "setp.eq.b32 %p, A, B; selp.u32 C, 1, 0, %p;": lambda a, b: a == b,
+    "set.ge.u32.s32 C, A, B;": lambda a, b: np.where(a.view(np.int32) >= b.view(np.int32), 2**32 - 1, 0),
+    "max.s32 C, A, B;": lambda a, b: np.maximum(a.view(np.int32), b.view(np.int32)).view(np.uint32),
+    "min.u32 C, A, B;": np.minimum,
+    "add.u32 C, A, B;": np.add,
+    "mad.lo.u32 C, A, 3, B;": lambda a, b: a * np.uint32(3) + b,
+    "and.b32 C, A, B;": np.bitwise_and,
+    "sub.s32 C, A, B;": np.subtract,
+    "shr.s32 C, A, 3;": lambda a, b: (a.view(np.int32) >> 3).view(np.uint32),
+    "slct.u32.s32 C, 1, 2, A;": lambda a, b: np.where(a.view(np.int32) >= 0, 1, 2),
+    "abs.s32 C, A;": lambda a, b: np.abs(a.view(np.int32)).view(np.uint32),
+    "neg.s32 C, A;": lambda a, b: -a,
+    "mul.hi.u32 C, A, B;": lambda a, b: (a.astype(np.uint64) * b >> 32).astype(np.uint32),
+}
+
+
+@pytest.mark.parametrize("moved", ["", "mov.b32 %r4, %r1; mov.b32 %r5, %r2;"], ids=["at once", "moved"])
+@pytest.mark.parametrize("instruction", ON_BITS)
+def test_bits_of_a_float_that_was_just_computed(instruction: str, moved: str) -> None:
+    a, b = ("%r4", "%r5") if moved else ("%r1", "%r2")
+    text = f"""
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 x, .param .u64 y, .param .u64 z) {{
+    .reg .b32 %r<6>; .reg .b64 %rd<4>; .reg .pred %p;
+    ld.param.u64 %rd0, [x]; ld.param.u64 %rd1, [y]; ld.param.u64 %rd2, [z];
+    mov.u32 %r0, %tid.x; mul.wide.u32 %rd3, %r0, 4;
+    add.s64 %rd0, %rd0, %rd3; add.s64 %rd1, %rd1, %rd3; add.s64 %rd2, %rd2, %rd3;
+    ld.global.b32 %r1, [%rd0]; ld.global.b32 %r2, [%rd1];
+    add.f32 %r1, %r1, %r1; mul.f32 %r2, %r2, 0f40000000;
+    {moved}
+    {instruction.replace("A", a).replace("B", b).replace("C", "%r3")}
+    st.global.u32 [%rd2], %r3;
+    ret;
+}}
+"""
+    rng = np.random.default_rng(9)
+    x, y = (rng.standard_normal(128).astype(np.float32) for _ in range(2))
+    x[::7] = y[::7]
+    found = np.zeros(128, np.uint32)
+    lw.load(text)["k"][1, 128](x, y, found)
+    expected = ON_BITS[instruction]((x + x).view(np.uint32), (y + y).view(np.uint32))
+    assert (found == expected.astype(np.uint32)).all()

@@ -124,8 +124,9 @@ class Lanes:
         raise UnfitOperand("one of its sources is not one value")
 
     def number(self, operand: ResolvedOperand, type: Type) -> Value:
-        """Return an operand as floats for arithmetic that does not depend on which NaN a NaN is."""
-        if type.bits == 32 and isinstance(operand, Register) and operand in self.unsettled:
+        """Return an operand as numbers, for what does not depend on which NaN a NaN is."""
+        is_f32 = type.kind == "f" and type.bits == 32
+        if is_f32 and isinstance(operand, Register) and operand in self.unsettled:
             return self.unsettled[operand]
         return self.read(operand, type)
 
