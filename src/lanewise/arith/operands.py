@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 def as_operand(name: str, value: Any, fmt: Format) -> Array:
     """Return the operand as an array of the format's dtype, at least a matrix."""
-    if isinstance(value, np.ma.MaskedArray):
+    if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):  # numpy.ma is slow to import
         raise LanewiseError(f"{name} is a masked array; .filled(value) says what its masked elements are")
     array = value if isinstance(value, np.ndarray) else exact_array(name, value, fmt)
     if array.dtype != fmt.dtype:

@@ -68,7 +68,7 @@ _UNFIT_KINDS = {
 
 def require_plain_array(title: str, array: np.ndarray) -> None:
     """An error if an array's elements are not what a kernel reads: objects, dates, big-endian, masked."""
-    if isinstance(array, np.ma.MaskedArray):
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):  # numpy.ma is slow to import
         raise LanewiseError(
             f"argument {title} is a masked array, whose mask no kernel sees; pass array.filled(value)"
         )
