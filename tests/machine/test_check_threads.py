@@ -12,7 +12,9 @@ import lanewise as lw
 from lanewise.jit import threads
 from lanewise.machine import Launch, Shape, compiled
 from lanewise.machine.analysis.written_parameters import written_parameters
+from lanewise.machine.checker import checked_launch
 from lanewise.machine.checker.report import Report
+from lanewise.machine.checker.watch import Watch
 from lanewise.machine.program.resolve import resolve
 
 KERNELS = """
@@ -334,3 +336,29 @@ def test_one_instruction_that_is_wrong_in_two_arrays(monkeypatch: pytest.MonkeyP
         return lw.check(module["arrays"][100, 32], *arrays)
 
     assert [finding.kind for finding in alike(both(monkeypatch, check)).findings] == ["race"]
+
+
+@pytest.mark.parametrize("available", [0, 1])
+def test_a_watch_without_memory(
+    available: int, module: lw.Module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Threads that get no watch leave the work to those that have one; an error if there is none."""
+    made: list[Watch] = []
+
+    def watch(*arguments: Any, **options: Any) -> Any:
+        if len(made) >= available:
+            raise MemoryError("no memory for a watch")
+        made.append(Watch(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(checked_launch, "Watch", watch)
+    monkeypatch.setattr(checked_launch, "ALONE_SECONDS", 0)
+    monkeypatch.setattr(threads, "processors", lambda: 4)
+    data = np.ones(64 * 32, np.uint32)
+    if available:
+        assert lw.check(module["in_place"][64, 32], data).ok
+        assert (data == 2).all()
+    else:
+        with pytest.raises(MemoryError, match="no memory for a watch"):
+            lw.check(module["in_place"][64, 32], data)
+    assert not capsys.readouterr().err

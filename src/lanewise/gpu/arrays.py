@@ -180,10 +180,13 @@ def dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _interface(value: Any) -> dict[str, Any] | None:
-    """`__cuda_array_interface__`; JAX refuses it for types that NumPy has not, and DLPack has to do."""
+    """`__cuda_array_interface__`; libraries raise one of these where they have none, and DLPack has to do.
+
+    JAX does so for types that NumPy has not, PyTorch for tensors with a gradient.
+    """
     try:
         found = value.__cuda_array_interface__
-    except (AttributeError, TypeError, RuntimeError, NotImplementedError):
+    except (AttributeError, TypeError, RuntimeError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -197,14 +197,23 @@ def operand_of(
     return held.get()
 
 
-def arrive(module: ir.Module) -> None:
-    """Write `arrive(frame, site, active)`: a warp arrives at a barrier of its block, or of itself."""
-    code = WatchCode(module, "arrive", ("frame", "site", "active"))
+def _at_site(module: ir.Module, name: str) -> tuple[WatchCode, Record, Record, Record]:
+    """Begin a function of (frame, site, active) that ends at once if no lane is active.
+
+    It returns the function's code and the records of the warp, of its block's watch and of the site.
+    """
+    code = WatchCode(module, name, ("frame", "site", "active"))
     warp = code.record("frame")
     with code.when(code["active"].equals(0)):
         code.done()
     observed = in_turn(code, warp)
-    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
+    sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
+    return code, warp, observed, Record(code, sites + code["site"] * SiteRow.BYTES)
+
+
+def arrive(module: ir.Module) -> None:
+    """Write `arrive(frame, site, active)`: a warp arrives at a barrier of its block, or of itself."""
+    code, warp, observed, row = _at_site(module, "arrive")
     with code.when((row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)):
         code.call_number(module.functions["members"], code["frame"], code["site"], code["active"])
         code.done()
@@ -278,13 +287,8 @@ def release(module: ir.Module) -> None:
 
 def order(module: ir.Module) -> None:
     """Write `order(frame, site, active)`: a fence, or a commit or wait of asynchronous copies."""
-    code = WatchCode(module, "order", ("frame", "site", "active"))
-    warp = code.record("frame")
-    with code.when(code["active"].equals(0)):
-        code.done()
-    observed = in_turn(code, warp)
+    code, _, observed, row = _at_site(module, "order")
     clock = observed.at(BlockWatch.clock)
-    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
     kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
     with code.when(kind.equals(OrderKind.FENCE)):
         clock.set(WarpClock.published, epoch)
@@ -343,13 +347,8 @@ def members(module: ir.Module) -> None:
 
 def parted(module: ir.Module) -> None:
     """Write `parted(frame, site, active)`: lanes are about to wait for those that their masks name."""
-    code = WatchCode(module, "parted", ("frame", "site", "active"))
-    warp = code.record("frame")
-    with code.when(code["active"].equals(0)):
-        code.done()
-    observed = in_turn(code, warp)
+    code, warp, observed, row = _at_site(module, "parted")
     clock = observed.at(BlockWatch.clock)
-    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
     active = code["active"].to(U32)
     first = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
     mask = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement).to(U32)
