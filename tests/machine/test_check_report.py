@@ -9,6 +9,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.errors import LanewiseError
+from lanewise.machine.checker.report import Finding, Report
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REVERSE = f"""{HEAD}.visible .entry reverse(.param .u64 x)
@@ -51,6 +52,18 @@ def test_a_correct_kernel_gives_its_result_and_no_finding() -> None:
     report = lw.check(module["reverse"][1, 128], checked)
     assert report and not report.findings
     assert plain.tolist() == checked.tolist() == list(range(127, -1, -1))
+
+
+def test_advice_is_told_but_is_no_failure() -> None:
+    advice = Finding("race", "a volatile exchange", 3, "ld.volatile", severity="advice")
+    error = Finding("race", "a write without order", 4, "st.shared")
+    report = Report("k", [advice], {}, [])
+    assert report.ok and report and report.to_dict()["findings"][0]["severity"] == "advice"
+    assert "race (advice): a volatile exchange" in str(report)
+    assert "1 finding (1 race (advice))" in str(report)
+    both = Report("k", [advice, error], {}, [])
+    assert not both.ok and not both.to_dict()["ok"]
+    assert "race: a write without order" in str(both) and error.severity == "error"
 
 
 def test_two_runs_say_the_same() -> None:

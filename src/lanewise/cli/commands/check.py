@@ -65,8 +65,8 @@ def check(
 ) -> Callable[[], int]:
     """Check a kernel while it runs on the CPU: races, bounds, barriers, alignment, bank conflicts.
 
-    The exit status is 1 if anything was found, 0 if nothing was, 2 if there was nothing to check. In a Python
-    script every launch is checked.
+    The exit status is 1 if an error was found, 0 if nothing or only advice was, 2 if there was nothing to
+    check. In a Python script every launch is checked.
 
     \b
     lanewise check gemm.cu --entry mm --grid 8,8 --block 32 --arg random:f16:128x128 \\
@@ -135,7 +135,7 @@ def _say(report: Report) -> None:
     from rich.text import Text
 
     text = Text(str(report))
-    text.highlight_words(sorted({f"{finding.kind}:" for finding in report.findings}), style="bold red")
+    text.highlight_words(sorted({f"{finding.title}:" for finding in report.findings}), style="bold red")
     text.highlight_words([report.kernel], style="bold green" if report.ok else "bold")
     Console(highlight=False, markup=False).print(text, soft_wrap=True)
 
