@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.machine.analysis import definite_assignment
+from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.analysis.written_parameters import written_parameters
 from lanewise.machine.checker.counters import SiteCounters
-from lanewise.machine.checker.site_table import watched_sites
+from lanewise.machine.checker.site_table import SiteTable, watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
 from lanewise.machine.runtime.fault_report import source_line
@@ -35,7 +36,17 @@ class CheckedKernel(Compiled):
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
         """The site table before anything ran; every launch begins with a copy of it."""
+        return self._site_table.rows
+
+    @cached_property
+    def _site_table(self) -> SiteTable:
+        """The site table with the lists that its rows point to."""
         return watched_sites(self.program, self.arch)
+
+    @cached_property
+    def access_sizes(self) -> AccessSizes:
+        """The smallest accesses, which decide how many bytes a cell of shadow memory stands for."""
+        return access_sizes(self.program)
 
     @cached_property
     def counters(self) -> SiteCounters:

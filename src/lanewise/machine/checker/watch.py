@@ -18,12 +18,14 @@ from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.records import (
     AllocationShadow,
     BlockWatch,
+    LaneClocks,
     ShadowPlane,
     WarpClock,
     WatchRecord,
 )
 from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
+from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 
@@ -52,16 +54,22 @@ class Watch:
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         registers = kernel.plan.registers
         self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, registers, stay_alone)
+        shifts = self._shifts = [self._cell_shift(each) for each in launch.allocations]
         self.shadows = [
-            np.zeros((len(ShadowPlane), each.size // 4 + 8), np.uint32) for each in launch.allocations
+            np.zeros((len(ShadowPlane), (each.size >> shift) + 8), np.uint32)
+            for each, shift in zip(launch.allocations, shifts, strict=True)
         ]
         self.shadow_table = np.zeros((max(len(self.shadows), 1), AllocationShadow.BYTES // 8), np.int64)
-        for row, each, shadow in zip(self.shadow_table, launch.allocations, self.shadows, strict=False):
+        for row, each, shadow, shift in zip(
+            self.shadow_table, launch.allocations, self.shadows, shifts, strict=False
+        ):
             for field, value in (
                 (AllocationShadow.first, each.first),
                 (AllocationShadow.size, each.size),
                 (AllocationShadow.plane, address(shadow)),
                 (AllocationShadow.stride, shadow.strides[0]),
+                (AllocationShadow.cell_shift, shift),
+                (AllocationShadow.host, each.host),
                 (AllocationShadow.reads_recorded, each.first in recorded),
             ):
                 row[field // 8] = value
@@ -77,6 +85,22 @@ class Watch:
             self.record[field // 8] = value
         self._kept: list[Any] = []
 
+    def _cell_shift(self, allocation: Allocation) -> int:
+        """Return the bytes of a cell of an allocation, as a power of two: no access to it is smaller."""
+        sizes = self.kernel.access_sizes
+        if allocation.is_variable:
+            return sizes.smallest.bit_length() - 1
+        parameters = self.launch.parameters
+        smallest = min(
+            (
+                size
+                for offset, size in sizes.by_parameter.items()
+                if int.from_bytes(parameters[offset : offset + 8].tobytes(), "little") in allocation
+            ),
+            default=sizes.elsewhere,
+        )
+        return min(smallest, sizes.elsewhere).bit_length() - 1
+
     @property
     def out_of_epochs(self) -> bool:
         """Whether the run was too long to look for races to its end."""
@@ -88,7 +112,9 @@ class Watch:
         record = zeroed_bytes(BlockWatch.BYTES).view(np.int64)
         clocks = zeroed_bytes(warps * WarpClock.BYTES)
         barriers = zeroed_bytes(abi.BARRIERS * WarpClock.BYTES)
-        shadow = np.zeros((len(ShadowPlane), shared_bytes // 4 + 8), np.uint32)
+        shift = self.kernel.access_sizes.shared.bit_length() - 1
+        shadow = np.zeros((len(ShadowPlane), (shared_bytes >> shift) + 8), np.uint32)
+        lane_clocks = zeroed_bytes(warps * LaneClocks.BYTES)
         local_bytes = abi.aligned(self.kernel.launch_info.local_bytes, 4)
         local = zeroed_bytes(warps * abi.LANES * local_bytes // 4 + 8)
         assigned = zeroed_bytes(4 * warps * len(self.kernel.plan.registers) + 8)
@@ -101,6 +127,8 @@ class Watch:
             (BlockWatch.warps, warps),
             (BlockWatch.shadow, address(shadow)),
             (BlockWatch.stride, shadow.strides[0]),
+            (BlockWatch.cell_shift, shift),
+            (BlockWatch.lane_clocks, address(lane_clocks)),
             (BlockWatch.shared_bytes, shared_bytes),
             (BlockWatch.local_shadow, address(local)),
             (BlockWatch.local_bytes, local_bytes),
@@ -109,15 +137,15 @@ class Watch:
         ):
             record[field // 8] = value
         state[BlockRecord.watch] = address(record)
-        self._kept.append((record, clocks, barriers, shadow, local, assigned))
+        self._kept.append((record, clocks, lane_clocks, barriers, shadow, local, assigned))
         self.triage.states.append(state)
 
     def forget(self, first: int, size: int) -> None:
         """Clear the shadow memory of some bytes, because the heap gives them to a new owner."""
-        for each, shadow in zip(self.launch.allocations, self.shadows, strict=True):
+        for each, shadow, shift in zip(self.launch.allocations, self.shadows, self._shifts, strict=True):
             if first in each:
-                start = (first - each.first) // 4
-                shadow[:, start : start + -(-size // 4)] = 0
+                start = (first - each.first) >> shift
+                shadow[:, start : start - (-size >> shift)] = 0
 
 
 def conflict(watches: list[Watch]) -> bool:
