@@ -72,3 +72,9 @@ def interior_view() -> list[Any]:
     """A view of the middle of an array, whose neighbours on both sides belong to the array, and an output."""
     base = np.arange(66, dtype=np.float32)
     return [base[1:65], np.zeros(64, np.float32)]
+
+
+@builder
+def array_at_odd_address() -> list[Any]:
+    """An array whose host memory begins at an odd address: a copy of it on a GPU does not."""
+    return [np.frombuffer(bytearray(8 * 4 + 1), np.int32, 8, 1)]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,8 @@ DTYPES = {
     "u8": np.uint8,
 }
 
-Launch = tuple[tuple[int, ...], tuple[int, ...], int]
+#: Bounds a block in each check, so that an endless kernel ends in a finding.
+STEPS = 200_000
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,9 @@ class Pair:
         """Run the wrong kernel or the right twin under watch."""
         if self.file.endswith(".py"):
             kernel = getattr(language, self.name)[self.grid, self.block]
-            return lw.check(kernel, *self.make_arguments(), WRONG=wrong)
+            return lw.check(kernel, *self.make_arguments(), WRONG=wrong, steps=STEPS)
         launch: Any = (self.grid, self.block, self.shared) if self.shared else (self.grid, self.block)
-        return lw.check(module(self.file, wrong)[self.name][launch], *self.make_arguments())
+        return lw.check(module(self.file, wrong)[self.name][launch], *self.make_arguments(), steps=STEPS)
 
     def found(self, report: lw.Report) -> bool:
         """Say whether the report of the wrong kernel tells the mistake: an expected kind on an accepted line."""
@@ -233,4 +234,3 @@ def read_all() -> list[Pair]:
 
 
 PAIRS: list[Pair] = read_all()
-Builder = Callable[[], list[Any]]
