@@ -13,10 +13,9 @@ from machine.mistakes.corpus import PAIRS, Pair, accusations
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair.kinds], ids=lambda pair: str(pair.name))
 def test_mistake_is_found(pair: Pair) -> None:
     report = pair.check(wrong=True)
-    assert pair.found(report), (
-        f"{pair.file}: {pair.name} ({pair.hardware}): expected {sorted(pair.kinds)} on lines {sorted(pair.lines)}, "
-        f"found {[str(finding) for finding in report.findings]}"
-    )
+    expected = f"{sorted(pair.kinds)} on lines {sorted(pair.lines)} of {pair.file}"
+    found = [str(finding) for finding in report.findings]
+    assert pair.found(report), f"{pair.hardware}: expected {expected}, found {found}"
     if not pair.advice:
         assert accusations(report), "only advice is given for what is wrong on hardware"
 

@@ -18,14 +18,14 @@ def builder(function: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
 
 @builder
 def misaligned_view() -> list[Any]:
-    """A view that begins 4 bytes into an array, an output, and how many floats there are to the next 16 bytes."""
+    """A view that begins 4 bytes into an array, an output, and the floats up to the next 16 bytes."""
     base = np.arange(133, dtype=np.float32)
     return [base[1:], np.zeros(32, np.float32), np.int32(3)]
 
 
 @builder
 def misaligned_halves() -> list[Any]:
-    """A view that begins 2 bytes into an array, an output, and how many halves there are to the next 4 bytes."""
+    """A view that begins 2 bytes into an array, an output, and the halves up to the next 4 bytes."""
     base = np.arange(67).astype(np.float16)
     return [base[1:], np.zeros(32, np.float32), np.int32(1)]
 

@@ -1,22 +1,23 @@
 """Planted mistakes with right twins: how the sources beside this file are read.
 
-Each kernel of a `.cu` or `.ptx` source is a pair: one text holds the wrong kernel and its right twin. A marker at
-the end of a line says what the line is:
+Each kernel of a `.cu` or `.ptx` source is a pair: one text holds the wrong kernel and its right twin. A
+marker at the end of a line says what the line is:
 
     //-   the line stands in the wrong kernel only
     //+   the line stands in the right kernel only
     //!   a finding about the wrong kernel may name this line (also `//-!`)
 
-A line that a version leaves out becomes an empty line, so that line numbers agree. Above each kernel one comment
-describes the pair, its fields parted by bars:
+A line that a version leaves out becomes an empty line, so that line numbers agree. Above each kernel one
+comment describes the pair, its fields parted by bars:
 
     //@ cause | kinds of finding | grid, block[, bytes of dynamic shared memory] | arguments | what a GPU does
 
-`kinds` are parted by "/"; "-" says that the kernel is right and has no wrong twin; "advice " before them says that
-the construct is undefined but safe on today's hardware, so that a finding of severity "advice" is enough. The first
-line of a source may name its arch: `//@arch sm_90`. Arguments are `f32[64]` (values), `f32[64]=0` (filled), `i32[64]%8`
-(0 to 7, repeated), `i32:5` (a number), `null`, `readonly f32[64]`, or `@name`, a function of `ARGUMENTS`.
-`language.py` holds pairs in the Python language, where a constant decides which twin is traced.
+Kinds are parted by "/"; "-" says that the kernel is right and has no wrong twin; "advice " before them says
+that the construct is undefined but safe on today's hardware: a finding of severity "advice" is enough. The
+first line of a source may name its arch: `//@arch sm_90`. Arguments are `f32[64]` (values), `f32[64]=0`
+(filled), `i32[64]%8` (0 to 7, repeated), `i32:5` (a number), `null`, `readonly f32[64]`, or `@name`, a
+function of `arguments.py`. `language.py` holds pairs in the Python language, where a constant decides
+which twin is traced; there the comment begins with `# @`, and `#!` marks a line.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ import ml_dtypes
 import numpy as np
 
 import lanewise as lw
+from lanewise.machine.checker.report import Report
 from machine.mistakes import language
 from machine.mistakes.arguments import ARGUMENTS
 
 FOLDER = Path(__file__).parent
-#: The causes of mistakes, in the order of the report. The first thirteen are those by which the first release missed some.
+#: The causes of mistakes, in the order of the report.
 CAUSES = {
     "small elements": "halves and bytes exchanged or raced inside a word",
     "registers": "a register that was never set",
@@ -79,6 +81,8 @@ DTYPES = {
     "u8": np.uint8,
 }
 
+#: How the name of a kernel is found below its description, by the ending of the source.
+KERNEL_NAME = {".cu": r"__global__ void (\w+)\(", ".ptx": r"\.entry (\w+)", ".py": r"^def (\w+)"}
 #: Bounds a block in each check, so that an endless kernel ends in a finding.
 STEPS = 200_000
 
@@ -107,7 +111,7 @@ class Pair:
         """Return fresh arguments for one launch."""
         return make_arguments(self.arguments)
 
-    def check(self, *, wrong: bool) -> lw.Report:
+    def check(self, *, wrong: bool) -> Report:
         """Run the wrong kernel or the right twin under watch."""
         if self.file.endswith(".py"):
             kernel = getattr(language, self.name)[self.grid, self.block]
@@ -115,21 +119,20 @@ class Pair:
         launch: Any = (self.grid, self.block, self.shared) if self.shared else (self.grid, self.block)
         return lw.check(module(self.file, wrong)[self.name][launch], *self.make_arguments(), steps=STEPS)
 
-    def found(self, report: lw.Report) -> bool:
-        """Say whether the report of the wrong kernel tells the mistake: an expected kind on an accepted line."""
-        return any(
-            finding.kind in self.kinds and not self.lines.isdisjoint(lines_of(finding, self.file.endswith(".ptx")))
-            for finding in report.findings
-        )
+    def found(self, report: Report) -> bool:
+        """Say whether the report tells the mistake: an expected kind on an accepted line."""
+        ptx = self.file.endswith(".ptx")
+        told = (finding for finding in report.findings if finding.kind in self.kinds)
+        return any(not self.lines.isdisjoint(lines_of(finding, ptx)) for finding in told)
 
 
-def accusations(report: lw.Report) -> list[Any]:
+def accusations(report: Report) -> list[Any]:
     """Return the findings that are no mere advice: a right kernel has none."""
     return [finding for finding in report.findings if getattr(finding, "severity", "error") != "advice"]
 
 
 def lines_of(finding: Any, ptx: bool) -> set[int]:
-    """Return the lines of a finding, of both sides if it is a race, in PTX or in the source that PTX was made from."""
+    """Return the lines of both sides of a finding, in PTX or in the source that it was made from."""
     sides = [finding] + ([finding.other] if finding.other else [])
     if ptx:
         return {side.line for side in sides if side.line}
@@ -187,9 +190,8 @@ def version(file: str, wrong: bool) -> str:
 
 def read(file: str) -> Iterator[Pair]:
     """Yield the pairs of one source."""
-    comment = "#" if file.endswith(".py") else "//"
-    name_of = {".cu": r"__global__ void (?:__\w+__\([^)]*\) )?(\w+)\(", ".ptx": r"\.entry (\w+)", ".py": r"^def (\w+)"}
-    pattern = re.compile(name_of[Path(file).suffix])
+    comment, header = ("#", "# @ ") if file.endswith(".py") else ("//", "//@ ")
+    pattern = re.compile(KERNEL_NAME[Path(file).suffix])
     fields: list[str] = []
     name, marked = "", set[int]()
 
@@ -212,10 +214,10 @@ def read(file: str) -> Iterator[Pair]:
         )
 
     for number, line in enumerate((FOLDER / file).read_text().splitlines(), 1):
-        if line.startswith(comment + "@ "):
+        if line.startswith(header):
             if name:
                 yield pair()
-            fields, name, marked = line[len(comment) + 2 :].split("|"), "", set()
+            fields, name, marked = line[len(header) :].split("|"), "", set()
         elif fields and not name and (match := pattern.search(line)):
             name = match[1]
         if fields and re.search(rf"{comment}[-+]?!$", line):
@@ -229,7 +231,7 @@ def read_all() -> list[Pair]:
     files = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".cu", ".ptx"))
     pairs = [pair for file in [*files, "language.py"] for pair in read(file)]
     names = [pair.name for pair in pairs]
-    assert len(set(names)) == len(names), f"names used twice: {sorted({n for n in names if names.count(n) > 1})}"
+    assert len(set(names)) == len(names), f"used twice: {sorted({n for n in names if names.count(n) > 1})}"
     return pairs
 
 

@@ -1,7 +1,7 @@
-"""Print what `lw.check` finds of the planted mistakes, by cause: `python tests/machine/mistakes/report.py [words]`.
+"""Print what `lw.check` finds of the planted mistakes, by cause: `python tests/machine/mistakes/report.py`.
 
-Words pick the pairs whose name, cause or file contains one of them; `-v` prints the findings of those that fail, and
-`--json` prints the table as JSON.
+Words on the command line pick the pairs whose name, cause or file contains one of them; `-v` prints the
+findings of those that fail; `--json` prints the verdict on each pair as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def verdict(pair: Pair) -> tuple[str, str, list[str]]:
         if pair.kinds:
             report = pair.check(wrong=True)
             wrong = "found" if pair.found(report) else "elsewhere" if report.findings else "missed"
-            details += [f"wrong: {finding.kind} {finding.source} {finding.message}" for finding in report.findings]
+            details += [f"wrong: {f.kind} {f.source} {f.message}" for f in report.findings]
             if wrong != "found":
                 details.insert(0, f"expected {sorted(pair.kinds)} on lines {sorted(pair.lines)}")
     except Exception:
@@ -32,7 +32,7 @@ def verdict(pair: Pair) -> tuple[str, str, list[str]]:
     try:
         accused = accusations(pair.check(wrong=False))
         right = "accused" if accused else "right"
-        details += [f"right: {finding.kind} {finding.source} {finding.message}" for finding in accused]
+        details += [f"right: {f.kind} {f.source} {f.message}" for f in accused]
     except Exception:
         right, details = "error", [*details, traceback.format_exc(limit=-2)]
     return wrong, right, details
@@ -65,7 +65,8 @@ def main() -> None:
         print(f"{pair.file:22} {pair.name:34} {pair.cause:20} wrong {wrong:9} right {right}")
         if options.verbose:
             print("".join(f"    {detail}\n" for detail in details), end="")
-    columns = ("wrong found", "wrong missed", "wrong elsewhere", "wrong error", "right right", "right accused", "right error")
+    columns = [f"wrong {word}" for word in ("found", "missed", "elsewhere", "error")]
+    columns += [f"right {word}" for word in ("right", "accused", "error")]
     print("\n" + f"{'cause':22}" + "".join(f"{column:>17}" for column in columns))
     for cause, counts in [*totals.items(), ("all", sum(totals.values(), Counter()))]:
         if counts:
