@@ -31,12 +31,12 @@ extern "C" __global__ void wrong_pair_of_warps(const float* x, float* y) {
     y[T] = s[T ^ 32];  //+
 }
 
-//@ named barriers | barrier | 1, 64 | f32[64], f32[64]=0 | a number of threads that is no multiple of 32
-extern "C" __global__ void count_no_multiple(const float* x, float* y) {
+//@ named barriers | barrier | 1, 64 | f32[64], f32[64]=0, i32:16 | a number of threads that is no multiple of 32
+extern "C" __global__ void count_no_multiple(const float* x, float* y, int half) {
     __shared__ float s[64];
     s[T] = x[T];
-    SYNC(1, 48);  //-!
-    SYNC(1, 64);  //+
+    asm volatile("bar.sync 1, %0;" ::"r"(3 * half) : "memory");  //-!
+    asm volatile("bar.sync 1, %0;" ::"r"(4 * half) : "memory");  //+
     y[T] = s[63 - T];
 }
 

@@ -1,7 +1,8 @@
 """Print what `lw.check` finds of the planted mistakes, by cause: `python tests/machine/mistakes/report.py`.
 
 Words on the command line pick the pairs whose name, cause or file contains one of them; `-v` prints the
-findings of those that fail; `--json` prints the verdict on each pair as JSON.
+findings of those that fail; `--json` prints the verdict on each pair as JSON; `--markdown RECORD`
+prints a table beside what `benchmarks/sanitizer.py` recorded of compute-sanitizer.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import json
 import time
 import traceback
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from machine.mistakes.corpus import CAUSES, PAIRS, Pair, accusations
+
+#: The tools of compute-sanitizer, in the order of the table.
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
 def verdict(pair: Pair) -> tuple[str, str, list[str]]:
@@ -38,12 +43,50 @@ def verdict(pair: Pair) -> tuple[str, str, list[str]]:
     return wrong, right, details
 
 
+def markdown(rows: dict[str, Any], record: dict[str, Any]) -> str:
+    """Return a table of what `lw.check` and each tool of compute-sanitizer found, by cause.
+
+    `record` is what `benchmarks/sanitizer.py` wrote. A tool has found a mistake if it reports an error or a
+    warning for the wrong kernel and none for the right twin; it accuses a right kernel if it reports an error.
+    """
+    kernels = {name: each for name, each in record["kernels"].items() if name in rows}
+
+    def told(each: dict[str, Any], twin: str, tool: str) -> int:
+        said = each[twin].get(tool, {})
+        return int(said.get("errors", 0)) + int(said.get("warnings", 0))
+
+    def cells(names: list[str]) -> list[str]:
+        planted = [name for name in names if rows[name]["wrong"] != "-"]
+        found = [sum(rows[name]["wrong"] == "found" for name in planted)]
+        for tool in TOOLS:
+            heard = (name for name in planted if told(kernels[name], "wrong", tool))
+            found.append(sum(not told(kernels[name], "right", tool) for name in heard))
+        return [str(len(planted)), *map(str, found)]
+
+    lines = [
+        "| cause | planted | `lw.check` | " + " | ".join(TOOLS) + " |",
+        "|---|" + "---|" * (2 + len(TOOLS)),
+    ]
+    for cause, words in CAUSES.items():
+        names = [name for name, each in kernels.items() if each["cause"] == cause]
+        if names:
+            lines.append(f"| {words} | " + " | ".join(cells(names)) + " |")
+    lines.append("| **all** | " + " | ".join(cells(list(kernels))) + " |")
+    accused = [sum(rows[name]["right"] == "accused" for name in kernels)]
+    accused += [sum(told(each, "right", tool) > 0 for each in kernels.values()) for tool in TOOLS]
+    lines.append(f"| right kernels accused, of {len(kernels)} | | " + " | ".join(map(str, accused)) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Run the pairs that the command line picks and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*")
     parser.add_argument("-v", "--verbose", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="RECORD", help="a table beside compute-sanitizer's tools"
+    )
     options = parser.parse_args()
     start = time.perf_counter()
     totals: dict[str, Counter[str]] = {cause: Counter() for cause in CAUSES}
@@ -58,6 +101,9 @@ def main() -> None:
         rows[pair.name] = {"cause": pair.cause, "wrong": wrong, "right": right}
         if wrong not in ("found", "-") or right != "right":
             failures.append((pair, wrong, right, details))
+    if options.markdown:
+        print(markdown(rows, json.loads(options.markdown.read_text())))
+        return
     if options.json:
         print(json.dumps(rows, indent=1))
         return
