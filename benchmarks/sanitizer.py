@@ -62,7 +62,7 @@ def command_output(*command: str) -> str:
 
 
 def driver_library() -> list[str]:
-    """Return how to link the driver's library: by its path, since many machines have no `libcuda.so` to find."""
+    """Return how to link the driver's library: by its path, because there may be no `libcuda.so`."""
     paths = re.findall(r"libcuda\.so\.1 .*=> (\S+)", command_output("ldconfig", "-p"))
     return ["-Xlinker", paths[0]] if paths else ["-lcuda"]
 
@@ -266,6 +266,16 @@ class Session:
                 each["wrong"][PLAIN]["same_result_as_right"] = digests[0] == digests[1]
 
 
+def one_line_each(record: dict[str, Any]) -> str:
+    """Return the record as JSON with a line for each kernel, and without what is empty, false or zero."""
+    for each in record["kernels"].values():
+        for twin in ("wrong", "right"):
+            each[twin] = {tool: {k: v for k, v in said.items() if v} for tool, said in each[twin].items()}
+    lines = [f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in record["kernels"].items()]
+    head = json.dumps({**record, "kernels": None}, indent=1)
+    return head.replace('"kernels": null', '"kernels": {\n' + ",\n".join(lines) + "\n }") + "\n"
+
+
 def main() -> None:
     """Compile, run, and write the record."""
     parser = argparse.ArgumentParser(
@@ -300,7 +310,7 @@ def main() -> None:
         "seconds": round(time.monotonic() - start),
         "kernels": session.found,
     }
-    Path(options.out).write_text(json.dumps(record, indent=1) + "\n")
+    Path(options.out).write_text(one_line_each(record))
     for tool in TOOLS:
         seen = [(e["wrong"].get(tool, {}), e["right"].get(tool, {})) for e in session.found.values()]
         found = sum(bool(wrong.get("errors")) for wrong, _ in seen)

@@ -257,3 +257,40 @@ extern "C" __global__ void copy_misaligned(const float* x, float* y) {
     __syncwarp(0xffff);
     for (int i = 0; i < 4; i++) y[4 * T + i] = s[4 * T + i];
 }
+
+//@ async copies | asynchronous copy/race | 1, 32 | f32[2560], f32[32]=0 | more than 64 groups: 72 of 80 may still be on their way
+extern "C" __global__ void many_groups(const float* x, float* y) {
+    __shared__ float s[80][32];
+    for (int i = 0; i < 80; i++) { COPY(4, &s[i][T], x + i * 32 + T); COMMIT(); }  //!
+    WAIT(72);  //-
+    WAIT(59);  //+
+    __syncwarp();
+    y[T] = s[20][31 - T];  //!
+    WAIT_ALL();
+}
+
+//@ warp order | race | 1, 32 | f32[32], f32[32]=0 | commit and wait of copies order no plain stores between lanes
+extern "C" __global__ void copy_wait_as_warp_barrier(const float* x, float* y) {
+    __shared__ float s[32], t[32];
+    COPY(4, &t[T], x + T);
+    s[T] = x[T] * 2;  //!
+    COMMIT();
+    WAIT(0);
+    __syncwarp();  //+
+    y[T] = s[31 - T] + t[T];  //!
+}
+
+//@ async copies | asynchronous copy/race | 1, 64 | f32[128], f32[64]=0 | two warps, two groups each: one warp waits for its older group only
+extern "C" __global__ void groups_differ_by_warp(const float* x, float* y) {
+    __shared__ float s[2][64];
+    COPY(4, &s[0][T], x + T);
+    COMMIT();
+    COPY(4, &s[1][T], x + 64 + T);  //!
+    COMMIT();
+    if (T < 32) WAIT(0);
+    else WAIT(1);  //-
+    else WAIT(0);  //+
+    __syncthreads();
+    y[T] = s[0][63 - T] + s[1][63 - T];  //!
+    WAIT_ALL();
+}

@@ -222,3 +222,34 @@ extern "C" __global__ void same_value_by_all(int* y) {
     __syncthreads();
     if (T == 0) *y = flag;
 }
+
+//@ lanes collide | race | 1, 32 | i32[1]=0 | thousands of equal stores, then different ones by the same instruction
+extern "C" __global__ void equal_then_different(int* y) {
+    for (int i = 0; i < 3000; i++) {
+        int value = i < 2999 ? 7 : T;  //-
+        int value = 7;  //+
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(y), "r"(value) : "memory");  //!
+    }
+}
+
+//@ lanes collide | race | 1, 32 | i32[32], i32[32]=0 | two lanes store equal values, a third one another
+extern "C" __global__ void third_lane_differs(const int* x, int* y) {
+    __shared__ int s[11];
+    int value = T % 3 == 2 ? x[T] + 100 : 5;
+    s[T / 3] = value;  //-!
+    if (T % 3 == 2) s[T / 3] = value;  //+
+    __syncwarp();
+    if (T < 10) y[T] = s[T];
+}
+
+//@ small elements | race | 2, 32 | u8[64], u8[64]=0 | blocks whose tiles overlap by one byte
+extern "C" __global__ void bytes_of_two_blocks(const unsigned char* x, unsigned char* y) {
+    int i = blockIdx.x * 31 + T;  //-
+    int i = blockIdx.x * 32 + T;  //+
+    y[i] = x[T] + blockIdx.x;  //!
+}
+
+//@ small elements | - | 2, 31 | f16[62], f16[62]=0 | blocks that write neighbouring halves of one word
+extern "C" __global__ void halves_of_two_blocks(const __half* x, __half* y) {
+    y[blockIdx.x * 31 + T] = x[T];
+}

@@ -1,7 +1,8 @@
-// Barriers and whole-warp instructions that not all threads reach.
+// Barriers, whole-warp instructions, shuffles and votes that not all threads reach.
 #include <cuda_fp16.h>
 #include <mma.h>
 #define T threadIdx.x
+#define ALL 0xffffffffu
 using namespace nvcuda;
 
 //@ divergence | deadlock/barrier/divergence/race | 1, 64 | f32[64], f32[64]=0 | the barrier stands in a branch that one warp does not take
@@ -150,4 +151,90 @@ extern "C" __global__ void ragged_tile_loop(const float* x, float* y, int n) {
         sum += s[T];
     }
     y[T] = sum;
+}
+
+//@ shuffles | divergence/shuffle/uninitialised | 1, 32 | f32[32], f32[32]=0 | the mask names all lanes, half of them never come
+extern "C" __global__ void shuffle_full_mask_in_branch(const float* x, float* y) {
+    float v = x[T];
+    if (T < 16) {
+        v += __shfl_down_sync(ALL, v, 8);  //-!
+        v += __shfl_down_sync(0xffff, v, 8, 16);  //+
+        y[T] = v;  //!
+    }
+}
+
+//@ shuffles | divergence/shuffle/uninitialised | 1, 32 | f32[32], f32[32]=0 | a value is taken from a lane outside the mask
+extern "C" __global__ void shuffle_from_outside_mask(const float* x, float* y) {
+    if (T < 16) {
+        float v = __shfl_sync(0xffff, x[T], T + 8);  //-!
+        float v = __shfl_sync(0xffff, x[T], (T + 8) % 16);  //+
+        y[T] = v;  //!
+    }
+}
+
+//@ shuffles | divergence/shuffle/uninitialised | 1, 20 | f32[20], f32[20]=0 | a block of 20 threads reduced as if it had 32
+extern "C" __global__ void shuffle_of_absent_threads(const float* x, float* y) {
+    float v = x[T];
+    for (int d = 16; d; d >>= 1) {
+        float other = __shfl_down_sync((1u << 20) - 1, v, d);  //!
+        v += other;  //-!
+        if (T + d < 20) v += other;  //+
+    }
+    if (T == 0) *y = v;  //!
+}
+
+//@ shuffles | divergence/shuffle | 1, 32 | f32[32], f32[32]=0 | a lane that is not in its own mask
+extern "C" __global__ void lane_not_in_mask(const float* x, float* y) {
+    float v = __shfl_xor_sync(0x7fffffff, x[T], 1);  //-!
+    float v = __shfl_xor_sync(0xffffffff, x[T], 1);  //+
+    y[T] = v;
+}
+
+//@ shuffles | divergence/shuffle | 1, 32 | f32[30], f32[1]=0, i32:30 | lanes beyond n return, the others shuffle with all
+extern "C" __global__ void return_before_shuffle(const float* x, float* y, int n) {
+    if (T >= n) return;  //-
+    float v = x[T];  //-
+    float v = T < n ? x[T] : 0;  //+
+    for (int d = 16; d; d >>= 1) v += __shfl_xor_sync(ALL, v, d);  //!
+    if (T == 0) *y = v;
+}
+
+//@ shuffles | advice divergence/shuffle | 1, 32 | i32[32]%2, u32[32]=0 | a ballot in a branch names lanes that are elsewhere
+extern "C" __global__ void ballot_in_branch(const int* x, unsigned* y) {
+    unsigned mask = __ballot_sync(ALL, x[T]);
+    if (x[T]) {
+        y[T] = __ballot_sync(ALL, T > 10);  //-!
+        y[T] = __ballot_sync(mask, T > 10);  //+
+    }
+}
+
+//@ shuffles | divergence/shuffle/uninitialised | 1, 32 | i32[32]%2, i32[32]=0 | the leader of the mask is broadcast from a lane that did not take part
+extern "C" __global__ void broadcast_from_lane_zero(const int* x, int* y) {
+    unsigned mask = __ballot_sync(ALL, x[T]);
+    if (x[T]) {
+        int leader = 0;  //-
+        int leader = __ffs(mask) - 1;  //+
+        y[T] = __shfl_sync(mask, T * 10, leader);  //!
+    }
+}
+
+//@ shuffles | divergence/shuffle | 1, 32 | f32[32], f32[32]=0 | loops of different length, each with a shuffle of all lanes
+extern "C" __global__ void shuffle_in_ragged_loop(const float* x, float* y) {
+    float v = x[T];
+    int rounds = T % 4;  //-
+    int rounds = 3;  //+
+    for (int i = 0; i < rounds; i++) v += __shfl_xor_sync(ALL, v, 1);  //!
+    y[T] = v;
+}
+
+//@ shuffles | divergence/shuffle | 1, 32 | i32[32], i32[32]=0 | __syncwarp of all lanes in one branch only
+extern "C" __global__ void syncwarp_in_branch(const int* x, int* y) {
+    __shared__ int s[32];
+    s[T] = x[T];
+    if (T < 8) {
+        __syncwarp();  //-!
+    }
+    __syncwarp();  //+
+    if (T < 8) y[T] = s[T];
+    if (T >= 8) { int v = x[T]; __syncwarp(0xffffff00); y[T] = v; }
 }

@@ -1,5 +1,4 @@
 // Global memory between blocks: flags, fences, scopes, the last block, tiles that overlap.
-#include <cuda/atomic>
 #define T threadIdx.x
 #define B blockIdx.x
 
@@ -83,46 +82,6 @@ extern "C" __global__ void reader_block_fence(const float* x, float* y, int* fla
 extern "C" __global__ void block_atomic_between_blocks(int* count) {
     atomicAdd_block(count, 1);  //-!
     atomicAdd(count, 1);  //+
-}
-
-//@ scopes | race | 2, 1 | f32[1], f32[2]=0, i32[1]=0 | release and acquire at block scope between blocks
-extern "C" __global__ void release_block_scope(const float* x, float* y, int* flag) {
-    constexpr auto scope = cuda::thread_scope_block;  //-
-    constexpr auto scope = cuda::thread_scope_device;  //+
-    cuda::atomic_ref<int, scope> ready(*flag);
-    if (B == 0) {
-        y[0] = x[0];  //!
-        ready.store(1, cuda::memory_order_release);  //!
-    } else {
-        while (ready.load(cuda::memory_order_acquire) == 0) {}  //!
-        y[1] = y[0];  //!
-    }
-}
-
-//@ scopes | race | 2, 1 | f32[1], f32[2]=0, i32[1]=0 | relaxed where release is needed
-extern "C" __global__ void relaxed_for_release(const float* x, float* y, int* flag) {
-    cuda::atomic_ref<int, cuda::thread_scope_device> ready(*flag);
-    if (B == 0) {
-        y[0] = x[0];  //!
-        ready.store(1, cuda::memory_order_relaxed);  //-!
-        ready.store(1, cuda::memory_order_release);  //+
-    } else {
-        while (ready.load(cuda::memory_order_acquire) == 0) {}
-        y[1] = y[0];  //!
-    }
-}
-
-//@ scopes | race | 2, 1 | f32[1], f32[2]=0, i32[1]=0 | relaxed where acquire is needed
-extern "C" __global__ void relaxed_for_acquire(const float* x, float* y, int* flag) {
-    cuda::atomic_ref<int, cuda::thread_scope_device> ready(*flag);
-    if (B == 0) {
-        y[0] = x[0];  //!
-        ready.store(1, cuda::memory_order_release);
-    } else {
-        while (ready.load(cuda::memory_order_relaxed) == 0) {}  //-!
-        while (ready.load(cuda::memory_order_acquire) == 0) {}  //+
-        y[1] = y[0];  //!
-    }
 }
 
 //@ scopes | race/endless/deadlock | 2, 1 | f32[1], f32[2]=0, i32[1]=0 | .wt and .cv are cache hints, not strong accesses

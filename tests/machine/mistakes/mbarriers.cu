@@ -1,7 +1,4 @@
-// mbarrier by hand, and the cuda::barrier and cuda::pipeline of libcu++.
-#include <cooperative_groups.h>
-#include <cuda/barrier>
-#include <cuda/pipeline>
+// mbarrier by hand.
 #define T threadIdx.x
 #define SHARED(p) static_cast<unsigned>(__cvta_generic_to_shared(p))
 #define INIT(bar, n) asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SHARED(&bar)), "r"(n) : "memory")
@@ -11,8 +8,6 @@
     asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" \
                  : "=r"(done) : "r"(SHARED(&bar)), "r"(parity) : "memory")
 #define WAIT(bar, parity) { unsigned done; do { TEST(bar, parity, done); } while (!done); }
-namespace cg = cooperative_groups;
-using Barrier = cuda::barrier<cuda::thread_scope_block>;
 
 //@ mbarrier | race/barrier/uninitialised/mbarrier | 1, 64 | f32[64], f32[64]=0 | threads arrive at a barrier that thread 0 has not made yet
 extern "C" __global__ void init_not_published(const float* x, float* y) {
@@ -179,113 +174,4 @@ extern "C" __global__ void empty_barrier_not_awaited(const float* x, float* y) {
         __syncwarp();
     }
     if (T >= 32) y[T] = sum;
-}
-
-//@ mbarrier | race/uninitialised/barrier/mbarrier | 1, 64 | f32[64], f32[64]=0 | cuda::barrier: init without a barrier of the block
-extern "C" __global__ void libcu_init_not_published(const float* x, float* y) {
-    __shared__ Barrier bar;
-    __shared__ float s[64];
-    if (T == 32) init(&bar, 64);  //!
-    __syncthreads();  //+
-    s[T] = x[T];
-    bar.arrive_and_wait();  //!
-    y[T] = s[63 - T];  //!
-}
-
-//@ mbarrier | race | 1, 64 | f32[64], f32[64]=0 | cuda::barrier: arrived, but never waited
-extern "C" __global__ void libcu_no_wait(const float* x, float* y) {
-    __shared__ Barrier bar;
-    __shared__ float s[64];
-    if (T == 0) init(&bar, 64);
-    __syncthreads();
-    s[T] = x[T];  //!
-    auto token = bar.arrive();
-    bar.wait(cuda::std::move(token));  //+
-    y[T] = s[63 - T];  //!
-}
-
-//@ mbarrier | race | 1, 64 | f32[64], f32[64]=0 | cuda::barrier: arrives before the store that it should publish
-extern "C" __global__ void libcu_arrive_too_early(const float* x, float* y) {
-    __shared__ Barrier bar;
-    __shared__ float s[64];
-    if (T == 0) init(&bar, 64);
-    __syncthreads();
-    s[T] = x[T];  //+
-    auto token = bar.arrive();
-    s[T] = x[T];  //-!
-    bar.wait(cuda::std::move(token));
-    y[T] = s[63 - T];  //!
-}
-
-//@ mbarrier | deadlock/endless/barrier | 1, 64 | f32[64], f32[64]=0 | cuda::barrier: made for the block, used by one warp
-extern "C" __global__ void libcu_wrong_count(const float* x, float* y) {
-    __shared__ Barrier bar;
-    if (T == 0) init(&bar, 64);  //-!
-    if (T == 0) init(&bar, 32);  //+
-    __syncthreads();
-    y[T] = x[T];
-    if (T < 32) bar.arrive_and_wait();  //!
-}
-
-//@ mbarrier | asynchronous copy/race/uninitialised | 1, 64 | f32[64], f32[64]=0 | cuda::memcpy_async: the barrier is not awaited
-extern "C" __global__ void memcpy_async_no_wait(const float* x, float* y) {
-    __shared__ Barrier bar;
-    __shared__ float s[64];
-    if (T == 0) init(&bar, 64);
-    __syncthreads();
-    cuda::memcpy_async(&s[T], x + T, sizeof(float), bar);  //!
-    bar.arrive_and_wait();  //+
-    __syncthreads();  //-
-    y[T] = s[63 - T];  //!
-}
-
-//@ mbarrier | asynchronous copy/race/uninitialised | 1, 64 | f32[64], f32[64]=0 | cuda::pipeline: the consumer does not wait
-extern "C" __global__ void pipeline_no_consumer_wait(const float* x, float* y) {
-    __shared__ float s[64];
-    auto pipe = cuda::make_pipeline();
-    pipe.producer_acquire();
-    cuda::memcpy_async(&s[T], x + T, sizeof(float), pipe);  //!
-    pipe.producer_commit();
-    pipe.consumer_wait();  //+
-    __syncthreads();
-    y[T] = s[63 - T];  //!
-    pipe.consumer_release();
-}
-
-//@ mbarrier | asynchronous copy/race | 1, 64 | f32[64], f32[64]=0 | cuda::pipeline of a thread: its wait is no barrier of the block
-extern "C" __global__ void pipeline_no_barrier(const float* x, float* y) {
-    __shared__ float s[64];
-    auto pipe = cuda::make_pipeline();
-    pipe.producer_acquire();
-    cuda::memcpy_async(&s[T], x + T, sizeof(float), pipe);  //!
-    pipe.producer_commit();
-    pipe.consumer_wait();
-    __syncthreads();  //+
-    y[T] = s[63 - T];  //!
-    pipe.consumer_release();
-}
-
-//@ mbarrier | asynchronous copy/race | 1, 64 | f32[320], f32[64]=0 | cuda::pipeline of a block: a stage is released before it was read
-extern "C" __global__ void pipeline_released_too_early(const float* x, float* y) {
-    __shared__ float s[2][64];
-    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
-    auto block = cg::this_thread_block();
-    auto pipe = cuda::make_pipeline(block, &state);
-    float sum = 0;
-    pipe.producer_acquire();
-    cuda::memcpy_async(&s[0][T], x + T, sizeof(float), pipe);
-    pipe.producer_commit();
-    for (int i = 0; i < 4; i++) {
-        pipe.producer_acquire();
-        cuda::memcpy_async(&s[(i + 1) & 1][T], x + (i + 1) * 64 + T, sizeof(float), pipe);  //!
-        pipe.producer_commit();
-        pipe.consumer_wait();
-        if (i > 0) pipe.consumer_release();  //-
-        sum += s[i & 1][63 - T];  //!
-        pipe.consumer_release();  //+
-        if (i == 0) pipe.consumer_release();  //-
-    }
-    pipe.consumer_wait();
-    y[T] = sum;
-    pipe.consumer_release();
 }

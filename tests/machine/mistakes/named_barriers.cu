@@ -161,3 +161,52 @@ extern "C" __global__ void barrier_zero_shared(const float* x, float* y) {
     __syncthreads();  //!
     y[T] = s[95 - T];  //!
 }
+
+//@ named barriers | race | 1, 128 | f32[128], f32[128]=0 | the first reader is left out of the barrier before the write
+extern "C" __global__ void first_reader_left_out(const float* x, float* y) {
+    __shared__ float s[32];
+    if (WARP == 3) s[T % 32] = x[T];
+    __syncthreads();
+    float v = s[31 - T % 32];  //!
+    if (WARP != 0) SYNC(1, 96);  //-
+    SYNC(1, 128);  //+
+    if (WARP == 3) s[T % 32] = 0;  //!
+    y[T] = v;
+}
+
+//@ named barriers | race | 1, 128 | f32[128], f32[128]=0 | the third of four readers is left out of the barrier before the write
+extern "C" __global__ void third_reader_left_out(const float* x, float* y) {
+    __shared__ float s[32];
+    if (WARP == 3) s[T % 32] = x[T];
+    __syncthreads();
+    float v = s[31 - T % 32];  //!
+    if (WARP != 2) SYNC(1, 96);  //-
+    SYNC(1, 128);  //+
+    if (WARP == 3) s[T % 32] = 0;  //!
+    y[T] = v;
+}
+
+//@ small elements | race | 1, 96 | f32[96], u16[32]=0 | a neighbour's half in the same word was handed over in order, this one was not
+extern "C" __global__ void neighbour_in_order(const float* x, unsigned short* y) {
+    __shared__ unsigned short s[64];
+    int lane = T % 32;
+    if (WARP == 0) s[2 * lane] = 7 + lane;  //!
+    if (WARP == 1) s[2 * lane + 1] = 9 + lane;
+    if (WARP > 0) SYNC(1, 64);  //-
+    SYNC(1, 96);  //+
+    if (WARP == 2) y[lane] = s[2 * (31 - lane)];  //!
+}
+
+//@ warp order | race | 1, 64 | f32[64], f32[64]=0 | bar.arrive orders no lanes of its own warp
+extern "C" __global__ void arrive_as_warp_barrier(const float* x, float* y) {
+    __shared__ float s[64];
+    if (WARP == 0) {
+        s[T] = x[T];  //!
+        ARRIVE(1, 64);
+        __syncwarp();  //+
+        y[T] = s[31 - T];  //!
+    } else {
+        SYNC(1, 64);
+        y[T] = x[T];
+    }
+}

@@ -47,7 +47,7 @@ def markdown(rows: dict[str, Any], record: dict[str, Any]) -> str:
     """Return a table of what `lw.check` and each tool of compute-sanitizer found, by cause.
 
     `record` is what `benchmarks/sanitizer.py` wrote. A tool has found a mistake if it reports an error or a
-    warning for the wrong kernel and none for the right twin; it accuses a right kernel if it reports an error.
+    warning for the wrong kernel and none for the right twin; otherwise it accuses the right twin.
     """
     kernels = {name: each for name, each in record["kernels"].items() if name in rows}
 

@@ -1,11 +1,8 @@
 // Right kernels that look suspicious: each was once accused, or uses an idiom at the edge of the rules.
-#include <cooperative_groups.h>
-#include <cuda/atomic>
 #include <cuda_fp16.h>
 #define T threadIdx.x
 #define B blockIdx.x
 #define ALL 0xffffffffu
-namespace cg = cooperative_groups;
 
 //@ calls | - | 1, 32 | i32[32]%6, i32[32]=0 | a recursive function reads its parameters after it has called itself
 __device__ __noinline__ int fibonacci(int n) {
@@ -124,17 +121,6 @@ extern "C" __global__ void packed_flag_and_value(const int* x, unsigned long lon
     atomicExch(&state[B], ((before >> 1) + x[B * 32]) << 1 | 1);
 }
 
-//@ atomics | - | 1, 64 | i32[64]%4, i32[64]=0, i32[1]=0 | atomics aggregated by the lanes that take part
-extern "C" __global__ void aggregated_atomics(const int* x, int* y, int* count) {
-    if (x[T] > 1) {
-        auto active = cg::coalesced_threads();
-        int start;
-        if (active.thread_rank() == 0) start = atomicAdd(count, active.size());
-        start = active.shfl(start, 0);
-        y[start + active.thread_rank()] = T;
-    }
-}
-
 //@ atomics | - | 1, 32 | i32[32]%4, i32[4]=0 | a histogram where equal keys elect a leader
 extern "C" __global__ void match_histogram(const int* x, int* bins) {
     unsigned peers = __match_any_sync(ALL, x[T]);
@@ -198,21 +184,6 @@ extern "C" __global__ void own_slot(const float* x, float* y) {
     float sum = 0;
     for (int i = 0; i < 4; i++) sum += s[T][3 - i];
     y[T] = sum;
-}
-
-//@ global races | - | 2, 64 | f32[128], f32[128]=0, i32[2]=0 | release and acquire at device scope, data of a whole block handed on by cumulativity
-extern "C" __global__ void hand_over_by_one_thread(const float* x, float* y, int* flag) {
-    cuda::atomic_ref<int, cuda::thread_scope_device> ready(flag[0]);
-    if (B == 0) {
-        y[T] = x[T] * 2;
-        __syncthreads();
-        if (T == 0) ready.store(1, cuda::memory_order_release);
-    } else {
-        if (T == 0)
-            while (ready.load(cuda::memory_order_acquire) == 0) {}
-        __syncthreads();
-        y[64 + T] = y[63 - T];
-    }
 }
 
 //@ lanes collide | - | 1, 64 | i32[64]%16, i32[16]=0 | any of several lanes may win, by an atomic exchange
