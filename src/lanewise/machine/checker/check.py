@@ -10,6 +10,7 @@ from lanewise.machine.checker.checked_kernel import checked
 from lanewise.machine.checker.checked_launch import run_checked
 from lanewise.machine.checker.launch_findings import beyond_limits
 from lanewise.machine.checker.report import Report
+from lanewise.machine.checker.schedules import run_schedules
 from lanewise.machine.runtime.launch import Progress
 
 
@@ -18,6 +19,7 @@ def check(
     *arguments: Any,
     arch: str | None = None,
     steps: int | None = None,
+    schedule: object = None,
     progress: Progress | None = None,
     **constants: Any,
 ) -> Report:
@@ -55,4 +57,5 @@ def check(
     refused = beyond_limits(ready.program, bound.shape, name)
     if refused:
         return Report(bound.entry.name, refused, {}, [])
-    return run_checked(ready, bound.shape, values, steps, list(ready.notes), progress)
+    (one,) = run_schedules(schedule)
+    return run_checked(ready, bound.shape, values, steps, one, list(ready.notes), progress)

@@ -10,43 +10,36 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import as_bytes
-from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, FaultKind, RunStatus, WarpFrame
-from lanewise.machine.checker import counters
-from lanewise.machine.checker.access_descriptions import allocation_at, source_of
+from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
+from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.report import Finding, Line, Report
+from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage
 from lanewise.machine.checker.watch import Watch, conflict
 from lanewise.machine.errors import KernelFault
-from lanewise.machine.program.basic_blocks import BasicBlock
-from lanewise.machine.program.instruction_record import Waits
-from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime import resident_blocks
 from lanewise.machine.runtime.device_memory import Allocation
-from lanewise.machine.runtime.fault_report import faulting_access
 from lanewise.machine.runtime.launch import Launch, Progress
-from lanewise.machine.runtime.state import BlockState, Three
+from lanewise.machine.runtime.resident_blocks import ResidentBlocks, Stuck
+from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Shape
 
 #: Epochs that a watch may have, which last some minutes; later races are not looked for.
 EPOCHS = 1 << 27
 #: Blocks that a check keeps account of.
 MOST_BLOCKS = 1 << 31
+#: Blocks that may be under way at a time, if they only wait; more than any GPU has.
+MOST_RESIDENT = 1 << 16
 #: Seconds that one host thread runs alone: a second watch costs more than it gains in short launches.
 ALONE_SECONDS = 0.001
-#: The kinds of findings for faults that have another name in the machine.
-_RENAMED = {
-    "bad branch": "out of bounds",
-    "bad operand": "barrier",
-    "mbarrier": "barrier",
-    "host call": "trap",
-}
 
 
 class CheckedLaunch(Launch):
@@ -58,11 +51,14 @@ class CheckedLaunch(Launch):
         shape: Shape,
         values: tuple[Any, ...],
         steps: int | None,
+        schedule: RunSchedule,
         side_by_side: bool,
         record_all: bool,
     ) -> None:
         super().__init__(kernel, shape, values, steps)
-        self.kernel, self.side_by_side = kernel, side_by_side
+        self.kernel, self.side_by_side, self.schedule = kernel, side_by_side, schedule
+        self[LaunchRecord.order], self[LaunchRecord.seed] = schedule.order, schedule.seed
+        self.most_stuck = 0
         self._watches: dict[int, Watch] = {}
         self._beginning, self._ended, self._alone = threading.Lock(), threading.Event(), not side_by_side
         self.printed: list[tuple[int, str]] = []
@@ -118,6 +114,15 @@ class CheckedLaunch(Launch):
         self._watches[worker].attach(state)
         return state
 
+    def resident_blocks(self, worker: int) -> ResidentBlocks:
+        """Return what runs the blocks of a host thread, in the order of the schedule."""
+        new_block, order = partial(self.new_block, worker), self.schedule.for_worker()
+        return ResidentBlocks(self, self.blocks.stop, new_block, self._settle, order, self._end_endless)
+
+    def resident_limit(self, bytes: int) -> int:
+        """Return how many blocks may be under way, each of some bytes, with its records of the check."""
+        return min(MOST_RESIDENT, resident_blocks.MOST_BYTES // (bytes + self.watches[0].block_bytes))
+
     def allocated(self, first: int, size: int) -> None:
         """Forget the accesses to heap memory that was freed and is allocated again."""
         for watch in self.watches:
@@ -158,78 +163,24 @@ class CheckedLaunch(Launch):
             return True
         return not any(watch.out_of_epochs for watch in self.watches) and not conflict(self.watches)
 
-    # faults as findings -------------------------------------------------------------------------------------
-
     def _fault(self, triage: Triage, state: BlockState, status: int, fault: KernelFault) -> None:
         """Add the finding of a fault, deadlock or endless loop."""
         match status:
             case RunStatus.STOPPED:
-                triage.add(self._stopped(state, fault))
+                triage.add(fault_findings.stopped(self, state, fault))
             case RunStatus.DEADLOCKED:
-                triage.add(self._deadlock(state, str(fault)))
+                triage.add(fault_findings.deadlock(self, state, str(fault)))
             case RunStatus.LIMIT:
-                triage.add(self._endless(state, str(fault)))
+                triage.add(fault_findings.over_the_limit(self, state, str(fault).split("\n")[0]))
             case _:
                 triage.add(Finding(fault.kind, str(fault), fault.line, "", block=state.ctaid))
 
-    def _stopped(self, state: BlockState, fault: KernelFault) -> Finding:
-        """Return the finding for an instruction that could not be executed."""
-        op = self.compiled.program.sites[state[BlockRecord.fault_site]]
-        kind = _RENAMED.get(fault.kind, fault.kind)
-        if fault.kind == FaultKind.BAD_OPERAND.title and op.record.waits is not Waits.BARRIER:
-            kind = "trap"
-        message = str(fault).split("\n")[0]
-        address, allocation = None, ""
-        if state[BlockRecord.fault_kind] in abi.ADDRESS_FAULTS:
-            message += f" ({str(fault).splitlines()[-1].strip()})"
-            address = state[BlockRecord.fault_address] & (1 << 64) - 1
-            access = faulting_access(self, state, op)
-            _, allocation = allocation_at(self, access.space if access else op.space, address)
-        thread = self.thread_at(state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
-        return self._finding(kind, message, op, thread, state, address, allocation)
-
-    def _finding(
-        self,
-        kind: str,
-        message: str,
-        op: Op | None,
-        thread: Three | None,
-        state: BlockState,
-        address: int | None = None,
-        allocation: str = "",
-    ) -> Finding:
-        """Return a finding at an instruction of this launch."""
-        line, text, source = (op.line, str(op.source), source_of(self, op)) if op else (0, "", None)
-        return Finding(kind, message, line, text, source, thread, state.ctaid, address, allocation or None)
-
-    def _endless(self, state: BlockState, message: str) -> Finding:
-        """Return the finding of an endless loop: the first thread that still runs, and where."""
-        warp, lane, op = 0, 0, None
-        for number in range(self.shape.warps):
-            pcs = state.lanes(number, WarpFrame.pcs, 32)
-            running = np.flatnonzero(pcs < abi.PARKED)
-            if running.size:
-                warp, lane = number, int(running[0])
-                block = self.compiled.blocks[int(pcs[lane])]
-                op = next(iter(block.ops), block.op)
-                break
-        return self._finding("endless", message.split("\n")[0], op, self.thread_at(warp, lane), state)
-
-    def _deadlock(self, state: BlockState, message: str) -> Finding:
-        """Return the finding of a deadlock: threads wait for lanes elsewhere, or at barriers."""
-        waiting: list[tuple[bool, int, int, int]] = []
-        for warp in range(self.shape.warps):
-            pcs = state.lanes(warp, WarpFrame.pcs, 32)
-            barriers = state.lanes(warp, WarpFrame.barrier, 32)
-            for parked in np.flatnonzero((pcs >= abi.PARKED) & (pcs < abi.EXITED)):
-                at_barrier = int(barriers[parked]) != abi.WAITS_FOR_SIBLINGS
-                waiting.append((at_barrier, warp, int(parked), int(pcs[parked])))
-        if not waiting:
-            return self._finding("deadlock", message, None, None, state)
-        at_barrier, warp, lane, pc = min(waiting)
-        op = _waited_for(self.compiled.blocks, pc & (abi.PARKED - 1))
-        kind = "barrier" if at_barrier else "divergence"
-        return self._finding(kind, message, op, self.thread_at(warp, lane), state)
+    def _end_endless(self, stuck: Stuck) -> None:
+        """Raise an error for a launch that can never end, and add its finding."""
+        fault = fault_findings.endless(self, stuck)
+        if self.stay_alone():
+            self.watches[0].triage.add(fault.finding)
+        raise fault
 
     # the report ---------------------------------------------------------------------------------------------
 
@@ -256,15 +207,6 @@ class CheckedLaunch(Launch):
         )
 
 
-def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
-    """Return the instruction at which lanes wait that go on with a basic block."""
-    for block in blocks:
-        waits = block.op is not None and block.op.record.waits is not Waits.NOBODY
-        if waits and block.following and block.following.number == number:
-            return block.op
-    return None
-
-
 def _kept_memory(launch: CheckedLaunch) -> Callable[[], None]:
     """Copy the memory that a launch may write; return a function that restores it."""
     own = [as_bytes(each.host, each.size) for each in launch.written if each.writable]
@@ -282,6 +224,7 @@ def run_checked(
     shape: Shape,
     values: tuple[Any, ...],
     steps: int | None,
+    schedule: RunSchedule,
     notes: list[str],
     progress: Progress | None = None,
 ) -> Report:
@@ -289,11 +232,11 @@ def run_checked(
     if shape.blocks > MOST_BLOCKS:
         raise LanewiseError(f"a grid of {shape.blocks} blocks has more than can be checked: {MOST_BLOCKS}")
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
-    launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, record_all=not side_by_side)
+    launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all=not side_by_side)
     put_back = _kept_memory(launch) if side_by_side else None
     if not _is_whole(launch, progress) and put_back is not None:
         put_back()
-        launch = CheckedLaunch(kernel, shape, values, steps, side_by_side=False, record_all=True)
+        launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
         _is_whole(launch, progress)
     launch.print_kept()
     return launch.report(notes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Three = tuple[int, int, int]
@@ -31,6 +31,10 @@ class Finding:
     count: int = 1
     other: Finding | None = None
     severity: Severity = "error"
+
+    def with_other(self, other: Finding) -> Finding:
+        """Return the finding with its other place."""
+        return replace(self, other=other)
 
     @property
     def title(self) -> str:

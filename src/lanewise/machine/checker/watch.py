@@ -76,6 +76,8 @@ class Watch:
         ):
             self.record[field // 8] = value
         self._kept: list[Any] = []
+        #: The bytes that the records of one block take.
+        self.block_bytes = 0
 
     @property
     def out_of_epochs(self) -> bool:
@@ -109,7 +111,9 @@ class Watch:
         ):
             record[field // 8] = value
         state[BlockRecord.watch] = address(record)
-        self._kept.append((record, clocks, barriers, shadow, local, assigned))
+        kept = (record, clocks, barriers, shadow, local, assigned)
+        self.block_bytes = sum(each.nbytes for each in kept)
+        self._kept.append(kept)
         self.triage.states.append(state)
 
     def forget(self, first: int, size: int) -> None:
