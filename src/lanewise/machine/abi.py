@@ -86,7 +86,10 @@ class LaunchRecord(RecordLayout):
     template = field()
     #: The table of basic blocks: a CodeRow for each.
     code = field()
-    # The order of the blocks of a checked launch, a RunOrder, and the seed of a random one.
+    #: The slice and the turns (see BlockRecord) with which a block begins.
+    first_slice = field()
+    first_turns = field()
+    # The order of the blocks and warps of a checked launch, a RunOrder, and the seed of a random one.
     order = field()
     seed = field()
 

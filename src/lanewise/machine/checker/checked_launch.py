@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.jit.host_memory import as_bytes
+from lanewise.jit.host_memory import Bytes, address, as_bytes
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.merged_findings import across_schedules, merged, with_chains
 from lanewise.machine.checker.report import Finding, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage
@@ -58,7 +59,9 @@ class CheckedLaunch(Launch):
         super().__init__(kernel, shape, values, steps)
         self.kernel, self.side_by_side, self.schedule = kernel, side_by_side, schedule
         self[LaunchRecord.order], self[LaunchRecord.seed] = schedule.order, schedule.seed
-        self.most_stuck = 0
+        #: Whether all blocks ran to their end.
+        self.ended = False
+        self.resident: list[ResidentBlocks] = []
         self._watches: dict[int, Watch] = {}
         self._beginning, self._ended, self._alone = threading.Lock(), threading.Event(), not side_by_side
         self.printed: list[tuple[int, str]] = []
@@ -117,7 +120,17 @@ class CheckedLaunch(Launch):
     def resident_blocks(self, worker: int) -> ResidentBlocks:
         """Return what runs the blocks of a host thread, in the order of the schedule."""
         new_block, order = partial(self.new_block, worker), self.schedule.for_worker()
-        return ResidentBlocks(self, self.blocks.stop, new_block, self._settle, order, self._end_endless)
+        made = ResidentBlocks(
+            self,
+            self.blocks.stop,
+            new_block,
+            self._settle,
+            order,
+            self._end_endless,
+            self.kernel.deciding_bytes,
+        )
+        self.resident.append(made)
+        return made
 
     def resident_limit(self, bytes: int) -> int:
         """Return how many blocks may be under way, each of some bytes, with its records of the check."""
@@ -146,7 +159,7 @@ class CheckedLaunch(Launch):
 
     def _settle(self, state: BlockState, status: int) -> None:
         """Add a finding for a fault before it ends the launch."""
-        triage = next(each.triage for each in self.watches if state in each.triage.states)
+        triage = next(each.triage for each in self.watches if address(state.record) in each.triage.states)
         if triage.failure is not None:
             raise triage.failure
         try:
@@ -198,25 +211,46 @@ class CheckedLaunch(Launch):
             by_line[op.line, text] = Line(op.line, text, kernel.sources[op.site], counts)
         if any(watch.out_of_epochs for watch in self.watches):
             notes = [*notes, "the run was too long to look for races to its end"]
+        found = [finding for watch in self.watches for finding in watch.triage.findings()]
+        findings = merged(with_chains(found, program)) + self._more_than_a_gpu()
+        if not self.schedule.is_default:
+            findings = [replace(each, schedule=self.schedule.name) for each in findings]
         return Report(
             program.entry.name,
-            [finding for watch in self.watches for finding in watch.triage.findings()],
+            findings,
             counters.total_of(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,
         )
 
+    def _more_than_a_gpu(self) -> list[Finding]:
+        """Return advice if more blocks waited for later ones than run at a time on any GPU."""
+        most = max((each.most_stuck for each in self.resident), default=0)
+        if not most:
+            return []
+        entry = self.compiled.program.entry
+        message = (
+            f"{most} blocks wait at a time for later ones to begin: the largest GPU has at most "
+            f"{resident_blocks.ON_A_GPU} under way, and this launch would never end there"
+        )
+        return [Finding("deadlock", message, entry.line, f".entry {entry.name}", severity="advice")]
 
-def _kept_memory(launch: CheckedLaunch) -> Callable[[], None]:
-    """Copy the memory that a launch may write; return a function that restores it."""
-    own = [as_bytes(each.host, each.size) for each in launch.written if each.writable]
-    copies = [content.copy() for content in own]
 
-    def put_back() -> None:
-        for content, copy in zip(own, copies, strict=True):
+class WrittenMemory:
+    """The memory that a launch may write, to copy it and to put it back."""
+
+    def __init__(self, launch: CheckedLaunch) -> None:
+        self.allocations = [each for each in launch.written if each.writable]
+        self._own = [as_bytes(each.host, each.size) for each in self.allocations]
+
+    def copy(self) -> list[Bytes]:
+        """Return a copy of its content."""
+        return [content.copy() for content in self._own]
+
+    def put_back(self, copies: list[Bytes]) -> None:
+        """Restore what `copy` returned."""
+        for content, copy in zip(self._own, copies, strict=True):
             content[:] = copy
-
-    return put_back
 
 
 def run_checked(
@@ -224,22 +258,68 @@ def run_checked(
     shape: Shape,
     values: tuple[Any, ...],
     steps: int | None,
-    schedule: RunSchedule,
+    schedules: list[RunSchedule],
     notes: list[str],
     progress: Progress | None = None,
 ) -> Report:
-    """Run a kernel under watch and return the report; what would stop a plain run is a finding."""
+    """Run a kernel under watch and return the report; what would stop a plain run is a finding.
+
+    With several schedules the launch is repeated with the same arguments. The arrays have the results of the
+    first run, and the counters are those of the first run.
+    """
     if shape.blocks > MOST_BLOCKS:
         raise LanewiseError(f"a grid of {shape.blocks} blocks has more than can be checked: {MOST_BLOCKS}")
+    if len(schedules) == 1:
+        launch = _run(kernel, shape, values, steps, schedules[0], progress)
+        launch.print_kept()
+        return launch.report(notes)
+    untouched = CheckedLaunch(kernel, shape, values, steps, schedules[0], side_by_side=False, record_all=True)
+    memory = WrittenMemory(untouched)
+    before = memory.copy()
+    after: list[Bytes] = []
+    reports: list[Report] = []
+    for schedule in schedules:
+        launch = _run(kernel, shape, values, steps, schedule, progress)
+        reports.append(launch.report(notes))
+        if not after:
+            launch.print_kept()
+            after, ended = memory.copy(), launch.ended
+        elif launch.ended and ended:
+            changed = [
+                each.title
+                for each, first, content in zip(memory.allocations, after, memory.copy(), strict=True)
+                if not np.array_equal(first, content)
+            ]
+            notes = [
+                *notes,
+                *(f"{each} has other results under the schedule {schedule.name}" for each in changed),
+            ]
+        memory.put_back(before)
+    memory.put_back(after)
+    extra = [each for each in reports[0].notes if each not in notes]
+    return replace(
+        reports[0], findings=across_schedules([each.findings for each in reports]), notes=[*notes, *extra]
+    )
+
+
+def _run(
+    kernel: CheckedKernel,
+    shape: Shape,
+    values: tuple[Any, ...],
+    steps: int | None,
+    schedule: RunSchedule,
+    progress: Progress | None,
+) -> CheckedLaunch:
+    """Run a kernel under watch with one schedule; return the launch that found all that is to be found."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
     launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all=not side_by_side)
-    put_back = _kept_memory(launch) if side_by_side else None
-    if not _is_whole(launch, progress) and put_back is not None:
-        put_back()
+    memory = WrittenMemory(launch)
+    before = memory.copy() if side_by_side else []
+    if not _is_whole(launch, progress) and side_by_side:
+        memory.put_back(before)
         launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
         _is_whole(launch, progress)
-    launch.print_kept()
-    return launch.report(notes)
+    return launch
 
 
 def _is_whole(launch: CheckedLaunch, progress: Progress | None) -> bool:
@@ -250,4 +330,5 @@ def _is_whole(launch: CheckedLaunch, progress: Progress | None) -> bool:
         return launch.stay_alone()
     except NotOnItsOwn:
         return False
+    launch.ended = True
     return launch.is_conclusive

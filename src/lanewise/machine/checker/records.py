@@ -117,11 +117,11 @@ class ShadowPlane(IntEnum):
 PENDING = 1 << 31
 EPOCHS = PENDING - 1
 # An access in one word (`who`): lane, bytes of the word, bytes ever written in this block, several lanes,
-# strong, volatile, then the row of the instruction.
+# strong, volatile, then the number of the access.
 LANE_BITS, MASK_SHIFT, INITIALISED_SHIFT = 5, 5, 9
 SEVERAL, STRONG, VOLATILE = 1 << 13, 1 << 14, 1 << 15
 SITE_SHIFT = 16
-MOST_ROWS = 0xFFFF
+MOST_NUMBERS = 0xFFFF
 
 
 class AllocationShadow(RecordLayout):
@@ -178,8 +178,11 @@ class SiteRow(RecordLayout):
     step_base = field()
     #: The bits of an element of a tile.
     element_bits = field()
-    #: The AllocationShadow of the last access.
+    #: The AllocationShadow of the last access; how often it was another one than before.
     last_allocation = field()
+    allocation_changes = field()
+    #: The number of the access in shadow memory; 0 if the row is of none.
+    number = field()
     requests = field()
     threads = field()
     wavefronts = field()

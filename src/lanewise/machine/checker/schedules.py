@@ -49,13 +49,10 @@ class RandomOrder:
     """
 
     order = RunOrder.RANDOM
+    first_share = Share(WHOLE.slice, 1)
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-
-    def first_share(self) -> Share:
-        """Return the share of a block that begins: sometimes only a turn, in which warps run a little."""
-        return Share(WHOLE.slice, self.random.randrange(4))
 
     def gives_way(self) -> bool:
         """Return whether a block gives way to another: one time out of two."""

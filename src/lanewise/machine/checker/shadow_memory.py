@@ -147,6 +147,11 @@ def _write_finished(module: ir.Module) -> ir.Function:
     return code.function
 
 
+def _of_first_lane(who: Value, earlier: Value) -> Value:
+    """Return an access with the lane of an earlier one: of several lanes the first one is named."""
+    return (who & ~(LANES - 1)) | (earlier & (LANES - 1))
+
+
 def _write_note(module: ir.Module, writes: bool) -> ir.Function:
     """`note_read/write(…)`: put an access to a word on record. `who` may have PENDING for a copy."""
     code = WatchCode(module, f"note_{'write' if writes else 'read'}", (*_WORD, "pending"))
@@ -182,12 +187,12 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
             code.constant(U32, 0), earlier & INITIALISED
         )
         joined = me | initialised | (_mask(me) << records.INITIALISED_SHIFT)
-        merged = joined | (earlier & (WHOLE << records.MASK_SHIFT)) | records.SEVERAL
+        merged = _of_first_lane(joined, earlier) | (earlier & (WHOLE << records.MASK_SHIFT)) | records.SEVERAL
         joins = same_epoch & same_site & other_lane
         word.set(who, joins.select(merged, joined))
         word.set(when, (now | code["pending"]).to(U32))
     else:
-        merged = me | (earlier & (WHOLE << records.MASK_SHIFT)) | records.SEVERAL
+        merged = _of_first_lane(me, earlier) | (earlier & (WHOLE << records.MASK_SHIFT)) | records.SEVERAL
         word.set(who, (same_epoch & other_lane).select(merged, me))
         word.set(when, now.to(U32))
         kept = wide(word.get(ShadowPlane.EARLIER_EPOCH))

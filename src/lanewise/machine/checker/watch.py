@@ -114,7 +114,7 @@ class Watch:
         kept = (record, clocks, barriers, shadow, local, assigned)
         self.block_bytes = sum(each.nbytes for each in kept)
         self._kept.append(kept)
-        self.triage.states.append(state)
+        self.triage.states[address(state.record)] = state
 
     def forget(self, first: int, size: int) -> None:
         """Clear the shadow memory of some bytes, because the heap gives them to a new owner."""

@@ -436,6 +436,13 @@ def _begin(code: FunctionCode, block: Record, launch: Record, number: Value) -> 
     block.set(BlockRecord.steps, 0)
     block.set(BlockRecord.phase_tries, 0)
     block.set(BlockRecord.turn, 0)
+    for own, given in (
+        (BlockRecord.slice, LaunchRecord.first_slice),
+        (BlockRecord.whole_slice, LaunchRecord.first_slice),
+        (BlockRecord.turns, LaunchRecord.first_turns),
+        (BlockRecord.order, LaunchRecord.order),
+    ):
+        block.set(own, launch.get(given))
     x, y = launch.get(LaunchRecord.nctaid), launch.get(LaunchRecord.nctaid + 8)
 
     def divided(a: Value, b: Value) -> tuple[Value, Value]:

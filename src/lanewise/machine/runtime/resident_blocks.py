@@ -1,7 +1,7 @@
 """The thread blocks that one host thread has under way: which of them runs next, and for how long.
 
-A block that has run for a while is asked whether it makes progress: it is stuck if all that decides on what it
-does next (program counters, registers, its memory) is as it was before. A stuck block gives way. Once all
+A block that has run for a while is asked whether it makes progress: it is stuck if all that decides on what
+it does next (program counters, registers, its memory) is as it was before. A stuck block gives way. Once all
 blocks are stuck, and global memory does not change either, the launch can never end.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from lanewise.jit.host_memory import address, as_bytes
 from lanewise.machine import abi
@@ -22,7 +23,7 @@ from lanewise.machine.runtime.state import BlockState, LaunchState
 
 
 class Share(NamedTuple):
-    """How long a block may run: basic blocks that a path of a warp has in a turn, and turns after the first."""
+    """How long a block may run: basic blocks of a path of a warp in a turn, and turns after the first."""
 
     slice: int
     turns: int
@@ -31,10 +32,14 @@ class Share(NamedTuple):
 #: A share that shows whether a block is stuck: a loop of up to 6 basic blocks is at the same place after it,
 #: because 120 is a multiple of 1 to 6.
 POLL = Share(120, 0)
-#: The share of a block that makes progress; 20,160 is a multiple of 1 to 10 as well.
+#: Polls after the first share. The first one lets all paths of a warp run, so that lanes arrive at barriers.
+POLLS = 2
+#: The share of a block that makes progress.
 WHOLE = Share(168 * POLL.slice, 3)
+#: A share of one basic block. A loop of any number of basic blocks up to 16 is found by 32 of them.
+STEP, STEPS = Share(1, 0), 32
 #: Shares in which a block that makes progress may go on before others have theirs.
-PATIENCE = 16
+PATIENCE = STEPS + 16
 #: Blocks that run at a time on the largest GPU: 32 on each of 148 multiprocessors.
 ON_A_GPU = 32 * 148
 #: The bytes of host memory that blocks under way may take.
@@ -44,13 +49,11 @@ FRUITLESS = 1 << 29
 
 
 class Schedule(Protocol):
-    """The order in which a launch runs its blocks, and how long each may run at first."""
+    """The order in which a launch runs its blocks and warps, and how long a block may run at first."""
 
-    #: The order of the warps of a block.
+    #: The order of the warps of a block, and the share with which it begins.
     order: RunOrder
-
-    def first_share(self) -> Share:
-        """Return the share of a block that begins."""
+    first_share: Share
 
     def gives_way(self) -> bool:
         """Return whether a block that makes progress gives way to another although it need not."""
@@ -64,12 +67,8 @@ class InOrder:
 
     order = RunOrder.IN_ORDER
 
-    def __init__(self, first: Share = WHOLE) -> None:
-        self.first = first
-
-    def first_share(self) -> Share:
-        """Return the share of a block that begins."""
-        return self.first
+    def __init__(self, first_share: Share = WHOLE) -> None:
+        self.first_share = first_share
 
     def gives_way(self) -> bool:
         """Return that no block gives way before it has to."""
@@ -94,6 +93,11 @@ class Resident:
     looks: int = 0
     reference: bytes = b""
     stuck: bool = False
+    #: Basic blocks that a path may have run since it was the reference.
+    distance: int = 0
+    #: The share that it has now, and that of a look while it is stuck.
+    share: Share = POLL
+    poll: Share = POLL
 
 
 class Stuck(NamedTuple):
@@ -113,7 +117,7 @@ class ResidentBlocks:
     """Runs blocks on one host thread until none is left.
 
     `new_block` gives the memory of another one, `settle` handles one that stopped, `judge` ends a launch that
-    cannot end by itself (none: it goes on until somebody interrupts it).
+    cannot end by itself (none: it goes on until somebody interrupts it). `deciding`: see `fingerprint`.
     """
 
     def __init__(
@@ -124,12 +128,16 @@ class ResidentBlocks:
         settle: Callable[[BlockState, int], None],
         schedule: Schedule,
         judge: Judge | None = None,
+        deciding: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.launch, self.last, self.new_block, self.settle = launch, last, new_block, settle
-        self.schedule, self.judge = schedule, judge
+        self.schedule, self.judge, self.deciding = schedule, judge, deciding
+        launch[LaunchRecord.first_slice], launch[LaunchRecord.first_turns] = schedule.first_share
         #: Blocks to go on with, the next one at the end; and those that were looked at since.
         self.waiting: list[Resident] = []
         self.looked_at: list[Resident] = []
+        #: How many of them are not stuck.
+        self.busy = 0
         #: Whether a block began or ended since the last round of all blocks.
         self.progress = True
         self.quiet_memory: bytes | None = None
@@ -152,7 +160,8 @@ class ResidentBlocks:
         self.most = most(current.state)
         while current is not None:
             count(self.count + 1)
-            self._share(current)
+            if current.begun:
+                self._share(current)
             self.launch.compiled.native(abi.RUN, [address(current.state.record), int(current.begun)])
             current.begun = True
             status = current.state[BlockRecord.status]
@@ -165,39 +174,53 @@ class ResidentBlocks:
                 self.settle(current.state, status)
 
     def _share(self, resident: Resident) -> None:
-        """Set how long a block may run now, and in which order its warps run."""
+        """Set how long a block that goes on may run, and in which order its warps run."""
         state, looks = resident.state, resident.looks
-        polls = resident.stuck or 0 < looks < 3
-        share = POLL if polls else WHOLE if looks else self.schedule.first_share()
+        in_order = True  # a look compares what a block was with what it is: warps run in one order in between
+        if resident.stuck:
+            share = resident.poll
+        elif looks <= POLLS:
+            share = POLL
+        elif POLLS + 1 < looks <= POLLS + 1 + STEPS:
+            share = STEP
+        else:
+            share, in_order = Share(WHOLE.slice, 0) if looks == POLLS + 1 else WHOLE, False
+        resident.share = share
         state[BlockRecord.slice] = state[BlockRecord.whole_slice] = share.slice
         state[BlockRecord.turns] = share.turns
-        # A look compares what a block was with what it is: warps have to run in one order in between.
-        state[BlockRecord.order] = RunOrder.IN_ORDER if polls else self.schedule.order
+        state[BlockRecord.order] = RunOrder.IN_ORDER if in_order else self.schedule.order
 
     def _after_yield(self, resident: Resident) -> Resident | None:
         """Look whether a block is stuck; return the block that runs next."""
         self._look(resident)
-        if resident.stuck or resident.looks >= PATIENCE or (resident.looks > 2 and self.schedule.gives_way()):
+        if resident.stuck or resident.looks > PATIENCE or self.schedule.gives_way():
             self.looked_at.append(resident)
+            self.busy += not resident.stuck
             return self._begun() or self._next_waiting()
         return resident
 
     def _look(self, resident: Resident) -> None:
-        """Find out whether a block makes progress, by Brent's algorithm: it is compared with an earlier self."""
+        """Compare a block with what it was before, by Brent's algorithm, to see whether it is stuck."""
         state = resident.state
         linear, steps = state[BlockRecord.linear], state[BlockRecord.steps]
         if linear != resident.linear:  # the block before it has ended
             resident.linear, resident.steps, resident.looks, resident.stuck = linear, 0, 0, False
             resident.reference = b""
             self.progress, self.fruitless = True, 0
-        self._count_fruitless(steps - resident.steps)
+        self._count_fruitless(resident, steps - resident.steps)
         resident.steps = steps
-        now = fingerprint(state)
-        resident.stuck = now == resident.reference
-        if not resident.stuck:
-            resident.looks += 1
-            if resident.looks & (resident.looks - 1) == 0:
-                resident.reference = now
+        now = fingerprint(state, self.deciding)
+        resident.distance += resident.share.slice * (resident.share.turns + 1)
+        if now == resident.reference:
+            if not resident.stuck:
+                resident.poll = Share(-(-POLL.slice // resident.distance) * resident.distance, 0)
+            resident.stuck, resident.distance = True, 0
+            return
+        if resident.stuck:  # it is no longer: what it waited for has happened
+            resident.stuck, resident.looks = False, 0
+        resident.looks += 1
+        if resident.looks & (resident.looks - 1) == 0:
+            resident.reference, resident.distance = now, 0
 
     def _begun(self) -> Resident | None:
         """Return the next block of the grid, or None: none is left, there are too many, or one waits."""
@@ -205,14 +228,14 @@ class ResidentBlocks:
         if not left or self.count >= self.most:
             return None
         if self.count >= ON_A_GPU:
-            if not all(each.stuck for each in (*self.waiting, *self.looked_at)):
+            if self.busy:
                 return None
             self.most_stuck = max(self.most_stuck, self.count)
         chosen = self.schedule.chosen(self.count)
         if chosen is not None:
             if chosen < len(self.waiting):
-                return self.waiting.pop(chosen)
-            return self.looked_at.pop(chosen - len(self.waiting))
+                return self._resumed(self.waiting, chosen)
+            return self._resumed(self.looked_at, chosen - len(self.waiting))
         self.progress, self.fruitless = True, 0
         return Resident(self.new_block())
 
@@ -225,7 +248,13 @@ class ResidentBlocks:
         if not self.waiting:
             self._end_round()
             self.waiting, self.looked_at = self.looked_at, []
-        return self.waiting.pop() if self.waiting else None
+        return self._resumed(self.waiting, -1) if self.waiting else None
+
+    def _resumed(self, blocks: list[Resident], index: int) -> Resident:
+        """Return one of the waiting blocks, which goes on now."""
+        resident = blocks.pop(index)
+        self.busy -= not resident.stuck
+        return resident
 
     def _end_round(self) -> None:
         """Judge a round of all blocks: if none made progress, and memory has not changed, none ever will."""
@@ -239,34 +268,38 @@ class ResidentBlocks:
         else:
             memory = memory_digest(self.launch)
             if memory == self.quiet_memory:
-                self._end_launch(certain=True)
+                self._end_launch(blocks, certain=True)
             self.quiet_memory = memory
 
-    def _count_fruitless(self, steps: int) -> None:
+    def _count_fruitless(self, resident: Resident, steps: int) -> None:
         """Count basic blocks in which nothing was achieved; end the launch after very many."""
         self.fruitless += steps
         if self.judge is not None and self.fruitless > FRUITLESS * (self.count + 1):
             memory = memory_digest(self.launch)
             if memory == self.fruitless_memory:
-                self._end_launch(certain=False)
+                self._end_launch([*self.waiting, *self.looked_at, resident], certain=False)
             self.fruitless, self.fruitless_memory = 0, memory
 
-    def _end_launch(self, certain: bool) -> None:
+    def _end_launch(self, residents: list[Resident], certain: bool) -> None:
         """Let the judge end a launch that does not end by itself."""
         assert self.judge is not None
-        blocks = [each.state for each in (*self.waiting, *self.looked_at)]
+        blocks = [each.state for each in residents]
         not_begun = max(0, self.last - self.launch[LaunchRecord.next_block])
         self.judge(Stuck(sorted(blocks, key=lambda state: state[BlockRecord.linear]), not_begun, certain))
 
 
-def fingerprint(state: BlockState) -> bytes:
-    """Return a digest of all that decides on what a block does next, global memory left aside."""
+def fingerprint(state: BlockState, deciding: npt.NDArray[np.int64] | None = None) -> bytes:
+    """Return a digest of all that decides on what a block does next, global memory left aside.
+
+    `deciding` are the offsets in a frame of bytes of registers that count; without it all registers do.
+    """
     digest = hashlib.blake2b(state.record[BlockRecord.arrived : BlockRecord.phases].data, digest_size=16)
     size = state.launch.compiled.launch_info.frame_bytes
     frames = state.frames.reshape(-1, size)
     digest.update(np.ascontiguousarray(frames[:, WarpFrame.base : WarpFrame.base + 8]).data)
     digest.update(np.ascontiguousarray(frames[:, WarpFrame.pcs : WarpFrame.tid]).data)
-    digest.update(np.ascontiguousarray(frames[:, WarpFrame.carry :]).data)
+    registers = frames[:, deciding] if deciding is not None else frames[:, WarpFrame.carry :]
+    digest.update(np.ascontiguousarray(registers).data)
     for memory in (state.shared, state.local):
         digest.update(memory.data)
     return digest.digest()
