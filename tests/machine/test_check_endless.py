@@ -13,7 +13,7 @@ from lanewise.machine.checker.report import Report
 SPIN = "ld.volatile.global.u32 %r3, [%rd1]; setp.eq.u32 %p0, %r3, 0; @%p0 bra WAIT;"
 
 
-def check(body: str, grid: int, block: int, n: int = 0, words: int = 4, **options: int) -> Report:
+def check(body: str, grid: int, block: int, n: int = 0, words: int = 4, steps: int | None = None) -> Report:
     """Check a kernel of an array of zeros `f` (%rd0), with %r0 the thread, %r1 the block and %r9 a number."""
     text = f""".version 8.0
 .target sm_80
@@ -23,7 +23,7 @@ def check(body: str, grid: int, block: int, n: int = 0, words: int = 4, **option
     ld.param.u64 %rd0, [f]; ld.param.u32 %r9, [n]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x;
 {body}
 }}"""
-    return lw.check(lw.load(text)["k"][grid, block], np.zeros(words, np.uint32), n, **options)
+    return lw.check(lw.load(text)["k"][grid, block], np.zeros(words, np.uint32), n, steps=steps)
 
 
 #: What the loop is, its launch, the text of the instruction that is named, what it waits for.
