@@ -7,6 +7,7 @@ is the same for any number of threads.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -41,6 +42,14 @@ MOST_BLOCKS = 1 << 31
 MOST_RESIDENT = 1 << 16
 #: Seconds that one host thread runs alone: a second watch costs more than it gains in short launches.
 ALONE_SECONDS = 0.001
+
+
+def most_shadow_bytes() -> int:
+    """Return the bytes of shadow memory that several host threads may have: half of the machine's memory."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):  # not known on every system
+        return 1 << 32
 
 
 class CheckedLaunch(Launch):
@@ -92,7 +101,7 @@ class CheckedLaunch(Launch):
             return
         try:
             with self._beginning:
-                if worker and self._alone:
+                if worker and (self._alone or not self._has_memory_for_another_watch()):
                     return
                 self._watches[worker] = Watch(self, self.kernel, EPOCHS, self._recorded, self.stay_alone)
             super()._work(worker, errors)
@@ -103,6 +112,11 @@ class CheckedLaunch(Launch):
             errors.append(error)
         finally:
             self._ended.set()
+
+    def _has_memory_for_another_watch(self) -> bool:
+        """Return whether shadow memory for one more host thread stays within its bound."""
+        held = sum(watch.shadow_bytes for watch in self.watches)
+        return held + held // max(len(self._watches), 1) <= most_shadow_bytes()
 
     def stay_alone(self) -> bool:
         """Let no other host thread begin; return whether none has. Then the run is that of one thread."""

@@ -80,6 +80,11 @@ class Watch:
         self.block_bytes = 0
 
     @property
+    def shadow_bytes(self) -> int:
+        """The bytes of address space of its shadow memory; those of pages that are touched are in use."""
+        return sum(each.nbytes for each in self.shadows)
+
+    @property
     def out_of_epochs(self) -> bool:
         """Whether the run was too long to look for races to its end."""
         return bool(self.record[WatchRecord.now // 8] >= self.epochs - 1)
