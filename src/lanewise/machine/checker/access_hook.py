@@ -35,7 +35,6 @@ from lanewise.machine.checker.vector_clocks import (
     WatchCode,
     in_turn,
     lane_seen,
-    least,
     most,
     running_lane_clocks,
     wide,
@@ -43,6 +42,9 @@ from lanewise.machine.checker.vector_clocks import (
 )
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
+
+#: How often an instruction that reported a race reports races again in another array, and how many.
+MOST_REOPENED, REPORTS_REOPENED = 256, 20
 
 
 def _write_find(module: ir.Module) -> ir.Function:
@@ -116,6 +118,17 @@ def _write_access(module: ir.Module) -> None:
     code.done()
 
 
+def _reopen(code: WatchCode, row: Record, allocation: Value) -> None:
+    """Let an instruction report races again, because it accesses another allocation than before."""
+    changes = row.get(SiteRow.allocation_changes)
+    another = row.get(SiteRow.last_allocation).differs(0) & allocation.differs(0)
+    with code.when(another & (changes < MOST_REOPENED)):
+        row.set(SiteRow.allocation_changes, changes + 1)
+        for kind in (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS):
+            limit = SiteRow.limits + 8 * kind
+            row.set(limit, most(row.get(limit), code.number(REPORTS_REOPENED)))
+
+
 def _write_region(module: ir.Module) -> ir.Function:
     """`region(frame, observed, site, addresses, active)`: handle the lanes in one allocation.
 
@@ -156,6 +169,7 @@ def _write_region(module: ir.Module) -> ir.Function:
             known.set(offset < allocation.get(AllocationShadow.size, U64))
         with code.when(~known.get()):
             kept.set(code.call_number(module.functions["find"], launch.address, address))
+            _reopen(code, row, kept.get())
             row.set(SiteRow.last_allocation, kept.get())
         with code.when(kept.get().equals(0)):  # a fault, or an access to parameters
             code.done(code["active"])
@@ -245,8 +259,7 @@ def _write_region(module: ir.Module) -> ir.Function:
                 code.suspect(
                     Suspicion.UNRECORDED_READS, code["frame"], code["site"], first, address, zero, zero
                 )
-    site = least(code["site"], records.MOST_ROWS)
-    who = code.variable((site << records.SITE_SHIFT).to(U32))
+    who = code.variable((row.get(SiteRow.number) << records.SITE_SHIFT).to(U32))
 
     def mark(flag: Value, bits: int) -> None:
         who.set(who.get() | flag.select(code.constant(U32, bits), 0))

@@ -7,9 +7,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.machine import abi
+from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
+from lanewise.machine.analysis.control_registers import control_registers
 from lanewise.machine.analysis.written_parameters import written_parameters
 from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.site_table import SiteTable, watched_sites
@@ -32,6 +35,18 @@ class CheckedKernel(Compiled):
     def plan(self) -> definite_assignment.Plan:
         """The registers that a check tracks because a path may leave them without a value."""
         return definite_assignment.plan(self.blocks)
+
+    @cached_property
+    def deciding_bytes(self) -> npt.NDArray[np.int64] | None:
+        """The offsets in a frame of bytes that decide on what a warp does next; None if all may do so."""
+        registers = control_registers(self.program)
+        if registers is None:
+            return None
+        bytes_of = [
+            range(each.offset, each.offset + max(each.bits // 8, 1) * abi.LANES) for each in registers
+        ]
+        carry = range(WarpFrame.carry, WarpFrame.carry + abi.LANES)
+        return np.array(sorted({offset for each in (carry, *bytes_of) for offset in each}), np.int64)
 
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:

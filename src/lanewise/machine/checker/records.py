@@ -149,7 +149,7 @@ EPOCHS = PENDING - 1
 # an epoch.
 WITHIN_BLOCK, ODD_PHASE = 1 << 31, 1 << 30
 PUBLISHED = ODD_PHASE - 1
-# An access in one word (`who`): the lane, flags, then the row of the instruction.
+# An access in one word (`who`): the lane, flags, then the number of the access.
 LANE_BITS = 5
 #: An instruction of the whole warp: no lane can be told to have made the access.
 COLLECTIVE = 1 << 5
@@ -161,7 +161,7 @@ VOLATILE = 1 << 9
 #: A read and a write in one step.
 ATOMIC = 1 << 10
 SITE_SHIFT = 11
-MOST_ROWS = (1 << 32 - SITE_SHIFT) - 1
+MOST_NUMBERS = (1 << 32 - SITE_SHIFT) - 1
 
 
 class AllocationShadow(RecordLayout):
@@ -225,8 +225,11 @@ class SiteRow(RecordLayout):
     step_base = field()
     #: The bits of an element of a tile.
     element_bits = field()
-    #: The AllocationShadow of the last access.
+    #: The AllocationShadow of the last access; how often it was another one than before.
     last_allocation = field()
+    allocation_changes = field()
+    #: The number of the access in shadow memory; 0 if the row is of none.
+    number = field()
     requests = field()
     threads = field()
     wavefronts = field()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Three = tuple[int, int, int]
@@ -31,6 +31,14 @@ class Finding:
     count: int = 1
     other: Finding | None = None
     severity: Severity = "error"
+    #: For inlined code: its own line of the source, then the line of each call, up to the kernel.
+    chain: tuple[str, ...] = ()
+    #: The schedule under which it showed, such as "reverse" or "seed 1"; None if it did in order.
+    schedule: str | None = None
+
+    def with_other(self, other: Finding) -> Finding:
+        """Return the finding with its other place."""
+        return replace(self, other=other)
 
     @property
     def title(self) -> str:
@@ -41,6 +49,8 @@ class Finding:
     def location(self) -> str:
         """The line of the PTX with its text, and the line of the source if it is known."""
         source = f" ({self.source})" if self.source else ""
+        if self.chain:
+            source = f" ({', inlined at '.join(self.chain)})"
         return f"line {self.line}: {self.text}{source}"
 
     def __str__(self) -> str:
@@ -60,6 +70,8 @@ class Finding:
                 lines.append(f"    by thread {self.other.thread} in block {self.other.block}")
         if self.count > 1:
             lines.append(f"    {self.count} times")
+        if self.schedule is not None:
+            lines.append(f"    under the schedule {self.schedule}")
         return "\n".join(lines)
 
 

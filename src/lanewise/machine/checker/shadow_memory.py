@@ -179,7 +179,9 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
                 equal.set(mine.equals(theirs))
             with code.when(~equal.get()):
                 code.tell(Suspicion.SAME_ADDRESS, wide(now), earlier)
-        cell.set(ShadowPlane.WRITER, me | several.get())
+        # Of several lanes the first is named.
+        first = several.get().differs(0).select((me & ~(LANES - 1)) | lane_of(earlier), me)
+        cell.set(ShadowPlane.WRITER, first | several.get())
         cell.set(ShadowPlane.WRITE_EPOCH, now | code["pending"].to(U32))
         code.done()
         return code.function

@@ -14,7 +14,15 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import sources, variable
-from lanewise.machine.checker.records import Flag, LastRequest, OrderKind, SiteRow, Space, StoredElement
+from lanewise.machine.checker.records import (
+    MOST_NUMBERS,
+    Flag,
+    LastRequest,
+    OrderKind,
+    SiteRow,
+    Space,
+    StoredElement,
+)
 from lanewise.machine.program.instruction_record import Order, Role, Size, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, tile_lines, watched_accesses
@@ -91,6 +99,7 @@ def watched_sites(program: Program, arch: str) -> SiteTable:
         for number, row in enumerate(found):
             for offset, value in row.items():
                 rows[op.site * MOST_ROWS + number, offset // 8] = value
+    _number_accesses(rows, program)
     return SiteTable(rows, elements)
 
 
@@ -112,6 +121,27 @@ def _stored(op: Op) -> npt.NDArray[np.int64] | None:
         else:
             return None
     return found
+
+
+def _number_accesses(rows: npt.NDArray[np.int64], program: Program) -> None:
+    """Give each access the number that stands for it in shadow memory, from 1 on.
+
+    If there are more accesses than numbers, copies of one line of the source have the same.
+    """
+    found = [first_access_row(op) + each for op in program.sites for each in range(len(watched_accesses(op)))]
+    keys: list[object] = list(found)
+    if len(found) >= MOST_NUMBERS:
+        sites = (program.sites[row // MOST_ROWS] for row in found)
+        keys = [(program.module.origin(op.loc), op.opcode) if op.loc is not None else op.line for op in sites]
+    numbers: dict[object, int] = {}
+    for row, key in zip(found, keys, strict=True):
+        number = numbers.setdefault(key, len(numbers) + 1)
+        rows[row, SiteRow.number // 8] = min(number, MOST_NUMBERS)
+
+
+def row_of_number(rows: npt.NDArray[np.int64], number: int) -> int:
+    """Return the first row of the access that has a number in shadow memory."""
+    return int(np.argmax(rows[:, SiteRow.number // 8] == number))
 
 
 def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]) -> list[Row]:

@@ -23,7 +23,7 @@ from lanewise.machine.checker.access_descriptions import (
 from lanewise.machine.checker.matrix_rows import rows_agree
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.site_table import access_of
+from lanewise.machine.checker.site_table import access_of, row_of_number
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess
@@ -89,7 +89,8 @@ class Triage:
     ) -> None:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
         self.watch_record, self.registers, self.stay_alone = watch_record, registers, stay_alone
-        self.states: list[BlockState] = []
+        #: Blocks by the address of their record, which the frames of their warps begin with.
+        self.states: dict[int, BlockState] = {}
         #: Findings, each with the row and kind that count how often it came up.
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         self.failure: BaseException | None = None
@@ -113,11 +114,8 @@ class Triage:
     def _state(self, warp_frame: int) -> tuple[BlockState, int]:
         """Return the block that a warp's frame belongs to, and the warp's index in it."""
         size = self.launch.compiled.launch_info.frame_bytes
-        for state in self.states:
-            start = address_of(state.frames)
-            if start <= warp_frame < start + size * self.launch.shape.warps:
-                return state, (warp_frame - start) // size
-        raise LookupError("a warp that no block has")
+        state = self.states[ctypes.c_int64.from_address(warp_frame + WarpFrame.block).value]
+        return state, (warp_frame - address_of(state.frames)) // size
 
     def consider(
         self, kind: Suspicion, warp_frame: int, row: int, lane: int, address: int, epoch: int, who: int
@@ -248,11 +246,8 @@ class Triage:
         warps = launch.shape.warps
         number = int(self.log[epoch & records.EPOCHS])
         linear = int(self.begun[number // warps])
-        row = (who >> records.SITE_SHIFT) & records.MOST_ROWS
-        sites = launch.compiled.program.sites
-        if row // MOST_ROWS >= len(sites) or row == records.MOST_ROWS:
-            return Finding("race", "another access", 0, "")
-        other = sites[row // MOST_ROWS]
+        row = row_of_number(self.rows, (who >> records.SITE_SHIFT) & records.MOST_NUMBERS)
+        other = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(other, row)
         message = f"{space} {access.access.verb if access else 'access'}"
         if who & records.SEVERAL:

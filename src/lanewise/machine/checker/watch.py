@@ -84,6 +84,13 @@ class Watch:
         ):
             self.record[field // 8] = value
         self._kept: list[Any] = []
+        #: The bytes that the records of one block take.
+        self.block_bytes = 0
+
+    @property
+    def shadow_bytes(self) -> int:
+        """The bytes of address space of its shadow memory; those of pages that are touched are in use."""
+        return sum(each.nbytes for each in self.shadows)
 
     def _cell_shift(self, allocation: Allocation) -> int:
         """Return the bytes of a cell of an allocation, as a power of two: no access to it is smaller."""
@@ -137,8 +144,10 @@ class Watch:
         ):
             record[field // 8] = value
         state[BlockRecord.watch] = address(record)
-        self._kept.append((record, clocks, lane_clocks, barriers, shadow, local, assigned))
-        self.triage.states.append(state)
+        kept = (record, clocks, lane_clocks, barriers, shadow, local, assigned)
+        self.block_bytes = sum(each.nbytes for each in kept)
+        self._kept.append(kept)
+        self.triage.states[address(state.record)] = state
 
     def forget(self, first: int, size: int) -> None:
         """Clear the shadow memory of some bytes, because the heap gives them to a new owner."""
