@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Level, Role
-from lanewise.machine.program.operands import Register, registers_in
+from lanewise.machine.program.operands import Register, elements_of, registers_in
 from lanewise.machine.program.ops import FunctionBody, Op
 
 #: State spaces of copies of values: what is stored there may be padding that nobody reads.
@@ -45,9 +45,20 @@ def needed(op: Op) -> set[Register]:
         return found
     found |= op.registers(Role.ADDRESS, Role.MEMBERS, Role.BARRIER)
     stores_copy = op.record.is_plain_store and op.space in _COPIES
+    if op.record.shuffles:  # what it reads counts by lanes
+        return found | {each for operand in op.operands[2:] for each in registers_in(operand)}
     if not passes_on(op) and not stores_copy and op.record.role(1) is not Role.CALLEE:
         found |= op.registers(Role.USED)
     return found
+
+
+def may_deliver_nothing(op: Op) -> bool:
+    """Return whether an instruction may leave its result without a value, which shows when it runs.
+
+    A shuffle does if it reads a lane that takes no part, or a register without a value there; a load from
+    local memory if nothing was written to it.
+    """
+    return op.record.shuffles or (op.record.is_plain_load and op.space == "local")
 
 
 def passed(op: Op) -> set[Register]:
@@ -64,6 +75,10 @@ class Assignment:
     #: Of a choice: the indices of the sources for a predicate that holds and one that does not (-1: it always
     #: has a value), and the predicate's offset in the frame.
     choice: tuple[int, int, int] | None = None
+    #: Of a shuffle: the index of the register that is read (-1: it always has a value).
+    shuffled: int | None = None
+    #: Of a load from local memory: the elements of the load that the targets are.
+    loaded: tuple[int, ...] | None = None
 
 
 @dataclass
@@ -97,8 +112,11 @@ def _add_body(made: Plan, body: FunctionBody, blocks: list[BasicBlock]) -> None:
     known = _definitely_assigned(body, first, blocks)
     if known is None or body.base is not None:
         return
-    doubtful = _used_without_value(blocks, known)
-    tainted = _tainted(blocks, doubtful)
+    undelivered = {
+        each for block in blocks for op in block.executed if may_deliver_nothing(op) for each in assigned(op)
+    }
+    doubtful = _used_without_value(blocks, known) | undelivered
+    tainted = _tainted(blocks, doubtful) | undelivered
     tracked = sorted(doubtful | tainted, key=lambda register: register.offset)
     if not tracked:
         return
@@ -125,6 +143,15 @@ def _add_body(made: Plan, body: FunctionBody, blocks: list[BasicBlock]) -> None:
 def _assignment(op: Op, index: dict[Register, int]) -> Assignment:
     """Return what an instruction does to tracked registers."""
     targets = tuple(sorted(index[each] for each in assigned(op) if each in index))
+    if op.record.shuffles:
+        return Assignment(targets, shuffled=_index_of(registers_in(op.operands[1]), index))
+    if may_deliver_nothing(op):
+        numbered = {
+            index[each]: number
+            for number, each in enumerate(elements_of(op.operands[0]))
+            if isinstance(each, Register) and each in index
+        }
+        return Assignment(tuple(numbered), loaded=tuple(numbered.values()))
     if op.record.chooses and isinstance(op.operands[3], Register):
         first, second = (_index_of(registers_in(operand), index) for operand in op.operands[1:3])
         return Assignment(targets, (), (first, second, op.operands[3].offset))

@@ -38,7 +38,13 @@ def _join(target: Record, source: Record) -> None:
     for offset in (WarpClock.seen, WarpClock.seen_copies):
         both = target.get(offset, U32, LANES).max(source.get(offset, U32, LANES))
         target.pointer(offset, U32).store(both)
-    for offset in (WarpClock.acquired, WarpClock.published, WarpClock.published_gpu):
+    for offset in (
+        WarpClock.acquired,
+        WarpClock.glimpsed,
+        WarpClock.glimpsed_in_block,
+        WarpClock.published,
+        WarpClock.published_gpu,
+    ):
         target.set(offset, most(target.get(offset), source.get(offset)))
 
 
@@ -55,9 +61,10 @@ def arrive(module: ir.Module) -> None:
     with code.when((row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)):
         code.call_number(module.functions["members"], code["frame"], code["site"], code["active"])
         code.done()
-    # A barrier orders what the flags that were read before it have shown.
+    # A barrier orders what flags of the same block, read before it, have shown.
     clock = observed.at(BlockWatch.clock)
-    clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), clock.get(WarpClock.glimpsed)))
+    shown = clock.get(WarpClock.glimpsed_in_block)
+    clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), shown))
     row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
     first = wide(code.intrinsic("cttz", U32, [code["active"].to(U32), code.constant(BOOL, 0)]))
     number = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement) & (abi.BARRIERS - 1)
@@ -86,8 +93,11 @@ def arrive(module: ir.Module) -> None:
 
 
 def release(module: ir.Module) -> None:
-    """Write `check_release(block, barrier)`: warps that wait at a barrier take over its clock."""
-    code = WatchCode(module, "check_release", ("block", "barrier"), external=True)
+    """Write `check_release(block, barrier, counted)`: warps that wait at a barrier take over its clock.
+
+    `counted` is how many threads it is for; 0 if it is for the whole block.
+    """
+    code = WatchCode(module, "check_release", ("block", "barrier", "counted"), external=True)
     block = code.record("block")
     launch = block.at(BlockRecord.launch)
     observed = block.at(BlockRecord.watch)
@@ -95,8 +105,8 @@ def release(module: ir.Module) -> None:
     warps = observed.get(BlockWatch.warps)
     counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
     numbers = Value(code, U32.by(LANES), counting)
-    # A warp that has exited has arrived at every barrier.
-    with code.when(warps > 1), code.loop(warps) as index:
+    # A warp that has exited has arrived at every barrier of the whole block.
+    with code.when((warps > 1) & code["counted"].equals(0)), code.loop(warps) as index:
         warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
         pcs = warp.get(WarpFrame.pcs, U32, LANES)
         with code.when(~pcs.differs(abi.EXITED).any()):

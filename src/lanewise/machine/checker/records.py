@@ -45,6 +45,10 @@ class BlockWatch(RecordLayout):
     runs = field()
     #: For each instruction: how often lanes diverged at it.
     diverged = field()
+    #: The lane that each lane of the last shuffle reads; LANES if that one takes no part.
+    shuffle_sources = per_lane()
+    #: For each element of the last load from local memory: the lanes for which it was never written.
+    unwritten_lanes = field(4, 16)
     #: Not 0 if the running warp begins a new epoch with its next access.
     fresh = field()
     #: The WatchRecord.
@@ -197,13 +201,11 @@ class Suspicion(IntEnum):
     NOT_A_MEMBER = auto()
     ABSENT_MEMBER = auto()
     EXITED_MEMBER = auto()
-    ABSENT_SOURCE = auto()
     BARRIER_OVERFULL = auto()
     SPLIT_BARRIER = auto()
     TILE_ALIGNMENT = auto()
     TILE_STRIDE = auto()
     TILE_UNIFORM = auto()
-    UNINITIALISED_LOCAL = auto()
     IGNORED_ADDRESS = auto()
     IGNORED_ALIGNMENT = auto()
     BARRIER_COUNT_WRONG = auto()
@@ -231,7 +233,7 @@ class SiteRow(RecordLayout):
     step_base = field()
     #: The bytes that the address of a tile has to be a multiple of.
     alignment = field()
-    #: The bits of an element of a tile.
+    #: The bits of an element of a tile, or of a load.
     element_bits = field()
     #: The AllocationShadow of the last access; how often it was another one than before.
     last_allocation = field()
@@ -265,6 +267,8 @@ class StoredElement(RecordLayout):
 
 #: Cells of shadow memory that are examined together where lanes tile memory.
 CELLS_TOGETHER = 16
+#: The most elements that a load has.
+MOST_ELEMENTS = 16
 #: The most bytes of a warp's access: 16 for each lane.
 MOST_BYTES = 16 * LANES
 

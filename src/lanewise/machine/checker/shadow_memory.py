@@ -16,6 +16,7 @@ from lanewise.machine.checker.bank_model import lane_is_in
 from lanewise.machine.checker.happens_before import ORDERED, WEAKLY_ORDERED
 from lanewise.machine.checker.records import (
     CELLS_TOGETHER,
+    MOST_ELEMENTS,
     BlockWatch,
     ShadowPlane,
     SiteRow,
@@ -160,9 +161,9 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
                     others = cell.get(ShadowPlane.READ_EPOCH).equals(read) & (
                         cell.get(ShadowPlane.READ_LANES) & ~lanes_of(reader)
                     ).differs(0)
-                    told = reader | others.select(code.constant(U32, records.SEVERAL), 0)
+                    named = reader | others.select(code.constant(U32, records.SEVERAL), 0)
                     code.tell_unordered(
-                        answer, Suspicion.AFTER_READ, Suspicion.WEAKLY_AFTER_READ, epoch, told
+                        answer, Suspicion.AFTER_READ, Suspicion.WEAKLY_AFTER_READ, epoch, named
                     )
                     code.done()
     code.done()
@@ -320,13 +321,19 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
 
 
 def _write_local(module: ir.Module) -> ir.Function:
-    """`local(frame, site, offsets, active, size, writes)`: report reads of local memory never written."""
+    """`local(frame, site, offsets, active, size, writes)`: which bytes of local memory were ever written.
+
+    Of a read the lanes are put on record for which some byte of an element was not.
+    """
     code = WatchCode(module, "local", ("frame", "site", "offsets", "active", "size", "writes"))
     warp = code.record("frame")
     observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
     offsets, size = code.record("offsets"), code["size"]
+    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
+    element_bytes = row.get(SiteRow.element_bits) >> 3
+    unwritten = observed.pointer(BlockWatch.unwritten_lanes, U32)
+    unwritten.store(code.constant(U32.by(MOST_ELEMENTS), 0))
     local_bytes = observed.get(BlockWatch.local_bytes)
-    whole = 0xF
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
         start = offsets.get(lane * 8)
         with code.when((start.to(U64) < local_bytes.to(U64)) & ~(local_bytes < start + size)):
@@ -334,22 +341,17 @@ def _write_local(module: ir.Module) -> ir.Function:
             shadow = Record(
                 code, observed.get(BlockWatch.local_shadow) + thread * (local_bytes >> 2)
             ).pointer(0, U8)
-            narrow = size < 4
-            bytes_touched = ((code.number(1) << size) - 1) << (start & 3)
-            mask = narrow.select(bytes_touched, code.number(whole)).to(U8)
-            known = code.variable(code.constant(U8, 0))
-            known.set(code.constant(U8, 0))
-            with code.loop((size + 3) >> 2) as number:
-                index = (start >> 2) + number
-                held = shadow.load(index)
-                known.set(known.get() | (held & mask))
+            # Four bits of a byte of the shadow stand for a word.
+            with code.loop(size) as number:
+                byte = start + number
+                bit = code.constant(U8, 1) << (byte & 3).to(U8)
+                held = shadow.load(byte >> 2)
                 with code.when(code["writes"].differs(0)):
-                    shadow.store(held | mask, index)
-            with code.when(code["writes"].equals(0) & known.get().equals(0)):
-                zero = code.number(0)
-                code.suspect(
-                    Suspicion.UNINITIALISED_LOCAL, code["frame"], code["site"], lane, start, zero, zero
-                )
+                    shadow.store(held | bit, byte >> 2)
+                with code.when(code["writes"].equals(0) & (held & bit).equals(0)):
+                    element = Value(code, i64, code.builder.sdiv(number.handle, element_bytes.handle))
+                    lanes = unwritten.load(element) | (code.constant(U32, 1) << lane.to(U32))
+                    unwritten.store(lanes, element)
     code.done()
     return code.function
 

@@ -267,6 +267,8 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         SiteRow.access_size: located.size,
         SiteRow.flags: int(flags),
     }
+    if access.size is Size.TYPE:
+        row[SiteRow.element_bits] = 8 * located.size // len(elements_of(op.operands[access.data]))
     if access.size is Size.MATRIX_ROW:
         _add_matrix(op, row, access.writes, arch)
     elif access.size is Size.TILE_LINE:

@@ -95,6 +95,12 @@ class CheckerSteps:
         if made.choice is not None:
             (target,) = made.targets
             return _step(data, "choose_value", [self._tracked, target, *made.choice], op)
+        if made.shuffled is not None:
+            targets = [len(made.targets), *made.targets]
+            return _step(data, "note_shuffled", [self._tracked, made.shuffled, *targets], op)
+        if made.loaded is not None:
+            pairs = [each for pair in zip(made.targets, made.loaded, strict=True) for each in pair]
+            return _step(data, "note_loaded", [self._tracked, len(made.targets), *pairs], op)
         operands = [len(made.targets), *made.targets, len(made.sources), *made.sources]
         return _step(data, "note_values", [self._tracked, *operands], op)
 
@@ -131,11 +137,11 @@ def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> lis
     return Step(function, operands).words(op)
 
 
-def _release(code: FunctionCode, block: Record, barrier: Value) -> None:
+def _release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
     """Write a call of the function that handles a completed barrier."""
-    type = ir.FunctionType(ir.LONG, [ir.LONG] * 2)
+    type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
     function = ir.Function(code.module, type, RELEASE)
-    code.builder.call(function, [block.address.handle, barrier.handle])
+    code.builder.call(function, [block.address.handle, barrier.handle, counted.handle])
 
 
 # the functions ----------------------------------------------------------------------------------------------
@@ -267,6 +273,32 @@ def _choose_value(code: BlockCode, operands: Record) -> None:
     values.set(offset, (values.get(offset, U32) & ~active) | (chosen & active))
 
 
+def _note_shuffled(code: BlockCode, operands: Record) -> None:
+    """Operands: tracked, the register that is read (-1: it has a value), targets with their count."""
+    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
+    source = operands.get(_FIRST)
+    there = code.variable(code.constant(U32, -1))
+    there.set(code.constant(U32, -1))
+    with code.when(~(source < 0)):
+        there.set(values.get(source * 4, U32))
+    lanes = _watch(code).get(BlockWatch.shuffle_sources, U32, abi.LANES)
+    held = ((there.get().spread(abi.LANES) >> (lanes & 31)) & 1).differs(0) & (lanes < abi.LANES)
+    with code.loop(operands.get(_FIRST + 8)) as number:
+        offset = operands.get(number * 8 + (_FIRST + 16)) * 4
+        values.set(offset, (values.get(offset, U32) & ~active) | (code.bits(held) & active))
+
+
+def _note_loaded(code: BlockCode, operands: Record) -> None:
+    """Operands: tracked, how many, pairs of a target and its element of a load from local memory."""
+    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
+    unwritten = Record(code, _watch(code).address + BlockWatch.unwritten_lanes)
+    with code.loop(operands.get(_FIRST)) as number:
+        pair = Record(code, operands.address + number * 16 + (_FIRST + 8))
+        offset = pair.get(0) * 4
+        written = active & ~unwritten.get(pair.get(8) * 4, U32)
+        values.set(offset, (values.get(offset, U32) & ~active) | written)
+
+
 def _branch(code: BlockCode, operands: Record) -> None:
     """Operands: the instruction. Count a divergence if some of the lanes, but not all, take the branch."""
     taken = code["active"].to(U32)
@@ -300,4 +332,6 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_value": _value,
     "note_values": _note_values,
     "choose_value": _choose_value,
+    "note_shuffled": _note_shuffled,
+    "note_loaded": _note_loaded,
 }

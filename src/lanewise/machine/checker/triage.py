@@ -12,6 +12,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
+from lanewise.machine.analysis.value_uses import Use, use_of
 from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import (
     allocation_at,
@@ -26,8 +27,8 @@ from lanewise.machine.checker.report import Finding, Severity
 from lanewise.machine.checker.site_table import access_of, row_of_number
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
-from lanewise.machine.program.memory_accesses import LocatedAccess
-from lanewise.machine.program.operands import Register
+from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
+from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
@@ -40,7 +41,6 @@ KINDS = {
     Suspicion.WEAKLY_AFTER_READ: "race",
     Suspicion.SAME_ADDRESS: "race",
     Suspicion.UNINITIALISED: "uninitialised",
-    Suspicion.UNINITIALISED_LOCAL: "uninitialised",
     Suspicion.NO_VALUE: "uninitialised",
     Suspicion.UNFINISHED_COPY: "asynchronous copy",
     Suspicion.OUTSIDE: "out of bounds",
@@ -48,7 +48,6 @@ KINDS = {
     Suspicion.ABSENT_MEMBER: "divergence",
     Suspicion.SPLIT_BARRIER: "divergence",
     Suspicion.EXITED_MEMBER: "divergence",
-    Suspicion.ABSENT_SOURCE: "divergence",
     Suspicion.BARRIER_COUNT_WRONG: "barrier",
     Suspicion.TILE_ALIGNMENT: "wmma",
     Suspicion.TILE_STRIDE: "wmma",
@@ -62,7 +61,7 @@ _RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, *
 _ADVICE = (*_WEAK_RACES, Suspicion.EXITED_MEMBER)
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
-    Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER, Suspicion.ABSENT_SOURCE,
+    Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER,
     Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE,
 )  # fmt: skip
 _MASK = (1 << 64) - 1
@@ -140,11 +139,13 @@ class Triage:
         if kind is Suspicion.SAME_ADDRESS and rows_agree(state, warp, op, address):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
-        # No more reports of this kind; the compiled code goes on counting.
-        self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
+        advice = kind in _ADVICE
+        if kind is Suspicion.UNINITIALISED:
+            advice = self._may_be_padding(state, warp, op, lane, address)
+        if not advice:
+            # No more reports of this kind; the compiled code goes on counting.
+            self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
         space, allocation = allocation_at(launch, access.space if access else op.space, address)
-        if kind is Suspicion.UNINITIALISED_LOCAL:
-            space, allocation = "local", "local memory"
         other = None
         if kind in (*_RACES, Suspicion.UNFINISHED_COPY):
             other = self._other(kind, state, space, allocation, epoch, who, address)
@@ -160,9 +161,31 @@ class Triage:
             address & _MASK if of_memory else None,
             allocation or None if of_memory else None,
             other=other,
-            severity="advice" if kind in _ADVICE else "error",
+            severity="advice" if advice else "error",
         )
         self.add(finding, (row, kind))
+
+    def _may_be_padding(self, state: BlockState, warp: int, op: Op, lane: int, address: int) -> bool:
+        """Return whether bytes that were read and never written may be ones that nobody needs.
+
+        A value that is only chosen from is perhaps dropped; part of a word, or of a vector, that is only
+        copied is perhaps padding of a structure.
+        """
+        if not op.record.is_plain_load:
+            return False
+        (located,) = accesses(op)
+        base = located.address.base
+        elements = len(elements_of(op.operands[located.access.data]))
+        if not isinstance(base, Register):
+            return False
+        start = int(state.lanes(warp, base.offset, base.bits)[lane]) + located.address.offset
+        element_bytes = located.size // elements
+        byte = (address - start) & _MASK
+        if byte >= located.size:
+            return False
+        use = use_of(self.launch.compiled.program, op, byte // element_bytes)
+        part = elements > 1 or byte % element_bytes > 0
+        return use is Use.DROPPED or (use is Use.COPIED and part)
 
     def _message(
         self,
@@ -190,7 +213,7 @@ class Triage:
                 return f"{space} write: two lanes of one instruction write different values to one place"
             case Suspicion.UNFINISHED_COPY:
                 return f"{what}: an asynchronous copy there has not been waited for"
-            case Suspicion.UNINITIALISED | Suspicion.UNINITIALISED_LOCAL:
+            case Suspicion.UNINITIALISED:
                 return f"{space} read of memory that nothing was written to"
             case Suspicion.NO_VALUE:
                 return f"the register {self.registers[address].name} has no value"
@@ -206,8 +229,6 @@ class Triage:
             case Suspicion.EXITED_MEMBER:
                 gone = lanes_in_words(epoch)
                 return f"its mask {address & 0xFFFFFFFF:#010x} names lanes that have exited: {gone}"
-            case Suspicion.ABSENT_SOURCE:
-                return f"it reads a register of lane {address}, which takes no part"
             case Suspicion.BARRIER_COUNT_WRONG:
                 return f"a barrier for {address} threads: the count is a multiple of 32"
             case Suspicion.TILE_ALIGNMENT:

@@ -82,11 +82,12 @@ def meet(module: ir.Module) -> ir.Function:
 
 
 def shuffled(module: ir.Module) -> ir.Function:
-    """Write `shuffled(frame, site, active)`: a lane must not read a register of a lane that takes no part."""
+    """Write `shuffled(frame, site, active)`: put on record which lane each lane reads."""
     code = WatchCode(module, "shuffled", ("frame", "site", "active"))
     warp = code.record("frame")
-    launch = warp.at(WarpFrame.block).at(BlockRecord.watch).at(BlockWatch.watch)
-    row = Record(code, launch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
+    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
+    sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
+    row = Record(code, sites + code["site"] * SiteRow.BYTES)
     active = code["active"].to(U32)
     mode = row.get(SiteRow.element_bits)
     with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
@@ -103,13 +104,11 @@ def shuffled(module: ir.Module) -> ir.Function:
             with code.when(mode.equals(number)):
                 source.set(moved)
         beyond = mode.equals(ShuffleMode.UP).select(source.get() < high, source.get() > high)
-        with code.when(~beyond & ~(source.get() < 0)):
-            absent = ((active >> source.get().to(U32)) & 1).equals(0)
-            with code.when(absent):
-                zero = code.number(0)
-                code.suspect(
-                    Suspicion.ABSENT_SOURCE, warp.address, code["site"], lane, source.get(), zero, zero
-                )
+        with code.when(beyond | (source.get() < 0)):
+            source.set(lane)
+        absent = ((active >> source.get().to(U32)) & 1).equals(0)
+        read = absent.select(code.number(LANES), source.get())
+        observed.pointer(BlockWatch.shuffle_sources, U32).store(read.to(U32), lane)
     code.done()
     return code.function
 

@@ -16,8 +16,9 @@ from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
 
-#: Called by the scheduler when a barrier completes: the code being written, the block's record, the number.
-BarrierHook = Callable[[FunctionCode, Record, Value], None]
+#: Called by the scheduler when a barrier completes: the code being written, the block's record, the number of
+#: the barrier, and how many threads it is for (0: the whole block).
+BarrierHook = Callable[[FunctionCode, Record, Value, Value], None]
 
 
 class Instrumentation(Protocol):

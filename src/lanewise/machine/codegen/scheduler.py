@@ -250,7 +250,7 @@ def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
     with code.when(~done):
         code.give(0)
     if hook is not None:
-        hook(code, block, code["barrier"])
+        hook(code, block, code["barrier"], wanted.get())
     block.set(arrived_offset, 0)
     result = (yes.get() | (waiting.get() << 16)).to(U32)
     with code.loop(warps) as index:
