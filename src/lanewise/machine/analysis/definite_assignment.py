@@ -7,7 +7,7 @@ An instruction that computes, stores, branches or exchanges values needs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
@@ -66,6 +66,16 @@ def passed(op: Op) -> set[Register]:
     return op.registers(Role.USED) if passes_on(op) else set()
 
 
+def computes(op: Op) -> bool:
+    """Return whether an instruction of each lane alone computes with its sources."""
+    return op.record.level is Level.LANE and op.record.needs_values
+
+
+def read_by_lane(op: Op) -> set[Register]:
+    """Return the registers that an instruction of each lane alone reads."""
+    return op.registers(Role.USED) if op.record.level is Level.LANE else set()
+
+
 @dataclass(frozen=True)
 class Assignment:
     """An instruction that writes tracked registers, and the tracked registers that it moves."""
@@ -86,6 +96,8 @@ class Plan:
     """What the checker adds to a kernel to track registers, which are known by their index."""
 
     registers: list[Register] = field(default_factory=list)
+    #: For each: whether a shuffle or a load may have left it without a value.
+    undelivered: list[bool] = field(default_factory=list)
     #: Registers that have to have a value before an instruction.
     checks: dict[Key, list[int]] = field(default_factory=dict)
     assignments: dict[Key, Assignment] = field(default_factory=dict)
@@ -112,25 +124,32 @@ def _add_body(made: Plan, body: FunctionBody, blocks: list[BasicBlock]) -> None:
     known = _definitely_assigned(body, first, blocks)
     if known is None or body.base is not None:
         return
+    doubtful = _used_without_value(blocks, known)
+    tainted = _tainted(blocks, doubtful, passed)
+    # What a shuffle or a load leaves without a value is followed through arithmetic too: compilers compute
+    # ahead with values that they drop afterwards.
     undelivered = {
         each for block in blocks for op in block.executed if may_deliver_nothing(op) for each in assigned(op)
     }
-    doubtful = _used_without_value(blocks, known) | undelivered
-    tainted = _tainted(blocks, doubtful) | undelivered
-    tracked = sorted(doubtful | tainted, key=lambda register: register.offset)
+    undelivered |= _tainted(blocks, undelivered, read_by_lane)
+    tracked = sorted(doubtful | tainted | undelivered, key=lambda register: register.offset)
     if not tracked:
         return
     index = {register: len(made.registers) + number for number, register in enumerate(tracked)}
     made.registers += tracked
+    made.undelivered += [each in undelivered for each in tracked]
     made.clears[first.number] = list(index.values())
     for block in blocks:
         here = set(known[id(block)])
         for op in block.executed:
-            checks = [each for each in needed(op) if each in index and (each in tainted or each not in here)]
+            missing = {each for each in needed(op) if each in tainted or each in doubtful - here}
+            if not computes(op):
+                missing |= needed(op) & undelivered
+            checks = [each for each in missing if each in index]
             if checks:
                 made.checks[key_of(op)] = sorted(index[each] for each in checks)
             if not index.keys().isdisjoint(assigned(op)):
-                made.assignments[key_of(op)] = _assignment(op, index)
+                made.assignments[key_of(op)] = _assignment(op, index, undelivered)
             if key_of(op) in made.checks or key_of(op) in made.assignments:
                 chooses = [op.operands[3]] if op.record.chooses else []
                 made.predicates.update(each for each in chooses if isinstance(each, Register))
@@ -140,7 +159,7 @@ def _add_body(made: Plan, body: FunctionBody, blocks: list[BasicBlock]) -> None:
                 here |= assigned(op)
 
 
-def _assignment(op: Op, index: dict[Register, int]) -> Assignment:
+def _assignment(op: Op, index: dict[Register, int], undelivered: set[Register]) -> Assignment:
     """Return what an instruction does to tracked registers."""
     targets = tuple(sorted(index[each] for each in assigned(op) if each in index))
     if op.record.shuffles:
@@ -155,7 +174,8 @@ def _assignment(op: Op, index: dict[Register, int]) -> Assignment:
     if op.record.chooses and isinstance(op.operands[3], Register):
         first, second = (_index_of(registers_in(operand), index) for operand in op.operands[1:3])
         return Assignment(targets, (), (first, second, op.operands[3].offset))
-    return Assignment(targets, tuple(sorted(index[each] for each in passed(op) if each in index)))
+    sources = passed(op) | (read_by_lane(op) & undelivered)
+    return Assignment(targets, tuple(sorted(index[each] for each in sources if each in index)))
 
 
 def _index_of(registers: Iterable[Register], index: dict[Register, int]) -> int:
@@ -193,15 +213,18 @@ def _used_without_value(blocks: list[BasicBlock], known: dict[int, set[Register]
     for block in blocks:
         here = set(known[id(block)])
         for op in block.executed:
-            found |= (needed(op) | passed(op)) - here
+            shuffled = set(registers_in(op.operands[1])) if op.record.shuffles else set()
+            found |= (needed(op) | passed(op) | shuffled) - here
             if op.guard is None:
                 here |= assigned(op)
     return found
 
 
-def _tainted(blocks: list[BasicBlock], doubtful: set[Register]) -> set[Register]:
+def _tainted(
+    blocks: list[BasicBlock], doubtful: set[Register], sources_of: Callable[[Op], set[Register]]
+) -> set[Register]:
     """Return the registers that instructions may pass the lack of a value on to."""
-    moves = [(passed(op), assigned(op)) for block in blocks for op in block.executed if passes_on(op)]
+    moves = [(sources_of(op), assigned(op)) for block in blocks for op in block.executed]
     found: set[Register] = set()
     without, changed = set(doubtful), bool(doubtful)
     while changed:

@@ -80,6 +80,12 @@ def _write_access(module: ir.Module) -> None:
     clock = observed.at(BlockWatch.clock)
     with code.when((clock.get(WarpClock.partial) | clock.get(WarpClock.awaited)).differs(0)):
         clock.set(WarpClock.broken, 1)
+    # Lanes that waited at a barrier of the warp go on without those that have exited.
+    released = clock.get(WarpClock.waiting) & code["active"]
+    with code.when(released.differs(0)):
+        code.call_number(module.functions["synchronise"], code["frame"], clock.get(WarpClock.waiting))
+        clock.set(WarpClock.waiting, 0)
+        in_turn(code, warp)
     addresses = code.stack_bytes(8 * LANES)
     base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)
     pointer = addresses.pointer(0, U64)

@@ -49,6 +49,8 @@ class BlockWatch(RecordLayout):
     shuffle_sources = per_lane()
     #: For each element of the last load from local memory: the lanes for which it was never written.
     unwritten_lanes = field(4, 16)
+    #: The row of the last instruction that left a lane without a value: a shuffle, a load from local memory.
+    undelivered_by = field()
     #: Not 0 if the running warp begins a new epoch with its next access.
     fresh = field()
     #: The WatchRecord.
@@ -109,8 +111,8 @@ class WarpClock(RecordLayout):
     partial = field()
     awaited = field()
     broken = field()
-    #: Lanes that a barrier of the warp has released, and that have not gone on yet.
-    passing = field()
+    #: Lanes that have arrived at a barrier of the warp which is not complete.
+    waiting = field()
     #: By warp of the block: the epoch up to which it is known to have happened before; and its copies.
     seen = per_lane()
     seen_copies = per_lane()

@@ -58,6 +58,7 @@ class View:
         self.now = observed.get(BlockWatch.epoch).to(U32)
         self.own_after = observed.get(BlockWatch.own_after).to(U32)
         clock = observed.at(BlockWatch.clock)
+        self.synced = clock.get(WarpClock.synced).to(U32)
         #: Whether some lanes of the warp have synchronised since all of them last did.
         self.partly_synced = clock.get(WarpClock.partly_synced) > clock.get(WarpClock.synced)
 
@@ -67,8 +68,8 @@ class CellVector:
 
     def __init__(self, code: WatchCode, view: View, cell: Cell, count: int) -> None:
         self.code, self.cell, self.count, self.view = code, cell, count, view
-        self.floor, self.start, self.now, self.own_after = (
-            self.spread(each) for each in (view.floor, view.start, view.now, view.own_after)
+        self.floor, self.start, self.now, self.own_after, self.synced = (
+            self.spread(each) for each in (view.floor, view.start, view.now, view.own_after, view.synced)
         )
 
     def spread(self, value: Value) -> Value:
@@ -82,19 +83,24 @@ class CellVector:
         """Return which epochs are of the running warp, since it has its turn."""
         return (epochs > self.own_after) & ~(epochs > self.now)
 
+    def _unordered(self, epochs: Value) -> Value:
+        """Return which accesses may not be ordered before now, as far as epochs and warps tell."""
+        synchronised = (epochs > self.own_after) & ~(epochs > self.synced)
+        return (epochs > self.floor) & ~synchronised
+
     def doubts(self, me: Value, writes: bool) -> Value:
         """Return which cells have to be examined: somebody's access may not be ordered before this one."""
         written, writer = self._get(ShadowPlane.WRITE_EPOCH), self._get(ShadowPlane.WRITER)
         same_lane = lane_of(writer ^ me).equals(0) & ((writer | me) & records.COLLECTIVE).equals(0)
-        bad = (written > self.floor) & ~(self._is_own(written) & same_lane)
+        bad = self._unordered(written) & ~(self._is_own(written) & same_lane)
         # What is read has to be written before; shared memory has been, since the block began.
         unwritten = written < self.start
         if not writes:
             return bad | unwritten
         read = self._get(ShadowPlane.READ_EPOCH)
         only_me = self._get(ShadowPlane.READ_LANES).equals(lanes_of(me)) & (me & records.COLLECTIVE).equals(0)
-        bad = bad | ((read > self.floor) & ~(self._is_own(read) & only_me))
-        bad = bad | (self._get(ShadowPlane.EARLIER_EPOCH) > self.floor)
+        bad = bad | (self._unordered(read) & ~(self._is_own(read) & only_me))
+        bad = bad | self._unordered(self._get(ShadowPlane.EARLIER_EPOCH))
         return bad | (unwritten & (me & records.ATOMIC).differs(0))
 
     def suspicious(self, me: Value, writes: bool) -> Value:
@@ -116,10 +122,10 @@ class CellVector:
             self.cell.set(ShadowPlane.WRITER, me)
             return
         read, held = self._get(ShadowPlane.READ_EPOCH), self._get(ShadowPlane.EARLIER_EPOCH)
-        unordered = read > self.floor
+        unordered = self._unordered(read)
         own = self._is_own(read)
         reader = self._get(ShadowPlane.READER)
-        moves = unordered & ~(own & lane_of(reader ^ me).equals(0)) & ~(held > self.floor)
+        moves = unordered & ~(own & lane_of(reader ^ me).equals(0)) & ~self._unordered(held)
         with self.code.when(moves.any()):
             earlier = self._get(ShadowPlane.EARLIER_READER)
             self.cell.set(ShadowPlane.EARLIER_READER, moves.select(reader, earlier))

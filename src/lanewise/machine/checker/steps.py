@@ -97,10 +97,12 @@ class CheckerSteps:
             return _step(data, "choose_value", [self._tracked, target, *made.choice], op)
         if made.shuffled is not None:
             targets = [len(made.targets), *made.targets]
-            return _step(data, "note_shuffled", [self._tracked, made.shuffled, *targets], op)
+            operands = [self._tracked, MOST_ROWS * op.site, made.shuffled, *targets]
+            return _step(data, "note_shuffled", operands, op)
         if made.loaded is not None:
             pairs = [each for pair in zip(made.targets, made.loaded, strict=True) for each in pair]
-            return _step(data, "note_loaded", [self._tracked, len(made.targets), *pairs], op)
+            operands = [self._tracked, MOST_ROWS * op.site, len(made.targets), *pairs]
+            return _step(data, "note_loaded", operands, op)
         operands = [len(made.targets), *made.targets, len(made.sources), *made.sources]
         return _step(data, "note_values", [self._tracked, *operands], op)
 
@@ -274,28 +276,32 @@ def _choose_value(code: BlockCode, operands: Record) -> None:
 
 
 def _note_shuffled(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, the register that is read (-1: it has a value), targets with their count."""
+    """Operands: tracked, row, the register that is read (-1: it has a value), targets with their count."""
     values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
-    source = operands.get(_FIRST)
+    source = operands.get(_FIRST + 8)
     there = code.variable(code.constant(U32, -1))
     there.set(code.constant(U32, -1))
     with code.when(~(source < 0)):
         there.set(values.get(source * 4, U32))
     lanes = _watch(code).get(BlockWatch.shuffle_sources, U32, abi.LANES)
     held = ((there.get().spread(abi.LANES) >> (lanes & 31)) & 1).differs(0) & (lanes < abi.LANES)
-    with code.loop(operands.get(_FIRST + 8)) as number:
-        offset = operands.get(number * 8 + (_FIRST + 16)) * 4
+    with code.when((active & ~code.bits(held)).differs(0)):
+        _watch(code).set(BlockWatch.undelivered_by, operands.get(_FIRST))
+    with code.loop(operands.get(_FIRST + 16)) as number:
+        offset = operands.get(number * 8 + (_FIRST + 24)) * 4
         values.set(offset, (values.get(offset, U32) & ~active) | (code.bits(held) & active))
 
 
 def _note_loaded(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, how many, pairs of a target and its element of a load from local memory."""
+    """Operands: tracked, row, how many, pairs of a target and its element of a load from local memory."""
     values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
     unwritten = Record(code, _watch(code).address + BlockWatch.unwritten_lanes)
-    with code.loop(operands.get(_FIRST)) as number:
-        pair = Record(code, operands.address + number * 16 + (_FIRST + 8))
+    with code.loop(operands.get(_FIRST + 8)) as number:
+        pair = Record(code, operands.address + number * 16 + (_FIRST + 16))
         offset = pair.get(0) * 4
         written = active & ~unwritten.get(pair.get(8) * 4, U32)
+        with code.when(written.differs(active)):
+            _watch(code).set(BlockWatch.undelivered_by, operands.get(_FIRST))
         values.set(offset, (values.get(offset, U32) & ~active) | written)
 
 

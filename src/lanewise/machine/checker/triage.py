@@ -12,6 +12,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
+from lanewise.machine.analysis.definite_assignment import Plan
 from lanewise.machine.analysis.value_uses import Use, use_of
 from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import (
@@ -87,11 +88,12 @@ class Triage:
         log: npt.NDArray[np.uint32],
         begun: npt.NDArray[np.uint32],
         watch_record: npt.NDArray[np.int64],
-        registers: list[Register],
+        plan: Plan,
         stay_alone: Callable[[], bool],
     ) -> None:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
-        self.watch_record, self.registers, self.stay_alone = watch_record, registers, stay_alone
+        self.watch_record, self.stay_alone = watch_record, stay_alone
+        self.registers, self.undelivered = plan.registers, plan.undelivered
         #: Blocks by the address of their record, which the frames of their warps begin with.
         self.states: dict[int, BlockState] = {}
         #: Findings, each with the row and kind that count how often it came up.
@@ -149,6 +151,8 @@ class Triage:
         other = None
         if kind in (*_RACES, Suspicion.UNFINISHED_COPY):
             other = self._other(kind, state, space, allocation, epoch, who, address)
+        if kind is Suspicion.NO_VALUE and self.undelivered[address]:
+            other = self._undelivered(launch.compiled.program.sites[epoch // MOST_ROWS])
         of_memory = kind not in _NOT_OF_MEMORY
         finding = Finding(
             KINDS[kind],
@@ -164,6 +168,14 @@ class Triage:
             severity="advice" if advice else "error",
         )
         self.add(finding, (row, kind))
+
+    def _undelivered(self, op: Op) -> Finding:
+        """Return the instruction that left a register without a value, as the other side of a finding."""
+        what = "a shuffle from a lane that takes no part or has no value there"
+        if not op.record.shuffles:
+            what = "a read of local memory that nothing was written to"
+        source = source_of(self.launch, op)
+        return Finding("uninitialised", what, op.line, str(op.source), source)
 
     def _may_be_padding(self, state: BlockState, warp: int, op: Op, lane: int, address: int) -> bool:
         """Return whether bytes that were read and never written may be ones that nobody needs.

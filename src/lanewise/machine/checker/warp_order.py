@@ -169,16 +169,12 @@ def members(module: ir.Module) -> None:
         other = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
         bit = code.constant(U32, 1) << lane.to(U32)
         together.set(together.get() | other.equals(mask).select(bit, 0))
-    # Lanes may wait in several places and go on one after the other: the first to go on orders all of them.
-    passing = clock.get(WarpClock.passing).to(U32)
-    goes_on = (together.get() & ~passing).equals(0)
-    clock.set(
-        WarpClock.passing, wide(goes_on.select(passing & ~together.get(), mask & ~there & ~together.get()))
-    )
-    with code.when(~goes_on):
-        code.call_number(module.functions["synchronise"], code["frame"], wide(together.get() | mask))
-    with code.when(goes_on):
-        observed.set(BlockWatch.fresh, 1)
+    # Lanes arrive one after the other, perhaps in several places: the last to arrive completes the barrier.
+    arrived = clock.get(WarpClock.waiting).to(U32) | together.get()
+    complete = (mask & ~(arrived | gone_bits)).equals(0)
+    clock.set(WarpClock.waiting, wide(complete.select(arrived & ~mask, arrived)))
+    with code.when(complete):
+        code.call_number(module.functions["synchronise"], code["frame"], wide(mask))
     left.set(left.get() & ~together.get())
     code.builder.branch(again)
     code.builder.position_at_end(after)
@@ -205,7 +201,9 @@ def without_value(module: ir.Module) -> None:
     code = WatchCode(module, "without_value", ("frame", "site", "lanes", "register"))
     first = wide(code.intrinsic("cttz", U32, [code["lanes"].to(U32), code.constant(BOOL, 0)]))
     zero = code.number(0)
-    code.suspect(Suspicion.NO_VALUE, code["frame"], code["site"], first, code["register"], zero, zero)
+    watch = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
+    origin = watch.get(BlockWatch.undelivered_by)
+    code.suspect(Suspicion.NO_VALUE, code["frame"], code["site"], first, code["register"], origin, zero)
     code.done()
 
 

@@ -52,8 +52,7 @@ class Watch:
         self.log = np.zeros(epochs, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
-        registers = kernel.plan.registers
-        self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, registers, stay_alone)
+        self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel.plan, stay_alone)
         shifts = self._shifts = [self._cell_shift(each) for each in launch.allocations]
         self.shadows = [
             np.zeros((len(ShadowPlane), (each.size >> shift) + 8), np.uint32)
