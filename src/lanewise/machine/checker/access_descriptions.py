@@ -37,7 +37,7 @@ def allocation_at(launch: LaunchState, space: str, address: int) -> tuple[str, s
         return space, "local memory"
     for each in launch.allocations:
         if offset in each:
-            return space, each.title
+            return space, each.title_at(offset)
     return space, ""
 
 

@@ -202,7 +202,7 @@ def _write_region(module: ir.Module) -> ir.Function:
         )
         code.done(wide(chosen))
     strays = (lowest < row.get(SiteRow.lowest)) | (highest > row.get(SiteRow.highest))
-    with code.when(shared & row.get(SiteRow.highest).differs(0) & strays):
+    with code.when(row.get(SiteRow.highest).differs(0) & strays):
         low, high = (row.get(each, U64).spread(LANES) for each in (SiteRow.lowest, SiteRow.highest))
         beyond = (relative < low) | ((relative + size.to(U64).spread(LANES)) > high)
         bits = chosen & Value(code, U32, code.builder.bitcast(beyond.handle, ir.IntType(32)))

@@ -273,6 +273,7 @@ def _kept_memory(launch: CheckedLaunch) -> Callable[[], None]:
     def put_back() -> None:
         for content, copy in zip(own, copies, strict=True):
             content[:] = copy
+        launch.write_back()
 
     return put_back
 

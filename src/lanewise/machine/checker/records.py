@@ -170,7 +170,8 @@ class SiteRow(RecordLayout):
     access_size = field()
     flags = field()
     lanes_read = field()
-    # The bounds of the shared variable that the address was computed from; 0 if that is not known.
+    # The bounds of what the address was computed from, as offsets: a shared variable, or a view of an array
+    # up to the next view that was passed. 0 if that is not known.
     lowest = field()
     highest = field()
     # The stride of a tile or the count of a barrier: a constant, and a register's offset if it is in one.

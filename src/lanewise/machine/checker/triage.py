@@ -24,6 +24,7 @@ from lanewise.machine.checker.access_descriptions import (
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.site_table import access_of
+from lanewise.machine.checker.view_bounds import view_of_row
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
@@ -181,6 +182,9 @@ class Triage:
             case Suspicion.NO_VALUE:
                 return f"the register {self.registers[address].name} has no value"
             case Suspicion.OUTSIDE:
+                if space != "shared":
+                    home = view_of_row(self.launch, self.rows[row])
+                    return f"{what} outside of {home}, which its address was made from"
                 low, high = (int(self.rows[row, each // 8]) for each in (SiteRow.lowest, SiteRow.highest))
                 home = shared_name(self.launch, low)
                 return f"{what} outside of {home}, of {high - low} bytes, which its address was made from"

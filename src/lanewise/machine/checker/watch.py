@@ -24,6 +24,7 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
+from lanewise.machine.checker.view_bounds import bound_to_views
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 
@@ -45,6 +46,7 @@ class Watch:
         self.launch, self.kernel, self.epochs = launch, kernel, epochs
         shape = launch.shape
         self.rows, self.last_requests = fresh_table(kernel.watched)
+        bound_to_views(self.rows, launch, kernel)
         self.runs = np.zeros((max(len(kernel.blocks), 1), 2), np.int64)
         self.diverged = np.zeros(max(len(kernel.program.sites), 1), np.int64)
         self.log = np.zeros(epochs, np.uint32)

@@ -1,6 +1,6 @@
-"""The memory that a launch may access: the module's variables, the heap and the caller's arrays.
+"""The memory that a launch may access, as allocations at device addresses; the module's variables and heap.
 
-Each has a device address; arrays are used in place. Compiled code checks each address
+`host_arrays.py` makes allocations of the caller's arrays. Compiled code checks each address
 (`warp_ops/addresses.py`).
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import weakref
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +20,35 @@ from lanewise.machine.abi import aligned
 from lanewise.machine.launch_info import LaunchInfo, function_addresses
 from lanewise.ptx import Immediate, Initialiser, Module, SymbolAddress, Value, Variable
 
-#: Device addresses between two arrays that belong to neither.
-GAP = 1 << 30
+
+@dataclass(frozen=True)
+class View:
+    """An array that was passed: which bytes of its allocation it has, and whether it is writable."""
+
+    name: str
+    offset: int
+    size: int
+    writable: bool
+
+    @property
+    def end(self) -> int:
+        """The offset of the byte after its last."""
+        return self.offset + self.size
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A range of device memory: its address and size, the host's address, and whether it is writable."""
+    """A range of device memory: its address and size, the host's address, and whether any of it is writable.
+
+    `views` are the arrays that were passed of it; nothing of what only read-only views have may be written.
+    """
 
     name: str
     first: int
     size: int
     host: int
     writable: bool
+    views: tuple[View, ...] = ()
 
     @property
     def is_variable(self) -> bool:
@@ -47,6 +62,41 @@ class Allocation:
             return self.name
         return f"variable {self.name}" if self.is_variable else f"argument {self.name}"
 
+    def title_at(self, address: int) -> str:
+        """Return the name in messages of what lies at an address: an array that was passed, if one does."""
+        offset = address - self.first
+        names = [view.name for view in self.views if view.offset <= offset < view.end]
+        if names:
+            return f"argument {', '.join(dict.fromkeys(names))}"
+        if self.views and 0 <= offset < self.size:
+            return self.whole_title
+        return self.title
+
+    @property
+    def whole_title(self) -> str:
+        """The name in messages of the whole allocation, where the arrays that were passed are parts of it."""
+        if not self.views or any((view.offset, view.size) == (0, self.size) for view in self.views):
+            return self.title
+        if len({view.name for view in self.views}) == 1:
+            return f"the array that {self.title} is a view of"
+        return f"the array that arguments {self.name} are views of"
+
+    def writable_ranges(self) -> list[tuple[int, int]]:
+        """Return the ranges of bytes that may be written, as offsets of first and end."""
+        if not self.writable:
+            return []
+        writable = [view for view in self.views if view.writable]
+        ranges = [(0, self.size)]
+        for view in self.views:
+            if view.writable or not view.size:
+                continue
+            kept = [(view.offset, view.end)]
+            for other in writable:  # bytes that a writable view has as well may be written
+                kept = _without(kept, other.offset, other.end)
+            for start, stop in kept:
+                ranges = _without(ranges, start, stop)
+        return ranges
+
     def __contains__(self, address: int) -> bool:
         return self.first <= address < self.first + self.size
 
@@ -55,6 +105,16 @@ class Allocation:
         if address < self.first:
             return self.first - address
         return max(0, address - (self.first + self.size) + 1)
+
+
+def _without(ranges: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """Return what is left of ranges when one is taken away.
+
+    >>> _without([(0, 8), (10, 12)], 4, 11)
+    [(0, 4), (11, 12)]
+    """
+    left = [part for low, high in ranges for part in ((low, min(high, start)), (max(low, stop), high))]
+    return [(low, high) for low, high in left if low < high]
 
 
 # variables ------------------------------------------------------------------------------------------------
@@ -189,56 +249,20 @@ def heap(module: Module) -> Heap:
     return kept
 
 
-# arrays ---------------------------------------------------------------------------------------------------
-
-
-class Arrays:
-    """The caller's arrays, which get device addresses; overlapping arrays keep their distance."""
-
-    def __init__(self) -> None:
-        self._arrays: list[tuple[str, npt.NDArray[Any]]] = []
-
-    def add(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Add an array of the launch."""
-        if not (array.flags.c_contiguous or array.flags.f_contiguous):
-            raise LanewiseError(
-                f"argument {name}: an array must be in one piece; np.ascontiguousarray makes a copy that is"
-            )
-        self._arrays.append((name, array))
-
-    def allocate(self) -> tuple[list[Allocation], dict[int, int]]:
-        """Return the allocations, and the device address of each array by its `id`."""
-        pieces: list[list[Any]] = []
-        for name, array in sorted(self._arrays, key=lambda named: address(named[1])):
-            start, end = address(array), address(array) + array.nbytes
-            if pieces and start < pieces[-1][2] and pieces[-1][3] == array.flags.writeable:
-                pieces[-1][2] = max(pieces[-1][2], end)
-                pieces[-1][0] = pieces[-1][0] if name in pieces[-1][0] else f"{pieces[-1][0]}, {name}"
-            else:
-                pieces.append([name, start, end, array.flags.writeable])
-        placed: list[Allocation] = []
-        addresses: dict[int, int] = {}
-        # In the order of the arguments, so that device addresses do not depend on host addresses.
-        first = abi.ARGUMENT_BASE
-        bases: dict[int, int] = {}
-        for _, array in self._arrays:
-            number = next(
-                n
-                for n, piece in enumerate(pieces)
-                if piece[1] <= address(array)
-                and address(array) + array.nbytes <= piece[2]
-                and piece[3] == array.flags.writeable
-            )
-            name, start, end, writable = pieces[number]
-            if number not in bases:
-                bases[number] = first
-                placed.append(Allocation(name, first, end - start, start, writable))
-                first = aligned(first + (end - start) + GAP, 1 << 21)
-            addresses[id(array)] = bases[number] + address(array) - start
-        return placed, addresses
+# the table ------------------------------------------------------------------------------------------------
 
 
 def table(allocations: list[Allocation]) -> npt.NDArray[np.int64]:
-    """Return the allocations as the table that compiled code reads."""
-    rows = [(each.first, each.size, each.host, int(each.writable)) for each in allocations]
+    """Return the allocations as the table that compiled code reads.
+
+    An allocation that may be written in part has a row to be read, and one for each range to be written.
+    """
+    rows = []
+    for each in allocations:
+        ranges = each.writable_ranges()
+        if each.writable and ranges == [(0, each.size)]:
+            rows.append((each.first, each.size, each.host, 1))
+            continue
+        rows.append((each.first, each.size, each.host, 0))
+        rows += [(each.first + start, stop - start, each.host + start, 1) for start, stop in ranges]
     return np.array(rows or [(0, 0, 0, 0)], np.int64)

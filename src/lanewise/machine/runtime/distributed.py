@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
-from lanewise.jit.host_memory import Bytes, address, as_bytes
+from lanewise.jit.host_memory import Bytes, as_bytes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.compile.compiled import Compiled, compiled
 from lanewise.machine.runtime.launch import LOOK, Launch, Progress
@@ -70,6 +70,13 @@ class Slice:
     memory: int
     start: int
     stop: int
+    writable: bool
+
+    def of(self, copies: Sequence[Bytes]) -> Bytes:
+        """Return the array in a worker's copies of the memory."""
+        array = copies[self.memory][self.start : self.stop]
+        array.flags.writeable = self.writable
+        return array
 
 
 @dataclass(frozen=True)
@@ -133,12 +140,7 @@ def run_job(job: Job) -> JobResult:
         module = parse(job.text)
     ready = compiled(module, module.entries[job.entry], job.arch)
     copies = [np.array(each) for each in job.memory]
-    for array, writable in zip(copies, job.writable, strict=True):
-        array.flags.writeable = writable
-    arguments = tuple(
-        copies[value.memory][value.start : value.stop] if isinstance(value, Slice) else value
-        for value in job.values
-    )
+    arguments = tuple(value.of(copies) if isinstance(value, Slice) else value for value in job.values)
     launch = _JobLaunch(ready, job.shape, arguments, job.steps, range(*job.blocks))
     variables = {each.name: as_bytes(each.host, each.size) for each in launch.allocations if each.is_variable}
     for name, image in job.variables.items():
@@ -200,14 +202,12 @@ def spread(
     }
 
     def sent(value: Any) -> Any:
-        if not (isinstance(value, np.ndarray) and value.ndim):
+        first = whole.addresses.get(id(value))
+        if first is None:
             return value
-        start = address(value)
-        for number, each in enumerate(pieces):
-            first = start - each.host
-            if 0 <= first <= first + value.nbytes <= each.size and each.writable == value.flags.writeable:
-                return Slice(number, first, first + value.nbytes)
-        return value  # a struct, not memory
+        number = next(n for n, each in enumerate(pieces) if each.first <= first <= each.first + each.size)
+        start = first - pieces[number].first
+        return Slice(number, start, start + value.nbytes, bool(value.flags.writeable))
 
     module = ready.program.module
     count = _workers(executor) * (4 if sum(each.size for each in memory) <= SMALL else 1)
@@ -242,6 +242,7 @@ def spread(
     for target, written in agreed:
         for each in written:
             target[each.offsets] = each.values
+    whole.write_back()
     sys.stdout.write("".join(each.printed for each in done))
 
 

@@ -66,7 +66,8 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         relation = f"{near.first - address} bytes before"
     else:
         relation = f"{address - near.first - near.size} bytes past the end of"
-    return f"address {address:#x} is {relation} {near.title} ({near.size} bytes at {near.first:#x})"
+    where = f"({near.size} bytes at {near.first:#x})"
+    return f"address {address:#x} is {relation} {near.whole_title} {where}"
 
 
 def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAccess | None:

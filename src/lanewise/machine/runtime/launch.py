@@ -78,6 +78,9 @@ class Launch(LaunchState):
         table = device_memory.table(allocations)
         super().__init__(compiled, shape, allocations, arguments.bytes(addresses), table)
         self.keep = values
+        #: The device address of each array among the arguments, by its `id`.
+        self.addresses = addresses
+        self.arrays = arguments.arrays
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.slice] = SLICE
         self[LaunchRecord.turns] = TURNS
@@ -128,6 +131,8 @@ class Launch(LaunchState):
                 if worker.ident is not None:
                     worker.join()
             raise
+        finally:
+            self.write_back()
         failed = next((each for each in errors if not isinstance(each, _Interrupted)), None)
         errors.clear()  # an error refers to this frame, so the frame must not refer to it
         if failed is not None:
@@ -135,6 +140,11 @@ class Launch(LaunchState):
                 raise failed
             finally:
                 del failed
+
+    def write_back(self) -> None:
+        """Write what was done in copies of the caller's memory, where there are any, to that memory."""
+        for each in self.arrays.staged:
+            each.write_back()
 
     def say(self, state: BlockState, text: str) -> None:
         """Print what a thread of a block prints."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, zeroed_bytes
-from lanewise.machine.runtime.device_memory import Arrays
+from lanewise.machine.runtime.host_arrays import HostArrays
 from lanewise.ptx import Function
 from lanewise.ptx.arguments import encode, require_alignment, require_plain_array, require_pointer, titled
 
@@ -23,7 +23,7 @@ class Arguments:
         self, function: Function, offsets: tuple[int, ...], size: int, values: tuple[Any, ...]
     ) -> None:
         self.function, self.offsets, self.size = function, offsets, size
-        self.arrays = Arrays()
+        self.arrays = HostArrays()
         self.values: list[Any] = []
         for title, variable, value in titled(function, values):
             if _is_array(value) and not variable.dims:

@@ -41,7 +41,7 @@ class LaunchState:
         self.record = zeroed_bytes(LaunchRecord.BYTES)
         for field, value in (
             (LaunchRecord.allocations, address(table)),
-            (LaunchRecord.allocation_count, len(allocations)),
+            (LaunchRecord.allocation_count, len(table)),
             (LaunchRecord.parameters, address(parameters)),
             (LaunchRecord.parameter_bytes, info.parameter_bytes),
             (LaunchRecord.warps, shape.warps),
