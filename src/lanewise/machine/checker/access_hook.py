@@ -12,6 +12,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.bank_model import lane_is_in, write_banks
+from lanewise.machine.checker.heap_checks import write_heap_check
 from lanewise.machine.checker.records import (
     COSTS,
     AllocationShadow,
@@ -220,6 +221,18 @@ def _write_region(module: ir.Module) -> ir.Function:
             )
     with code.when(space.get().equals(Space.GLOBAL)):
         allocation = Record(code, row.get(SiteRow.last_allocation))
+        states = allocation.get(AllocationShadow.byte_states)
+        with code.when(states.differs(0)):
+            code.call_number(
+                module.functions["heap"],
+                code["frame"],
+                code["site"],
+                offsets.address,
+                wide(chosen),
+                size,
+                flags,
+                states,
+            )
         with code.when(allocation.get(AllocationShadow.reads_recorded).equals(0)):
             only_reads = (flags & (Flag.READS | Flag.WRITES | Flag.STRONG_ACCESS)).equals(Flag.READS)
             with code.when(only_reads):
@@ -376,6 +389,7 @@ def write_watch() -> ir.Module:
     write_clocks(module)
     write_banks(module)
     write_shadow(module)
+    write_heap_check(module)
     _write_find(module)
     _write_strong(module)
     _write_shape(module)

@@ -21,6 +21,7 @@ from lanewise.machine.abi import BlockRecord, FaultKind, RunStatus, WarpFrame
 from lanewise.machine.checker import counters
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.heap_checks import leaks
 from lanewise.machine.checker.report import Finding, Line, Report
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage
 from lanewise.machine.checker.watch import Watch, conflict
@@ -30,6 +31,7 @@ from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.fault_report import faulting_access
+from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.state import BlockState, Three
 from lanewise.ptx import Shape
@@ -52,6 +54,8 @@ _RENAMED = {
 class CheckedLaunch(Launch):
     """One run of a kernel under watch: on one host thread, and on more of them once it takes its time."""
 
+    tracks_heap = True
+
     def __init__(
         self,
         kernel: CheckedKernel,
@@ -63,6 +67,8 @@ class CheckedLaunch(Launch):
     ) -> None:
         super().__init__(kernel, shape, values, steps)
         self.kernel, self.side_by_side = kernel, side_by_side
+        #: The blocks of the heap that were there before.
+        self._blocks_before = set(heap_of(kernel.module).blocks) if kernel.launch_info.uses_heap else set()
         self._watches: dict[int, Watch] = {}
         self._beginning, self._ended, self._alone = threading.Lock(), threading.Event(), not side_by_side
         self.printed: list[tuple[int, str]] = []
@@ -118,10 +124,11 @@ class CheckedLaunch(Launch):
         self._watches[worker].attach(state)
         return state
 
-    def allocated(self, first: int, size: int) -> None:
+    def allocated(self, given: list[tuple[int, int]]) -> None:
         """Forget the accesses to heap memory that was freed and is allocated again."""
         for watch in self.watches:
-            watch.forget(first, size)
+            for first, size in given:
+                watch.forget(first, size)
 
     def say(self, state: BlockState, text: str) -> None:
         """Keep what a kernel prints: a repeated run prints once, and in the order of blocks."""
@@ -138,6 +145,9 @@ class CheckedLaunch(Launch):
         for watch in self.watches:
             if watch.triage.failure is not None:
                 raise watch.triage.failure
+        if self.kernel.launch_info.uses_heap:
+            for finding in leaks(self, self._blocks_before):
+                self.watches[0].triage.add(finding)
 
     def _settle(self, state: BlockState, status: int) -> None:
         """Add a finding for a fault before it ends the launch."""

@@ -133,6 +133,8 @@ class AllocationShadow(RecordLayout):
     stride = field()
     #: Whether reads are put on record: they need not be in memory that nobody writes.
     reads_recorded = field()
+    #: Of the heap: the state of each byte; else 0.
+    byte_states = field()
 
 
 class Suspicion(IntEnum):
@@ -155,6 +157,9 @@ class Suspicion(IntEnum):
     IGNORED_ALIGNMENT = auto()
     BARRIER_COUNT_WRONG = auto()
     NO_VALUE = auto()
+    HEAP_OUTSIDE = auto()
+    HEAP_FREED = auto()
+    HEAP_UNINITIALISED = auto()
     #: Memory is written that was taken for memory that is only read: the launch has to be repeated.
     UNRECORDED_READS = auto()
 

@@ -21,6 +21,7 @@ from lanewise.machine.checker.access_descriptions import (
     source_of,
     space_of_generic,
 )
+from lanewise.machine.checker.heap_checks import heap_message
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.site_table import access_of
@@ -44,6 +45,9 @@ KINDS = {
     Suspicion.NO_VALUE: "uninitialised",
     Suspicion.UNFINISHED_COPY: "asynchronous copy",
     Suspicion.OUTSIDE: "out of bounds",
+    Suspicion.HEAP_OUTSIDE: "out of bounds",
+    Suspicion.HEAP_FREED: "heap",
+    Suspicion.HEAP_UNINITIALISED: "uninitialised",
     Suspicion.NOT_A_MEMBER: "divergence",
     Suspicion.ABSENT_MEMBER: "divergence",
     Suspicion.SPLIT_BARRIER: "divergence",
@@ -188,6 +192,8 @@ class Triage:
                 low, high = (int(self.rows[row, each // 8]) for each in (SiteRow.lowest, SiteRow.highest))
                 home = shared_name(self.launch, low)
                 return f"{what} outside of {home}, of {high - low} bytes, which its address was made from"
+            case Suspicion.HEAP_OUTSIDE | Suspicion.HEAP_FREED | Suspicion.HEAP_UNINITIALISED:
+                return heap_message(self.launch, kind, what, address)
             case Suspicion.NOT_A_MEMBER:
                 return f"a lane runs it that its mask {address & 0xFFFFFFFF:#010x} does not name"
             case Suspicion.ABSENT_MEMBER:

@@ -25,6 +25,8 @@ from lanewise.machine.checker.records import (
 from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.checker.view_bounds import bound_to_views
+from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 
@@ -65,6 +67,7 @@ class Watch:
                 (AllocationShadow.plane, address(shadow)),
                 (AllocationShadow.stride, shadow.strides[0]),
                 (AllocationShadow.reads_recorded, each.first in recorded),
+                (AllocationShadow.byte_states, _byte_states(each, kernel)),
             ):
                 row[field // 8] = value
         for field, value in (
@@ -120,6 +123,11 @@ class Watch:
             if first in each:
                 start = (first - each.first) // 4
                 shadow[:, start : start + -(-size // 4)] = 0
+
+
+def _byte_states(allocation: Allocation, kernel: CheckedKernel) -> int:
+    """Return where the states of an allocation's bytes lie, if it is the heap; else 0."""
+    return address(heap_of(kernel.module).track()) if allocation.first == abi.HEAP_BASE else 0
 
 
 def conflict(watches: list[Watch]) -> bool:

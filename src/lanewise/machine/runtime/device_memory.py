@@ -1,12 +1,11 @@
-"""The memory that a launch may access, as allocations at device addresses; the module's variables and heap.
+"""The memory that a launch may access, as allocations at device addresses; the module's variables.
 
-`host_arrays.py` makes allocations of the caller's arrays. Compiled code checks each address
-(`warp_ops/addresses.py`).
+`host_arrays.py` makes allocations of the caller's arrays, `heap.py` one of the heap. Compiled code checks
+each address (`warp_ops/addresses.py`).
 """
 
 from __future__ import annotations
 
-import threading
 import weakref
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
-from lanewise.machine.abi import aligned
 from lanewise.machine.launch_info import LaunchInfo, function_addresses
 from lanewise.ptx import Immediate, Initialiser, Module, SymbolAddress, Value, Variable
 
@@ -197,56 +195,6 @@ def _bits(value: Immediate, variable: Variable) -> int:
     if variable.type == "f16" and not value.is_integer:
         return int(np.float16(value.value).view(np.uint16))
     return value.bits
-
-
-# the heap -------------------------------------------------------------------------------------------------
-
-#: Bytes of the heap of a module's kernels: the default limit of a GPU.
-HEAP_BYTES = 8 << 20
-_HEAPS: dict[int, Heap] = {}
-
-
-class Heap:
-    """The heap of a module for `malloc` and `free`; it lasts from launch to launch."""
-
-    def __init__(self) -> None:
-        self.memory = zeroed_bytes(HEAP_BYTES)
-        self.lock = threading.Lock()
-        #: Address and bytes of the allocated blocks of memory.
-        self.blocks: dict[int, int] = {}
-
-    @property
-    def allocation(self) -> Allocation:
-        """The whole heap as one allocation."""
-        return Allocation("the heap", abi.HEAP_BASE, HEAP_BYTES, address(self.memory), True)
-
-    def allocate(self, size: int) -> int:
-        """Return the address of new memory of some bytes, or 0 if there is not enough."""
-        size = aligned(max(size, 1), 16)
-        with self.lock:
-            start = abi.HEAP_BASE
-            for first, bytes in sorted(self.blocks.items()):
-                if first - start >= size:
-                    break
-                start = first + bytes
-            if start + size > abi.HEAP_BASE + HEAP_BYTES:
-                return 0
-            self.blocks[start] = size
-            return start
-
-    def free(self, address: int) -> bool:
-        """Free memory by its address; return whether `allocate` had returned this address."""
-        with self.lock:
-            return address == 0 or self.blocks.pop(address, None) is not None
-
-
-def heap(module: Module) -> Heap:
-    """Return the heap of a module's kernels."""
-    kept = _HEAPS.get(id(module))
-    if kept is None:
-        kept = _HEAPS[id(module)] = Heap()
-        weakref.finalize(module, _HEAPS.pop, id(module), None)
-    return kept
 
 
 # the table ------------------------------------------------------------------------------------------------

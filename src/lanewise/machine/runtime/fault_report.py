@@ -56,7 +56,8 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         )
     if address < NULL_PAGES:
         what = "a null pointer" if address == 0 else f"a null pointer and {address} bytes"
-        return f"address {address:#x} is {what}: None or 0 was passed, or nothing gave it a value"
+        heap = ", or malloc found no memory" if launch.compiled.launch_info.uses_heap else ""
+        return f"address {address:#x} is {what}: None or 0 was passed, or nothing gave it a value{heap}"
     if not launch.allocations:
         return f"address {address:#x}; nothing was passed"
     near = min(launch.allocations, key=lambda each: each.distance(address))

@@ -21,6 +21,7 @@ from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime import device_memory
 from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.runtime.heap import heap_in_use, heap_of
 from lanewise.machine.runtime.parameter_bytes import Arguments
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.ptx import Shape
@@ -68,8 +69,10 @@ class Launch(LaunchState):
         arguments = Arguments(compiled.function, info.parameters, info.parameter_bytes, values)
         placed, addresses = arguments.arrays.allocate()
         allocations = [*placed, *device_memory.variables(module, info)]
-        if info.uses_heap:
-            allocations.append(device_memory.heap(module).allocation)
+        if info.uses_heap or heap_in_use(module):
+            allocations.append(heap_of(module).allocation)
+            if not self.tracks_heap:
+                heap_of(module).take_as_initialised()
         if info.uses_grid:
             # The layout that `grid.sync()` expects: a size, and the count of blocks that have arrived.
             self.grid = zeroed_bytes(16)
@@ -95,8 +98,8 @@ class Launch(LaunchState):
         """Return the memory of a thread block; a checked launch attaches its watch."""
         return BlockState(self)
 
-    def allocated(self, first: int, size: int) -> None:
-        """Do nothing when a thread allocates heap memory; a checked launch overrides it."""
+    def allocated(self, given: list[tuple[int, int]]) -> None:
+        """Do nothing when threads allocate heap memory, some bytes at an address; a check overrides it."""
 
     # running ------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,9 @@ Three = tuple[int, int, int]
 class LaunchState:
     """The record of a launch, with the memory and tables that it points to."""
 
+    #: Whether it keeps account of what is written to the heap.
+    tracks_heap = False
+
     def __init__(
         self,
         compiled: Compiled,
