@@ -75,7 +75,11 @@ class LaunchRecord(RecordLayout):
     nctaid = field(elements=3)
     warps = field()
     threads = field()
+    #: The bytes of shared memory that a block may touch; those of the kernel itself; where the bytes that the
+    #: system reserves begin, if the kernel uses them.
     shared_bytes = field()
+    own_shared_bytes = field()
+    reserved_shared = field()
     local_bytes = field()
     frame_bytes = field()
     #: Basic blocks that a path of a warp may run before another path or warp has its turn.
@@ -254,6 +258,12 @@ class FaultKind(IntEnum):
 ADDRESS_FAULTS = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED, FaultKind.READ_ONLY)
 #: Bytes of a thread's stack, for frames of recursive functions and for alloca.
 STACK_BYTES = 32768
+
+#: Bytes of shared memory that the system reserves in each block from sm_80 on, and where those begin that
+#: cooperative groups use. Before sm_90 they lie behind the kernel's own memory, as here.
+RESERVED_SHARED_BYTES, GROUPS_OFFSET = 1024, 32
+#: The alignment of that memory.
+RESERVED_ALIGNMENT = 128
 
 # Address windows.
 CONST_BASE = 0x1_0000_0000

@@ -28,6 +28,7 @@ class LaunchInfo(NamedTuple):
     variables: tuple[tuple[str, str, int, int], ...]
     uses_heap: bool
     uses_grid: bool
+    uses_reserved_memory: bool
     #: How many instructions there are, calls and returns included.
     sites: int
     #: The basic block where it begins, and the line of each.

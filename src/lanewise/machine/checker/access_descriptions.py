@@ -55,9 +55,16 @@ def shared_name(launch: LaunchState, offset: int) -> str:
     for symbol in shared_variables(program):
         if symbol.address <= offset < symbol.address + symbol.size:
             return f"shared variable {plain_name(symbol.name)}"
+    if in_reserved_memory(launch, offset):
+        return "the shared memory that the system reserves"
     if launch.shape.shared_bytes and offset >= program.dynamic_offset:
         return "dynamic shared memory"
     return "shared memory"
+
+
+def in_reserved_memory(launch: LaunchState, address: int) -> bool:
+    """Return whether an address of shared memory is in the part that the system reserves and zeroes."""
+    return launch.shared_bytes <= space_of_generic(address)[1] < launch.shared_limit
 
 
 def plain_name(name: str) -> str:

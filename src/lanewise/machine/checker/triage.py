@@ -16,6 +16,7 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import (
     allocation_at,
     described,
+    in_reserved_memory,
     lanes_in_words,
     shared_name,
     source_of,
@@ -135,7 +136,8 @@ class Triage:
             raise NotOnItsOwn
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
-        if kind in _RACES and self._harmless(kind, state, warp, op, lane, who):
+        harmless = kind in _RACES and self._harmless(kind, state, warp, op, lane, who)
+        if harmless or (kind is Suspicion.UNINITIALISED and in_reserved_memory(launch, address)):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
         # No more reports of this kind; the compiled code goes on counting.

@@ -89,7 +89,7 @@ class Watch:
 
     def attach(self, state: BlockState) -> None:
         """Allocate the records that a thread block is watched with, and enter them in its BlockRecord."""
-        warps, shared_bytes = self.launch.shape.warps, self.launch.shared_bytes
+        warps, shared_bytes = self.launch.shape.warps, self.launch.shared_limit
         record = zeroed_bytes(BlockWatch.BYTES).view(np.int64)
         clocks = zeroed_bytes(warps * WarpClock.BYTES)
         barriers = zeroed_bytes(abi.BARRIERS * WarpClock.BYTES)

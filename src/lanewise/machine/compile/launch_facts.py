@@ -24,6 +24,7 @@ def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> Launch
         ),
         uses_heap=program.uses_heap,
         uses_grid=program.uses_grid,
+        uses_reserved_memory=program.uses_reserved_memory,
         sites=len(program.sites),
         entry=entry_block(program, blocks),
         lines=tuple(block.line for block in blocks),

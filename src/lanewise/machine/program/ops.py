@@ -206,6 +206,8 @@ class Program:
     uses_heap: bool = False
     #: Whether it uses the barrier of a cooperative grid, at which all blocks wait.
     uses_grid: bool = False
+    #: Whether it uses the shared memory that the system reserves in a block.
+    uses_reserved_memory: bool = False
 
     def body(self, name: str) -> FunctionBody:
         """Return the body of a function by its name."""

@@ -35,7 +35,11 @@ from lanewise.machine.program.operands import (
     Symbol,
 )
 from lanewise.machine.program.ops import FunctionBody, Op, Program
-from lanewise.machine.program.special_registers import GRID_BARRIER_REGISTERS, SPECIAL_REGISTERS
+from lanewise.machine.program.special_registers import (
+    GRID_BARRIER_REGISTERS,
+    RESERVED_MEMORY_REGISTERS,
+    SPECIAL_REGISTERS,
+)
 from lanewise.ptx import (
     Address,
     Element,
@@ -364,6 +368,7 @@ class _Resolver:
             return Symbol(name, "dynamic", 0, 0)
         if name in SPECIAL_REGISTERS:
             self.program.uses_grid |= name in GRID_BARRIER_REGISTERS
+            self.program.uses_reserved_memory |= name in RESERVED_MEMORY_REGISTERS
             return SpecialRegister(name)
         position = self.function.label(name, scope)
         if position is not None:

@@ -88,7 +88,7 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
         start = base.address if isinstance(base, Symbol) else base.bits
     start += target.address.offset
     size = state[BlockRecord.fault_size]
-    good = start % size == 0 and 0 <= start <= launch.shared_bytes - size
+    good = start % size == 0 and 0 <= start <= launch.shared_limit - size
     return located[1] if start != fault or good else target
 
 

@@ -40,6 +40,11 @@ class LaunchState:
         self.shared_bytes = (
             info.dynamic_offset + shape.shared_bytes if shape.shared_bytes else info.shared_bytes
         )
+        #: The bytes that a block may touch: with those that the system reserves, if the kernel uses them.
+        self.shared_limit = self.shared_bytes
+        reserved = abi.aligned(self.shared_bytes, abi.RESERVED_ALIGNMENT)
+        if info.uses_reserved_memory:
+            self.shared_limit = reserved + abi.RESERVED_SHARED_BYTES
         self.template = self._template()
         self.record = zeroed_bytes(LaunchRecord.BYTES)
         for field, value in (
@@ -49,7 +54,9 @@ class LaunchState:
             (LaunchRecord.parameter_bytes, info.parameter_bytes),
             (LaunchRecord.warps, shape.warps),
             (LaunchRecord.threads, shape.threads),
-            (LaunchRecord.shared_bytes, self.shared_bytes),
+            (LaunchRecord.shared_bytes, self.shared_limit),
+            (LaunchRecord.own_shared_bytes, self.shared_bytes),
+            (LaunchRecord.reserved_shared, reserved),
             (LaunchRecord.local_bytes, info.local_bytes),
             (LaunchRecord.frame_bytes, info.frame_bytes),
             (LaunchRecord.template, address(self.template)),
@@ -106,7 +113,7 @@ class BlockState:
         self.launch = launch
         self.record = zeroed_bytes(BlockRecord.BYTES)
         self.frames = zeroed_bytes(info.frame_bytes * shape.warps)
-        self.shared = zeroed_bytes(max(launch.shared_bytes, 1))
+        self.shared = zeroed_bytes(max(launch.shared_limit, 1))
         self.local = zeroed_bytes(max(info.local_bytes * shape.warps * abi.LANES, 1))
         self.saved_registers = zeroed_bytes(info.frame_bytes)
         self.caches = zeroed_bytes(CacheEntry.BYTES * max(info.sites, 1))
