@@ -41,7 +41,7 @@ def _passed(launch: LaunchState, offset: int) -> tuple[Allocation, View] | None:
 
 def _reach(allocation: Allocation, view: View) -> tuple[int, int]:
     """Return the offsets between which a pointer to a view meets no other view that does not overlap it."""
-    others = [other for other in allocation.views if other.size]
+    others = [other for other in allocation.views if other.size and other.is_argument]
     low = max((other.end for other in others if other.end <= view.offset), default=0)
     high = min((other.offset for other in others if other.offset >= view.end), default=allocation.size)
     return low, high

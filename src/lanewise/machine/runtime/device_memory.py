@@ -7,7 +7,9 @@ each address (`warp_ops/addresses.py`).
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +21,18 @@ from lanewise.machine.launch_info import LaunchInfo, function_addresses
 from lanewise.ptx import Immediate, Initialiser, Module, SymbolAddress, Value, Variable
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """An array that was passed: which bytes of its allocation it has, and whether it is writable."""
 
     name: str
     offset: int
     size: int
     writable: bool
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is an argument of the launch, and not an array of lw.address."""
+        return not self.name.startswith("the ")
 
     @property
     def end(self) -> int:
@@ -58,14 +64,14 @@ class Allocation:
         """The name in messages, such as "argument a" or "the heap"."""
         if self.name.startswith("the "):
             return self.name
-        return f"variable {self.name}" if self.is_variable else f"argument {self.name}"
+        return f"variable {self.name}" if self.is_variable else _titled([view.name for view in self.views])
 
     def title_at(self, address: int) -> str:
         """Return the name in messages of what lies at an address: an array that was passed, if one does."""
         offset = address - self.first
         names = [view.name for view in self.views if view.offset <= offset < view.end]
         if names:
-            return f"argument {', '.join(dict.fromkeys(names))}"
+            return _titled(names)
         if self.views and 0 <= offset < self.size:
             return self.whole_title
         return self.title
@@ -77,7 +83,7 @@ class Allocation:
             return self.title
         if len({view.name for view in self.views}) == 1:
             return f"the array that {self.title} is a view of"
-        return f"the array that arguments {self.name} are views of"
+        return f"the array that {self.title} are views of"
 
     def writable_ranges(self) -> list[tuple[int, int]]:
         """Return the ranges of bytes that may be written, as offsets of first and end."""
@@ -103,6 +109,13 @@ class Allocation:
         if address < self.first:
             return self.first - address
         return max(0, address - (self.first + self.size) + 1)
+
+
+def _titled(names: Sequence[str]) -> str:
+    """Return arrays as messages call them: arguments by their number and name, others by their title."""
+    arguments = dict.fromkeys(name for name in names if not name.startswith("the "))
+    others = dict.fromkeys(name for name in names if name.startswith("the "))
+    return ", ".join(([f"argument {', '.join(arguments)}"] if arguments else []) + list(others))
 
 
 def _without(ranges: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:

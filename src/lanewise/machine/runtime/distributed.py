@@ -20,8 +20,11 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
 from lanewise.jit.host_memory import Bytes, as_bytes
+from lanewise.machine import abi
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.compile.compiled import Compiled, compiled
+from lanewise.machine.runtime.address_book import AddressBook
+from lanewise.machine.runtime.device_memory import View
 from lanewise.machine.runtime.launch import LOOK, Launch, Progress
 from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Module, Shape, parse
@@ -61,6 +64,8 @@ class Job:
     memory: tuple[Bytes, ...]
     writable: tuple[bool, ...]
     variables: dict[str, Bytes]
+    #: Memory that has a device address without being an argument: its number, the address, its arrays.
+    addressed: tuple[tuple[int, int, tuple[View, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,10 @@ def run_job(job: Job) -> JobResult:
     ready = compiled(module, module.entries[job.entry], job.arch)
     copies = [np.array(each) for each in job.memory]
     arguments = tuple(value.of(copies) if isinstance(value, Slice) else value for value in job.values)
-    launch = _JobLaunch(ready, job.shape, arguments, job.steps, range(*job.blocks))
+    book = AddressBook()
+    for number, first, views in job.addressed:
+        book.adopt(copies[number], first, views)
+    launch = _JobLaunch(ready, job.shape, arguments, job.steps, range(*job.blocks), book)
     variables = {each.name: as_bytes(each.host, each.size) for each in launch.allocations if each.is_variable}
     for name, image in job.variables.items():
         variables[name][:] = image
@@ -224,6 +232,11 @@ def spread(
             memory,
             tuple(each.writable for each in pieces),
             variables,
+            tuple(
+                (number, each.first, each.views)
+                for number, each in enumerate(pieces)
+                if each.first >= abi.ADDRESSED_BASE
+            ),
         )
         for span in pairwise(edges)
     ]

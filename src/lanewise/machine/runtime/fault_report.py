@@ -58,6 +58,10 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         what = "a null pointer" if address == 0 else f"a null pointer and {address} bytes"
         heap = ", or malloc found no memory" if launch.compiled.launch_info.uses_heap else ""
         return f"address {address:#x} is {what}: None or 0 was passed, or nothing gave it a value{heap}"
+    collected = launch.book.collected_at(address)
+    if collected is not None and not any(address in each for each in launch.allocations):
+        where = f"byte {address - collected.first} of {collected.title}, which was freed"
+        return f"address {address:#x} is {where}: keep the array for as long as kernels use its address"
     if not launch.allocations:
         return f"address {address:#x}; nothing was passed"
     near = min(launch.allocations, key=lambda each: each.distance(address))

@@ -20,6 +20,7 @@ from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, RunStatus
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime import device_memory
+from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_in_use, heap_of
 from lanewise.machine.runtime.parameter_bytes import Arguments
@@ -64,9 +65,10 @@ class Launch(LaunchState):
         values: tuple[Any, ...],
         steps: int | None = None,
         blocks: range | None = None,
+        book: AddressBook = ADDRESSES,
     ) -> None:
         info, module = compiled.launch_info, compiled.module
-        arguments = Arguments(compiled.function, info.parameters, info.parameter_bytes, values)
+        arguments = Arguments(compiled.function, info.parameters, info.parameter_bytes, values, book)
         placed, addresses = arguments.arrays.allocate()
         allocations = [*placed, *device_memory.variables(module, info)]
         if info.uses_heap or heap_in_use(module):
@@ -83,7 +85,7 @@ class Launch(LaunchState):
         self.keep = values
         #: The device address of each array among the arguments, by its `id`.
         self.addresses = addresses
-        self.arrays = arguments.arrays
+        self.arrays, self.book = arguments.arrays, book
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.slice] = SLICE
         self[LaunchRecord.turns] = TURNS

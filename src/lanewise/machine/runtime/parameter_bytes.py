@@ -11,6 +11,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, zeroed_bytes
+from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.host_arrays import HostArrays
 from lanewise.ptx import Function
 from lanewise.ptx.arguments import encode, require_alignment, require_plain_array, require_pointer, titled
@@ -20,10 +21,15 @@ class Arguments:
     """The arguments of a launch: the arrays among them, and the parameter bytes once addresses are known."""
 
     def __init__(
-        self, function: Function, offsets: tuple[int, ...], size: int, values: tuple[Any, ...]
+        self,
+        function: Function,
+        offsets: tuple[int, ...],
+        size: int,
+        values: tuple[Any, ...],
+        book: AddressBook = ADDRESSES,
     ) -> None:
         self.function, self.offsets, self.size = function, offsets, size
-        self.arrays = HostArrays()
+        self.arrays = HostArrays(book)
         self.values: list[Any] = []
         for title, variable, value in titled(function, values):
             if _is_array(value) and not variable.dims:

@@ -10,6 +10,7 @@ from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, WarpFrame
 from lanewise.machine.compile.compiled import Compiled
+from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.tensor_core.mma_library import MmaTable, mma_table
 from lanewise.ptx import Shape
@@ -23,6 +24,8 @@ Three = tuple[int, int, int]
 class LaunchState:
     """The record of a launch, with the memory and tables that it points to."""
 
+    #: Arrays that have a device address without being arguments.
+    book = ADDRESSES
     #: Whether it keeps account of what is written to the heap.
     tracks_heap = False
 
