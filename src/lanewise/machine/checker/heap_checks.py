@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from lanewise.jit import ir
 from lanewise.jit.host_memory import as_bytes
+from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.checker.access_descriptions import source_of
 from lanewise.machine.checker.bank_model import lane_is_in
@@ -33,7 +34,7 @@ def write_heap_check(module: ir.Module) -> None:
     states, size, flags = Record(code, code["states"]).pointer(0, U8), code["size"], code["flags"]
     reads, writes = (flags & Flag.READS).differs(0), (flags & Flag.WRITES).differs(0)
 
-    def state(value: ByteState) -> ir.Operand:
+    def state(value: ByteState) -> Value:
         return code.constant(U8, value)
 
     zero = code.number(0)
