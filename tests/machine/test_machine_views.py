@@ -9,7 +9,8 @@ import pytest
 
 import lanewise as lw
 from lanewise.machine import KernelFault
-from lanewise.machine.runtime.host_arrays import HostArrays, bounds, owner_of
+from lanewise.machine.runtime.host_arrays import HostArrays
+from lanewise.machine.runtime.owners import bounds, owner_of
 
 SOURCE = r"""
 extern "C" {

@@ -47,6 +47,17 @@ class LaunchInfo(NamedTuple):
         return cls(*marshal.loads(kept))
 
 
+def variable_addresses(module: Module) -> dict[str, int]:
+    """Return the address of each variable in global or constant memory, the same for every kernel."""
+    bases = {"const": abi.CONST_BASE, "global": abi.GLOBAL_BASE}
+    found = {}
+    for variable in module.variables.values():
+        if variable.space in bases:
+            found[variable.name] = abi.aligned(bases[variable.space], max(variable.alignment, 16))
+            bases[variable.space] = found[variable.name] + abi.aligned(variable.size, 16) + 256
+    return found
+
+
 def function_addresses(module: Module) -> dict[str, int]:
     """Return an address for each device function. Nothing is stored there; indirect calls compare with it."""
     return {name: abi.FUNCTION_BASE + 16 * number for number, name in enumerate(module.functions)}

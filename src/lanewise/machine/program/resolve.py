@@ -14,7 +14,7 @@ from lanewise.isa.archs import arch_number
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Unsupported
-from lanewise.machine.launch_info import function_addresses
+from lanewise.machine.launch_info import function_addresses, variable_addresses
 from lanewise.machine.program import size_limits
 from lanewise.machine.program.call_graph import CallGraph
 from lanewise.machine.program.instruction_record import BlockEnd
@@ -88,14 +88,14 @@ def resolve(module: Module, entry: Function) -> Program:
 
 def _allocate_globals(program: Program) -> None:
     """Give the module's variables addresses, the same for every kernel of the module."""
-    bases = {"const": abi.CONST_BASE, "global": abi.GLOBAL_BASE}
     for variable in program.module.variables.values():
         size_limits.check_variable(variable)
+    addresses = variable_addresses(program.module)
+    for variable in program.module.variables.values():
         size = variable.size
         if variable.space in ("global", "const"):
-            address = aligned(bases[variable.space], max(variable.alignment, 16))
+            address = addresses[variable.name]
             program.globals[variable.name] = Symbol(variable.name, variable.space, address, size)
-            bases[variable.space] = address + aligned(size, 16) + 256
         elif variable.space == "shared" and size:
             program.shared_bytes = aligned(program.shared_bytes, variable.alignment)
             address = program.shared_bytes

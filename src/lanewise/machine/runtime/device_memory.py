@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
-from lanewise.machine.launch_info import LaunchInfo, function_addresses
+from lanewise.machine.launch_info import LaunchInfo, function_addresses, variable_addresses
 from lanewise.ptx import Immediate, Initialiser, Module, SymbolAddress, Value, Variable
 
 
@@ -130,26 +130,49 @@ def _without(ranges: list[tuple[int, int]], start: int, stop: int) -> list[tuple
 
 # variables ------------------------------------------------------------------------------------------------
 
-_VARIABLES: dict[int, dict[str, Bytes]] = {}
+
+@dataclass
+class ModuleMemory:
+    """The memory of a module's variables, which keep their values between launches."""
+
+    variables: dict[str, Bytes] = field(default_factory=dict)
+    #: Whether a kernel of the module was launched here.
+    launched: bool = False
+
+
+_MEMORIES: dict[int, ModuleMemory] = {}
+
+
+def module_memory(module: Module) -> ModuleMemory:
+    """Return the memory of a module's variables; it lasts as long as the module, and instances share it."""
+    module = module.root or module
+    kept = _MEMORIES.get(id(module))
+    if kept is None:
+        kept = _MEMORIES[id(module)] = ModuleMemory()
+        weakref.finalize(module, _MEMORIES.pop, id(module), None)
+    return kept
+
+
+def variable_bytes(module: Module, name: str) -> Bytes:
+    """Return the bytes of a variable in global or constant memory; they have its initial value at first."""
+    kept = module_memory(module).variables
+    if name not in kept:
+        variable = module.variables[name]
+        memory = zeroed_bytes(max(variable.size, 1))
+        if variable.initialiser is not None:
+            memory[: variable.size] = image(variable, function_addresses(module) | variable_addresses(module))
+        kept[name] = memory
+    return kept[name]
 
 
 def variables(module: Module, info: LaunchInfo) -> list[Allocation]:
-    """Return the module's variables as allocations; global ones keep their values between launches."""
-    kept = _VARIABLES.get(id(module))
-    if kept is None:
-        kept = _VARIABLES[id(module)] = {}
-        weakref.finalize(module, _VARIABLES.pop, id(module), None)
-    found = []
-    for name, space, start, size in info.variables:
-        if space == "shared":
-            continue
-        if name not in kept:
-            kept[name] = zeroed_bytes(max(size, 1))
-            if module.variables[name].initialiser is not None:
-                addresses = {each: start for each, _, start, _ in info.variables}
-                kept[name][:size] = image(module.variables[name], function_addresses(module) | addresses)
-        found.append(Allocation(name, start, size, address(kept[name]), space == "global"))
-    return found
+    """Return the module's variables as the allocations of a launch."""
+    module_memory(module).launched = True
+    return [
+        Allocation(name, start, size, address(variable_bytes(module, name)), space == "global")
+        for name, space, start, size in info.variables
+        if space != "shared"
+    ]
 
 
 def image(variable: Variable, symbols: dict[str, int]) -> Bytes:

@@ -209,11 +209,12 @@ _HEAPS: dict[int, Heap] = {}
 
 def heap_in_use(module: Module) -> bool:
     """Return whether a kernel of a module has called malloc: its memory is there for all other kernels."""
-    return id(module) in _HEAPS
+    return id(module.root or module) in _HEAPS
 
 
 def heap_of(module: Module) -> Heap:
-    """Return the heap of a module's kernels."""
+    """Return the heap of a module's kernels; instances of its templates share it."""
+    module = module.root or module
     kept = _HEAPS.get(id(module))
     if kept is None:
         kept = _HEAPS[id(module)] = Heap()

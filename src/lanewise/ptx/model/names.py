@@ -110,6 +110,26 @@ def matching(name: str, mangled: Iterable[str]) -> list[str]:
     return [each for each in names if wanted in _spellings(each)]
 
 
+def matching_variables(name: str, mangled: Iterable[str]) -> list[str]:
+    """Those of some mangled names of variables that a name may mean, with or without its namespaces.
+
+    >>> matching_variables("weights", ["_ZN2nn7weightsE", "_ZZ1kPfE5count"])
+    ['_ZN2nn7weightsE']
+    """
+    names = list(mangled)
+    if name in names:
+        return [name]
+    wanted = _normal(name)
+    return [
+        each
+        for each in names
+        if any(
+            wanted in (_normal(part), _normal(_without_arguments(part)))
+            for part in _suffixes(demangle(each).replace("(anonymous namespace)", "{anonymous}"))
+        )
+    ]
+
+
 def missing_entry(name: str, entries: Iterable[str], functions: Iterable[str], cuda_text: str = "") -> str:
     """The message for a name that no entry has, with what was perhaps meant, and the entries there are."""
     entries = list(entries)
