@@ -9,6 +9,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.machine import KernelFault
+from lanewise.machine.runtime.address_book import AddressBook
 from lanewise.machine.runtime.host_arrays import HostArrays
 from lanewise.machine.runtime.owners import bounds, owner_of
 
@@ -125,7 +126,7 @@ def test_arrays_of_one_buffer_that_overlap_are_one_allocation() -> None:
     buffer = bytearray(100)
     one, two = np.frombuffer(buffer, np.uint8, 40, 3), np.frombuffer(buffer, np.uint8, 40, 23)
     apart = np.frombuffer(buffer, np.uint8, 10, 80)
-    arrays = HostArrays()
+    arrays = HostArrays(AddressBook())
     for name, array in (("apart", apart), ("two", two), ("one", one)):
         arrays.add(name, array)
     placed, addresses = arrays.allocate()

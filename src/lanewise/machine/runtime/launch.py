@@ -68,7 +68,8 @@ class Launch(LaunchState):
         book: AddressBook = ADDRESSES,
     ) -> None:
         info, module = compiled.launch_info, compiled.module
-        arguments = Arguments(compiled.function, info.parameters, info.parameter_bytes, values, book)
+        source = module.cuda.text if module.cuda is not None else ""
+        arguments = Arguments(compiled.function, info.parameters, info.parameter_bytes, values, book, source)
         placed, addresses = arguments.arrays.allocate()
         allocations = [*placed, *device_memory.variables(module, info)]
         if info.uses_heap or heap_in_use(module):

@@ -14,7 +14,14 @@ from lanewise.jit.host_memory import Bytes, zeroed_bytes
 from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.host_arrays import HostArrays
 from lanewise.ptx import Function
-from lanewise.ptx.arguments import encode, require_alignment, require_plain_array, require_pointer, titled
+from lanewise.ptx.arguments import (
+    ParameterTypes,
+    encode,
+    require_alignment,
+    require_plain_array,
+    require_pointer,
+    titled,
+)
 
 
 class Arguments:
@@ -27,10 +34,12 @@ class Arguments:
         size: int,
         values: tuple[Any, ...],
         book: AddressBook = ADDRESSES,
+        source: str = "",
     ) -> None:
         self.function, self.offsets, self.size = function, offsets, size
         self.arrays = HostArrays(book)
         self.values: list[Any] = []
+        types = ParameterTypes(function, source)
         for title, variable, value in titled(function, values):
             if _is_array(value) and not variable.dims:
                 if not isinstance(value, np.ndarray):
@@ -40,7 +49,7 @@ class Arguments:
                 self.arrays.add(title, value)
                 self.values.append(value)
             else:
-                self.values.append(encode(title, value, variable))
+                self.values.append(encode(title, value, variable, types))
 
     def bytes(self, addresses: dict[int, int]) -> Bytes:
         """Return the parameter bytes; `addresses` has the device address of each array by its `id`."""

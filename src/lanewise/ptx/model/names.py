@@ -198,6 +198,23 @@ def _split_parameters(full: str) -> tuple[str, str]:
     return head[start:], full[end:]
 
 
+def parameter_texts(full: str) -> list[str]:
+    """The types of the parameters in the name of a function as C++ writes it.
+
+    >>> parameter_texts("void k<float>(float4, std::pair<int, int>, float const*)")
+    ['float4', 'std::pair<int, int>', 'float const*']
+    """
+    inner = _split_parameters(full)[1].strip()[1:-1]
+    parts, depth, start = [], 0, 0
+    for place, letter in enumerate(inner):
+        depth += (letter in "<([") - (letter in ">)]")
+        if letter == "," and depth == 0:
+            parts.append(inner[start:place].strip())
+            start = place + 1
+    last = inner[start:].strip()
+    return [*parts, last] if last else parts
+
+
 def _suffixes(qualified: str) -> Iterator[str]:
     """`a::b::c` as `a::b::c`, `b::c` and `c`; what stands in template arguments stays together."""
     yield qualified
