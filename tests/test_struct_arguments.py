@@ -22,9 +22,12 @@ __global__ void show_bf16(float* out, __nv_bfloat16 b, __nv_bfloat162 c) {
 __global__ void show_uint2(float* out, uint2 v, double3 d, char4 c) {
     out[0] = v.x; out[1] = v.y; out[2] = d.z; out[3] = c.w;
 }
-__global__ void show_params(float* out, Params p) { out[0] = p.a; out[1] = p.d; out[2] = p.v.y; out[3] = p.c; }
+__global__ void show_params(float* out, Params p) {
+    out[0] = p.a; out[1] = p.d; out[2] = p.v.y; out[3] = p.c;
+}
 __global__ void show_float2(float* out, float2 z) { out[0] = z.x; out[1] = z.y; }
 """
+PTX = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k({}) {{ ret; }}"
 HEAD = """
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
@@ -113,9 +116,7 @@ class Wide(ctypes.Structure):
 
 
 def test_fields_that_need_more_alignment_than_the_parameter_has() -> None:
-    text = (
-        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .align 4 .b8 p[8]) { ret; }"
-    )
+    text = PTX.format(".param .align 4 .b8 p[8]")
     kernel = lw.load(text)["k"][1, 1]
     with pytest.raises(lw.LanewiseError, match="aligned to 4 bytes; the one given has a field that needs 8"):
         kernel(Wide(1.0))
@@ -130,8 +131,7 @@ def test_fields_that_need_more_alignment_than_the_parameter_has() -> None:
 
 
 def test_numbers_of_ctypes() -> None:
-    text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .s32 n, .param .f32 x) { ret; }"
-    kernel = lw.load(text)["k"][1, 1]
+    kernel = lw.load(PTX.format(".param .s32 n, .param .f32 x"))["k"][1, 1]
     kernel(ctypes.c_int(3), ctypes.c_float(1.5))
     with pytest.raises(lw.LanewiseError, match="does not fit"):
         kernel(ctypes.c_longlong(2**40), 1.0)

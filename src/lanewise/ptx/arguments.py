@@ -151,8 +151,8 @@ def encode(title: str, value: Any, variable: Variable, types: ParameterTypes | N
             "or an array of one element (array.reshape(1))"
         )
     if variable.dims or variable.vector > 1:
-        kind = types.of(variable) if types is not None else None
-        return struct_bytes(title, value, size, variable.alignment, kind)
+        declared = types.of(variable) if types is not None else None
+        return struct_bytes(title, value, size, variable.alignment, declared)
     if isinstance(value, ctypes._SimpleCData):
         value = value.value
     if (

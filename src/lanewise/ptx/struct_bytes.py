@@ -122,16 +122,15 @@ def _require_alignment(title: str, given: int, alignment: int) -> None:
     """Raise an error if a struct has a field that needs more alignment than the parameter has."""
     if given > alignment:
         raise LanewiseError(
-            f"argument {title} is a struct aligned to {alignment} bytes; the one given has a field that needs "
-            f"{given}: its fields are not those of the kernel"
+            f"argument {title} is a struct aligned to {alignment} bytes; the one given has a field that "
+            f"needs {given}: its fields are not those of the kernel"
         )
 
 
 def _padding(value: Any, size: int) -> str:
     """Return a hint if a NumPy type lacks the padding that C++ puts between fields."""
     dtype = value.dtype if isinstance(value, np.generic | np.ndarray) else None
-    if dtype is None or dtype.names is None or dtype.isalignedstruct:
+    if dtype is None or dtype.fields is None or dtype.isalignedstruct:
         return ""
-    fields = {"names": list(dtype.names), "formats": [dtype[name] for name in dtype.names]}
-    padded = np.dtype(fields, align=True)  # type: ignore[call-overload]  # NumPy's stubs know fewer forms
+    padded = np.dtype([(name, field[0]) for name, field in dtype.fields.items()], align=True)
     return "; numpy.dtype(…, align=True) puts fields where C++ has them" if padded.itemsize == size else ""
