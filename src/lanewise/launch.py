@@ -255,6 +255,6 @@ def launch(entry: Entry, configuration: Any) -> Configured:
         )
     grid, block = _three("a grid", configuration[0]), _three("a block", configuration[1])
     shared = configuration[2] if len(configuration) == 3 else 0
-    if not isinstance(shared, int) or shared < 0:
+    if not isinstance(shared, int | np.integer) or shared < 0:
         raise LanewiseError(f"shared memory is a number of bytes, not {shared!r}")
-    return Configured(entry, Shape(grid, block, shared))
+    return Configured(entry, Shape(grid, block, int(shared)))

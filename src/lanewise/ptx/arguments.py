@@ -71,6 +71,10 @@ _UNFIT_KINDS = {
 }
 
 
+#: Bytes of a double: NumPy's longdouble is the host's own.
+_WIDEST_FLOAT = 8
+
+
 def require_plain_array(title: str, array: np.ndarray) -> None:
     """An error if an array's elements are not what a kernel reads: objects, dates, big-endian, masked."""
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):  # numpy.ma is slow to import
@@ -82,6 +86,10 @@ def require_plain_array(title: str, array: np.ndarray) -> None:
         unfit = _UNFIT_KINDS["O"]
     if unfit is not None:
         raise LanewiseError(f"argument {title} is an array of {unfit}")
+    if array.dtype.kind == "f" and array.dtype.itemsize > _WIDEST_FLOAT:
+        raise LanewiseError(
+            f"argument {title} is an array of {array.dtype.name}, which no GPU has; use array.astype(float)"
+        )
     if not is_native(array.dtype):
         raise LanewiseError(
             f"argument {title} is an array of {array.dtype.str}, which is big-endian; "
@@ -179,7 +187,7 @@ def encode(title: str, value: Any, variable: Variable, types: ParameterTypes | N
         return _encode_float(title, value, variable)
     if value is None and size == 8:
         return bytes(8)
-    if hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
+    if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or _is_buffer(value):
         raise LanewiseError(
             f"argument {title}: {type(value).__name__} in host memory cannot be passed; "
             "numpy.asarray makes a NumPy array of it without a copy"
@@ -188,6 +196,17 @@ def encode(title: str, value: Any, variable: Variable, types: ParameterTypes | N
         f"argument {title} is .{variable.type}: {type(value).__name__} {repr(value)} cannot be passed; "
         + ("pass an array or an integer" if size == 8 else "pass a number")
     )
+
+
+def _is_buffer(value: Any) -> bool:
+    """Whether an object other than bytes has memory that NumPy can use: array.array, ctypes arrays."""
+    if isinstance(value, bytes | bytearray):
+        return False
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _encode_float(title: str, value: float, variable: Variable) -> bytes:
