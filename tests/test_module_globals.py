@@ -147,6 +147,22 @@ def test_what_cannot_be() -> None:
     assert "out" not in values and repr(values["limits"]) == "<limits: float32[2, 4]>"
 
 
+def test_types_and_sizes_by_other_names() -> None:
+    source = """
+#define ROWS 2
+typedef float real;
+using number = real;
+constexpr int COLUMNS = 0x3;
+__device__ number grid[ROWS][COLUMNS][SLICES];
+__global__ void k(real* out) { *out = grid[0][0][0]; }
+"""
+    try:
+        module = lw.cuda(source, options=["-DSLICES=4"])
+    except lw.ptx.ToolMissing as error:
+        pytest.skip(str(error))
+    assert (module.globals["grid"].dtype, module.globals["grid"].shape) == (np.float32, (2, 3, 4))
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

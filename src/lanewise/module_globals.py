@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.ptx.cuda_declarations import declared_variable
+from lanewise.ptx.cuda_declarations import aliased_type, declared_variable, named_number
 from lanewise.ptx.cuda_types import cuda_type
 from lanewise.ptx.model.names import demangle, listed, matching_variables, plain_name
 
@@ -89,8 +89,11 @@ def _layout(module: Module, variable: Variable) -> tuple[np.dtype, tuple[int, ..
     if module.cuda is not None:
         declared = declared_variable(module.cuda.text, plain_name(demangle(variable.name).split("::")[-1]))
         found = cuda_type(declared.type) if declared is not None else None
+        if declared is not None and found is None:
+            found = cuda_type(aliased_type(module.cuda.text, declared.type))
         if declared is not None and found is not None:
-            shape = _shape(declared.sizes, variable.size, found.size)
+            known = [named_number(module.cuda.text, size) or 0 for size in declared.sizes]
+            shape = _shape(known, variable.size, found.size)
             if shape is not None:
                 return found.dtype, shape if found.numbers == 1 else (*shape, found.numbers)
     bits = variable.element_size // max(variable.vector, 1)
@@ -106,11 +109,10 @@ def _layout(module: Module, variable: Variable) -> tuple[np.dtype, tuple[int, ..
     return dtype, shape
 
 
-def _shape(sizes: tuple[str, ...], whole: int, size: int) -> tuple[int, ...] | None:
-    """Return the shape of an array in the source; sizes that are no numbers are found if the bytes tell."""
+def _shape(known: list[int], whole: int, size: int) -> tuple[int, ...] | None:
+    """Return the shape of an array in the source; one size that is not known, and so 0, the bytes tell."""
     if whole % size:
         return None
-    known = [int(each, 0) if each.isdecimal() else 0 for each in sizes]
     count, product = whole // size, int(np.prod([each for each in known if each], dtype=np.int64))
     if known.count(0) > 1 or not product or count % product:
         return (count,)

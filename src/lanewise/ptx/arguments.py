@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.ptx.cuda_declarations import declared_parameters
+from lanewise.ptx.cuda_declarations import aliased_type, declared_parameters
 from lanewise.ptx.cuda_types import CudaType, cuda_type
 from lanewise.ptx.model.function import Function
 from lanewise.ptx.model.names import demangle, parameter_texts
@@ -130,7 +130,7 @@ class ParameterTypes:
             texts = [each.type for each in declared] if declared is not None else None
         if texts is None or len(texts) != len(self.function.parameters):
             return [None] * len(self.function.parameters)
-        return [cuda_type(text) for text in texts]
+        return [cuda_type(text) or cuda_type(aliased_type(self.source, text)) for text in texts]
 
     def of(self, variable: Variable) -> CudaType | None:
         """The type of a parameter; None if it is a struct of the user's, or nothing tells."""

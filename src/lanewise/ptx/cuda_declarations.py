@@ -16,6 +16,8 @@ _SPACE = re.compile(r"\b(?:__device__|__constant__|__managed__)\b")
 _WORDS = re.compile(
     r"\b(?:__device__|__constant__|__managed__|static|extern|inline|constexpr|constinit|thread_local)\b"
 )
+#: Names that may stand for one another before a type or a number comes.
+_MOST_ALIASES = 8
 _DECLARATOR = re.compile(r"(.*?[\s*&])?([A-Za-z_]\w*)\s*((?:\[[^\]]*\]\s*)*)$", re.DOTALL)
 
 
@@ -53,6 +55,46 @@ def declared_variable(source: str, name: str) -> Declared | None:
         kind = _type_before(before)
         if kind:
             return Declared(kind, sizes)
+    return None
+
+
+def aliased_type(source: str, name: str) -> str:
+    """Return the type that a name stands for in a source, by typedef, using or #define; else the name itself.
+
+    >>> aliased_type("typedef float real;\\nusing number = real;", "number")
+    'float'
+    """
+    text = _plain(source)
+    for _ in range(_MOST_ALIASES):
+        word = re.escape(name)
+        found = (
+            re.search(rf"\btypedef\s+([\w\s:]+?)\s+{word}\s*;", text)
+            or re.search(rf"\busing\s+{word}\s*=\s*([\w\s:]+?)\s*;", text)
+            or re.search(rf"(?m)^[ \t]*#[ \t]*define[ \t]+{word}[ \t]+([\w:][\w: \t]*?)[ \t]*$", text)
+        )
+        if found is None or found.group(1) == name:
+            break
+        name = found.group(1)
+    return name
+
+
+def named_number(source: str, name: str) -> int | None:
+    """Return the integer that a name stands for in a source, by #define or as a constant; None if unknown.
+
+    >>> named_number("#define N 0x20\\nconstexpr int M = 3;", "N"), named_number("const int M = 3;", "M")
+    (32, 3)
+    """
+    text = _plain(source)
+    for _ in range(_MOST_ALIASES):
+        if re.fullmatch(r"(0[xX][0-9a-fA-F]+|[1-9]\d*|0)[uUlL]*", name):
+            return int(name.rstrip("uUlL"), 0)
+        word = re.escape(name)
+        found = re.search(
+            rf"(?m)^[ \t]*#[ \t]*define[ \t]+{word}[ \t]+\(?(\w+)\)?[ \t]*$", text
+        ) or re.search(rf"\b(?:const|constexpr)\b[\w\s]*\b{word}\s*=\s*(\w+)\s*;", text)
+        if found is None or found.group(1) == name:
+            return None
+        name = found.group(1)
     return None
 
 

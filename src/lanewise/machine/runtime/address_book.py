@@ -83,7 +83,7 @@ class AddressBook:
     def _overlapping(self, start: int, stop: int, is_foreign: bool) -> AddressedMemory | None:
         """Return memory in the book that overlaps a range; two ranges that NumPy allocated never do."""
         known = self._known if is_foreign else self._foreign
-        ranges = (each for _, each in known.values())
+        ranges = [each for _, each in list(known.values())]  # an array may be collected meanwhile
         return next((each for each in ranges if start < each.stop and each.start < stop), None)
 
     def _add(self, owner: Array, memory: AddressedMemory) -> AddressedMemory:

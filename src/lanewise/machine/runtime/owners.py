@@ -33,8 +33,8 @@ def owner_of(array: Array) -> Array:
 def bounds(array: Array) -> tuple[int, int]:
     """Return the host addresses of an array's first byte and of the byte after its last."""
     low = high = address(array)
-    if array.size == 0:
-        return low, high
+    if array.flags.c_contiguous:
+        return low, low + array.nbytes
     for size, stride in zip(array.shape, array.strides, strict=True):
         span = (size - 1) * stride
         low, high = (low + span, high) if span < 0 else (low, high + span)
