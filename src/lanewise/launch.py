@@ -177,9 +177,8 @@ class Configured:
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
         ready = compiled(module, self.entry.function, name)
-        static = (
-            ready.launch_info.dynamic_offset if self.shape.shared_bytes else ready.launch_info.shared_bytes
-        )
+        info = ready.launch_info
+        static = (info.dynamic_offset if self.shape.shared_bytes else info.shared_bytes) - info.shared_base
         if static + self.shape.shared_bytes > MOST_SHARED_BYTES:
             raise LanewiseError(
                 f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "

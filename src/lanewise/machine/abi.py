@@ -75,10 +75,11 @@ class LaunchRecord(RecordLayout):
     nctaid = field(elements=3)
     warps = field()
     threads = field()
-    #: The bytes of shared memory that a block may touch; those of the kernel itself; where the bytes that the
-    #: system reserves begin, if the kernel uses them.
+    #: The bytes of shared memory that a block may touch; those of the kernel itself, and how many of them are
+    #: dynamic; where the bytes that the system reserves begin.
     shared_bytes = field()
     own_shared_bytes = field()
+    dynamic_shared_bytes = field()
     reserved_shared = field()
     local_bytes = field()
     frame_bytes = field()
@@ -259,10 +260,12 @@ ADDRESS_FAULTS = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED, FaultKind.READ_
 #: Bytes of a thread's stack, for frames of recursive functions and for alloca.
 STACK_BYTES = 32768
 
-#: Bytes of shared memory that the system reserves in each block from sm_80 on, and where those begin that
-#: cooperative groups use. Before sm_90 they lie behind the kernel's own memory, as here.
+#: Bytes of shared memory that the system reserves in each block from sm_80 on, and where in them those begin
+#: that cooperative groups use.
 RESERVED_SHARED_BYTES, GROUPS_OFFSET = 1024, 32
-#: The alignment of that memory.
+#: The arch from which on they lie before the kernel's own shared memory; earlier, they lie behind it.
+RESERVED_FIRST_ARCH = 90
+#: The alignment of that memory where it lies behind.
 RESERVED_ALIGNMENT = 128
 
 # Address windows.

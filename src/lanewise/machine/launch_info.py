@@ -18,6 +18,8 @@ class LaunchInfo(NamedTuple):
 
     frame_bytes: int
     local_bytes: int
+    #: Where shared memory begins, and where static shared memory ends.
+    shared_base: int
     shared_bytes: int
     #: Where dynamic shared memory begins.
     dynamic_offset: int

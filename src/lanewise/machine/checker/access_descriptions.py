@@ -62,9 +62,17 @@ def shared_name(launch: LaunchState, offset: int) -> str:
     return "shared memory"
 
 
+def shared_home(launch: LaunchState, low: int, high: int) -> str:
+    """Return a description of the shared memory that an address was made from, by its bounds."""
+    base = launch.compiled.launch_info.shared_base
+    return "the kernel's shared memory" if base and high == launch.shared_limit else shared_name(launch, low)
+
+
 def in_reserved_memory(launch: LaunchState, address: int) -> bool:
     """Return whether an address of shared memory is in the part that the system reserves and zeroes."""
-    return launch.shared_bytes <= space_of_generic(address)[1] < launch.shared_limit
+    start = launch.reserved_shared
+    inside = start <= space_of_generic(address)[1] < start + abi.RESERVED_SHARED_BYTES
+    return inside and launch.compiled.launch_info.uses_reserved_memory
 
 
 def plain_name(name: str) -> str:

@@ -18,15 +18,15 @@ from lanewise.machine.checker.access_descriptions import (
     described,
     in_reserved_memory,
     lanes_in_words,
-    shared_name,
+    shared_home,
     source_of,
     space_of_generic,
 )
 from lanewise.machine.checker.heap_checks import heap_message
+from lanewise.machine.checker.pointer_bounds import view_of_row
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.site_table import access_of
-from lanewise.machine.checker.view_bounds import view_of_row
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
@@ -192,7 +192,7 @@ class Triage:
                     home = view_of_row(self.launch, self.rows[row])
                     return f"{what} outside of {home}, which its address was made from"
                 low, high = (int(self.rows[row, each // 8]) for each in (SiteRow.lowest, SiteRow.highest))
-                home = shared_name(self.launch, low)
+                home = shared_home(self.launch, low, high)
                 return f"{what} outside of {home}, of {high - low} bytes, which its address was made from"
             case Suspicion.HEAP_OUTSIDE | Suspicion.HEAP_FREED | Suspicion.HEAP_UNINITIALISED:
                 return heap_message(self.launch, kind, what, address)

@@ -15,6 +15,7 @@ from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.pointer_bounds import bound_to_own_shared_memory, bound_to_views
 from lanewise.machine.checker.records import (
     AllocationShadow,
     BlockWatch,
@@ -24,7 +25,6 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
-from lanewise.machine.checker.view_bounds import bound_to_views
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
@@ -49,6 +49,7 @@ class Watch:
         shape = launch.shape
         self.rows, self.last_requests = fresh_table(kernel.watched)
         bound_to_views(self.rows, launch, kernel)
+        bound_to_own_shared_memory(self.rows, launch)
         self.runs = np.zeros((max(len(kernel.blocks), 1), 2), np.int64)
         self.diverged = np.zeros(max(len(kernel.program.sites), 1), np.int64)
         self.log = np.zeros(epochs, np.uint32)

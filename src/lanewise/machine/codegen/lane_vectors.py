@@ -244,12 +244,12 @@ class Lanes:
             case "WARP_SZ":
                 return self.constant(Type("u", 32), 32)
             case "%dynamic_smem_size":
-                own = self._launch_number(block, abi.LaunchRecord.own_shared_bytes)
-                return (own - self.dynamic_offset).max(0)
+                return self._launch_number(block, abi.LaunchRecord.dynamic_shared_bytes)
             case "%total_smem_size":
                 return self._launch_number(block, abi.LaunchRecord.own_shared_bytes)
-            case "%aggr_smem_size":
-                return self._launch_number(block, abi.LaunchRecord.shared_bytes)
+            case "%aggr_smem_size":  # with what the system reserves, as the PTX ISA says
+                own = self._launch_number(block, abi.LaunchRecord.own_shared_bytes)
+                return own + abi.RESERVED_SHARED_BYTES
             case "%reserved_smem_offset_begin" | "%reserved_smem_offset_0":
                 return self._launch_number(block, abi.LaunchRecord.reserved_shared)
             case "%reserved_smem_offset_1":

@@ -70,6 +70,9 @@ def resolve(module: Module, entry: Function) -> Program:
     if blocks is not None and any(size > 1 for size in blocks):
         raise Unsupported(f"line {entry.line}: {entry.name} wants clusters {blocks}: they come later")
     program = Program(module, entry)
+    digits = re.match(r"sm_(\d+)", module.arch)
+    if digits is not None and int(digits.group(1)) >= abi.RESERVED_FIRST_ARCH:
+        program.shared_base = program.shared_bytes = abi.RESERVED_SHARED_BYTES
     _allocate_globals(program)
     for name, address in function_addresses(module).items():
         program.functions[name] = Symbol(name, "function", address, 0)

@@ -44,7 +44,9 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
     """Return an address with the allocation that it lies in or next to."""
     if space == "shared" or 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
         offset = address - abi.SHARED_WINDOW if address >= abi.SHARED_WINDOW else address
-        return f"address {offset:#x}; the block has {launch.shared_bytes} bytes of shared memory"
+        base = launch.compiled.launch_info.shared_base
+        first = f", from {base:#x} on" if base and launch.shared_bytes else ""
+        return f"address {offset:#x}; the block has {launch.shared_bytes} bytes of shared memory{first}"
     if space == "local" or 0 <= address - abi.LOCAL_WINDOW < abi.WINDOW_BYTES:
         offset = address - abi.LOCAL_WINDOW if address >= abi.LOCAL_WINDOW else address
         return (

@@ -40,14 +40,15 @@ class LaunchState:
         self.compiled, self.shape, self.allocations = compiled, shape, allocations
         self.parameters, self.table = parameters, table
         info = compiled.launch_info
-        self.shared_bytes = (
-            info.dynamic_offset + shape.shared_bytes if shape.shared_bytes else info.shared_bytes
-        )
-        #: The bytes that a block may touch: with those that the system reserves, if the kernel uses them.
-        self.shared_limit = self.shared_bytes
-        reserved = abi.aligned(self.shared_bytes, abi.RESERVED_ALIGNMENT)
+        end = info.dynamic_offset + shape.shared_bytes if shape.shared_bytes else info.shared_bytes
+        #: The bytes of shared memory of the kernel itself, and the offset behind those that may be touched.
+        self.shared_bytes, self.shared_limit = end - info.shared_base, end
+        #: Where the bytes begin that the system reserves.
+        self.reserved_shared = 0 if info.shared_base else abi.aligned(end, abi.RESERVED_ALIGNMENT)
         if info.uses_reserved_memory:
-            self.shared_limit = reserved + abi.RESERVED_SHARED_BYTES
+            self.shared_limit = max(end, self.reserved_shared + abi.RESERVED_SHARED_BYTES)
+        elif not self.shared_bytes:
+            self.shared_limit = 0
         self.template = self._template()
         self.record = zeroed_bytes(LaunchRecord.BYTES)
         for field, value in (
@@ -59,7 +60,8 @@ class LaunchState:
             (LaunchRecord.threads, shape.threads),
             (LaunchRecord.shared_bytes, self.shared_limit),
             (LaunchRecord.own_shared_bytes, self.shared_bytes),
-            (LaunchRecord.reserved_shared, reserved),
+            (LaunchRecord.dynamic_shared_bytes, shape.shared_bytes),
+            (LaunchRecord.reserved_shared, self.reserved_shared),
             (LaunchRecord.local_bytes, info.local_bytes),
             (LaunchRecord.frame_bytes, info.frame_bytes),
             (LaunchRecord.template, address(self.template)),

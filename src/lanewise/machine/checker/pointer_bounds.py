@@ -1,4 +1,6 @@
-"""Bounds of accesses through a pointer to a view: memory of another view of the same array is not its own.
+"""Bounds of accesses by what their address was made from: a view of an array, or the kernel's shared memory.
+
+Memory of another view of the same array is not a view's own.
 
 On a GPU, and in a plain launch, a view is an address in its array: an access beyond the view does not fault
 while it stays in the array. A check tells of it where it leads into another view that was passed.
@@ -10,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.machine.checker.checked_kernel import CheckedKernel
-from lanewise.machine.checker.records import SiteRow
+from lanewise.machine.checker.records import SiteRow, Space
 from lanewise.machine.runtime.device_memory import Allocation, View
 from lanewise.machine.runtime.state import LaunchState
 
@@ -27,6 +29,15 @@ def bound_to_views(rows: npt.NDArray[np.int64], launch: LaunchState, kernel: Che
         low, high = _reach(allocation, view)
         if (low, high) != (0, allocation.size):
             rows[row, SiteRow.lowest // 8], rows[row, SiteRow.highest // 8] = low, high
+
+
+def bound_to_own_shared_memory(rows: npt.NDArray[np.int64], launch: LaunchState) -> None:
+    """Enter bounds in the rows of other accesses to shared memory, if the system's lies before it."""
+    info = launch.compiled.launch_info
+    if info.shared_base and not info.uses_reserved_memory:
+        free = (rows[:, SiteRow.space // 8] == Space.SHARED) & (rows[:, SiteRow.highest // 8] == 0)
+        rows[free, SiteRow.lowest // 8] = info.shared_base
+        rows[free, SiteRow.highest // 8] = launch.shared_limit
 
 
 def _passed(launch: LaunchState, offset: int) -> tuple[Allocation, View] | None:
