@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -160,3 +161,29 @@ def test_freed_memory_is_given_again_last() -> None:
         assert heap.free(place, me) == ""
     wide = heap.allocate(1 << 21, me)  # of many neighbours that were freed
     assert wide and heap.free(small[1], me) != ""
+
+
+def test_a_heap_that_is_nearly_full_is_not_searched_through() -> None:
+    heap, me = Heap(), Caller(0, (0, 0, 0), (0, 0, 0))
+    places = []
+    while place := heap.allocate(16, me):
+        places.append(place)
+    assert len(places) > 200_000
+    start = time.monotonic()
+    for number in range(3000):
+        assert heap.free(places[number], me) == ""
+        assert heap.allocate(17, me) == 0 if number % 2 == 0 else heap.allocate(48, me)
+    assert time.monotonic() - start < 5
+
+
+def test_blocks_never_overlap() -> None:
+    heap, me, random = Heap(), Caller(0, (0, 0, 0), (0, 0, 0)), np.random.default_rng(5)
+    held: list[int] = []
+    for step in range(4000):
+        if held and random.random() < 0.45:
+            assert heap.free(held.pop(int(random.integers(len(held)))), me) == ""
+        elif place := heap.allocate(int(random.integers(0, 1 << 16)), me):
+            held.append(place)
+        if step % 500 == 0:
+            blocks = [heap.blocks[place] for place in sorted(held)]
+            assert all(one.first + one.whole <= two.first for one, two in pairwise(blocks))

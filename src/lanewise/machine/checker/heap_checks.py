@@ -67,9 +67,9 @@ def heap_message(launch: LaunchState, kind: Suspicion, what: str, address: int) 
     """Return a sentence that says what is wrong with an access to the heap, and whose memory is there."""
     block = heap_of(launch.compiled.module).at(address)
     if kind is Suspicion.HEAP_UNINITIALISED:
-        return f"{what} in heap memory that nothing was written to{_of(block)}"
+        return f"{what} in heap memory that nothing was written to{_of(block, address)}"
     if kind is Suspicion.HEAP_FREED:
-        return f"{what} in heap memory that was freed{_of(block)}"
+        return f"{what} in heap memory that was freed{_of(block, address)}"
     if block is None:
         return f"{what} in heap memory that malloc did not give"
     distance = address - block.first - block.size
@@ -77,9 +77,9 @@ def heap_message(launch: LaunchState, kind: Suspicion, what: str, address: int) 
     return f"{what} in heap memory that malloc did not give: {where} of {block.title}"
 
 
-def _of(block: HeapBlock | None) -> str:
-    """Return what a message adds on a block of memory."""
-    return f": {block.title}" if block is not None else ""
+def _of(block: HeapBlock | None, address: int) -> str:
+    """Return what a message adds on the block of memory that has an address."""
+    return f": {block.title}" if block is not None and address in block else ""
 
 
 # leaks ----------------------------------------------------------------------------------------------------

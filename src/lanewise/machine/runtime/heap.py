@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from bisect import bisect_left, bisect_right
-from collections import defaultdict, deque
+from collections import deque
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -13,13 +12,13 @@ from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.runtime.free_ranges import UNIT, FreeRanges
 from lanewise.ptx import Module
 
 #: Bytes of a heap: the default of a GPU (cudaLimitMallocHeapSize).
 HEAP_BYTES = 8 << 20
 #: Bytes between two blocks of memory that belong to neither; a GPU keeps its own account there.
 GAP = 16
-ALIGNMENT = 16
 
 
 class ByteState(IntEnum):
@@ -53,6 +52,14 @@ class HeapBlock(NamedTuple):
     freed_by: Caller | None = None
 
     @property
+    def whole(self) -> int:
+        """The bytes that it takes, with those behind it that belong to nobody."""
+        return aligned(max(self.size, 1), UNIT) + GAP
+
+    def __contains__(self, place: object) -> bool:
+        return isinstance(place, int) and self.first <= place < self.first + self.size
+
+    @property
     def title(self) -> str:
         """The block of memory in messages."""
         freed = f", freed {self.freed_by.title}" if self.freed_by is not None else ""
@@ -74,13 +81,10 @@ class Heap:
         self.freed: dict[int, HeapBlock] = {}
         #: A ByteState for each byte, once a checked launch has asked for them.
         self.states: Bytes | None = None
-        # Addresses of freed memory by its size; ranges that are free, the last first; whether any was freed
-        # since the ranges were collected, the largest then, and the freed blocks in them by address.
-        self._by_size: defaultdict[int, deque[int]] = defaultdict(deque)
-        self._ranges = [(abi.HEAP_BASE + GAP, abi.HEAP_BASE + HEAP_BYTES)]
-        self._freed_since = False
-        self._largest = HEAP_BYTES
-        self._in_ranges: list[int] = []
+        #: Memory that was freed and waits for its turn, the longest freed first; and what can be given.
+        self._waiting: deque[HeapBlock] = deque()
+        self._free = FreeRanges()
+        self._free.give(abi.HEAP_BASE + GAP, HEAP_BYTES - GAP)
 
     @property
     def allocation(self) -> Allocation:
@@ -115,63 +119,27 @@ class Heap:
 
         Its bytes count as uninitialised if a checked launch, which tracks what is written, asks for them.
         """
-        whole = aligned(max(size, 1), ALIGNMENT) + GAP
+        block = HeapBlock(0, size, owner)
         with self.lock:
-            start = self._take(whole)
+            start = self._take(block.whole)
             if not start:
                 return 0
-            block = self.blocks[start] = HeapBlock(start, size, owner)
+            block = self.blocks[start] = block._replace(first=start)
             if self.states is not None:
-                self.states[start - abi.HEAP_BASE : start - abi.HEAP_BASE + whole] = ByteState.UNALLOCATED
+                offset = start - abi.HEAP_BASE
+                self.states[offset : offset + block.whole] = ByteState.UNALLOCATED
             self._mark(block, ByteState.UNINITIALISED if tracked else ByteState.INITIALISED)
             return start
 
     def _take(self, whole: int) -> int:
-        """Return the address of free memory of some bytes: untouched memory, else the longest freed."""
-        start = self._from_ranges(whole)
-        if not start and self._by_size[whole]:
-            start = self._by_size[whole].popleft()
-            self.freed.pop(start, None)
-            return start
-        if not start and (self._freed_since or whole <= self._largest):
-            self._collect()
-            start = self._from_ranges(whole)
-        if start and self._in_ranges:
-            self._forget(start, start + whole)
-        return start
-
-    def _from_ranges(self, whole: int) -> int:
-        """Return the start of a free range and shorten it; ranges that are too short are dropped."""
-        while self._ranges:
-            start, stop = self._ranges[-1]
-            if stop - start >= whole:
-                self._ranges[-1] = (start + whole, stop)
-                return start
-            self._ranges.pop()
-        return 0
-
-    def _collect(self) -> None:
-        """Find the free ranges between all blocks that are in use."""
-        self._by_size.clear()
-        self._freed_since = False
-        free, end = [], abi.HEAP_BASE + GAP
-        for start in sorted(self.blocks):
-            if start > end:
-                free.append((end, start))
-            end = start + aligned(max(self.blocks[start].size, 1), ALIGNMENT) + GAP
-        free.append((end, abi.HEAP_BASE + HEAP_BYTES))
-        self._ranges = free[::-1]
-        self._largest = max(stop - start for start, stop in free)
-        self._in_ranges = sorted(self.freed)
-
-    def _forget(self, start: int, stop: int) -> None:
-        """Forget blocks that were freed in memory that has a new owner."""
-        places = self._in_ranges
-        low = max(bisect_right(places, start) - 1, 0)
-        for place in places[low : bisect_left(places, stop)]:
-            block = self.freed.get(place)
-            if block is not None and block.first < stop and start < block.first + max(block.size, 1):
-                del self.freed[place]
+        """Return the address of free memory of some bytes, or 0: untouched memory, else the longest freed."""
+        start = self._free.take(whole)
+        while start is None and self._waiting:
+            block = self._waiting.popleft()
+            self.freed.pop(block.first, None)
+            if self._free.give(block.first, block.whole) >= whole:
+                start = self._free.take(whole)
+        return start or 0
 
     def free(self, place: int, caller: Caller) -> str:
         """Free memory by its address; return why that cannot be, or an empty text."""
@@ -181,8 +149,7 @@ class Heap:
                 return "" if place == 0 else self._why_not(place)
             freed = self.freed[place] = HeapBlock(block.first, block.size, block.owner, caller)
             self._mark(freed, ByteState.FREED)
-            self._by_size[aligned(max(block.size, 1), ALIGNMENT) + GAP].append(place)
-            self._freed_since = True
+            self._waiting.append(freed)
             return ""
 
     def _why_not(self, place: int) -> str:
@@ -190,7 +157,7 @@ class Heap:
         if place in self.freed:
             return f"which was freed before ({self.freed[place].title})"
         block = self.at(place)
-        if block is not None and block.freed_by is None and block.first < place < block.first + block.size:
+        if block is not None and block.freed_by is None and place in block:
             return (
                 f"which malloc did not give: it is byte {place - block.first} of {block.title}; "
                 "free takes the address of the first"
