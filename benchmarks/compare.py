@@ -1,9 +1,11 @@
 """Hold two records of a benchmark side by side: each figure before, after, and the ratio, worst first.
 
 Run `python benchmarks/compare.py BEFORE.json AFTER.json [--at-least 0.97]` on two files that one benchmark of
-this folder wrote with `--json`. A ratio is a ratio of speeds: 2.0 means twice as fast as before, whether the
-figure is a time, which should be small, or a rate, which should be large. The exit status is 1 if a ratio
-is below the threshold or if a figure of BEFORE is missing from AFTER, and 2 if the records share no figure.
+this folder wrote with `--json`, or on two folders of such files: then each figure is the median of a folder's
+records, which a busy machine sways less (`by_turns.py` less still). A ratio is a ratio of speeds: 2.0 means
+twice as fast as before, whether the figure is a time, which should be small, or a rate, which should be
+large. The exit status is 1 if a ratio is below the threshold or if a figure of BEFORE is missing from AFTER,
+and 2 if the records share no figure.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -94,22 +97,29 @@ def smaller_is_better(path: tuple[str, ...]) -> bool | None:
     return True if name.endswith(SMALLER) or section in SECTIONS_OF_COSTS else None
 
 
-def figures(record: Any) -> dict[str, tuple[float, bool]]:
-    """The figures of a record by name: each with whether smaller is better."""
-    found = {}
-    for path, number in leaves(record):
-        direction = smaller_is_better(path)
-        if direction is not None:
-            found[" / ".join(path)] = (number, direction)
-    return found
+def figures(*records: Any) -> dict[str, tuple[float, bool]]:
+    """The figures of one benchmark by name: the median of its records, and whether smaller is better."""
+    found: dict[str, tuple[list[float], bool]] = {}
+    for record in records:
+        for path, number in leaves(record):
+            direction = smaller_is_better(path)
+            if direction is not None:
+                found.setdefault(" / ".join(path), ([], direction))[0].append(number)
+    return {name: (statistics.median(numbers), direction) for name, (numbers, direction) in found.items()}
 
 
-def compare(before: Any, after: Any) -> tuple[list[Comparison], list[str], list[str]]:
-    """The figures that both records have, worst first; the names that only the one or the other has."""
-    old, new = figures(before), figures(after)
+def compare(before: list[Any], after: list[Any]) -> tuple[list[Comparison], list[str], list[str]]:
+    """The figures that both sides have, worst first; the names that only the one or the other has."""
+    old, new = figures(*before), figures(*after)
     both = [Comparison(name, old[name][0], new[name][0], old[name][1]) for name in old if name in new]
     both.sort(key=lambda each: each.ratio)
     return both, [name for name in old if name not in new], [name for name in new if name not in old]
+
+
+def records(path: Path) -> list[Any]:
+    """The records of a file, or of every JSON file of a folder."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    return [json.loads(file.read_text()) for file in files]
 
 
 def where(record: Any) -> str:
@@ -124,17 +134,18 @@ def where(record: Any) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the comparison and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("before", type=Path, help="the record to compare with")
-    parser.add_argument("after", type=Path, help="the record to judge")
+    parser.add_argument("before", type=Path, help="the record to compare with, or a folder of records")
+    parser.add_argument("after", type=Path, help="the record to judge, or a folder of records")
     parser.add_argument("--at-least", type=float, default=0.97, help="the lowest ratio that is no loss")
     options = parser.parse_args(arguments)
-    before, after = (json.loads(path.read_text()) for path in (options.before, options.after))
+    before, after = records(options.before), records(options.after)
     both, gone, added = compare(before, after)
     if not both:
         print("the records have no figure in common", file=sys.stderr)
         return 2
-    if where(before) != where(after):
-        print(f"measured on different machines: {where(before)}; {where(after)}")
+    machines = sorted({where(record) for record in (*before, *after)})
+    if len(machines) > 1:
+        print(f"measured on different machines: {'; '.join(machines)}")
     width = max(len(each.name) for each in both)
     print(f"{'figure':{width}} {'better':>7} {'before':>11} {'after':>11} {'ratio':>7}")
     for each in both:

@@ -116,6 +116,19 @@ def test_a_figure_that_is_gone_is_a_loss_and_a_new_one_is_none(
     assert "new in the second record: attention / seconds" in capsys.readouterr().out
 
 
+def test_a_folder_counts_by_the_medians_of_its_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side, times in (("before", (1.0, 1.1, 9.0)), ("after", (0.5, 1.0, 0.9))):
+        (tmp_path / side).mkdir()
+        for number, taken in enumerate(times):
+            (tmp_path / side / f"{number}.json").write_text(json.dumps({"saxpy": {"seconds": taken}}))
+    assert compare.main([str(tmp_path / "before"), str(tmp_path / "after")]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "saxpy", "/", "seconds", "smaller", "1.1", "0.9", "1.222",
+    ]  # fmt: skip
+
+
 def test_records_without_a_common_figure_are_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

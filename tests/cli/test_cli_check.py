@@ -63,6 +63,21 @@ def test_a_race(lanewise: Callable[..., Any]) -> None:
     assert {finding["kind"] for finding in data["launches"][0]["findings"]} == {"race"}
 
 
+def test_other_orders(lanewise: Callable[..., Any]) -> None:
+    text = RACE.replace("BARRIER", "").replace("st.shared.u32 [tile], %r0", "mov.u32 %r2, 0")
+    exchange = "atom.global.exch.b32 %r3, [%rd0], %r0;"  # the last of the two warps leaves its number there
+    for access in ("ld.shared.u32 %r2, [tile];", "mad.wide.u32 %rd0, %r0, 4, %rd0;"):
+        text = text.replace(access, "")
+    Path("ordered.ptx").write_text(text.replace("st.global.u32 [%rd0], %r2;", exchange))
+    said = lanewise(*check("ordered.ptx", "--schedules", 2))
+    assert "has other results under the schedule reverse" in said.out
+    said = lanewise(*check("wrong.ptx", "--schedules", 2, "--json"))
+    (found,) = json.loads(said.out)["launches"]
+    assert said.code == 1 and {finding["schedule"] for finding in found["findings"]} == {None}
+    assert lanewise(*check("right.ptx", "--schedules", 5)).code == 0
+    assert lanewise(*check("right.ptx", "--schedules", 0)).code == 2
+
+
 def test_counters_by_line(answered: Callable[..., str]) -> None:
     """A word a lane, at distances of 32 words: a bank conflict of all lanes."""
     spread = Path("right.ptx").read_text().replace("shl.b32 %r1, %r0, 2;", "shl.b32 %r1, %r0, 7;")

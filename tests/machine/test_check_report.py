@@ -9,6 +9,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.errors import LanewiseError
+from lanewise.machine.checker.report import Finding, Report
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REVERSE = f"""{HEAD}.visible .entry reverse(.param .u64 x)
@@ -31,15 +32,17 @@ def test_a_place_is_told_of_once_with_both_sides_and_a_count() -> None:
     assert not report.ok and not bool(report)
     assert {finding.kind for finding in report.findings} == {"race"}
     assert len({(finding.line, finding.allocation) for finding in report.findings}) == len(report.findings)
-    # Warps 2 and 3 read what warps 1 and 0 wrote: 64 words, of which the first is thread 64's.
-    reads = next(finding for finding in report.findings if finding.text.startswith("ld.shared"))
-    assert reads.count == 64 and reads.thread == (64, 0, 0) and reads.block == (0, 0, 0)
-    assert reads.address == 63 * 4 and reads.allocation == "shared variable tile"
-    assert reads.other is not None and reads.other.text.startswith("st.shared")
-    assert reads.other.thread == (63, 0, 0)
+    # Warps 2 and 3 write what warps 1 and 0 have read, of which the first is thread 64's, and read what they
+    # have written: 64 words each. It is one barrier that is missing.
+    (race,) = report.findings
+    assert race.count == 128 and race.thread == (64, 0, 0) and race.block == (0, 0, 0)
+    assert race.address == 64 * 4 and race.allocation == "shared variable tile"
+    assert race.text.startswith("st.shared") and race.message.endswith("and the other way round")
+    assert race.other is not None and race.other.text.startswith("ld.shared")
+    assert race.other.thread == (63, 0, 0) and race.other.allocation == race.allocation
     text = str(report)
-    for words in ("race: shared read of 4 bytes", "by thread (64, 0, 0) in block (0, 0, 0)", "64 times",
-                  "reverse: 2 findings (2 race)", "smsp__inst_executed.sum"):  # fmt: skip
+    for words in ("race: shared write of 4 bytes", "by thread (64, 0, 0) in block (0, 0, 0)", "128 times",
+                  "reverse: 1 finding (1 race)", "smsp__inst_executed.sum"):  # fmt: skip
         assert words in text, text
     assert json.loads(json.dumps(report.to_dict()))["findings"][0]["kind"] == "race"
 
@@ -51,6 +54,18 @@ def test_a_correct_kernel_gives_its_result_and_no_finding() -> None:
     report = lw.check(module["reverse"][1, 128], checked)
     assert report and not report.findings
     assert plain.tolist() == checked.tolist() == list(range(127, -1, -1))
+
+
+def test_advice_is_told_but_is_no_failure() -> None:
+    advice = Finding("race", "a volatile exchange", 3, "ld.volatile", severity="advice")
+    error = Finding("race", "a write without order", 4, "st.shared")
+    report = Report("k", [advice], {}, [])
+    assert report.ok and report and report.to_dict()["findings"][0]["severity"] == "advice"
+    assert "race (advice): a volatile exchange" in str(report)
+    assert "1 finding (1 race (advice))" in str(report)
+    both = Report("k", [advice, error], {}, [])
+    assert not both.ok and not both.to_dict()["ok"]
+    assert "race: a write without order" in str(both) and error.severity == "error"
 
 
 def test_two_runs_say_the_same() -> None:
@@ -149,7 +164,8 @@ def test_code_that_the_compiler_moved_is_of_the_next_line_that_is_named() -> Non
         lw.load(text.replace("    st.global", "    .loc 1 7 3\n    st.global"))["reverse"][1, 128],
         np.arange(128, dtype=np.uint32),
     )
-    assert {finding.source for finding in report.findings if finding.text.startswith("ld")} == {"k.cu:7"}
+    (race,) = report.findings
+    assert race.other is not None and race.other.text.startswith("ld") and race.other.source == "k.cu:7"
 
 
 def test_a_kernel_without_a_grid_says_how_it_is_launched() -> None:

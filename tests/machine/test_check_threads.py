@@ -328,14 +328,38 @@ WAIT:
 
 
 def test_one_instruction_that_is_wrong_in_two_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of the two a report names must not depend on which thread came first."""
+    """Both are told, whichever thread came first."""
     module = lw.load(ARRAYS)
 
     def check() -> Report:
         arrays = np.zeros(100, np.uint32), np.zeros(100, np.uint32)
         return lw.check(module["arrays"][100, 32], *arrays)
 
-    assert [finding.kind for finding in alike(both(monkeypatch, check)).findings] == ["race"]
+    found = alike(both(monkeypatch, check)).findings
+    assert [finding.kind for finding in found] == ["race", "race"]
+    assert [finding.allocation for finding in found] == ["argument 0 (one)", "argument 1 (two)"]
+
+
+def test_shadow_memory_has_a_bound(module: lw.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host thread whose shadow memory would be too much leaves the work to others."""
+    made: list[Watch] = []
+
+    def watch(*arguments: Any, **options: Any) -> Any:
+        made.append(Watch(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(checked_launch, "Watch", watch)
+    monkeypatch.setattr(checked_launch, "ALONE_SECONDS", 0)
+    monkeypatch.setattr(threads, "processors", lambda: 4)
+    data = np.zeros(64 * 32, np.uint32)
+    assert lw.check(module["in_place"][64, 32], data).ok
+    needed = made[0].shadow_bytes
+    assert needed >= data.nbytes
+    for most in (needed, 2 * needed):
+        made.clear()
+        monkeypatch.setattr(checked_launch, "most_shadow_bytes", lambda most=most: most)
+        assert lw.check(module["in_place"][64, 32], data).ok
+        assert 1 <= len(made) <= most // needed
 
 
 @pytest.mark.parametrize("available", [0, 1])

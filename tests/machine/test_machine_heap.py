@@ -10,7 +10,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.machine import KernelFault
-from lanewise.machine.runtime.heap import HEAP_BYTES, Caller, Heap
+from lanewise.machine.runtime.heap import HEAP_BYTES, Caller, Heap, heap_of
 
 SOURCE = r"""
 struct Node { Node* next; int value; };
@@ -111,6 +111,7 @@ def test_mistakes_with_the_heap(module: lw.Module, kernel: str, kind: str, messa
     report = lw.check(module[kernel][1, 1], np.zeros(8, np.int32))
     assert [each.kind for each in report.findings] == [kind]
     found = report.findings[0]
+    assert found.severity == ("advice" if kernel == "leak" else "error")
     assert message in found.message and found.thread == (0, 0, 0) and found.line > 0 and found.source
 
 
@@ -187,3 +188,11 @@ def test_blocks_never_overlap() -> None:
         if step % 500 == 0:
             blocks = [heap.blocks[place] for place in sorted(held)]
             assert all(one.first + one.whole <= two.first for one, two in pairwise(blocks))
+
+
+def test_schedules_begin_with_the_same_heap(module: lw.Module) -> None:
+    total = np.zeros(1, np.int32)
+    module["append"][1, 1](20)
+    report = lw.check(module["clear"][1, 1], total, schedule=["in order", "reverse", 7])
+    assert report.ok, report  # each run frees the same nodes
+    assert total[0] == 190 and not heap_of(module).blocks

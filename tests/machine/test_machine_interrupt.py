@@ -13,7 +13,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.machine import Deadlock, KernelFault
-from lanewise.machine.runtime import launch
+from lanewise.machine.runtime import launch, resident_blocks
 from lanewise.machine.runtime.state import BlockState
 
 SRC = Path(lw.__file__).parents[1]
@@ -154,7 +154,7 @@ def test_a_deadlock_is_named_at_once(module: lw.Module) -> None:
 
 def test_blocks_that_spin_do_not_pile_up(module: lw.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    monkeypatch.setattr(launch, "RESIDENT", 6)
+    monkeypatch.setattr(resident_blocks, "ON_A_GPU", 6)
     monkeypatch.setattr(launch.Launch, "workers", lambda launch: 2)  # each has a block at least, however many
     plain = launch.Launch.new_block
 

@@ -144,3 +144,9 @@ def test_views_on_an_executor(module: lw.Module) -> None:
     with ThreadPoolExecutor(2) as pool:
         module["copy"][4, 32](source, whole[150:], 100, executor=pool)
     assert (whole[150:250] == np.arange(100)).all() and not whole[250:].any()
+
+
+def test_schedules_begin_with_the_same_memory_at_odd_host_addresses(module: lw.Module) -> None:
+    counts = np.frombuffer(bytearray(17), np.int32, 4, 1)
+    assert lw.check(module["add_one"][2, 64], counts, schedule=["in order", "reverse"]).ok
+    assert counts.tolist() == [32] * 4

@@ -83,10 +83,6 @@ class LaunchRecord(RecordLayout):
     reserved_shared = field()
     local_bytes = field()
     frame_bytes = field()
-    #: Basic blocks that a path of a warp may run before another path or warp has its turn.
-    slice = field()
-    #: Turns of all warps that a block has before another block may have its own.
-    turns = field()
     #: Basic blocks that a thread block may run in all.
     step_limit = field()
     next_block = field()
@@ -95,6 +91,12 @@ class LaunchRecord(RecordLayout):
     template = field()
     #: The table of basic blocks: a CodeRow for each.
     code = field()
+    #: The slice and the turns (see BlockRecord) with which a block begins.
+    first_slice = field()
+    first_turns = field()
+    # The order of the blocks and warps of a checked launch, a RunOrder, and the seed of a random one.
+    order = field()
+    seed = field()
 
 
 class CodeRow(RecordLayout):
@@ -139,6 +141,14 @@ class BlockRecord(RecordLayout):
     phase_tries = field()
     #: The BlockWatch of a checked launch.
     watch = field()
+    #: Basic blocks that a path of a warp may run before another path or warp has its turn.
+    slice = field()
+    #: Turns of all warps that the block has before another block may have its own.
+    turns = field()
+    # In a checked launch: the order of its warps, a RunOrder; its longest slice; the turns that it had.
+    order = field()
+    whole_slice = field()
+    turn = field()
 
 
 class WarpFrame(RecordLayout):
@@ -231,6 +241,14 @@ class RunStatus(IntEnum):
     INTERRUPTED = 3
     DEADLOCKED = 4
     LIMIT = 5
+
+
+class RunOrder(IntEnum):
+    """The order in which a checked launch runs blocks, and the warps of a block."""
+
+    IN_ORDER = 0
+    REVERSE = 1
+    RANDOM = 2
 
 
 class FaultKind(IntEnum):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from lanewise.machine.checker.report import Report
 
 FOUND = 1
+#: Orders in which a launch may be repeated.
+MOST_SCHEDULES = 1000
 #: What is shown for each line: the sum of which counters.
 _COLUMNS = {
     "instructions": ("smsp__inst_executed.sum",),
@@ -60,19 +62,29 @@ def check(
     lines: Annotated[
         bool, typer.Option("--lines", help="Show counters by line of the source, or of the PTX.")
     ] = False,
+    schedules: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Run with so many orders of blocks and warps: in order, in reverse, then at random.",
+            min=1,
+            max=MOST_SCHEDULES,
+        ),
+    ] = 1,
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:
     """Check a kernel while it runs on the CPU: races, bounds, barriers, alignment, bank conflicts.
 
-    The exit status is 1 if anything was found, 0 if nothing was, 2 if there was nothing to check. In a Python
-    script every launch is checked.
+    The exit status is 1 if an error was found, 0 if nothing or only advice was, 2 if there was nothing to
+    check. In a Python script every launch is checked.
 
     \b
     lanewise check gemm.cu --entry mm --grid 8,8 --block 32 --arg random:f16:128x128 \\
         --arg random:f16:128x128 --arg zeros:f32:128x128 --arg 128
     lanewise check kernel.ptx --block 64 --arg zeros:f32:64 --json > report.json
     lanewise check transpose.cu --block 32,8 --arg random:f32:32x32 --arg zeros:f32:32x32 --lines
+    lanewise check kernel.cu --grid 8 --block 128 --arg zeros:f32:1024 --schedules 5
     lanewise check script.py
     """
     from lanewise.cli.terminal.interrupt import ends_soon
@@ -82,26 +94,30 @@ def check(
         tuple(define or ()), progress,
     )  # fmt: skip
     if asked.is_script:
-        return partial(_script, asked, lines, json)
+        return partial(_script, asked, schedules, lines, json)
     with ends_soon(), what_it_prints(json):
         configured, values = asked.kernel()
-        report = _checked(asked, configured, values, {})
+        report = _checked(asked, schedules, configured, values, {})
     return partial(_show, [report], lines, json)
 
 
-def _checked(asked: Asked, configured: Configured, values: Sequence[Any], options: dict[str, Any]) -> Report:
+def _checked(
+    asked: Asked, schedules: int, configured: Configured, values: Sequence[Any], options: dict[str, Any]
+) -> Report:
     from lanewise.cli.terminal.progress import ProgressBar
     from lanewise.machine.checker.check import check as check_launch
+    from lanewise.machine.checker.schedules import first_schedules
 
+    options = {"schedule": first_schedules(schedules), **options}
     with ProgressBar(configured.entry.demangled, asked.progress) as bar:
         return check_launch(configured, *values, **{"progress": bar, **asked.options, **options})
 
 
-def _script(asked: Asked, lines: bool, json: bool) -> int:
+def _script(asked: Asked, schedules: int, lines: bool, json: bool) -> int:
     reports: list[Report] = []
 
     def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        reports.append(_checked(asked, configured, arguments, options))
+        reports.append(_checked(asked, schedules, configured, arguments, options))
 
     with what_it_prints(json):
         status = run_script(asked, watcher)
@@ -135,7 +151,7 @@ def _say(report: Report) -> None:
     from rich.text import Text
 
     text = Text(str(report))
-    text.highlight_words(sorted({f"{finding.kind}:" for finding in report.findings}), style="bold red")
+    text.highlight_words(sorted({f"{finding.title}:" for finding in report.findings}), style="bold red")
     text.highlight_words([report.kernel], style="bold green" if report.ok else "bold")
     Console(highlight=False, markup=False).print(text, soft_wrap=True)
 

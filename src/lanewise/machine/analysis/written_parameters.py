@@ -22,13 +22,13 @@ _NOTHING: frozenset[int] = frozenset()
 
 def written_parameters(program: Program) -> frozenset[int] | None:
     """Return the offsets of the parameters whose memory may be written; None if any memory may be."""
-    origins = _origins(program)
+    origins = origins_of(program)
     written: set[int] = set()
     for op in program.sites:
         for access in op.record.memory:
             if not access.writes or (access.space or op.space) in ("shared", "local", "param"):
                 continue
-            origin = _of_operand(op.operands[access.operand], origins)
+            origin = origin_of(op.operands[access.operand], origins)
             if origin is None:
                 return None
             written |= origin
@@ -40,18 +40,18 @@ def address_parameters(program: Program) -> dict[tuple[int, int], frozenset[int]
 
     The key is the instruction's site and the number of its access; those that may lead anywhere are left out.
     """
-    origins = _origins(program)
+    origins = origins_of(program)
     found = {}
     for op in program.sites:
         for number, access in enumerate(watched_accesses(op)):
             if access.space in ("global", "generic"):
-                origin = _of_operand(access.address, origins)
+                origin = origin_of(access.address, origins)
                 if origin:
                     found[op.site, number] = origin
     return found
 
 
-def _origins(program: Program) -> dict[Register, Origin]:
+def origins_of(program: Program) -> dict[Register, Origin]:
     """Return what each register may be made from, by all instructions that define it."""
     origins: dict[Register, Origin] = {}
     changed = True
@@ -84,14 +84,14 @@ def _made(op: Op, origins: dict[Register, Origin]) -> Origin:
     found: frozenset[int] = _NOTHING
     for number, operand in enumerate(op.operands):
         if op.record.role(number) is Role.USED:
-            origin = _of_operand(operand, origins)
+            origin = origin_of(operand, origins)
             if origin is None:
                 return None
             found |= origin
     return found
 
 
-def _of_operand(operand: ResolvedOperand, origins: dict[Register, Origin]) -> Origin:
+def origin_of(operand: ResolvedOperand, origins: dict[Register, Origin]) -> Origin:
     """Return what an operand may be made from; registers that nothing has defined are made from nothing."""
     found: frozenset[int] = _NOTHING
     for register in registers_in(operand):

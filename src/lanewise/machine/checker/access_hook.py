@@ -11,13 +11,15 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
+from lanewise.machine.checker.allocations.heap_checks import write_heap_check
 from lanewise.machine.checker.bank_model import lane_is_in, write_banks
-from lanewise.machine.checker.heap_checks import write_heap_check
+from lanewise.machine.checker.happens_before import write_happens_before
 from lanewise.machine.checker.records import (
     COSTS,
     AllocationShadow,
     BlockWatch,
     Flag,
+    LaneClocks,
     LastRequest,
     ShadowPlane,
     SiteRow,
@@ -27,11 +29,23 @@ from lanewise.machine.checker.records import (
     WatchRecord,
 )
 from lanewise.machine.checker.request_pattern import count_costs, remember
+from lanewise.machine.checker.shadow_cells import Cell
 from lanewise.machine.checker.shadow_memory import write_shadow
-from lanewise.machine.checker.shadow_words import WHOLE, Word
-from lanewise.machine.checker.vector_clocks import LANES, WatchCode, in_turn, least, most, wide, write_clocks
+from lanewise.machine.checker.vector_clocks import (
+    LANES,
+    WatchCode,
+    in_turn,
+    lane_seen,
+    most,
+    running_lane_clocks,
+    wide,
+    write_clocks,
+)
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
+
+#: How often an instruction that reported a race reports races again in another array, and how many.
+MOST_REOPENED, REPORTS_REOPENED = 256, 20
 
 
 def _write_find(module: ir.Module) -> ir.Function:
@@ -60,7 +74,7 @@ def _write_access(module: ir.Module) -> None:
     flags = row.get(SiteRow.flags)
     matrix = (flags & (Flag.MATRIX | Flag.TILE)).differs(0)
     with code.when(matrix):
-        direct.set(BlockWatch.fresh, 1)
+        code.call_number(module.functions["meet"], code["frame"], code["active"])
     observed = in_turn(code, warp)
     clock = observed.at(BlockWatch.clock)
     with code.when((clock.get(WarpClock.partial) | clock.get(WarpClock.awaited)).differs(0)):
@@ -100,9 +114,20 @@ def _write_access(module: ir.Module) -> None:
     left.set(left.get() & ~done.to(U32))
     code.builder.branch(again)
     code.builder.position_at_end(after)
-    with code.when(matrix & (flags & Flag.BY_WORD).equals(0)):
-        direct.set(BlockWatch.fresh, 1)
+    with code.when(matrix):
+        code.call_number(module.functions["meet"], code["frame"], code["active"])
     code.done()
+
+
+def _reopen(code: WatchCode, row: Record, allocation: Value) -> None:
+    """Let an instruction report races again, because it accesses another allocation than before."""
+    changes = row.get(SiteRow.allocation_changes)
+    another = row.get(SiteRow.last_allocation).differs(0) & allocation.differs(0)
+    with code.when(another & (changes < MOST_REOPENED)):
+        row.set(SiteRow.allocation_changes, changes + 1)
+        for kind in (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS):
+            limit = SiteRow.limits + 8 * kind
+            row.set(limit, most(row.get(limit), code.number(REPORTS_REOPENED)))
 
 
 def _write_region(module: ir.Module) -> ir.Function:
@@ -120,7 +145,7 @@ def _write_region(module: ir.Module) -> ir.Function:
     address = addresses.get(first * 8)
     space = code.variable(row.get(SiteRow.space))
     origin, limit = code.variable(code.number(0)), code.variable(code.number(0))
-    plane, stride = code.variable(code.number(0)), code.variable(code.number(0))
+    plane, stride, shift, host = (code.variable(code.number(0)) for _ in range(4))
     with code.when(space.get().equals(Space.GENERIC)):
         space.set(code.number(Space.GLOBAL))
         for window, meant in ((abi.SHARED_WINDOW, Space.SHARED), (abi.LOCAL_WINDOW, Space.LOCAL)):
@@ -132,6 +157,8 @@ def _write_region(module: ir.Module) -> ir.Function:
         limit.set(observed.get(BlockWatch.shared_bytes))
         plane.set(observed.get(BlockWatch.shadow))
         stride.set(observed.get(BlockWatch.stride))
+        shift.set(observed.get(BlockWatch.cell_shift))
+        host.set(code.record("frame").at(WarpFrame.block).get(BlockRecord.shared))
     with code.when(local):
         limit.set(observed.get(BlockWatch.local_bytes))
     with code.when(space.get().equals(Space.GLOBAL)):
@@ -143,6 +170,7 @@ def _write_region(module: ir.Module) -> ir.Function:
             known.set(offset < allocation.get(AllocationShadow.size, U64))
         with code.when(~known.get()):
             kept.set(code.call_number(module.functions["find"], launch.address, address))
+            _reopen(code, row, kept.get())
             row.set(SiteRow.last_allocation, kept.get())
         with code.when(kept.get().equals(0)):  # a fault, or an access to parameters
             code.done(code["active"])
@@ -151,6 +179,8 @@ def _write_region(module: ir.Module) -> ir.Function:
         limit.set(allocation.get(AllocationShadow.size))
         plane.set(allocation.get(AllocationShadow.plane))
         stride.set(allocation.get(AllocationShadow.stride))
+        shift.set(allocation.get(AllocationShadow.cell_shift))
+        host.set(allocation.get(AllocationShadow.host))
     offsets = code.stack_bytes(8 * LANES)
     relative = addresses.get(0, U64, LANES) - origin.get().to(U64).spread(LANES)
     offsets.pointer(0, U64).store(relative)
@@ -160,7 +190,7 @@ def _write_region(module: ir.Module) -> ir.Function:
     base = offsets.get(first * 8)
     pattern = relative - base.to(U64).spread(LANES)
     phase = base & shared.select(code.number(127), 31)
-    key = wide(active) | (space.get() << 32) | (phase << 40)
+    key = wide(active) | (space.get() << 32) | (shift.get() << 36) | (phase << 40)
     same = (
         memory.get(LastRequest.key).equals(key)
         & ~memory.get(LastRequest.pattern, U64, LANES).differs(pattern).any()
@@ -168,7 +198,7 @@ def _write_region(module: ir.Module) -> ir.Function:
     with code.when(~same):
         memory.set(LastRequest.key, key)
         memory.pointer(LastRequest.pattern, U64).store(pattern)
-        remember(code, row, memory, offsets, base, active, shared)
+        remember(code, row, memory, offsets, base, active, shared, shift.get())
     chosen_lanes = code.variable(active)
     lowest, highest = (
         base + memory.get(LastRequest.least_offset),
@@ -242,85 +272,131 @@ def _write_region(module: ir.Module) -> ir.Function:
                 code.suspect(
                     Suspicion.UNRECORDED_READS, code["frame"], code["site"], first, address, zero, zero
                 )
-    site = least(code["site"], records.MOST_ROWS)
-    who = code.variable((site << records.SITE_SHIFT).to(U32))
+    who = code.variable((row.get(SiteRow.number) << records.SITE_SHIFT).to(U32))
+
+    def mark(flag: Value, bits: int) -> None:
+        who.set(who.get() | flag.select(code.constant(U32, bits), 0))
+
     by_word = (flags & Flag.BY_WORD).differs(0)
-    with code.when((flags & (Flag.MATRIX | Flag.TILE)).differs(0) & ~by_word):
-        who.set(who.get() | records.SEVERAL)
-    with code.when((flags & Flag.STRONG_ACCESS).differs(0)):
-        volatile = (flags & Flag.VOLATILE_ACCESS).differs(0).select(code.number(records.VOLATILE), 0)
-        who.set(who.get() | records.STRONG | volatile.to(U32))
-        code.call_number(
-            module.functions["strong"],
-            observed.address,
-            offsets.address,
-            wide(chosen),
-            plane.get(),
-            stride.get(),
-            flags,
-        )
-    pending = (flags & Flag.COPIES).differs(0).select(code.number(records.PENDING), 0)
-    is_shared = shared.to(U64).to(i64)
-    start = offsets.get(0)
+    reads, writes = ((flags & flag).differs(0) for flag in (Flag.READS, Flag.WRITES))
+    mark((flags & (Flag.MATRIX | Flag.TILE)).differs(0) & ~by_word, records.COLLECTIVE)
+    mark(reads & writes, records.ATOMIC)
     weak = (flags & Flag.STRONG_ACCESS).equals(0)
-    plain = weak & (flags & (Flag.MATRIX | Flag.TILE)).equals(0)
-    side_by_side = memory.get(LastRequest.side_by_side).differs(0) & chosen.equals(-1)
-    together = side_by_side & plain & (start & 3).equals(0) & (size < 4)
-    tiled_words = memory.get(LastRequest.tiled_words)
-    tiled = inside & weak & tiled_words.differs(0) & (lowest & 3).equals(0)
+    with code.when(~weak):
+        within = (flags & Flag.IN_BLOCK).differs(0)
+        mark(within, records.STRONG_IN_BLOCK)
+        mark(~within, records.STRONG)
+        mark((flags & Flag.VOLATILE_ACCESS).differs(0), records.VOLATILE)
+        code.call_number(
+            module.functions["strong"], observed.address, offsets.address, wide(chosen), plane.get(),
+            stride.get(), shift.get(), host.get(), flags,
+        )  # fmt: skip
+    copies = (flags & Flag.COPIES).differs(0)
+    pending = copies.select(code.number(records.PENDING), 0)
+    with code.when(copies):
+        issued = running_lane_clocks(observed).pointer(LaneClocks.issued, U32)
+        lanes = Value(
+            code, BOOL.by(LANES), code.builder.bitcast(chosen.handle, ir.VectorType(ir.IntType(1), LANES))
+        )
+        now = observed.get(BlockWatch.epoch).to(U32).spread(LANES)
+        issued.store(lanes.select(now, issued.load(0, LANES)))
+    is_shared = shared.to(U64).to(i64)
+    tiled_cells = memory.get(LastRequest.tiled_cells)
+    tiled = (
+        inside & weak & tiled_cells.differs(0) & (lowest & ((code.number(1) << shift.get()) - 1)).equals(0)
+    )
     finished = code.variable(code.constant(BOOL, 0))
-    for verb, flag in (("read", Flag.READS), ("write", Flag.WRITES)):
-        wanted = (flags & flag).differs(0)
+    # An atomic is one access: its write stands for both.
+    for verb, wanted in (("read", reads & ~writes), ("write", writes)):
         finished.set(code.constant(BOOL, 0))
-        whole = wide(who.get() | (WHOLE << records.MASK_SHIFT))
         with code.when(wanted & tiled):
             answer = code.call_number(
-                module.functions[f"tiled_{verb}"], observed.address, plane.get() + lowest, stride.get(),
-                whole, is_shared, pending, tiled_words, memory.address + LastRequest.lane_of_word,
+                module.functions[f"tiled_{verb}"], observed.address,
+                plane.get() + ((lowest >> shift.get()) << 2), stride.get(), wide(who.get()), is_shared,
+                pending, tiled_cells, memory.address + LastRequest.lane_of_cell,
             )  # fmt: skip
             finished.set(answer.differs(0))
-        with code.when(wanted & together):
-            for bytes_each in (1, 2):
-                with code.when(size.equals(bytes_each)):
-                    answer = code.call_number(
-                        module.functions[f"whole_{bytes_each}_{verb}"], observed.address, plane.get() + start,
-                        stride.get(), whole | records.SEVERAL, is_shared, pending,
-                    )  # fmt: skip
-                    finished.set(answer.differs(0))
-        by_rows = (size & 15).equals(0)
-        for words, fits in ((1, ~by_rows), (4, by_rows)):
+        by_fours = ((size >> shift.get()) & 3).equals(0)
+        for cells, fits in ((1, ~by_fours), (4, by_fours)):
             with code.when(wanted & ~finished.get() & fits):
                 code.call_number(
-                    module.functions[f"lanes_{verb}_{words}"], code["frame"], observed.address,
-                    offsets.address, wide(chosen), plane.get(), stride.get(), size, wide(who.get()),
-                    code["site"], is_shared, origin.get(), pending, by_word.to(U64).to(i64),
+                    module.functions[f"lanes_{verb}_{cells}"], code["frame"], observed.address,
+                    offsets.address, wide(chosen), plane.get(), stride.get(), shift.get(), size,
+                    wide(who.get()), code["site"], is_shared, origin.get(), host.get(), pending,
+                    by_word.to(U64).to(i64),
                 )  # fmt: skip
     code.done(wide(chosen))
     return code.function
 
 
 def _write_strong(module: ir.Module) -> ir.Function:
-    """`strong(observed, offsets, active, plane, stride, flags)`: atomics and volatile accesses.
+    """`strong(observed, offsets, active, plane, stride, shift, host, flags)`: atomics and volatile accesses.
 
-    Their words publish what happened before, and readers acquire it.
+    Their cells publish what happened before, and readers acquire it, at once or by a fence that follows.
     """
-    code = WatchCode(module, "strong", ("observed", "offsets", "active", "plane", "stride", "flags"))
+    arguments = ("observed", "offsets", "active", "plane", "stride", "shift", "host", "flags")
+    code = WatchCode(module, "strong", arguments)
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
-    flags = code["flags"]
+    flags, epoch = code["flags"], observed.get(BlockWatch.epoch)
+    in_block = (flags & Flag.IN_BLOCK).differs(0)
     with code.when((flags & Flag.RELEASES).differs(0)):
-        clock.set(WarpClock.published, observed.get(BlockWatch.epoch))
-    published, taken = clock.get(WarpClock.published), code.variable(code.number(0))
+        clock.set(WarpClock.published, epoch)
+        with code.when(~in_block):
+            clock.set(WarpClock.published_gpu, epoch)
+    log = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.log)).pointer(0, U32)
+    taken = code.variable(code.number(0))
+    # A fence of the GPU's scope and a write of that scope publish to all blocks, others within the block.
+    wide_scope = ~in_block & ~(clock.get(WarpClock.published_gpu) < clock.get(WarpClock.published))
+    mark = wide_scope.select(code.number(0), records.WITHIN_BLOCK)
+    published = clock.get(WarpClock.published)
+    phases = (flags & Flag.PHASES).differs(0)
+
+    own_warp = log.load(epoch)
+
+    def take(publication: Value, lane: Value) -> None:
+        epoch = publication & records.PUBLISHED
+        with code.when(epoch.differs(0) & (phases | log.load(epoch).equals(own_warp))):
+            # Another lane of this warp has published: what its warp did up to then is known to this lane. Of
+            # a phase that is complete all arrivals count, and only the last is on record.
+            seen = lane_seen(code, running_lane_clocks(observed), lane).pointer(0, U32)
+            seen.store(seen.load(0, LANES).max(epoch.to(U32).spread(LANES)))
+            clock.set(WarpClock.partly_synced, observed.get(BlockWatch.epoch))
+        local = wide(log.load(epoch)) - observed.get(BlockWatch.first_warp)
+        mine = ~(local < 0) & (local < observed.get(BlockWatch.warps))
+        counts = ((publication & records.WITHIN_BLOCK).equals(0) & ~in_block) | mine
+        taken.set(counts.select(most(taken.get(), epoch), taken.get()))
+
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
-        address = code["plane"] + (code.record("offsets").get(lane * 8) & ~3)
-        word = Word(code, address, code["stride"])
-        so_far = wide(word.get(ShadowPlane.PUBLICATION))
-        with code.when((flags & Flag.READS).differs(0)):
-            taken.set(most(taken.get(), so_far))
-        with code.when((flags & Flag.WRITES).differs(0)):
-            word.set(ShadowPlane.PUBLICATION, most(so_far, published).to(U32))
-    clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), taken.get()))
-    code.call_number(module.functions["set_floors"], observed.address)
+        offset = code.record("offsets").get(lane * 8)
+        address = code["plane"] + ((offset >> code["shift"]) << 2)
+        cell, next_cell = (Cell(code, address + each, code["stride"]) for each in (0, 4))
+        held = wide(cell.get(ShadowPlane.PUBLICATION))
+        so_far = held & records.PUBLISHED
+        with code.when(phases):
+            # Arrivals publish when their phase is complete: then the object has the other parity. What
+            # earlier phases published is kept in the next cell.
+            parity = (Record(code, code["host"] + offset).get(0, U64) >> 63).to(i64)
+            phase = parity.differs(0).select(code.number(records.ODD_PHASE), 0)
+            complete = so_far.differs(0) & ((held ^ phase) & records.ODD_PHASE).differs(0)
+            with code.when(complete):
+                next_cell.set(ShadowPlane.PUBLICATION, held.to(U32))
+            with code.when((flags & Flag.READS).differs(0)):
+                take(wide(next_cell.get(ShadowPlane.PUBLICATION)), lane)
+            with code.when((flags & Flag.WRITES).differs(0)):
+                newest = complete.select(published, most(so_far, published))
+                cell.set(ShadowPlane.PUBLICATION, (newest | mark | phase).to(U32))
+            with code.when(complete & (flags & Flag.WRITES).equals(0)):
+                cell.set(ShadowPlane.PUBLICATION, phase.to(U32))
+        with code.when(~phases & (flags & Flag.READS).differs(0)):
+            take(held, lane)
+        with code.when(~phases & (flags & Flag.WRITES).differs(0) & (so_far < published)):
+            cell.set(ShadowPlane.PUBLICATION, (published | mark).to(U32))
+    glimpsed = most(clock.get(WarpClock.glimpsed), taken.get())
+    clock.set(WarpClock.glimpsed, glimpsed)
+    with code.when((flags & Flag.ACQUIRES).differs(0)):
+        clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), glimpsed))
+        code.call_number(module.functions["set_floors"], observed.address)
     with code.when((flags & Flag.VOLATILE_ACCESS).equals(0)):
         observed.set(BlockWatch.fresh, 1)
     code.done()
@@ -388,6 +464,7 @@ def write_watch() -> ir.Module:
     module = ir.Module("checker")
     write_clocks(module)
     write_banks(module)
+    write_happens_before(module)
     write_shadow(module)
     write_heap_check(module)
     _write_find(module)

@@ -10,6 +10,7 @@ from lanewise.machine.checker.checked_kernel import checked
 from lanewise.machine.checker.checked_launch import run_checked
 from lanewise.machine.checker.launch_findings import beyond_limits
 from lanewise.machine.checker.report import Report
+from lanewise.machine.checker.schedules import run_schedules
 from lanewise.machine.runtime.launch import Progress
 
 
@@ -18,12 +19,16 @@ def check(
     *arguments: Any,
     arch: str | None = None,
     steps: int | None = None,
+    schedule: object = None,
     progress: Progress | None = None,
     **constants: Any,
 ) -> Report:
     """Run a kernel under watch and report hazards as `findings`, and `counters` as Nsight Compute names them.
 
-    `constants` are arguments by name of a kernel of the language, its Constexpr ones among them.
+    `schedule` is the order in which blocks and warps run: "in order", "reverse", or a seed, which gives the
+    same run each time; with a list of them the launch is repeated, and a finding says under which it showed.
+    `steps` bounds the basic blocks that a thread block may run. `constants` are arguments by name of a kernel
+    of the language, its Constexpr ones among them.
 
     >>> import numpy as np
     >>> import lanewise as lw
@@ -48,6 +53,7 @@ def check(
             "lw.check takes a kernel with its grid and block, then its arguments: "
             f"lw.check(kernel[grid, block], a, b, …), not {type(configured).__name__}"
         )
+    schedules = run_schedules(schedule)
     bound, values = configured.bind(*arguments, arch=arch, **constants)
     module = bound.entry.module
     name = find_arch(arch if arch is not None else module.arch)
@@ -55,4 +61,4 @@ def check(
     refused = beyond_limits(ready.program, bound.shape, name)
     if refused:
         return Report(bound.entry.name, refused, {}, [])
-    return run_checked(ready, bound.shape, values, steps, list(ready.notes), progress)
+    return run_checked(ready, bound.shape, values, steps, schedules, list(ready.notes), progress)

@@ -7,11 +7,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.machine import abi
+from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis import definite_assignment
+from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
+from lanewise.machine.analysis.control_registers import control_registers
 from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
 from lanewise.machine.checker.counters import SiteCounters
-from lanewise.machine.checker.site_table import first_access_row, watched_sites
+from lanewise.machine.checker.site_table import SiteTable, first_access_row, watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
 from lanewise.machine.runtime.fault_report import source_line
@@ -33,9 +37,31 @@ class CheckedKernel(Compiled):
         return definite_assignment.plan(self.blocks)
 
     @cached_property
+    def deciding_bytes(self) -> npt.NDArray[np.int64] | None:
+        """The offsets in a frame of bytes that decide on what a warp does next; None if all may do so."""
+        registers = control_registers(self.program)
+        if registers is None:
+            return None
+        bytes_of = [
+            range(each.offset, each.offset + max(each.bits // 8, 1) * abi.LANES) for each in registers
+        ]
+        carry = range(WarpFrame.carry, WarpFrame.carry + abi.LANES)
+        return np.array(sorted({offset for each in (carry, *bytes_of) for offset in each}), np.int64)
+
+    @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
         """The site table before anything ran; every launch begins with a copy of it."""
+        return self._site_table.rows
+
+    @cached_property
+    def _site_table(self) -> SiteTable:
+        """The site table with the lists that its rows point to."""
         return watched_sites(self.program, self.arch)
+
+    @cached_property
+    def access_sizes(self) -> AccessSizes:
+        """The smallest accesses, which decide how many bytes a cell of shadow memory stands for."""
+        return access_sizes(self.program)
 
     @cached_property
     def counters(self) -> SiteCounters:

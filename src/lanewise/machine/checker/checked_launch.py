@@ -7,48 +7,52 @@ is the same for any number of threads.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.jit.host_memory import as_bytes
-from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, FaultKind, RunStatus, WarpFrame
-from lanewise.machine.checker import counters
-from lanewise.machine.checker.access_descriptions import allocation_at, source_of
+from lanewise.jit.host_memory import address
+from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
+from lanewise.machine.checker import counters, fault_findings
+from lanewise.machine.checker.allocations.heap_checks import leaks
 from lanewise.machine.checker.checked_kernel import CheckedKernel
-from lanewise.machine.checker.heap_checks import leaks
+from lanewise.machine.checker.merged_findings import across_schedules, merged, with_chains
 from lanewise.machine.checker.report import Finding, Line, Report
+from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage
 from lanewise.machine.checker.watch import Watch, conflict
 from lanewise.machine.errors import KernelFault
-from lanewise.machine.program.basic_blocks import BasicBlock
-from lanewise.machine.program.instruction_record import Waits
-from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime import resident_blocks
 from lanewise.machine.runtime.device_memory import Allocation
-from lanewise.machine.runtime.fault_report import faulting_access
 from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch, Progress
-from lanewise.machine.runtime.state import BlockState, Three
+from lanewise.machine.runtime.resident_blocks import ResidentBlocks, Stuck
+from lanewise.machine.runtime.state import BlockState
+from lanewise.machine.runtime.written_memory import MemoryCopy, WrittenMemory
 from lanewise.ptx import Shape
 
 #: Epochs that a watch may have, which last some minutes; later races are not looked for.
 EPOCHS = 1 << 27
 #: Blocks that a check keeps account of.
 MOST_BLOCKS = 1 << 31
+#: Blocks that may be under way at a time, if they only wait; more than any GPU has.
+MOST_RESIDENT = 1 << 16
 #: Seconds that one host thread runs alone: a second watch costs more than it gains in short launches.
 ALONE_SECONDS = 0.001
-#: The kinds of findings for faults that have another name in the machine.
-_RENAMED = {
-    "bad branch": "out of bounds",
-    "bad operand": "barrier",
-    "mbarrier": "barrier",
-    "host call": "trap",
-}
+
+
+def most_shadow_bytes() -> int:
+    """Return the bytes of shadow memory that several host threads may have: half of the machine's memory."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):  # not known on every system
+        return 1 << 32
 
 
 class CheckedLaunch(Launch):
@@ -62,11 +66,16 @@ class CheckedLaunch(Launch):
         shape: Shape,
         values: tuple[Any, ...],
         steps: int | None,
+        schedule: RunSchedule,
         side_by_side: bool,
         record_all: bool,
     ) -> None:
         super().__init__(kernel, shape, values, steps)
-        self.kernel, self.side_by_side = kernel, side_by_side
+        self.kernel, self.side_by_side, self.schedule = kernel, side_by_side, schedule
+        self[LaunchRecord.order], self[LaunchRecord.seed] = schedule.order, schedule.seed
+        #: Whether all blocks ran to their end.
+        self.ended = False
+        self.resident: list[ResidentBlocks] = []
         #: The blocks of the heap that were there before.
         self._blocks_before = set(heap_of(kernel.module).blocks) if kernel.launch_info.uses_heap else set()
         self._watches: dict[int, Watch] = {}
@@ -99,7 +108,7 @@ class CheckedLaunch(Launch):
             return
         try:
             with self._beginning:
-                if worker and self._alone:
+                if worker and (self._alone or not self._has_memory_for_another_watch()):
                     return
                 self._watches[worker] = Watch(self, self.kernel, EPOCHS, self._recorded, self.stay_alone)
             super()._work(worker, errors)
@@ -110,6 +119,11 @@ class CheckedLaunch(Launch):
             errors.append(error)
         finally:
             self._ended.set()
+
+    def _has_memory_for_another_watch(self) -> bool:
+        """Return whether shadow memory for one more host thread stays within its bound."""
+        held = sum(watch.shadow_bytes for watch in self.watches)
+        return held + held // max(len(self._watches), 1) <= most_shadow_bytes()
 
     def stay_alone(self) -> bool:
         """Let no other host thread begin; return whether none has. Then the run is that of one thread."""
@@ -123,6 +137,25 @@ class CheckedLaunch(Launch):
         state = super().new_block(worker)
         self._watches[worker].attach(state)
         return state
+
+    def resident_blocks(self, worker: int) -> ResidentBlocks:
+        """Return what runs the blocks of a host thread, in the order of the schedule."""
+        new_block, order = partial(self.new_block, worker), self.schedule.for_worker()
+        made = ResidentBlocks(
+            self,
+            self.blocks.stop,
+            new_block,
+            self._settle,
+            order,
+            self._end_endless,
+            self.kernel.deciding_bytes,
+        )
+        self.resident.append(made)
+        return made
+
+    def resident_limit(self, bytes: int) -> int:
+        """Return how many blocks may be under way, each of some bytes, with its records of the check."""
+        return min(MOST_RESIDENT, resident_blocks.MOST_BYTES // (bytes + self.watches[0].block_bytes))
 
     def allocated(self, given: list[tuple[int, int]]) -> None:
         """Forget the accesses to heap memory that was freed and is allocated again."""
@@ -151,7 +184,7 @@ class CheckedLaunch(Launch):
 
     def _settle(self, state: BlockState, status: int) -> None:
         """Add a finding for a fault before it ends the launch."""
-        triage = next(each.triage for each in self.watches if state in each.triage.states)
+        triage = next(each.triage for each in self.watches if address(state.record) in each.triage.states)
         if triage.failure is not None:
             raise triage.failure
         try:
@@ -168,78 +201,24 @@ class CheckedLaunch(Launch):
             return True
         return not any(watch.out_of_epochs for watch in self.watches) and not conflict(self.watches)
 
-    # faults as findings -------------------------------------------------------------------------------------
-
     def _fault(self, triage: Triage, state: BlockState, status: int, fault: KernelFault) -> None:
         """Add the finding of a fault, deadlock or endless loop."""
         match status:
             case RunStatus.STOPPED:
-                triage.add(self._stopped(state, fault))
+                triage.add(fault_findings.stopped(self, state, fault))
             case RunStatus.DEADLOCKED:
-                triage.add(self._deadlock(state, str(fault)))
+                triage.add(fault_findings.deadlock(self, state, str(fault)))
             case RunStatus.LIMIT:
-                triage.add(self._endless(state, str(fault)))
+                triage.add(fault_findings.over_the_limit(self, state, str(fault).split("\n")[0]))
             case _:
                 triage.add(Finding(fault.kind, str(fault), fault.line, "", block=state.ctaid))
 
-    def _stopped(self, state: BlockState, fault: KernelFault) -> Finding:
-        """Return the finding for an instruction that could not be executed."""
-        op = self.compiled.program.sites[state[BlockRecord.fault_site]]
-        kind = _RENAMED.get(fault.kind, fault.kind)
-        if fault.kind == FaultKind.BAD_OPERAND.title and op.record.waits is not Waits.BARRIER:
-            kind = "trap"
-        message = str(fault).split("\n")[0]
-        address, allocation = None, ""
-        if state[BlockRecord.fault_kind] in abi.ADDRESS_FAULTS:
-            message += f" ({str(fault).splitlines()[-1].strip()})"
-            address = state[BlockRecord.fault_address] & (1 << 64) - 1
-            access = faulting_access(self, state, op)
-            _, allocation = allocation_at(self, access.space if access else op.space, address)
-        thread = self.thread_at(state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
-        return self._finding(kind, message, op, thread, state, address, allocation)
-
-    def _finding(
-        self,
-        kind: str,
-        message: str,
-        op: Op | None,
-        thread: Three | None,
-        state: BlockState,
-        address: int | None = None,
-        allocation: str = "",
-    ) -> Finding:
-        """Return a finding at an instruction of this launch."""
-        line, text, source = (op.line, str(op.source), source_of(self, op)) if op else (0, "", None)
-        return Finding(kind, message, line, text, source, thread, state.ctaid, address, allocation or None)
-
-    def _endless(self, state: BlockState, message: str) -> Finding:
-        """Return the finding of an endless loop: the first thread that still runs, and where."""
-        warp, lane, op = 0, 0, None
-        for number in range(self.shape.warps):
-            pcs = state.lanes(number, WarpFrame.pcs, 32)
-            running = np.flatnonzero(pcs < abi.PARKED)
-            if running.size:
-                warp, lane = number, int(running[0])
-                block = self.compiled.blocks[int(pcs[lane])]
-                op = next(iter(block.ops), block.op)
-                break
-        return self._finding("endless", message.split("\n")[0], op, self.thread_at(warp, lane), state)
-
-    def _deadlock(self, state: BlockState, message: str) -> Finding:
-        """Return the finding of a deadlock: threads wait for lanes elsewhere, or at barriers."""
-        waiting: list[tuple[bool, int, int, int]] = []
-        for warp in range(self.shape.warps):
-            pcs = state.lanes(warp, WarpFrame.pcs, 32)
-            barriers = state.lanes(warp, WarpFrame.barrier, 32)
-            for parked in np.flatnonzero((pcs >= abi.PARKED) & (pcs < abi.EXITED)):
-                at_barrier = int(barriers[parked]) != abi.WAITS_FOR_SIBLINGS
-                waiting.append((at_barrier, warp, int(parked), int(pcs[parked])))
-        if not waiting:
-            return self._finding("deadlock", message, None, None, state)
-        at_barrier, warp, lane, pc = min(waiting)
-        op = _waited_for(self.compiled.blocks, pc & (abi.PARKED - 1))
-        kind = "barrier" if at_barrier else "divergence"
-        return self._finding(kind, message, op, self.thread_at(warp, lane), state)
+    def _end_endless(self, stuck: Stuck) -> None:
+        """Raise an error for a launch that can never end, and add its finding."""
+        fault = fault_findings.endless(self, stuck)
+        if self.stay_alone():
+            self.watches[0].triage.add(fault.finding)
+        raise fault
 
     # the report ---------------------------------------------------------------------------------------------
 
@@ -257,35 +236,29 @@ class CheckedLaunch(Launch):
             by_line[op.line, text] = Line(op.line, text, kernel.sources[op.site], counts)
         if any(watch.out_of_epochs for watch in self.watches):
             notes = [*notes, "the run was too long to look for races to its end"]
+        found = [finding for watch in self.watches for finding in watch.triage.findings()]
+        findings = merged(with_chains(found, program)) + self._more_than_a_gpu()
+        if not self.schedule.is_default:
+            findings = [replace(each, schedule=self.schedule.name) for each in findings]
         return Report(
             program.entry.name,
-            [finding for watch in self.watches for finding in watch.triage.findings()],
+            findings,
             counters.total_of(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,
         )
 
-
-def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
-    """Return the instruction at which lanes wait that go on with a basic block."""
-    for block in blocks:
-        waits = block.op is not None and block.op.record.waits is not Waits.NOBODY
-        if waits and block.following and block.following.number == number:
-            return block.op
-    return None
-
-
-def _kept_memory(launch: CheckedLaunch) -> Callable[[], None]:
-    """Copy the memory that a launch may write; return a function that restores it."""
-    own = [as_bytes(each.host, each.size) for each in launch.written if each.writable]
-    copies = [content.copy() for content in own]
-
-    def put_back() -> None:
-        for content, copy in zip(own, copies, strict=True):
-            content[:] = copy
-        launch.write_back()
-
-    return put_back
+    def _more_than_a_gpu(self) -> list[Finding]:
+        """Return advice if more blocks waited for later ones than run at a time on any GPU."""
+        most = max((each.most_stuck for each in self.resident), default=0)
+        if not most:
+            return []
+        entry = self.compiled.program.entry
+        message = (
+            f"{most} blocks wait at a time for later ones to begin: the largest GPU has at most "
+            f"{resident_blocks.ON_A_GPU} under way, and this launch would never end there"
+        )
+        return [Finding("deadlock", message, entry.line, f".entry {entry.name}", severity="advice")]
 
 
 def run_checked(
@@ -293,21 +266,65 @@ def run_checked(
     shape: Shape,
     values: tuple[Any, ...],
     steps: int | None,
+    schedules: list[RunSchedule],
     notes: list[str],
     progress: Progress | None = None,
 ) -> Report:
-    """Run a kernel under watch and return the report; what would stop a plain run is a finding."""
+    """Run a kernel under watch and return the report; what would stop a plain run is a finding.
+
+    With several schedules the launch is repeated with the same arguments. The arrays have the results of the
+    first run, and the counters are those of the first run.
+    """
     if shape.blocks > MOST_BLOCKS:
         raise LanewiseError(f"a grid of {shape.blocks} blocks has more than can be checked: {MOST_BLOCKS}")
+    if len(schedules) == 1:
+        launch = _run(kernel, shape, values, steps, schedules[0], progress)
+        launch.print_kept()
+        return launch.report(notes)
+    untouched = CheckedLaunch(kernel, shape, values, steps, schedules[0], side_by_side=False, record_all=True)
+    memory = WrittenMemory(untouched, untouched.written)
+    before = memory.copy()
+    after: MemoryCopy | None = None
+    reports: list[Report] = []
+    for schedule in schedules:
+        launch = _run(kernel, shape, values, steps, schedule, progress)
+        reports.append(launch.report(notes))
+        if after is None:
+            launch.print_kept()
+            after, ended = memory.copy(), launch.ended
+        elif launch.ended and ended:
+            changed = [each.title for each in memory.differing(after)]
+            notes = [
+                *notes,
+                *(f"{each} has other results under the schedule {schedule.name}" for each in changed),
+            ]
+        memory.put_back(before)
+    if after is not None:
+        memory.put_back(after)
+    extra = [each for each in reports[0].notes if each not in notes]
+    return replace(
+        reports[0], findings=across_schedules([each.findings for each in reports]), notes=[*notes, *extra]
+    )
+
+
+def _run(
+    kernel: CheckedKernel,
+    shape: Shape,
+    values: tuple[Any, ...],
+    steps: int | None,
+    schedule: RunSchedule,
+    progress: Progress | None,
+) -> CheckedLaunch:
+    """Run a kernel under watch with one schedule; return the launch that found all that is to be found."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
-    launch = CheckedLaunch(kernel, shape, values, steps, side_by_side, record_all=not side_by_side)
-    put_back = _kept_memory(launch) if side_by_side else None
-    if not _is_whole(launch, progress) and put_back is not None:
-        put_back()
-        launch = CheckedLaunch(kernel, shape, values, steps, side_by_side=False, record_all=True)
+    launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all=not side_by_side)
+    memory = WrittenMemory(launch, launch.written)
+    before = memory.copy() if side_by_side else None
+    if not _is_whole(launch, progress) and before is not None:
+        memory.put_back(before)
+        launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
         _is_whole(launch, progress)
-    launch.print_kept()
-    return launch.report(notes)
+    return launch
 
 
 def _is_whole(launch: CheckedLaunch, progress: Progress | None) -> bool:
@@ -318,4 +335,5 @@ def _is_whole(launch: CheckedLaunch, progress: Progress | None) -> bool:
         return launch.stay_alone()
     except NotOnItsOwn:
         return False
+    launch.ended = True
     return launch.is_conclusive

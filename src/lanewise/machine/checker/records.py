@@ -1,8 +1,8 @@
 """The records that a checked launch keeps in memory: watches, clocks, shadow memory, the site table.
 
 The compiled functions of the checker and Python both take offsets, flags and numbers from here. Time is
-counted in epochs: one begins whenever another warp runs, and whenever lanes of a warp have synchronised. Each
-watch belongs to one thread of the host, so an epoch belongs to one warp.
+counted in epochs: one begins whenever another warp runs, and whenever lanes of a warp have met. Each watch
+belongs to one thread of the host, so an epoch belongs to one warp.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ class BlockWatch(RecordLayout):
     watch = field()
     linear = field()
     epoch = field()
+    #: The epoch after which all are of the running warp, since it has its turn.
+    own_after = field()
     #: The epoch in which the block began.
     start = field()
     first_warp = field()
     warps = field()
-    # Shadow memory of shared memory, and the distance of its planes.
+    # Shadow memory of shared memory, the distance of its planes, and the bytes of a cell as a power of two.
     shadow = field()
     stride = field()
+    cell_shift = field()
     shared_bytes = field()
     local_shadow = field()
     local_bytes = field()
@@ -68,6 +71,9 @@ class BlockWatch(RecordLayout):
     clocks = field()
     barriers = field()
     clock = field()
+    #: A LaneClocks for each warp, and that of the running warp.
+    lane_clocks = field()
+    running_lanes = field()
 
 
 #: Groups of asynchronous copies that a warp's clock keeps.
@@ -82,16 +88,22 @@ class WarpClock(RecordLayout):
 
     least = field()
     acquired = field()
+    #: The epoch that strong reads without a fence behind them have shown the work of others up to.
+    glimpsed = field()
+    # The epochs of the last fences: of any scope, and of the scope of the GPU.
     published = field()
-    #: The epoch up to which the warp's asynchronous copies are complete.
-    copied = field()
-    groups = field()
+    published_gpu = field()
+    #: The epoch of the warp's last turn.
+    last = field()
+    # The epochs of the last synchronisation of all lanes, of some lanes, and of the last instruction at which
+    # all lanes met without an order of their accesses.
+    synced = field()
+    partly_synced = field()
+    converged = field()
     # Lanes that others of the warp wait for, at a barrier or by a mask; whether they accessed memory then.
     partial = field()
     awaited = field()
     broken = field()
-    #: The epochs at which groups of asynchronous copies were committed.
-    ring = field(4, RING_LENGTH)
     #: By warp of the block: the epoch up to which it is known to have happened before; and its copies.
     seen = per_lane()
     seen_copies = per_lane()
@@ -99,29 +111,57 @@ class WarpClock(RecordLayout):
     tracked = field()
 
 
+class LaneClocks(RecordLayout):
+    """What the lanes of one warp know of each other, and their asynchronous copies."""
+
+    #: For each lane: the epochs up to which the accesses of every lane happened before its own.
+    seen = per_lane(4, LANES)
+    #: The epochs up to which a lane's asynchronous copies are complete, as the lane and as other lanes know.
+    copied = per_lane()
+    copied_for_all = per_lane()
+    #: The epoch of a lane's last asynchronous copy.
+    issued = per_lane()
+    #: How many groups of copies a lane has committed, and the epochs of the last ones.
+    groups = per_lane()
+    ring = per_lane(4, RING_LENGTH)
+
+
 class ShadowPlane(IntEnum):
-    """The planes of shadow memory; each has a 32-bit word for every word of memory."""
+    """The planes of shadow memory; each has a 32-bit word for every cell of 1, 2 or 4 bytes of memory."""
 
     WRITE_EPOCH = 0
     WRITER = 1
     READ_EPOCH = 2
     READER = 3
+    #: The lanes of the last reader's warp that have read without an order among them.
+    READ_LANES = 4
     #: A reader before the last one.
-    EARLIER_EPOCH = 4
-    EARLIER_READER = 5
-    #: The epoch up to which a word has published what happened before.
-    PUBLICATION = 6
+    EARLIER_EPOCH = 5
+    EARLIER_READER = 6
+    #: The epoch up to which a cell has published what happened before.
+    PUBLICATION = 7
 
 
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
 PENDING = 1 << 31
 EPOCHS = PENDING - 1
-# An access in one word (`who`): lane, bytes of the word, bytes ever written in this block, several lanes,
-# strong, volatile, then the row of the instruction.
-LANE_BITS, MASK_SHIFT, INITIALISED_SHIFT = 5, 5, 9
-SEVERAL, STRONG, VOLATILE = 1 << 13, 1 << 14, 1 << 15
-SITE_SHIFT = 16
-MOST_ROWS = 0xFFFF
+# Bits of a publication: by a fence whose scope is the block; the parity of an mbarrier's phase. The rest is
+# an epoch.
+WITHIN_BLOCK, ODD_PHASE = 1 << 31, 1 << 30
+PUBLISHED = ODD_PHASE - 1
+# An access in one word (`who`): the lane, flags, then the number of the access.
+LANE_BITS = 5
+#: An instruction of the whole warp: no lane can be told to have made the access.
+COLLECTIVE = 1 << 5
+#: Several lanes of one instruction wrote the same value.
+SEVERAL = 1 << 6
+# Strong at the scope of the GPU, and at that of the block.
+STRONG, STRONG_IN_BLOCK = 1 << 7, 1 << 8
+VOLATILE = 1 << 9
+#: A read and a write in one step.
+ATOMIC = 1 << 10
+SITE_SHIFT = 11
+MOST_NUMBERS = (1 << 32 - SITE_SHIFT) - 1
 
 
 class AllocationShadow(RecordLayout):
@@ -131,6 +171,10 @@ class AllocationShadow(RecordLayout):
     size = field()
     plane = field()
     stride = field()
+    #: The bytes of a cell, as a power of two.
+    cell_shift = field()
+    #: The address of its memory on the host.
+    host = field()
     #: Whether reads are put on record: they need not be in memory that nobody writes.
     reads_recorded = field()
     #: Of the heap: the state of each byte; else 0.
@@ -142,6 +186,9 @@ class Suspicion(IntEnum):
 
     AFTER_WRITE = 0
     AFTER_READ = auto()
+    # Ordered, but only because lanes met or because a read without a fence saw a flag.
+    WEAKLY_AFTER_WRITE = auto()
+    WEAKLY_AFTER_READ = auto()
     UNINITIALISED = auto()
     UNFINISHED_COPY = auto()
     SAME_ADDRESS = auto()
@@ -184,14 +231,20 @@ class SiteRow(RecordLayout):
     step_base = field()
     #: The bits of an element of a tile.
     element_bits = field()
-    #: The AllocationShadow of the last access.
+    #: The AllocationShadow of the last access; how often it was another one than before.
     last_allocation = field()
+    allocation_changes = field()
+    #: The number of the access in shadow memory; 0 if the row is of none.
+    number = field()
     requests = field()
     threads = field()
     wavefronts = field()
     ideal = field()
     sectors = field()
     moved_bytes = field()
+    #: What a plain store writes: how many elements, and the address of a list of StoredElement.
+    stored_count = field()
+    stored = field()
     #: The LastRequest of the instruction.
     last_request = field()
     #: How often each kind of suspicion came up, and how often to report it.
@@ -199,8 +252,19 @@ class SiteRow(RecordLayout):
     limits = field(elements=len(Suspicion))
 
 
-#: Words of shadow memory that are examined together where lanes tile memory.
-WORDS_TOGETHER = 16
+class StoredElement(RecordLayout):
+    """An element that a store writes: a register's offset (-1: none), a constant, its bytes in memory."""
+
+    register = field()
+    register_bits = field()
+    constant = field()
+    bytes = field()
+
+
+#: Cells of shadow memory that are examined together where lanes tile memory.
+CELLS_TOGETHER = 16
+#: The most bytes of a warp's access: 16 for each lane.
+MOST_BYTES = 16 * LANES
 
 
 class LastRequest(RecordLayout):
@@ -212,11 +276,9 @@ class LastRequest(RecordLayout):
     sectors = field()
     least_offset = field()
     most_offset = field()
-    #: Whether the bytes of the lanes are contiguous.
-    side_by_side = field()
-    #: If lanes fill a range of words exactly, in any order: how many, and the lane of each; else 0.
-    tiled_words = field()
-    lane_of_word = field(4, 4 * LANES, 64)
+    #: If lanes fill a range of cells exactly, in any order: how many, and the lane of each; else 0.
+    tiled_cells = field()
+    lane_of_cell = field(1, MOST_BYTES, 64)
     pattern = per_lane(8)
 
 
@@ -243,7 +305,10 @@ class Flag(IntFlag):
     READS = auto()
     WRITES = auto()
     STRONG_ACCESS = auto()
+    #: Strong, but only for threads of the same block.
+    IN_BLOCK = auto()
     RELEASES = auto()
+    ACQUIRES = auto()
     #: The write of an asynchronous copy.
     COPIES = auto()
     #: Rows of ldmatrix or stmatrix.
@@ -255,6 +320,10 @@ class Flag(IntFlag):
     #: A word of a row comes from the lane that holds it, not from that of its address.
     BY_WORD = auto()
     VOLATILE_ACCESS = auto()
+    #: An mbarrier object, whose phases publish what came before them.
+    PHASES = auto()
+    #: A barrier at which threads wait, and do not only arrive.
+    WAITS = auto()
 
 
 class OrderKind(IntEnum):
@@ -265,3 +334,5 @@ class OrderKind(IntEnum):
     #: Waits for all groups but the latest ones, as many as the displacement says; -1: for all copies.
     WAIT = 3
     TRACK = 4
+    #: A fence whose scope is the block.
+    BLOCK_FENCE = 5

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 Three = tuple[int, int, int]
+#: An error is wrong on every GPU; advice is about what PTX leaves undefined although GPUs are known to do it.
+Severity = Literal["error", "advice"]
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,31 @@ class Finding:
     allocation: str | None = None
     count: int = 1
     other: Finding | None = None
+    severity: Severity = "error"
+    #: For inlined code: its own line of the source, then the line of each call, up to the kernel.
+    chain: tuple[str, ...] = ()
+    #: The schedule under which it showed, such as "reverse" or "seed 1"; None if it did in order.
+    schedule: str | None = None
+
+    def with_other(self, other: Finding) -> Finding:
+        """Return the finding with its other place."""
+        return replace(self, other=other)
+
+    @property
+    def title(self) -> str:
+        """The kind of the finding, followed by its severity unless it is an error: "race (advice)"."""
+        return self.kind if self.severity == "error" else f"{self.kind} ({self.severity})"
 
     @property
     def location(self) -> str:
         """The line of the PTX with its text, and the line of the source if it is known."""
         source = f" ({self.source})" if self.source else ""
+        if self.chain:
+            source = f" ({', inlined at '.join(self.chain)})"
         return f"line {self.line}: {self.text}{source}"
 
     def __str__(self) -> str:
-        lines = [f"{self.kind}: {self.message}"]
+        lines = [f"{self.title}: {self.message}"]
         if self.line:
             lines.append(f"    at {self.location}")
         if self.thread is not None:
@@ -52,6 +70,8 @@ class Finding:
                 lines.append(f"    by thread {self.other.thread} in block {self.other.block}")
         if self.count > 1:
             lines.append(f"    {self.count} times")
+        if self.schedule is not None:
+            lines.append(f"    under the schedule {self.schedule}")
         return "\n".join(lines)
 
 
@@ -67,7 +87,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of `lanewise.check`; it is true if nothing was found."""
+    """The result of `lanewise.check`; it is true if it has no finding, or none but advice."""
 
     kernel: str
     findings: list[Finding]
@@ -77,8 +97,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Whether no finding is an error; findings that are only advice do not count."""
+        return all(each.severity != "error" for each in self.findings)
 
     def __bool__(self) -> bool:
         return self.ok
@@ -96,7 +116,7 @@ class Report:
 
     def __str__(self) -> str:
         parts = [str(each) for each in self.findings]
-        kinds = Counter(each.kind for each in self.findings)
+        kinds = Counter(each.title for each in self.findings)
         summary = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
         total = len(self.findings)
         parts.append(

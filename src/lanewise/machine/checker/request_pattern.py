@@ -10,18 +10,28 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.checker.bank_model import ROWS, lane_is_in
-from lanewise.machine.checker.records import COSTS, WORDS_TOGETHER, Flag, LastRequest, SiteRow
+from lanewise.machine.checker.records import CELLS_TOGETHER, COSTS, Flag, LastRequest, SiteRow
 from lanewise.machine.checker.vector_clocks import WatchCode, wide
-from lanewise.machine.codegen.function_code import U32, U64, Record
+from lanewise.machine.codegen.function_code import U8, U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
 LANES = abi.LANES
 
 
 def remember(
-    code: WatchCode, row: Record, kept: Record, offsets: Record, base: Value, active: Value, shared: Value
+    code: WatchCode,
+    row: Record,
+    kept: Record,
+    offsets: Record,
+    base: Value,
+    active: Value,
+    shared: Value,
+    shift: Value,
 ) -> None:
-    """Compute everything that is kept of a new pattern; `base` is the offset of the first active lane."""
+    """Compute everything that is kept of a new pattern.
+
+    `base` is the offset of the first active lane, `shift` the bytes of a cell as a power of two.
+    """
     pattern = kept.get(LastRequest.pattern, U64, LANES)
     lanes = Value(
         code, BOOL.by(LANES), code.builder.bitcast(active.handle, ir.VectorType(ir.IntType(1), LANES))
@@ -29,43 +39,40 @@ def remember(
     extent = lanes.select(pattern.view(i64), 0)
     for name, field in (("smin", LastRequest.least_offset), ("smax", LastRequest.most_offset)):
         kept.set(field, code.intrinsic(f"vector.reduce.{name}", i64, [extent], of=extent.type))
-    counting = ir.Constant(ir.VectorType(ir.IntType(64), LANES), list(range(LANES)))
-    steps = Value(code, U64.by(LANES), counting) * row.get(SiteRow.access_size).to(U64).spread(LANES)
-    kept.set(LastRequest.side_by_side, (~pattern.differs(steps).any()).to(U64).to(i64))
-    _find_tiling(code, row, kept, offsets, base, active)
+    _find_tiling(code, row, kept, offsets, base, active, shift)
     count_costs(code, row, kept, offsets, active, shared)
 
 
 def _find_tiling(
-    code: WatchCode, row: Record, kept: Record, offsets: Record, base: Value, active: Value
+    code: WatchCode, row: Record, kept: Record, offsets: Record, base: Value, active: Value, shift: Value
 ) -> None:
-    """Find out whether the lanes' bytes fill a range of words exactly, and which lane has each word."""
+    """Find out whether the lanes' bytes fill a range of cells exactly, and which lane has each cell."""
     size, flags = row.get(SiteRow.access_size), row.get(SiteRow.flags)
     lowest = base + kept.get(LastRequest.least_offset)
     count = wide(code.intrinsic("ctpop", U32, [active]))
-    words = count * (size >> 2)
+    each = size >> shift
+    cells = count * each
     by_word = (flags & Flag.BY_WORD).differs(0)
-    holders = kept.pointer(LastRequest.lane_of_word, U32)
-    kept.set(LastRequest.tiled_words, 0)
+    holders = kept.pointer(LastRequest.lane_of_cell, U8)
+    kept.set(LastRequest.tiled_cells, 0)
     filled = code.variable(code.number(0))
     one = code.number(1)
-    shift = size >> 3  # of 4, 8 and 16 bytes: 0, 1 and 2
-    sized = size.equals(4) | size.equals(8) | size.equals(16)
-    with code.when(sized & (words & (WORDS_TOGETHER - 1)).equals(0)):
+    power = wide(code.intrinsic("cttz", U32, [size.to(U32), code.constant(BOOL, 0)]))
+    sized = (size & (size - 1)).equals(0) & (size < 17) & ~(size < (one << shift))
+    with code.when(sized & (cells & (CELLS_TOGETHER - 1)).equals(0)):
         filled.set(code.number(0))
         with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
             offset = offsets.get(lane * 8) - lowest
-            with code.when((offset & (size - 1)).equals(0) & (offset < words * 4)):
-                unit = (offset >> 2) >> shift
-                with code.loop(size >> 2) as number:
-                    word = (offset >> 2) + number
+            with code.when((offset & (size - 1)).equals(0) & (offset < (cells << shift))):
+                with code.loop(each) as number:
                     # stmatrix: a word of a row comes from the lane that holds it, not from the address's.
-                    holder = by_word.select(((lane & 7) << 2) + number, lane)
-                    holders.store(holder.to(U32), word)
-                filled.set(filled.get() | (one << unit))
+                    word = number >> (code.number(2) - shift)
+                    holder = by_word.select(((lane & 7) << 2) + word, lane)
+                    holders.store(holder.to(U8), (offset >> shift) + number)
+                filled.set(filled.get() | (one << (offset >> power)))
         every = (one << count) - 1
         with code.when(filled.get().equals(every)):
-            kept.set(LastRequest.tiled_words, words)
+            kept.set(LastRequest.tiled_cells, cells)
 
 
 def count_costs(

@@ -1,387 +1,308 @@
-"""Compiled code of shadow memory: the last write and the last reads of each word.
+"""Compiled code of shadow memory: the last write and the last reads of each cell of 1, 2 or 4 bytes.
 
-An access that no unordered access came before costs a few vector instructions. All others are examined word
-by word, and what looks wrong is reported to Python, where `triage.py` decides.
+An access that no unordered access came before costs a few vector instructions. All others are examined cell
+by cell, and what looks wrong is reported to Python, where `triage.py` decides.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Type, Value, i64
+from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.bank_model import lane_is_in
+from lanewise.machine.checker.happens_before import ORDERED, WEAKLY_ORDERED
 from lanewise.machine.checker.records import (
-    WORDS_TOGETHER,
+    CELLS_TOGETHER,
     BlockWatch,
     ShadowPlane,
+    SiteRow,
+    StoredElement,
     Suspicion,
-    WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.shadow_words import INITIALISED, WHOLE, View, Word, WordVector
-from lanewise.machine.checker.vector_clocks import LANES, WatchCode, epochs_exhausted, least, most, wide
-from lanewise.machine.codegen.function_code import U8, U32, U64, Record
+from lanewise.machine.checker.shadow_cells import Cell, CellVector, View, lane_of, lanes_of
+from lanewise.machine.checker.vector_clocks import LANES, WatchCode, lane_seen, running_lane_clocks, wide
+from lanewise.machine.codegen.function_code import U8, U16, U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
-_WORD = ("frame", "observed", "word", "stride", "who", "site", "address")
+#: The arguments of functions that handle one cell. `offsets` are those of all lanes' accesses, `offset` is
+#: that of the cell, and `host` the address of its bytes.
+_CELL = ("frame", "observed", "cell", "stride", "shift", "who", "site", "offsets", "offset", "origin", "host")
 
 
-def _mask(who: Value) -> Value:
-    """Return the bytes of a word that an access touched, as four bits."""
-    return (who >> records.MASK_SHIFT) & WHOLE
+class _CellCode(WatchCode):
+    """A function that handles one cell which a lane accesses."""
+
+    def __init__(self, module: ir.Module, name: str, *further: str) -> None:
+        super().__init__(module, name, (*_CELL, *further))
+        self.observed = self.record("observed")
+        self.cell = Cell(self, self["cell"], self["stride"])
+        self.me = self["who"].to(U32)
+
+    def tell(self, kind: int, when: Value, who: Value) -> None:
+        """Report a suspicion about this cell and another access to it."""
+        lane, address = wide(lane_of(self.me)), self["origin"] + self["offset"]
+        self.suspect(kind, self["frame"], self["site"], lane, address, when, wide(who))
+
+    def tell_unordered(self, answer: Value, kind: int, weak_kind: int, when: Value, who: Value) -> None:
+        """Report that an earlier access is not ordered before, or only by what gives no guarantee."""
+        with self.when(answer.equals(WEAKLY_ORDERED)):
+            self.tell(weak_kind, when, who)
+        with self.when(answer.differs(WEAKLY_ORDERED)):
+            self.tell(kind, when, who)
+
+    def stored(self, lane: Value) -> Value:
+        """Return the bits that a lane of this store writes to the cell."""
+        byte = self["offset"] - self.record("offsets").get(lane * 8)
+        return self.call_number(
+            self.module.functions["stored"], self["frame"], self["site"], lane, byte, self["shift"]
+        )
+
+    def is_plain_store(self) -> Value:
+        """Return whether the values that the lanes store are known."""
+        sites = self.observed.at(BlockWatch.watch).get(WatchRecord.sites)
+        row = Record(self, sites + self["site"] * SiteRow.BYTES)
+        return row.get(SiteRow.stored_count).differs(0)
 
 
-def _lane(who: Value) -> Value:
-    """Return the lane of an access."""
-    return who & (LANES - 1)
+def _write_stored(module: ir.Module) -> ir.Function:
+    """`stored(frame, site, lane, byte, shift)`: the bits of a cell, from a byte of a lane's store on."""
+    code = WatchCode(module, "stored", ("frame", "site", "lane", "byte", "shift"))
+    watch = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch).at(BlockWatch.watch)
+    row = Record(code, watch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
+    size = Record(code, row.get(SiteRow.stored)).get(StoredElement.bytes)
+    index = Value(code, i64, code.builder.sdiv(code["byte"].handle, size.handle))
+    element = Record(code, row.get(SiteRow.stored) + index * StoredElement.BYTES)
+    bits = code.variable(element.get(StoredElement.constant))
+    register = element.get(StoredElement.register)
+    for type in (U8, U16, U32, U64):
+        with code.when(~(register < 0) & element.get(StoredElement.register_bits).equals(type.bits)):
+            held = Record(code, code["frame"] + register).pointer(0, type).load(code["lane"])
+            bits.set(held.to(U64).to(i64))
+    within = code["byte"] - index * size
+    moved = (bits.get().to(U64) >> (within * 8).to(U64)).to(i64)
+    cell_bits = code.number(8) << code["shift"]
+    code.done(moved & ((code.number(1) << cell_bits) - 1))
+    return code.function
 
 
-def _write_ordered(module: ir.Module) -> ir.Function:
-    """`ordered(observed, epoch, who, me)`: whether the access `who` in an epoch happened before `me`."""
-    code = WatchCode(module, "ordered", ("observed", "epoch", "who", "me"))
-    observed = code.record("observed")
-    clock, launch = observed.at(BlockWatch.clock), observed.at(BlockWatch.watch)
-    epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
-    strong = (who & me & records.STRONG).differs(0)
-    # Volatile accesses order nothing either: lanes of one warp that rely on lock step are reported.
-    in_step = (who & me & records.VOLATILE).differs(0) & epoch.equals(observed.get(BlockWatch.epoch))
-    with code.when((strong & ~in_step) | epochs_exhausted(observed)):
-        code.done(1)
-    owner = wide(Record(code, launch.get(WatchRecord.log)).pointer(0, U32).load(epoch))
-    local = owner - observed.get(BlockWatch.first_warp)
-    mine = wide(
-        Record(code, launch.get(WatchRecord.log)).pointer(0, U32).load(observed.get(BlockWatch.epoch))
-    )
-    with code.when(owner.equals(mine)):
-        with code.when(epoch < observed.get(BlockWatch.epoch)):
-            code.done(1)
-        same = _lane(who).equals(_lane(me)) | ((who | me) & records.SEVERAL).differs(0)
-        code.done(same.to(U64).to(i64))
-    with code.when(~(clock.get(WarpClock.acquired) < epoch)):
-        code.done(1)
-    with code.when(~(local < 0) & (local < observed.get(BlockWatch.warps))):
-        seen = wide(clock.pointer(WarpClock.seen, U32).load(local))
-        code.done((~(seen < epoch)).to(U64).to(i64))
+def _write_content(module: ir.Module) -> ir.Function:
+    """`content(host, shift)`: the bits that memory holds where a cell is."""
+    code = WatchCode(module, "content", ("host", "shift"))
+    for shift, type in enumerate((U8, U16, U32)):
+        with code.when(code["shift"].equals(shift)):
+            code.done(Record(code, code["host"]).get(0, type).to(U64).to(i64))
     code.done(0)
     return code.function
 
 
 def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
-    """`examine_read/write(…)`: report unordered accesses to a word that came before this one."""
-    code = WatchCode(module, f"examine_{'write' if writes else 'read'}", (*_WORD, "shared"))
-    observed = code.record("observed")
-    word = Word(code, code["word"], code["stride"])
-    me, site = code["who"].to(U32), code["site"]
+    """`examine_read/write(…)`: report unordered accesses to a cell that came before this one."""
+    code = _CellCode(module, f"examine_{'write' if writes else 'read'}", "shared")
+    observed, cell, me = code.observed, code.cell, code.me
+    ordered = module.functions["ordered"]
     shared = code["shared"].differs(0)
     floor = shared.select(observed.get(BlockWatch.start) - 1, 0)
-    stored = word.get(ShadowPlane.WRITE_EPOCH)
-    epoch, writer = wide(stored & records.EPOCHS), word.get(ShadowPlane.WRITER)
+    stored = cell.get(ShadowPlane.WRITE_EPOCH)
+    epoch, writer = wide(stored & records.EPOCHS), cell.get(ShadowPlane.WRITER)
 
-    def tell(kind: int, when: Value, who: Value) -> None:
-        lane = wide(_lane(me))
-        code.suspect(kind, code["frame"], site, lane, code["address"], when, wide(who))
-
-    if not writes:
-        held = writer >> records.INITIALISED_SHIFT
-        missing = ~(floor < epoch) | (held & _mask(me)).equals(0)
-        with code.when(shared & missing):
-            tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
-            code.done()
-    with code.when((floor < epoch) & (_mask(writer) & _mask(me)).differs(0)):
+    needs_content = (me & records.ATOMIC).differs(0) if writes else code.constant(BOOL, 1)
+    with code.when(shared & needs_content & ~(floor < epoch)):
+        code.tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
+        code.done()
+    with code.when(floor < epoch):
         pending = (stored & records.PENDING).differs(0)
         told = code.variable(code.constant(BOOL, 0))
         with code.when(pending):
-            finished = code.call_number(module.functions["finished"], observed.address, epoch)
-            with code.when(finished.equals(0)):
-                tell(Suspicion.UNFINISHED_COPY, epoch, writer)
-                told.set(code.constant(BOOL, 1))
-            with code.when(finished.differs(0)):
-                word.set(ShadowPlane.WRITE_EPOCH, stored & records.EPOCHS)
-        with code.when(~told.get()):
-            fine = code.call_number(
-                module.functions["ordered"], observed.address, epoch, wide(writer), wide(me)
+            finished = code.call_number(
+                module.functions["finished"], observed.address, epoch, wide(writer), wide(me)
             )
-            with code.when(fine.equals(0)):
-                tell(Suspicion.AFTER_WRITE, epoch, writer)
+            with code.when(finished.equals(0)):
+                code.tell(Suspicion.UNFINISHED_COPY, epoch, writer)
+                told.set(code.constant(BOOL, 1))
+        with code.when(~told.get()):
+            lanes = lanes_of(writer)
+            answer = code.call_number(ordered, observed.address, epoch, wide(writer), wide(lanes), wide(me))
+            with code.when(answer.differs(ORDERED)):
+                if writes:  # a store of the value that is there changes nothing
+                    with code.when(code.is_plain_store()):
+                        there = code.call_number(module.functions["content"], code["host"], code["shift"])
+                        with code.when(code.stored(wide(lane_of(me))).equals(there)):
+                            code.done()
+                code.tell_unordered(
+                    answer, Suspicion.AFTER_WRITE, Suspicion.WEAKLY_AFTER_WRITE, epoch, writer
+                )
                 code.done()
     if writes:
-        for when, who in (
-            (ShadowPlane.READ_EPOCH, ShadowPlane.READER),
-            (ShadowPlane.EARLIER_EPOCH, ShadowPlane.EARLIER_READER),
+        # The earlier reader first: among lanes of one warp, the last one may be this lane.
+        for when, who, several in (
+            (ShadowPlane.EARLIER_EPOCH, ShadowPlane.EARLIER_READER, False),
+            (ShadowPlane.READ_EPOCH, ShadowPlane.READER, True),
         ):
-            epoch, reader = wide(word.get(when)), word.get(who)
-            with code.when((floor < epoch) & (_mask(reader) & _mask(me)).differs(0)):
-                fine = code.call_number(
-                    module.functions["ordered"], observed.address, epoch, wide(reader), wide(me)
+            epoch, reader = wide(cell.get(when)), cell.get(who)
+            lanes = cell.get(ShadowPlane.READ_LANES) if several else lanes_of(reader)
+            with code.when(floor < epoch):
+                answer = code.call_number(
+                    ordered, observed.address, epoch, wide(reader), wide(lanes), wide(me)
                 )
-                with code.when(fine.equals(0)):
-                    tell(Suspicion.AFTER_READ, epoch, reader)
+                with code.when(answer.differs(ORDERED)):
+                    code.tell_unordered(
+                        answer, Suspicion.AFTER_READ, Suspicion.WEAKLY_AFTER_READ, epoch, reader
+                    )
                     code.done()
     code.done()
     return code.function
 
 
-def _write_finished(module: ir.Module) -> ir.Function:
-    """`finished(observed, epoch)`: whether an asynchronous copy of an epoch is known to be complete."""
-    code = WatchCode(module, "finished", ("observed", "epoch"))
-    observed = code.record("observed")
-    clock, launch = observed.at(BlockWatch.clock), observed.at(BlockWatch.watch)
-    log = Record(code, launch.get(WatchRecord.log)).pointer(0, U32)
-    owner, mine = (wide(log.load(each)) for each in (code["epoch"], observed.get(BlockWatch.epoch)))
-    acquired = clock.get(WarpClock.acquired)
-    with code.when(owner.equals(mine)):
-        # Waited for, or tracked by an mbarrier that was tested since.
-        done = most(clock.get(WarpClock.copied), least(clock.get(WarpClock.tracked), acquired))
-        code.done((~(done < code["epoch"])).to(U64).to(i64))
-    local = owner - observed.get(BlockWatch.first_warp)
-    with code.when(~(local < 0) & (local < observed.get(BlockWatch.warps))):
-        seen = wide(clock.pointer(WarpClock.seen_copies, U32).load(local))
-        # Published, after its own warp had waited for it or by the mbarrier that tracks it.
-        copier = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
-        told = least(most(copier.get(WarpClock.copied), copier.get(WarpClock.tracked)), acquired)
-        code.done((~(most(seen, told) < code["epoch"])).to(U64).to(i64))
-    code.done(1)
-    return code.function
-
-
 def _write_note(module: ir.Module, writes: bool) -> ir.Function:
-    """`note_read/write(…)`: put an access to a word on record. `who` may have PENDING for a copy."""
-    code = WatchCode(module, f"note_{'write' if writes else 'read'}", (*_WORD, "pending"))
-    observed = code.record("observed")
-    word = Word(code, code["word"], code["stride"])
-    me = code["who"].to(U32)
-    now = observed.get(BlockWatch.epoch)
-    when, who = (
-        (ShadowPlane.WRITE_EPOCH, ShadowPlane.WRITER)
-        if writes
-        else (ShadowPlane.READ_EPOCH, ShadowPlane.READER)
-    )
-    stored, earlier = word.get(when), word.get(who)
-    epoch = wide(stored & records.EPOCHS)
-    same_epoch = epoch.equals(now)
-    other_lane = _lane(earlier).differs(_lane(me))
+    """`note_read/write(…)`: put an access to a cell on record, which other lanes may have accessed too."""
+    code = _CellCode(module, f"note_{'write' if writes else 'read'}", "pending")
+    observed, cell, me = code.observed, code.cell, code.me
+    view = View(observed, code.constant(BOOL, 0))
+    now = view.now
     if writes:
+        stored, earlier = cell.get(ShadowPlane.WRITE_EPOCH), cell.get(ShadowPlane.WRITER)
         same_site = (earlier >> records.SITE_SHIFT).equals(me >> records.SITE_SHIFT)
-        overlap = (_mask(earlier) & _mask(me)).differs(0)
-        single = ((earlier | me) & (records.SEVERAL | records.STRONG)).equals(0)
-        with code.when(same_epoch & same_site & other_lane & overlap & single):
-            lane = wide(_lane(me))
-            code.suspect(
-                Suspicion.SAME_ADDRESS,
-                code["frame"],
-                code["site"],
-                lane,
-                code["address"],
-                epoch,
-                wide(earlier),
-            )
-        initialised = (epoch < observed.get(BlockWatch.start)).select(
-            code.constant(U32, 0), earlier & INITIALISED
-        )
-        joined = me | initialised | (_mask(me) << records.INITIALISED_SHIFT)
-        merged = joined | (earlier & (WHOLE << records.MASK_SHIFT)) | records.SEVERAL
-        joins = same_epoch & same_site & other_lane
-        word.set(who, joins.select(merged, joined))
-        word.set(when, (now | code["pending"]).to(U32))
-    else:
-        merged = me | (earlier & (WHOLE << records.MASK_SHIFT)) | records.SEVERAL
-        word.set(who, (same_epoch & other_lane).select(merged, me))
-        word.set(when, now.to(U32))
-        kept = wide(word.get(ShadowPlane.EARLIER_EPOCH))
-        floor = observed.get(BlockWatch.global_floor)
-        with code.when((floor < epoch) & ~same_epoch & ~(floor < kept)):
-            word.set(ShadowPlane.EARLIER_EPOCH, stored)
-            word.set(ShadowPlane.EARLIER_READER, earlier)
+        other_lane = lane_of(earlier).differs(lane_of(me))
+        strong = (me & (records.STRONG | records.STRONG_IN_BLOCK)).differs(0)
+        several = code.variable(code.constant(U32, 0))
+        # Another lane of this instruction has written the cell: do they write the same?
+        with code.when((stored & records.EPOCHS).equals(now) & same_site & other_lane & ~strong):
+            several.set(code.constant(U32, records.SEVERAL))
+            equal = code.variable(code.constant(BOOL, 0))
+            equal.set(code.constant(BOOL, 0))
+            with code.when(code.is_plain_store()):
+                mine, theirs = (code.stored(wide(lane_of(each))) for each in (me, earlier))
+                equal.set(mine.equals(theirs))
+            with code.when(~equal.get()):
+                code.tell(Suspicion.SAME_ADDRESS, wide(now), earlier)
+        # Of several lanes the first is named.
+        first = several.get().differs(0).select((me & ~(LANES - 1)) | lane_of(earlier), me)
+        cell.set(ShadowPlane.WRITER, first | several.get())
+        cell.set(ShadowPlane.WRITE_EPOCH, now | code["pending"].to(U32))
+        code.done()
+        return code.function
+    # Lanes that read before and are ordered before this lane need not be kept: what comes after this read
+    # comes after theirs.
+    read = cell.get(ShadowPlane.READ_EPOCH)
+    with code.when((read > view.own_after) & (me & records.COLLECTIVE).equals(0)):
+        seen = lane_seen(code, running_lane_clocks(observed), wide(lane_of(me))).get(0, U32, LANES)
+        ordered = ~(seen < read.spread(LANES))
+        bits = Value(code, U32, code.builder.bitcast(ordered.handle, ir.IntType(32)))
+        cell.set(ShadowPlane.READ_LANES, cell.get(ShadowPlane.READ_LANES) & ~bits)
+    CellVector(code, view, cell, 1).note(me, False, code.constant(U32, 0))
     code.done()
     return code.function
 
 
 def _write_tiled(module: ir.Module, writes: bool) -> ir.Function:
-    """`tiled_read/write(…)`: an access that fills a range of words exactly; 1 if nothing is suspicious.
+    """`tiled_read/write(…)`: an access that fills a range of cells exactly; 1 if nothing is suspicious.
 
-    `lanes` is the address of a list with the lane of each word.
+    `lanes` is the address of a list with the lane of each cell.
     """
     name = f"tiled_{'write' if writes else 'read'}"
-    arguments = ("observed", "word", "stride", "who", "shared", "pending", "words", "lanes")
+    arguments = ("observed", "cell", "stride", "who", "shared", "pending", "cells", "lanes")
     code = WatchCode(module, name, arguments)
     view = View(code.record("observed"), code["shared"].differs(0))
     who, pending = code["who"].to(U32), code["pending"].to(U32)
-    count = WORDS_TOGETHER
+    count = CELLS_TOGETHER
+    if not writes:  # which readers may be forgotten depends on the lane
+        with code.when(view.partly_synced):
+            code.done(0)
 
-    def words_at(index: Value) -> tuple[WordVector, Value]:
-        start = index * (4 * count)
-        lanes = Record(code, code["lanes"] + start).get(0, U32, count)
-        words = WordVector(code, view, Word(code, code["word"] + start, code["stride"]), count)
-        return words, lanes | who.spread(count)
+    def cells_at(index: Value) -> tuple[CellVector, Value]:
+        lanes = Record(code, code["lanes"] + index * count).get(0, U8, count).to(U32.by(count))
+        cells = CellVector(code, view, Cell(code, code["cell"] + index * (4 * count), code["stride"]), count)
+        return cells, lanes | who.spread(count)
 
-    vectors = code["words"] >> (count.bit_length() - 1)
+    vectors = code["cells"] >> (count.bit_length() - 1)
     with code.loop(vectors) as index:
-        words, me = words_at(index)
-        with code.when(words.suspicious(me, writes)):
+        cells, me = cells_at(index)
+        with code.when(cells.suspicious(me, writes)):
             code.done(0)
     with code.loop(vectors) as index:
-        words, me = words_at(index)
-        words.note(me, writes, pending)
-    code.done(1)
-    return code.function
-
-
-def _write_whole(module: ir.Module, size: int, writes: bool) -> ir.Function:
-    """`whole_<size>_read/write(…)`: an access of consecutive lanes; 1 if nothing is suspicious."""
-    name = f"whole_{size}_{'write' if writes else 'read'}"
-    code = WatchCode(module, name, ("observed", "word", "stride", "who", "shared", "pending"))
-    observed = code.record("observed")
-    words = size * LANES // 4
-    chunk = min(words, 32)
-    view = View(observed, code["shared"].differs(0))
-    who, pending = code["who"].to(U32), code["pending"].to(U32)
-
-    def words_at(index: Value) -> tuple[WordVector, Value]:
-        word = Word(code, code["word"] + index * (4 * chunk), code["stride"])
-        lanes_each = max(4 // size, 1)
-        first = ir.Constant(
-            ir.VectorType(ir.IntType(32), chunk), [n * 4 * lanes_each // max(size, 4) for n in range(chunk)]
-        )
-        lanes = Value(code, U32.by(chunk), first) + (index * (chunk * 4 // size)).to(U32).spread(chunk)
-        return WordVector(code, view, word, chunk), lanes | who.spread(chunk)
-
-    with code.loop(words // chunk) as index:
-        vector, me = words_at(index)
-        with code.when(vector.suspicious(me, writes)):
-            code.done(0)
-    with code.loop(words // chunk) as index:
-        vector, me = words_at(index)
-        vector.note(me, writes, pending)
+        cells, me = cells_at(index)
+        cells.note(me, writes, pending)
     code.done(1)
     return code.function
 
 
 def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
-    """`lanes_read/write_<together>(…)`: an access examined lane by lane, `together` words at a time."""
+    """`lanes_read/write_<together>(…)`: an access examined lane by lane, `together` cells at a time."""
     verb = "write" if writes else "read"
     code = WatchCode(
         module,
         f"lanes_{verb}_{together}",
-        ("frame", "observed", "offsets", "active", "plane", "stride", "size", "who", "site", "shared",
-         "origin", "pending", "by_word"),
+        ("frame", "observed", "offsets", "active", "plane", "stride", "shift", "size", "who", "site",
+         "shared", "origin", "host", "pending", "by_word"),
     )  # fmt: skip
     code.function.attributes.add("noinline")  # its loops need all registers
-    observed = code.record("observed")
-    offsets = code.record("offsets")
-    active = code["active"].to(U32)
+    observed, offsets, active = code.record("observed"), code.record("offsets"), code["active"].to(U32)
     view = View(observed, code["shared"].differs(0))
-    who, pending, size = code["who"].to(U32), code["pending"].to(U32), code["size"]
-    strong = (who & records.STRONG).differs(0)
+    who, pending, shift = code["who"].to(U32), code["pending"].to(U32), code["shift"]
+    strong = (who & (records.STRONG | records.STRONG_IN_BLOCK)).differs(0)
     by_word = code["by_word"].differs(0)
-    when = ShadowPlane.WRITE_EPOCH if writes else ShadowPlane.READ_EPOCH
+    cells_of_a_word = code.number(2) - shift  # as a power of two
 
-    def mine(lane: Value, number: Value, offset: Value) -> Value:
-        me = who | lane.to(U32)
-        if writes:
-            # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
-            holder = ((lane & 7) << 2) + number
-            me = who | by_word.select(holder, lane).to(U32)
-        mask = ((code.number(1) << size) - 1) << (offset & 3)
-        return me | ((size < 4).select(mask, code.number(WHOLE)).to(U32) << records.MASK_SHIFT)
-
-    def word_at(offset: Value) -> Word:
-        return Word(code, code["plane"] + (offset & ~3), code["stride"])
+    def mine(lane: Value, number: Value) -> Value:
+        if not writes:
+            return who | lane.to(U32)
+        # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
+        holder = ((lane & 7) << 2) + (number >> cells_of_a_word)
+        return who | by_word.select(holder, lane).to(U32)
 
     def one_by_one(function: ir.Operand, lane: Value, first: Value, start: Value, last: Value) -> None:
         with code.loop(together) as step:
             number = first + step
-            offset = start + number * 4
-            word = word_at(offset)
-            me = wide(mine(lane, number, offset))
-            address = code["origin"] + offset
-            values = (
-                code["frame"],
-                observed.address,
-                word.address,
-                word.stride,
-                me,
-                code["site"],
-                address,
-                last,
-            )
-            code.call_number(function, *values)
+            offset = start + (number << shift)
+            code.call_number(
+                function, code["frame"], observed.address, code["plane"] + ((offset >> shift) << 2),
+                code["stride"], shift, wide(mine(lane, number)), code["site"], offsets.address, offset,
+                code["origin"], code["host"] + offset, last,
+            )  # fmt: skip
 
     # Up to the last active lane: often only half of a warp is active.
     lanes = LANES - wide(code.intrinsic("ctlz", U32, [active, code.constant(BOOL, 0)]))
 
-    def all_words(action: Any) -> None:
+    def all_cells(action: Callable[[CellVector, Value, Value, Value, Value], None]) -> None:
         with code.loop(lanes) as lane, code.when(lane_is_in(lane, active)):
             start = offsets.get(lane * 8)
-            steps = (size + 3) >> 2 if together == 1 else size >> 4
-            with code.loop(steps) as index:
+            with code.loop((code["size"] >> shift) >> (together.bit_length() - 1)) as index:
                 first = index * together
-                offset = start + first * 4
-                me = mine(lane, first, offset)
-                if together > 1 and not writes:
-                    me = me.spread(together)
-                elif together > 1:
+                me = mine(lane, first)
+                if together > 1:
                     counting = ir.Constant(ir.VectorType(ir.IntType(32), together), list(range(together)))
-                    further = by_word.mask(Type("u", 32)).spread(together) & Value(
-                        code, U32.by(together), counting
+                    further = Value(code, U32.by(together), counting) >> cells_of_a_word.to(U32).spread(
+                        together
                     )
-                    me = me.spread(together) + further
-                action(WordVector(code, view, word_at(offset), together), me, lane, first, start)
+                    me = me.spread(together) + (by_word.mask(U32).spread(together) & further)
+                address = code["plane"] + (((start >> shift) + first) << 2)
+                cells = CellVector(code, view, Cell(code, address, code["stride"]), together)
+                action(cells, me, lane, first, start)
 
-    def examine(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-        with code.when(words.suspicious(me, writes)):
+    def examine(cells: CellVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+        with code.when(cells.suspicious(me, writes)):
             one_by_one(module.functions[f"examine_{verb}"], lane, first, start, code["shared"])
 
-    def note(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-        stored = words.word.get(when, together) & records.EPOCHS
-        slow = strong | stored.equals(words.now).any() | (size < 4)
+    def note(cells: CellVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+        slow = (strong | cells.written_now()) if writes else view.partly_synced
         with code.when(slow):
             one_by_one(module.functions[f"note_{verb}"], lane, first, start, wide(pending))
         with code.when(~slow):
-            words.note(me, writes, pending)
+            cells.note(me, writes, pending)
 
-    def both(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-        examine(words, me, lane, first, start)
-        note(words, me, lane, first, start)
-
-    if together > 1:
-        doubt = code.variable(code.constant(U32.by(together), 0))
-
-        def look(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-            doubt.set(doubt.get() | (words.doubts(me, writes) | words.busy(writes)).mask(U32.by(together)))
-
-        def put(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-            words.put(me, writes, pending)
-
-        def again(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-            doubt.set(doubt.get() | (words.word.get(ShadowPlane.WRITER, together) ^ (me | INITIALISED)))
-
-        def skim(words: WordVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-            doubt.set(doubt.get() | words.stirred().mask(U32.by(together)))
-
-        if writes:
-            all_words(look)
-        else:
-            with code.when(code["shared"].equals(0)):
-                all_words(skim)
-            with code.when(code["shared"].differs(0) | doubt.get().differs(0).any()):
-                doubt.set(code.constant(U32.by(together), 0))
-                all_words(look)
-        with code.when(~doubt.get().differs(0).any() & ~strong):
-            all_words(put)
-            if writes:
-                all_words(again)
-                with code.when(doubt.get().differs(0).any()):  # two lanes wrote one word
-                    all_words(note)
-            code.done()
+    def both(cells: CellVector, me: Value, lane: Value, first: Value, start: Value) -> None:
+        examine(cells, me, lane, first, start)
+        note(cells, me, lane, first, start)
 
     if writes:  # all lanes are examined before any of them is put on record
-        all_words(examine)
-        all_words(note)
+        all_cells(examine)
+        all_cells(note)
     else:
-        all_words(both)
+        all_cells(both)
     code.done()
     return code.function
 
@@ -393,6 +314,7 @@ def _write_local(module: ir.Module) -> ir.Function:
     observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
     offsets, size = code.record("offsets"), code["size"]
     local_bytes = observed.get(BlockWatch.local_bytes)
+    whole = 0xF
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
         start = offsets.get(lane * 8)
         with code.when((start.to(U64) < local_bytes.to(U64)) & ~(local_bytes < start + size)):
@@ -402,7 +324,7 @@ def _write_local(module: ir.Module) -> ir.Function:
             ).pointer(0, U8)
             narrow = size < 4
             bytes_touched = ((code.number(1) << size) - 1) << (start & 3)
-            mask = narrow.select(bytes_touched, code.number(WHOLE)).to(U8)
+            mask = narrow.select(bytes_touched, code.number(whole)).to(U8)
             known = code.variable(code.constant(U8, 0))
             known.set(code.constant(U8, 0))
             with code.loop((size + 3) >> 2) as number:
@@ -422,14 +344,12 @@ def _write_local(module: ir.Module) -> ir.Function:
 
 def write_shadow(module: ir.Module) -> None:
     """Write all functions of shadow memory into a module."""
-    _write_ordered(module)
-    _write_finished(module)
+    _write_stored(module)
+    _write_content(module)
     for writes in (False, True):
         _write_examine(module, writes)
         _write_note(module, writes)
         _write_tiled(module, writes)
-        for size in (1, 2):
-            _write_whole(module, size, writes)
         for together in (1, 4):
             _write_lanes(module, writes, together)
     _write_local(module)

@@ -6,17 +6,27 @@ it names, then one row for each of its accesses.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import sources, variable
-from lanewise.machine.checker.records import Flag, LastRequest, OrderKind, SiteRow, Space
+from lanewise.machine.checker.records import (
+    MOST_NUMBERS,
+    Flag,
+    LastRequest,
+    OrderKind,
+    SiteRow,
+    Space,
+    StoredElement,
+)
 from lanewise.machine.program.instruction_record import Order, Role, Size, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, tile_lines, watched_accesses
-from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, Symbol
+from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, Symbol, elements_of
 from lanewise.machine.program.ops import Op, Program
 from lanewise.ptx import Immediate
 
@@ -27,8 +37,9 @@ _SPACES = {
     "generic": Space.GENERIC,
 }
 #: Modifiers of accesses that do not race with each other.
-_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "cv", "wt"))
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
 _RELEASING = frozenset(("release", "acq_rel"))
+_ACQUIRING = frozenset(("acquire", "acq_rel"))
 _ORDERS = {
     Order.FENCE: OrderKind.FENCE,
     Order.COMMIT: OrderKind.COMMIT,
@@ -62,21 +73,75 @@ def fresh_table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], 
     return rows, memory
 
 
-def watched_sites(program: Program, arch: str) -> npt.NDArray[np.int64]:
+class SiteTable(NamedTuple):
+    """The site table before anything ran, and the lists of stored elements that its rows point to."""
+
+    rows: npt.NDArray[np.int64]
+    elements: list[npt.NDArray[np.int64]]
+
+
+def watched_sites(program: Program, arch: str) -> SiteTable:
     """Return the site table before anything ran."""
     rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
     rows[:, SiteRow.limits // 8 :] = PATIENCE
     variables = sources(program)
     guessing = guessing_loads(program)
+    elements: list[npt.NDArray[np.int64]] = []
     for op in program.sites:
         found = _rows(op, program, arch, variables)
         if op in guessing:
             for row in found:
                 row[SiteRow.flags] |= Flag.STRONG_ACCESS
+        stored = _stored(op)
+        if stored is not None:
+            elements.append(stored)
+            found[-1] |= {SiteRow.stored_count: len(stored), SiteRow.stored: address(stored)}
         for number, row in enumerate(found):
             for offset, value in row.items():
                 rows[op.site * MOST_ROWS + number, offset // 8] = value
-    return rows
+    _number_accesses(rows, program)
+    return SiteTable(rows, elements)
+
+
+def _stored(op: Op) -> npt.NDArray[np.int64] | None:
+    """Return a StoredElement for each element that a plain store writes; None if it is no plain store."""
+    if not op.record.is_plain_store or not watched_accesses(op):
+        return None
+    (located,) = watched_accesses(op)
+    elements = elements_of(op.operands[located.access.data])
+    found = np.zeros((len(elements), StoredElement.BYTES // 8), np.int64)
+    for row, element in zip(found, elements, strict=True):
+        row[StoredElement.register // 8] = -1
+        row[StoredElement.bytes // 8] = located.size // len(elements)
+        if isinstance(element, Register):
+            row[StoredElement.register // 8] = element.offset
+            row[StoredElement.register_bits // 8] = element.bits
+        elif isinstance(element, Immediate):
+            row[StoredElement.constant // 8] = (element.bits + (1 << 63)) % (1 << 64) - (1 << 63)
+        else:
+            return None
+    return found
+
+
+def _number_accesses(rows: npt.NDArray[np.int64], program: Program) -> None:
+    """Give each access the number that stands for it in shadow memory, from 1 on.
+
+    If there are more accesses than numbers, copies of one line of the source have the same.
+    """
+    found = [first_access_row(op) + each for op in program.sites for each in range(len(watched_accesses(op)))]
+    keys: list[object] = list(found)
+    if len(found) >= MOST_NUMBERS:
+        sites = (program.sites[row // MOST_ROWS] for row in found)
+        keys = [(program.module.origin(op.loc), op.opcode) if op.loc is not None else op.line for op in sites]
+    numbers: dict[object, int] = {}
+    for row, key in zip(found, keys, strict=True):
+        number = numbers.setdefault(key, len(numbers) + 1)
+        rows[row, SiteRow.number // 8] = min(number, MOST_NUMBERS)
+
+
+def row_of_number(rows: npt.NDArray[np.int64], number: int) -> int:
+    """Return the first row of the access that has a number in shadow memory."""
+    return int(np.argmax(rows[:, SiteRow.number // 8] == number))
 
 
 def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]) -> list[Row]:
@@ -111,7 +176,7 @@ def _barrier(op: Op) -> Row:
     operands = list(op.operands)
     if op.record.role(0) is Role.DEFINED:
         operands = operands[1:-1]
-    row: Row = {}
+    row: Row = {SiteRow.flags: 0 if op.has("arrive") else Flag.WAITS}
     if operands:
         row |= _operand(operands[0], SiteRow.base, SiteRow.displacement)
     if len(operands) > 1:
@@ -122,6 +187,8 @@ def _barrier(op: Op) -> Row:
 def _order(op: Op) -> Row:
     """Return the row of a fence, commit or wait."""
     row: Row = {SiteRow.flags: _ORDERS[op.record.orders]}
+    if op.record.orders is Order.FENCE and op.has("cta"):
+        row[SiteRow.flags] = OrderKind.BLOCK_FENCE
     if op.record.orders is Order.WAIT_GROUP:
         groups = op.operands[0] if op.operands else None
         row[SiteRow.displacement] = groups.bits if isinstance(groups, Immediate) else 0
@@ -165,6 +232,12 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         flags |= Flag.STRONG_ACCESS
     if access.releases or _RELEASING.intersection(op.modifiers):
         flags |= Flag.RELEASES
+    if access.acquires or _ACQUIRING.intersection(op.modifiers):
+        flags |= Flag.ACQUIRES
+    if op.has("cta"):
+        flags |= Flag.IN_BLOCK
+    if access.size is Size.MBARRIER:
+        flags |= Flag.PHASES
     if op.has("volatile"):
         flags |= Flag.VOLATILE_ACCESS
     if access.asynchronous:

@@ -282,8 +282,8 @@ def _parted(code: BlockCode, operands: Record) -> None:
 
 
 def _converged(code: BlockCode, operands: Record) -> None:
-    """The lanes of the warp have met, so the next access begins a new epoch."""
-    _watch(code).set(BlockWatch.fresh, 1)
+    """The lanes of the warp have met."""
+    _call(code, "meet", code["frame"], code["active"])
 
 
 _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {

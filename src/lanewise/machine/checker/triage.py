@@ -20,26 +20,26 @@ from lanewise.machine.checker.access_descriptions import (
     lanes_in_words,
     shared_home,
     source_of,
-    space_of_generic,
 )
-from lanewise.machine.checker.heap_checks import heap_message
-from lanewise.machine.checker.pointer_bounds import view_of_row
+from lanewise.machine.checker.allocations.heap_checks import heap_message
+from lanewise.machine.checker.allocations.pointer_bounds import view_of_row
+from lanewise.machine.checker.matrix_rows import rows_agree
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.site_table import access_of
+from lanewise.machine.checker.site_table import access_of, row_of_number
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
-from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
-from lanewise.machine.program.operands import Register, elements_of
-from lanewise.machine.program.ops import Op
+from lanewise.machine.program.memory_accesses import LocatedAccess
+from lanewise.machine.program.operands import Register
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
-from lanewise.ptx import Immediate
 
 #: The kind of finding that each suspicion becomes.
 KINDS = {
     Suspicion.AFTER_WRITE: "race",
     Suspicion.AFTER_READ: "race",
+    Suspicion.WEAKLY_AFTER_WRITE: "race",
+    Suspicion.WEAKLY_AFTER_READ: "race",
     Suspicion.SAME_ADDRESS: "race",
     Suspicion.UNINITIALISED: "uninitialised",
     Suspicion.UNINITIALISED_LOCAL: "uninitialised",
@@ -59,7 +59,9 @@ KINDS = {
     Suspicion.IGNORED_ADDRESS: "out of bounds",
     Suspicion.IGNORED_ALIGNMENT: "misaligned",
 }
-_RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS)
+#: Races that hardware is not known to run wrongly: lanes that met, a flag read without a fence.
+_ADVICE = (Suspicion.WEAKLY_AFTER_WRITE, Suspicion.WEAKLY_AFTER_READ)
+_RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, *_ADVICE)
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
     Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE,
@@ -93,7 +95,8 @@ class Triage:
     ) -> None:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
         self.watch_record, self.registers, self.stay_alone = watch_record, registers, stay_alone
-        self.states: list[BlockState] = []
+        #: Blocks by the address of their record, which the frames of their warps begin with.
+        self.states: dict[int, BlockState] = {}
         #: Findings, each with the row and kind that count how often it came up.
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         self.failure: BaseException | None = None
@@ -117,11 +120,8 @@ class Triage:
     def _state(self, warp_frame: int) -> tuple[BlockState, int]:
         """Return the block that a warp's frame belongs to, and the warp's index in it."""
         size = self.launch.compiled.launch_info.frame_bytes
-        for state in self.states:
-            start = address_of(state.frames)
-            if start <= warp_frame < start + size * self.launch.shape.warps:
-                return state, (warp_frame - start) // size
-        raise LookupError("a warp that no block has")
+        state = self.states[ctypes.c_int64.from_address(warp_frame + WarpFrame.block).value]
+        return state, (warp_frame - address_of(state.frames)) // size
 
     def consider(
         self, kind: Suspicion, warp_frame: int, row: int, lane: int, address: int, epoch: int, who: int
@@ -136,7 +136,7 @@ class Triage:
             raise NotOnItsOwn
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
-        harmless = kind in _RACES and self._harmless(kind, state, warp, op, lane, who)
+        harmless = kind is Suspicion.SAME_ADDRESS and rows_agree(state, warp, op, address)
         if harmless or (kind is Suspicion.UNINITIALISED and in_reserved_memory(launch, address)):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
@@ -160,6 +160,7 @@ class Triage:
             address & _MASK if of_memory else None,
             allocation or None if of_memory else None,
             other=other,
+            severity="advice" if kind in _ADVICE else "error",
         )
         self.add(finding, (row, kind))
 
@@ -179,6 +180,12 @@ class Triage:
                 return f"{what} without order after a write"
             case Suspicion.AFTER_READ:
                 return f"{what} without order after a read"
+            case Suspicion.WEAKLY_AFTER_WRITE | Suspicion.WEAKLY_AFTER_READ:
+                before = "write" if kind is Suspicion.WEAKLY_AFTER_WRITE else "read"
+                return (
+                    f"{what} after a {before} that nothing orders in the PTX memory model: lanes only met, "
+                    "or a flag was read without a fence"
+                )
             case Suspicion.SAME_ADDRESS:
                 return f"{space} write: two lanes of one instruction write different values to one place"
             case Suspicion.UNFINISHED_COPY:
@@ -251,11 +258,8 @@ class Triage:
         warps = launch.shape.warps
         number = int(self.log[epoch & records.EPOCHS])
         linear = int(self.begun[number // warps])
-        row = (who >> records.SITE_SHIFT) & records.MOST_ROWS
-        sites = launch.compiled.program.sites
-        if row // MOST_ROWS >= len(sites) or row == records.MOST_ROWS:
-            return Finding("race", "another access", 0, "")
-        other = sites[row // MOST_ROWS]
+        row = row_of_number(self.rows, (who >> records.SITE_SHIFT) & records.MOST_NUMBERS)
+        other = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(other, row)
         message = f"{space} {access.access.verb if access else 'access'}"
         if who & records.SEVERAL:
@@ -271,63 +275,6 @@ class Triage:
             address & _MASK,
             allocation or None,
         )
-
-    # harmless suspicions ----------------------------------------------------------------------------------
-
-    def _stored(self, state: BlockState, warp: int, op: Op, lane: int) -> bytes | None:
-        """Return the bytes that a lane of a plain store is about to write; None if they are not known."""
-        (located,) = accesses(op)
-        elements = elements_of(op.operands[located.access.data])
-        element_bytes = located.size // len(elements)
-        stored = b""
-        for element in elements:
-            if isinstance(element, Register):
-                value = int(state.lanes(warp, element.offset, element.bits)[lane])
-            elif isinstance(element, Immediate):
-                value = element.bits
-            else:
-                return None
-            stored += (value & ((1 << 8 * element_bytes) - 1)).to_bytes(element_bytes, "little")
-        return stored
-
-    def _address(self, state: BlockState, warp: int, op: Op, lane: int) -> int | None:
-        """Return the address of a lane's plain access; None if it is not in a register."""
-        (located,) = accesses(op)
-        base = located.address.base
-        if not isinstance(base, Register):
-            return None
-        start = int(state.lanes(warp, base.offset, base.bits)[lane]) + located.address.offset
-        return start & ((1 << base.bits) - 1)
-
-    def _harmless(self, kind: Suspicion, state: BlockState, warp: int, op: Op, lane: int, who: int) -> bool:
-        """Return whether a store changes nothing: the value is there, or both lanes write the same."""
-        if not op.record.is_plain_store:
-            return False
-        mine = self._stored(state, warp, op, lane)
-        start = self._address(state, warp, op, lane)
-        if mine is None or start is None:
-            return kind is Suspicion.SAME_ADDRESS
-        if kind is Suspicion.SAME_ADDRESS:
-            other_lane = who & (abi.LANES - 1)
-            theirs = self._stored(state, warp, op, other_lane)
-            there = self._address(state, warp, op, other_lane)
-            if theirs is None or there is None:
-                return True
-            low, high = max(start, there), min(start + len(mine), there + len(theirs))
-            return mine[low - start : high - start] == theirs[low - there : high - there]
-        return mine == self._content(state, op, start, len(mine))
-
-    def _content(self, state: BlockState, op: Op, address: int, size: int) -> bytes | None:
-        """Return the bytes that memory holds at an address; None if it is not global or shared."""
-        space, offset = op.space, address
-        if space == "generic":
-            space, offset = space_of_generic(address)
-        if space == "shared":
-            return bytes(state.shared[offset : offset + size].tobytes())
-        for each in self.launch.allocations:
-            if offset in each and offset + size <= each.first + each.size:
-                return ctypes.string_at(each.host + offset - each.first, size)
-        return None
 
     def _split_barrier(self, state: BlockState, warp: int, pc: int) -> None:
         """Add a finding if lanes wait at an aligned barrier while others of the warp are elsewhere."""

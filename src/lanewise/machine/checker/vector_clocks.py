@@ -13,6 +13,7 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.records import (
     BlockWatch,
     Flag,
+    LaneClocks,
     OrderKind,
     SiteRow,
     Suspicion,
@@ -85,6 +86,25 @@ def most(a: Value, b: Value) -> Value:
     return (a < b).select(b, a)
 
 
+def running_lane_clocks(observed: Record) -> Record:
+    """Return the LaneClocks of the running warp."""
+    return observed.at(BlockWatch.running_lanes)
+
+
+def lane_seen(code: WatchCode, lane_clocks: Record, lane: Value) -> Record:
+    """Return the epochs up to which the accesses of every lane happened before those of one lane."""
+    return Record(code, lane_clocks.address + lane * (4 * LANES) + LaneClocks.seen)
+
+
+def clocks_of(code: WatchCode, observed: Record, warp: Record) -> tuple[Record, Record]:
+    """Return the WarpClock and the LaneClocks of a warp."""
+    index = warp.get(WarpFrame.index)
+    return (
+        Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES),
+        Record(code, observed.get(BlockWatch.lane_clocks) + index * LaneClocks.BYTES),
+    )
+
+
 def begin_block(module: ir.Module) -> ir.Function:
     """Write `begin_block(observed, linear)`: begin a thread block with fresh clocks."""
     code = WatchCode(module, "begin_block", ("observed", "linear"))
@@ -106,8 +126,14 @@ def begin_block(module: ir.Module) -> ir.Function:
     zero_bytes(
         code, observed.get(BlockWatch.local_shadow), threads * (observed.get(BlockWatch.local_bytes) >> 2)
     )
-    with code.when(warps.equals(1)):
-        Record(code, observed.get(BlockWatch.clocks)).set(WarpClock.least, FAR)
+    with code.loop(warps) as index:
+        clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+        clock.set(WarpClock.synced, now - 1)
+        clock.set(WarpClock.least, warps.equals(1).select(code.number(FAR), 0))
+        lanes = Record(code, observed.get(BlockWatch.lane_clocks) + index * LaneClocks.BYTES)
+        for each in (LaneClocks.groups, LaneClocks.issued, LaneClocks.copied):
+            lanes.pointer(each, U32).store(code.constant(U32.by(LANES), 0))
+    observed.set(BlockWatch.own_after, now)
     code.done()
     return code.function
 
@@ -122,6 +148,9 @@ def turn(module: ir.Module) -> ir.Function:
     begins = block.get(BlockRecord.linear).differs(observed.get(BlockWatch.linear))
     with code.when(begins):
         code.call_number(module.functions["begin_block"], observed.address, block.get(BlockRecord.linear))
+    switches = begins | launch.get(WatchRecord.current).differs(warp.address)
+    with code.when(switches):
+        observed.set(BlockWatch.own_after, launch.get(WatchRecord.now))
     now = least(launch.get(WatchRecord.now) + 1, launch.get(WatchRecord.log_size) - 1)
     launch.set(WatchRecord.now, now)
     launch.set(WatchRecord.current, warp.address)
@@ -132,7 +161,9 @@ def turn(module: ir.Module) -> ir.Function:
     observed.set(BlockWatch.epoch, now)
     observed.set(BlockWatch.fresh, 0)
     clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+    clock.set(WarpClock.last, now)
     observed.set(BlockWatch.clock, clock.address)
+    observed.set(BlockWatch.running_lanes, observed.get(BlockWatch.lane_clocks) + index * LaneClocks.BYTES)
     code.call_number(set_floors(module), observed.address)
     code.done()
     return code.function
@@ -146,10 +177,10 @@ def set_floors(module: ir.Module) -> ir.Function:
     code = WatchCode(module, "set_floors", ("observed",))
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
-    acquired, before = clock.get(WarpClock.acquired), observed.get(BlockWatch.epoch) - 1
-    observed.set(BlockWatch.global_floor, least(acquired, before))
+    acquired, synced = clock.get(WarpClock.acquired), clock.get(WarpClock.synced)
+    observed.set(BlockWatch.global_floor, least(acquired, synced))
     earlier = most(most(acquired, clock.get(WarpClock.least)), observed.get(BlockWatch.start) - 1)
-    observed.set(BlockWatch.shared_floor, least(earlier, before))
+    observed.set(BlockWatch.shared_floor, least(earlier, synced))
     with code.when(epochs_exhausted(observed)):
         observed.set(BlockWatch.shared_floor, FAR)
         observed.set(BlockWatch.global_floor, FAR)
@@ -182,7 +213,7 @@ def _join(target: Record, source: Record) -> None:
     for offset in (WarpClock.seen, WarpClock.seen_copies):
         both = target.get(offset, U32, LANES).max(source.get(offset, U32, LANES))
         target.pointer(offset, U32).store(both)
-    for offset in (WarpClock.acquired, WarpClock.published):
+    for offset in (WarpClock.acquired, WarpClock.published, WarpClock.published_gpu):
         target.set(offset, most(target.get(offset), source.get(offset)))
 
 
@@ -217,6 +248,9 @@ def arrive(module: ir.Module) -> None:
     with code.when((row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)):
         code.call_number(module.functions["members"], code["frame"], code["site"], code["active"])
         code.done()
+    # A barrier orders what the flags that were read before it have shown.
+    clock = observed.at(BlockWatch.clock)
+    clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), clock.get(WarpClock.glimpsed)))
     row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
     first = wide(code.intrinsic("cttz", U32, [code["active"].to(U32), code.constant(BOOL, 0)]))
     number = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement) & (abi.BARRIERS - 1)
@@ -225,10 +259,10 @@ def arrive(module: ir.Module) -> None:
         zero = code.number(0)
         code.suspect(Suspicion.BARRIER_COUNT_WRONG, warp.address, code["site"], first, count, zero, zero)
     barrier = Record(code, observed.get(BlockWatch.barriers) + number * WarpClock.BYTES)
-    clock = observed.at(BlockWatch.clock)
     index = warp.get(WarpFrame.index)
     clock.pointer(WarpClock.seen, U32).store(observed.get(BlockWatch.epoch).to(U32), index)
-    clock.pointer(WarpClock.seen_copies, U32).store(clock.get(WarpClock.copied).to(U32), index)
+    copied = complete_copies(code, clocks_of(code, observed, warp)[1], observed.get(BlockWatch.epoch))
+    clock.pointer(WarpClock.seen_copies, U32).store(copied, index)
     with code.when(observed.get(BlockWatch.warps) > 1):
         _join(barrier, clock)
     observed.set(BlockWatch.fresh, 1)
@@ -236,10 +270,57 @@ def arrive(module: ir.Module) -> None:
     pcs = warp.get(WarpFrame.pcs, U32, LANES)
     alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
     missing = wide(alive & ~code["active"].to(U32))
+    with code.when(missing.equals(0) & (row.get(SiteRow.flags) & Flag.WAITS).differs(0)):
+        code.call_number(module.functions["synchronise"], warp.address, code["active"])
     with code.when(clock.get(WarpClock.partial).equals(0)):
         clock.set(WarpClock.partial, missing)
         clock.set(WarpClock.broken, 0)
     code.done()
+
+
+def complete_copies(code: WatchCode, lanes: Record, now: Value) -> Value:
+    """Return the epoch up to which the asynchronous copies of all lanes of a warp are complete."""
+    issued, copied = (lanes.get(each, U32, LANES) for each in (LaneClocks.issued, LaneClocks.copied))
+    open_until = (issued > copied).select(copied, now.to(U32).spread(LANES))
+    return code.intrinsic("vector.reduce.umin", U32, [open_until], of=open_until.type)
+
+
+def synchronise(module: ir.Module) -> ir.Function:
+    """Write `synchronise(frame, lanes)`: lanes of a warp have synchronised, with order of their accesses."""
+    code = WatchCode(module, "synchronise", ("frame", "lanes"))
+    warp = code.record("frame")
+    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
+    now = observed.at(BlockWatch.watch).get(WatchRecord.now)
+    clock, lane_clocks = clocks_of(code, observed, warp)
+    lanes = code["lanes"].to(U32)
+    pcs = warp.get(WarpFrame.pcs, U32, LANES)
+    alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
+    chosen = Value(
+        code, BOOL.by(LANES), code.builder.bitcast(lanes.handle, ir.VectorType(ir.IntType(1), LANES))
+    )
+    copied, for_all = (
+        lane_clocks.get(each, U32, LANES) for each in (LaneClocks.copied, LaneClocks.copied_for_all)
+    )
+    lane_clocks.pointer(LaneClocks.copied_for_all, U32).store(chosen.select(copied, for_all))
+    observed.set(BlockWatch.fresh, 1)
+    with code.when((alive & ~lanes).equals(0)):
+        clock.set(WarpClock.synced, now)
+        code.done()
+    clock.set(WarpClock.partly_synced, now)
+    joined = code.variable(code.constant(U32.by(LANES), 0))
+    joined.set(chosen.select(now.to(U32).spread(LANES), 0))
+    with code.loop(LANES) as lane, code.when(((lanes >> lane.to(U32)) & 1).differs(0)):
+        joined.set(
+            joined.get().max(
+                Record(code, lane_clocks.address + lane * (4 * LANES)).get(LaneClocks.seen, U32, LANES)
+            )
+        )
+    with code.loop(LANES) as lane, code.when(((lanes >> lane.to(U32)) & 1).differs(0)):
+        Record(code, lane_clocks.address + lane * (4 * LANES)).pointer(LaneClocks.seen, U32).store(
+            joined.get()
+        )
+    code.done()
+    return code.function
 
 
 def release(module: ir.Module) -> None:
@@ -252,6 +333,14 @@ def release(module: ir.Module) -> None:
     warps = observed.get(BlockWatch.warps)
     counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
     numbers = Value(code, U32.by(LANES), counting)
+    # A warp that has exited has arrived at every barrier.
+    with code.when(warps > 1), code.loop(warps) as index:
+        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
+        pcs = warp.get(WarpFrame.pcs, U32, LANES)
+        with code.when(~pcs.differs(abi.EXITED).any()):
+            clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+            clock.pointer(WarpClock.seen, U32).store(clock.get(WarpClock.last).to(U32), index)
+            _join(barrier, clock)
     with code.loop(warps) as index:
         warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
         pcs = warp.get(WarpFrame.pcs, U32, LANES)
@@ -274,6 +363,8 @@ def release(module: ir.Module) -> None:
             ).differs(0)
             clock.set(WarpClock.partial, 0)
             clock.set(WarpClock.broken, 0)
+            lanes_here = Value(code, U32, code.builder.bitcast(here.handle, ir.IntType(32)))
+            code.call_number(module.functions["synchronise"], warp.address, wide(lanes_here))
             with code.when(elsewhere.any() | left):
                 zero = code.number(0)
                 code.suspect(
@@ -289,28 +380,42 @@ def order(module: ir.Module) -> None:
     """Write `order(frame, site, active)`: a fence, or a commit or wait of asynchronous copies."""
     code, _, observed, row = _at_site(module, "order")
     clock = observed.at(BlockWatch.clock)
+    lanes = running_lane_clocks(observed)
     kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
-    with code.when(kind.equals(OrderKind.FENCE)):
+    fences = kind.equals(OrderKind.FENCE)
+    with code.when(fences | kind.equals(OrderKind.BLOCK_FENCE)):
         clock.set(WarpClock.published, epoch)
+        clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), clock.get(WarpClock.glimpsed)))
+        code.call_number(module.functions["set_floors"], observed.address)
         observed.set(BlockWatch.fresh, 1)
-    ring = Record(code, clock.address + WarpClock.ring)
-    with code.when(kind.equals(OrderKind.COMMIT)):
-        ring.pointer(0, U32).store(epoch.to(U32), clock.get(WarpClock.groups) & (records.RING_LENGTH - 1))
-        clock.set(WarpClock.groups, clock.get(WarpClock.groups) + 1)
-        # What is copied from now on belongs to the next group.
-        observed.set(BlockWatch.fresh, 1)
+    with code.when(fences):
+        clock.set(WarpClock.published_gpu, epoch)
     with code.when(kind.equals(OrderKind.TRACK)):
         clock.set(WarpClock.tracked, epoch)
         observed.set(BlockWatch.fresh, 1)
-    with code.when(kind.equals(OrderKind.WAIT)):
-        with code.when(row.get(SiteRow.displacement) < 0):  # for all copies, also those in no group
-            clock.set(WarpClock.copied, epoch)
-            observed.set(BlockWatch.fresh, 1)
-        with code.when(~(row.get(SiteRow.displacement) < 0)):
-            group = clock.get(WarpClock.groups) - 1 - row.get(SiteRow.displacement)
-            with code.when(~(group < 0)):
-                done = wide(ring.pointer(0, U32).load(group & (records.RING_LENGTH - 1)))
-                clock.set(WarpClock.copied, most(clock.get(WarpClock.copied), done))
+    active = code["active"].to(U32)
+    groups, copied = lanes.pointer(LaneClocks.groups, U32), lanes.pointer(LaneClocks.copied, U32)
+    ring = lanes.pointer(LaneClocks.ring, U32)
+    behind = row.get(SiteRow.displacement)
+    with code.when(kind.equals(OrderKind.COMMIT) | kind.equals(OrderKind.WAIT)):
+        # What is copied from now on belongs to the next group.
+        observed.set(BlockWatch.fresh, 1)
+        with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
+            count = groups.load(lane)
+
+            def slot(group: Value, lane: Value = lane) -> Value:
+                return wide(group & (records.RING_LENGTH - 1)) * LANES + lane
+
+            with code.when(kind.equals(OrderKind.COMMIT)):
+                ring.store(epoch.to(U32), slot(count))
+                groups.store(count + 1, lane)
+            with code.when(kind.equals(OrderKind.WAIT)):
+                with code.when(behind < 0):  # for all copies, also those in no group
+                    copied.store(epoch.to(U32), lane)
+                waits = ~(behind < 0) & (behind < records.RING_LENGTH) & (behind < wide(count))
+                with code.when(waits):
+                    done = ring.load(slot(count - 1 - behind.to(U32)))
+                    copied.store(copied.load(lane).max(done), lane)
     code.done()
 
 
@@ -321,7 +426,6 @@ def members(module: ir.Module) -> None:
     observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
     launch = observed.at(BlockWatch.watch)
     row = Record(code, launch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
-    observed.set(BlockWatch.fresh, 1)
     active = code["active"].to(U32)
     gone = warp.get(WarpFrame.pcs, U32, LANES).equals(abi.EXITED)
     there = active | Value(code, U32, code.builder.bitcast(gone.handle, ir.IntType(32)))
@@ -342,7 +446,46 @@ def members(module: ir.Module) -> None:
             code.suspect(
                 Suspicion.ABSENT_MEMBER, warp.address, code["site"], lane, wide(mask), wide(absent), zero
             )
+    with code.when(~waits):
+        code.call_number(module.functions["meet"], code["frame"], code["active"])
+        code.done()
+    # Only a barrier of the warp orders accesses, and only those of the lanes that name each other.
+    left = code.variable(active)
+    again = code.function.append_basic_block("again")
+    through = code.function.append_basic_block("through")
+    after = code.function.append_basic_block("after_all")
+    code.builder.branch(again)
+    code.builder.position_at_end(again)
+    code.builder.cbranch(left.get().differs(0).handle, through, after)
+    code.builder.position_at_end(through)
+    first = wide(code.intrinsic("cttz", U32, [left.get(), code.constant(BOOL, 0)]))
+    mask = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement).to(U32)
+    together = code.variable(code.constant(U32, 0))
+    together.set(code.constant(U32, 0))
+    with code.loop(LANES) as lane, code.when(((left.get() >> lane.to(U32)) & 1).differs(0)):
+        other = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
+        bit = code.constant(U32, 1) << lane.to(U32)
+        together.set(together.get() | other.equals(mask).select(bit, 0))
+    code.call_number(module.functions["synchronise"], code["frame"], wide(together.get() & mask))
+    left.set(left.get() & ~together.get())
+    code.builder.branch(again)
+    code.builder.position_at_end(after)
     code.done()
+
+
+def meet(module: ir.Module) -> ir.Function:
+    """Write `meet(frame, active)`: lanes are at one instruction together, without order of their accesses."""
+    code = WatchCode(module, "meet", ("frame", "active"))
+    warp = code.record("frame")
+    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
+    clock, _ = clocks_of(code, observed, warp)
+    pcs = warp.get(WarpFrame.pcs, U32, LANES)
+    alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
+    with code.when((alive & ~code["active"].to(U32)).equals(0)):
+        clock.set(WarpClock.converged, observed.at(BlockWatch.watch).get(WatchRecord.now))
+        observed.set(BlockWatch.fresh, 1)
+    code.done()
+    return code.function
 
 
 def parted(module: ir.Module) -> None:
@@ -373,6 +516,8 @@ def write_clocks(module: ir.Module) -> None:
     """Write all functions of the vector clocks into a module."""
     begin_block(module)
     turn(module)
+    synchronise(module)
+    meet(module)
     members(module)
     arrive(module)
     release(module)

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
+from lanewise.machine.checker.allocations.pointer_bounds import bound_to_own_shared_memory, bound_to_views
 from lanewise.machine.checker.checked_kernel import CheckedKernel
-from lanewise.machine.checker.pointer_bounds import bound_to_own_shared_memory, bound_to_views
 from lanewise.machine.checker.records import (
     AllocationShadow,
     BlockWatch,
+    LaneClocks,
     ShadowPlane,
     WarpClock,
     WatchRecord,
@@ -57,16 +58,22 @@ class Watch:
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         registers = kernel.plan.registers
         self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, registers, stay_alone)
+        shifts = self._shifts = [self._cell_shift(each) for each in launch.allocations]
         self.shadows = [
-            np.zeros((len(ShadowPlane), each.size // 4 + 8), np.uint32) for each in launch.allocations
+            np.zeros((len(ShadowPlane), (each.size >> shift) + 8), np.uint32)
+            for each, shift in zip(launch.allocations, shifts, strict=True)
         ]
         self.shadow_table = np.zeros((max(len(self.shadows), 1), AllocationShadow.BYTES // 8), np.int64)
-        for row, each, shadow in zip(self.shadow_table, launch.allocations, self.shadows, strict=False):
+        for row, each, shadow, shift in zip(
+            self.shadow_table, launch.allocations, self.shadows, shifts, strict=False
+        ):
             for field, value in (
                 (AllocationShadow.first, each.first),
                 (AllocationShadow.size, each.size),
                 (AllocationShadow.plane, address(shadow)),
                 (AllocationShadow.stride, shadow.strides[0]),
+                (AllocationShadow.cell_shift, shift),
+                (AllocationShadow.host, each.host),
                 (AllocationShadow.reads_recorded, each.first in recorded),
                 (AllocationShadow.byte_states, _byte_states(each, kernel)),
             ):
@@ -82,6 +89,29 @@ class Watch:
         ):
             self.record[field // 8] = value
         self._kept: list[Any] = []
+        #: The bytes that the records of one block take.
+        self.block_bytes = 0
+
+    @property
+    def shadow_bytes(self) -> int:
+        """The bytes of address space of its shadow memory; those of pages that are touched are in use."""
+        return sum(each.nbytes for each in self.shadows)
+
+    def _cell_shift(self, allocation: Allocation) -> int:
+        """Return the bytes of a cell of an allocation, as a power of two: no access to it is smaller."""
+        sizes = self.kernel.access_sizes
+        if allocation.is_variable:
+            return sizes.smallest.bit_length() - 1
+        parameters = self.launch.parameters
+        smallest = min(
+            (
+                size
+                for offset, size in sizes.by_parameter.items()
+                if int.from_bytes(parameters[offset : offset + 8].tobytes(), "little") in allocation
+            ),
+            default=sizes.elsewhere,
+        )
+        return min(smallest, sizes.elsewhere).bit_length() - 1
 
     @property
     def out_of_epochs(self) -> bool:
@@ -94,7 +124,9 @@ class Watch:
         record = zeroed_bytes(BlockWatch.BYTES).view(np.int64)
         clocks = zeroed_bytes(warps * WarpClock.BYTES)
         barriers = zeroed_bytes(abi.BARRIERS * WarpClock.BYTES)
-        shadow = np.zeros((len(ShadowPlane), shared_bytes // 4 + 8), np.uint32)
+        shift = self.kernel.access_sizes.shared.bit_length() - 1
+        shadow = np.zeros((len(ShadowPlane), (shared_bytes >> shift) + 8), np.uint32)
+        lane_clocks = zeroed_bytes(warps * LaneClocks.BYTES)
         local_bytes = abi.aligned(self.kernel.launch_info.local_bytes, 4)
         local = zeroed_bytes(warps * abi.LANES * local_bytes // 4 + 8)
         assigned = zeroed_bytes(4 * warps * len(self.kernel.plan.registers) + 8)
@@ -107,6 +139,8 @@ class Watch:
             (BlockWatch.warps, warps),
             (BlockWatch.shadow, address(shadow)),
             (BlockWatch.stride, shadow.strides[0]),
+            (BlockWatch.cell_shift, shift),
+            (BlockWatch.lane_clocks, address(lane_clocks)),
             (BlockWatch.shared_bytes, shared_bytes),
             (BlockWatch.local_shadow, address(local)),
             (BlockWatch.local_bytes, local_bytes),
@@ -115,15 +149,17 @@ class Watch:
         ):
             record[field // 8] = value
         state[BlockRecord.watch] = address(record)
-        self._kept.append((record, clocks, barriers, shadow, local, assigned))
-        self.triage.states.append(state)
+        kept = (record, clocks, lane_clocks, barriers, shadow, local, assigned)
+        self.block_bytes = sum(each.nbytes for each in kept)
+        self._kept.append(kept)
+        self.triage.states[address(state.record)] = state
 
     def forget(self, first: int, size: int) -> None:
         """Clear the shadow memory of some bytes, because the heap gives them to a new owner."""
-        for each, shadow in zip(self.launch.allocations, self.shadows, strict=True):
+        for each, shadow, shift in zip(self.launch.allocations, self.shadows, self._shifts, strict=True):
             if first in each:
-                start = (first - each.first) // 4
-                shadow[:, start : start + -(-size // 4)] = 0
+                start = (first - each.first) >> shift
+                shadow[:, start : start - (-size >> shift)] = 0
 
 
 def _byte_states(allocation: Allocation, kernel: CheckedKernel) -> int:

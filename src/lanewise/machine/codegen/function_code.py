@@ -25,7 +25,7 @@ from lanewise.machine.program.ops import Op, Program
 from lanewise.ptx import Immediate
 
 BYTE = ir.IntType(8).as_pointer()
-U8, U32, U64 = Type("u", 8), Type("u", 32), Type("u", 64)
+U8, U16, U32, U64 = (Type("u", bits) for bits in (8, 16, 32, 64))
 
 
 @dataclass(frozen=True)

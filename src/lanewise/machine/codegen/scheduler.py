@@ -17,12 +17,15 @@ from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord, RunStat
 from lanewise.machine.codegen.function_code import U8, U32, U64, FunctionCode, Record, copy_bytes, zero_bytes
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.codegen.run_order import WarpOrder, block_in_order, write_permuted
 from lanewise.machine.codegen.threaded_code import write_follow
 
 WORD = ir.IntType(32)
 LANES = abi.LANES
 #: How often lanes may test a phase of an mbarrier in vain while nothing else happens in their block.
 MOST_TRIES = 4096
+#: Turns after which a block of a checked launch returns, so that Python can look whether it makes progress.
+TURNS_BETWEEN_LOOKS = 1 << 12
 
 
 def _bits(code: FunctionCode, condition: Value) -> Value:
@@ -35,10 +38,13 @@ def write_scheduler(module: ir.Module, name: str, hook: BarrierHook | None = Non
 
     A hook is called whenever a barrier completes, while those who wait for it are still parked.
     """
-    warp = _write_run_warp(module, write_follow(module))
+    checked = hook is not None
+    # Only checked launches run in other orders: a plain one has nothing to ask before a warp's turn.
+    permuted = write_permuted(module) if checked else None
+    warp = _write_run_warp(module, write_follow(module), checked)
     settle = _write_settle(module, hook)
-    run_block = _write_run_block(module, warp, settle, hook is not None)
-    _write_run_grid(module, run_block, name)
+    run_block = _write_run_block(module, warp, settle, permuted)
+    _write_run_grid(module, run_block, name, permuted)
 
 
 def _least(code: FunctionCode, value: Value) -> Value:
@@ -46,14 +52,14 @@ def _least(code: FunctionCode, value: Value) -> Value:
     return code.intrinsic("vector.reduce.umin", U32, [value], of=value.type)
 
 
-def _write_run_warp(module: ir.Module, follow_steps: ir.Function) -> ir.Function:
+def _write_run_warp(module: ir.Module, follow_steps: ir.Function, checked: bool) -> ir.Function:
     """`run_warp(frame)`: give a warp a turn and return a `WarpStatus`."""
     save, restore = _write_save(module), _write_restore(module)
     code = FunctionCode(module, "run_warp", ("frame",), WORD)
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)
     builder = code.builder
-    budget = code.variable(block.at(BlockRecord.launch).get(LaunchRecord.slice))
+    budget = code.variable(block.get(BlockRecord.slice))
     whole = budget.get()
     stop = block.at(BlockRecord.launch).pointer(LaunchRecord.stop, i64)._typed(i64)
     current = code.variable(code.constant(U32, 0))
@@ -135,6 +141,9 @@ def _write_run_warp(module: ir.Module, follow_steps: ir.Function) -> ir.Function
     builder.position_at_end(expired)
     # The next turn begins with the path behind the one that ran last.
     next_base = others.get().select(current.get() + 1, 0)
+    if checked:  # after a short slice the paths of a warp keep their order, so that lanes meet again soon
+        cut_short = whole < block.get(BlockRecord.whole_slice)
+        next_base = cut_short.select(warp.get(WarpFrame.base, U32), next_base)
     warp.set(WarpFrame.base, next_base & (abi.PARKED - 1))
     _release_siblings(code, warp, all_pcs.load(0, LANES))
     _spend(code, block, whole)
@@ -255,7 +264,7 @@ def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
 
 
 def _write_run_block(
-    module: ir.Module, run_warp: ir.Function, settle: ir.Function, hooked: bool
+    module: ir.Module, run_warp: ir.Function, settle: ir.Function, permuted: ir.Function | None
 ) -> ir.Function:
     """`run_block(block)`: run the warps of a block in turn and return a `RunStatus`."""
     code = FunctionCode(module, "run_block", ("block",), WORD)
@@ -267,7 +276,8 @@ def _write_run_block(
         launch.get(LaunchRecord.warps),
     )
     builder = code.builder
-    turns = code.variable(launch.get(LaunchRecord.turns))
+    turns = code.variable(block.get(BlockRecord.turns))
+    order = WarpOrder(code, block, permuted) if permuted is not None else None
     limit = launch.get(LaunchRecord.step_limit)
     turn = code.function.append_basic_block("turn")
     builder.branch(turn)
@@ -277,11 +287,14 @@ def _write_run_block(
     waiting, some, every = (code.variable(code.constant(U32, 0)) for _ in range(3))
     for each, start in ((waiting, 0), (some, 0), (every, -1)):
         each.set(code.constant(U32, start))
+    if order is not None:
+        order.begin_turn()
     with code.loop(warps) as index:
-        warp = frames + index * size
+        number = order.warp(index, warps) if order is not None else index
+        warp = frames + number * size
         ended = Value(code, U32, builder.call(run_warp, [warp.handle]))
         with code.when(ended.equals(WarpStatus.STOPPED)):
-            block.set(BlockRecord.fault_warp, index)
+            block.set(BlockRecord.fault_warp, number)
             code.give(RunStatus.STOPPED)
         yielded.set(yielded.get() | (ended & WarpStatus.OUT_OF_TIME))
         together = Record(code, warp).get(WarpFrame.together, U32)
@@ -296,7 +309,7 @@ def _write_run_block(
     with code.when(block.get(BlockRecord.steps) > limit):
         code.give(RunStatus.LIMIT)
     with code.when(waiting.get().differs(0)):
-        if not hooked:  # a hook needs the lanes parked
+        if order is None:  # the hook of a checked launch needs the lanes parked
             one_barrier = ((some.get() ^ every.get()) >> abi.TOGETHER_BITS).equals(0)
             with code.when(waiting.get().equals(warps.to(U32)) & one_barrier):
                 with code.loop(warps) as index:
@@ -332,6 +345,10 @@ def _write_run_block(
         code.give(RunStatus.DEADLOCKED)
     with code.when(phases):
         _release_phases(code, block, progress)
+    if order is not None:
+        # Barriers may go on for ever too.
+        with code.when((block.get(BlockRecord.turn) & (TURNS_BETWEEN_LOOKS - 1)).equals(0)):
+            code.give(RunStatus.YIELDED)
     with code.when(yielded.get().differs(0)):
         turns.set(turns.get() - 1)
         with code.when(turns.get() < 0):
@@ -376,7 +393,9 @@ def _release_phases(code: FunctionCode, block: Record, progress: Value) -> None:
         warp.pointer(WarpFrame.pcs, U32).store(waits.select(pcs & (abi.PARKED - 1), pcs))
 
 
-def _write_run_grid(module: ir.Module, run_block: ir.Function, name: str) -> None:
+def _write_run_grid(
+    module: ir.Module, run_block: ir.Function, name: str, permuted: ir.Function | None
+) -> None:
     """`name(arguments)`: resume a block if one was interrupted, then run blocks until none is left."""
     inner = FunctionCode(module, "run_grid", ("block", "resume"), WORD)
     inner.function.attributes.add("noinline")
@@ -393,6 +412,8 @@ def _write_run_grid(module: ir.Module, run_block: ir.Function, name: str) -> Non
     with inner.when(~(number < launch.get(LaunchRecord.end_block))):
         block.set(BlockRecord.linear, -1)
         inner.give(RunStatus.DONE)
+    if permuted is not None:
+        number = block_in_order(inner, launch, permuted, number)
     _begin(inner, block, launch, number)
     builder.branch(run)
     builder.position_at_end(run)
@@ -414,6 +435,14 @@ def _begin(code: FunctionCode, block: Record, launch: Record, number: Value) -> 
     block.set(BlockRecord.linear, number)
     block.set(BlockRecord.steps, 0)
     block.set(BlockRecord.phase_tries, 0)
+    block.set(BlockRecord.turn, 0)
+    for own, given in (
+        (BlockRecord.slice, LaunchRecord.first_slice),
+        (BlockRecord.whole_slice, LaunchRecord.first_slice),
+        (BlockRecord.turns, LaunchRecord.first_turns),
+        (BlockRecord.order, LaunchRecord.order),
+    ):
+        block.set(own, launch.get(given))
     x, y = launch.get(LaunchRecord.nctaid), launch.get(LaunchRecord.nctaid + 8)
 
     def divided(a: Value, b: Value) -> tuple[Value, Value]:

@@ -93,6 +93,8 @@ class MemoryAccess:
     strong: bool = False
     #: Whether it publishes what its thread did before, to whoever reads it after.
     releases: bool = False
+    #: Whether its thread then knows what the writers of the value have published.
+    acquires: bool = False
     #: The number of the operand, if it is there, that says how many bytes are read or that none are.
     shortened_by: int = 0
     proxy: Proxy = Proxy.GENERIC

@@ -89,7 +89,10 @@ def _typed(kind: AccessKind, operand: int, data: int, **facts: Any) -> tuple[Mem
 
 def _mbarrier(operand: int, kind: AccessKind = WRITE) -> tuple[MemoryAccess, ...]:
     """Return the access to an mbarrier: an arrival publishes earlier writes, a wait acquires them."""
-    return (MemoryAccess(kind, operand, Size.MBARRIER, strong=True, releases=kind is WRITE),)
+    publishes = kind is WRITE
+    return (
+        MemoryAccess(kind, operand, Size.MBARRIER, strong=True, releases=publishes, acquires=not publishes),
+    )
 
 
 ARITHMETIC = (
@@ -247,8 +250,9 @@ ASYNCHRONOUS = (
         "cp.async.mbarrier", "address", "warp_ops.mbarrier:arrive_copies", memory=_mbarrier(0), counter="ld",
         orders=Order.TRACK, since=80),
     *warp(
-        "mbarrier.init mbarrier.inval", "address use?", "warp_ops.mbarrier:lower", memory=_mbarrier(0),
-        counter="ld", since=80),
+        "mbarrier.init mbarrier.inval", "address use?", "warp_ops.mbarrier:lower", counter="ld", since=80,
+        memory=(MemoryAccess(WRITE, 0, Size.MBARRIER),),
+    ),
     *warp(
         "mbarrier.arrive mbarrier.arrive_drop", "def address use?", "warp_ops.mbarrier:lower",
         memory=_mbarrier(1), counter="ld", since=80),

@@ -27,7 +27,16 @@ def source_line(module: Module, loc: Loc) -> str:
 
     A file that does not exist is given by its name only.
     """
-    name, line = module.origin(loc)
+    return _place(*module.origin(loc))
+
+
+def source_chain(module: Module, loc: Loc) -> tuple[str, ...]:
+    """Return file and line of the source, then those of each call that inlined it; empty if none did."""
+    chain = module.inlined_through(loc)
+    return tuple(_place(*each) for each in chain) if len(chain) > 1 else ()
+
+
+def _place(name: str, line: int) -> str:
     return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 

@@ -26,6 +26,13 @@ class FreeRanges:
         #: The starts of ranges by their class of size; dictionaries, because they keep their order.
         self._classes: defaultdict[int, dict[int, None]] = defaultdict(dict)
 
+    def copy(self) -> FreeRanges:
+        """Return ranges like these, which change by themselves."""
+        made = FreeRanges()
+        for start, end in self._ends.items():
+            made.give(start, end - start)
+        return made
+
     def give(self, start: int, size: int) -> int:
         """Add a range; return the size of the range that it is a part of now."""
         end = start + size

@@ -66,6 +66,16 @@ class HeapBlock(NamedTuple):
         return f"{self.size} bytes from malloc {self.owner.title}{freed}"
 
 
+class HeapState(NamedTuple):
+    """Who had which memory of a heap at some time; what the memory held is not in it."""
+
+    blocks: dict[int, HeapBlock]
+    freed: dict[int, HeapBlock]
+    waiting: tuple[HeapBlock, ...]
+    free: FreeRanges
+    states: Bytes | None
+
+
 class Heap:
     """The heap of a module; it lasts from launch to launch.
 
@@ -90,6 +100,22 @@ class Heap:
     def allocation(self) -> Allocation:
         """The whole heap as one allocation."""
         return Allocation("the heap", abi.HEAP_BASE, HEAP_BYTES, address(self.memory), True)
+
+    def state(self) -> HeapState:
+        """Return a copy of who has which memory, for `restore`."""
+        with self.lock:
+            states = self.states.copy() if self.states is not None else None
+            return HeapState(
+                dict(self.blocks), dict(self.freed), tuple(self._waiting), self._free.copy(), states
+            )
+
+    def restore(self, state: HeapState) -> None:
+        """Let everybody have what they had before: a launch is repeated."""
+        with self.lock:
+            self.blocks, self.freed = dict(state.blocks), dict(state.freed)
+            self._waiting, self._free = deque(state.waiting), state.free.copy()
+            if self.states is not None:  # where it lies, launches know
+                self.states[:] = state.states if state.states is not None else ByteState.INITIALISED
 
     def track(self) -> Bytes:
         """Return the state of each byte, kept from now on; what is allocated now counts as initialised."""

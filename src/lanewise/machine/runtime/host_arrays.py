@@ -131,6 +131,11 @@ class HostArrays:
                 joined.append(memory)
         return sorted(joined, key=lambda each: each.number)
 
+    def caller_memory(self, allocation: Allocation) -> Bytes:
+        """Return the bytes of an allocation where the caller has them, not in a copy of the launch."""
+        own = (each.own for each in self.staged if address(each.copy) == allocation.host)
+        return next(own, as_bytes(allocation.host, allocation.size))
+
     def _host(self, start: int, size: int, writable: bool) -> int:
         """Return the host address that a launch works at: the memory's own, or that of an aligned copy."""
         if start % HOST_ALIGNMENT == 0 or size == 0:

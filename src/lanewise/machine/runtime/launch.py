@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import operator
-import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,21 +17,15 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, RunStatus
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.errors import Deadlock, KernelFault
-from lanewise.machine.runtime import device_memory
+from lanewise.machine.runtime import device_memory, resident_blocks
 from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_in_use, heap_of
 from lanewise.machine.runtime.parameter_bytes import Arguments
+from lanewise.machine.runtime.resident_blocks import InOrder, ResidentBlocks
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.ptx import Shape
 
-#: Basic blocks that a path of a warp runs before another path or warp has a turn.
-SLICE = 20_000
-#: Turns of all warps that a thread block has before another block may have its own.
-TURNS = 4
-#: Blocks that may be running at a time, as on the largest GPU (32 on each of 148 multiprocessors), and the
-#: bytes of host memory that they may take.
-RESIDENT, RESIDENT_BYTES = 32 * 148, 1 << 30
 #: Seconds between two calls of `progress`.
 LOOK = 0.2
 
@@ -88,8 +80,6 @@ class Launch(LaunchState):
         self.addresses = addresses
         self.arrays, self.book = arguments.arrays, book
         self.blocks = blocks if blocks is not None else range(shape.blocks)
-        self[LaunchRecord.slice] = SLICE
-        self[LaunchRecord.turns] = TURNS
         self[LaunchRecord.step_limit] = _budget(steps)
         self[LaunchRecord.next_block] = self.blocks.start
         self[LaunchRecord.end_block] = self.blocks.stop
@@ -184,37 +174,28 @@ class Launch(LaunchState):
             errors.append(error)
 
     def _blocks(self, worker: int) -> None:
-        """Run blocks until none is left; blocks that only spin give way to others."""
-        waiting: deque[BlockState] = deque()
-        first = self.new_block(worker)
-        most = max(1, min(RESIDENT, RESIDENT_BYTES // first.bytes) // len(self.running))
+        """Run blocks until none is left; blocks that are stuck give way to others."""
+        self.resident_blocks(worker).run(self._most_resident, partial(self.running.__setitem__, worker))
+
+    def resident_blocks(self, worker: int) -> ResidentBlocks:
+        """Return what runs the blocks of a host thread; a checked launch chooses their order."""
+        return ResidentBlocks(
+            self, self.blocks.stop, partial(self.new_block, worker), self._settle, InOrder()
+        )
+
+    def resident_limit(self, bytes: int) -> int:
+        """Return how many blocks that take some bytes each may be under way at a time."""
+        return min(resident_blocks.ON_A_GPU, resident_blocks.MOST_BYTES // bytes)
+
+    def _most_resident(self, first: BlockState) -> int:
+        """Return how many blocks a host thread may have under way, given the first of them."""
+        most = max(1, self.resident_limit(first.bytes) // len(self.running))
         if self.compiled.launch_info.uses_grid and len(self.blocks) > most * len(self.running):
             raise LanewiseError(
                 f"the blocks of {self.compiled.function.name} wait for each other (grid.sync()): at most "
                 f"{most * len(self.running)} of them can be under way at a time, not {len(self.blocks)}"
             )
-        state: BlockState | None = first
-        resume = 0
-        while state is not None:
-            self.running[worker] = len(waiting) + 1
-            self.compiled.native(abi.RUN, [address(state.record), resume])
-            status = state[BlockRecord.status]
-            if status == RunStatus.DONE:
-                # No block is left to begin.
-                state, resume = (waiting.popleft(), 1) if waiting else (None, 0)
-                continue
-            if status == RunStatus.YIELDED:
-                waiting.append(state)
-                left = int(self[LaunchRecord.next_block]) < self.blocks.stop
-                if left and len(waiting) < most:
-                    state, resume = self.new_block(worker), 0
-                else:
-                    state, resume = waiting.popleft(), 1
-                    if len(waiting) == 0:
-                        os.sched_yield() if hasattr(os, "sched_yield") else None
-                continue
-            self._settle(state, status)
-            resume = 1
+        return most
 
     def _settle(self, state: BlockState, status: int) -> None:
         """Do what a stopped block asks of Python, or raise the error that ends the launch."""

@@ -51,6 +51,7 @@ class LaunchState:
             self.shared_limit = 0
         self.template = self._template()
         self.record = zeroed_bytes(LaunchRecord.BYTES)
+        self._words = self.record.view(np.int64)
         for field, value in (
             (LaunchRecord.allocations, address(table)),
             (LaunchRecord.allocation_count, len(table)),
@@ -73,10 +74,10 @@ class LaunchState:
             self[LaunchRecord.nctaid + 8 * axis] = shape.grid[axis]
 
     def __setitem__(self, field: int, value: int) -> None:
-        self.record[field : field + 8].view(np.int64)[0] = value
+        self._words[field // 8] = value
 
     def __getitem__(self, field: int) -> int:
-        return int(self.record[field : field + 8].view(np.int64)[0])
+        return int(self._words[field // 8])
 
     def thread_at(self, warp: int, lane: int) -> Three:
         """Return the coordinates of a thread in its block."""
@@ -92,20 +93,18 @@ class LaunchState:
     def _template(self) -> Bytes:
         """Return the frames of a thread block at its start."""
         shape, info = self.shape, self.compiled.launch_info
-        size = info.frame_bytes
-        template = zeroed_bytes(size * shape.warps)
+        template = zeroed_bytes(info.frame_bytes * shape.warps)
+        frames = template.reshape(shape.warps, info.frame_bytes)
+        frames[:, WarpFrame.index : WarpFrame.index + 8].view(np.int64)[:, 0] = np.arange(shape.warps)
         numbers = np.arange(shape.warps * abi.LANES)
         tids = self.thread_at(0, numbers)  # type: ignore[arg-type]  # the same arithmetic on arrays
         pcs = np.where(numbers < shape.threads, info.entry, abi.EXITED)
-        for warp in range(shape.warps):
-            frame = template[warp * size : (warp + 1) * size]
-            lanes = slice(warp * abi.LANES, (warp + 1) * abi.LANES)
-            frame[WarpFrame.index : WarpFrame.index + 8].view(np.int64)[0] = warp
-            for field, values in (
-                (WarpFrame.pcs, pcs),
-                *((WarpFrame.tid + 4 * abi.LANES * axis, tid) for axis, tid in enumerate(tids)),
-            ):
-                frame[field : field + 4 * abi.LANES].view(np.uint32)[:] = np.asarray(values)[lanes]
+        for field, values in (
+            (WarpFrame.pcs, pcs),
+            *((WarpFrame.tid + 4 * abi.LANES * axis, tid) for axis, tid in enumerate(tids)),
+        ):
+            lanes = frames[:, field : field + 4 * abi.LANES].view(np.uint32)
+            lanes[:] = np.asarray(values).reshape(shape.warps, abi.LANES)
         return template
 
 
@@ -117,6 +116,7 @@ class BlockState:
         info = compiled.launch_info
         self.launch = launch
         self.record = zeroed_bytes(BlockRecord.BYTES)
+        self._words = self.record.view(np.int64)
         self.frames = zeroed_bytes(info.frame_bytes * shape.warps)
         self.shared = zeroed_bytes(max(launch.shared_limit, 1))
         self.local = zeroed_bytes(max(info.local_bytes * shape.warps * abi.LANES, 1))
@@ -146,10 +146,10 @@ class BlockState:
         return x, y, z
 
     def __setitem__(self, field: int, value: int) -> None:
-        self.record[field : field + 8].view(np.int64)[0] = value
+        self._words[field // 8] = value
 
     def __getitem__(self, field: int) -> int:
-        return int(self.record[field : field + 8].view(np.int64)[0])
+        return int(self._words[field // 8])
 
     def frame_of(self, warp: int) -> Bytes:
         """Return the frame of a warp."""

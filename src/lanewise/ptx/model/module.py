@@ -257,6 +257,24 @@ class Module:
         >>> module.origin(module["k"].body[0])
         ('k.cu', 70)
         """
+        chain = self._inlining(loc)
+        # The end of the chain is in the kernel itself; of the places in that file, the innermost is meant.
+        file, line, _ = next(place for place in chain if place[0] == chain[-1][0])
+        return self.files.get(file, f"file {file}"), line
+
+    def inlined_through(self, loc: Loc) -> list[tuple[str, int]]:
+        """The file and line that a `.loc` names, then those of each call through which it was inlined.
+
+        >>> from lanewise.ptx import parse
+        >>> head = '.version 8.0\\n.target sm_80\\n.file 1 "k.cu"\\n.file 2 "mma.hpp"\\n.entry k() {'
+        >>> module = parse(head + ".loc 2 91 5, function_name f, inlined_at 1 70 3\\n ret; }")
+        >>> module.inlined_through(module["k"].body[0])
+        [('mma.hpp', 91), ('k.cu', 70)]
+        """
+        return [(self.files.get(file, f"file {file}"), line) for file, line, _ in self._inlining(loc)]
+
+    def _inlining(self, loc: Loc) -> list[tuple[int, int, int]]:
+        """The place that a `.loc` names, then the call that inlined it, and so on, up to the kernel."""
         if not loc.source_line:
             loc = self._lineless.get(id(loc), loc)
         chain = [(loc.file, loc.source_line, loc.source_column)]
@@ -264,9 +282,7 @@ class Module:
         while caller is not None and caller not in chain:
             chain.append(caller)
             caller = self._callers.get(caller)
-        # The end of the chain is in the kernel itself; of the places in that file, the innermost is meant.
-        file, line, _ = next(place for place in chain if place[0] == chain[-1][0])
-        return self.files.get(file, f"file {file}"), line
+        return chain
 
     def source_line(self, line: int) -> str:
         """A line of the PTX it was parsed from, without white space around it."""

@@ -114,6 +114,7 @@ def leaks(launch: LaunchState, before: set[int]) -> list[Finding]:
                 first.first,
                 "the heap",
                 len(blocks),
+                severity="advice",
             )
         )
     return found

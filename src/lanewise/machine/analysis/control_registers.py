@@ -1,0 +1,47 @@
+"""Registers that decide where a kernel goes on and what memory it accesses, by a backward slice.
+
+A loop that counts how often it looked at a flag makes no progress: the counter decides on nothing.
+"""
+
+from __future__ import annotations
+
+from lanewise.machine.program.instruction_record import BlockEnd, Role
+from lanewise.machine.program.operands import Register, registers_in
+from lanewise.machine.program.ops import Op, Program
+
+#: Roles of operands that decide on where lanes go on, or on what is accessed.
+_DECIDING = (Role.ADDRESS, Role.MEMBERS, Role.BARRIER)
+
+
+def control_registers(program: Program) -> set[Register] | None:
+    """Return the registers that guards, branches and addresses depend on; None if any register may count.
+
+    Where functions are called, values go through memory of calls, and the slice is not computed.
+    """
+    ops = [op for body in program.bodies for op in body.ops]
+    if len(program.bodies) > 1 or any(op.record.ends is BlockEnd.CALL for op in ops):
+        return None
+    found: set[Register] = set()
+    for op in ops:
+        found |= op.registers(*_DECIDING)
+        if op.guard is not None:
+            found.add(op.guard[0])
+        if any(op.record.role(number) is Role.LABEL for number in range(len(op.operands))):
+            found |= _sources(op)
+    before = -1
+    while len(found) != before:
+        before = len(found)
+        for op in ops:
+            if not found.isdisjoint(op.registers(Role.DEFINED)):
+                found |= _sources(op)
+    return found
+
+
+def _sources(op: Op) -> set[Register]:
+    """Return the registers that an instruction reads."""
+    return {
+        register
+        for number, operand in enumerate(op.operands)
+        if op.record.role(number) is not Role.DEFINED
+        for register in registers_in(operand)
+    }

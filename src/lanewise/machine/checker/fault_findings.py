@@ -1,0 +1,262 @@
+"""Findings for what ends a launch: faults, deadlocks, and loops that never end, with what they spin on."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import numpy as np
+
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
+from lanewise.machine.checker.access_descriptions import allocation_at, source_of, space_of_generic
+from lanewise.machine.checker.report import Finding
+from lanewise.machine.errors import KernelFault
+from lanewise.machine.program.basic_blocks import BasicBlock, successors
+from lanewise.machine.program.instruction_record import Waits
+from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
+from lanewise.machine.program.operands import Register, Symbol
+from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.fault_report import faulting_access
+from lanewise.machine.runtime.resident_blocks import Stuck
+from lanewise.machine.runtime.state import BlockState, LaunchState, Three
+
+#: The kinds of findings for faults that have another name in the machine.
+_RENAMED = {
+    "bad branch": "out of bounds",
+    "bad operand": "barrier",
+    "mbarrier": "barrier",
+    "host call": "trap",
+}
+_MASK = (1 << 64) - 1
+
+
+class Endless(KernelFault):
+    """A launch that can never end, found while it ran; it has the finding that says so."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message, finding.kind, finding.line)
+        self.finding = finding
+
+
+def finding_at(
+    launch: LaunchState,
+    kind: str,
+    message: str,
+    op: Op | None,
+    thread: Three | None,
+    state: BlockState,
+    address: int | None = None,
+    allocation: str = "",
+) -> Finding:
+    """Return a finding at an instruction of a launch."""
+    line, text, source = (op.line, str(op.source), source_of(launch, op)) if op else (0, "", None)
+    return Finding(kind, message, line, text, source, thread, state.ctaid, address, allocation or None)
+
+
+def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Finding:
+    """Return the finding for an instruction that could not be executed."""
+    op = launch.compiled.program.sites[state[BlockRecord.fault_site]]
+    kind = _RENAMED.get(fault.kind, fault.kind)
+    if fault.kind == FaultKind.BAD_OPERAND.title and op.record.waits is not Waits.BARRIER:
+        kind = "trap"
+    message = str(fault).split("\n")[0]
+    address, allocation = None, ""
+    if state[BlockRecord.fault_kind] in abi.ADDRESS_FAULTS:
+        message += f" ({str(fault).splitlines()[-1].strip()})"
+        address = state[BlockRecord.fault_address] & _MASK
+        access = faulting_access(launch, state, op)
+        _, allocation = allocation_at(launch, access.space if access else op.space, address)
+    thread = launch.thread_at(state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
+    return finding_at(launch, kind, message, op, thread, state, address, allocation)
+
+
+def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
+    """Return the finding of a deadlock: threads wait for lanes elsewhere, or at barriers."""
+    waiting: list[tuple[bool, int, int, int]] = []
+    for warp in range(launch.shape.warps):
+        pcs = state.lanes(warp, WarpFrame.pcs, 32)
+        barriers = state.lanes(warp, WarpFrame.barrier, 32)
+        for parked in np.flatnonzero((pcs >= abi.PARKED) & (pcs < abi.EXITED)):
+            at_barrier = int(barriers[parked]) != abi.WAITS_FOR_SIBLINGS
+            waiting.append((at_barrier, warp, int(parked), int(pcs[parked])))
+    if not waiting:
+        return finding_at(launch, "deadlock", message, None, None, state)
+    at_barrier, warp, lane, pc = min(waiting)
+    op = _waited_for(launch.compiled.blocks, pc & (abi.PARKED - 1))
+    kind = "barrier" if at_barrier else "divergence"
+    return finding_at(launch, kind, message, op, launch.thread_at(warp, lane), state)
+
+
+def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
+    """Return the instruction at which lanes wait that go on with a basic block."""
+    for block in blocks:
+        waits = block.op is not None and block.op.record.waits is not Waits.NOBODY
+        if waits and block.following and block.following.number == number:
+            return block.op
+    return None
+
+
+# loops that never end ---------------------------------------------------------------------------------------
+
+
+class Spin(NamedTuple):
+    """A thread in a loop: the instruction that shows it, and the memory that it reads again and again."""
+
+    state: BlockState
+    thread: Three
+    op: Op | None
+    access: LocatedAccess | None = None
+    address: int = 0
+    space: str = ""
+    allocation: str = ""
+    #: A store of the loop to the same address.
+    store: Op | None = None
+
+    def finding(self, kind: str, message: str) -> Finding:
+        """Return a finding at this loop."""
+        address = self.address if self.access is not None else None
+        made = finding_at(
+            self.state.launch, kind, message, self.op, self.thread, self.state, address, self.allocation
+        )
+        if self.store is None:
+            return made
+        words = "it writes there itself, in the same loop"
+        launch, thread = self.state.launch, self.thread
+        store = finding_at(launch, kind, words, self.store, thread, self.state, address, self.allocation)
+        return made.with_other(store)
+
+    def words(self) -> str:
+        """Return what the thread does, as the end of a sentence."""
+        if self.access is None:
+            return "runs in a loop that reads no memory"
+        value = _value(self.state, self.space, self.address, self.access.size)
+        holds = f", which holds {value}" if value is not None else ""
+        return f"waits for {self.allocation or self.space + ' memory'} to change{holds}"
+
+
+def over_the_limit(launch: LaunchState, state: BlockState, message: str) -> Finding:
+    """Return the finding of a block that ran longer than `steps=` allows: the first thread that runs."""
+    spins = _spins(launch, state)
+    if not spins:
+        return finding_at(launch, "endless", message, None, launch.thread_at(0, 0), state)
+    reads = f"; this thread {spins[0].words()}" if spins[0].access is not None else ""
+    return spins[0].finding("endless", message + reads)
+
+
+def endless(launch: LaunchState, stuck: Stuck) -> Endless:
+    """Return the error of a launch that never ends; its finding names the first thread that spins.
+
+    The other place of the finding is a thread of another block, or in another loop.
+    """
+    found: list[Spin] = []
+    for state in stuck.blocks:
+        found += _spins(launch, state)
+        if len({spin.state[BlockRecord.linear] for spin in found}) > 1:
+            break
+    if not found:
+        state = stuck.blocks[0]
+        return Endless(finding_at(launch, "endless", "the launch never ends", None, None, state))
+    first = found[0]
+    why = "and nothing will change any more" if stuck.certain else "and nothing has changed for very long"
+    message = f"the launch never ends: the thread {first.words()}, {why}"
+    if len(stuck.blocks) > 1:
+        message += f"; {len(stuck.blocks)} blocks wait or spin"
+    if stuck.not_begun:
+        message += (
+            f", and {stuck.not_begun} more cannot begin: as on a GPU, they begin once others have ended, so "
+            "no block may wait for much later ones"
+        )
+    kind = "deadlock" if stuck.not_begun else "endless"
+    others = [spin for spin in found[1:] if spin.op is not first.op]
+    others += [spin for spin in found[1:] if spin.state is not first.state]
+    made = first.finding(kind, message)
+    if others and made.other is None:
+        other = others[-1]
+        made = made.with_other(other.finding(kind, f"another thread {other.words()}"))
+    return Endless(made)
+
+
+def _spins(launch: LaunchState, state: BlockState) -> list[Spin]:
+    """Return a thread for each basic block in which threads of a block run."""
+    found: dict[int, Spin] = {}
+    for warp in range(launch.shape.warps):
+        pcs = state.lanes(warp, WarpFrame.pcs, 32)
+        for lane in np.flatnonzero(pcs < abi.PARKED):
+            number = int(pcs[lane])
+            if number not in found:
+                found[number] = _spin(launch, state, warp, int(lane), number)
+    unique: dict[int, Spin] = {}
+    for spin in found.values():
+        unique.setdefault(spin.op.site if spin.op is not None else -1, spin)
+    return list(unique.values())
+
+
+def _spin(launch: LaunchState, state: BlockState, warp: int, lane: int, number: int) -> Spin:
+    """Return what a thread that runs in a basic block reads in the loop around it."""
+    thread, loop = launch.thread_at(warp, lane), _loop_around(launch.compiled.blocks[number])
+    touched = [
+        (op, access)
+        for block in loop
+        for op in block.executed
+        for access in watched_accesses(op)
+        if access.space != "local"
+    ]
+    reads = [each for each in touched if each[1].access.reads]
+    if not reads:
+        block = launch.compiled.blocks[number]
+        return Spin(state, thread, next(iter(block.ops), block.op))
+    op, access = min(reads, key=lambda each: not each[0].record.is_atomic and not each[0].has("volatile"))
+    address = _address(state, warp, lane, access)
+    space, allocation = allocation_at(launch, access.space, address)
+    stores = (
+        each
+        for each, written in touched
+        if each.record.is_plain_store and _address(state, warp, lane, written) == address
+    )
+    return Spin(state, thread, op, access, address, space, allocation, next(stores, None))
+
+
+def _address(state: BlockState, warp: int, lane: int, access: LocatedAccess) -> int:
+    """Return the address of a lane's access, from the registers as they are now."""
+    base = access.address.base
+    if isinstance(base, Register):
+        start = int(state.lanes(warp, base.offset, base.bits)[lane])
+    elif isinstance(base, Symbol):
+        program = state.launch.compiled.program
+        start = base.address + (program.dynamic_offset if base.space == "dynamic" else 0)
+    else:
+        start = base.bits
+    return (start + access.address.offset) & _MASK
+
+
+def _loop_around(block: BasicBlock) -> list[BasicBlock]:
+    """Return the basic blocks of the loop that a basic block is in, by number; itself if there is none."""
+    reached = _reachable(block)
+    loop = [each for each in reached.values() if block.number in _reachable(each)]
+    return sorted(loop, key=lambda each: each.number) or [block]
+
+
+def _reachable(block: BasicBlock) -> dict[int, BasicBlock]:
+    """Return the basic blocks of a function that can follow one, by number."""
+    found: dict[int, BasicBlock] = {}
+    pending = successors(block)
+    while pending:
+        each = pending.pop()
+        if each.number not in found:
+            found[each.number] = each
+            pending += successors(each)
+    return found
+
+
+def _value(state: BlockState, space: str, address: int, size: int) -> int | None:
+    """Return the number that memory holds at an address; None if it is not one word."""
+    if size > 8:
+        return None
+    if space == "shared":
+        offset = space_of_generic(address)[1] if address >= abi.SHARED_WINDOW else address
+        return int.from_bytes(state.shared[offset : offset + size].tobytes(), "little")
+    for each in state.launch.allocations:
+        if address in each and address + size <= each.first + each.size:
+            return int.from_bytes(ctypes.string_at(each.host + address - each.first, size), "little")
+    return None

@@ -1,0 +1,113 @@
+"""Compiled code that decides whether an earlier access happened before one of the running warp."""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine.checker import records
+from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock, WatchRecord
+from lanewise.machine.checker.shadow_cells import lane_of, lanes_of
+from lanewise.machine.checker.vector_clocks import (
+    LANES,
+    WatchCode,
+    epochs_exhausted,
+    lane_seen,
+    least,
+    most,
+    running_lane_clocks,
+    wide,
+)
+from lanewise.machine.codegen.function_code import U32, U64, Record
+
+#: The answers of `ordered`. Weakly: lanes of a warp met, or a strong read without a fence saw a flag, which
+#: hardware takes for an order and the PTX memory model does not.
+UNORDERED, ORDERED, WEAKLY_ORDERED = 0, 1, 2
+
+
+def _owner(code: WatchCode, observed: Record, epoch: Value) -> Value:
+    """Return the warp of an epoch, counted over all blocks of the watch."""
+    log = observed.at(BlockWatch.watch).get(WatchRecord.log)
+    return wide(Record(code, log).pointer(0, U32).load(epoch))
+
+
+def _write_ordered(module: ir.Module) -> ir.Function:
+    """`ordered(observed, epoch, who, lanes, me)`: whether an access by some lanes happened before `me`."""
+    code = WatchCode(module, "ordered", ("observed", "epoch", "who", "lanes", "me"))
+    observed = code.record("observed")
+    clock = observed.at(BlockWatch.clock)
+    epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
+    owner = _owner(code, observed, epoch)
+    local = owner - observed.get(BlockWatch.first_warp)
+    in_block = ~(local < 0) & (local < observed.get(BlockWatch.warps))
+    same_warp = owner.equals(_owner(code, observed, observed.get(BlockWatch.epoch)))
+    # Volatile accesses order nothing: lanes of one warp that rely on lock step are reported.
+    in_step = (who & me & records.VOLATILE).differs(0) & same_warp
+    strong = (who & me & records.STRONG).differs(0) | (
+        ((who | who << 1) & (me | me << 1) & records.STRONG_IN_BLOCK).differs(0) & in_block
+    )
+    with code.when((strong & ~in_step) | epochs_exhausted(observed)):
+        code.done(ORDERED)
+    with code.when(same_warp):
+        lane = lane_of(me)
+        mine = lanes_of(me)
+        # Lanes of one instruction that wrote the same value are as good as this lane.
+        alone = (who & records.SEVERAL).differs(0) | (code["lanes"].to(U32) & ~mine).equals(0)
+        collective = ((who | me) & records.COLLECTIVE).differs(0)
+        with code.when((alone & ~collective) | ~(clock.get(WarpClock.synced) < epoch)):
+            code.done(ORDERED)
+        seen = lane_seen(code, running_lane_clocks(observed), wide(lane)).get(0, U32, LANES)
+        known = ~(seen < epoch.to(U32).spread(LANES))
+        known_lanes = Value(code, U32, code.builder.bitcast(known.handle, ir.IntType(32)))
+        with code.when((code["lanes"].to(U32) & ~(mine | known_lanes)).equals(0) & ~collective):
+            code.done(ORDERED)
+        met = ~(clock.get(WarpClock.converged) < epoch)
+        code.done(met.select(code.number(WEAKLY_ORDERED), UNORDERED))
+    with code.when(in_block):
+        seen_epoch = wide(clock.pointer(WarpClock.seen, U32).load(local))
+        with code.when(~(seen_epoch < epoch)):
+            code.done(ORDERED)
+    with code.when(~(clock.get(WarpClock.acquired) < epoch)):
+        code.done(ORDERED)
+    glimpsed = ~(clock.get(WarpClock.glimpsed) < epoch)
+    code.done(glimpsed.select(code.number(WEAKLY_ORDERED), UNORDERED))
+    return code.function
+
+
+def _write_finished(module: ir.Module) -> ir.Function:
+    """`finished(observed, epoch, who, me)`: whether `me` may rely on an asynchronous copy being complete."""
+    code = WatchCode(module, "finished", ("observed", "epoch", "who", "me"))
+    observed = code.record("observed")
+    clock = observed.at(BlockWatch.clock)
+    epoch, lane = code["epoch"], wide(lane_of(code["who"].to(U32)))
+    owner = _owner(code, observed, epoch)
+    acquired = clock.get(WarpClock.acquired)
+    with code.when(owner.equals(_owner(code, observed, observed.get(BlockWatch.epoch)))):
+        # The lane that copied has waited, and the lanes have synchronised since; or an mbarrier tracks the
+        # copy and was tested.
+        clocks = running_lane_clocks(observed)
+        own = lane.equals(wide(lane_of(code["me"].to(U32)))) & (
+            code["me"].to(U32) & records.COLLECTIVE
+        ).equals(0)
+        waited, by_all = (
+            wide(clocks.pointer(each, U32).load(lane))
+            for each in (LaneClocks.copied, LaneClocks.copied_for_all)
+        )
+        done = most(own.select(waited, by_all), least(clock.get(WarpClock.tracked), acquired))
+        code.done((~(done < epoch)).to(U64).to(i64))
+    local = owner - observed.get(BlockWatch.first_warp)
+    with code.when(~(local < 0) & (local < observed.get(BlockWatch.warps))):
+        seen = wide(clock.pointer(WarpClock.seen_copies, U32).load(local))
+        # Published after its own lane had waited for it, or by the mbarrier that tracks it.
+        copier = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
+        lanes = Record(code, observed.get(BlockWatch.lane_clocks) + local * LaneClocks.BYTES)
+        waited = wide(lanes.pointer(LaneClocks.copied, U32).load(lane))
+        told = least(most(waited, copier.get(WarpClock.tracked)), acquired)
+        code.done((~(most(seen, told) < epoch)).to(U64).to(i64))
+    code.done(1)
+    return code.function
+
+
+def write_happens_before(module: ir.Module) -> None:
+    """Write both functions into a module."""
+    _write_ordered(module)
+    _write_finished(module)

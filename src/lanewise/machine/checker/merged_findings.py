@@ -1,0 +1,102 @@
+"""One finding for each mistake: copies of a source line that the compiler made are merged, and counted.
+
+The compiler unrolls loops and inlines functions, so that one line of the source becomes many of the PTX. What
+triage finds at each of them is one mistake if it is of one kind, at one line of the source, in one array.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lanewise.machine.checker.report import Finding
+from lanewise.machine.runtime.fault_report import source_chain
+
+if TYPE_CHECKING:
+    from lanewise.machine.program.ops import Op, Program
+
+#: Kinds whose findings at one place differ by what they say.
+_SAID_APART = frozenset(("launch", "wmma", "divergence", "barrier"))
+#: What the two directions of a race add to its message.
+BOTH_WAYS = ", and the other way round"
+#: A line of the source with those that called it, or, where the PTX does not tell, a line of the PTX.
+Place = tuple[object, ...]
+Key = tuple[object, ...]
+
+
+def with_chains(findings: Iterable[Finding], program: Program) -> list[Finding]:
+    """Return findings with the calls through which their lines were inlined, on both sides."""
+    ops = {(op.line, str(op.source)): op for op in program.sites}
+    return [_with_chain(each, program, ops) for each in findings]
+
+
+def _with_chain(finding: Finding, program: Program, ops: dict[tuple[int, str], Op]) -> Finding:
+    op = ops.get((finding.line, finding.text))
+    chain = source_chain(program.module, op.loc) if op is not None and op.loc is not None else ()
+    other = _with_chain(finding.other, program, ops) if finding.other is not None else None
+    return replace(finding, chain=chain, other=other)
+
+
+def place(finding: Finding) -> Place:
+    """Return what is the same for all copies of the code that a finding is at."""
+    if finding.chain:
+        return finding.chain
+    return (finding.source,) if finding.source else (finding.line, finding.text)
+
+
+def key(finding: Finding) -> Key:
+    """Return what findings of one mistake have in common."""
+    same: Key = (finding.kind, finding.severity, finding.allocation)
+    if finding.other is not None and finding.kind == "race":
+        return *same, frozenset((place(finding), place(finding.other)))
+    if finding.kind in _SAID_APART:
+        return *same, place(finding), re.sub(r"%\w+|0x[0-9a-f]+|\d+", "#", finding.message)
+    return *same, place(finding)
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Return one finding for each mistake, in the order in which they came up; their counts are added."""
+    found: dict[Key, Finding] = {}
+    for each in findings:
+        first = found.get(key(each))
+        if first is None:
+            found[key(each)] = each
+            continue
+        message = first.message
+        turned = each.kind == "race" and place(each) != place(first)
+        if turned and not message.endswith(BOTH_WAYS):
+            message += BOTH_WAYS
+        found[key(each)] = replace(first, count=first.count + each.count, message=message)
+    return _without_consequences(list(found.values()))
+
+
+def _without_consequences(findings: list[Finding]) -> list[Finding]:
+    """Leave out reads of what nothing wrote where a race is told of: without order they came too early."""
+    raced = {
+        (place(side), side.allocation)
+        for each in findings
+        if each.kind in ("race", "asynchronous copy")
+        for side in (each, each.other)
+        if side is not None
+    }
+    return [
+        each
+        for each in findings
+        if each.kind != "uninitialised"
+        or each.allocation is None
+        or (place(each), each.allocation) not in raced
+    ]
+
+
+def across_schedules(runs: list[list[Finding]]) -> list[Finding]:
+    """Return the findings of the first run, then those that only later ones have."""
+    found: list[Finding] = []
+    known: set[Key] = set()
+    for findings in runs:
+        for each in findings:
+            if key(each) not in known:
+                known.add(key(each))
+                found.append(each)
+    return found

@@ -1,0 +1,103 @@
+"""The orders in which a check can run blocks and warps: in order, in reverse, or as a seed draws them."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lanewise.errors import LanewiseError
+from lanewise.machine.abi import RunOrder
+from lanewise.machine.runtime.resident_blocks import POLL, WHOLE, InOrder, Schedule, Share
+
+IN_ORDER, REVERSE = "in order", "reverse"
+#: The share with which a block of a check begins: blocks that wait for others are soon known to be stuck.
+FIRST = Share(3 * POLL.slice, 0)
+#: Blocks that a random schedule has under way at a time while others could begin.
+MOST_INTERLEAVED = 64
+#: Seeds are 64-bit numbers.
+MOST_SEED = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class RunSchedule:
+    """The order of one run: its name in reports, the order as compiled code has it, and a seed."""
+
+    name: str
+    order: RunOrder
+    seed: int = 0
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is the order of a plain run."""
+        return self.order is RunOrder.IN_ORDER
+
+    def for_worker(self) -> Schedule:
+        """Return what a host thread asks for the next block."""
+        if self.order is RunOrder.RANDOM:
+            return RandomOrder(self.seed)
+        made = InOrder(FIRST)
+        made.order = self.order
+        return made
+
+
+class RandomOrder:
+    """Blocks are begun, interrupted and resumed as a seed draws it.
+
+    One host thread asks it, in an order that depends on the run alone, so that a seed gives one run.
+    """
+
+    order = RunOrder.RANDOM
+    first_share = Share(WHOLE.slice, 1)
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def gives_way(self) -> bool:
+        """Return whether a block gives way to another: one time out of two."""
+        return self.random.random() < 0.5
+
+    def chosen(self, waiting: int) -> int | None:
+        """Return a waiting block, or None for a new one, which has equal chances while not too many wait."""
+        begins = self.random.random() < (0.5 if waiting < MOST_INTERLEAVED else 0.1)
+        return None if begins else self.random.randrange(waiting)
+
+
+def run_schedule(asked: object) -> RunSchedule:
+    """Return the schedule that a user names: "in order", "reverse", or a seed.
+
+    >>> run_schedule(7).name, run_schedule("reverse").order.name
+    ('seed 7', 'REVERSE')
+    """
+    if asked is None or asked == IN_ORDER:
+        return RunSchedule(IN_ORDER, RunOrder.IN_ORDER)
+    if asked == REVERSE:
+        return RunSchedule(REVERSE, RunOrder.REVERSE)
+    try:
+        seed = operator.index(asked)  # type: ignore[arg-type]  # what is no integer raises TypeError
+    except TypeError:
+        raise LanewiseError(
+            f'schedule= is "{IN_ORDER}", "{REVERSE}", an integer (a seed) or a list of them, not {asked!r}'
+        ) from None
+    if isinstance(asked, bool) or not 0 <= seed <= MOST_SEED:
+        raise LanewiseError(f"schedule={asked!r}: a seed is an integer from 0 to {MOST_SEED}")
+    return RunSchedule(f"seed {seed}", RunOrder.RANDOM, seed)
+
+
+def run_schedules(asked: object) -> list[RunSchedule]:
+    """Return the schedules of a check: those of a list, or the one that was asked for."""
+    if isinstance(asked, Sequence) and not isinstance(asked, str):
+        if not asked:
+            raise LanewiseError("schedule=[]: name at least one schedule")
+        return list(dict.fromkeys(run_schedule(each) for each in asked))
+    return [run_schedule(asked)]
+
+
+def first_schedules(count: int) -> list[str | int]:
+    """Return so many schedules: in order, in reverse, then seeds.
+
+    >>> first_schedules(4)
+    ['in order', 'reverse', 1, 2]
+    """
+    return [IN_ORDER, REVERSE, *range(1, count - 1)][:count]

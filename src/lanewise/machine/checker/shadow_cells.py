@@ -1,0 +1,130 @@
+"""Access to cells of shadow memory for code that is being written: one cell, or a vector of neighbours.
+
+A cell stands for 1, 2 or 4 bytes of memory: as many as the smallest access to that memory has, so that no
+access ends inside a cell.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit.simd import Value
+from lanewise.machine import abi
+from lanewise.machine.checker import records
+from lanewise.machine.checker.records import BlockWatch, ShadowPlane, WarpClock
+from lanewise.machine.checker.vector_clocks import WatchCode
+from lanewise.machine.codegen.function_code import U32, Record
+
+LANES = abi.LANES
+
+
+class Cell:
+    """The code that reads and writes one cell of shadow memory, in all planes."""
+
+    def __init__(self, code: WatchCode, address: Value, stride: Value) -> None:
+        self.code, self.address, self.stride = code, address, stride
+
+    def plane(self, plane: int) -> Record:
+        """Return the cell in one plane as a record."""
+        return Record(self.code, self.address + self.stride * plane)
+
+    def get(self, plane: int, lanes: int = 1) -> Value:
+        """Load the cell from a plane, or a vector that begins with it."""
+        return self.plane(plane).get(0, U32, lanes)
+
+    def set(self, plane: int, value: Value) -> None:
+        """Store the cell, or a vector that begins with it, in a plane."""
+        self.plane(plane).pointer(0, U32).store(value)
+
+
+def lane_of(who: Value) -> Value:
+    """Return the lane of an access."""
+    return who & (LANES - 1)
+
+
+def lanes_of(who: Value) -> Value:
+    """Return the lanes that made an access, as bits: all of them for an instruction of the whole warp."""
+    ones = who ^ who
+    collective = (who & records.COLLECTIVE).differs(0)
+    return collective.select(ones - 1, (ones + 1) << lane_of(who))
+
+
+class View:
+    """The epochs that the running warp compares with, for shared or for other memory."""
+
+    def __init__(self, observed: Record, shared: Value) -> None:
+        self.floor = shared.select(
+            observed.get(BlockWatch.shared_floor), observed.get(BlockWatch.global_floor)
+        ).to(U32)
+        self.start = shared.select(observed.get(BlockWatch.start), 0).to(U32)
+        self.now = observed.get(BlockWatch.epoch).to(U32)
+        self.own_after = observed.get(BlockWatch.own_after).to(U32)
+        clock = observed.at(BlockWatch.clock)
+        #: Whether some lanes of the warp have synchronised since all of them last did.
+        self.partly_synced = clock.get(WarpClock.partly_synced) > clock.get(WarpClock.synced)
+
+
+class CellVector:
+    """Neighbouring cells of shadow memory that an access touches, processed as one vector."""
+
+    def __init__(self, code: WatchCode, view: View, cell: Cell, count: int) -> None:
+        self.code, self.cell, self.count, self.view = code, cell, count, view
+        self.floor, self.start, self.now, self.own_after = (
+            self.spread(each) for each in (view.floor, view.start, view.now, view.own_after)
+        )
+
+    def spread(self, value: Value) -> Value:
+        """Return a vector with a number in every element."""
+        return value.spread(self.count) if self.count > 1 else value
+
+    def _get(self, plane: int) -> Value:
+        return self.cell.get(plane, self.count)
+
+    def _is_own(self, epochs: Value) -> Value:
+        """Return which epochs are of the running warp, since it has its turn."""
+        return (epochs > self.own_after) & ~(epochs > self.now)
+
+    def doubts(self, me: Value, writes: bool) -> Value:
+        """Return which cells have to be examined: somebody's access may not be ordered before this one."""
+        written, writer = self._get(ShadowPlane.WRITE_EPOCH), self._get(ShadowPlane.WRITER)
+        same_lane = lane_of(writer ^ me).equals(0) & ((writer | me) & records.COLLECTIVE).equals(0)
+        bad = (written > self.floor) & ~(self._is_own(written) & same_lane)
+        # What is read has to be written before; shared memory has been, since the block began.
+        unwritten = written < self.start
+        if not writes:
+            return bad | unwritten
+        read = self._get(ShadowPlane.READ_EPOCH)
+        only_me = self._get(ShadowPlane.READ_LANES).equals(lanes_of(me)) & (me & records.COLLECTIVE).equals(0)
+        bad = bad | ((read > self.floor) & ~(self._is_own(read) & only_me))
+        bad = bad | (self._get(ShadowPlane.EARLIER_EPOCH) > self.floor)
+        return bad | (unwritten & (me & records.ATOMIC).differs(0))
+
+    def suspicious(self, me: Value, writes: bool) -> Value:
+        """Return whether these cells have to be examined one by one."""
+        return self.doubts(me, writes).any()
+
+    def written_now(self) -> Value:
+        """Return whether a cell was written in this epoch, perhaps by another lane of this instruction."""
+        return (self._get(ShadowPlane.WRITE_EPOCH) & records.EPOCHS).equals(self.now).any()
+
+    def note(self, me: Value, writes: bool, pending: Value) -> None:
+        """Put an access on record.
+
+        Earlier readers that are not ordered before this one are kept: lanes of this warp as bits, and one
+        reader of another warp.
+        """
+        if writes:
+            self.cell.set(ShadowPlane.WRITE_EPOCH, self.now | self.spread(pending))
+            self.cell.set(ShadowPlane.WRITER, me)
+            return
+        read, held = self._get(ShadowPlane.READ_EPOCH), self._get(ShadowPlane.EARLIER_EPOCH)
+        unordered = read > self.floor
+        own = self._is_own(read)
+        reader = self._get(ShadowPlane.READER)
+        moves = unordered & ~(own & lane_of(reader ^ me).equals(0)) & ~(held > self.floor)
+        with self.code.when(moves.any()):
+            earlier = self._get(ShadowPlane.EARLIER_READER)
+            self.cell.set(ShadowPlane.EARLIER_READER, moves.select(reader, earlier))
+            self.cell.set(ShadowPlane.EARLIER_EPOCH, moves.select(read, held))
+        others = (unordered & own).select(self._get(ShadowPlane.READ_LANES), 0)
+        self.cell.set(ShadowPlane.READ_LANES, lanes_of(me) | others)
+        self.cell.set(ShadowPlane.READ_EPOCH, self.now)
+        self.cell.set(ShadowPlane.READER, me)

@@ -1,0 +1,104 @@
+"""Compiled code that chooses the order in which blocks and warps run: in order, in reverse, or at random.
+
+Random choices come from a counter-based generator: a hash of the seed, the block and the block's turn. So a
+choice depends on nothing else, and a seed gives the same run on any number of host threads.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine.abi import BlockRecord, LaunchRecord, RunOrder
+from lanewise.machine.codegen.function_code import U64, FunctionCode, Record
+from lanewise.machine.codegen.lane_vectors import BOOL
+
+#: Rounds of the Feistel network that permutes numbers.
+_ROUNDS = 6
+#: Odd constants that keep the inputs of the hash apart (the golden ratio, and primes of xxHash).
+_STEP, _BLOCK, _TURN = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+#: A random slice is a power of two below this one, or, with the other draws out of 16, a whole slice.
+_SHORT_SLICES = 11
+
+
+def _mixed(value: Value) -> Value:
+    """Return a 64-bit hash of a number, by the finaliser of SplitMix64."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB
+    return value ^ (value >> 31)
+
+
+def write_permuted(module: ir.Module) -> ir.Function:
+    """Write `permuted(key, index, count)`: the number at an index of a random permutation below `count`.
+
+    It is a Feistel network on the next larger power of 4, repeated until the result lies below `count`.
+    """
+    code = FunctionCode(module, "permuted", ("key", "index", "count"), ir.IntType(64))
+    builder = code.builder
+    count, key = code["count"].to(U64), code["key"].to(U64)
+    with code.when(code["count"] < 2):
+        code.give(code["index"])
+    zeros = code.intrinsic("ctlz", U64, [count - 1, code.constant(BOOL, 0)])
+    half = ((64 - zeros) + 1) >> 1
+    mask = (code.constant(U64, 1) << half) - 1
+    number = code.variable(code["index"].to(U64))
+    again = code.function.append_basic_block("again")
+    builder.branch(again)
+    builder.position_at_end(again)
+    left, right = number.get() >> half, number.get() & mask
+    for step in range(_ROUNDS):
+        drawn = _mixed(key + (right + step * (1 << 40)) * _STEP)
+        left, right = right, left ^ (drawn & mask)
+    number.set((left << half) | right)
+    with code.when(~(number.get() < count)):
+        builder.branch(again)
+    code.give(number.get().to(i64))
+    return code.function
+
+
+class WarpOrder:
+    """The order of the warps of a block in one turn, for the function that runs a block."""
+
+    def __init__(self, code: FunctionCode, block: Record, permuted: ir.Function) -> None:
+        self.code, self.block, self.permuted = code, block, permuted
+        self.key = code.variable(code.constant(U64, 0))
+
+    def begin_turn(self) -> None:
+        """Write the beginning of a turn: the block's turns are counted, and its key is computed."""
+        block = self.block
+        turn = block.get(BlockRecord.turn) + 1
+        block.set(BlockRecord.turn, turn)
+        seed = block.at(BlockRecord.launch).get(LaunchRecord.seed)
+        linear = block.get(BlockRecord.linear)
+        self.key.set(_mixed(seed.to(U64) + linear.to(U64) * _BLOCK + turn.to(U64) * _TURN))
+
+    def warp(self, index: Value, warps: Value) -> Value:
+        """Return the warp that runs as the one with an index, and set how long it may run."""
+        code, block = self.code, self.block
+        chosen = code.variable(index)
+        chosen.set(index)
+        whole = block.get(BlockRecord.whole_slice)
+        block.set(BlockRecord.slice, whole)
+        order = block.get(BlockRecord.order)
+        with code.when(order.equals(RunOrder.REVERSE)):
+            chosen.set(warps - 1 - index)
+        with code.when(order.equals(RunOrder.RANDOM)):
+            key = self.key.get()
+            handles = [key.to(i64).handle, index.handle, warps.handle]
+            chosen.set(Value(code, i64, code.builder.call(self.permuted, handles)))
+            draw = _mixed(key + chosen.get().to(U64) * _STEP + 1).to(i64) & 15
+            short = code.constant(i64, 1) << draw
+            is_short = (draw < _SHORT_SLICES) & (short < whole)
+            block.set(BlockRecord.slice, is_short.select(short, whole))
+        return chosen.get()
+
+
+def block_in_order(code: FunctionCode, launch: Record, permuted: ir.Function, number: Value) -> Value:
+    """Return the number in the grid of the block that begins as the one with a number."""
+    chosen = code.variable(number)
+    order, end = launch.get(LaunchRecord.order), launch.get(LaunchRecord.end_block)
+    with code.when(order.equals(RunOrder.REVERSE)):
+        chosen.set(end - 1 - number)
+    with code.when(order.equals(RunOrder.RANDOM)):
+        key = _mixed(launch.get(LaunchRecord.seed).to(U64) + _STEP).to(i64)
+        chosen.set(Value(code, i64, code.builder.call(permuted, [key.handle, number.handle, end.handle])))
+    return chosen.get()

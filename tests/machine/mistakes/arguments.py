@@ -1,0 +1,80 @@
+"""Arguments of planted kernels that one word cannot describe: views of one array, arrays at odd addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+ARGUMENTS: dict[str, Callable[[], list[Any]]] = {}
+
+
+def builder(function: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+    """Enter a function under its name."""
+    ARGUMENTS[function.__name__] = function
+    return function
+
+
+@builder
+def misaligned_view() -> list[Any]:
+    """A view that begins 4 bytes into an array, an output, and the floats up to the next 16 bytes."""
+    base = np.arange(133, dtype=np.float32)
+    return [base[1:], np.zeros(32, np.float32), np.int32(3)]
+
+
+@builder
+def misaligned_halves() -> list[Any]:
+    """A view that begins 2 bytes into an array, an output, and the halves up to the next 4 bytes."""
+    base = np.arange(67).astype(np.float16)
+    return [base[1:], np.zeros(32, np.float32), np.int32(1)]
+
+
+@builder
+def shifted() -> list[Any]:
+    """An output that begins one element after its input in one array of 65."""
+    base = np.arange(65, dtype=np.float32)
+    return [base[:64], base[1:]]
+
+
+@builder
+def disjoint_halves() -> list[Any]:
+    """An input and an output that share an array but no element."""
+    base = np.arange(128, dtype=np.float32)
+    return [base[:64], base[64:]]
+
+
+@builder
+def same_array_twice() -> list[Any]:
+    """One array as input and as output."""
+    base = np.arange(64, dtype=np.float32)
+    return [base, base]
+
+
+@builder
+def read_only_view_of_output() -> list[Any]:
+    """A read-only view of the array that is also the output."""
+    base = np.arange(64, dtype=np.float32)
+    view = base[:]
+    view.setflags(write=False)
+    return [view, base]
+
+
+@builder
+def rows_of_one_matrix() -> list[Any]:
+    """Two neighbouring rows of one matrix of 4 × 64."""
+    base = np.arange(256, dtype=np.float32).reshape(4, 64)
+    return [base[1], base[2]]
+
+
+@builder
+def interior_view() -> list[Any]:
+    """A view of the middle of an array, whose neighbours on both sides belong to the array, and an output."""
+    base = np.arange(66, dtype=np.float32)
+    return [base[1:65], np.zeros(64, np.float32)]
+
+
+@builder
+def array_at_odd_address() -> list[Any]:
+    """An array whose host memory begins at an odd address: a copy of it on a GPU does not."""
+    return [np.frombuffer(bytearray(8 * 4 + 1), np.int32, 8, 1)]

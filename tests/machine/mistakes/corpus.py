@@ -1,0 +1,238 @@
+"""Planted mistakes with right twins: how the sources beside this file are read.
+
+Each kernel of a `.cu` or `.ptx` source is a pair: one text holds the wrong kernel and its right twin. A
+marker at the end of a line says what the line is:
+
+    //-   the line stands in the wrong kernel only
+    //+   the line stands in the right kernel only
+    //!   a finding about the wrong kernel may name this line (also `//-!`)
+
+A line that a version leaves out becomes an empty line, so that line numbers agree. Above each kernel one
+comment describes the pair, its fields parted by bars:
+
+    //@ cause | kinds of finding | grid, block[, bytes of dynamic shared memory] | arguments | what a GPU does
+
+Kinds are parted by "/"; "-" says that the kernel is right and has no wrong twin; "advice " before them says
+that the construct is undefined but safe on today's hardware: a finding of severity "advice" is enough. The
+first line of a source may name its arch: `//@arch sm_90`. Arguments are `f32[64]` (values), `f32[64]=0`
+(filled), `i32[64]%8` (0 to 7, repeated), `i32:5` (a number), `null`, `readonly f32[64]`, or `@name`, a
+function of `arguments.py`. `language.py` holds pairs in the Python language, where a constant decides
+which twin is traced; there the comment begins with `# @`, and `#!` marks a line.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import lanewise as lw
+from lanewise.machine.checker.report import Report
+from machine.mistakes import language
+from machine.mistakes.arguments import ARGUMENTS
+
+FOLDER = Path(__file__).parent
+#: The causes of mistakes, in the order of the report.
+CAUSES = {
+    "small elements": "halves and bytes exchanged or raced inside a word",
+    "registers": "a register that was never set",
+    "warp order": "lanes of a warp that exchange data with nothing that orders them",
+    "lanes collide": "lanes of one instruction that store different values to one place",
+    "read-modify-write": "counters updated without atomics",
+    "partial words": "words of which only some bytes were written",
+    "scopes": "fences and atomics of too narrow a scope",
+    "named barriers": "bar.sync and bar.arrive with a wrong id or count",
+    "heap": "device malloc and free",
+    "async copies": "cp.async not waited for, or its source overwritten",
+    "matrix accesses": "ldmatrix, stmatrix and wmma: addresses, overlap, order",
+    "views": "views of one array passed as several arguments",
+    "mbarrier": "mbarrier, cuda::barrier and cuda::pipeline",
+    "shuffles": "shuffles and votes that name lanes which are not there",
+    "block barriers": "__syncthreads missing, too early, or once too few in a loop",
+    "uninitialised memory": "shared and local memory that nothing wrote",
+    "global races": "global memory raced between threads or blocks",
+    "atomics": "atomics mixed with plain accesses",
+    "cooperative groups": "tiles and coalesced groups",
+    "divergence": "barriers that not all threads reach",
+    "bounds": "addresses outside of what they belong to",
+    "alignment": "addresses that are no multiple of the access",
+    "endless": "loops that never end, waits that nobody ends",
+    "calls": "recursion, null pointers, traps",
+}
+
+DTYPES = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "i32": np.int32,
+    "u32": np.uint32,
+    "i64": np.int64,
+    "u64": np.uint64,
+    "i16": np.int16,
+    "u16": np.uint16,
+    "i8": np.int8,
+    "u8": np.uint8,
+}
+
+#: How the name of a kernel is found below its description, by the ending of the source.
+KERNEL_NAME = {".cu": r"__global__ void (\w+)\(", ".ptx": r"\.entry (\w+)", ".py": r"^def (\w+)"}
+#: Bounds a block in each check, so that an endless kernel ends in a finding.
+STEPS = 200_000
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A wrong kernel and its right twin; `kinds` is empty for a right kernel that has no wrong twin."""
+
+    name: str
+    cause: str
+    kinds: frozenset[str]
+    file: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    arguments: str
+    lines: frozenset[int]
+    hardware: str
+    advice: bool = False
+
+    def __post_init__(self) -> None:
+        assert self.cause in CAUSES, f"{self.file}: {self.name} names no cause of the table: {self.cause!r}"
+        assert self.lines or not self.kinds, f"{self.file}: {self.name} marks no line"
+
+    def make_arguments(self) -> list[Any]:
+        """Return fresh arguments for one launch."""
+        return make_arguments(self.arguments)
+
+    def check(self, *, wrong: bool) -> Report:
+        """Run the wrong kernel or the right twin under watch."""
+        if self.file.endswith(".py"):
+            kernel = getattr(language, self.name)[self.grid, self.block]
+            return lw.check(kernel, *self.make_arguments(), WRONG=wrong, steps=STEPS)
+        launch: Any = (self.grid, self.block, self.shared) if self.shared else (self.grid, self.block)
+        return lw.check(module(self.file, wrong)[self.name][launch], *self.make_arguments(), steps=STEPS)
+
+    def found(self, report: Report) -> bool:
+        """Say whether the report tells the mistake: an expected kind on an accepted line."""
+        ptx = self.file.endswith(".ptx")
+        told = (finding for finding in report.findings if finding.kind in self.kinds)
+        return any(not self.lines.isdisjoint(lines_of(finding, ptx)) for finding in told)
+
+
+def accusations(report: Report) -> list[Any]:
+    """Return the findings that are no mere advice: a right kernel has none."""
+    return [finding for finding in report.findings if getattr(finding, "severity", "error") != "advice"]
+
+
+def lines_of(finding: Any, ptx: bool) -> set[int]:
+    """Return the lines of both sides of a finding, in PTX or in the source that it was made from."""
+    sides = [finding] + ([finding.other] if finding.other else [])
+    if ptx:
+        return {side.line for side in sides if side.line}
+    numbers = (re.findall(r":(\d+)", side.source) for side in sides if side.source)
+    return {int(number) for found in numbers for number in found}
+
+
+def make_arguments(text: str) -> list[Any]:
+    """Return the arguments that the description of a kernel names."""
+    arguments: list[Any] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        if word.startswith("@"):
+            arguments += ARGUMENTS[word[1:]]()
+        elif word == "null":
+            arguments.append(0)
+        elif match := re.fullmatch(r"(\w+):(\S+)", word):
+            arguments.append(DTYPES[match[1]](float(match[2]) if match[1][0] == "f" else int(match[2])))
+        else:
+            arguments.append(make_array(word))
+    return arguments
+
+
+def make_array(word: str) -> np.ndarray[Any, Any]:
+    """Return the array that `f32[64]`, `f32[64]=0`, `i32[64]%8` or `readonly f32[64]` names."""
+    match = re.fullmatch(r"(readonly )?(\w+)\[(\d+)\](?:=(-?\d+)|%(\d+))?", word)
+    assert match, f"not an argument: {word!r}"
+    size, dtype = int(match[3]), DTYPES[match[2]]
+    if match[4]:
+        array = np.full(size, int(match[4])).astype(dtype)
+    else:
+        array = (np.arange(size) % int(match[5] or 97)).astype(dtype)
+    array.setflags(write=not match[1])
+    return array
+
+
+@functools.cache
+def module(file: str, wrong: bool) -> Any:
+    """Compile the wrong kernels of a source, or the right twins, as one module."""
+    text, arch = version(file, wrong), arch_of(file)
+    return lw.load(text) if file.endswith(".ptx") else lw.cuda(text, arch=arch)
+
+
+def arch_of(file: str) -> str:
+    """Return the arch that a source asks for in its first line, else sm_80."""
+    match = re.match(r"//@arch (sm_\w+)", (FOLDER / file).read_text())
+    return match[1] if match else "sm_80"
+
+
+def version(file: str, wrong: bool) -> str:
+    """Return the source with the lines of the other version blanked."""
+    other = "+" if wrong else "-"
+    lines = (FOLDER / file).read_text().splitlines()
+    return "\n".join("" if re.search(rf"//\{other}!?$", line) else line for line in lines) + "\n"
+
+
+def read(file: str) -> Iterator[Pair]:
+    """Yield the pairs of one source."""
+    comment, header = ("#", "# @ ") if file.endswith(".py") else ("//", "//@ ")
+    pattern = re.compile(KERNEL_NAME[Path(file).suffix])
+    fields: list[str] = []
+    name, marked = "", set[int]()
+
+    def pair() -> Pair:
+        cause, kinds, launch, arguments, *hardware = (field.strip() for field in fields)
+        advice = kinds.startswith("advice ")
+        grid, block, *shared = (part.strip() for part in launch.split(","))
+        return Pair(
+            name,
+            cause,
+            frozenset() if kinds == "-" else frozenset(kinds.removeprefix("advice ").split("/")),
+            file,
+            tuple(map(int, grid.split("x"))),
+            tuple(map(int, block.split("x"))),
+            int(shared[0]) if shared else 0,
+            arguments,
+            frozenset(marked),
+            hardware[0] if hardware else "",
+            advice,
+        )
+
+    for number, line in enumerate((FOLDER / file).read_text().splitlines(), 1):
+        if line.startswith(header):
+            if name:
+                yield pair()
+            fields, name, marked = line[len(header) :].split("|"), "", set()
+        elif fields and not name and (match := pattern.search(line)):
+            name = match[1]
+        if fields and re.search(rf"{comment}[-+]?!$", line):
+            marked.add(number)
+    if name:
+        yield pair()
+
+
+def read_all() -> list[Pair]:
+    """Return every pair of every source, in the order of file names."""
+    files = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".cu", ".ptx"))
+    pairs = [pair for file in [*files, "language.py"] for pair in read(file)]
+    names = [pair.name for pair in pairs]
+    assert len(set(names)) == len(names), f"used twice: {sorted({n for n in names if names.count(n) > 1})}"
+    return pairs
+
+
+PAIRS: list[Pair] = read_all()

@@ -1,0 +1,25 @@
+"""Every planted mistake is found, on its line and by its kind; its right twin is not accused.
+
+The pairs lie in `mistakes/`, whose `corpus.py` says how they are written.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from machine.mistakes.corpus import PAIRS, Pair, accusations
+
+
+@pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair.kinds], ids=lambda pair: str(pair.name))
+def test_mistake_is_found(pair: Pair) -> None:
+    report = pair.check(wrong=True)
+    expected = f"{sorted(pair.kinds)} on lines {sorted(pair.lines)} of {pair.file}"
+    found = [str(finding) for finding in report.findings]
+    assert pair.found(report), f"{pair.hardware}: expected {expected}, found {found}"
+    if not pair.advice:
+        assert accusations(report), "only advice is given for what is wrong on hardware"
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: str(pair.name))
+def test_right_twin_is_not_accused(pair: Pair) -> None:
+    assert not [str(finding) for finding in accusations(pair.check(wrong=False))]

@@ -1,0 +1,186 @@
+"""Checks in other orders of blocks and warps: what one order hides shows in another; a seed gives one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.errors import LanewiseError
+from lanewise.jit import threads
+from lanewise.machine.checker.report import Report
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+KERNELS = f"""{HEAD}
+// The last warp of each block sets `word` to 7. Each warp stores what it finds there, without a barrier.
+// In order all but the last warp find 0, in reverse all find 7.
+.visible .entry late(.param .u64 out) {{
+    .reg .b64 %rd<4>; .reg .b32 %r<8>; .reg .pred %p; .shared .align 4 .b8 word[4];
+    ld.param.u64 %rd0, [out];
+    mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; mov.u32 %r2, %ntid.x; shr.u32 %r2, %r2, 5; sub.u32 %r2, %r2, 1;
+    setp.ne.u32 %p, %r1, %r2;
+    @%p bra READ;
+    st.volatile.shared.u32 [word], 7;
+READ:
+    ld.volatile.shared.u32 %r3, [word];
+    mov.u32 %r4, %ctaid.x; mov.u32 %r5, %ntid.x; mad.lo.u32 %r4, %r4, %r5, %r0;
+    mul.wide.u32 %rd1, %r4, 4; add.u64 %rd2, %rd0, %rd1;
+    st.global.u32 [%rd2], %r3;
+    ret;
+}}
+// Each warp takes a ticket: the tickets are the order in which the warps of all blocks ran.
+.visible .entry tickets(.param .u64 counter, .param .u64 out) {{
+    .reg .b64 %rd<4>; .reg .b32 %r<8>; .reg .pred %p;
+    ld.param.u64 %rd0, [counter]; ld.param.u64 %rd1, [out];
+    mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 31; setp.ne.u32 %p, %r1, 0;
+    @%p bra END;
+    atom.global.add.u32 %r2, [%rd0], 1;
+    mov.u32 %r4, %ctaid.x; mov.u32 %r5, %ntid.x; mad.lo.u32 %r4, %r4, %r5, %r0; shr.u32 %r4, %r4, 5;
+    mul.wide.u32 %rd2, %r4, 4; add.u64 %rd2, %rd1, %rd2;
+    st.global.u32 [%rd2], %r2;
+END:
+    ret;
+}}
+// Block 0 writes a word that block 1 reads only if it finds a flag: in order the flag is never found.
+.visible .entry hidden(.param .u64 flag, .param .u64 data) {{
+    .reg .b64 %rd<4>; .reg .b32 %r<8>; .reg .pred %p;
+    ld.param.u64 %rd0, [flag]; ld.param.u64 %rd1, [data];
+    mov.u32 %r0, %ctaid.x; setp.eq.u32 %p, %r0, 0;
+    @%p bra FIRST;
+    atom.global.exch.b32 %r1, [%rd0], 1;
+    st.global.u32 [%rd1], 2;
+    ret;
+FIRST:
+    atom.global.or.b32 %r1, [%rd0], 0;
+    setp.eq.u32 %p, %r1, 0;
+    @%p bra END;
+    st.global.u32 [%rd1], 1;
+END:
+    ret;
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def module() -> lw.Module:
+    return lw.load(KERNELS)
+
+
+def tickets(module: lw.Module, schedule: Any) -> list[int]:
+    """The order in which 4 warps of 6 blocks ran: for each its ticket."""
+    counter, out = np.zeros(1, np.uint32), np.zeros(24, np.uint32)
+    assert lw.check(module["tickets"][6, 128], counter, out, schedule=schedule).ok
+    assert sorted(out) == list(range(24))
+    return [int(each) for each in out]
+
+
+def test_blocks_and_warps_run_in_order_in_reverse_or_at_random(module: lw.Module) -> None:
+    assert tickets(module, None) == tickets(module, "in order") == list(range(24))
+    assert tickets(module, "reverse") == list(range(24))[::-1]
+    drawn = [tickets(module, seed) for seed in range(6)]
+    assert len({tuple(each) for each in drawn}) == 6
+    assert drawn == [tickets(module, seed) for seed in range(6)]
+    blocks = [[int(np.argsort(each)[0]) // 4, int(np.argsort(each)[-1]) // 4] for each in drawn]
+    assert len({first for first, _ in blocks}) > 1 and len({last for _, last in blocks}) > 1
+
+
+@pytest.mark.parametrize("warps", [1, 2, 3, 8, 32])
+def test_every_warp_may_be_the_first_and_the_last(warps: int, module: lw.Module) -> None:
+    counter, out = np.zeros(1, np.uint32), np.zeros((200, warps), np.uint32)
+    assert lw.check(module["tickets"][200, 32 * warps], counter, out, schedule=1).ok
+    order = np.argsort(out, axis=1)
+    assert set(order[:, 0]) == set(order[:, -1]) == set(range(warps))
+
+
+def test_an_order_shows_a_result_that_another_hides(module: lw.Module) -> None:
+    found = {}
+    for schedule in ("in order", "reverse", 1, 2):
+        out = np.zeros((8, 128), np.uint32)
+        lw.check(module["late"][8, 128], out, schedule=schedule)
+        found[schedule] = out
+    assert not found["in order"][:, :96].any() and (found["reverse"] == 7).all()
+    assert 0 < np.count_nonzero(found[1][:, :96]) < 8 * 96
+    assert not np.array_equal(found[1], found[2])
+
+
+def test_several_schedules_are_one_report(module: lw.Module) -> None:
+    flag, data = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+    kernel = module["hidden"][2, 1]
+    assert not lw.check(kernel, flag, data).findings and data[0] == 2
+    flag[:], data[:] = 0, 0
+    report = lw.check(kernel, flag, data, schedule=("in order", "reverse"))
+    (race,) = report.findings
+    assert race.kind == "race" and race.schedule == "reverse" and race.text.startswith("st.global")
+    assert "under the schedule reverse" in str(race) and race.other is not None
+    assert (flag[0], data[0]) == (1, 2), "the arrays have the results of the first run"
+    assert report.to_dict()["findings"][0]["schedule"] == "reverse"
+    assert any(
+        "argument 1 (data) has other results under the schedule reverse" in each for each in report.notes
+    )
+
+
+@pytest.mark.parametrize("schedule", ["reverse", 3])
+@pytest.mark.parametrize("name", ["late", "tickets"])
+def test_any_number_of_threads_gives_one_run(
+    name: str, schedule: Any, module: lw.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run() -> tuple[dict[str, Any], bytes]:
+        out = np.zeros(40 * 128, np.uint32)
+        arguments = (out,) if name == "late" else (np.zeros(1, np.uint32), out)
+        report = lw.check(module[name][40, 128], *arguments, schedule=schedule)
+        return report.to_dict(), out.tobytes()
+
+    runs = []
+    for count in (1, 2, 4):
+        monkeypatch.setattr(threads, "processors", lambda count=count: count)
+        runs.append(run())
+    assert runs[0] == runs[1] == runs[2]
+
+
+@pytest.mark.parametrize("schedule", ["in order", "reverse", 1, 2, 3])
+def test_a_right_kernel_is_right_in_any_order(schedule: Any, right: Callable[[Any], Report]) -> None:
+    assert right(schedule).ok
+
+
+@pytest.fixture(scope="module")
+def right() -> Callable[[Any], Report]:
+    """A block-wide sum in a loop with divergent lanes, barriers and a counter of blocks that are done."""
+    text = f"""{HEAD}.visible .entry sums(.param .u64 x, .param .u64 out, .param .u64 done) {{
+    .reg .b64 %rd<8>; .reg .b32 %r<10>; .reg .pred %p; .shared .align 4 .b8 tile[512];
+    ld.param.u64 %rd0, [x]; ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [done];
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 128, %r0;
+    mul.wide.u32 %rd3, %r2, 4; add.u64 %rd3, %rd0, %rd3; ld.global.u32 %r3, [%rd3];
+    mov.u32 %r4, tile; mad.lo.u32 %r4, %r0, 4, %r4; st.shared.u32 [%r4], %r3;
+    mov.u32 %r5, 64;
+LOOP:
+    bar.sync 0;
+    setp.ge.u32 %p, %r0, %r5; @%p bra NEXT;
+    mad.lo.u32 %r6, %r5, 4, %r4; ld.shared.u32 %r7, [%r6]; ld.shared.u32 %r8, [%r4];
+    add.u32 %r8, %r8, %r7; st.shared.u32 [%r4], %r8;
+NEXT:
+    shr.u32 %r5, %r5, 1; setp.ne.u32 %p, %r5, 0; @%p bra LOOP;
+    setp.ne.u32 %p, %r0, 0; @%p bra END;
+    mul.wide.u32 %rd4, %r1, 4; add.u64 %rd4, %rd1, %rd4; st.global.u32 [%rd4], %r8;
+    membar.gl; atom.global.add.u32 %r9, [%rd2], 1;
+END:
+    ret;
+}}"""
+    kernel = lw.load(text)["sums"]
+    x = np.arange(30 * 128, dtype=np.uint32)
+
+    def check(schedule: Any) -> Report:
+        out, done = np.zeros(30, np.uint32), np.zeros(1, np.uint32)
+        report = lw.check(kernel[30, 128], x, out, done, schedule=schedule)
+        assert np.array_equal(out, x.reshape(30, 128).sum(1)) and done[0] == 30
+        return report
+
+    return check
+
+
+@pytest.mark.parametrize("schedule", ["backwards", 1.5, -1, 1 << 63, True, [], ["reverse", None, "x"]])
+def test_a_schedule_that_is_none(schedule: Any, module: lw.Module) -> None:
+    with pytest.raises(LanewiseError, match=r"schedule="):
+        lw.check(module["late"][1, 32], np.zeros(32, np.uint32), schedule=schedule)
