@@ -5,7 +5,8 @@ marker at the end of a line says what the line is:
 
     //-   the line stands in the wrong kernel only
     //+   the line stands in the right kernel only
-    //!   a finding about the wrong kernel may name this line (also `//-!`)
+    //!   a finding about the wrong kernel may name this line (also `//-!`); of functions above the first
+          kernel, which all kernels share, a finding about any of them
 
 A line that a version leaves out becomes an empty line, so that line numbers agree. Above each kernel one
 comment describes the pair, its fields parted by bars:
@@ -193,7 +194,7 @@ def read(file: str) -> Iterator[Pair]:
     comment, header = ("#", "# @ ") if file.endswith(".py") else ("//", "//@ ")
     pattern = re.compile(KERNEL_NAME[Path(file).suffix])
     fields: list[str] = []
-    name, marked = "", set[int]()
+    name, marked, common = "", set[int](), set[int]()
 
     def pair() -> Pair:
         cause, kinds, launch, arguments, *hardware = (field.strip() for field in fields)
@@ -208,7 +209,7 @@ def read(file: str) -> Iterator[Pair]:
             tuple(map(int, block.split("x"))),
             int(shared[0]) if shared else 0,
             arguments,
-            frozenset(marked),
+            frozenset(marked | common) if kinds != "-" else frozenset(),
             hardware[0] if hardware else "",
             advice,
         )
@@ -220,8 +221,8 @@ def read(file: str) -> Iterator[Pair]:
             fields, name, marked = line[len(header) :].split("|"), "", set()
         elif fields and not name and (match := pattern.search(line)):
             name = match[1]
-        if fields and re.search(rf"{comment}[-+]?!$", line):
-            marked.add(number)
+        if re.search(rf"{comment}[-+]?!$", line):
+            (marked if fields else common).add(number)
     if name:
         yield pair()
 

@@ -8,7 +8,7 @@
     asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @p bra D; bra L; D: }" ::"r"( \
                      SHARED(&bar)), "r"(parity) : "memory")
 
-//@ matrix accesses | race | 1, 32 | u32[32], u32[32]=0 | what stmatrix stored is read with no __syncwarp
+//@ matrix accesses | advice race | 1, 32 | u32[32], u32[32]=0 | what stmatrix stored is read with no __syncwarp
 extern "C" __global__ void stmatrix_then_read(const unsigned* x, unsigned* y) {
     __shared__ __align__(16) unsigned s[32];
     asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" ::"r"(SHARED(s + T % 8 * 4)), "r"(x[T]) : "memory");  //!

@@ -267,7 +267,7 @@ extern "C" __global__ void relaxed_for_release(const float* x, float* y, int* fl
     }
 }
 
-//@ scopes | race | 2, 1 | f32[1], f32[2]=0, i32[1]=0 | relaxed where acquire is needed
+//@ scopes | advice race | 2, 1 | f32[1], f32[2]=0, i32[1]=0 | relaxed where acquire is needed
 extern "C" __global__ void relaxed_for_acquire(const float* x, float* y, int* flag) {
     cuda::atomic_ref<int, cuda::thread_scope_device> ready(*flag);
     if (B == 0) {

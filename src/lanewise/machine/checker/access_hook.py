@@ -13,6 +13,7 @@ from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.allocations.heap_checks import write_heap_check
 from lanewise.machine.checker.bank_model import lane_is_in, write_banks
+from lanewise.machine.checker.block_order import write_block_order
 from lanewise.machine.checker.happens_before import write_happens_before
 from lanewise.machine.checker.records import (
     COSTS,
@@ -41,6 +42,7 @@ from lanewise.machine.checker.vector_clocks import (
     wide,
     write_clocks,
 )
+from lanewise.machine.checker.warp_order import write_warp_order
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
@@ -366,6 +368,8 @@ def _write_strong(module: ir.Module) -> ir.Function:
         mine = ~(local < 0) & (local < observed.get(BlockWatch.warps))
         counts = ((publication & records.WITHIN_BLOCK).equals(0) & ~in_block) | mine
         taken.set(counts.select(most(taken.get(), epoch), taken.get()))
+        of_block = clock.get(WarpClock.glimpsed_in_block)
+        clock.set(WarpClock.glimpsed_in_block, mine.select(most(of_block, epoch), of_block))
 
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
         offset = code.record("offsets").get(lane * 8)
@@ -440,7 +444,7 @@ def _write_shape(module: ir.Module) -> ir.Function:
         any_lane, lane = first_of(all_lanes.differs(first.spread(LANES)))
         with code.when(any_lane):
             tell(Suspicion.TILE_UNIFORM, lane, addresses.load(lane).to(i64))
-        with code.when((first & 31).differs(0)):
+        with code.when((first & (row.get(SiteRow.alignment) - 1).to(U64)).differs(0)):
             tell(Suspicion.TILE_ALIGNMENT, zero, first.to(i64))
         step_register, leading = row.get(SiteRow.step_base), code.variable(row.get(SiteRow.step))
         with code.when(step_register > 0):
@@ -463,6 +467,8 @@ def write_watch() -> ir.Module:
     """Return a module with all functions behind the steps of a checked kernel."""
     module = ir.Module("checker")
     write_clocks(module)
+    write_warp_order(module)
+    write_block_order(module)
     write_banks(module)
     write_happens_before(module)
     write_shadow(module)

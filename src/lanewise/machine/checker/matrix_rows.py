@@ -17,7 +17,7 @@ def rows_agree(state: BlockState, warp: int, op: Op, address: int) -> bool:
 
     For other instructions nothing is known of the values, and the answer is no.
     """
-    (located,) = accesses(op)
+    located = accesses(op)[0]
     if located.access.kind is not AccessKind.WRITE or located.access.size is not Size.MATRIX_ROW:
         return False
     instruction, base = op.source.instruction(), located.address.base

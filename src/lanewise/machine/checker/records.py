@@ -90,6 +90,7 @@ class WarpClock(RecordLayout):
     acquired = field()
     #: The epoch that strong reads without a fence behind them have shown the work of others up to.
     glimpsed = field()
+    glimpsed_in_block = field()
     # The epochs of the last fences: of any scope, and of the scope of the GPU.
     published = field()
     published_gpu = field()
@@ -104,6 +105,8 @@ class WarpClock(RecordLayout):
     partial = field()
     awaited = field()
     broken = field()
+    #: Lanes that a barrier of the warp has released, and that have not gone on yet.
+    passing = field()
     #: By warp of the block: the epoch up to which it is known to have happened before; and its copies.
     seen = per_lane()
     seen_copies = per_lane()
@@ -195,6 +198,9 @@ class Suspicion(IntEnum):
     OUTSIDE = auto()
     NOT_A_MEMBER = auto()
     ABSENT_MEMBER = auto()
+    EXITED_MEMBER = auto()
+    ABSENT_SOURCE = auto()
+    BARRIER_OVERFULL = auto()
     SPLIT_BARRIER = auto()
     TILE_ALIGNMENT = auto()
     TILE_STRIDE = auto()
@@ -229,6 +235,8 @@ class SiteRow(RecordLayout):
     # The stride of a tile or the count of a barrier: a constant, and a register's offset if it is in one.
     step = field()
     step_base = field()
+    #: The bytes that the address of a tile has to be a multiple of.
+    alignment = field()
     #: The bits of an element of a tile.
     element_bits = field()
     #: The AllocationShadow of the last access; how often it was another one than before.
@@ -324,6 +332,17 @@ class Flag(IntFlag):
     PHASES = auto()
     #: A barrier at which threads wait, and do not only arrive.
     WAITS = auto()
+    #: It reads registers of other lanes.
+    SHUFFLES = auto()
+
+
+class ShuffleMode(IntEnum):
+    """How shfl finds the lane that it reads."""
+
+    INDEX = 0
+    UP = 1
+    DOWN = 2
+    BUTTERFLY = 3
 
 
 class OrderKind(IntEnum):

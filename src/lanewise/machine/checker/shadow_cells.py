@@ -126,5 +126,5 @@ class CellVector:
             self.cell.set(ShadowPlane.EARLIER_EPOCH, moves.select(read, held))
         others = (unordered & own).select(self._get(ShadowPlane.READ_LANES), 0)
         self.cell.set(ShadowPlane.READ_LANES, lanes_of(me) | others)
-        self.cell.set(ShadowPlane.READ_EPOCH, self.now)
+        self.cell.set(ShadowPlane.READ_EPOCH, self.now | self.spread(pending))
         self.cell.set(ShadowPlane.READER, me)

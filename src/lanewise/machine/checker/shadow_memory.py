@@ -142,15 +142,27 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
             (ShadowPlane.EARLIER_EPOCH, ShadowPlane.EARLIER_READER, False),
             (ShadowPlane.READ_EPOCH, ShadowPlane.READER, True),
         ):
-            epoch, reader = wide(cell.get(when)), cell.get(who)
+            read, reader = cell.get(when), cell.get(who)
+            epoch = wide(read & records.EPOCHS)
             lanes = cell.get(ShadowPlane.READ_LANES) if several else lanes_of(reader)
+            with code.when((floor < epoch) & (read & records.PENDING).differs(0)):
+                finished = code.call_number(
+                    module.functions["finished"], observed.address, epoch, wide(reader), wide(me)
+                )
+                with code.when(finished.equals(0)):
+                    code.tell(Suspicion.UNFINISHED_COPY, epoch, reader)
+                    code.done()
             with code.when(floor < epoch):
                 answer = code.call_number(
                     ordered, observed.address, epoch, wide(reader), wide(lanes), wide(me)
                 )
                 with code.when(answer.differs(ORDERED)):
+                    others = cell.get(ShadowPlane.READ_EPOCH).equals(read) & (
+                        cell.get(ShadowPlane.READ_LANES) & ~lanes_of(reader)
+                    ).differs(0)
+                    told = reader | others.select(code.constant(U32, records.SEVERAL), 0)
                     code.tell_unordered(
-                        answer, Suspicion.AFTER_READ, Suspicion.WEAKLY_AFTER_READ, epoch, reader
+                        answer, Suspicion.AFTER_READ, Suspicion.WEAKLY_AFTER_READ, epoch, told
                     )
                     code.done()
     code.done()
@@ -193,7 +205,7 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
         ordered = ~(seen < read.spread(LANES))
         bits = Value(code, U32, code.builder.bitcast(ordered.handle, ir.IntType(32)))
         cell.set(ShadowPlane.READ_LANES, cell.get(ShadowPlane.READ_LANES) & ~bits)
-    CellVector(code, view, cell, 1).note(me, False, code.constant(U32, 0))
+    CellVector(code, view, cell, 1).note(me, False, code["pending"].to(U32))
     code.done()
     return code.function
 

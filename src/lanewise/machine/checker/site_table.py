@@ -19,13 +19,19 @@ from lanewise.machine.checker.records import (
     Flag,
     LastRequest,
     OrderKind,
+    ShuffleMode,
     SiteRow,
     Space,
     StoredElement,
 )
 from lanewise.machine.program.instruction_record import Order, Role, Size, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
-from lanewise.machine.program.memory_accesses import LocatedAccess, tile_lines, watched_accesses
+from lanewise.machine.program.memory_accesses import (
+    LocatedAccess,
+    tile_alignment,
+    tile_lines,
+    watched_accesses,
+)
 from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, Symbol, elements_of
 from lanewise.machine.program.ops import Op, Program
 from lanewise.ptx import Immediate
@@ -40,6 +46,7 @@ _SPACES = {
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
 _RELEASING = frozenset(("release", "acq_rel"))
 _ACQUIRING = frozenset(("acquire", "acq_rel"))
+_SHUFFLES = {"up": ShuffleMode.UP, "down": ShuffleMode.DOWN, "bfly": ShuffleMode.BUTTERFLY}
 _ORDERS = {
     Order.FENCE: OrderKind.FENCE,
     Order.COMMIT: OrderKind.COMMIT,
@@ -155,7 +162,8 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
             0 if record.has_code else Flag.EVERY_LANE
         )  # bar.warp.sync waits for lanes that have not arrived
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
-        found.append({SiteRow.flags: flags} | _operand(mask, SiteRow.base, SiteRow.displacement))
+        row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
+        found.append(row | _shuffle(op))
     if record.orders is not Order.NOTHING:
         found.append(_order(op))
     for access in watched_accesses(op):
@@ -169,6 +177,18 @@ def _operand(operand: ResolvedOperand, register: int, constant: int) -> Row:
     if isinstance(operand, Register):
         return {register: operand.offset}
     return {register: -1, constant: operand.bits & 0xFFFFFFFF if isinstance(operand, Immediate) else 0}
+
+
+def _shuffle(op: Op) -> Row:
+    """Return the fields of a shuffle: how it finds the lane that it reads; nothing for other instructions."""
+    if not op.record.shuffles:
+        return {}
+    mode = next((mode for name, mode in _SHUFFLES.items() if op.has(name)), ShuffleMode.INDEX)
+    return (
+        {SiteRow.flags: int(Flag.SHUFFLES), SiteRow.element_bits: mode}
+        | _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
+        | _operand(op.operands[3], SiteRow.lowest, SiteRow.highest)
+    )
 
 
 def _barrier(op: Op) -> Row:
@@ -275,6 +295,7 @@ def _add_tile(op: Op, row: Row) -> None:
     row[SiteRow.flags] |= Flag.TILE
     row[SiteRow.lanes_read] = (1 << tile.lines) - 1
     row[SiteRow.element_bits] = tile.element_bits
+    row[SiteRow.alignment] = tile_alignment(instruction)
     if instruction.stride:
         row |= _operand(op.operands[-1], SiteRow.step_base, SiteRow.step)
     else:

@@ -25,12 +25,13 @@ from lanewise.machine.checker.allocations.heap_checks import heap_message
 from lanewise.machine.checker.allocations.pointer_bounds import view_of_row
 from lanewise.machine.checker.matrix_rows import rows_agree
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
-from lanewise.machine.checker.report import Finding
+from lanewise.machine.checker.report import Finding, Severity
 from lanewise.machine.checker.site_table import access_of, row_of_number
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register
+from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 
@@ -52,6 +53,8 @@ KINDS = {
     Suspicion.NOT_A_MEMBER: "divergence",
     Suspicion.ABSENT_MEMBER: "divergence",
     Suspicion.SPLIT_BARRIER: "divergence",
+    Suspicion.EXITED_MEMBER: "divergence",
+    Suspicion.ABSENT_SOURCE: "divergence",
     Suspicion.BARRIER_COUNT_WRONG: "barrier",
     Suspicion.TILE_ALIGNMENT: "wmma",
     Suspicion.TILE_STRIDE: "wmma",
@@ -60,12 +63,13 @@ KINDS = {
     Suspicion.IGNORED_ALIGNMENT: "misaligned",
 }
 #: Races that hardware is not known to run wrongly: lanes that met, a flag read without a fence.
-_ADVICE = (Suspicion.WEAKLY_AFTER_WRITE, Suspicion.WEAKLY_AFTER_READ)
-_RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, *_ADVICE)
+_WEAK_RACES = (Suspicion.WEAKLY_AFTER_WRITE, Suspicion.WEAKLY_AFTER_READ)
+_RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, *_WEAK_RACES)
+_ADVICE = (*_WEAK_RACES, Suspicion.EXITED_MEMBER)
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
-    Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE,
-    Suspicion.NO_VALUE,
+    Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER, Suspicion.ABSENT_SOURCE,
+    Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE,
 )  # fmt: skip
 _MASK = (1 << 64) - 1
 #: Findings with the same key are one: kind, line, text and allocation.
@@ -130,7 +134,10 @@ class Triage:
         launch = self.launch
         state, warp = self._state(warp_frame)
         if kind is Suspicion.SPLIT_BARRIER:
-            self._split_barrier(state, warp, address & 0xFFFFFFFF)
+            self._split_barrier(state, warp, address & 0xFFFFFFFF, bypassed=bool(who))
+            return
+        if kind is Suspicion.BARRIER_OVERFULL:
+            self._overfull_barrier(state, warp, address & 0xFFFFFFFF, lane, epoch, who)
             return
         if kind is Suspicion.UNRECORDED_READS:
             raise NotOnItsOwn
@@ -208,10 +215,16 @@ class Triage:
             case Suspicion.ABSENT_MEMBER:
                 absent = lanes_in_words(epoch)
                 return f"its mask {address & 0xFFFFFFFF:#010x} names lanes that are elsewhere: {absent}"
+            case Suspicion.EXITED_MEMBER:
+                gone = lanes_in_words(epoch)
+                return f"its mask {address & 0xFFFFFFFF:#010x} names lanes that have exited: {gone}"
+            case Suspicion.ABSENT_SOURCE:
+                return f"it reads a register of lane {address}, which takes no part"
             case Suspicion.BARRIER_COUNT_WRONG:
                 return f"a barrier for {address} threads: the count is a multiple of 32"
             case Suspicion.TILE_ALIGNMENT:
-                return f"{space} pointer is not a multiple of 32 bytes"
+                bytes_each = int(self.rows[row, SiteRow.alignment // 8])
+                return f"{space} pointer is not a multiple of {bytes_each} bytes, which a lane's fragment has"
             case Suspicion.TILE_STRIDE:
                 return f"the stride of {address} elements is not a multiple of 16 bytes"
             case Suspicion.TILE_UNIFORM:
@@ -276,32 +289,58 @@ class Triage:
             allocation or None,
         )
 
-    def _split_barrier(self, state: BlockState, warp: int, pc: int) -> None:
-        """Add a finding if lanes wait at an aligned barrier while others of the warp are elsewhere."""
-        launch = self.launch
+    def _barrier_at(self, pc: int) -> Op | None:
+        """Return the barrier at which lanes with a program counter wait."""
         number = pc & (abi.PARKED - 1)
-        op = next(
-            (
-                block.op
-                for block in launch.compiled.blocks
-                if block.end is BlockEnd.BARRIER and block.following and block.following.number == number
-            ),
-            None,
+        for block in self.launch.compiled.blocks:
+            if block.end is BlockEnd.BARRIER and block.following and block.following.number == number:
+                return block.op
+        return None
+
+    def _add_at_barrier(
+        self, kind: str, message: str, op: Op, state: BlockState, warp: int, pc: int, severity: Severity
+    ) -> None:
+        """Add a finding about the first lane of a warp that waits at a barrier."""
+        first = int(np.flatnonzero(state.lanes(warp, WarpFrame.pcs, 32) == pc)[0])
+        thread = self.launch.thread_at(warp, first)
+        source = source_of(self.launch, op)
+        self.add(
+            Finding(kind, message, op.line, str(op.source), source, thread, state.ctaid, severity=severity)
         )
+
+    def _split_barrier(self, state: BlockState, warp: int, pc: int, bypassed: bool) -> None:
+        """Add a finding if lanes wait at an aligned barrier that others of the warp are not at.
+
+        Those have exited or are elsewhere, or they `bypassed` the barrier, accessed memory and exited.
+        """
+        op = self._barrier_at(pc)
         if op is None or not op.record.whole_warps:
             return
         pcs = state.lanes(warp, WarpFrame.pcs, 32)
-        here = int(np.flatnonzero(pcs == pc)[0])
-        absent = [int(each) for each in np.flatnonzero((pcs != pc) & (pcs != abi.EXITED))]
-        bits = sum(1 << each for each in absent)
-        self.add(
-            Finding(
-                "divergence",
-                f"a barrier of whole warps, while some lanes are elsewhere: {lanes_in_words(bits)}",
-                op.line,
-                str(op.source),
-                source_of(launch, op),
-                launch.thread_at(warp, here),
-                state.ctaid,
+        bits = sum(1 << int(each) for each in np.flatnonzero((pcs != pc) & (pcs != abi.EXITED)))
+        gone = sum(1 << int(each) for each in np.flatnonzero(pcs == abi.EXITED))
+        threads = self.launch.shape.threads - abi.LANES * warp
+        gone &= (1 << max(min(threads, abi.LANES), 0)) - 1  # a last warp may not have all lanes
+        if bits or bypassed:
+            absent = lanes_in_words(bits or gone)
+            message = f"a barrier of whole warps, while some lanes are elsewhere: {absent}"
+            self._add_at_barrier("divergence", message, op, state, warp, pc, "error")
+        elif gone:
+            message = (
+                f"a barrier of whole warps, which some lanes of the warp have left by an exit: "
+                f"{lanes_in_words(gone)}; hardware does not wait for them, but nothing says so"
             )
+            self._add_at_barrier("divergence", message, op, state, warp, pc, "advice")
+
+    def _overfull_barrier(
+        self, state: BlockState, warp: int, pc: int, threads: int, most: int, least: int
+    ) -> None:
+        """Add a finding for a barrier that more threads have come to than it is for."""
+        op = self._barrier_at(pc)
+        if op is None:
+            return
+        counts = f"{most} threads" if least == most else f"{least or 'all'} threads here and {most} there"
+        message = (
+            f"a barrier for {counts}, to which {threads} have come: which of them meet is left to chance"
         )
+        self._add_at_barrier("barrier", message, op, state, warp, pc, "error")

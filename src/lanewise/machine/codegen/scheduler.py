@@ -249,9 +249,9 @@ def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
     done = (waiting.get() > 0) & (enough | (wanted.get().equals(0) & all_here))
     with code.when(~done):
         code.give(0)
-    block.set(arrived_offset, 0)
     if hook is not None:
         hook(code, block, code["barrier"])
+    block.set(arrived_offset, 0)
     result = (yes.get() | (waiting.get() << 16)).to(U32)
     with code.loop(warps) as index:
         warp = Record(code, frames + index * size)

@@ -247,6 +247,8 @@ class InstructionRecord:
     second_half: bool = False
     #: Whether its result is one of its first two sources, by a predicate that is the third.
     chooses: bool = False
+    #: Whether its lanes read registers of other lanes, as its third and fourth operand say.
+    shuffles: bool = False
     #: Whether it takes memory from the stack of its thread.
     takes_stack: bool = False
     address_flow: AddressFlow = AddressFlow.NONE

@@ -240,7 +240,7 @@ ASYNCHRONOUS = (
         shared_step="warp_ops.cp_async:step",
         memory=(
             MemoryAccess(WRITE, 0, Size.OPERAND, 2, space="shared", asynchronous=True),
-            MemoryAccess(READ, 1, Size.OPERAND, 2, space="global", shortened_by=3),
+            MemoryAccess(READ, 1, Size.OPERAND, 2, space="global", shortened_by=3, asynchronous=True),
         ),
         counter="ldgsts", since=80),
     *warp("cp.async.commit_group", "", orders=Order.COMMIT, since=80),
@@ -298,7 +298,13 @@ MATRICES = (
 )  # fmt: skip
 
 EXCHANGE = (
-    *warp("shfl.sync", "def use use use members", "warp_ops.exchange:shuffle", waits=Waits.MEMBERS),
+    *warp(
+        "shfl.sync",
+        "def use use use members",
+        "warp_ops.exchange:shuffle",
+        waits=Waits.MEMBERS,
+        shuffles=True,
+    ),
     *warp("vote.sync", "def use members", "warp_ops.exchange:vote", waits=Waits.MEMBERS),
     *warp("match.sync", "def use members", "warp_ops.exchange:match", waits=Waits.MEMBERS),
     *warp("redux.sync", "def use members", "warp_ops.exchange:reduce", waits=Waits.MEMBERS, since=80),

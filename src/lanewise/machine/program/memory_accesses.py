@@ -88,3 +88,8 @@ def tile_lines(instruction: Instruction) -> TileLines:
     lines, length = (rows, columns) if instruction.layouts[0] == "row" else (columns, rows)
     bits = 32 if operand.format.name == "tf32" else operand.format.bits
     return TileLines(lines, length, bits)
+
+
+def tile_alignment(instruction: Instruction) -> int:
+    """Return the bytes that the address of a tile has to be a multiple of: those of a lane's fragment."""
+    return 4 * instruction.operands[instruction.matrix].registers

@@ -1,0 +1,225 @@
+"""Compiled code of what orders the warps of a block: barriers, fences, and waits for asynchronous copies."""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.checker import records
+from lanewise.machine.checker.records import (
+    BlockWatch,
+    Flag,
+    LaneClocks,
+    OrderKind,
+    SiteRow,
+    Suspicion,
+    WarpClock,
+    WatchRecord,
+)
+from lanewise.machine.checker.vector_clocks import (
+    FAR,
+    LANES,
+    WatchCode,
+    at_site,
+    clocks_of,
+    least,
+    most,
+    operand_of,
+    running_lane_clocks,
+    wide,
+)
+from lanewise.machine.codegen.function_code import U32, U64, Record, zero_bytes
+from lanewise.machine.codegen.lane_vectors import BOOL
+
+
+def _join(target: Record, source: Record) -> None:
+    """Join one vector clock into another: the maximum of each element."""
+    for offset in (WarpClock.seen, WarpClock.seen_copies):
+        both = target.get(offset, U32, LANES).max(source.get(offset, U32, LANES))
+        target.pointer(offset, U32).store(both)
+    for offset in (WarpClock.acquired, WarpClock.published, WarpClock.published_gpu):
+        target.set(offset, most(target.get(offset), source.get(offset)))
+
+
+def complete_copies(code: WatchCode, lanes: Record, now: Value) -> Value:
+    """Return the epoch up to which the asynchronous copies of all lanes of a warp are complete."""
+    issued, copied = (lanes.get(each, U32, LANES) for each in (LaneClocks.issued, LaneClocks.copied))
+    open_until = (issued > copied).select(copied, now.to(U32).spread(LANES))
+    return code.intrinsic("vector.reduce.umin", U32, [open_until], of=open_until.type)
+
+
+def arrive(module: ir.Module) -> None:
+    """Write `arrive(frame, site, active)`: a warp arrives at a barrier of its block, or of itself."""
+    code, warp, observed, row = at_site(module, "arrive")
+    with code.when((row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)):
+        code.call_number(module.functions["members"], code["frame"], code["site"], code["active"])
+        code.done()
+    # A barrier orders what the flags that were read before it have shown.
+    clock = observed.at(BlockWatch.clock)
+    clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), clock.get(WarpClock.glimpsed)))
+    row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
+    first = wide(code.intrinsic("cttz", U32, [code["active"].to(U32), code.constant(BOOL, 0)]))
+    number = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement) & (abi.BARRIERS - 1)
+    count = operand_of(code, warp, row, first, SiteRow.step_base, SiteRow.step)
+    with code.when((count & (LANES - 1)).differs(0)):
+        zero = code.number(0)
+        code.suspect(Suspicion.BARRIER_COUNT_WRONG, warp.address, code["site"], first, count, zero, zero)
+    barrier = Record(code, observed.get(BlockWatch.barriers) + number * WarpClock.BYTES)
+    index = warp.get(WarpFrame.index)
+    clock.pointer(WarpClock.seen, U32).store(observed.get(BlockWatch.epoch).to(U32), index)
+    copied = complete_copies(code, clocks_of(code, observed, warp)[1], observed.get(BlockWatch.epoch))
+    clock.pointer(WarpClock.seen_copies, U32).store(copied, index)
+    with code.when(observed.get(BlockWatch.warps) > 1):
+        _join(barrier, clock)
+    observed.set(BlockWatch.fresh, 1)
+    # Lanes of this warp that have neither exited nor arrived.
+    pcs = warp.get(WarpFrame.pcs, U32, LANES)
+    alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
+    missing = wide(alive & ~code["active"].to(U32))
+    with code.when(missing.equals(0) & (row.get(SiteRow.flags) & Flag.WAITS).differs(0)):
+        code.call_number(module.functions["synchronise"], warp.address, code["active"])
+    with code.when(clock.get(WarpClock.partial).equals(0)):
+        clock.set(WarpClock.partial, missing)
+        clock.set(WarpClock.broken, 0)
+    code.done()
+
+
+def release(module: ir.Module) -> None:
+    """Write `check_release(block, barrier)`: warps that wait at a barrier take over its clock."""
+    code = WatchCode(module, "check_release", ("block", "barrier"), external=True)
+    block = code.record("block")
+    launch = block.at(BlockRecord.launch)
+    observed = block.at(BlockRecord.watch)
+    barrier = Record(code, observed.get(BlockWatch.barriers) + code["barrier"] * WarpClock.BYTES)
+    warps = observed.get(BlockWatch.warps)
+    counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
+    numbers = Value(code, U32.by(LANES), counting)
+    # A warp that has exited has arrived at every barrier.
+    with code.when(warps > 1), code.loop(warps) as index:
+        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
+        pcs = warp.get(WarpFrame.pcs, U32, LANES)
+        with code.when(~pcs.differs(abi.EXITED).any()):
+            clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+            clock.pointer(WarpClock.seen, U32).store(clock.get(WarpClock.last).to(U32), index)
+            _join(barrier, clock)
+    threads, smallest, largest, someone, place = (code.variable(code.number(0)) for _ in range(5))
+    for each in (largest, someone, place):
+        each.set(code.number(0))
+    threads.set(block.get(code["barrier"] * 8 + BlockRecord.arrived))
+    smallest.set(code.number(FAR))
+    with code.loop(warps) as index:
+        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
+        pcs = warp.get(WarpFrame.pcs, U32, LANES)
+        parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
+        here = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(code["barrier"].to(U32).spread(LANES))
+        with code.when(here.any()):
+            clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+            with code.when(warps > 1):
+                _join(clock, barrier)
+            others = numbers.differs(index.to(U32).spread(LANES)) & (numbers < warps.to(U32).spread(LANES))
+            seen = others.select(clock.get(WarpClock.seen, U32, LANES), FAR)
+            clock.set(WarpClock.least, wide(code.intrinsic("vector.reduce.umin", U32, [seen], of=seen.type)))
+            # Whole warps are counted, also by lanes that have exited.
+            threads.set(threads.get() + LANES)
+            wanted = warp.get(WarpFrame.barrier_argument, U32, LANES)
+            for held, name, chosen in (
+                (smallest, "umin", here.select(wanted, FAR)),
+                (largest, "umax", here.select(wanted, 0)),
+            ):
+                extreme = wide(code.intrinsic(f"vector.reduce.{name}", U32, [chosen], of=chosen.type))
+                held.set(least(held.get(), extreme) if name == "umin" else most(held.get(), extreme))
+            highest = here.select(pcs, 0)
+            target = code.intrinsic("vector.reduce.umax", U32, [highest], of=highest.type)
+            elsewhere = pcs.differs(target.spread(LANES)) & pcs.differs(abi.EXITED)
+            # Lanes that bypassed the barrier, accessed memory and exited.
+            bits = Value(code, U32, code.builder.bitcast((~here).handle, ir.IntType(32)))
+            left = (clock.get(WarpClock.partial) & wide(bits)).differs(0) & clock.get(
+                WarpClock.broken
+            ).differs(0)
+            clock.set(WarpClock.partial, 0)
+            clock.set(WarpClock.broken, 0)
+            lanes_here = Value(code, U32, code.builder.bitcast(here.handle, ir.IntType(32)))
+            code.call_number(module.functions["synchronise"], warp.address, wide(lanes_here))
+            exited = pcs.equals(abi.EXITED).any()
+            with code.when(elsewhere.any() | left | exited):
+                zero = code.number(0)
+                code.suspect(
+                    Suspicion.SPLIT_BARRIER,
+                    warp.address,
+                    zero,
+                    zero,
+                    wide(target),
+                    code["barrier"],
+                    left.to(U64).to(i64),
+                )
+            someone.set(warp.address)
+            place.set(wide(target))
+    expected = largest.get()
+    overfull = (expected > 0) & (expected < threads.get())
+    with code.when(someone.get().differs(0) & (overfull | smallest.get().differs(expected))):
+        zero = code.number(0)
+        code.suspect(
+            Suspicion.BARRIER_OVERFULL,
+            someone.get(),
+            zero,
+            threads.get(),
+            place.get(),
+            expected,
+            smallest.get(),
+        )
+    with code.when(warps > 1):
+        zero_bytes(code, barrier.address, code.number(WarpClock.BYTES))
+    observed.at(BlockWatch.watch).set(WatchRecord.current, 0)
+    code.done()
+
+
+def order(module: ir.Module) -> None:
+    """Write `order(frame, site, active)`: a fence, or a commit or wait of asynchronous copies."""
+    code, _, observed, row = at_site(module, "order")
+    clock = observed.at(BlockWatch.clock)
+    lanes = running_lane_clocks(observed)
+    kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
+    fences = kind.equals(OrderKind.FENCE)
+    with code.when(fences | kind.equals(OrderKind.BLOCK_FENCE)):
+        clock.set(WarpClock.published, epoch)
+        shown = fences.select(clock.get(WarpClock.glimpsed), clock.get(WarpClock.glimpsed_in_block))
+        clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), shown))
+        code.call_number(module.functions["set_floors"], observed.address)
+        observed.set(BlockWatch.fresh, 1)
+    with code.when(fences):
+        clock.set(WarpClock.published_gpu, epoch)
+    with code.when(kind.equals(OrderKind.TRACK)):
+        clock.set(WarpClock.tracked, epoch)
+        observed.set(BlockWatch.fresh, 1)
+    active = code["active"].to(U32)
+    groups, copied = lanes.pointer(LaneClocks.groups, U32), lanes.pointer(LaneClocks.copied, U32)
+    ring = lanes.pointer(LaneClocks.ring, U32)
+    behind = row.get(SiteRow.displacement)
+    with code.when(kind.equals(OrderKind.COMMIT) | kind.equals(OrderKind.WAIT)):
+        # What is copied from now on belongs to the next group.
+        observed.set(BlockWatch.fresh, 1)
+        with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
+            count = groups.load(lane)
+
+            def slot(group: Value, lane: Value = lane) -> Value:
+                return wide(group & (records.RING_LENGTH - 1)) * LANES + lane
+
+            with code.when(kind.equals(OrderKind.COMMIT)):
+                ring.store(epoch.to(U32), slot(count))
+                groups.store(count + 1, lane)
+            with code.when(kind.equals(OrderKind.WAIT)):
+                with code.when(behind < 0):  # for all copies, also those in no group
+                    copied.store(epoch.to(U32), lane)
+                waits = ~(behind < 0) & (behind < records.RING_LENGTH) & (behind < wide(count))
+                with code.when(waits):
+                    done = ring.load(slot(count - 1 - behind.to(U32)))
+                    copied.store(copied.load(lane).max(done), lane)
+    code.done()
+
+
+def write_block_order(module: ir.Module) -> None:
+    """Write all functions of barriers and fences into a module."""
+    arrive(module)
+    release(module)
+    order(module)
