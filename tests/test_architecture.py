@@ -29,6 +29,7 @@ ROOMS = (
     "ptx",
     "machine",
     "gpu",
+    "module_globals",
     "launch",
     "lang",
     "linalg",

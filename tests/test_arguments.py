@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ def call(module: lw.Module, data: Any, x: Any = 1.0, n: Any = 1) -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "message"),
+    ("data", "message"),
     [
         (np.zeros(4, ">f4"), r"argument 0 \(data\) is an array of >f4, which is big-endian"),
         (np.zeros(4, [("a", "<i4"), ("b", ">i4")]), "big-endian"),
@@ -47,16 +49,19 @@ def call(module: lw.Module, data: Any, x: Any = 1.0, n: Any = 1) -> None:
         (np.array(["a", "b"]), "text"),
         (np.ma.masked_array(np.zeros(4), mask=[False, True, False, False]), r"masked array.*array.filled"),
         (np.array(3), r"an array without dimensions; pass a number .*array.reshape\(1\)"),
+        (np.zeros(4, np.longdouble), r"which no GPU has; use array.astype"),
+        (array.array("f", [1, 2]), "array in host memory cannot be passed; numpy.asarray"),
+        ((ctypes.c_float * 4)(), "in host memory cannot be passed; numpy.asarray"),
         (np.zeros((4, 4), np.float32)[:, 1], "an array must be in one piece"),
         ("text", "cannot be passed"),
     ],
     ids=lambda each: str(getattr(each, "dtype", ""))[:12],
 )
-def test_arrays_that_no_kernel_can_read(module: lw.Module, array: Any, message: str) -> None:
+def test_arrays_that_no_kernel_can_read(module: lw.Module, data: Any, message: str) -> None:
     with pytest.raises(LanewiseError, match=message):
-        call(module, array)
+        call(module, data)
     with pytest.raises(LanewiseError, match=message):
-        lw.check(module["k"][1, 1], array, 1.0, 1)
+        lw.check(module["k"][1, 1], data, 1.0, 1)
 
 
 @pytest.mark.parametrize(

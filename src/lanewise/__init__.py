@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         make_tiled_mma,
     )
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
+    from lanewise.launch import address
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
 
@@ -78,6 +79,7 @@ _LATER = {
     "Module": "ptx",
     "cuda": "ptx",
     "load": "ptx",
+    "address": "launch",
     "check": "machine.checker.check",
 }
 
@@ -101,6 +103,7 @@ __all__ = [
     "TiledCopy",
     "TiledMMA",
     "__version__",
+    "address",
     "arith",
     "atom",
     "atoms",

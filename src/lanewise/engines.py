@@ -10,7 +10,7 @@ function returns is typed; a value inside a kernel, which is handed on as it is,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from lanewise.errors import LanewiseError
@@ -134,6 +134,8 @@ DRAW_SVG: EntryPoint[Callable[[object], str]] = EntryPoint("draw")
 PRINT_LATEX: EntryPoint[Callable[[object], None]] = EntryPoint("print_latex")
 #: A kernel with what stands in `kernel[grid, block]`.
 LAUNCH: EntryPoint[Callable[[Any, Any], Launchable]] = EntryPoint("launch")
+#: The variables of a module by name, read and written where its kernels run.
+GLOBALS: EntryPoint[Callable[[Any], MutableMapping[str, Any]]] = EntryPoint("reach a module's variables")
 #: Inside a kernel: an instruction emitted.
 EMIT: EntryPoint[Emit] = EntryPoint("emit")
 #: Inside a kernel: a fragment of an operand, with one value in every element, or made of registers.

@@ -177,9 +177,8 @@ class Configured:
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
         ready = compiled(module, self.entry.function, name)
-        static = (
-            ready.launch_info.dynamic_offset if self.shape.shared_bytes else ready.launch_info.shared_bytes
-        )
+        info = ready.launch_info
+        static = (info.dynamic_offset if self.shape.shared_bytes else info.shared_bytes) - info.shared_base
         if static + self.shape.shared_bytes > MOST_SHARED_BYTES:
             raise LanewiseError(
                 f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
@@ -200,6 +199,53 @@ class Configured:
         return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]>"
 
 
+class Address(int):
+    """The device address of an array: an integer that goes into arrays of pointers and into structs.
+
+    It keeps its array alive. The numbers that NumPy makes of it do not: keep the array, or this, for those.
+    """
+
+    array: Any
+
+    def __repr__(self) -> str:
+        return f"Address({int(self):#x})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return int, (int(self),)
+
+
+def address(array: Any) -> Address:
+    """Return the device address of an array, for arrays of pointers and structs that a kernel follows.
+
+    A NumPy array gets an address on the CPU machine, the same in every launch; an array on a GPU has its own.
+
+    >>> import numpy as np
+    >>> import lanewise as lw
+    >>> rows = [np.zeros(8, np.float32), np.ones(8, np.float32)]
+    >>> pointers = np.array([lw.address(row) for row in rows], dtype=np.uint64)
+    >>> lw.address(rows[0][1:]) - lw.address(rows[0])
+    4
+    """
+    if isinstance(array, np.ndarray):
+        from lanewise.machine.runtime.address_book import ADDRESSES
+        from lanewise.ptx.arguments import require_plain_array
+
+        require_plain_array("of lw.address", array)
+        found = Address(ADDRESSES.enter(array))
+    else:
+        from lanewise.gpu.arrays import locate
+
+        where = locate(array, 0)
+        if where is None or not where.on_gpu:
+            raise LanewiseError(
+                f"lw.address takes a NumPy array or an array on a GPU, not {type(array).__name__}"
+                + ("; numpy.asarray makes a NumPy array of it without a copy" if where is not None else "")
+            )
+        found = Address(where.address)
+    found.array = array
+    return found
+
+
 def launch(entry: Entry, configuration: Any) -> Configured:
     """The kernel with its configuration: `[grid, block]` or `[grid, block, shared_bytes]`."""
     if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
@@ -208,6 +254,6 @@ def launch(entry: Entry, configuration: Any) -> Configured:
         )
     grid, block = _three("a grid", configuration[0]), _three("a block", configuration[1])
     shared = configuration[2] if len(configuration) == 3 else 0
-    if not isinstance(shared, int) or shared < 0:
+    if not isinstance(shared, int | np.integer) or shared < 0:
         raise LanewiseError(f"shared memory is a number of bytes, not {shared!r}")
-    return Configured(entry, Shape(grid, block, shared))
+    return Configured(entry, Shape(grid, block, int(shared)))

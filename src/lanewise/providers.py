@@ -6,7 +6,7 @@ type that the task declares.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 from lanewise.engines import (
@@ -16,6 +16,7 @@ from lanewise.engines import (
     FRAGMENT_OF_REGISTERS,
     FULL_FRAGMENT,
     GEMM,
+    GLOBALS,
     INSTRUCTION_FIDELITY,
     KERNEL_FIDELITY,
     LAUNCH,
@@ -84,6 +85,13 @@ def _launch() -> Callable[[Any, Any], Launchable]:
     from lanewise.launch import launch
 
     return launch
+
+
+@GLOBALS.provided_by
+def _globals() -> Callable[[Any], MutableMapping[str, Any]]:
+    from lanewise.module_globals import Globals
+
+    return Globals
 
 
 # lang ---------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_special_registers() -> None:
     values = {
         "%cluster_nctaid.x": 1, "%cluster_nctarank": 1, "%cluster_ctarank": 0, "%cluster_ctaid.y": 0,
         "%nclusterid.x": 3, "%nctaid.x": 3, "%envreg5": 0, "%pm3": 0, "%total_smem_size": 144,
-        "%dynamic_smem_size": 128, "%aggr_smem_size": 144, "%ntid.x": 32, "WARP_SZ": 32, "%nwarpid": 1,
+        "%dynamic_smem_size": 128, "%aggr_smem_size": 144 + 1024, "%ntid.x": 32, "WARP_SZ": 32, "%nwarpid": 1,
     }  # fmt: skip
     body = "st.shared.u32 [s], 0;" + "".join(
         f"mov.u32 %r0, {register}; st.global.u32 [%rd0+{4 * place}], %r0;"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from functools import cache
 from typing import TYPE_CHECKING
@@ -38,13 +39,37 @@ def newest_ptx(release: tuple[int, int]) -> str:
 def cubin(module: Module, context: Context, kernel: str = "") -> bytes:
     """The machine code of a module for a device: from disk if it was assembled before."""
     arch = assembled_for(module.target, context.device.arch)
-    text = module.text or str(module)
+    text = with_visible_variables(module)
     request = f"{text}\0{arch}\0{_circumstances(context.driver.version)}"
     image = disk_cache.read(request, ".cubin")
     if image is None:
         image = assemble(module, text, arch, context, kernel)
         disk_cache.keep(request, ".cubin", image)
     return image
+
+
+def with_visible_variables(module: Module) -> str:
+    """The PTX of a module with its variables visible: the driver finds no others by name.
+
+    >>> from lanewise.ptx import parse
+    >>> module = parse(".version 9.0\\n.target sm_80\\n.address_size 64\\n.const .f32 k;\\n.global .u32 n;")
+    >>> with_visible_variables(module).splitlines()[3:]
+    ['.visible .const .f32 k;', '.visible .global .u32 n;']
+    """
+    text = module.text or str(module)
+    hidden = [
+        each for each in module.variables.values() if each.space in ("global", "const") and not each.linking
+    ]
+    if not hidden:
+        return text
+    if not module.text:
+        return re.sub(r"(?m)^(?=\.(?:global|const)\b)", ".visible ", text)
+    lines = text.split("\n")
+    for variable in sorted(hidden, key=lambda each: (each.line, each.column), reverse=True):
+        line, start = lines[variable.line - 1], variable.column - 1
+        if line.startswith((".global", ".const"), start):
+            lines[variable.line - 1] = f"{line[:start]}.visible {line[start:]}"
+    return "\n".join(lines)
 
 
 def assemble(module: Module, text: str, arch: str, context: Context, kernel: str = "") -> bytes:

@@ -12,7 +12,7 @@ from lanewise.gpu.loading import Loaded, loaded
 from lanewise.gpu.plan import POINTER, Plan, Record, number_format, start
 from lanewise.gpu.streams import stream_handle, wait_for
 from lanewise.isa import find_arch
-from lanewise.ptx.arguments import encode, require_alignment, require_pointer, titled
+from lanewise.ptx.arguments import ParameterTypes, encode, require_alignment, require_pointer, titled
 
 if TYPE_CHECKING:
     from lanewise.ptx import Entry, Shape, Variable
@@ -35,8 +35,9 @@ def launch(
         handle = _current_stream(arguments, there.ordinal)
     kernel = loaded(entry, there)
     kernel.fit(shape)
+    types = ParameterTypes(entry.function, entry.module.cuda.text if entry.module.cuda is not None else "")
     raw = [
-        _bytes(title, variable, value, where)
+        _bytes(title, variable, value, where, types)
         for (title, variable, value), where in zip(titles, locations, strict=True)
     ]
     offsets, size = [], 0
@@ -53,9 +54,11 @@ def launch(
     return _plan(kernel, shape, titles, locations)
 
 
-def _bytes(title: str, variable: Variable, value: Any, where: ArrayLocation | None) -> bytes:
+def _bytes(
+    title: str, variable: Variable, value: Any, where: ArrayLocation | None, types: ParameterTypes
+) -> bytes:
     if where is None:
-        return encode(title, value, variable)
+        return encode(title, value, variable, types)
     require_pointer(title, variable)
     if not where.in_one_piece:
         raise LanewiseError(

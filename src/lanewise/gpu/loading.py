@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lanewise.gpu.assemble import cubin
-from lanewise.gpu.device import Context
+from lanewise.gpu.device import Context, context
 from lanewise.gpu.faults import GpuError
+from lanewise.gpu.module_variables import write_variable
 from lanewise.ptx import Shape
 
 if TYPE_CHECKING:
@@ -80,30 +81,38 @@ class Loaded:
         self._fitting.add(shape)
 
 
-def loaded(entry: Entry, context: Context) -> Loaded:
+def loaded(entry: Entry, there: Context) -> Loaded:
     """A kernel on a device, loaded now if it was not before."""
-    key = (id(entry.module), entry.name, context.ordinal)
+    key = (id(entry.module), entry.name, there.ordinal)
     found = _KERNELS.get(key)
     if found is None:
-        driver = context.driver
-        with context.current():
+        driver = there.driver
+        with there.current():
             function = driver.handle(
                 "cuModuleGetFunction",
-                _module(entry.module, context, entry.name),
+                _module(entry.module, there, entry.name),
                 entry.name.encode(),
                 kernel=entry.name,
             )
-        found = _KERNELS.setdefault(key, Loaded(entry.name, function, context))
+        found = _KERNELS.setdefault(key, Loaded(entry.name, function, there))
         weakref.finalize(entry.module, _KERNELS.pop, key, None)
     return found
 
 
-def _module(module: Module, context: Context, kernel: str) -> int:
+def loaded_on(module: Module) -> list[tuple[Context, int]]:
+    """The devices on which a module is loaded, each with the module's handle there."""
+    return [(context(ordinal), handle) for (key, ordinal), handle in _MODULES.items() if key == id(module)]
+
+
+def _module(module: Module, there: Context, kernel: str) -> int:
     """The module's handle. A module has variables of its own, so two of the same text are loaded twice."""
-    key = (id(module), context.ordinal)
+    key = (id(module), there.ordinal)
     if key not in _MODULES:
-        image = cubin(module, context, kernel)
-        _MODULES[key] = context.driver.handle("cuModuleLoadData", image, kernel=kernel)
+        image = cubin(module, there, kernel)
+        handle = there.driver.handle("cuModuleLoadData", image, kernel=kernel)
+        for name, raw in module.written_globals.items():
+            write_variable(there, handle, name, raw)
+        _MODULES[key] = handle
         # It stays loaded: when the Module is forgotten, a kernel of it may still be running, and a captured
         # graph may launch one again, of which nobody tells us.
         weakref.finalize(module, _MODULES.pop, key, None)

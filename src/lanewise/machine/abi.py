@@ -75,7 +75,12 @@ class LaunchRecord(RecordLayout):
     nctaid = field(elements=3)
     warps = field()
     threads = field()
+    #: The bytes of shared memory that a block may touch; those of the kernel itself, and how many of them are
+    #: dynamic; where the bytes that the system reserves begin.
     shared_bytes = field()
+    own_shared_bytes = field()
+    dynamic_shared_bytes = field()
+    reserved_shared = field()
     local_bytes = field()
     frame_bytes = field()
     #: Basic blocks that a thread block may run in all.
@@ -273,12 +278,21 @@ ADDRESS_FAULTS = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED, FaultKind.READ_
 #: Bytes of a thread's stack, for frames of recursive functions and for alloca.
 STACK_BYTES = 32768
 
+#: Bytes of shared memory that the system reserves in each block from sm_80 on, and where in them those begin
+#: that cooperative groups use.
+RESERVED_SHARED_BYTES, GROUPS_OFFSET = 1024, 32
+#: The arch from which on they lie before the kernel's own shared memory; earlier, they lie behind it.
+RESERVED_FIRST_ARCH = 90
+#: The alignment of that memory where it lies behind.
+RESERVED_ALIGNMENT = 128
+
 # Address windows.
 CONST_BASE = 0x1_0000_0000
 GLOBAL_BASE = 0x2_0000_0000
 HEAP_BASE = 0x80_0000_0000
 GRID_BASE = 0x90_0000_0000
 ARGUMENT_BASE = 0x100_0000_0000
+ADDRESSED_BASE = 0x1000_0000_0000
 SHARED_WINDOW = 0x7000_0000_0000
 LOCAL_WINDOW = 0x7100_0000_0000
 PARAM_WINDOW = 0x7200_0000_0000

@@ -18,6 +18,8 @@ class LaunchInfo(NamedTuple):
 
     frame_bytes: int
     local_bytes: int
+    #: Where shared memory begins, and where static shared memory ends.
+    shared_base: int
     shared_bytes: int
     #: Where dynamic shared memory begins.
     dynamic_offset: int
@@ -28,6 +30,7 @@ class LaunchInfo(NamedTuple):
     variables: tuple[tuple[str, str, int, int], ...]
     uses_heap: bool
     uses_grid: bool
+    uses_reserved_memory: bool
     #: How many instructions there are, calls and returns included.
     sites: int
     #: The basic block where it begins, and the line of each.
@@ -44,6 +47,17 @@ class LaunchInfo(NamedTuple):
     def from_bytes(cls, kept: bytes) -> LaunchInfo:
         """Read what `to_bytes` wrote; the cache has already checked that the file is not damaged."""
         return cls(*marshal.loads(kept))
+
+
+def variable_addresses(module: Module) -> dict[str, int]:
+    """Return the address of each variable in global or constant memory, the same for every kernel."""
+    bases = {"const": abi.CONST_BASE, "global": abi.GLOBAL_BASE}
+    found = {}
+    for variable in module.variables.values():
+        if variable.space in bases:
+            found[variable.name] = abi.aligned(bases[variable.space], max(variable.alignment, 16))
+            bases[variable.space] = found[variable.name] + abi.aligned(variable.size, 16) + 256
+    return found
 
 
 def function_addresses(module: Module) -> dict[str, int]:

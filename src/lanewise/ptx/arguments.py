@@ -5,17 +5,22 @@ Where arrays lie, and what their addresses are, is the business of the engine th
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from reprlib import repr
 from typing import Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.ptx.cuda_declarations import aliased_type, declared_parameters
+from lanewise.ptx.cuda_types import CudaType, cuda_type
 from lanewise.ptx.model.function import Function
-from lanewise.ptx.model.names import demangle
+from lanewise.ptx.model.names import demangle, parameter_texts
 from lanewise.ptx.model.variables import Variable
+from lanewise.ptx.struct_bytes import is_native, struct_bytes
 
 #: What compilers of CUDA call parameters, whose names they do not keep.
 _NUMBERED = re.compile(r".+_param_\d+")
@@ -66,6 +71,10 @@ _UNFIT_KINDS = {
 }
 
 
+#: Bytes of a double: NumPy's longdouble is the host's own.
+_WIDEST_FLOAT = 8
+
+
 def require_plain_array(title: str, array: np.ndarray) -> None:
     """An error if an array's elements are not what a kernel reads: objects, dates, big-endian, masked."""
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):  # numpy.ma is slow to import
@@ -77,20 +86,15 @@ def require_plain_array(title: str, array: np.ndarray) -> None:
         unfit = _UNFIT_KINDS["O"]
     if unfit is not None:
         raise LanewiseError(f"argument {title} is an array of {unfit}")
-    if not _is_native(array.dtype):
+    if array.dtype.kind == "f" and array.dtype.itemsize > _WIDEST_FLOAT:
+        raise LanewiseError(
+            f"argument {title} is an array of {array.dtype.name}, which no GPU has; use array.astype(float)"
+        )
+    if not is_native(array.dtype):
         raise LanewiseError(
             f"argument {title} is an array of {array.dtype.str}, which is big-endian; "
             "array.astype(array.dtype.newbyteorder('=')) is as GPUs have it"
         )
-
-
-def _is_native(dtype: np.dtype) -> bool:
-    """Whether all numbers of a type, those of its fields too, are little-endian."""
-    if dtype.subdtype is not None:
-        return _is_native(dtype.subdtype[0])
-    if dtype.fields is not None:
-        return all(_is_native(field[0]) for field in dtype.fields.values())
-    return dtype.byteorder != ">"
 
 
 def require_pointer(title: str, variable: Variable) -> None:
@@ -109,8 +113,39 @@ def require_alignment(title: str, variable: Variable, address: int) -> None:
         )
 
 
-def encode(title: str, value: Any, variable: Variable) -> bytes:
-    """A number or a struct as the bytes of a parameter.
+class ParameterTypes:
+    """The types of a kernel's parameters in C++: by its mangled name, or by its source."""
+
+    def __init__(self, function: Function, source: str = "") -> None:
+        self.function, self.source = function, source
+
+    @cached_property
+    def _types(self) -> list[CudaType | None]:
+        name = self.function.name
+        full = demangle(name)
+        if full != name:
+            texts: list[str] | None = parameter_texts(full)
+        else:
+            declared = declared_parameters(self.source, name) if self.source else None
+            texts = [each.type for each in declared] if declared is not None else None
+        if texts is None or len(texts) != len(self.function.parameters):
+            return [None] * len(self.function.parameters)
+        return [cuda_type(text) or cuda_type(aliased_type(self.source, text)) for text in texts]
+
+    def of(self, variable: Variable) -> CudaType | None:
+        """The type of a parameter; None if it is a struct of the user's, or nothing tells."""
+        return next(
+            (
+                kind
+                for parameter, kind in zip(self.function.parameters, self._types, strict=True)
+                if parameter is variable
+            ),
+            None,
+        )
+
+
+def encode(title: str, value: Any, variable: Variable, types: ParameterTypes | None = None) -> bytes:
+    """A number or a struct as the bytes of a parameter; `types` tell what a struct is in C++.
 
     >>> from lanewise.ptx import parse
     >>> kernel = parse(".version 9.0\\n.target sm_80\\n.entry k(.param .s32 n, .param .f32 x) { ret; }")["k"]
@@ -124,10 +159,10 @@ def encode(title: str, value: Any, variable: Variable) -> bytes:
             "or an array of one element (array.reshape(1))"
         )
     if variable.dims or variable.vector > 1:
-        raw = _struct(title, value, size)
-        if len(raw) != size:
-            raise LanewiseError(f"argument {title} is {size} bytes; {len(raw)} were given")
-        return raw
+        declared = types.of(variable) if types is not None else None
+        return struct_bytes(title, value, size, variable.alignment, declared)
+    if isinstance(value, ctypes._SimpleCData):
+        value = value.value
     if (
         isinstance(value, np.generic | np.ndarray)
         and value.dtype.itemsize == size
@@ -152,7 +187,7 @@ def encode(title: str, value: Any, variable: Variable) -> bytes:
         return _encode_float(title, value, variable)
     if value is None and size == 8:
         return bytes(8)
-    if hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
+    if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or _is_buffer(value):
         raise LanewiseError(
             f"argument {title}: {type(value).__name__} in host memory cannot be passed; "
             "numpy.asarray makes a NumPy array of it without a copy"
@@ -163,6 +198,17 @@ def encode(title: str, value: Any, variable: Variable) -> bytes:
     )
 
 
+def _is_buffer(value: Any) -> bool:
+    """Whether an object other than bytes has memory that NumPy can use: array.array, ctypes arrays."""
+    if isinstance(value, bytes | bytearray):
+        return False
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
+
+
 def _encode_float(title: str, value: float, variable: Variable) -> bytes:
     """A number as the bytes of a floating-point parameter; floats too large become infinite, as in NumPy."""
     try:
@@ -170,13 +216,3 @@ def _encode_float(title: str, value: float, variable: Variable) -> bytes:
             return bytes(np.array(float(value)).astype(f"f{variable.size}").tobytes())
     except OverflowError:
         raise LanewiseError(f"argument {title}: {repr(value)} does not fit into .{variable.type}") from None
-
-
-def _struct(title: str, value: Any, size: int) -> bytes:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value)
-    if isinstance(value, np.generic | np.ndarray) and not value.dtype.hasobject:
-        return bytes(value.tobytes())
-    raise LanewiseError(
-        f"argument {title} is a struct of {size} bytes: pass bytes, or a NumPy structured scalar of that size"
-    )

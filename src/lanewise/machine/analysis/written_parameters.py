@@ -1,4 +1,4 @@
-"""Which parameters of a kernel lead to memory that it may write.
+"""Which parameters of a kernel its addresses are made from, and which lead to memory that it may write.
 
 An address is followed from where a parameter is loaded, through copies, sums and choices, to the instructions
 that write. What cannot be followed, such as a pointer that was itself loaded from memory, may lead anywhere.
@@ -9,7 +9,7 @@ on this has to notice a write elsewhere.
 from __future__ import annotations
 
 from lanewise.machine.program.instruction_record import Level, Role
-from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.memory_accesses import accesses, watched_accesses
 from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol, registers_in
 from lanewise.machine.program.ops import Op, Program
 
@@ -33,6 +33,22 @@ def written_parameters(program: Program) -> frozenset[int] | None:
                 return None
             written |= origin
     return frozenset(written)
+
+
+def address_parameters(program: Program) -> dict[tuple[int, int], frozenset[int]]:
+    """Return the offsets of the parameters that addresses of global memory are made from.
+
+    The key is the instruction's site and the number of its access; those that may lead anywhere are left out.
+    """
+    origins = origins_of(program)
+    found = {}
+    for op in program.sites:
+        for number, access in enumerate(watched_accesses(op)):
+            if access.space in ("global", "generic"):
+                origin = origin_of(access.address, origins)
+                if origin:
+                    found[op.site, number] = origin
+    return found
 
 
 def origins_of(program: Program) -> dict[Register, Origin]:

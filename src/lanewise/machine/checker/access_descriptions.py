@@ -37,7 +37,7 @@ def allocation_at(launch: LaunchState, space: str, address: int) -> tuple[str, s
         return space, "local memory"
     for each in launch.allocations:
         if offset in each:
-            return space, each.title
+            return space, each.title_at(offset)
     return space, ""
 
 
@@ -55,9 +55,24 @@ def shared_name(launch: LaunchState, offset: int) -> str:
     for symbol in shared_variables(program):
         if symbol.address <= offset < symbol.address + symbol.size:
             return f"shared variable {plain_name(symbol.name)}"
+    if in_reserved_memory(launch, offset):
+        return "the shared memory that the system reserves"
     if launch.shape.shared_bytes and offset >= program.dynamic_offset:
         return "dynamic shared memory"
     return "shared memory"
+
+
+def shared_home(launch: LaunchState, low: int, high: int) -> str:
+    """Return a description of the shared memory that an address was made from, by its bounds."""
+    base = launch.compiled.launch_info.shared_base
+    return "the kernel's shared memory" if base and high == launch.shared_limit else shared_name(launch, low)
+
+
+def in_reserved_memory(launch: LaunchState, address: int) -> bool:
+    """Return whether an address of shared memory is in the part that the system reserves and zeroes."""
+    start = launch.reserved_shared
+    inside = start <= space_of_generic(address)[1] < start + abi.RESERVED_SHARED_BYTES
+    return inside and launch.compiled.launch_info.uses_reserved_memory
 
 
 def plain_name(name: str) -> str:

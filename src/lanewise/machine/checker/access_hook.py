@@ -11,6 +11,7 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
+from lanewise.machine.checker.allocations.heap_checks import write_heap_check
 from lanewise.machine.checker.bank_model import lane_is_in, write_banks
 from lanewise.machine.checker.block_order import write_block_order
 from lanewise.machine.checker.happens_before import write_happens_before
@@ -240,7 +241,7 @@ def _write_region(module: ir.Module) -> ir.Function:
         )
         code.done(wide(chosen))
     strays = (lowest < row.get(SiteRow.lowest)) | (highest > row.get(SiteRow.highest))
-    with code.when(shared & row.get(SiteRow.highest).differs(0) & strays):
+    with code.when(row.get(SiteRow.highest).differs(0) & strays):
         low, high = (row.get(each, U64).spread(LANES) for each in (SiteRow.lowest, SiteRow.highest))
         beyond = (relative < low) | ((relative + size.to(U64).spread(LANES)) > high)
         bits = chosen & Value(code, U32, code.builder.bitcast(beyond.handle, ir.IntType(32)))
@@ -258,6 +259,18 @@ def _write_region(module: ir.Module) -> ir.Function:
             )
     with code.when(space.get().equals(Space.GLOBAL)):
         allocation = Record(code, row.get(SiteRow.last_allocation))
+        states = allocation.get(AllocationShadow.byte_states)
+        with code.when(states.differs(0)):
+            code.call_number(
+                module.functions["heap"],
+                code["frame"],
+                code["site"],
+                offsets.address,
+                wide(chosen),
+                size,
+                flags,
+                states,
+            )
         with code.when(allocation.get(AllocationShadow.reads_recorded).equals(0)):
             only_reads = (flags & (Flag.READS | Flag.WRITES | Flag.STRONG_ACCESS)).equals(Flag.READS)
             with code.when(only_reads):
@@ -465,6 +478,7 @@ def write_watch() -> ir.Module:
     write_banks(module)
     write_happens_before(module)
     write_shadow(module)
+    write_heap_check(module)
     _write_find(module)
     _write_strong(module)
     _write_shape(module)

@@ -13,9 +13,9 @@ from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.analysis.control_registers import control_registers
-from lanewise.machine.analysis.written_parameters import written_parameters
+from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
 from lanewise.machine.checker.counters import SiteCounters
-from lanewise.machine.checker.site_table import SiteTable, watched_sites
+from lanewise.machine.checker.site_table import SiteTable, first_access_row, watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
 from lanewise.machine.runtime.fault_report import source_line
@@ -78,6 +78,13 @@ class CheckedKernel(Compiled):
     def written_parameters(self) -> frozenset[int] | None:
         """The offsets of parameters whose memory may be written; None if any memory may be."""
         return written_parameters(self.program)
+
+    @cached_property
+    def address_parameters(self) -> dict[int, frozenset[int]]:
+        """For rows of accesses to global memory: the parameters that the address is made from, by offset."""
+        sites = self.program.sites
+        found = address_parameters(self.program)
+        return {first_access_row(sites[site]) + number: each for (site, number), each in found.items()}
 
     @cached_property
     def blocks_are_independent(self) -> bool:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.jit.host_memory import Bytes, address, as_bytes
+from lanewise.jit.host_memory import address
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
+from lanewise.machine.checker.allocations.heap_checks import leaks
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.merged_findings import across_schedules, merged, with_chains
 from lanewise.machine.checker.report import Finding, Line, Report
@@ -29,9 +30,11 @@ from lanewise.machine.checker.watch import Watch, conflict
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.runtime import resident_blocks
 from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.resident_blocks import ResidentBlocks, Stuck
 from lanewise.machine.runtime.state import BlockState
+from lanewise.machine.runtime.written_memory import MemoryCopy, WrittenMemory
 from lanewise.ptx import Shape
 
 #: Epochs that a watch may have, which last some minutes; later races are not looked for.
@@ -55,6 +58,8 @@ def most_shadow_bytes() -> int:
 class CheckedLaunch(Launch):
     """One run of a kernel under watch: on one host thread, and on more of them once it takes its time."""
 
+    tracks_heap = True
+
     def __init__(
         self,
         kernel: CheckedKernel,
@@ -71,6 +76,8 @@ class CheckedLaunch(Launch):
         #: Whether all blocks ran to their end.
         self.ended = False
         self.resident: list[ResidentBlocks] = []
+        #: The blocks of the heap that were there before.
+        self._blocks_before = set(heap_of(kernel.module).blocks) if kernel.launch_info.uses_heap else set()
         self._watches: dict[int, Watch] = {}
         self._beginning, self._ended, self._alone = threading.Lock(), threading.Event(), not side_by_side
         self.printed: list[tuple[int, str]] = []
@@ -150,10 +157,11 @@ class CheckedLaunch(Launch):
         """Return how many blocks may be under way, each of some bytes, with its records of the check."""
         return min(MOST_RESIDENT, resident_blocks.MOST_BYTES // (bytes + self.watches[0].block_bytes))
 
-    def allocated(self, first: int, size: int) -> None:
+    def allocated(self, given: list[tuple[int, int]]) -> None:
         """Forget the accesses to heap memory that was freed and is allocated again."""
         for watch in self.watches:
-            watch.forget(first, size)
+            for first, size in given:
+                watch.forget(first, size)
 
     def say(self, state: BlockState, text: str) -> None:
         """Keep what a kernel prints: a repeated run prints once, and in the order of blocks."""
@@ -170,6 +178,9 @@ class CheckedLaunch(Launch):
         for watch in self.watches:
             if watch.triage.failure is not None:
                 raise watch.triage.failure
+        if self.kernel.launch_info.uses_heap:
+            for finding in leaks(self, self._blocks_before):
+                self.watches[0].triage.add(finding)
 
     def _settle(self, state: BlockState, status: int) -> None:
         """Add a finding for a fault before it ends the launch."""
@@ -250,23 +261,6 @@ class CheckedLaunch(Launch):
         return [Finding("deadlock", message, entry.line, f".entry {entry.name}", severity="advice")]
 
 
-class WrittenMemory:
-    """The memory that a launch may write, to copy it and to put it back."""
-
-    def __init__(self, launch: CheckedLaunch) -> None:
-        self.allocations = [each for each in launch.written if each.writable]
-        self._own = [as_bytes(each.host, each.size) for each in self.allocations]
-
-    def copy(self) -> list[Bytes]:
-        """Return a copy of its content."""
-        return [content.copy() for content in self._own]
-
-    def put_back(self, copies: list[Bytes]) -> None:
-        """Restore what `copy` returned."""
-        for content, copy in zip(self._own, copies, strict=True):
-            content[:] = copy
-
-
 def run_checked(
     kernel: CheckedKernel,
     shape: Shape,
@@ -288,28 +282,25 @@ def run_checked(
         launch.print_kept()
         return launch.report(notes)
     untouched = CheckedLaunch(kernel, shape, values, steps, schedules[0], side_by_side=False, record_all=True)
-    memory = WrittenMemory(untouched)
+    memory = WrittenMemory(untouched, untouched.written)
     before = memory.copy()
-    after: list[Bytes] = []
+    after: MemoryCopy | None = None
     reports: list[Report] = []
     for schedule in schedules:
         launch = _run(kernel, shape, values, steps, schedule, progress)
         reports.append(launch.report(notes))
-        if not after:
+        if after is None:
             launch.print_kept()
             after, ended = memory.copy(), launch.ended
         elif launch.ended and ended:
-            changed = [
-                each.title
-                for each, first, content in zip(memory.allocations, after, memory.copy(), strict=True)
-                if not np.array_equal(first, content)
-            ]
+            changed = [each.title for each in memory.differing(after)]
             notes = [
                 *notes,
                 *(f"{each} has other results under the schedule {schedule.name}" for each in changed),
             ]
         memory.put_back(before)
-    memory.put_back(after)
+    if after is not None:
+        memory.put_back(after)
     extra = [each for each in reports[0].notes if each not in notes]
     return replace(
         reports[0], findings=across_schedules([each.findings for each in reports]), notes=[*notes, *extra]
@@ -327,9 +318,9 @@ def _run(
     """Run a kernel under watch with one schedule; return the launch that found all that is to be found."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
     launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all=not side_by_side)
-    memory = WrittenMemory(launch)
-    before = memory.copy() if side_by_side else []
-    if not _is_whole(launch, progress) and side_by_side:
+    memory = WrittenMemory(launch, launch.written)
+    before = memory.copy() if side_by_side else None
+    if not _is_whole(launch, progress) and before is not None:
         memory.put_back(before)
         launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
         _is_whole(launch, progress)

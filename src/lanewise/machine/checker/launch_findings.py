@@ -17,13 +17,14 @@ def beyond_limits(program: Program, shape: Shape, arch: str) -> list[Finding]:
     bound = target.endswith(("a", "f"))
     if number < arch_number(target) or (bound and number != arch_number(target)):
         found.append(f"PTX for {target} does not run on {arch}")
-    static = program.shared_bytes
+    static = program.shared_bytes - program.shared_base
     if static > STATIC_SHARED_BYTES:
         found.append(
             f"{static} bytes of static shared memory: a kernel may declare {STATIC_SHARED_BYTES}; "
             "more has to be dynamic"
         )
-    whole = program.dynamic_offset + shape.shared_bytes if shape.shared_bytes else static
+    dynamic = program.dynamic_offset - program.shared_base + shape.shared_bytes
+    whole = dynamic if shape.shared_bytes else static
     most = shared_bytes_of(arch)
     if whole > most and static <= STATIC_SHARED_BYTES:
         found.append(f"{whole} bytes of shared memory a block: {arch} has {most}")

@@ -186,6 +186,8 @@ class AllocationShadow(RecordLayout):
     host = field()
     #: Whether reads are put on record: they need not be in memory that nobody writes.
     reads_recorded = field()
+    #: Of the heap: the state of each byte; else 0.
+    byte_states = field()
 
 
 class Suspicion(IntEnum):
@@ -212,6 +214,9 @@ class Suspicion(IntEnum):
     IGNORED_ALIGNMENT = auto()
     BARRIER_COUNT_WRONG = auto()
     NO_VALUE = auto()
+    HEAP_OUTSIDE = auto()
+    HEAP_FREED = auto()
+    HEAP_UNINITIALISED = auto()
     #: Memory is written that was taken for memory that is only read: the launch has to be repeated.
     UNRECORDED_READS = auto()
 
@@ -227,7 +232,8 @@ class SiteRow(RecordLayout):
     access_size = field()
     flags = field()
     lanes_read = field()
-    # The bounds of the shared variable that the address was computed from; 0 if that is not known.
+    # The bounds of what the address was computed from, as offsets: a shared variable, or a view of an array
+    # up to the next view that was passed. 0 if that is not known.
     lowest = field()
     highest = field()
     # The stride of a tile or the count of a barrier: a constant, and a register's offset if it is in one.

@@ -18,10 +18,13 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import (
     allocation_at,
     described,
+    in_reserved_memory,
     lanes_in_words,
-    shared_name,
+    shared_home,
     source_of,
 )
+from lanewise.machine.checker.allocations.heap_checks import heap_message
+from lanewise.machine.checker.allocations.pointer_bounds import view_of_row
 from lanewise.machine.checker.matrix_rows import rows_agree
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding, Severity
@@ -45,6 +48,9 @@ KINDS = {
     Suspicion.NO_VALUE: "uninitialised",
     Suspicion.UNFINISHED_COPY: "asynchronous copy",
     Suspicion.OUTSIDE: "out of bounds",
+    Suspicion.HEAP_OUTSIDE: "out of bounds",
+    Suspicion.HEAP_FREED: "heap",
+    Suspicion.HEAP_UNINITIALISED: "uninitialised",
     Suspicion.NOT_A_MEMBER: "divergence",
     Suspicion.ABSENT_MEMBER: "divergence",
     Suspicion.SPLIT_BARRIER: "divergence",
@@ -138,7 +144,8 @@ class Triage:
             raise NotOnItsOwn
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
-        if kind is Suspicion.SAME_ADDRESS and rows_agree(state, warp, op, address):
+        harmless = kind is Suspicion.SAME_ADDRESS and rows_agree(state, warp, op, address)
+        if harmless or (kind is Suspicion.UNINITIALISED and in_reserved_memory(launch, address)):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
         advice = kind in _ADVICE
@@ -230,9 +237,14 @@ class Triage:
             case Suspicion.NO_VALUE:
                 return f"the register {self.registers[address].name} has no value"
             case Suspicion.OUTSIDE:
+                if space != "shared":
+                    home = view_of_row(self.launch, self.rows[row])
+                    return f"{what} outside of {home}, which its address was made from"
                 low, high = (int(self.rows[row, each // 8]) for each in (SiteRow.lowest, SiteRow.highest))
-                home = shared_name(self.launch, low)
+                home = shared_home(self.launch, low, high)
                 return f"{what} outside of {home}, of {high - low} bytes, which its address was made from"
+            case Suspicion.HEAP_OUTSIDE | Suspicion.HEAP_FREED | Suspicion.HEAP_UNINITIALISED:
+                return heap_message(self.launch, kind, what, address)
             case Suspicion.NOT_A_MEMBER:
                 return f"a lane runs it that its mask {address & 0xFFFFFFFF:#010x} does not name"
             case Suspicion.ABSENT_MEMBER:

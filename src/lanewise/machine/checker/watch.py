@@ -14,6 +14,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
+from lanewise.machine.checker.allocations.pointer_bounds import bound_to_own_shared_memory, bound_to_views
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.records import (
     AllocationShadow,
@@ -26,6 +27,7 @@ from lanewise.machine.checker.records import (
 from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 
@@ -47,6 +49,8 @@ class Watch:
         self.launch, self.kernel, self.epochs = launch, kernel, epochs
         shape = launch.shape
         self.rows, self.last_requests = fresh_table(kernel.watched)
+        bound_to_views(self.rows, launch, kernel)
+        bound_to_own_shared_memory(self.rows, launch)
         self.runs = np.zeros((max(len(kernel.blocks), 1), 2), np.int64)
         self.diverged = np.zeros(max(len(kernel.program.sites), 1), np.int64)
         self.log = np.zeros(epochs, np.uint32)
@@ -70,6 +74,7 @@ class Watch:
                 (AllocationShadow.cell_shift, shift),
                 (AllocationShadow.host, each.host),
                 (AllocationShadow.reads_recorded, each.first in recorded),
+                (AllocationShadow.byte_states, _byte_states(each, kernel)),
             ):
                 row[field // 8] = value
         for field, value in (
@@ -114,7 +119,7 @@ class Watch:
 
     def attach(self, state: BlockState) -> None:
         """Allocate the records that a thread block is watched with, and enter them in its BlockRecord."""
-        warps, shared_bytes = self.launch.shape.warps, self.launch.shared_bytes
+        warps, shared_bytes = self.launch.shape.warps, self.launch.shared_limit
         record = zeroed_bytes(BlockWatch.BYTES).view(np.int64)
         clocks = zeroed_bytes(warps * WarpClock.BYTES)
         barriers = zeroed_bytes(abi.BARRIERS * WarpClock.BYTES)
@@ -154,6 +159,11 @@ class Watch:
             if first in each:
                 start = (first - each.first) >> shift
                 shadow[:, start : start - (-size >> shift)] = 0
+
+
+def _byte_states(allocation: Allocation, kernel: CheckedKernel) -> int:
+    """Return where the states of an allocation's bytes lie, if it is the heap; else 0."""
+    return address(heap_of(kernel.module).track()) if allocation.first == abi.HEAP_BASE else 0
 
 
 def conflict(watches: list[Watch]) -> bool:

@@ -203,6 +203,10 @@ class Lanes:
         word = Pointer(self.code, i64, self.frame if pointer is None else pointer).load(offset // 8)
         return self.code.builder.inttoptr(word.handle, ir.IntType(8).as_pointer())
 
+    def _launch_number(self, block: ir.Operand, field: int) -> Value:
+        """Return a number of the launch's record, in every lane."""
+        return self.number_at(self.record(abi.BlockRecord.launch, block), field)
+
     def special(self, operand: SpecialRegister) -> Value:
         """Return the value of a special register, as 32 or 64 bits."""
         block = self.record(abi.WarpFrame.block)
@@ -215,19 +219,15 @@ class Lanes:
             case "%ctaid" | "%clusterid":
                 return self.number_at(block, abi.BlockRecord.ctaid + 8 * axis)
             case "%ntid":
-                return self.number_at(
-                    self.record(abi.BlockRecord.launch, block), abi.LaunchRecord.ntid + 8 * axis
-                )
+                return self._launch_number(block, abi.LaunchRecord.ntid + 8 * axis)
             case "%nctaid" | "%nclusterid":
-                return self.number_at(
-                    self.record(abi.BlockRecord.launch, block), abi.LaunchRecord.nctaid + 8 * axis
-                )
+                return self._launch_number(block, abi.LaunchRecord.nctaid + 8 * axis)
             case "%laneid":
                 return lanes
             case "%warpid":
                 return self.number_at(self.frame, abi.WarpFrame.index)
             case "%nwarpid":
-                return self.number_at(self.record(abi.BlockRecord.launch, block), abi.LaunchRecord.warps)
+                return self._launch_number(block, abi.LaunchRecord.warps)
             case "%lanemask_eq":
                 return self.constant(Type("u", 32), 1) << lanes
             case "%lanemask_lt":
@@ -243,13 +243,20 @@ class Lanes:
                 return steps >> 32 if operand.name.endswith("_hi") else steps
             case "WARP_SZ":
                 return self.constant(Type("u", 32), 32)
-            case "%dynamic_smem_size" | "%total_smem_size" | "%aggr_smem_size":
-                total = self.number_at(
-                    self.record(abi.BlockRecord.launch, block), abi.LaunchRecord.shared_bytes
-                )
-                if operand.name != "%dynamic_smem_size":
-                    return total
-                return (total - self.dynamic_offset).max(0)
+            case "%dynamic_smem_size":
+                return self._launch_number(block, abi.LaunchRecord.dynamic_shared_bytes)
+            case "%total_smem_size":
+                return self._launch_number(block, abi.LaunchRecord.own_shared_bytes)
+            case "%aggr_smem_size":  # with what the system reserves, as the PTX ISA says
+                own = self._launch_number(block, abi.LaunchRecord.own_shared_bytes)
+                return own + abi.RESERVED_SHARED_BYTES
+            case "%reserved_smem_offset_begin" | "%reserved_smem_offset_0":
+                return self._launch_number(block, abi.LaunchRecord.reserved_shared)
+            case "%reserved_smem_offset_1":
+                return self._launch_number(block, abi.LaunchRecord.reserved_shared) + abi.GROUPS_OFFSET
+            case "%reserved_smem_offset_end" | "%reserved_smem_offset_cap":
+                begin = self._launch_number(block, abi.LaunchRecord.reserved_shared)
+                return begin + abi.RESERVED_SHARED_BYTES
             case "%envreg1":  # where the words of the grid's barrier lie, for cooperative groups
                 return self.constant(Type("u", 32), abi.GRID_BASE >> 32)
             case "%envreg2":

@@ -15,6 +15,7 @@ def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> Launch
     return LaunchInfo(
         frame_bytes=program.frame_bytes,
         local_bytes=program.local_bytes,
+        shared_base=program.shared_base,
         shared_bytes=program.shared_bytes,
         dynamic_offset=program.dynamic_offset,
         parameter_bytes=program.parameter_bytes,
@@ -24,6 +25,7 @@ def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> Launch
         ),
         uses_heap=program.uses_heap,
         uses_grid=program.uses_grid,
+        uses_reserved_memory=program.uses_reserved_memory,
         sites=len(program.sites),
         entry=entry_block(program, blocks),
         lines=tuple(block.line for block in blocks),

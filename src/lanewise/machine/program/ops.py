@@ -189,6 +189,8 @@ class Program:
     bodies: list[FunctionBody] = field(default_factory=list)
     frame_bytes: int = abi.WarpFrame.registers + 12 * abi.LANES
     local_bytes: int = 0
+    #: Where shared memory begins, and where static shared memory ends.
+    shared_base: int = 0
     shared_bytes: int = 0
     dynamic_offset: int = 0
     parameter_bytes: int = 0
@@ -206,6 +208,8 @@ class Program:
     uses_heap: bool = False
     #: Whether it uses the barrier of a cooperative grid, at which all blocks wait.
     uses_grid: bool = False
+    #: Whether it uses the shared memory that the system reserves in a block.
+    uses_reserved_memory: bool = False
 
     def body(self, name: str) -> FunctionBody:
         """Return the body of a function by its name."""

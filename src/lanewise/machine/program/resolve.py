@@ -14,7 +14,7 @@ from lanewise.isa.archs import arch_number
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Unsupported
-from lanewise.machine.launch_info import function_addresses
+from lanewise.machine.launch_info import function_addresses, variable_addresses
 from lanewise.machine.program import size_limits
 from lanewise.machine.program.call_graph import CallGraph
 from lanewise.machine.program.instruction_record import BlockEnd
@@ -35,7 +35,11 @@ from lanewise.machine.program.operands import (
     Symbol,
 )
 from lanewise.machine.program.ops import FunctionBody, Op, Program
-from lanewise.machine.program.special_registers import GRID_BARRIER_REGISTERS, SPECIAL_REGISTERS
+from lanewise.machine.program.special_registers import (
+    GRID_BARRIER_REGISTERS,
+    RESERVED_MEMORY_REGISTERS,
+    SPECIAL_REGISTERS,
+)
 from lanewise.ptx import (
     Address,
     Element,
@@ -66,6 +70,9 @@ def resolve(module: Module, entry: Function) -> Program:
     if blocks is not None and any(size > 1 for size in blocks):
         raise Unsupported(f"line {entry.line}: {entry.name} wants clusters {blocks}: they come later")
     program = Program(module, entry)
+    digits = re.match(r"sm_(\d+)", module.arch)
+    if digits is not None and int(digits.group(1)) >= abi.RESERVED_FIRST_ARCH:
+        program.shared_base = program.shared_bytes = abi.RESERVED_SHARED_BYTES
     _allocate_globals(program)
     for name, address in function_addresses(module).items():
         program.functions[name] = Symbol(name, "function", address, 0)
@@ -84,14 +91,14 @@ def resolve(module: Module, entry: Function) -> Program:
 
 def _allocate_globals(program: Program) -> None:
     """Give the module's variables addresses, the same for every kernel of the module."""
-    bases = {"const": abi.CONST_BASE, "global": abi.GLOBAL_BASE}
     for variable in program.module.variables.values():
         size_limits.check_variable(variable)
+    addresses = variable_addresses(program.module)
+    for variable in program.module.variables.values():
         size = variable.size
         if variable.space in ("global", "const"):
-            address = aligned(bases[variable.space], max(variable.alignment, 16))
+            address = addresses[variable.name]
             program.globals[variable.name] = Symbol(variable.name, variable.space, address, size)
-            bases[variable.space] = address + aligned(size, 16) + 256
         elif variable.space == "shared" and size:
             program.shared_bytes = aligned(program.shared_bytes, variable.alignment)
             address = program.shared_bytes
@@ -364,6 +371,7 @@ class _Resolver:
             return Symbol(name, "dynamic", 0, 0)
         if name in SPECIAL_REGISTERS:
             self.program.uses_grid |= name in GRID_BARRIER_REGISTERS
+            self.program.uses_reserved_memory |= name in RESERVED_MEMORY_REGISTERS
             return SpecialRegister(name)
         position = self.function.label(name, scope)
         if position is not None:

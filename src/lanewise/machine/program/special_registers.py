@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+#: The shared memory that the system reserves in each block; tiles of several warps use it.
+RESERVED_MEMORY_REGISTERS = tuple(f"%reserved_smem_offset_{end}" for end in ("begin", "end", "cap", "0", "1"))
 #: By name: the elements that it has, none for a register that is a single number.
 SPECIAL_REGISTERS = {
     **dict.fromkeys(("%tid", "%ntid", "%ctaid", "%nctaid"), "xyz"),
@@ -16,7 +18,7 @@ SPECIAL_REGISTERS = {
     **dict.fromkeys(("%globaltimer", "%globaltimer_lo", "%globaltimer_hi"), ""),
     **dict.fromkeys(("%smid", "%nsmid", "%gridid", "%current_graph_exec"), ""),
     **dict.fromkeys(("%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size"), ""),
-    **{f"%reserved_smem_offset_{end}": "" for end in ("begin", "end", "cap", "0", "1")},
+    **dict.fromkeys(RESERVED_MEMORY_REGISTERS, ""),
     **{f"%pm{number}": "" for number in range(8)},
     **{f"%pm{number}_64": "" for number in range(8)},
     **{f"%envreg{number}": "" for number in range(32)},

@@ -1,15 +1,15 @@
-"""The memory that a launch may access: the module's variables, the heap and the caller's arrays.
+"""The memory that a launch may access, as allocations at device addresses; the module's variables.
 
-Each has a device address; arrays are used in place. Compiled code checks each address
-(`warp_ops/addresses.py`).
+`host_arrays.py` makes allocations of the caller's arrays, `heap.py` one of the heap. Compiled code checks
+each address (`warp_ops/addresses.py`).
 """
 
 from __future__ import annotations
 
-import threading
 import weakref
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,23 +17,42 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
-from lanewise.machine.abi import aligned
-from lanewise.machine.launch_info import LaunchInfo, function_addresses
+from lanewise.machine.launch_info import LaunchInfo, function_addresses, variable_addresses
 from lanewise.ptx import Immediate, Initialiser, Module, SymbolAddress, Value, Variable
 
-#: Device addresses between two arrays that belong to neither.
-GAP = 1 << 30
+
+class View(NamedTuple):
+    """An array that was passed: which bytes of its allocation it has, and whether it is writable."""
+
+    name: str
+    offset: int
+    size: int
+    writable: bool
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is an argument of the launch, and not an array of lw.address."""
+        return not self.name.startswith("the ")
+
+    @property
+    def end(self) -> int:
+        """The offset of the byte after its last."""
+        return self.offset + self.size
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A range of device memory: its address and size, the host's address, and whether it is writable."""
+    """A range of device memory: its address and size, the host's address, and whether any of it is writable.
+
+    `views` are the arrays that were passed of it; nothing of what only read-only views have may be written.
+    """
 
     name: str
     first: int
     size: int
     host: int
     writable: bool
+    views: tuple[View, ...] = ()
 
     @property
     def is_variable(self) -> bool:
@@ -45,7 +64,42 @@ class Allocation:
         """The name in messages, such as "argument a" or "the heap"."""
         if self.name.startswith("the "):
             return self.name
-        return f"variable {self.name}" if self.is_variable else f"argument {self.name}"
+        return f"variable {self.name}" if self.is_variable else _titled([view.name for view in self.views])
+
+    def title_at(self, address: int) -> str:
+        """Return the name in messages of what lies at an address: an array that was passed, if one does."""
+        offset = address - self.first
+        names = [view.name for view in self.views if view.offset <= offset < view.end]
+        if names:
+            return _titled(names)
+        if self.views and 0 <= offset < self.size:
+            return self.whole_title
+        return self.title
+
+    @property
+    def whole_title(self) -> str:
+        """The name in messages of the whole allocation, where the arrays that were passed are parts of it."""
+        if not self.views or any((view.offset, view.size) == (0, self.size) for view in self.views):
+            return self.title
+        if len({view.name for view in self.views}) == 1:
+            return f"the array that {self.title} is a view of"
+        return f"the array that {self.title} are views of"
+
+    def writable_ranges(self) -> list[tuple[int, int]]:
+        """Return the ranges of bytes that may be written, as offsets of first and end."""
+        if not self.writable:
+            return []
+        writable = [view for view in self.views if view.writable]
+        ranges = [(0, self.size)]
+        for view in self.views:
+            if view.writable or not view.size:
+                continue
+            kept = [(view.offset, view.end)]
+            for other in writable:  # bytes that a writable view has as well may be written
+                kept = _without(kept, other.offset, other.end)
+            for start, stop in kept:
+                ranges = _without(ranges, start, stop)
+        return ranges
 
     def __contains__(self, address: int) -> bool:
         return self.first <= address < self.first + self.size
@@ -57,28 +111,68 @@ class Allocation:
         return max(0, address - (self.first + self.size) + 1)
 
 
+def _titled(names: Sequence[str]) -> str:
+    """Return arrays as messages call them: arguments by their number and name, others by their title."""
+    arguments = dict.fromkeys(name for name in names if not name.startswith("the "))
+    others = dict.fromkeys(name for name in names if name.startswith("the "))
+    return ", ".join(([f"argument {', '.join(arguments)}"] if arguments else []) + list(others))
+
+
+def _without(ranges: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """Return what is left of ranges when one is taken away.
+
+    >>> _without([(0, 8), (10, 12)], 4, 11)
+    [(0, 4), (11, 12)]
+    """
+    left = [part for low, high in ranges for part in ((low, min(high, start)), (max(low, stop), high))]
+    return [(low, high) for low, high in left if low < high]
+
+
 # variables ------------------------------------------------------------------------------------------------
 
-_VARIABLES: dict[int, dict[str, Bytes]] = {}
+
+@dataclass
+class ModuleMemory:
+    """The memory of a module's variables, which keep their values between launches."""
+
+    variables: dict[str, Bytes] = field(default_factory=dict)
+    #: Whether a kernel of the module was launched here.
+    launched: bool = False
+
+
+_MEMORIES: dict[int, ModuleMemory] = {}
+
+
+def module_memory(module: Module) -> ModuleMemory:
+    """Return the memory of a module's variables; it lasts as long as the module, and instances share it."""
+    module = module.root or module
+    kept = _MEMORIES.get(id(module))
+    if kept is None:
+        kept = _MEMORIES[id(module)] = ModuleMemory()
+        weakref.finalize(module, _MEMORIES.pop, id(module), None)
+    return kept
+
+
+def variable_bytes(module: Module, name: str) -> Bytes:
+    """Return the bytes of a variable in global or constant memory; they have its initial value at first."""
+    kept = module_memory(module).variables
+    if name not in kept:
+        variable = module.variables[name]
+        memory = zeroed_bytes(max(variable.size, 1))
+        if variable.initialiser is not None:
+            memory[: variable.size] = image(variable, function_addresses(module) | variable_addresses(module))
+        kept[name] = memory
+    return kept[name]
 
 
 def variables(module: Module, info: LaunchInfo) -> list[Allocation]:
-    """Return the module's variables as allocations; global ones keep their values between launches."""
-    kept = _VARIABLES.get(id(module))
-    if kept is None:
-        kept = _VARIABLES[id(module)] = {}
-        weakref.finalize(module, _VARIABLES.pop, id(module), None)
-    found = []
-    for name, space, start, size in info.variables:
-        if space == "shared":
-            continue
-        if name not in kept:
-            kept[name] = zeroed_bytes(max(size, 1))
-            if module.variables[name].initialiser is not None:
-                addresses = {each: start for each, _, start, _ in info.variables}
-                kept[name][:size] = image(module.variables[name], function_addresses(module) | addresses)
-        found.append(Allocation(name, start, size, address(kept[name]), space == "global"))
-    return found
+    """Return the module's variables as the allocations of a launch."""
+    module_memory(module).launched = True
+    return [
+        Allocation(name, start, size, address(variable_bytes(module, name)), space == "global")
+        for name, space, start, size in info.variables
+        if space != "shared"
+    ]
 
 
 def image(variable: Variable, symbols: dict[str, int]) -> Bytes:
@@ -139,106 +233,20 @@ def _bits(value: Immediate, variable: Variable) -> int:
     return value.bits
 
 
-# the heap -------------------------------------------------------------------------------------------------
-
-#: Bytes of the heap of a module's kernels: the default limit of a GPU.
-HEAP_BYTES = 8 << 20
-_HEAPS: dict[int, Heap] = {}
-
-
-class Heap:
-    """The heap of a module for `malloc` and `free`; it lasts from launch to launch."""
-
-    def __init__(self) -> None:
-        self.memory = zeroed_bytes(HEAP_BYTES)
-        self.lock = threading.Lock()
-        #: Address and bytes of the allocated blocks of memory.
-        self.blocks: dict[int, int] = {}
-
-    @property
-    def allocation(self) -> Allocation:
-        """The whole heap as one allocation."""
-        return Allocation("the heap", abi.HEAP_BASE, HEAP_BYTES, address(self.memory), True)
-
-    def allocate(self, size: int) -> int:
-        """Return the address of new memory of some bytes, or 0 if there is not enough."""
-        size = aligned(max(size, 1), 16)
-        with self.lock:
-            start = abi.HEAP_BASE
-            for first, bytes in sorted(self.blocks.items()):
-                if first - start >= size:
-                    break
-                start = first + bytes
-            if start + size > abi.HEAP_BASE + HEAP_BYTES:
-                return 0
-            self.blocks[start] = size
-            return start
-
-    def free(self, address: int) -> bool:
-        """Free memory by its address; return whether `allocate` had returned this address."""
-        with self.lock:
-            return address == 0 or self.blocks.pop(address, None) is not None
-
-
-def heap(module: Module) -> Heap:
-    """Return the heap of a module's kernels."""
-    kept = _HEAPS.get(id(module))
-    if kept is None:
-        kept = _HEAPS[id(module)] = Heap()
-        weakref.finalize(module, _HEAPS.pop, id(module), None)
-    return kept
-
-
-# arrays ---------------------------------------------------------------------------------------------------
-
-
-class Arrays:
-    """The caller's arrays, which get device addresses; overlapping arrays keep their distance."""
-
-    def __init__(self) -> None:
-        self._arrays: list[tuple[str, npt.NDArray[Any]]] = []
-
-    def add(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Add an array of the launch."""
-        if not (array.flags.c_contiguous or array.flags.f_contiguous):
-            raise LanewiseError(
-                f"argument {name}: an array must be in one piece; np.ascontiguousarray makes a copy that is"
-            )
-        self._arrays.append((name, array))
-
-    def allocate(self) -> tuple[list[Allocation], dict[int, int]]:
-        """Return the allocations, and the device address of each array by its `id`."""
-        pieces: list[list[Any]] = []
-        for name, array in sorted(self._arrays, key=lambda named: address(named[1])):
-            start, end = address(array), address(array) + array.nbytes
-            if pieces and start < pieces[-1][2] and pieces[-1][3] == array.flags.writeable:
-                pieces[-1][2] = max(pieces[-1][2], end)
-                pieces[-1][0] = pieces[-1][0] if name in pieces[-1][0] else f"{pieces[-1][0]}, {name}"
-            else:
-                pieces.append([name, start, end, array.flags.writeable])
-        placed: list[Allocation] = []
-        addresses: dict[int, int] = {}
-        # In the order of the arguments, so that device addresses do not depend on host addresses.
-        first = abi.ARGUMENT_BASE
-        bases: dict[int, int] = {}
-        for _, array in self._arrays:
-            number = next(
-                n
-                for n, piece in enumerate(pieces)
-                if piece[1] <= address(array)
-                and address(array) + array.nbytes <= piece[2]
-                and piece[3] == array.flags.writeable
-            )
-            name, start, end, writable = pieces[number]
-            if number not in bases:
-                bases[number] = first
-                placed.append(Allocation(name, first, end - start, start, writable))
-                first = aligned(first + (end - start) + GAP, 1 << 21)
-            addresses[id(array)] = bases[number] + address(array) - start
-        return placed, addresses
+# the table ------------------------------------------------------------------------------------------------
 
 
 def table(allocations: list[Allocation]) -> npt.NDArray[np.int64]:
-    """Return the allocations as the table that compiled code reads."""
-    rows = [(each.first, each.size, each.host, int(each.writable)) for each in allocations]
+    """Return the allocations as the table that compiled code reads.
+
+    An allocation that may be written in part has a row to be read, and one for each range to be written.
+    """
+    rows = []
+    for each in allocations:
+        ranges = each.writable_ranges()
+        if each.writable and ranges == [(0, each.size)]:
+            rows.append((each.first, each.size, each.host, 1))
+            continue
+        rows.append((each.first, each.size, each.host, 0))
+        rows += [(each.first + start, stop - start, each.host + start, 1) for start, stop in ranges]
     return np.array(rows or [(0, 0, 0, 0)], np.int64)

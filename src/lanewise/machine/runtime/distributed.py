@@ -19,9 +19,12 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
-from lanewise.jit.host_memory import Bytes, address, as_bytes
+from lanewise.jit.host_memory import Bytes, as_bytes
+from lanewise.machine import abi
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.compile.compiled import Compiled, compiled
+from lanewise.machine.runtime.address_book import AddressBook
+from lanewise.machine.runtime.device_memory import View
 from lanewise.machine.runtime.launch import LOOK, Launch, Progress
 from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Module, Shape, parse
@@ -61,6 +64,8 @@ class Job:
     memory: tuple[Bytes, ...]
     writable: tuple[bool, ...]
     variables: dict[str, Bytes]
+    #: Memory that has a device address without being an argument: its number, the address, its arrays.
+    addressed: tuple[tuple[int, int, tuple[View, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,13 @@ class Slice:
     memory: int
     start: int
     stop: int
+    writable: bool
+
+    def of(self, copies: Sequence[Bytes]) -> Bytes:
+        """Return the array in a worker's copies of the memory."""
+        array = copies[self.memory][self.start : self.stop]
+        array.flags.writeable = self.writable
+        return array
 
 
 @dataclass(frozen=True)
@@ -133,13 +145,11 @@ def run_job(job: Job) -> JobResult:
         module = parse(job.text)
     ready = compiled(module, module.entries[job.entry], job.arch)
     copies = [np.array(each) for each in job.memory]
-    for array, writable in zip(copies, job.writable, strict=True):
-        array.flags.writeable = writable
-    arguments = tuple(
-        copies[value.memory][value.start : value.stop] if isinstance(value, Slice) else value
-        for value in job.values
-    )
-    launch = _JobLaunch(ready, job.shape, arguments, job.steps, range(*job.blocks))
+    arguments = tuple(value.of(copies) if isinstance(value, Slice) else value for value in job.values)
+    book = AddressBook()
+    for number, first, views in job.addressed:
+        book.adopt(copies[number], first, views)
+    launch = _JobLaunch(ready, job.shape, arguments, job.steps, range(*job.blocks), book)
     variables = {each.name: as_bytes(each.host, each.size) for each in launch.allocations if each.is_variable}
     for name, image in job.variables.items():
         variables[name][:] = image
@@ -200,14 +210,12 @@ def spread(
     }
 
     def sent(value: Any) -> Any:
-        if not (isinstance(value, np.ndarray) and value.ndim):
+        first = whole.addresses.get(id(value))
+        if first is None:
             return value
-        start = address(value)
-        for number, each in enumerate(pieces):
-            first = start - each.host
-            if 0 <= first <= first + value.nbytes <= each.size and each.writable == value.flags.writeable:
-                return Slice(number, first, first + value.nbytes)
-        return value  # a struct, not memory
+        number = next(n for n, each in enumerate(pieces) if each.first <= first <= each.first + each.size)
+        start = first - pieces[number].first
+        return Slice(number, start, start + value.nbytes, bool(value.flags.writeable))
 
     module = ready.program.module
     count = _workers(executor) * (4 if sum(each.size for each in memory) <= SMALL else 1)
@@ -224,6 +232,11 @@ def spread(
             memory,
             tuple(each.writable for each in pieces),
             variables,
+            tuple(
+                (number, each.first, each.views)
+                for number, each in enumerate(pieces)
+                if each.first >= abi.ADDRESSED_BASE
+            ),
         )
         for span in pairwise(edges)
     ]
@@ -242,6 +255,7 @@ def spread(
     for target, written in agreed:
         for each in written:
             target[each.offsets] = each.values
+    whole.write_back()
     sys.stdout.write("".join(each.printed for each in done))
 
 

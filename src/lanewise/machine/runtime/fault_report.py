@@ -53,7 +53,9 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
     """Return an address with the allocation that it lies in or next to."""
     if space == "shared" or 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
         offset = address - abi.SHARED_WINDOW if address >= abi.SHARED_WINDOW else address
-        return f"address {offset:#x}; the block has {launch.shared_bytes} bytes of shared memory"
+        base = launch.compiled.launch_info.shared_base
+        first = f", from {base:#x} on" if base and launch.shared_bytes else ""
+        return f"address {offset:#x}; the block has {launch.shared_bytes} bytes of shared memory{first}"
     if space == "local" or 0 <= address - abi.LOCAL_WINDOW < abi.WINDOW_BYTES:
         offset = address - abi.LOCAL_WINDOW if address >= abi.LOCAL_WINDOW else address
         return (
@@ -65,7 +67,12 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         )
     if address < NULL_PAGES:
         what = "a null pointer" if address == 0 else f"a null pointer and {address} bytes"
-        return f"address {address:#x} is {what}: None or 0 was passed, or nothing gave it a value"
+        heap = ", or malloc found no memory" if launch.compiled.launch_info.uses_heap else ""
+        return f"address {address:#x} is {what}: None or 0 was passed, or nothing gave it a value{heap}"
+    collected = launch.book.collected_at(address)
+    if collected is not None and not any(address in each for each in launch.allocations):
+        where = f"byte {address - collected.first} of {collected.title}, which was freed"
+        return f"address {address:#x} is {where}: keep the array for as long as kernels use its address"
     if not launch.allocations:
         return f"address {address:#x}; nothing was passed"
     near = min(launch.allocations, key=lambda each: each.distance(address))
@@ -75,7 +82,8 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         relation = f"{near.first - address} bytes before"
     else:
         relation = f"{address - near.first - near.size} bytes past the end of"
-    return f"address {address:#x} is {relation} {near.title} ({near.size} bytes at {near.first:#x})"
+    where = f"({near.size} bytes at {near.first:#x})"
+    return f"address {address:#x} is {relation} {near.whole_title} {where}"
 
 
 def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAccess | None:
@@ -95,7 +103,7 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
         start = base.address if isinstance(base, Symbol) else base.bits
     start += target.address.offset
     size = state[BlockRecord.fault_size]
-    good = start % size == 0 and 0 <= start <= launch.shared_bytes - size
+    good = start % size == 0 and 0 <= start <= launch.shared_limit - size
     return located[1] if start != fault or good else target
 
 

@@ -14,8 +14,8 @@ from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.operands import Callee, OperandList, Register, StackVariable, Symbol
 from lanewise.machine.program.ops import Op
-from lanewise.machine.runtime.device_memory import heap
 from lanewise.machine.runtime.fault_report import location_of, thread_of
+from lanewise.machine.runtime.heap import Caller, heap_of
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.ptx import Immediate
 
@@ -26,20 +26,20 @@ def host_call(
     launch: LaunchState,
     state: BlockState,
     say: Callable[[str], None],
-    allocated: Callable[[int, int], None],
+    allocated: Callable[[list[tuple[int, int]]], None],
 ) -> None:
     """Execute the function that a kernel calls, for each lane that calls it.
 
-    `say` is called with printed text, `allocated` with the address and size of memory from malloc.
+    `say` is called with printed text, `allocated` with addresses and sizes of memory from malloc.
     """
     op = launch.compiled.program.sites[state[BlockRecord.fault_site]]
     callee = op.operands[1]
     assert isinstance(callee, Callee)
     warp = state[BlockRecord.fault_warp]
-    mask = int(state.frame_of(warp)[WarpFrame.mask : WarpFrame.mask + 4].view(np.uint32)[0])
-    for lane in range(abi.LANES):
-        if not mask >> lane & 1:
-            continue
+    if callee.name in ("malloc", "free"):
+        _heap_call(launch, state, op, callee.name, warp, allocated)
+        return
+    for lane in _calling_lanes(state, warp):
         state[BlockRecord.fault_lane] = lane
         words = [_argument(launch, state, op, number, warp, lane) for number in range(_count(op))]
         if callee.name == "__assertfail":
@@ -53,21 +53,45 @@ def host_call(
                 "assertion",
                 op.line,
             )
-        if callee.name == "vprintf":
-            line = formatted(launch, state, words[0], words[1], warp, lane)
-            say(line.decode(errors="replace"))
-            _result(launch, state, op, 1, warp, lane)
-        elif callee.name == "malloc":
-            address = heap(launch.compiled.program.module).allocate(words[0])
-            allocated(address, words[0])
+        line = formatted(launch, state, words[0], words[1], warp, lane)
+        say(line.decode(errors="replace"))
+        _result(launch, state, op, 1, warp, lane)
+
+
+def _heap_call(
+    launch: LaunchState,
+    state: BlockState,
+    op: Op,
+    name: str,
+    warp: int,
+    allocated: Callable[[list[tuple[int, int]]], None],
+) -> None:
+    """Execute malloc or free for all lanes that call it."""
+    heap, ctaid = heap_of(launch.compiled.module), state.ctaid
+    given: list[tuple[int, int]] = []
+    for lane in _calling_lanes(state, warp):
+        word = _argument(launch, state, op, 0, warp, lane)
+        caller = Caller(op.site, launch.thread_at(warp, lane), ctaid)
+        if name == "malloc":
+            address = heap.allocate(word, caller, launch.tracks_heap)
             _result(launch, state, op, address, warp, lane)
-        elif not heap(launch.compiled.program.module).free(words[0]):
+            if address:
+                given.append((address, word))
+        elif wrong := heap.free(word, caller):
+            state[BlockRecord.fault_lane] = lane
             raise KernelFault(
-                f"free of {words[0]:#x}, which malloc did not give or free took before\n    "
-                f"{location_of(launch, op)}\n    {thread_of(launch, state, warp, lane)}",
+                f"free of {word:#x}, {wrong}\n    {location_of(launch, op)}\n    {caller.title}",
                 "heap",
                 op.line,
             )
+    if given:
+        allocated(given)
+
+
+def _calling_lanes(state: BlockState, warp: int) -> list[int]:
+    """Return the lanes of a warp that make a call."""
+    mask = int(state.frame_of(warp)[WarpFrame.mask : WarpFrame.mask + 4].view(np.uint32)[0])
+    return [lane for lane in range(abi.LANES) if mask >> lane & 1]
 
 
 def _count(op: Op) -> int:
@@ -126,7 +150,7 @@ def read(launch: LaunchState, state: BlockState, address: int, size: int, warp: 
         return _local(launch, state, warp, lane, address - abi.LOCAL_WINDOW, size)
     if 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
         offset = address - abi.SHARED_WINDOW
-        return bytes(state.shared[: launch.shared_bytes][offset : offset + size].tobytes())
+        return bytes(state.shared[: launch.shared_limit][offset : offset + size].tobytes())
     for allocation in launch.allocations:
         if address in allocation:
             offset = address - allocation.first

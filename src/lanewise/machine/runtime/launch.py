@@ -18,7 +18,9 @@ from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, RunStatus
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime import device_memory, resident_blocks
+from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.runtime.heap import heap_in_use, heap_of
 from lanewise.machine.runtime.parameter_bytes import Arguments
 from lanewise.machine.runtime.resident_blocks import InOrder, ResidentBlocks
 from lanewise.machine.runtime.state import BlockState, LaunchState
@@ -55,13 +57,17 @@ class Launch(LaunchState):
         values: tuple[Any, ...],
         steps: int | None = None,
         blocks: range | None = None,
+        book: AddressBook = ADDRESSES,
     ) -> None:
         info, module = compiled.launch_info, compiled.module
-        arguments = Arguments(compiled.function, info.parameters, info.parameter_bytes, values)
+        source = module.cuda.text if module.cuda is not None else ""
+        arguments = Arguments(compiled.function, info.parameters, info.parameter_bytes, values, book, source)
         placed, addresses = arguments.arrays.allocate()
         allocations = [*placed, *device_memory.variables(module, info)]
-        if info.uses_heap:
-            allocations.append(device_memory.heap(module).allocation)
+        if info.uses_heap or heap_in_use(module):
+            allocations.append(heap_of(module).allocation)
+            if not self.tracks_heap:
+                heap_of(module).take_as_initialised()
         if info.uses_grid:
             # The layout that `grid.sync()` expects: a size, and the count of blocks that have arrived.
             self.grid = zeroed_bytes(16)
@@ -70,6 +76,9 @@ class Launch(LaunchState):
         table = device_memory.table(allocations)
         super().__init__(compiled, shape, allocations, arguments.bytes(addresses), table)
         self.keep = values
+        #: The device address of each array among the arguments, by its `id`.
+        self.addresses = addresses
+        self.arrays, self.book = arguments.arrays, book
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.step_limit] = _budget(steps)
         self[LaunchRecord.next_block] = self.blocks.start
@@ -82,8 +91,8 @@ class Launch(LaunchState):
         """Return the memory of a thread block; a checked launch attaches its watch."""
         return BlockState(self)
 
-    def allocated(self, first: int, size: int) -> None:
-        """Do nothing when a thread allocates heap memory; a checked launch overrides it."""
+    def allocated(self, given: list[tuple[int, int]]) -> None:
+        """Do nothing when threads allocate heap memory, some bytes at an address; a check overrides it."""
 
     # running ------------------------------------------------------------------------------------------------
 
@@ -118,6 +127,8 @@ class Launch(LaunchState):
                 if worker.ident is not None:
                     worker.join()
             raise
+        finally:
+            self.write_back()
         failed = next((each for each in errors if not isinstance(each, _Interrupted)), None)
         errors.clear()  # an error refers to this frame, so the frame must not refer to it
         if failed is not None:
@@ -125,6 +136,11 @@ class Launch(LaunchState):
                 raise failed
             finally:
                 del failed
+
+    def write_back(self) -> None:
+        """Write what was done in copies of the caller's memory, where there are any, to that memory."""
+        for each in self.arrays.staged:
+            each.write_back()
 
     def say(self, state: BlockState, text: str) -> None:
         """Print what a thread of a block prints."""

@@ -11,20 +11,35 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, zeroed_bytes
-from lanewise.machine.runtime.device_memory import Arrays
+from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
+from lanewise.machine.runtime.host_arrays import HostArrays
 from lanewise.ptx import Function
-from lanewise.ptx.arguments import encode, require_alignment, require_plain_array, require_pointer, titled
+from lanewise.ptx.arguments import (
+    ParameterTypes,
+    encode,
+    require_alignment,
+    require_plain_array,
+    require_pointer,
+    titled,
+)
 
 
 class Arguments:
     """The arguments of a launch: the arrays among them, and the parameter bytes once addresses are known."""
 
     def __init__(
-        self, function: Function, offsets: tuple[int, ...], size: int, values: tuple[Any, ...]
+        self,
+        function: Function,
+        offsets: tuple[int, ...],
+        size: int,
+        values: tuple[Any, ...],
+        book: AddressBook = ADDRESSES,
+        source: str = "",
     ) -> None:
         self.function, self.offsets, self.size = function, offsets, size
-        self.arrays = Arrays()
+        self.arrays = HostArrays(book)
         self.values: list[Any] = []
+        types = ParameterTypes(function, source)
         for title, variable, value in titled(function, values):
             if _is_array(value) and not variable.dims:
                 if not isinstance(value, np.ndarray):
@@ -34,7 +49,7 @@ class Arguments:
                 self.arrays.add(title, value)
                 self.values.append(value)
             else:
-                self.values.append(encode(title, value, variable))
+                self.values.append(encode(title, value, variable, types))
 
     def bytes(self, addresses: dict[int, int]) -> Bytes:
         """Return the parameter bytes; `addresses` has the device address of each array by its `id`."""

@@ -10,6 +10,7 @@ from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, WarpFrame
 from lanewise.machine.compile.compiled import Compiled
+from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.tensor_core.mma_library import MmaTable, mma_table
 from lanewise.ptx import Shape
@@ -23,6 +24,11 @@ Three = tuple[int, int, int]
 class LaunchState:
     """The record of a launch, with the memory and tables that it points to."""
 
+    #: Arrays that have a device address without being arguments.
+    book = ADDRESSES
+    #: Whether it keeps account of what is written to the heap.
+    tracks_heap = False
+
     def __init__(
         self,
         compiled: Compiled,
@@ -34,20 +40,29 @@ class LaunchState:
         self.compiled, self.shape, self.allocations = compiled, shape, allocations
         self.parameters, self.table = parameters, table
         info = compiled.launch_info
-        self.shared_bytes = (
-            info.dynamic_offset + shape.shared_bytes if shape.shared_bytes else info.shared_bytes
-        )
+        end = info.dynamic_offset + shape.shared_bytes if shape.shared_bytes else info.shared_bytes
+        #: The bytes of shared memory of the kernel itself, and the offset behind those that may be touched.
+        self.shared_bytes, self.shared_limit = end - info.shared_base, end
+        #: Where the bytes begin that the system reserves.
+        self.reserved_shared = 0 if info.shared_base else abi.aligned(end, abi.RESERVED_ALIGNMENT)
+        if info.uses_reserved_memory:
+            self.shared_limit = max(end, self.reserved_shared + abi.RESERVED_SHARED_BYTES)
+        elif not self.shared_bytes:
+            self.shared_limit = 0
         self.template = self._template()
         self.record = zeroed_bytes(LaunchRecord.BYTES)
         self._words = self.record.view(np.int64)
         for field, value in (
             (LaunchRecord.allocations, address(table)),
-            (LaunchRecord.allocation_count, len(allocations)),
+            (LaunchRecord.allocation_count, len(table)),
             (LaunchRecord.parameters, address(parameters)),
             (LaunchRecord.parameter_bytes, info.parameter_bytes),
             (LaunchRecord.warps, shape.warps),
             (LaunchRecord.threads, shape.threads),
-            (LaunchRecord.shared_bytes, self.shared_bytes),
+            (LaunchRecord.shared_bytes, self.shared_limit),
+            (LaunchRecord.own_shared_bytes, self.shared_bytes),
+            (LaunchRecord.dynamic_shared_bytes, shape.shared_bytes),
+            (LaunchRecord.reserved_shared, self.reserved_shared),
             (LaunchRecord.local_bytes, info.local_bytes),
             (LaunchRecord.frame_bytes, info.frame_bytes),
             (LaunchRecord.template, address(self.template)),
@@ -103,7 +118,7 @@ class BlockState:
         self.record = zeroed_bytes(BlockRecord.BYTES)
         self._words = self.record.view(np.int64)
         self.frames = zeroed_bytes(info.frame_bytes * shape.warps)
-        self.shared = zeroed_bytes(max(launch.shared_bytes, 1))
+        self.shared = zeroed_bytes(max(launch.shared_limit, 1))
         self.local = zeroed_bytes(max(info.local_bytes * shape.warps * abi.LANES, 1))
         self.saved_registers = zeroed_bytes(info.frame_bytes)
         self.caches = zeroed_bytes(CacheEntry.BYTES * max(info.sites, 1))

@@ -26,8 +26,9 @@ from lanewise.machine.codegen.function_code import (
     record_fault,
     shared,
 )
+from lanewise.machine.codegen.lane_vectors import BOOL
 
-WRITE, GENERIC, ATOMIC = 1, 2, 4
+WRITE, GENERIC = 1, 2
 
 
 def locate(module: ir.Module) -> ir.Function:
@@ -82,25 +83,25 @@ def _write_locate(module: ir.Module, name: str) -> None:
             fail(FaultKind.OUT_OF_BOUNDS)
             _dead(code)
     table = launch.at(LaunchRecord.allocations)
+    read_only = code.variable(code.constant(BOOL, 0))
     with code.loop(launch.get(LaunchRecord.allocation_count)) as number:
         entry = Record(code, table.address + number * AllocationRow.BYTES)
         offset = address - entry.get(AllocationRow.first, U64)
         with code.when(inside(offset, entry.get(AllocationRow.size, U64))):
-            with code.when((flags & WRITE).differs(0) & entry.get(AllocationRow.writable).equals(0)):
-                fail(FaultKind.READ_ONLY)
+            refused = (flags & WRITE).differs(0) & entry.get(AllocationRow.writable).equals(0)
+            with code.when(refused):  # a later row may have the part of it that can be written
+                read_only.set(code.constant(BOOL, 1))
+            with code.when(~refused):
+                cache = Record(code, block.get(BlockRecord.caches) + code["site"] * CacheEntry.BYTES)
+                # The number of bytes is written last: another warp of this block never sees half an entry.
+                cache.set(CacheEntry.first, entry.get(AllocationRow.first))
+                cache.set(CacheEntry.host, entry.get(AllocationRow.host))
+                cache.set(CacheEntry.size, entry.get(AllocationRow.size))
+                code.give(entry.get(AllocationRow.host) + offset.to(i64))
                 _dead(code)
-            host = entry.get(AllocationRow.host) + offset.to(i64)
-            unfit = (host.to(U64) & (code["alignment"].to(U64) - 1)).differs(0) & (flags & ATOMIC).differs(0)
-            with code.when(unfit):
-                fail(FaultKind.MISALIGNED)
-                _dead(code)
-            cache = Record(code, block.get(BlockRecord.caches) + code["site"] * CacheEntry.BYTES)
-            # The number of bytes is written last: another warp of this block never sees half an entry.
-            cache.set(CacheEntry.first, entry.get(AllocationRow.first))
-            cache.set(CacheEntry.host, entry.get(AllocationRow.host))
-            cache.set(CacheEntry.size, entry.get(AllocationRow.size))
-            code.give(host)
-            _dead(code)
+    with code.when(read_only.get()):
+        fail(FaultKind.READ_ONLY)
+        _dead(code)
     fail(FaultKind.OUT_OF_BOUNDS)
 
 
@@ -183,8 +184,6 @@ class Access:
         known = (offset < limit) & ((offset + (size - 1)) < limit)
         if self.alignment > 1:
             known = known & (address & (self.alignment - 1)).equals(0)
-        if self.flags & ATOMIC:
-            known = known & ((cache.get(CacheEntry.host, U64) + offset) & (self.alignment - 1)).equals(0)
         found = code.variable(cache.get(CacheEntry.host) + offset.to(i64))
         with code.when(~known):
             numbers = [code.number(n) for n in (size, self.alignment, self.flags, self.site)]

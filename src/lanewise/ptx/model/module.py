@@ -6,13 +6,13 @@ The parsers in `syntax/` build them; how an entry is launched, a room further do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lanewise.engines import KERNEL_FIDELITY, LAUNCH, FidelityNote, Launchable
+from lanewise.engines import GLOBALS, KERNEL_FIDELITY, LAUNCH, FidelityNote, Launchable
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
@@ -157,6 +157,11 @@ class Module:
     text: str = field(default="", compare=False, repr=False)
     #: The CUDA C++ it was compiled from, if it was compiled here.
     cuda: CompiledSource | None = field(default=None, compare=False, repr=False)
+    #: What the host has written to variables, for a device on which the module is not loaded yet.
+    written_globals: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    #: The module that an instance of a template was compiled for, and the instances compiled for it.
+    root: Module | None = field(default=None, compare=False, repr=False)
+    instances: list[Module] = field(default_factory=list, compare=False, repr=False)
     #: Entries that were asked for before, by the name used; instances of templates are compiled once.
     _found: dict[str, Entry] = field(default_factory=dict, compare=False, repr=False)
 
@@ -190,6 +195,14 @@ class Module:
     def variables(self) -> Mapping[str, Variable]:
         """The variables declared outside functions, by name."""
         return {item.name: item for item in self.items if isinstance(item, Variable)}
+
+    @property
+    def globals(self) -> MutableMapping[str, Any]:
+        """The `__device__`, `__constant__` and `__managed__` variables, by name: read and written as arrays.
+
+        `module.globals["scale"][:] = values` is what a kernel reads next, on the CPU and on a GPU.
+        """
+        return GLOBALS.function(self)
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
@@ -298,9 +311,24 @@ class Module:
             instance, lowered = self.cuda.instance(name, self.entries)
             if lowered not in instance.entries:
                 raise LanewiseError(f"{name!r} is no kernel: only a __global__ function can be launched")
-            return Entry(instance, instance.entries[lowered])
+            return self._instance(Entry(instance, instance.entries[lowered]))
         source = self.cuda.text if self.cuda is not None else ""
         raise LanewiseError(missing_entry(name, self.entries, self.functions, source))
+
+    def _instance(self, entry: Entry) -> Entry:
+        """Note the module of a template's instance: its variables are those of this module."""
+        root = self.root or self
+        if all(each is not entry.module for each in self.family):
+            entry.module.root = root
+            entry.module.written_globals |= root.written_globals
+            root.instances.append(entry.module)
+        return entry
+
+    @property
+    def family(self) -> list[Module]:
+        """The module and the instances of its templates: one source, whose variables they share."""
+        root = self.root or self
+        return [root, *root.instances]
 
     def __str__(self) -> str:
         """The PTX of the module: its header, then its items in order, an empty line after each function."""

@@ -110,6 +110,26 @@ def matching(name: str, mangled: Iterable[str]) -> list[str]:
     return [each for each in names if wanted in _spellings(each)]
 
 
+def matching_variables(name: str, mangled: Iterable[str]) -> list[str]:
+    """Those of some mangled names of variables that a name may mean, with or without its namespaces.
+
+    >>> matching_variables("weights", ["_ZN2nn7weightsE", "_ZZ1kPfE5count"])
+    ['_ZN2nn7weightsE']
+    """
+    names = list(mangled)
+    if name in names:
+        return [name]
+    wanted = _normal(name)
+    return [
+        each
+        for each in names
+        if any(
+            wanted in (_normal(part), _normal(_without_arguments(part)))
+            for part in _suffixes(demangle(each).replace("(anonymous namespace)", "{anonymous}"))
+        )
+    ]
+
+
 def missing_entry(name: str, entries: Iterable[str], functions: Iterable[str], cuda_text: str = "") -> str:
     """The message for a name that no entry has, with what was perhaps meant, and the entries there are."""
     entries = list(entries)
@@ -176,6 +196,23 @@ def _split_parameters(full: str) -> tuple[str, str]:
         if letter == " " and depth == 0:
             start = place + 1
     return head[start:], full[end:]
+
+
+def parameter_texts(full: str) -> list[str]:
+    """The types of the parameters in the name of a function as C++ writes it.
+
+    >>> parameter_texts("void k<float>(float4, std::pair<int, int>, float const*)")
+    ['float4', 'std::pair<int, int>', 'float const*']
+    """
+    inner = _split_parameters(full)[1].strip()[1:-1]
+    parts, depth, start = [], 0, 0
+    for place, letter in enumerate(inner):
+        depth += (letter in "<([") - (letter in ">)]")
+        if letter == "," and depth == 0:
+            parts.append(inner[start:place].strip())
+            start = place + 1
+    last = inner[start:].strip()
+    return [*parts, last] if last else parts
 
 
 def _suffixes(qualified: str) -> Iterator[str]:

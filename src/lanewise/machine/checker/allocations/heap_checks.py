@@ -1,0 +1,154 @@
+"""Checks of heap memory: accesses outside of what malloc gave, after free and before a write, and leaks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.jit import ir
+from lanewise.jit.host_memory import as_bytes
+from lanewise.jit.simd import Value
+from lanewise.machine import abi
+from lanewise.machine.checker.access_descriptions import source_of
+from lanewise.machine.checker.bank_model import lane_is_in
+from lanewise.machine.checker.records import Flag, Suspicion
+from lanewise.machine.checker.report import Finding
+from lanewise.machine.checker.vector_clocks import LANES, WatchCode
+from lanewise.machine.codegen.function_code import U8, U32, Record
+from lanewise.machine.runtime.heap import ByteState, Heap, HeapBlock, heap_of
+from lanewise.machine.runtime.state import LaunchState
+
+Words = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.intp]
+
+
+def write_heap_check(module: ir.Module) -> None:
+    """Write `heap(frame, site, offsets, active, size, flags, states)`: an access to the heap.
+
+    It reports bytes that nobody has, and reads of bytes of which none was written; it notes what is written.
+    """
+    arguments = ("frame", "site", "offsets", "active", "size", "flags", "states")
+    code = WatchCode(module, "heap", arguments)
+    states, size, flags = Record(code, code["states"]).pointer(0, U8), code["size"], code["flags"]
+    reads, writes = (flags & Flag.READS).differs(0), (flags & Flag.WRITES).differs(0)
+
+    def state(value: ByteState) -> Value:
+        return code.constant(U8, value)
+
+    zero = code.number(0)
+    with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
+        start = code.record("offsets").get(lane * 8)
+        address = start + abi.HEAP_BASE
+        counts = {each: code.variable(zero) for each in ByteState}
+        for count in counts.values():
+            count.set(zero)
+        with code.loop(size) as number:
+            held = states.load(start + number)
+            for each, count in counts.items():
+                with code.when(held.equals(each)):
+                    count.set(count.get() + 1)
+            with code.when(writes & held.equals(ByteState.UNINITIALISED)):
+                states.store(state(ByteState.INITIALISED), start + number)
+        freed, outside = counts[ByteState.FREED].get(), counts[ByteState.UNALLOCATED].get()
+        unwritten = counts[ByteState.UNINITIALISED].get().equals(size)
+        for kind, wrong in (
+            (Suspicion.HEAP_FREED, freed.differs(0)),
+            (Suspicion.HEAP_OUTSIDE, freed.equals(0) & outside.differs(0)),
+            (Suspicion.HEAP_UNINITIALISED, reads & unwritten),
+        ):
+            with code.when(wrong):
+                code.suspect(kind, code["frame"], code["site"], lane, address, zero, zero)
+    code.done()
+
+
+def heap_message(launch: LaunchState, kind: Suspicion, what: str, address: int) -> str:
+    """Return a sentence that says what is wrong with an access to the heap, and whose memory is there."""
+    block = heap_of(launch.compiled.module).at(address)
+    if kind is Suspicion.HEAP_UNINITIALISED:
+        return f"{what} in heap memory that nothing was written to{_of(block, address)}"
+    if kind is Suspicion.HEAP_FREED:
+        return f"{what} in heap memory that was freed{_of(block, address)}"
+    if block is None:
+        return f"{what} in heap memory that malloc did not give"
+    distance = address - block.first - block.size
+    where = f"{distance} bytes past the end" if distance >= 0 else "beyond the end"
+    return f"{what} in heap memory that malloc did not give: {where} of {block.title}"
+
+
+def _of(block: HeapBlock | None, address: int) -> str:
+    """Return what a message adds on the block of memory that has an address."""
+    return f": {block.title}" if block is not None and address in block else ""
+
+
+# leaks ----------------------------------------------------------------------------------------------------
+
+
+def leaks(launch: LaunchState, before: set[int]) -> list[Finding]:
+    """Return a finding for each malloc whose memory nobody can free any more.
+
+    `before` are the blocks that were there when the launch began. A block is not lost while a pointer to it
+    lies in an array, a variable or a block that is itself not lost: a later launch may free it.
+    """
+    heap = heap_of(launch.compiled.module)
+    lost = _lost(launch, heap)
+    by_site: dict[int, list[HeapBlock]] = {}
+    for block in lost:
+        if block.first not in before:
+            by_site.setdefault(block.owner.site, []).append(block)
+    found = []
+    for site, blocks in sorted(by_site.items()):
+        op, first = launch.compiled.program.sites[site], blocks[0]
+        bytes = sum(block.size for block in blocks)
+        many = f"{len(blocks)} blocks, {bytes} bytes in all" if len(blocks) > 1 else f"{bytes} bytes"
+        found.append(
+            Finding(
+                "heap",
+                f"memory from malloc is never freed, and no pointer to it is left ({many})",
+                op.line,
+                str(op.source),
+                source_of(launch, op),
+                first.owner.thread,
+                first.owner.block,
+                first.first,
+                "the heap",
+                len(blocks),
+                severity="advice",
+            )
+        )
+    return found
+
+
+def _lost(launch: LaunchState, heap: Heap) -> list[HeapBlock]:
+    """Return the blocks in use that no pointer leads to, by address."""
+    if not heap.blocks:
+        return []
+    starts = np.array(sorted(heap.blocks), np.uint64)
+    ends = starts + np.array([max(heap.blocks[int(start)].size, 1) for start in starts], np.uint64)
+
+    def block_of(addresses: Words) -> tuple[Numbers, Numbers]:
+        """The positions of addresses that lie in a block, and the numbers of their blocks."""
+        near = np.flatnonzero((addresses >= starts[0]) & (addresses < ends[-1]))
+        numbers = np.searchsorted(starts, addresses[near], "right") - 1
+        inside = addresses[near] < ends[numbers]
+        return near[inside], numbers[inside]
+
+    reached = np.zeros(len(starts), bool)
+    for each in launch.allocations:
+        if each.first != abi.HEAP_BASE:
+            memory = as_bytes(each.host, each.size)
+            reached[block_of(memory[: memory.size & ~7].view(np.uint64))[1]] = True
+    # Pointers that lie in blocks themselves: from which block to which.
+    places, targets = block_of(heap.memory.view(np.uint64))
+    kept, sources = block_of((places * 8 + abi.HEAP_BASE).astype(np.uint64))
+    pointers: defaultdict[int, list[int]] = defaultdict(list)
+    for source, target in zip(sources.tolist(), targets[kept].tolist(), strict=True):
+        pointers[source].append(target)
+    waiting = np.flatnonzero(reached).tolist()
+    while waiting:
+        for target in pointers.pop(waiting.pop(), ()):
+            if not reached[target]:
+                reached[target] = True
+                waiting.append(target)
+    return [heap.blocks[int(start)] for start in starts[~reached]]

@@ -1,0 +1,123 @@
+"""Arrays with a device address of their own, outside of any launch: what `lanewise.address` gives.
+
+Kernels follow such addresses in arrays of pointers and in structs, where a launch does not see the array. So
+a launch has the memory of every array that is in the book. An array leaves the book when it is collected.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+
+from lanewise.jit.host_memory import address
+from lanewise.machine import abi
+from lanewise.machine.abi import aligned
+from lanewise.machine.runtime.device_memory import View
+from lanewise.machine.runtime.owners import Array, bounds, owner_of
+
+#: Device addresses between two owners that belong to neither.
+GAP = 1 << 24
+#: The alignment of an owner's device address; cudaMalloc's is 256 bytes or more.
+ALIGNMENT = 1 << 21
+#: Arrays of the past that a fault can still name.
+_MOST_COLLECTED = 4096
+
+
+@dataclass
+class AddressedMemory:
+    """Memory of an owner in the book: host addresses, the device address of its start, its arrays."""
+
+    start: int
+    stop: int
+    first: int
+    title: str
+    #: Whether NumPy did not allocate it: then another owner may overlap.
+    is_foreign: bool
+    views: list[View] = field(default_factory=list)
+
+    def __contains__(self, place: int) -> bool:
+        return self.first <= place < self.first + self.stop - self.start
+
+
+class AddressBook:
+    """The device addresses of arrays, by owner. Owners that overlap on the host keep their distance."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = abi.ADDRESSED_BASE
+        self._known: dict[int, tuple[weakref.ref[Array], AddressedMemory]] = {}
+        self._foreign: dict[int, tuple[weakref.ref[Array], AddressedMemory]] = {}
+        self._collected: deque[AddressedMemory] = deque(maxlen=_MOST_COLLECTED)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def enter(self, array: Array) -> int:
+        """Return the device address of an array; it has one from now on."""
+        owner = owner_of(array)
+        title = f"the array of lw.address ({array.dtype}, {array.shape})"
+        with self._lock:
+            memory = self._entry(owner, title)
+            view = View(title, address(array) - memory.start, array.nbytes, bool(array.flags.writeable))
+            if view not in memory.views:
+                memory.views.append(view)
+            return memory.first + view.offset
+
+    def _entry(self, owner: Array, title: str) -> AddressedMemory:
+        """Return the memory of an owner in the book, entered now if it is new."""
+        start, stop = bounds(owner)
+        known = self._known.get(id(owner))
+        if known is not None and known[0]() is owner and (known[1].start, known[1].stop) == (start, stop):
+            return known[1]
+        is_foreign = not owner.flags.owndata
+        near = self._overlapping(start, stop, is_foreign)
+        if near is not None:
+            first = near.first + start - near.start
+        else:
+            first = self._next
+            self._next = aligned(first + stop - start + GAP, ALIGNMENT)
+        return self._add(owner, AddressedMemory(start, stop, first, title, is_foreign))
+
+    def _overlapping(self, start: int, stop: int, is_foreign: bool) -> AddressedMemory | None:
+        """Return memory in the book that overlaps a range; two ranges that NumPy allocated never do."""
+        known = self._known if is_foreign else self._foreign
+        ranges = [each for _, each in list(known.values())]  # an array may be collected meanwhile
+        return next((each for each in ranges if start < each.stop and each.start < stop), None)
+
+    def _add(self, owner: Array, memory: AddressedMemory) -> AddressedMemory:
+        """Add an owner, which leaves the book when it is collected."""
+        self._known[id(owner)] = weakref.ref(owner), memory
+        if memory.is_foreign:
+            self._foreign[id(owner)] = self._known[id(owner)]
+        weakref.finalize(owner, self._forget, id(owner), memory).atexit = False
+        return memory
+
+    def adopt(self, array: Array, first: int, views: tuple[View, ...]) -> None:
+        """Give an array a certain device address: a worker has a copy of memory that another process has."""
+        start, stop = bounds(array)
+        title = views[0].name if views else "the array of lw.address"
+        with self._lock:
+            self._add(array, AddressedMemory(start, stop, first, title, False, list(views)))
+
+    def _forget(self, key: int, memory: AddressedMemory) -> None:
+        """Take an owner out of the book; runs when it is collected, in any thread and without the lock."""
+        known = self._known.get(key)
+        if known is not None and known[1] is memory:
+            self._known.pop(key, None)
+            self._foreign.pop(key, None)
+        self._collected.append(memory)
+
+    def living(self) -> list[tuple[Array, AddressedMemory]]:
+        """Return the owners that are in the book, each with its memory."""
+        found = [(reference(), memory) for reference, memory in list(self._known.values())]
+        return [(owner, memory) for owner, memory in found if owner is not None]
+
+    def collected_at(self, place: int) -> AddressedMemory | None:
+        """Return the memory at a device address whose array was collected; None if there was none."""
+        return next((each for each in reversed(list(self._collected)) if place in each), None)
+
+
+#: The arrays that `lanewise.address` was asked for.
+ADDRESSES = AddressBook()
