@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -92,7 +93,7 @@ def works() -> dict[str, Callable[[], Any]]:
         mma = lw.instruction(text)
         rng = np.random.default_rng(0)
         a, b = (operand.format.array(rng.integers(-7, 8, (size, size))) for operand in (mma.a, mma.b))
-        made[f"product / {text} {arch}"] = lambda mma=mma, a=a, b=b, arch=arch: mma.gemm(a, b, arch=arch)
+        made[f"product / {text} {arch}"] = partial(mma.gemm, a, b, arch=arch)
 
     def compiled() -> None:
         with tempfile.TemporaryDirectory() as empty:

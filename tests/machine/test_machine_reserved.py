@@ -62,7 +62,7 @@ def test_tiles_of_several_warps_leave_shared_memory_alone(module: lw.Module, tar
     assert (out == sums * 1000 + 127 - i + 7).all()
     begin, end, cap, groups, total, dynamic = registers.tolist()
     assert begin == 0 if target == "sm_90" else total <= begin
-    assert begin < groups < groups + 288 <= end <= cap == begin + 1024
+    assert begin == groups < end == groups + 288 <= cap == begin + 1024  # as on an H200
     assert dynamic == 128 and total >= 512 + 128
 
 

@@ -278,9 +278,9 @@ ADDRESS_FAULTS = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED, FaultKind.READ_
 #: Bytes of a thread's stack, for frames of recursive functions and for alloca.
 STACK_BYTES = 32768
 
-#: Bytes of shared memory that the system reserves in each block from sm_80 on, and where in them those begin
-#: that cooperative groups use.
-RESERVED_SHARED_BYTES, GROUPS_OFFSET = 1024, 32
+#: Bytes of shared memory that the system reserves in each block from sm_80 on, and those that it uses,
+#: as an H200 tells (driver 580.159.04, CUDA 13.0, 2026-11-15).
+RESERVED_SHARED_BYTES, RESERVED_USED_BYTES = 1024, 288
 #: The arch from which on they lie before the kernel's own shared memory; earlier, they lie behind it.
 RESERVED_FIRST_ARCH = 90
 #: The alignment of that memory where it lies behind.

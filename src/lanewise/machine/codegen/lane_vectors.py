@@ -250,11 +250,12 @@ class Lanes:
             case "%aggr_smem_size":  # with what the system reserves, as the PTX ISA says
                 own = self._launch_number(block, abi.LaunchRecord.own_shared_bytes)
                 return own + abi.RESERVED_SHARED_BYTES
-            case "%reserved_smem_offset_begin" | "%reserved_smem_offset_0":
+            case "%reserved_smem_offset_begin" | "%reserved_smem_offset_0" | "%reserved_smem_offset_1":
                 return self._launch_number(block, abi.LaunchRecord.reserved_shared)
-            case "%reserved_smem_offset_1":
-                return self._launch_number(block, abi.LaunchRecord.reserved_shared) + abi.GROUPS_OFFSET
-            case "%reserved_smem_offset_end" | "%reserved_smem_offset_cap":
+            case "%reserved_smem_offset_end":
+                begin = self._launch_number(block, abi.LaunchRecord.reserved_shared)
+                return begin + abi.RESERVED_USED_BYTES
+            case "%reserved_smem_offset_cap":
                 begin = self._launch_number(block, abi.LaunchRecord.reserved_shared)
                 return begin + abi.RESERVED_SHARED_BYTES
             case "%envreg1":  # where the words of the grid's barrier lie, for cooperative groups

@@ -6,8 +6,8 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock, WatchRecord
-from lanewise.machine.checker.shadow_cells import lane_of, lanes_of
-from lanewise.machine.checker.vector_clocks import (
+from lanewise.machine.checker.watch_code.shadow_cells import lane_of, lanes_of
+from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
     epochs_exhausted,

@@ -16,7 +16,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.vector_clocks import (
+from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
     at_site,

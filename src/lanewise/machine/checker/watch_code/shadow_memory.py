@@ -12,8 +12,6 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.bank_model import lane_is_in
-from lanewise.machine.checker.happens_before import ORDERED, WEAKLY_ORDERED
 from lanewise.machine.checker.records import (
     CELLS_TOGETHER,
     MOST_ELEMENTS,
@@ -24,8 +22,16 @@ from lanewise.machine.checker.records import (
     Suspicion,
     WatchRecord,
 )
-from lanewise.machine.checker.shadow_cells import Cell, CellVector, View, lane_of, lanes_of
-from lanewise.machine.checker.vector_clocks import LANES, WatchCode, lane_seen, running_lane_clocks, wide
+from lanewise.machine.checker.watch_code.bank_model import lane_is_in
+from lanewise.machine.checker.watch_code.happens_before import ORDERED, WEAKLY_ORDERED
+from lanewise.machine.checker.watch_code.shadow_cells import Cell, CellVector, View, lane_of, lanes_of
+from lanewise.machine.checker.watch_code.vector_clocks import (
+    LANES,
+    WatchCode,
+    lane_seen,
+    running_lane_clocks,
+    wide,
+)
 from lanewise.machine.codegen.function_code import U8, U16, U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value
 from lanewise.machine import abi
-from lanewise.machine.checker.vector_clocks import WatchCode, wide
+from lanewise.machine.checker.watch_code.vector_clocks import WatchCode, wide
 from lanewise.machine.codegen.function_code import U32, U64
 from lanewise.machine.codegen.lane_vectors import BOOL
 

@@ -10,7 +10,7 @@ from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, ShadowPlane, WarpClock
-from lanewise.machine.checker.vector_clocks import WatchCode
+from lanewise.machine.checker.watch_code.vector_clocks import WatchCode
 from lanewise.machine.codegen.function_code import U32, Record
 
 LANES = abi.LANES

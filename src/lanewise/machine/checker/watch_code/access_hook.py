@@ -12,9 +12,6 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.allocations.heap_checks import write_heap_check
-from lanewise.machine.checker.bank_model import lane_is_in, write_banks
-from lanewise.machine.checker.block_order import write_block_order
-from lanewise.machine.checker.happens_before import write_happens_before
 from lanewise.machine.checker.records import (
     COSTS,
     AllocationShadow,
@@ -29,10 +26,13 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.request_pattern import count_costs, remember
-from lanewise.machine.checker.shadow_cells import Cell
-from lanewise.machine.checker.shadow_memory import write_shadow
-from lanewise.machine.checker.vector_clocks import (
+from lanewise.machine.checker.watch_code.bank_model import lane_is_in, write_banks
+from lanewise.machine.checker.watch_code.block_order import write_block_order
+from lanewise.machine.checker.watch_code.happens_before import write_happens_before
+from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
+from lanewise.machine.checker.watch_code.shadow_cells import Cell
+from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
+from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
     in_turn,
@@ -42,7 +42,7 @@ from lanewise.machine.checker.vector_clocks import (
     wide,
     write_clocks,
 )
-from lanewise.machine.checker.warp_order import write_warp_order
+from lanewise.machine.checker.watch_code.warp_order import write_warp_order
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.checker.bank_model import ROWS, lane_is_in
 from lanewise.machine.checker.records import CELLS_TOGETHER, COSTS, Flag, LastRequest, SiteRow
-from lanewise.machine.checker.vector_clocks import WatchCode, wide
+from lanewise.machine.checker.watch_code.bank_model import ROWS, lane_is_in
+from lanewise.machine.checker.watch_code.vector_clocks import WatchCode, wide
 from lanewise.machine.codegen.function_code import U8, U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
