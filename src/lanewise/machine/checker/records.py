@@ -184,6 +184,9 @@ class AllocationShadow(RecordLayout):
     cell_shift = field()
     #: The address of its memory on the host.
     host = field()
+    # The bytes that were accessed lie from here to there; without any, the first is beyond the last.
+    accessed_from = field()
+    accessed_to = field()
     #: Whether reads are put on record: they need not be in memory that nobody writes.
     reads_recorded = field()
     #: Of the heap: the state of each byte; else 0.
@@ -206,6 +209,7 @@ class Suspicion(IntEnum):
     ABSENT_MEMBER = auto()
     EXITED_MEMBER = auto()
     BARRIER_OVERFULL = auto()
+    EXITED_WARPS = auto()
     SPLIT_BARRIER = auto()
     TILE_ALIGNMENT = auto()
     TILE_STRIDE = auto()

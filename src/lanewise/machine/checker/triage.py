@@ -137,6 +137,9 @@ class Triage:
         if kind is Suspicion.SPLIT_BARRIER:
             self._split_barrier(state, warp, address & 0xFFFFFFFF, bypassed=bool(who))
             return
+        if kind is Suspicion.EXITED_WARPS:
+            self._left_barrier(state, warp, address & 0xFFFFFFFF, epoch)
+            return
         if kind is Suspicion.BARRIER_OVERFULL:
             self._overfull_barrier(state, warp, address & 0xFFFFFFFF, lane, epoch, who)
             return
@@ -362,6 +365,16 @@ class Triage:
             message = (
                 f"a barrier of whole warps, which some lanes of the warp have left by an exit: "
                 f"{lanes_in_words(gone)}; hardware does not wait for them, but nothing says so"
+            )
+            self._add_at_barrier("divergence", message, op, state, warp, pc, "advice")
+
+    def _left_barrier(self, state: BlockState, warp: int, pc: int, warps: int) -> None:
+        """Add advice about a barrier of the whole block that some of its warps have left by an exit."""
+        op = self._barrier_at(pc)
+        if op is not None:
+            message = (
+                f"a barrier of the whole block, of which {warps} warps have exited; hardware "
+                "does not wait for them, but nothing says so"
             )
             self._add_at_barrier("divergence", message, op, state, warp, pc, "advice")
 

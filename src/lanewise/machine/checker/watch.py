@@ -57,7 +57,7 @@ class Watch:
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel.plan, stay_alone)
-        shifts = self._shifts = [self._cell_shift(each) for each in launch.allocations]
+        shifts = self.shifts = [self._cell_shift(each) for each in launch.allocations]
         self.shadows = [
             np.zeros((len(ShadowPlane), (each.size >> shift) + 8), np.uint32)
             for each, shift in zip(launch.allocations, shifts, strict=True)
@@ -73,6 +73,7 @@ class Watch:
                 (AllocationShadow.stride, shadow.strides[0]),
                 (AllocationShadow.cell_shift, shift),
                 (AllocationShadow.host, each.host),
+                (AllocationShadow.accessed_from, each.size),
                 (AllocationShadow.reads_recorded, each.first in recorded),
                 (AllocationShadow.byte_states, _byte_states(each, kernel)),
             ):
@@ -155,7 +156,7 @@ class Watch:
 
     def forget(self, first: int, size: int) -> None:
         """Clear the shadow memory of some bytes, because the heap gives them to a new owner."""
-        for each, shadow, shift in zip(self.launch.allocations, self.shadows, self._shifts, strict=True):
+        for each, shadow, shift in zip(self.launch.allocations, self.shadows, self.shifts, strict=True):
             if first in each:
                 start = (first - each.first) >> shift
                 shadow[:, start : start - (-size >> shift)] = 0
@@ -167,21 +168,32 @@ def _byte_states(allocation: Allocation, kernel: CheckedKernel) -> int:
 
 
 def conflict(watches: list[Watch]) -> bool:
-    """Return whether blocks of two watches accessed one word, at least one of them writing.
+    """Return whether blocks of two watches accessed one cell, at least one of them writing.
 
     In memory whose reads are not put on record nobody wrote, or the launch would have been stopped.
     """
     return any(
-        allocation.writable and _shadows_conflict([watch.shadows[number] for watch in watches])
+        allocation.writable and _accesses_conflict(watches, number)
         for number, allocation in enumerate(watches[0].launch.allocations)
         if watches[0].shadow_table[number, AllocationShadow.reads_recorded // 8]
     )
 
 
-def _shadows_conflict(shadows: list[npt.NDArray[np.uint32]]) -> bool:
-    """Return whether two shadows have a word that one wrote and the other read or wrote."""
-    for start in range(0, shadows[0].shape[1], _STRETCH):
-        stretch = slice(start, start + _STRETCH)
+def _accesses_conflict(watches: list[Watch], number: int) -> bool:
+    """Return whether two watches have a cell of an allocation that one wrote and the other accessed."""
+    ranges = []
+    for watch in watches:
+        row, shift = watch.shadow_table[number], watch.shifts[number]
+        first, last = (
+            int(row[each // 8]) >> shift
+            for each in (AllocationShadow.accessed_from, AllocationShadow.accessed_to)
+        )
+        ranges.append((first, last + 1))
+    # Cells that one watch alone has accessed need not be looked at.
+    firsts, lasts = sorted(first for first, _ in ranges), sorted(last for _, last in ranges)
+    shadows = [watch.shadows[number] for watch in watches]
+    for start in range(firsts[1], lasts[-2], _STRETCH):
+        stretch = slice(start, min(start + _STRETCH, lasts[-2]))
         written: npt.NDArray[np.bool_] | None = None
         read: npt.NDArray[np.bool_] | None = None
         for shadow in shadows:

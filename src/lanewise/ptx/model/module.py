@@ -219,15 +219,26 @@ class Module:
         return {item.index: item.name for item in everything if isinstance(item, File)}
 
     @cached_property
-    def _callers(self) -> Mapping[tuple[int, int, int], tuple[int, int, int]]:
-        """Where inlined functions were called: (file, line, column) of the call, by one in the function."""
-        return {
-            (part.file, part.source_line, part.source_column): part.inlined_at
-            for item in self.items
-            if isinstance(item, Function)
-            for part in item.body or ()
-            if isinstance(part, Loc) and part.inlined_at is not None
-        }
+    def _chains(self) -> dict[int, list[tuple[int, int, int]]]:
+        """The place of each `.loc`, then the call that inlined it, and so on, by the identity of the `.loc`.
+
+        A function may be inlined in many places: the call is that of the nearest `.loc` before, in the same
+        kernel, or of the first one after if there is none.
+        """
+        found: dict[int, list[tuple[int, int, int]]] = {}
+        for function in (item for item in self.items if isinstance(item, Function)):
+            locs = [part for part in function.body or () if isinstance(part, Loc)]
+            inlined = [(each, each.inlined_at) for each in locs if each.inlined_at is not None]
+            callers = {each.place: caller for each, caller in reversed(inlined)}
+            for loc in locs:
+                chain, caller = [loc.place], loc.inlined_at
+                if caller is not None:
+                    callers[loc.place] = caller
+                while caller is not None and caller not in chain:
+                    chain.append(caller)
+                    caller = callers.get(caller)
+                found[id(loc)] = chain
+        return found
 
     @cached_property
     def _lineless(self) -> Mapping[int, Loc]:
@@ -277,12 +288,7 @@ class Module:
         """The place that a `.loc` names, then the call that inlined it, and so on, up to the kernel."""
         if not loc.source_line:
             loc = self._lineless.get(id(loc), loc)
-        chain = [(loc.file, loc.source_line, loc.source_column)]
-        caller = loc.inlined_at
-        while caller is not None and caller not in chain:
-            chain.append(caller)
-            caller = self._callers.get(caller)
-        return chain
+        return self._chains.get(id(loc), [loc.place])
 
     def source_line(self, line: int) -> str:
         """A line of the PTX it was parsed from, without white space around it."""

@@ -31,6 +31,11 @@ class Loc:
     line: int = field(default=0, compare=False)
     column: int = field(default=0, compare=False)
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The file, line and column that it names."""
+        return self.file, self.source_line, self.source_column
+
     def __str__(self) -> str:
         text = f".loc {self.file} {self.source_line} {self.source_column}"
         if self.function:

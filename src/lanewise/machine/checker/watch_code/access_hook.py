@@ -37,6 +37,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     WatchCode,
     in_turn,
     lane_seen,
+    least,
     most,
     running_lane_clocks,
     wide,
@@ -259,6 +260,11 @@ def _write_region(module: ir.Module) -> ir.Function:
             )
     with code.when(space.get().equals(Space.GLOBAL)):
         allocation = Record(code, row.get(SiteRow.last_allocation))
+        start, end = (inside.select(each, whole) for each, whole in ((lowest, 0), (highest, limit.get())))
+        allocation.set(
+            AllocationShadow.accessed_from, least(allocation.get(AllocationShadow.accessed_from), start)
+        )
+        allocation.set(AllocationShadow.accessed_to, most(allocation.get(AllocationShadow.accessed_to), end))
         states = allocation.get(AllocationShadow.byte_states)
         with code.when(states.differs(0)):
             code.call_number(

@@ -105,6 +105,9 @@ def release(module: ir.Module) -> None:
     warps = observed.get(BlockWatch.warps)
     counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
     numbers = Value(code, U32.by(LANES), counting)
+    now = observed.at(BlockWatch.watch).get(WatchRecord.now)
+    exited_warps = code.variable(code.number(0))
+    exited_warps.set(code.number(0))
     # A warp that has exited has arrived at every barrier of the whole block.
     with code.when((warps > 1) & code["counted"].equals(0)), code.loop(warps) as index:
         warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
@@ -113,6 +116,7 @@ def release(module: ir.Module) -> None:
             clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
             clock.pointer(WarpClock.seen, U32).store(clock.get(WarpClock.last).to(U32), index)
             _join(barrier, clock)
+            exited_warps.set(exited_warps.get() + 1)
     threads, smallest, largest, someone, place = (code.variable(code.number(0)) for _ in range(5))
     for each in (largest, someone, place):
         each.set(code.number(0))
@@ -129,7 +133,9 @@ def release(module: ir.Module) -> None:
                 _join(clock, barrier)
             others = numbers.differs(index.to(U32).spread(LANES)) & (numbers < warps.to(U32).spread(LANES))
             seen = others.select(clock.get(WarpClock.seen, U32, LANES), FAR)
-            clock.set(WarpClock.least, wide(code.intrinsic("vector.reduce.umin", U32, [seen], of=seen.type)))
+            oldest = wide(code.intrinsic("vector.reduce.umin", U32, [seen], of=seen.type))
+            # After a barrier of the whole block, everything that its warps have done happened before.
+            clock.set(WarpClock.least, code["counted"].equals(0).select(now, oldest))
             # Whole warps are counted, also by lanes that have exited.
             threads.set(threads.get() + LANES)
             wanted = warp.get(WarpFrame.barrier_argument, U32, LANES)
@@ -165,6 +171,9 @@ def release(module: ir.Module) -> None:
                 )
             someone.set(warp.address)
             place.set(wide(target))
+    with code.when(someone.get().differs(0) & (exited_warps.get() > 0)):
+        zero = code.number(0)
+        code.suspect(Suspicion.EXITED_WARPS, someone.get(), zero, zero, place.get(), exited_warps.get(), zero)
     expected = largest.get()
     overfull = (expected > 0) & (expected < threads.get())
     with code.when(someone.get().differs(0) & (overfull | smallest.get().differs(expected))):
