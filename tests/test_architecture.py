@@ -63,6 +63,7 @@ PACKAGES = {
         "arithmetic",
         "tensor_core",
         "warp_ops",
+        "textures",
         "compile",
         "runtime",
         "checker",

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
+    from lanewise.ptx.textures import surface, texture
 
 __version__ = "0.1.0"
 
@@ -78,6 +79,8 @@ _LATER = {
     "Module": "ptx",
     "cuda": "ptx",
     "load": "ptx",
+    "surface": "ptx.textures",
+    "texture": "ptx.textures",
     "check": "machine.checker.check",
 }
 
@@ -133,6 +136,8 @@ __all__ = [
     "s4",
     "s8",
     "s32",
+    "surface",
+    "texture",
     "tf32",
     "u4",
     "u8",

@@ -43,7 +43,7 @@ def needed(op: Op) -> set[Register]:
     found = {op.guard[0]} if op.guard is not None else set()
     if op.record.second_half or op.record.does_nothing:
         return found
-    found |= op.registers(Role.ADDRESS, Role.MEMBERS, Role.BARRIER)
+    found |= op.registers(Role.ADDRESS, Role.HANDLE, Role.MEMBERS, Role.BARRIER)
     stores_copy = op.record.is_plain_store and op.space in _COPIES
     if not passes_on(op) and not stores_copy and op.record.role(1) is not Role.CALLEE:
         found |= op.registers(Role.USED)

@@ -32,6 +32,7 @@ from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.fault_report import faulting_access
 from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.state import BlockState, Three
+from lanewise.machine.runtime.texture_faults import handle_operand, title_of
 from lanewise.ptx import Shape
 
 #: Epochs that a watch may have, which last some minutes; later races are not looked for.
@@ -180,8 +181,11 @@ class CheckedLaunch(Launch):
             kind = "trap"
         message = str(fault).split("\n")[0]
         address, allocation = None, ""
-        if state[BlockRecord.fault_kind] in abi.ADDRESS_FAULTS:
+        if state[BlockRecord.fault_kind] in (*abi.ADDRESS_FAULTS, FaultKind.BAD_TEXTURE):
             message += f" ({str(fault).splitlines()[-1].strip()})"
+        if handle_operand(op) is not None:
+            allocation = title_of(self, state, op)
+        elif state[BlockRecord.fault_kind] in abi.ADDRESS_FAULTS:
             address = state[BlockRecord.fault_address] & (1 << 64) - 1
             access = faulting_access(self, state, op)
             _, allocation = allocation_at(self, access.space if access else op.space, address)

@@ -34,6 +34,8 @@ class Role(Enum):
     USED = "use"
     #: An address of memory.
     ADDRESS = "address"
+    #: The handle of a texture or surface, with coordinates where texels are accessed.
+    HANDLE = "handle"
     #: The lanes of the warp that take part, as bits.
     MEMBERS = "members"
     #: The number of a barrier of the block.
@@ -245,6 +247,8 @@ class InstructionRecord:
     second_half: bool = False
     #: Whether its result is one of its first two sources, by a predicate that is the third.
     chooses: bool = False
+    #: Whether it writes texels of a surface.
+    writes_surface: bool = False
     #: Whether it takes memory from the stack of its thread.
     takes_stack: bool = False
     address_flow: AddressFlow = AddressFlow.NONE

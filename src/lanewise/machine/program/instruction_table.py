@@ -25,7 +25,7 @@ from lanewise.machine.program.instruction_record import (
 )
 
 READ, WRITE, ATOMIC = AccessKind.READ, AccessKind.WRITE, AccessKind.ATOMIC
-SUM, COPY = AddressFlow.SUM, AddressFlow.COPY
+SUM, COPY, NUMBER = AddressFlow.SUM, AddressFlow.COPY, AddressFlow.MEMORY
 #: The most operands of an instruction that takes any number.
 MANY = 1 << 16
 SMALL_FLOATS, LONG = CodeLength.LONG_FOR_SMALL_FLOATS, CodeLength.LONG
@@ -293,6 +293,16 @@ MATRICES = (
     *warp("movmatrix", "def use", "warp_ops.ldmatrix:transpose", waits=Waits.WARP),
 )  # fmt: skip
 
+TEXTURES = (
+    *warp("tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
+    *warp("tex.level", "def handle use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
+    *warp("tex.grad", "def handle use use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
+    *warp("tld4", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
+    *warp("txq suq", "def handle", "textures.queries:lower", address_flow=NUMBER),
+    *warp("suld", "def handle", "textures.surfaces:lower", needs_values=True, address_flow=NUMBER),
+    *warp("sust sured", "handle use", "textures.surfaces:lower", needs_values=True, writes_surface=True),
+)
+
 EXCHANGE = (
     *warp("shfl.sync", "def use use use members", "warp_ops.exchange:shuffle", waits=Waits.MEMBERS),
     *warp("vote.sync", "def use members", "warp_ops.exchange:vote", waits=Waits.MEMBERS),
@@ -319,7 +329,7 @@ CONTROL = (
 )
 
 _CLUSTER = "it reaches into other blocks of a cluster; a block is alone in its cluster here"
-_TEXTURE = "there are no textures and surfaces"
+_REFERENCES = "it asks what kind of reference a handle is, and CUDA 12 removed texture and surface references"
 _BULK = "bulk copies (TMA) come later"
 _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
 
@@ -329,13 +339,13 @@ REFUSED = (
     *refused("tensormap st.bulk cp.async.bulk cp.reduce", _BULK),
     *refused("clusterlaunchcontrol barrier.cluster st.async red.async", _CLUSTER, Level.CLUSTER),
     *refused("multimem", "there is one device, and no multicast memory"),
-    *refused("tex tld4 txq suld sust sured suq istypep", _TEXTURE),
+    *refused("istypep", _REFERENCES),
     *refused("shfl vote", _WITHDRAWN),
 )
 
 #: Of patterns that are equally long the first that matches counts.
 TABLE = (
-    *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *MATRICES, *EXCHANGE, *CONTROL,
+    *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
 )  # fmt: skip
 
 

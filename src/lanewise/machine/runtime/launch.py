@@ -78,6 +78,9 @@ class Launch(LaunchState):
         table = device_memory.table(allocations)
         super().__init__(compiled, shape, allocations, arguments.bytes(addresses), table)
         self.keep = values
+        self.textures = arguments.textures
+        self[LaunchRecord.textures] = address(self.textures.in_memory())
+        self[LaunchRecord.texture_count] = len(self.textures.images)
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.slice] = SLICE
         self[LaunchRecord.turns] = TURNS

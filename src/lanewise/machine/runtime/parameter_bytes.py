@@ -12,8 +12,10 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, zeroed_bytes
 from lanewise.machine.runtime.device_memory import Arrays
+from lanewise.machine.runtime.texture_table import TextureTable
 from lanewise.ptx import Function
 from lanewise.ptx.arguments import encode, require_alignment, require_plain_array, require_pointer, titled
+from lanewise.ptx.textures import ImageObject
 
 
 class Arguments:
@@ -24,9 +26,12 @@ class Arguments:
     ) -> None:
         self.function, self.offsets, self.size = function, offsets, size
         self.arrays = Arrays()
+        self.textures = TextureTable()
         self.values: list[Any] = []
         for title, variable, value in titled(function, values):
-            if _is_array(value) and not variable.dims:
+            if isinstance(value, ImageObject):
+                self.values.append(self.textures.add(title, variable, value))
+            elif _is_array(value) and not variable.dims:
                 if not isinstance(value, np.ndarray):
                     raise LanewiseError(f"argument {title} lies on a GPU: the machine takes NumPy arrays")
                 require_pointer(title, variable)

@@ -11,6 +11,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, WarpFrame
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.runtime.texture_table import TextureTable
 from lanewise.machine.tensor_core.mma_library import MmaTable, mma_table
 from lanewise.ptx import Shape
 
@@ -33,6 +34,7 @@ class LaunchState:
     ) -> None:
         self.compiled, self.shape, self.allocations = compiled, shape, allocations
         self.parameters, self.table = parameters, table
+        self.textures = TextureTable()
         info = compiled.launch_info
         self.shared_bytes = (
             info.dynamic_offset + shape.shared_bytes if shape.shared_bytes else info.shared_bytes

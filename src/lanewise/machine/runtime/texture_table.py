@@ -1,0 +1,91 @@
+"""The textures and surfaces of a launch: rows in memory, and the handles by which a kernel knows them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
+from lanewise.machine import abi
+from lanewise.machine.abi import AddressMode, ElementKind, Geometry, TextureRow
+from lanewise.ptx import Variable
+from lanewise.ptx.textures import ImageObject, Surface, Texture
+
+_ELEMENT_KINDS = {"u": ElementKind.UNSIGNED, "i": ElementKind.SIGNED, "f": ElementKind.FLOAT}
+
+
+class TextureTable:
+    """Collects the textures and surfaces among the arguments of a launch."""
+
+    def __init__(self) -> None:
+        self.images: list[ImageObject] = []
+        self.titles: list[str] = []
+        self.rows: Bytes = zeroed_bytes(0)
+
+    def add(self, title: str, variable: Variable, image: ImageObject) -> bytes:
+        """Add an argument and return its handle as the bytes of its parameter."""
+        if variable.size != 8 or variable.dims or variable.type.startswith("f"):
+            kind = "surface" if isinstance(image, Surface) else "texture"
+            raise LanewiseError(
+                f"argument {title} is .{variable.type}; a {kind} is passed for a 64-bit handle "
+                f"(cuda{kind.capitalize()}Object_t)"
+            )
+        if not isinstance(image.array, np.ndarray):
+            raise LanewiseError(f"argument {title} lies on a GPU: the machine takes textures of NumPy arrays")
+        self.images.append(image)
+        self.titles.append(title)
+        self.rows = np.concatenate([self.rows, _row(image)])
+        return handle_at(len(self.images) - 1).to_bytes(8, "little")
+
+    def in_memory(self) -> Bytes:
+        """Return the rows where they stay, for compiled code."""
+        rows = zeroed_bytes(max(self.rows.size, 1))
+        rows[: self.rows.size] = self.rows
+        self.rows = rows
+        return rows
+
+    def find(self, handle: int) -> tuple[str, ImageObject] | None:
+        """Return the argument that a handle stands for, and its title; None if there is none."""
+        into = handle - abi.TEXTURE_BASE
+        number = into // abi.TEXTURE_STEP
+        if into % abi.TEXTURE_STEP or not 0 <= number < len(self.images):
+            return None
+        return self.titles[number], self.images[number]
+
+
+def handle_at(number: int) -> int:
+    """Return the handle of a texture or surface by its number among those of a launch."""
+    return abi.TEXTURE_BASE + abi.TEXTURE_STEP * number
+
+
+def _row(image: ImageObject) -> Bytes:
+    """Return the row of a texture or surface."""
+    row = zeroed_bytes(TextureRow.BYTES)
+    numbers = {
+        TextureRow.host: address(image.array),
+        TextureRow.geometry: Geometry.named(image.geometry),
+        TextureRow.is_surface: int(isinstance(image, Surface)),
+        TextureRow.layers: image.layers,
+        TextureRow.texel_bytes: image.texel_bytes,
+        TextureRow.element_bytes: image.dtype.itemsize,
+        TextureRow.channels: image.channels,
+        TextureRow.element_kind: _ELEMENT_KINDS[image.dtype.kind],
+    }
+    numbers |= {TextureRow.size + 8 * axis: size for axis, size in enumerate(image.size)}
+    if isinstance(image, Texture):
+        numbers |= {
+            TextureRow.normalized_float: int(image.read == "normalized_float"),
+            TextureRow.normalized_coordinates: int(image.normalized),
+            TextureRow.linear_filter: int(image.filter == "linear"),
+        }
+        for axis, mode in enumerate(image.address):
+            numbers[TextureRow.address_mode + 8 * axis] = AddressMode[mode.upper()]
+        row[TextureRow.border : TextureRow.border + 16].view(np.uint32)[:] = _border(image)
+    for offset, value in numbers.items():
+        row[offset : offset + 8].view(np.int64)[0] = value
+    return row
+
+
+def _border(image: Texture) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """Return the texel beyond the border as the four words of a fetch."""
+    return np.array(image.border, np.float32).view(np.uint32)

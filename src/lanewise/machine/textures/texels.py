@@ -1,0 +1,77 @@
+"""Texels in compiled code: where one lies, and the four words that a fetch returns for it."""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Type, Value, f32, i64
+from lanewise.machine.abi import ElementKind, TextureRow
+from lanewise.machine.arithmetic.small_floats import widen
+from lanewise.machine.codegen.function_code import U8, U32, FunctionCode, Record, shared
+
+U16 = Type("u", 16)
+#: Words of a fetch: red, green, blue, alpha.
+WORDS = 4
+
+
+def read_texel(code: FunctionCode, row: Record, place: Value, results: Value) -> None:
+    """Write the four words of a texel to memory; a place below 0 is beyond the border."""
+    function = shared(code.module, "texel", ir.FunctionType(ir.WORD, [ir.LONG] * 3), _write_texel)
+    code.builder.call(function, [row.address.handle, place.handle, results.handle])
+
+
+def place_of(row: Record, x: Value, y: Value, plane: Value) -> Value:
+    """Return the number of a texel; a coordinate below 0, which is beyond the border, makes it negative."""
+    width, height = row.get(TextureRow.size), row.get(TextureRow.size + 8)
+    place = (plane * height + y) * width + x
+    beyond = (x | y | plane) < 0
+    return beyond.select(row.code.constant(i64, -1), place)
+
+
+def _write_texel(module: ir.Module, name: str) -> None:
+    """Write `texel(row, place, results)`."""
+    code = FunctionCode(module, name, ("row", "place", "results"), ir.WORD, "")
+    row, place, results = code.record("row"), code["place"], code.record("results")
+    is_float = row.get(TextureRow.element_kind).equals(ElementKind.FLOAT)
+    as_float = is_float | row.get(TextureRow.normalized_float).differs(0)
+    one = as_float.select(code.constant(U32, 0x3F800000), code.constant(U32, 1))
+    with code.when(place < 0):
+        for number in range(WORDS):
+            results.set(4 * number, row.get(TextureRow.border + 4 * number, U32))
+        code.give(0)
+    for number in range(WORDS):
+        results.set(4 * number, one if number == WORDS - 1 else code.constant(U32, 0))
+    texel = row.get(TextureRow.host) + place * row.get(TextureRow.texel_bytes)
+    size = row.get(TextureRow.element_bytes)
+    with code.loop(row.get(TextureRow.channels)) as channel:
+        element = Record(code, texel + channel * size)
+        word = code.variable(code.constant(U32, 0))
+        with code.when(size.equals(1)):
+            word.set(_small(code, row, element.get(0, U8)))
+        with code.when(size.equals(2)):
+            half = _unaligned(code, element, U16)
+            word.set(is_float.select(widen(half, "f16").view(U32), _small(code, row, half)))
+        with code.when(size.equals(4)):
+            word.set(_unaligned(code, element, U32))
+        results.set(channel * 4, word.get())
+    code.give(0)
+
+
+def _unaligned(code: FunctionCode, element: Record, type: Type) -> Value:
+    pointer = code.builder.bitcast(element.handle, type.ir.as_pointer())
+    return Value(code, type, code.builder.load(pointer, align=1))
+
+
+def _small(code: FunctionCode, row: Record, element: Value) -> Value:
+    """Return an integer of 8 or 16 bits as a word: extended, or as a float from -1 or 0 to 1."""
+    bits = element.type.bits
+    signed = row.get(TextureRow.element_kind).equals(ElementKind.SIGNED)
+    extended = signed.select(element.view(Type("i", bits)).to(Type("i", 32)).to(U32), element.to(U32))
+    largest = signed.select(
+        code.constant(f32, float((1 << bits - 1) - 1)), code.constant(f32, float((1 << bits) - 1))
+    )
+    number = extended.view(Type("i", 32)).to(f32)
+    quotient = Value(code, f32, code.builder.fdiv(number.handle, largest.handle))
+    least = code.constant(f32, -1.0)
+    clamped = (quotient < least).select(least, quotient)
+    normalized = row.get(TextureRow.normalized_float).differs(0)
+    return normalized.select(clamped.view(U32), extended)
