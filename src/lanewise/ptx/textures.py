@@ -1,6 +1,6 @@
 """Texture and surface objects as kernels take them: an array, and how it is read.
 
-`lw.texture` and `lw.surface` make them; a kernel has a `cudaTextureObject_t` or `cudaSurfaceObject_t` for each
+`lw.texture` and `lw.surface` make them; a kernel has a cudaTextureObject_t or cudaSurfaceObject_t for each
 among its parameters. What a fetch returns is the business of the engine that runs the kernel.
 """
 
@@ -86,8 +86,8 @@ def texture(
     """Return an array as a texture, to be passed for a `cudaTextureObject_t`.
 
     The array's last dimension is x: `(width,)`, `(height, width)` or `(depth, height, width)`. With `layered`
-    the first dimension counts layers, with `cubemap` the six faces; with `channels` of 2 or 4 a last one holds
-    the channels. `address` is a mode, or one for each of x, y and z; "wrap" and "mirror" are for normalised
+    the first dimension counts layers, with `cubemap` the six faces; `channels` of 2 or 4 are a last dimension
+    of their own. `address` is a mode, or one for each of x, y and z; "wrap" and "mirror" are for normalised
     coordinates, as on a GPU, where they act as "clamp" on others. The kernel sees what the array holds when
     it runs.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lanewise.isa import find_arch
+from lanewise.machine.analysis import fragment_places
 from lanewise.machine.program.instruction_record import BlockEnd, Fusion
 from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import FunctionBody, Op, Program
@@ -151,6 +152,8 @@ def notes(program: Program, arch: str) -> list[str]:
         else:
             text = note.message
         lines.setdefault(text, []).append(note.line)
+    for line, text in fragment_places.notes(program):
+        lines.setdefault(text, []).append(line)
     return [f"{text} (line{_lines(numbers)})" for text, numbers in lines.items()]
 
 
