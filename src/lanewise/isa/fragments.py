@@ -87,8 +87,8 @@ def volta_c_layout(f32: bool) -> Layout:
 
 
 # Volta's wmma: m8n8k4 over and over. Bits 0, 1 and 4 of a lane number the threads of its quad pair, bits 2
-# and 3 the quad pair. `pairs` are the strides by which these two bits choose the quad pair's part of the matrix;
-# with stride 0 two quad pairs hold the same part.
+# and 3 the quad pair. `pairs` are the strides by which these two bits choose the quad pair's part of the
+# matrix; with stride 0 two quad pairs hold the same part.
 
 
 def volta_wmma_ab_layout(outer: int, k: int, pairs: Sequence[int], along_k: bool) -> Layout:
