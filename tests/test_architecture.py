@@ -52,6 +52,7 @@ PACKAGES = {
         "syntax",
         "launch_refusals",
         "arguments",
+        "textures",
         "compatibility",
         "cuda_source",
         "loading",

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.ptx.model.variables import Variable
 
 Filter = Literal["point", "linear"]
 AddressMode = Literal["wrap", "clamp", "mirror", "border"]
@@ -139,6 +140,16 @@ def surface(array: Any, *, channels: int = 1, layered: bool = False) -> Surface:
     if isinstance(array, np.ndarray) and not array.flags.writeable:
         raise LanewiseError("a kernel writes through a surface; the array is read-only: pass array.copy()")
     return Surface(**image)
+
+
+def require_handle(title: str, variable: Variable, image: ImageObject) -> None:
+    """An error if a parameter cannot hold the handle of a texture or surface."""
+    if variable.size != 8 or variable.dims or variable.type.startswith("f"):
+        kind = "surface" if isinstance(image, Surface) else "texture"
+        raise LanewiseError(
+            f"argument {title} is .{variable.type}; a {kind} is passed for a 64-bit handle "
+            f"(cuda{kind.capitalize()}Object_t)"
+        )
 
 
 def _require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

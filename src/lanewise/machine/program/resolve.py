@@ -34,6 +34,7 @@ from lanewise.machine.program.operands import (
     StackVariable,
     Symbol,
     TexelOperand,
+    elements_of,
 )
 from lanewise.machine.program.ops import FunctionBody, Op, Program
 from lanewise.machine.program.special_registers import GRID_BARRIER_REGISTERS, SPECIAL_REGISTERS
@@ -293,7 +294,8 @@ class _Resolver:
             case Unary(operator, inner):
                 return Negated(operator, self.operand(inner, scope, operation))
             case Pair(first, second):
-                return OperandList(tuple(self.operand(each, scope, operation) for each in (first, second)))
+                both = (self.operand(each, scope, operation) for each in (first, second))
+                return OperandList(tuple(element for each in both for element in elements_of(each)))
             case Vector(elements) | Group(elements):
                 return OperandList(tuple(self.operand(each, scope, operation) for each in elements))
             case Address(base, offset, rest) if not rest:

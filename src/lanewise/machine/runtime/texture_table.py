@@ -9,7 +9,7 @@ from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import AddressMode, ElementKind, Geometry, TextureRow
 from lanewise.ptx import Variable
-from lanewise.ptx.textures import ImageObject, Surface, Texture
+from lanewise.ptx.textures import ImageObject, Surface, Texture, require_handle
 
 _ELEMENT_KINDS = {"u": ElementKind.UNSIGNED, "i": ElementKind.SIGNED, "f": ElementKind.FLOAT}
 
@@ -24,12 +24,7 @@ class TextureTable:
 
     def add(self, title: str, variable: Variable, image: ImageObject) -> bytes:
         """Add an argument and return its handle as the bytes of its parameter."""
-        if variable.size != 8 or variable.dims or variable.type.startswith("f"):
-            kind = "surface" if isinstance(image, Surface) else "texture"
-            raise LanewiseError(
-                f"argument {title} is .{variable.type}; a {kind} is passed for a 64-bit handle "
-                f"(cuda{kind.capitalize()}Object_t)"
-            )
+        require_handle(title, variable, image)
         if not isinstance(image.array, np.ndarray):
             raise LanewiseError(f"argument {title} lies on a GPU: the machine takes textures of NumPy arrays")
         self.images.append(image)

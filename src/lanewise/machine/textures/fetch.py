@@ -9,7 +9,7 @@ from lanewise.jit.simd import Type, Value, f32, i64
 from lanewise.machine.abi import Geometry
 from lanewise.machine.arithmetic.small_floats import round_to
 from lanewise.machine.codegen.function_code import U32, BlockCode, FunctionCode, Record, shared
-from lanewise.machine.program.operands import OperandList, Register, ResolvedOperand, elements_of
+from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.textures import filtering
 from lanewise.machine.textures.objects import geometry_of, named_coordinates, row_of
@@ -60,10 +60,10 @@ def lower(code: BlockCode, op: Op) -> None:
 
 def _targets(op: Op, result: str) -> tuple[tuple[ResolvedOperand, ...], ResolvedOperand | None]:
     """Return the registers of the result, and the predicate that says whether the texel was in memory."""
-    operand, resident = op.operands[0], None
-    if isinstance(operand, OperandList) and operand.elements and isinstance(operand.elements[0], OperandList):
-        operand, resident = operand.elements
-    targets = elements_of(operand)
+    targets, resident = elements_of(op.operands[0]), None
+    last = targets[-1] if targets else None
+    if len(targets) == _REGISTERS[result] + 1 and isinstance(last, Register) and last.is_predicate:
+        targets, resident = targets[:-1], last
     if len(targets) != _REGISTERS[result]:
         raise op.unsupported(f"its result takes {_REGISTERS[result]} registers")
     wanted = 16 if result == "f16" else 32
