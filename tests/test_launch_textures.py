@@ -95,7 +95,6 @@ def test_all_lie_in_one_place(fake: FakeDriver) -> None:
         ({"channels": 3}, "1, 2 or 4 channels, not 3"),
         ({"channels": 4}, r"the last dimension of the array \(4, 8\) is not 4"),
         ({"border": (1, 2, 3)}, "up to four channels"),
-        ({"cubemap": True}, "a cube map has 2 dimensions beside its layers; the array has 1"),
     ],
 )
 def test_wrong_settings_are_refused(change: dict[str, Any], message: str) -> None:

@@ -265,12 +265,10 @@ class Geometry(IntEnum):
     _3D = 3
     A1D = 4
     A2D = 5
-    CUBE = 6
-    ACUBE = 7
 
     @classmethod
     def named(cls, name: str) -> Geometry:
-        """Return a geometry by its name in PTX: 1d, a2d, cube."""
+        """Return a geometry by its name in PTX: 1d, 3d, a2d."""
         return cls[f"_{name}".upper() if name[0].isdigit() else name.upper()]
 
     @property

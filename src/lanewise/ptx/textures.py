@@ -23,8 +23,6 @@ Read = Literal["element", "normalized_float"]
 #: The types of a texel's channels that a GPU has, as NumPy writes them.
 ELEMENTS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
 CHANNELS = (1, 2, 4)
-#: Faces of a cube.
-FACES = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +38,10 @@ class ImageObject:
     dtype: np.dtype[Any]
     channels: int
     layered: bool
-    cubemap: bool
 
     @property
     def geometry(self) -> str:
-        """The geometry as PTX names it: 1d, 2d, 3d, a1d, a2d, cube or acube."""
-        if self.cubemap:
-            return "acube" if self.layered else "cube"
+        """The geometry as PTX names it: 1d, 2d, 3d, a1d or a2d."""
         return f"{'a' if self.layered else ''}{self.dimensions}d"
 
     @property
@@ -81,14 +76,12 @@ def texture(
     read: Read = "element",
     channels: int = 1,
     layered: bool = False,
-    cubemap: bool = False,
     border: float | Sequence[float] = 0.0,
 ) -> Texture:
     """Return an array as a texture, to be passed for a `cudaTextureObject_t`.
 
     The array's last dimension is x: `(width,)`, `(height, width)` or `(depth, height, width)`. With `layered`
-    the first dimension counts layers, with `cubemap` the six faces; `channels` of 2 or 4 are a last dimension
-    of their own. `address` is a mode, or one for each of x, y and z; "wrap" and "mirror" are for normalised
+    the first dimension counts layers; `channels` of 2 or 4 are a last dimension of their own. `address` is a mode, or one for each of x, y and z; "wrap" and "mirror" are for normalised
     coordinates, as on a GPU, where they act as "clamp" on others. The kernel sees what the array holds when
     it runs.
 
@@ -99,7 +92,7 @@ def texture(
     """
     _require_one_of("filter", filter, get_args(Filter))
     _require_one_of("read", read, get_args(Read))
-    image = _image("texture", array, channels, layered, cubemap)
+    image = _image("texture", array, channels, layered)
     modes = (address,) if isinstance(address, str) else tuple(address)
     for mode in modes:
         _require_one_of("address", mode, get_args(AddressMode))
@@ -136,7 +129,7 @@ def surface(array: Any, *, channels: int = 1, layered: bool = False) -> Surface:
     >>> lw.surface(np.zeros((3, 8, 16, 4), np.uint8), channels=4, layered=True).geometry
     'a2d'
     """
-    image = _image("surface", array, channels, layered, cubemap=False)
+    image = _image("surface", array, channels, layered)
     if isinstance(array, np.ndarray) and not array.flags.writeable:
         raise LanewiseError("a kernel writes through a surface; the array is read-only: pass array.copy()")
     return Surface(**image)
@@ -157,7 +150,7 @@ def _require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
         raise LanewiseError(f"{name}={value!r} is none of {', '.join(map(repr, allowed))}")
 
 
-def _image(kind: str, array: Any, channels: int, layered: bool, cubemap: bool) -> dict[str, Any]:
+def _image(kind: str, array: Any, channels: int, layered: bool) -> dict[str, Any]:
     """Return the fields of an ImageObject; an error if the array cannot be one."""
     shape, dtype, whole = _described(kind, array)
     if dtype.name not in ELEMENTS or dtype.byteorder == ">":
@@ -174,13 +167,12 @@ def _image(kind: str, array: Any, channels: int, layered: bool, cubemap: bool) -
                 f"channels={channels}: the last dimension of the array {shape} is not {channels}"
             )
         shape = shape[:-1]
-    outer = bool(layered or cubemap)
+    outer = bool(layered)
     dimensions = len(shape) - outer
     most = 2 if outer else 3
-    if not (2 if cubemap else 1) <= dimensions <= most:
+    if not 1 <= dimensions <= most:
         raise LanewiseError(
-            f"a {'cube map' if cubemap else 'layered ' * outer + kind} has "
-            f"{'2' if cubemap else f'1 to {most}'} dimensions{' beside its layers' if outer else ''}; "
+            f"a {'layered ' * outer}{kind} has 1 to {most} dimensions{' beside its layers' * outer}; "
             f"the array has {dimensions}"
         )
     if prod(shape) == 0:
@@ -191,8 +183,6 @@ def _image(kind: str, array: Any, channels: int, layered: bool, cubemap: bool) -
         )
     layers = shape[0] if outer else 1
     width, height, depth = (*reversed(shape[outer:]), 1, 1)[:3]
-    if cubemap and (layers % FACES or (not layered and layers != FACES) or width != height):
-        raise LanewiseError(f"a cube map has six square faces (or layers of six); the array has {shape}")
     return {
         "array": array,
         "size": (width, height, depth),
@@ -201,7 +191,6 @@ def _image(kind: str, array: Any, channels: int, layered: bool, cubemap: bool) -
         "dtype": dtype,
         "channels": channels,
         "layered": bool(layered),
-        "cubemap": bool(cubemap),
     }
 
 

@@ -26,8 +26,6 @@ COORDINATES = {
     Geometry._3D: ("x", "y", "z", ""),
     Geometry.A1D: ("layer", "x"),
     Geometry.A2D: ("layer", "x", "y", ""),
-    Geometry.CUBE: ("x", "y", "z", ""),
-    Geometry.ACUBE: ("layer", "x", "y", "z"),
 }
 
 
@@ -35,7 +33,7 @@ def geometry_of(op: Op) -> Geometry:
     """Return the geometry that an instruction names."""
     found = [_GEOMETRIES[each] for each in op.modifiers if each in _GEOMETRIES]
     if len(found) != 1:
-        raise op.unsupported("it names no geometry of a texture or surface (1d, 2d, 3d, a1d, a2d)")
+        raise op.unsupported("textures and surfaces are 1d, 2d, 3d, a1d and a2d here")
     return found[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
-from lanewise.machine.abi import FaultKind, Geometry, TextureRow
+from lanewise.machine.abi import FaultKind, TextureRow
 from lanewise.machine.codegen.function_code import BlockCode, Record
 from lanewise.machine.program.operands import elements_of
 from lanewise.machine.program.ops import Op
@@ -22,8 +22,6 @@ class Place:
 
     def __init__(self, code: BlockCode, op: Op, operand: int, size: int, lane: Value) -> None:
         geometry = geometry_of(op)
-        if geometry in (Geometry.CUBE, Geometry.ACUBE):
-            raise op.unsupported("surfaces of cube maps come later")
         row = row_of(code, op, operand, lane, geometry, is_surface=True)
         self.code, self.op, self.lane, self.size = code, op, lane, size
         coordinates = {
