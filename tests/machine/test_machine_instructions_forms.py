@@ -19,6 +19,8 @@ from ptxas import assemble, find_ptxas
 REFUSED = {
     r"(wgmma|tcgen05|tensormap)": "later",
     r"istypep": "removed texture and surface references",
+    r"sust\.p": "formatted access",
+    r"txq\.(channel_order|filter_mode)": "it can be asked for",
     r"(barrier\.cluster|st\.async|red\.async|clusterlaunchcontrol)": "cluster",
     r"(cp\.async\.bulk|st\.bulk|cp\.reduce)": "bulk copies",
     r"multimem": "multicast",

@@ -11,6 +11,7 @@ import pytest
 import lanewise as lw
 from lanewise.errors import LanewiseError
 from lanewise.machine import KernelFault, Unsupported
+from lanewise.ptx.textures import AddressMode, Filter
 
 SOURCE = """
 extern "C" {
@@ -45,7 +46,8 @@ __global__ void beyond(cudaSurfaceObject_t s, int x) { surf1Dwrite(7.0f, s, x + 
 __global__ void both(cudaTextureObject_t t, float* a, int n) { EACH; a[i] = tex1Dfetch<float>(t, i) + 1; }
 }
 """
-MODES = ("wrap", "clamp", "mirror", "border")
+MODES: tuple[AddressMode, ...] = ("wrap", "clamp", "mirror", "border")
+FILTERS: tuple[Filter, ...] = ("point", "linear")
 
 
 @pytest.fixture(scope="module")
@@ -164,10 +166,10 @@ def test_elements_of_all_types_and_normalised_floats(kernels: Any) -> None:
 
 def test_any_coordinate_is_answered(kernels: Any) -> None:
     """NaN, infinities and huge numbers read some texel or the border, and nothing else."""
-    odd = np.float32([np.nan, -np.nan, np.inf, -np.inf, 3e38, -3e38, 2**31, -(2**31), 2**63, 1e-45, -0.0])
+    odd = [np.nan, -np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**31, -(2.0**31), 2.0**63, 1e-45, -0.0]
     points = np.array(list(itertools.product(odd, odd)), np.float32)
     texels = np.full((5, 7), 3, np.float32)
-    for mode, filter_, normalized in itertools.product(MODES, ("point", "linear"), (False, True)):
+    for mode, filter_, normalized in itertools.product(MODES, FILTERS, (False, True)):
         found = np.zeros(len(points), np.float32)
         image = lw.texture(texels, address=mode, filter=filter_, normalized=normalized, border=3)
         kernels["plane"][1, 128](image, points, found, len(points))

@@ -25,8 +25,6 @@ def notes(program: Program) -> list[tuple[int, str]]:
 
 def _is_fragment_op(op: Op) -> bool:
     """Return whether an instruction takes or gives wmma fragments that Volta has of its own."""
-    if op.record.opcode != "wmma":
-        return False
     instruction = op.source.instruction()
     return instruction is not None and has_volta_fragments(instruction)
 

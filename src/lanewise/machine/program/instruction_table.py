@@ -293,15 +293,24 @@ MATRICES = (
     *warp("movmatrix", "def use", "warp_ops.ldmatrix:transpose", waits=Waits.WARP),
 )  # fmt: skip
 
+_BLEND = "the last bits of blended texels are inferred"
 TEXTURES = (
-    *warp("tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
-    *warp("tex.level", "def handle use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
-    *warp("tex.grad", "def handle use use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
+    *warp(
+        "tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER, inferred=_BLEND
+    ),
+    *warp(
+        "tex.level", "def handle use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
+        inferred=_BLEND,
+    ),
+    *warp(
+        "tex.grad", "def handle use use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
+        inferred=_BLEND,
+    ),
     *warp("tld4", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
     *warp("txq suq", "def handle", "textures.queries:lower", address_flow=NUMBER),
     *warp("suld", "def handle", "textures.surfaces:lower", needs_values=True, address_flow=NUMBER),
     *warp("sust sured", "handle use", "textures.surfaces:lower", needs_values=True, writes_surface=True),
-)
+)  # fmt: skip
 
 EXCHANGE = (
     *warp("shfl.sync", "def use use use members", "warp_ops.exchange:shuffle", waits=Waits.MEMBERS),
