@@ -81,9 +81,9 @@ def texture(
     """Return an array as a texture, to be passed for a `cudaTextureObject_t`.
 
     The array's last dimension is x: `(width,)`, `(height, width)` or `(depth, height, width)`. With `layered`
-    the first dimension counts layers; `channels` of 2 or 4 are a last dimension of their own. `address` is one
-    mode, or one for each of x, y and z. "wrap" and "mirror" are for normalised coordinates; on others they act
-    as "clamp", as on a GPU. The kernel sees what the array holds when it runs.
+    the first dimension counts layers; `channels` of 2 or 4 are a last dimension of their own. `address` is a
+    mode, or one for each of x, y and z. "wrap" and "mirror" are for normalised coordinates; others they clamp,
+    as on a GPU. The kernel sees what the array holds when it runs.
 
     >>> import lanewise as lw
     >>> picture = np.arange(12, dtype=np.float32).reshape(3, 4)
