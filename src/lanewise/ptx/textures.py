@@ -82,8 +82,8 @@ def texture(
 
     The array's last dimension is x: `(width,)`, `(height, width)` or `(depth, height, width)`. With `layered`
     the first dimension counts layers; `channels` of 2 or 4 are a last dimension of their own. `address` is a
-    mode, or one for each of x, y and z. "wrap" and "mirror" are for normalised coordinates; others they clamp,
-    as on a GPU. The kernel sees what the array holds when it runs.
+    mode, or one for each of x, y and z. "wrap" and "mirror" are for normalised coordinates; others they leave
+    clamped, as on a GPU. The kernel sees what the array holds when it runs.
 
     >>> import lanewise as lw
     >>> picture = np.arange(12, dtype=np.float32).reshape(3, 4)
