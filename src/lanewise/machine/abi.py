@@ -200,6 +200,8 @@ class TextureRow(RecordLayout):
     #: Whether integers are read as floats from -1 or 0 to 1, and coordinates run from 0 to 1.
     normalized_float = field()
     normalized_coordinates = field()
+    #: Steps from 0 to 1 that normalised coordinates along x, y and z are rounded down to.
+    coordinate_steps = field(elements=3)
     #: Whether texels are blended.
     linear_filter = field()
     #: The AddressMode along x, y and z.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lanewise.jit.simd import Value, f64, i64
 from lanewise.machine.abi import AddressMode, TextureRow
 from lanewise.machine.arithmetic.small_floats import is_nan
-from lanewise.machine.codegen.function_code import FunctionCode, Record
+from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
 
 #: Bits of fraction that a coordinate has for the linear filter.
 FRACTION = 8
@@ -13,29 +13,52 @@ ONE = 1 << FRACTION
 
 
 def texel_coordinate(code: FunctionCode, row: Record, axis: int, coordinate: Value) -> Value:
-    """Return an f32 coordinate in texels, as a double: those that run from 0 to 1 are scaled."""
+    """Return an f32 coordinate in texels, as a double: those that run from 0 to 1 are scaled.
+
+    As seen on an H200: subnormal numbers and NaN count as 0. Normalised coordinates are rounded down to a number
+    of steps; where texels repeat, whole repetitions are taken off before, and infinity is 0 too.
+    """
     size = row.get(TextureRow.size + 8 * axis).to(f64)
-    wide = coordinate.to(f64)
-    return row.get(TextureRow.normalized_coordinates).differs(0).select(wide * size, wide)
+    steps = row.get(TextureRow.coordinate_steps + 8 * axis).to(f64)
+    tiny = (coordinate.view(U32) & 0x7F800000).equals(0)
+    wide = (tiny | is_nan(coordinate)).select(code.constant(f64, 0.0), coordinate.to(f64))
+    halves = code.intrinsic("floor", f64, [wide * 0.5])
+    rest = wide - halves * 2.0
+    rest = is_nan(rest).select(code.constant(f64, 0.0), rest)
+    wide = _repeats(row, axis).select(rest, wide)
+    whole = code.intrinsic("floor", f64, [wide * steps])
+    rounded = Value(code, f64, code.builder.fdiv(whole.handle, steps.handle))
+    return row.get(TextureRow.normalized_coordinates).differs(0).select(rounded * size, wide)
 
 
-def fixed_point(code: FunctionCode, texels: Value) -> Value:
-    """Return a coordinate as a number of 1/256 texels."""
-    scaled = texels * float(ONE)
-    limit = 2.0**40
-    bounded = (scaled > limit).select(code.constant(f64, limit), scaled)
-    bounded = (bounded < -limit).select(code.constant(f64, -limit), bounded)
-    bounded = is_nan(bounded).select(code.constant(f64, 0.0), bounded)
-    return code.intrinsic("floor", f64, [bounded + 0.5]).to(i64)
+def _repeats(row: Record, axis: int) -> Value:
+    """Return whether texels are repeated beyond the last: with normalised coordinates, wrapped or mirrored."""
+    mode = row.get(TextureRow.address_mode + 8 * axis)
+    repeating = mode.equals(AddressMode.WRAP) | mode.equals(AddressMode.MIRROR)
+    return repeating & row.get(TextureRow.normalized_coordinates).differs(0)
+
+
+def filter_position(code: FunctionCode, row: Record, axis: int, texels: Value) -> Value:
+    """Return where a filter begins along an axis, in 1/256 texels: half a texel before the coordinate."""
+    scaled = _bounded(code, texels * float(ONE))
+    fixed = code.intrinsic("floor", f64, [scaled + 0.5]).to(i64) - ONE // 2
+    border = row.get(TextureRow.address_mode + 8 * axis).equals(AddressMode.BORDER)
+    last = (row.get(TextureRow.size + 8 * axis) - 1) * ONE
+    low = fixed.max(0)
+    clamped = (low > last).select(last, low)
+    return (border | _repeats(row, axis)).select(fixed, clamped)
 
 
 def floor(code: FunctionCode, texels: Value) -> Value:
     """Return the texel that a coordinate lies in."""
+    return code.intrinsic("floor", f64, [_bounded(code, texels)]).to(i64)
+
+
+def _bounded(code: FunctionCode, number: Value) -> Value:
+    """Return a number that an integer can hold; no texture is so large."""
     limit = 2.0**40
-    bounded = (texels > limit).select(code.constant(f64, limit), texels)
-    bounded = (bounded < -limit).select(code.constant(f64, -limit), bounded)
-    bounded = is_nan(bounded).select(code.constant(f64, 0.0), bounded)
-    return code.intrinsic("floor", f64, [bounded]).to(i64)
+    bounded = (number > limit).select(code.constant(f64, limit), number)
+    return (bounded < -limit).select(code.constant(f64, -limit), bounded)
 
 
 def addressed(code: FunctionCode, row: Record, axis: int, index: Value) -> Value:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, f32, i64
 from lanewise.machine.abi import Geometry, TextureRow
-from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
-from lanewise.machine.textures import coordinates
+from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record
+from lanewise.machine.textures import blend, coordinates
 from lanewise.machine.textures.objects import COORDINATES
 from lanewise.machine.textures.texels import WORDS, place_of, read_texel
 
@@ -28,12 +28,16 @@ class Fetch:
         self.layer = code.constant(i64, 0)
         for number, name in enumerate(names):
             if name == "layer":
-                wanted = given.get(4 * number, S32).to(i64)
-                last = self.row.get(TextureRow.layers) - 1
-                low = wanted.max(0)
-                self.layer = (low > last).select(last, low)
+                self.layer = self._layer(given.get(4 * number, S32), integers)
             else:
                 self.coordinates[_AXES[name]] = given.get(4 * number, S32 if integers else f32)
+
+    def _layer(self, wanted: Value, integers: bool) -> Value:
+        """Return the layer: the last one for numbers beyond it, none for those of a fetch by integers."""
+        last = self.row.get(TextureRow.layers) - 1
+        number = wanted.view(U32).to(U64).to(i64)
+        beyond = self.code.constant(i64, -1) if integers else last
+        return (number > last).select(beyond, number)
 
     def texels(self, axis: int) -> Value:
         """Return a coordinate in texels."""
@@ -66,13 +70,16 @@ def fetch_writer(geometry: Geometry, integers: bool) -> Write:
 
 
 def _write_integer(fetch: Fetch) -> None:
-    """Write a fetch by integer coordinates."""
+    """Write a fetch by integer coordinates: beyond the texels it gives 0, whatever the address mode."""
     code, row = fetch.code, fetch.row
-    places = {
-        axis: coordinates.addressed(code, row, axis, value.to(i64))
-        for axis, value in fetch.coordinates.items()
-    }
-    fetch.read(places, fetch.results)
+    inside = fetch.layer >= 0
+    for axis, value in fetch.coordinates.items():
+        inside = inside & (value >= 0) & (value.to(i64) < row.get(TextureRow.size + 8 * axis))
+    with code.when(inside):
+        fetch.read({axis: value.to(i64) for axis, value in fetch.coordinates.items()}, fetch.results)
+        code.give(0)
+    for number in range(WORDS):
+        fetch.results.set(4 * number, code.constant(U32, 0))
 
 
 def _write_nearest(fetch: Fetch) -> None:
@@ -88,29 +95,30 @@ def _write_nearest(fetch: Fetch) -> None:
 def _write_linear(fetch: Fetch) -> None:
     """Write a blend of the two nearest texels along each axis."""
     code, row = fetch.code, fetch.row
+    corners = 1 << len(fetch.coordinates)
     with code.builder.goto_entry_block():
-        memory = code.builder.alloca(ir.ArrayType(ir.IntType(32), WORDS), align=16)
+        memory = code.builder.alloca(ir.ArrayType(ir.IntType(32), WORDS * corners), align=16)
         address = Value(code, i64, code.builder.ptrtoint(memory, ir.LONG))
-    texel = Record(code, address)
-    sides: dict[int, list[tuple[Value, Value]]] = {}
+    texels = Record(code, address)
+    sides: dict[int, tuple[Value, Value]] = {}
+    fractions: list[Value] = []
     for axis in fetch.coordinates:
-        fixed = coordinates.fixed_point(code, fetch.texels(axis)) - coordinates.ONE // 2
-        first, weight = fixed >> coordinates.FRACTION, (fixed & (coordinates.ONE - 1)).to(f32) * (1 / 256)
-        sides[axis] = [
-            (coordinates.addressed(code, row, axis, first), 1.0 - weight),
-            (coordinates.addressed(code, row, axis, first + 1), weight),
-        ]
-    sums = [code.variable(code.constant(f32, 0.0)) for _ in range(WORDS)]
-    for corner in range(1 << len(sides)):
-        chosen = {axis: sides[axis][corner >> number & 1] for number, axis in enumerate(sides)}
-        fetch.read({axis: place for axis, (place, _) in chosen.items()}, texel)
-        weight = code.constant(f32, 1.0)
-        for _, part in chosen.values():
-            weight = weight * part
-        for number, variable in enumerate(sums):
-            variable.set(variable.get() + texel.get(4 * number, f32) * weight)
-    for number, variable in enumerate(sums):
-        fetch.results.set(4 * number, variable.get().view(U32))
+        fixed = coordinates.filter_position(code, row, axis, fetch.texels(axis))
+        first = fixed >> coordinates.FRACTION
+        fractions.append(fixed & (coordinates.ONE - 1))
+        sides[axis] = (
+            coordinates.addressed(code, row, axis, first),
+            coordinates.addressed(code, row, axis, first + 1),
+        )
+    parts = blend.weights(fractions)
+    for corner in range(corners):
+        places = {axis: both[corner >> axis & 1] for axis, both in sides.items()}
+        fetch.read(places, Record(code, address + 4 * WORDS * corner))
+    for number in range(WORDS):
+        fetch.results.set(4 * number, code.constant(U32, 0))
+    with code.loop(row.get(TextureRow.channels)) as channel:
+        words = [texels.get(channel * 4 + 4 * WORDS * corner, U32) for corner in range(corners)]
+        fetch.results.set(channel * 4, blend.blended(code, words, parts))
 
 
 def gather_writer(geometry: Geometry, component: int) -> Write:
@@ -124,8 +132,7 @@ def gather_writer(geometry: Geometry, component: int) -> Write:
             address = Value(code, i64, code.builder.ptrtoint(memory, ir.LONG))
         texel = Record(code, address)
         firsts = {
-            axis: (coordinates.fixed_point(code, fetch.texels(axis)) - coordinates.ONE // 2)
-            >> coordinates.FRACTION
+            axis: coordinates.filter_position(code, row, axis, fetch.texels(axis)) >> coordinates.FRACTION
             for axis in fetch.coordinates
         }
         # Counter-clockwise from the lower left: (0, 1), (1, 1), (1, 0), (0, 0).

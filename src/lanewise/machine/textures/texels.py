@@ -32,14 +32,12 @@ def _write_texel(module: ir.Module, name: str) -> None:
     code = FunctionCode(module, name, ("row", "place", "results"), ir.WORD, "")
     row, place, results = code.record("row"), code["place"], code.record("results")
     is_float = row.get(TextureRow.element_kind).equals(ElementKind.FLOAT)
-    as_float = is_float | row.get(TextureRow.normalized_float).differs(0)
-    one = as_float.select(code.constant(U32, 0x3F800000), code.constant(U32, 1))
     with code.when(place < 0):
         for number in range(WORDS):
             results.set(4 * number, row.get(TextureRow.border + 4 * number, U32))
         code.give(0)
-    for number in range(WORDS):
-        results.set(4 * number, one if number == WORDS - 1 else code.constant(U32, 0))
+    for number in range(WORDS):  # channels that a texel does not have read as 0
+        results.set(4 * number, code.constant(U32, 0))
     texel = row.get(TextureRow.host) + place * row.get(TextureRow.texel_bytes)
     size = row.get(TextureRow.element_bytes)
     with code.loop(row.get(TextureRow.channels)) as channel:
