@@ -206,8 +206,8 @@ class TextureRow(RecordLayout):
     linear_filter = field()
     #: The AddressMode along x, y and z.
     address_mode = field(elements=3)
-    #: The texel beyond the border: four words, as a fetch returns them.
-    border = field(4, 4)
+    #: The texel beyond the border, as it would lie in memory.
+    border = field(1, 16, 4)
 
 
 class MmaEntry(RecordLayout):

@@ -77,7 +77,8 @@ def _row(image: ImageObject) -> Bytes:
             numbers[TextureRow.coordinate_steps + 8 * axis] = 1 << coordinate_bits(size)
         for axis, mode in enumerate(image.address):
             numbers[TextureRow.address_mode + 8 * axis] = AddressMode[mode.upper()]
-        row[TextureRow.border : TextureRow.border + 16].view(np.uint32)[:] = _border(image)
+        border = _border(image)
+        row[TextureRow.border : TextureRow.border + len(border)] = np.frombuffer(border, np.uint8)
     for offset, value in numbers.items():
         row[offset : offset + 8].view(np.int64)[0] = value
     return row
@@ -91,12 +92,21 @@ def coordinate_bits(size: int) -> int:
     return max(21, (size - 1).bit_length() + 7)
 
 
-def _border(image: Texture) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """Return the texel beyond the border as the four words of a fetch."""
-    if image.dtype.kind == "f" or image.read == "normalized_float":
-        words = np.array(image.border, np.float32).view(np.uint32)
-    else:  # integers, as wide as the texels' and extended
-        numbers = np.array([int(each) for each in image.border], np.int64)
-        words = numbers.astype(image.dtype).astype(np.int64).astype(np.uint32)
-    words[image.channels :] = 0
-    return words
+def _border(image: Texture) -> bytes:
+    """Return the texel beyond the border as it would lie in memory.
+
+    Seen on an H200: floats are cut off to what the texels can hold, not rounded.
+    """
+    colours = np.array(image.border[: image.channels], np.float64)
+    if image.dtype == np.float16:
+        single = colours.astype(np.float32)
+        nearest = single.astype(np.float16)
+        further = np.abs(nearest.astype(np.float32)) > np.abs(single)
+        return np.where(further, np.nextafter(nearest, np.float16(0)), nearest).astype(np.float16).tobytes()
+    if image.dtype.kind == "f":
+        return colours.astype(np.float32).tobytes()
+    if image.read == "normalized_float":
+        most = np.iinfo(image.dtype).max
+        limited = np.clip(colours.astype(np.float32), -1 if image.dtype.kind == "i" else 0, 1)
+        return np.trunc(limited.astype(np.float64) * most).astype(image.dtype).tobytes()
+    return colours.astype(np.int64).astype(image.dtype).tobytes()

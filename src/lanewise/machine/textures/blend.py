@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lanewise.jit.simd import Type, Value, f64, i64
+from lanewise.jit.simd import Type, Value, f32, f64, i64
+from lanewise.machine.abi import ElementKind, TextureRow
 from lanewise.machine.arithmetic.small_floats import to_odd, two_sum
-from lanewise.machine.codegen.function_code import U32, FunctionCode
+from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
 
 U64 = Type("u", 64)
 #: Weights add up to this: a fraction has 8 bits.
@@ -54,10 +55,53 @@ class _Plane:
     all_negative: Value
 
 
-def blended(code: FunctionCode, words: Sequence[Value], parts: Sequence[Value]) -> Value:
-    """Return the f32 word of a blend of f32 words with integer weights."""
+def counting(fractions: Sequence[Value]) -> list[Value]:
+    """Return whether each texel takes part: not at all where it lies beyond a fraction of 0.
+
+    One whose weight is rounded to 0 takes part: if it is NaN, so is the blend.
+    """
+    found = [fractions[0].code.constant(Type("u", 1), 1)]
+    for fraction in fractions:
+        found += [each & fraction.differs(0) for each in found]
+    return found
+
+
+def blended_integers(
+    code: FunctionCode, row: Record, numbers: Sequence[Value], parts: Sequence[Value]
+) -> Value:
+    """Return the f32 word of a blend of normalised integers: it is computed in 16 bits, ties up.
+
+    s8 as 16 bits is inferred: of a blend, 97 of 100 results are right, the others off by 1/32767.
+    """
+    total = code.constant(i64, 0)
+    is_byte = row.get(TextureRow.element_bytes).equals(1)
+    signed = row.get(TextureRow.element_kind).equals(ElementKind.SIGNED)
+    for number, part in zip(numbers, parts, strict=True):
+        wide = number.to(i64)
+        sixteenths = Value(
+            code, i64, code.builder.sdiv((wide * 16 + 127 * 16).handle, code.constant(i64, 127).handle)
+        )
+        as_byte = signed.select(wide * (258 * 16) + (sixteenths - 16), wide * (257 * 16))
+        total = total + is_byte.select(as_byte, wide * 16) * part
+    half = 16 * ONE // 2
+    rounded = (total + half) >> 12
+    least = code.constant(i64, -32767)
+    rounded = (rounded < least).select(least, rounded)
+    most = signed.select(code.constant(f32, 32767.0), code.constant(f32, 65535.0))
+    return Value(code, f32, code.builder.fdiv(rounded.to(f32).handle, most.handle)).view(U32)
+
+
+def blended(
+    code: FunctionCode,
+    words: Sequence[Value],
+    parts: Sequence[Value],
+    counts: Sequence[Value],
+    halves: Value,
+) -> Value:
+    """Return the f32 word of a blend of f32 words with integer weights; `halves`: the texels are f16."""
     planes = [
-        _plane(code, words[start : start + 4], parts[start : start + 4]) for start in range(0, len(words), 4)
+        _plane(code, words[start : start + 4], parts[start : start + 4], counts[start : start + 4], halves)
+        for start in range(0, len(words), 4)
     ]
     total, is_nan = planes[0].total, planes[0].is_nan
     up, down = planes[0].is_positive_infinity, planes[0].is_negative_infinity
@@ -67,33 +111,39 @@ def blended(code: FunctionCode, words: Sequence[Value], parts: Sequence[Value]) 
         is_nan = is_nan | other.is_nan
         up, down = up | other.is_positive_infinity, down | other.is_negative_infinity
         negative = negative & other.all_negative
-    finite = _rounded(code, total, negative)
+    finite = halves.select(_rounded(code, total, negative, 13), _rounded(code, total, negative))
     word = up.select(code.constant(U32, _INFINITY), finite)
     word = down.select(code.constant(U32, _INFINITY | 1 << 31), word)
     return (is_nan | (up & down)).select(code.constant(U32, _NAN), word)
 
 
-def _plane(code: FunctionCode, words: Sequence[Value], parts: Sequence[Value]) -> _Plane:
+def _plane(
+    code: FunctionCode,
+    words: Sequence[Value],
+    parts: Sequence[Value],
+    counting: Sequence[Value],
+    halves: Value,
+) -> _Plane:
     """Return the sum of some texels, aligned to the largest exponent among those with a weight."""
     false, true = (code.constant(Type("u", 1), number) for number in (0, 1))
     is_nan, up, down, negative = false, false, false, true
     exponents = []
     largest = code.constant(U32, 0)
-    for word, part in zip(words, parts, strict=True):
-        counts = part.differs(0)
+    for word, part, counts in zip(words, parts, counting, strict=True):
         exponent = (word >> 23) & 0xFF
         exponents.append(exponent)
-        largest = largest.max(counts.select(exponent, 0))
+        largest = largest.max(part.differs(0).select(exponent, 0))
         is_nan = is_nan | (counts & ((word & 0x7FFFFFFF) > _INFINITY))
         up = up | (counts & word.equals(_INFINITY))
         down = down | (counts & word.equals(_INFINITY | 1 << 31))
-        negative = negative & (part.equals(0) | (word >> 31).differs(0))
+        negative = negative & (~counts | (word >> 31).differs(0))
     total = code.constant(i64, 0)
     for word, part, exponent in zip(words, parts, exponents, strict=True):
         significand = ((word & 0x7FFFFF) | 1 << 23).to(U64) << _GUARD
         far = (exponent > largest).select(code.constant(U32, 0), largest - exponent)
         shift = (far > 63).select(code.constant(U32, 63), far)
-        aligned = (significand >> shift.to(U64)).to(i64)
+        aligned = significand >> shift.to(U64)
+        aligned = halves.select((aligned >> 13) << 13, aligned).to(i64)
         aligned = exponent.equals(0).select(code.constant(i64, 0), aligned)
         signed = (word >> 31).differs(0).select(0 - aligned, aligned)
         total = total + signed * part
@@ -103,11 +153,14 @@ def _plane(code: FunctionCode, words: Sequence[Value], parts: Sequence[Value]) -
     return _Plane(total.to(f64) * scale, is_nan, up, down, negative)
 
 
-def _rounded(code: FunctionCode, total: Value, negative: Value) -> Value:
-    """Return a double as an f32 word, ties away from zero; what would be subnormal is zero."""
+def _rounded(code: FunctionCode, total: Value, negative: Value, fewer: int = 0) -> Value:
+    """Return a double as an f32 word, ties away from zero; what would be subnormal is zero.
+
+    The significand has some bits fewer, for f16.
+    """
     bits = total.view(U64)
     magnitude = bits & ((1 << 63) - 1)
-    shorter = (magnitude + (1 << 28)) >> 29
+    shorter = ((magnitude + (1 << (28 + fewer))) >> (29 + fewer)) << fewer
     sign = ((bits >> 63) << 31).to(U32)
     least = (1023 - 126) << 23
     word = (shorter - ((1023 - 127) << 23)).to(U32)

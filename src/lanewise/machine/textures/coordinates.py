@@ -22,11 +22,12 @@ def texel_coordinate(code: FunctionCode, row: Record, axis: int, coordinate: Val
     steps = row.get(TextureRow.coordinate_steps + 8 * axis).to(f64)
     tiny = (coordinate.view(U32) & 0x7F800000).equals(0)
     wide = (tiny | is_nan(coordinate)).select(code.constant(f64, 0.0), coordinate.to(f64))
-    halves = code.intrinsic("floor", f64, [wide * 0.5])
-    rest = wide - halves * 2.0
-    rest = is_nan(rest).select(code.constant(f64, 0.0), rest)
-    wide = _repeats(row, axis).select(rest, wide)
     whole = code.intrinsic("floor", f64, [wide * steps])
+    period = steps * 2.0
+    periods = code.intrinsic("floor", f64, [Value(code, f64, code.builder.fdiv(whole.handle, period.handle))])
+    rest = whole - periods * period
+    rest = is_nan(rest).select(code.constant(f64, 0.0), rest)
+    whole = _repeats(row, axis).select(rest, whole)
     rounded = Value(code, f64, code.builder.fdiv(whole.handle, steps.handle))
     return row.get(TextureRow.normalized_coordinates).differs(0).select(rounded * size, wide)
 
@@ -38,10 +39,15 @@ def _repeats(row: Record, axis: int) -> Value:
     return repeating & row.get(TextureRow.normalized_coordinates).differs(0)
 
 
+def fixed_point(code: FunctionCode, texels: Value) -> Value:
+    """Return half a texel less than a coordinate, in 1/256 texels, rounded to the nearest, ties up."""
+    scaled = _bounded(code, texels * float(ONE))
+    return code.intrinsic("floor", f64, [scaled + 0.5]).to(i64) - ONE // 2
+
+
 def filter_position(code: FunctionCode, row: Record, axis: int, texels: Value) -> Value:
     """Return where a filter begins along an axis, in 1/256 texels: half a texel before the coordinate."""
-    scaled = _bounded(code, texels * float(ONE))
-    fixed = code.intrinsic("floor", f64, [scaled + 0.5]).to(i64) - ONE // 2
+    fixed = fixed_point(code, texels)
     border = row.get(TextureRow.address_mode + 8 * axis).equals(AddressMode.BORDER)
     last = (row.get(TextureRow.size + 8 * axis) - 1) * ONE
     low = fixed.max(0)

@@ -43,13 +43,13 @@ class Fetch:
         """Return a coordinate in texels."""
         return coordinates.texel_coordinate(self.code, self.row, axis, self.coordinates[axis])
 
-    def read(self, places: dict[int, Value], results: Record) -> None:
+    def read(self, places: dict[int, Value], results: Record, normalize: bool = True) -> None:
         """Write the words of the texel at indices along the axes to memory."""
         zero = self.code.constant(i64, 0)
         x, y, z = (places.get(axis, zero) for axis in range(3))
         beyond = (z | self.layer) < 0
         plane = beyond.select(self.code.constant(i64, -1), z + self.layer)
-        read_texel(self.code, self.row, place_of(self.row, x, y, plane), results.address)
+        read_texel(self.code, self.row, place_of(self.row, x, y, plane), results.address, normalize)
 
 
 def fetch_writer(geometry: Geometry, integers: bool) -> Write:
@@ -111,14 +111,24 @@ def _write_linear(fetch: Fetch) -> None:
             coordinates.addressed(code, row, axis, first + 1),
         )
     parts = blend.weights(fractions)
-    for corner in range(corners):
-        places = {axis: both[corner >> axis & 1] for axis, both in sides.items()}
-        fetch.read(places, Record(code, address + 4 * WORDS * corner))
+    places = [{axis: both[corner >> axis & 1] for axis, both in sides.items()} for corner in range(corners)]
     for number in range(WORDS):
         fetch.results.set(4 * number, code.constant(U32, 0))
+    integers = row.get(TextureRow.normalized_float).differs(0)
+    with code.when(integers):
+        for corner, each in enumerate(places):
+            fetch.read(each, Record(code, address + 4 * WORDS * corner), normalize=False)
+        with code.loop(row.get(TextureRow.channels)) as channel:
+            words = [texels.get(channel * 4 + 4 * WORDS * corner, S32) for corner in range(corners)]
+            fetch.results.set(channel * 4, blend.blended_integers(code, row, words, parts))
+        code.give(0)
+    for corner, each in enumerate(places):
+        fetch.read(each, Record(code, address + 4 * WORDS * corner))
+    halves = row.get(TextureRow.element_bytes).equals(2)
+    counts = blend.counting(fractions)
     with code.loop(row.get(TextureRow.channels)) as channel:
         words = [texels.get(channel * 4 + 4 * WORDS * corner, U32) for corner in range(corners)]
-        fetch.results.set(channel * 4, blend.blended(code, words, parts))
+        fetch.results.set(channel * 4, blend.blended(code, words, parts, counts, halves))
 
 
 def gather_writer(geometry: Geometry, component: int) -> Write:
@@ -132,7 +142,7 @@ def gather_writer(geometry: Geometry, component: int) -> Write:
             address = Value(code, i64, code.builder.ptrtoint(memory, ir.LONG))
         texel = Record(code, address)
         firsts = {
-            axis: coordinates.filter_position(code, row, axis, fetch.texels(axis)) >> coordinates.FRACTION
+            axis: coordinates.fixed_point(code, fetch.texels(axis)) >> coordinates.FRACTION
             for axis in fetch.coordinates
         }
         # Counter-clockwise from the lower left: (0, 1), (1, 1), (1, 0), (0, 0).
