@@ -95,6 +95,7 @@ def test_all_lie_in_one_place(fake: FakeDriver) -> None:
         ({"channels": 3}, "1, 2 or 4 channels, not 3"),
         ({"channels": 4}, r"the last dimension of the array \(4, 8\) is not 4"),
         ({"border": (1, 2, 3)}, "up to four channels"),
+        ({"address": "border", "border": "red"}, "up to four channels"),
     ],
 )
 def test_wrong_settings_are_refused(change: dict[str, Any], message: str) -> None:

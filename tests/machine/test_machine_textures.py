@@ -118,7 +118,9 @@ def test_fetches_follow_the_guide(kernels: Any, dimensions: int, mode: str, line
         # Without normalised coordinates there is no wrap and no mirror.
         effective = modes if normalized else tuple("border" if m == "border" else "clamp" for m in modes)
         wanted = guide(texels, points, effective, linear, 2.5)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+        # Along several axes the products of weights are rounded too; the record of an H200 holds the bits.
+        rounded = linear and dimensions > 1
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=0.03 if rounded else 1e-5)
 
 
 def test_layers_gather_and_level(kernels: Any) -> None:
@@ -263,7 +265,7 @@ PTX = """
 
 def test_queries() -> None:
     image = lw.texture(np.zeros((4, 6, 8), np.float32))
-    for name, wanted in (("width", 8), ("height", 6), ("depth", 4)):
+    for name, wanted in {"width": 8, "height": 6, "depth": 4}.items():
         found = np.zeros(1, np.uint32)
         module = lw.load(PTX.format(**{"global": ""}, line=f"txq.{name}.b32 %r0, [%rd0];"))
         module["k"][1, 1](image, found)
@@ -271,6 +273,13 @@ def test_queries() -> None:
     module = lw.load(PTX.format(**{"global": ""}, line="suq.width.b32 %r0, [%rd0];"))
     module["k"][1, 1](lw.surface(np.zeros((2, 5), np.float32)), found)
     assert found[0] == 5
+    module = lw.load(PTX.format(**{"global": ""}, line="txq.depth.b32 %r0, [%rd0];"))
+    for image, wanted in (
+        (lw.texture(np.zeros((3, 4, 5), np.uint8), layered=True), 3),
+        (lw.texture(found), 0),
+    ):
+        module["k"][1, 1](image, found)
+        assert found[0] == wanted
 
 
 @pytest.mark.parametrize(

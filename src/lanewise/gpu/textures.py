@@ -89,11 +89,21 @@ class DeviceImage:
 
 
 def _settings(image: Texture) -> bytes:
-    """A CUDA_TEXTURE_DESC."""
-    modes = [_ADDRESS_MODES[mode] for mode in image.address]
+    """A CUDA_TEXTURE_DESC.
+
+    Axes that a texture does not have are clamped: a GPU blends a line with the border above it otherwise.
+    """
+    modes = [
+        _ADDRESS_MODES[mode if axis < image.dimensions else "clamp"]
+        for axis, mode in enumerate(image.address)
+    ]
     integers = image.dtype.kind != "f" and image.read == "element"
     flags = _AS_INTEGERS * integers | _NORMALIZED * image.normalized
-    return _TEXTURE.pack(*modes, image.filter == "linear", flags, *image.border)
+    border = image.border
+    if integers:  # their bits are taken as integers
+        bits = struct.pack("<4I", *(int(each) & 0xFFFFFFFF for each in border))
+        border = struct.unpack("<4f", bits)
+    return _TEXTURE.pack(*modes, image.filter == "linear", flags, *border)
 
 
 def _destroy(there: Context, is_texture: bool, handle: int, array: int) -> None:

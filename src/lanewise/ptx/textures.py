@@ -111,10 +111,12 @@ def texture(
             f'filter="linear" blends floats; the array is {image["dtype"]}: '
             + ('pass read="normalized_float"' if small_integer else "convert it to float32")
         )
-    colours = (border,) * 4 if isinstance(border, int | float) else tuple(map(float, border))
-    if len(colours) not in (1, 2, 4):
+    colours = (border,) * 4 if isinstance(border, int | float) else tuple(border)
+    if len(colours) not in (1, 2, 4) or not all(isinstance(each, int | float) for each in colours):
         raise LanewiseError(f"border= is a number, or one for each of up to four channels, not {border!r}")
     r, g, b, a = (float(each) for each in (*colours, 0.0, 0.0, 0.0)[:4])
+    if image["dtype"].kind != "f" and read == "element" and any(not x.is_integer() for x in (r, g, b, a)):
+        raise LanewiseError(f"border={border!r}: the texels are integers, so is what lies beyond them")
     return Texture(
         **image, filter=filter, address=(x, y, z), normalized=bool(normalized), read=read, border=(r, g, b, a)
     )

@@ -74,7 +74,8 @@ def approximate(op: Op) -> bool:
 def _guessed(op: Op, arch: str) -> str:
     """Return why the result of an instruction is not certain on an arch; empty if it is."""
     if op.record.inferred:
-        return op.record.inferred
+        confirmed = op.record.confirmed_on and arch.rstrip("af") == op.record.confirmed_on
+        return "" if confirmed else op.record.inferred
     if not op.record.multiplies:
         return ""
     instruction = op.source.instruction()

@@ -237,6 +237,8 @@ class InstructionRecord:
     approximate: bool = False
     #: What of its result no hardware has confirmed, for want of a GPU that has it.
     inferred: str = ""
+    #: The arch on which hardware has confirmed it all the same.
+    confirmed_on: str = ""
     fusion: Fusion = Fusion.NONE
     #: Whether a source register without a value is a mistake here. Instructions that only move or choose bits
     #: pass it on: compilers generate them for values that are not read.

@@ -293,18 +293,19 @@ MATRICES = (
     *warp("movmatrix", "def use", "warp_ops.ldmatrix:transpose", waits=Waits.WARP),
 )  # fmt: skip
 
-_BLEND = "the last bits of blended texels are inferred"
+_BLEND = "the bits of blended texels are an H200's, and inferred for other GPUs"
 TEXTURES = (
     *warp(
-        "tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER, inferred=_BLEND
+        "tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER, inferred=_BLEND,
+        confirmed_on="sm_90",
     ),
     *warp(
         "tex.level", "def handle use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
-        inferred=_BLEND,
+        inferred=_BLEND, confirmed_on="sm_90",
     ),
     *warp(
         "tex.grad", "def handle use use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
-        inferred=_BLEND,
+        inferred=_BLEND, confirmed_on="sm_90",
     ),
     *warp("tld4", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
     *warp("txq suq", "def handle", "textures.queries:lower", address_flow=NUMBER),

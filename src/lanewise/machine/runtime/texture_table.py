@@ -95,18 +95,20 @@ def coordinate_bits(size: int) -> int:
 def _border(image: Texture) -> bytes:
     """Return the texel beyond the border as it would lie in memory.
 
-    Seen on an H200: floats are cut off to what the texels can hold, not rounded.
+    Seen on an H200: for f16 numbers are cut off, for normalised integers rounded to nearest, ties to even.
     """
     colours = np.array(image.border[: image.channels], np.float64)
     if image.dtype == np.float16:
         single = colours.astype(np.float32)
         nearest = single.astype(np.float16)
         further = np.abs(nearest.astype(np.float32)) > np.abs(single)
-        return np.where(further, np.nextafter(nearest, np.float16(0)), nearest).astype(np.float16).tobytes()
-    if image.dtype.kind == "f":
-        return colours.astype(np.float32).tobytes()
-    if image.read == "normalized_float":
+        texel = np.where(further, np.nextafter(nearest, np.float16(0)), nearest)
+    elif image.dtype.kind == "f":
+        texel = colours
+    elif image.read == "normalized_float":
         most = np.iinfo(image.dtype).max
         limited = np.clip(colours.astype(np.float32), -1 if image.dtype.kind == "i" else 0, 1)
-        return np.trunc(limited.astype(np.float64) * most).astype(image.dtype).tobytes()
-    return colours.astype(np.int64).astype(image.dtype).tobytes()
+        texel = np.rint(limited * np.float32(most))
+    else:
+        texel = colours.astype(np.int64)
+    return bytes(texel.astype(image.dtype).tobytes())

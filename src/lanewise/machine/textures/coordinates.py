@@ -15,8 +15,8 @@ ONE = 1 << FRACTION
 def texel_coordinate(code: FunctionCode, row: Record, axis: int, coordinate: Value) -> Value:
     """Return an f32 coordinate in texels, as a double: those that run from 0 to 1 are scaled.
 
-    As seen on an H200: subnormal numbers and NaN count as 0. Normalised coordinates are rounded down to a number
-    of steps; where texels repeat, whole repetitions are taken off before, and infinity is 0 too.
+    As seen on an H200: subnormal numbers and NaN count as 0. Normalised coordinates are rounded down to a
+    number of steps; where texels repeat, whole repetitions are taken off then, and infinity is 0 too.
     """
     size = row.get(TextureRow.size + 8 * axis).to(f64)
     steps = row.get(TextureRow.coordinate_steps + 8 * axis).to(f64)
@@ -33,7 +33,7 @@ def texel_coordinate(code: FunctionCode, row: Record, axis: int, coordinate: Val
 
 
 def _repeats(row: Record, axis: int) -> Value:
-    """Return whether texels are repeated beyond the last: with normalised coordinates, wrapped or mirrored."""
+    """Return whether texels repeat beyond the last: wrapped or mirrored, with normalised coordinates."""
     mode = row.get(TextureRow.address_mode + 8 * axis)
     repeating = mode.equals(AddressMode.WRAP) | mode.equals(AddressMode.MIRROR)
     return repeating & row.get(TextureRow.normalized_coordinates).differs(0)
