@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from lanewise.launch import address
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
+    from lanewise.ptx.textures import surface, texture
 
 __version__ = "0.1.0"
 
@@ -80,6 +81,8 @@ _LATER = {
     "cuda": "ptx",
     "load": "ptx",
     "address": "launch",
+    "surface": "ptx.textures",
+    "texture": "ptx.textures",
     "check": "machine.checker.check",
 }
 
@@ -136,6 +139,8 @@ __all__ = [
     "s4",
     "s8",
     "s32",
+    "surface",
+    "texture",
     "tf32",
     "u4",
     "u8",

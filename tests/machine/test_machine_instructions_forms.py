@@ -18,7 +18,9 @@ from ptxas import assemble, find_ptxas
 #: Forms that the machine refuses, and why.
 REFUSED = {
     r"(wgmma|tcgen05|tensormap)": "later",
-    r"(tex|tld4|txq|suld|sust|sured|suq|istypep)\b": "no textures",
+    r"istypep": "removed texture and surface references",
+    r"sust\.p": "formatted access",
+    r"txq\.(channel_order|filter_mode)": "it can be asked for",
     r"(barrier\.cluster|st\.async|red\.async|clusterlaunchcontrol)": "cluster",
     r"(cp\.async\.bulk|st\.bulk|cp\.reduce)": "bulk copies",
     r"multimem": "multicast",

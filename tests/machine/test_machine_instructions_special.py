@@ -106,7 +106,10 @@ AGAIN:
         ("barrier.cluster.arrive;", "cluster"),
         ("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%rd0], %r1, [%rd1];", "cluster"),
         ("multimem.red.relaxed.sys.global.add.f32 [%rd0], %r1;", "multicast"),
-        ("tex.1d.v4.f32.s32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4}];", "textures"),
+        (
+            "tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4, %r4, %r4, %r4}];",
+            "textures and surfaces are 1d",
+        ),
         ("tensormap.replace.tile.rank.global.b1024.b32 [%rd0], 3;", "TMA"),
         ("tcgen05.fence::before_thread_sync;", "tensor memory"),
         ("frobnicate.u32 %r0, %r1;", "cannot run"),

@@ -11,8 +11,10 @@ from lanewise.gpu.device import Context, context
 from lanewise.gpu.loading import Loaded, loaded
 from lanewise.gpu.plan import POINTER, Plan, Record, number_format, start
 from lanewise.gpu.streams import stream_handle, wait_for
+from lanewise.gpu.textures import DeviceImage, device_image, fetches_integers
 from lanewise.isa import find_arch
 from lanewise.ptx.arguments import ParameterTypes, encode, require_alignment, require_pointer, titled
+from lanewise.ptx.textures import ImageObject, Surface, require_handle
 
 if TYPE_CHECKING:
     from lanewise.ptx import Entry, Shape, Variable
@@ -28,16 +30,21 @@ def launch(
     """
     titles = list(titled(entry.function, arguments))
     handle = None if stream is None else stream_handle(stream)
-    locations = [locate(value, handle or 0) if not variable.dims else None for _, variable, value in titles]
+    locations = [
+        locate(_memory_of(value), handle or 0) if not variable.dims else None for _, variable, value in titles
+    ]
     there = _device(titles, locations, handle)
     _require_arch(arch, there)
     if handle is None:
-        handle = _current_stream(arguments, there.ordinal)
+        handle = _current_stream(tuple(map(_memory_of, arguments)), there.ordinal)
     kernel = loaded(entry, there)
     kernel.fit(shape)
     types = ParameterTypes(entry.function, entry.module.cuda.text if entry.module.cuda is not None else "")
+    images = _images(titles, locations, there, entry)
     raw = [
-        _bytes(title, variable, value, where, types)
+        images[title].handle.to_bytes(8, "little")
+        if title in images
+        else _bytes(title, variable, value, where, types)
         for (title, variable, value), where in zip(titles, locations, strict=True)
     ]
     offsets, size = [], 0
@@ -50,8 +57,39 @@ def launch(
     for stream_of_array in {where.stream for where in locations if where is not None and where.stream}:
         wait_for(there, handle, stream_of_array)
     struct.pack_into("<Q", record.buffer, record.stream, handle)
+    if images:
+        with there.current():
+            for image in images.values():
+                image.fill(handle)
+            start(kernel, record)
+            for title, _, value in titles:
+                if isinstance(value, Surface):
+                    images[title].take(handle)
+        return None
     start(kernel, record)
     return _plan(kernel, shape, titles, locations)
+
+
+def _memory_of(value: Any) -> Any:
+    """The array of a texture or surface; any other argument as it is."""
+    return value.array if isinstance(value, ImageObject) else value
+
+
+def _images(
+    titles: list[tuple[str, Variable, Any]],
+    locations: list[ArrayLocation | None],
+    there: Context,
+    entry: Entry,
+) -> dict[str, DeviceImage]:
+    """The objects of the textures and surfaces among the arguments, by the arguments' titles."""
+    found: dict[str, DeviceImage] = {}
+    for (title, variable, value), where in zip(titles, locations, strict=True):
+        if isinstance(value, ImageObject) and where is not None:
+            require_handle(title, variable, value)
+            fetched = fetches_integers(entry.function.body)
+            with there.current():
+                found[title] = device_image(title, value, there, where.address, fetched)
+    return found
 
 
 def _bytes(

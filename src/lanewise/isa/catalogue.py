@@ -28,7 +28,8 @@ def instruction(
 
     wgmma takes A from registers or through a shared-memory descriptor, and wmma.load and store come with and
     without a stride: the operands tell, if they are written; else `a_source` ("registers" or "descriptor")
-    and `stride` do, and default to a descriptor and a stride. With `arch`, it must be legal there.
+    and `stride` do, and default to a descriptor and a stride. With `arch`, it must be legal there, and its
+    operands are laid out as there (`Instruction.on`).
 
     >>> instruction("mma.sync.aligned.row.col.m16n8k16.f32.bf16.bf16.f32").archs[0]
     'sm_80'
@@ -47,7 +48,7 @@ def instruction(
     if written:
         check_operands(found, written)
     if wanted_arch is not None:
-        found.require(wanted_arch)
+        return found.on(found.require(wanted_arch))
     return found
 
 

@@ -86,6 +86,27 @@ def volta_c_layout(f32: bool) -> Layout:
     return Layout(((2, 2, 2), (2, 2, 2)), ((1, 16, 4), (8, 2, 32)))
 
 
+# Volta's wmma: m8n8k4 over and over. Bits 0, 1 and 4 of a lane number the threads of its quad pair, bits 2
+# and 3 the quad pair. `pairs` are the strides by which these two bits choose the quad pair's part of the
+# matrix; with stride 0 two quad pairs hold the same part.
+
+
+def volta_wmma_ab_layout(outer: int, k: int, pairs: Sequence[int], along_k: bool) -> Layout:
+    """A (.row) and B (.col) hold all of K of one row; the others 4 rows at every fourth k."""
+    first, second = ((2, pair) for pair in pairs)
+    if along_k:
+        return layout_of([(4, 1), first, second, (2, 4)], [(k, outer)])
+    return layout_of([(4, outer), first, second, (2, 4)], [(4, 1), (k // 4, 4 * outer)])
+
+
+def volta_wmma_c_layout(m: int, pairs: Sequence[int], f32: bool) -> Layout:
+    """The 8×8 tile of a quad pair, as m8n8k4 has it."""
+    first, second = ((2, pair) for pair in pairs)
+    if not f32:
+        return layout_of([(4, 1), first, second, (2, 4)], [(8, m)])
+    return layout_of([(2, 1), (2, 2 * m), first, second, (2, 4)], [(2, m), (2, 2), (2, 4 * m)])
+
+
 # Matrices of ldmatrix, stmatrix, movmatrix, stacked by rows: index = row + rows·column.
 
 

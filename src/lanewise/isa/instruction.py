@@ -5,7 +5,7 @@ What it computes and how it is drawn is done by other rooms, found through `lane
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +17,13 @@ from lanewise.isa.diagnosis import refuse_arch
 from lanewise.isa.form import Form, stated
 from lanewise.isa.lowering import Lowering, lowering
 from lanewise.isa.operand import MissingOperand, Operand
-from lanewise.isa.operands import RowAddresses, operands_of, row_addresses
+from lanewise.isa.operands import (
+    VOLTA_ARCHS,
+    RowAddresses,
+    has_volta_fragments,
+    operands_of,
+    row_addresses,
+)
 from lanewise.isa.selected import SelectedOperand
 from lanewise.isa.sparsity import Metadata
 from lanewise.isa.table import Legality
@@ -41,6 +47,8 @@ class Instruction(Form, Drawn):
     """
 
     legality: Legality = field(default=Legality((), ""), compare=False)
+    #: The arch whose fragments its operands have, if that has others than most archs (see `on`).
+    fragments_of: str = ""
 
     # what it is ----------------------------------------------------------------------------------------
 
@@ -107,12 +115,24 @@ class Instruction(Form, Drawn):
         """
         return lowering(self, self.require(arch))
 
+    def on(self, arch: str) -> Instruction:
+        """The instruction with the fragments of an arch: Volta's wmma of f16 has its own, the rest is alike.
+
+        >>> from lanewise.isa import instruction
+        >>> wmma = instruction("wmma.load.a.sync.aligned.row.m16n16k16.f16")
+        >>> wmma.a.holder(1, 0).lane, wmma.on("sm_70").a.holder(1, 0).lane
+        (4, 1)
+        """
+        name = find_arch(arch)
+        own = name if name in VOLTA_ARCHS and has_volta_fragments(self) else ""
+        return self if own == self.fragments_of else replace(self, fragments_of=own)
+
     # operands ------------------------------------------------------------------------------------------
 
     @cached_property
     def operands(self) -> Mapping[str, Operand]:
         """The operands that are there, by name: a, b, c, d, metadata, scale_a, scale_b."""
-        return MappingProxyType(operands_of(self, FORMATS))
+        return MappingProxyType(operands_of(self, FORMATS, self.fragments_of))
 
     @property
     def a(self) -> Operand:

@@ -19,6 +19,15 @@ from lanewise.layout import Layout
 
 PTX_ISA = "PTX ISA"
 OBSERVED = "PTX leaves it open; observed on an H200 (sm_90, ptxas 13.0), inferred for other archs"
+VOLTA_ARCHS = ("sm_70", "sm_72")
+VOLTA_PUBLISHED = (
+    "PTX leaves it open; published by Jia et al. (2018) and Raihan et al. (2019), who measured V100 and "
+    "Titan V; it is the PTX ISA's m8n8k4 in each quad pair; not measured here, taken to be the same on sm_72"
+)
+VOLTA_ASSUMED = (
+    "PTX leaves it open; assumed: the PTX ISA's m8n8k4 in each quad pair, as is published for m16n16k16; "
+    "which quad pair has which part is not published for this shape"
+)
 CUTE = "CuTe's copy traits, in agreement with the PTX ISA's text"
 #: By codes a row, and whether elements are 16 bits or wider (which share a word between rows g and g + 8).
 METADATA_SOURCES = {
@@ -33,8 +42,10 @@ BYTE_CONTAINERS = ("f8f6f4", "mxf8f6f4")
 RAW = {16: Format("b16", 16, "int", "uint16", signed=False), 8: Format("b8", 8, "int", "uint8", signed=False)}
 
 
-def operands_of(form: Form, formats: Mapping[str, Format]) -> dict[str, Operand]:
-    """Every operand of a form, by name."""
+def operands_of(form: Form, formats: Mapping[str, Format], fragments_of: str = "") -> dict[str, Operand]:
+    """Every operand of a form, by name; with the fragments of an arch that has its own (`VOLTA_ARCHS`)."""
+    if fragments_of in VOLTA_ARCHS and has_volta_fragments(form):
+        return _volta_wmma(form, formats)
     if form.family in ("ldmatrix", "stmatrix", "movmatrix"):
         return _moved(form)
     if form.family in ("wmma.load", "wmma.store"):
@@ -188,6 +199,36 @@ def _wmma(form: Form, named: dict[str, Format]) -> dict[str, Operand]:
             layout = fragments.b_layout(min(m, n), k, e, copies=copies)
         found[name] = replace(_make(form, name, (rows, cols), fmt, layout), source=OBSERVED)
     return found
+
+
+def has_volta_fragments(form: Form) -> bool:
+    """Whether Volta has fragments of its own for a form: wmma of f16, with its accumulators."""
+    if form.family == "wmma.mma":
+        return form.types[1] == "f16"
+    return form.family in ("wmma.load", "wmma.store") and form.types[0] in ("f16", "f32")
+
+
+def _volta_wmma(form: Form, formats: Mapping[str, Format]) -> dict[str, Operand]:
+    m, n, k = form.shape
+    if form.family == "wmma.mma":
+        named = dict(zip("dabc", form.types, strict=True))
+        orders = {"a": form.layouts[0], "b": form.layouts[1]}
+    else:
+        named, orders = {form.matrix: form.types[0]}, {form.matrix: form.layouts[0]}
+    # Bits 2 and 3 of a lane choose 8 rows and 8 columns; where a matrix has 32 of them, both bits do.
+    rows, columns = {16: ((8, 0), (0, 8)), 32: ((8, 16), (0, 0)), 8: ((0, 0), (8, 16))}[m]
+    found: dict[str, Operand] = {}
+    for name, fmt in named.items():
+        if name == "a":
+            shape, layout = (m, k), fragments.volta_wmma_ab_layout(m, k, rows, orders["a"] == "row")
+        elif name == "b":
+            shape, layout = (k, n), fragments.volta_wmma_ab_layout(n, k, columns, orders["b"] == "col")
+        else:
+            pairs = [row + m * column for row, column in zip(rows, columns, strict=True)]
+            shape, layout = (m, n), fragments.volta_wmma_c_layout(m, pairs, formats[fmt].bits == 32)
+        source = VOLTA_PUBLISHED if m == 16 else VOLTA_ASSUMED
+        found[name] = replace(_make(form, name, shape, formats[fmt], layout), source=source)
+    return {name: found[name] for name in "abcd" if name in found}
 
 
 def _moved(form: Form) -> dict[str, Operand]:

@@ -97,6 +97,9 @@ class LaunchRecord(RecordLayout):
     # The order of the blocks and warps of a checked launch, a RunOrder, and the seed of a random one.
     order = field()
     seed = field()
+    #: A TextureRow for each texture and surface among the arguments.
+    textures = field()
+    texture_count = field()
 
 
 class CodeRow(RecordLayout):
@@ -194,6 +197,34 @@ class CacheEntry(RecordLayout):
     host = field()
 
 
+class TextureRow(RecordLayout):
+    """An entry of the table of textures and surfaces: the texels, and how they are read."""
+
+    host = field()
+    #: A Geometry, and whether it is a surface.
+    geometry = field()
+    is_surface = field()
+    #: Texels along x, y and z, then layers; 1 where there is no such dimension.
+    size = field(elements=3)
+    layers = field()
+    #: Bytes of a texel and of one of its channels, how many there are, and their ElementKind.
+    texel_bytes = field()
+    element_bytes = field()
+    channels = field()
+    element_kind = field()
+    #: Whether integers are read as floats from -1 or 0 to 1, and coordinates run from 0 to 1.
+    normalized_float = field()
+    normalized_coordinates = field()
+    #: Steps from 0 to 1 that normalised coordinates along x, y and z are rounded down to.
+    coordinate_steps = field(elements=3)
+    #: Whether texels are blended.
+    linear_filter = field()
+    #: The AddressMode along x, y and z.
+    address_mode = field(elements=3)
+    #: The texel beyond the border, as it would lie in memory.
+    border = field(1, 16, 4)
+
+
 class MmaEntry(RecordLayout):
     """The function that a matrix instruction calls, and a buffer for registers where Python computes."""
 
@@ -251,6 +282,43 @@ class RunOrder(IntEnum):
     RANDOM = 2
 
 
+class Geometry(IntEnum):
+    """The geometries of textures and surfaces, under the names that PTX has for them."""
+
+    _1D = 1
+    _2D = 2
+    _3D = 3
+    A1D = 4
+    A2D = 5
+
+    @classmethod
+    def named(cls, name: str) -> Geometry:
+        """Return a geometry by its name in PTX: 1d, 3d, a2d."""
+        return cls[f"_{name}".upper() if name[0].isdigit() else name.upper()]
+
+    @property
+    def title(self) -> str:
+        """The name in messages, which is that of PTX."""
+        return self.name.lstrip("_").lower()
+
+
+class ElementKind(IntEnum):
+    """What the channels of a texel are."""
+
+    UNSIGNED = 0
+    SIGNED = 1
+    FLOAT = 2
+
+
+class AddressMode(IntEnum):
+    """What a texture returns beyond its texels; the numbers are CUDA's."""
+
+    WRAP = 0
+    CLAMP = 1
+    MIRROR = 2
+    BORDER = 3
+
+
 class FaultKind(IntEnum):
     """Why a thread block stopped."""
 
@@ -266,6 +334,7 @@ class FaultKind(IntEnum):
     MBARRIER = 10
     STACK = 11
     BAD_CALL = 12
+    BAD_TEXTURE = 13
 
     @property
     def title(self) -> str:
@@ -297,4 +366,6 @@ SHARED_WINDOW = 0x7000_0000_0000
 LOCAL_WINDOW = 0x7100_0000_0000
 PARAM_WINDOW = 0x7200_0000_0000
 FUNCTION_BASE = 0x7300_0000_0000
+#: The handle of the first texture or surface; those of a launch follow one another in steps.
+TEXTURE_BASE, TEXTURE_STEP = 0x7400_0000_0000, 64
 WINDOW_BYTES = 1 << 32

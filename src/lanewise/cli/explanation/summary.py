@@ -7,6 +7,7 @@ from typing import Any
 
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.isa import Instruction, Operand, describe_targets
+from lanewise.isa.operands import VOLTA_ARCHS, has_volta_fragments
 
 #: The most rows and columns of an operand that a summary shows.
 _CORNER = 16
@@ -29,7 +30,7 @@ def of_instruction(subject: Instruction, arch: str | None) -> Answer:
         if name in subject.operands and subject.operands[name].where == "registers"
     )
     tables = [facts("", properties), _operands(subject), _archs(runs)]
-    notes = [*_sources(subject), *_selectors(subject)]
+    notes = [*_sources(subject), *_other_fragments(subject), *_selectors(subject)]
     if subject.family in ("ldmatrix", "stmatrix"):
         tables.append(_addresses(subject))
     tables.append(_corner(held))
@@ -142,6 +143,16 @@ def _sources(instruction: Instruction) -> list[str]:
         for source, operands in by_source
         if source != "PTX ISA"
     ]
+
+
+def _other_fragments(instruction: Instruction) -> list[str]:
+    """A warning where archs hold different elements of a fragment in the same register."""
+    if not has_volta_fragments(instruction):
+        return []
+    warning = "Code that uses single elements of a fragment by their place is right for one of the two only."
+    if instruction.fragments_of:
+        return [f"GPUs from sm_75 on hold other elements than {' and '.join(VOLTA_ARCHS)} do. {warning}"]
+    return [f"{' and '.join(VOLTA_ARCHS)} hold other elements: --arch {VOLTA_ARCHS[0]} shows them. {warning}"]
 
 
 def _selectors(instruction: Instruction) -> list[str]:

@@ -46,6 +46,8 @@ def _loops(body: FunctionBody) -> list[range]:
 
 def _why(op: Op, repeated: bool) -> str:
     """Return why an instruction makes blocks depend on one another; empty if it does not."""
+    if op.record.writes_surface:
+        return "its blocks write into surfaces"
     if op.space not in ("global", "generic"):
         return ""
     if op.record.is_atomic:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lanewise.isa import find_arch
+from lanewise.machine.analysis import fragment_places
 from lanewise.machine.program.instruction_record import BlockEnd, Fusion
 from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import FunctionBody, Op, Program
@@ -73,7 +74,8 @@ def approximate(op: Op) -> bool:
 def _guessed(op: Op, arch: str) -> str:
     """Return why the result of an instruction is not certain on an arch; empty if it is."""
     if op.record.inferred:
-        return op.record.inferred
+        confirmed = op.record.confirmed_on and arch.rstrip("af") == op.record.confirmed_on
+        return "" if confirmed else op.record.inferred
     if not op.record.multiplies:
         return ""
     instruction = op.source.instruction()
@@ -151,6 +153,8 @@ def notes(program: Program, arch: str) -> list[str]:
         else:
             text = note.message
         lines.setdefault(text, []).append(note.line)
+    for line, text in fragment_places.notes(program):
+        lines.setdefault(text, []).append(line)
     return [f"{text} (line{_lines(numbers)})" for text, numbers in lines.items()]
 
 

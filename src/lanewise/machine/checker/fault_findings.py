@@ -20,6 +20,7 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.fault_report import faulting_access
 from lanewise.machine.runtime.resident_blocks import Stuck
 from lanewise.machine.runtime.state import BlockState, LaunchState, Three
+from lanewise.machine.runtime.texture_faults import handle_operand, title_of
 
 #: The kinds of findings for faults that have another name in the machine.
 _RENAMED = {
@@ -62,8 +63,11 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
         kind = "trap"
     message = str(fault).split("\n")[0]
     address, allocation = None, ""
-    if state[BlockRecord.fault_kind] in abi.ADDRESS_FAULTS:
+    if state[BlockRecord.fault_kind] in (*abi.ADDRESS_FAULTS, FaultKind.BAD_TEXTURE):
         message += f" ({str(fault).splitlines()[-1].strip()})"
+    if handle_operand(op) is not None:
+        allocation = title_of(launch, state, op)
+    elif state[BlockRecord.fault_kind] in abi.ADDRESS_FAULTS:
         address = state[BlockRecord.fault_address] & _MASK
         access = faulting_access(launch, state, op)
         _, allocation = allocation_at(launch, access.space if access else op.space, address)

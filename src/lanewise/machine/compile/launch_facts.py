@@ -31,6 +31,6 @@ def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> Launch
         lines=tuple(block.line for block in blocks),
         products=tuple(
             (instruction.text, product_key(instruction, arch), tuple(sites))
-            for instruction, sites in product_sites(program).items()
+            for instruction, sites in product_sites(program, arch).items()
         ),
     )

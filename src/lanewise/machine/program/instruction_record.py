@@ -34,6 +34,8 @@ class Role(Enum):
     USED = "use"
     #: An address of memory.
     ADDRESS = "address"
+    #: The handle of a texture or surface, with coordinates where texels are accessed.
+    HANDLE = "handle"
     #: The lanes of the warp that take part, as bits.
     MEMBERS = "members"
     #: The number of a barrier of the block.
@@ -237,6 +239,8 @@ class InstructionRecord:
     approximate: bool = False
     #: What of its result no hardware has confirmed, for want of a GPU that has it.
     inferred: str = ""
+    #: The arch on which hardware has confirmed it all the same.
+    confirmed_on: str = ""
     fusion: Fusion = Fusion.NONE
     #: Whether a source register without a value is a mistake here. Instructions that only move or choose bits
     #: pass it on: compilers generate them for values that are not read.
@@ -249,6 +253,8 @@ class InstructionRecord:
     chooses: bool = False
     #: Whether its lanes read registers of other lanes, as its third and fourth operand say.
     shuffles: bool = False
+    #: Whether it writes texels of a surface.
+    writes_surface: bool = False
     #: Whether it takes memory from the stack of its thread.
     takes_stack: bool = False
     address_flow: AddressFlow = AddressFlow.NONE

@@ -25,7 +25,7 @@ from lanewise.machine.program.instruction_record import (
 )
 
 READ, WRITE, ATOMIC = AccessKind.READ, AccessKind.WRITE, AccessKind.ATOMIC
-SUM, COPY = AddressFlow.SUM, AddressFlow.COPY
+SUM, COPY, NUMBER = AddressFlow.SUM, AddressFlow.COPY, AddressFlow.MEMORY
 #: The most operands of an instruction that takes any number.
 MANY = 1 << 16
 SMALL_FLOATS, LONG = CodeLength.LONG_FOR_SMALL_FLOATS, CodeLength.LONG
@@ -297,6 +297,26 @@ MATRICES = (
     *warp("movmatrix", "def use", "warp_ops.ldmatrix:transpose", waits=Waits.WARP),
 )  # fmt: skip
 
+_BLEND = "the bits of blended texels are an H200's, and inferred for other GPUs"
+TEXTURES = (
+    *warp(
+        "tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER, inferred=_BLEND,
+        confirmed_on="sm_90",
+    ),
+    *warp(
+        "tex.level", "def handle use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
+        inferred=_BLEND, confirmed_on="sm_90",
+    ),
+    *warp(
+        "tex.grad", "def handle use use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
+        inferred=_BLEND, confirmed_on="sm_90",
+    ),
+    *warp("tld4", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
+    *warp("txq suq", "def handle", "textures.queries:lower", address_flow=NUMBER),
+    *warp("suld", "def handle", "textures.surfaces:lower", needs_values=True, address_flow=NUMBER),
+    *warp("sust sured", "handle use", "textures.surfaces:lower", needs_values=True, writes_surface=True),
+)  # fmt: skip
+
 EXCHANGE = (
     *warp(
         "shfl.sync",
@@ -329,7 +349,7 @@ CONTROL = (
 )
 
 _CLUSTER = "it reaches into other blocks of a cluster; a block is alone in its cluster here"
-_TEXTURE = "there are no textures and surfaces"
+_REFERENCES = "it asks what kind of reference a handle is, and CUDA 12 removed texture and surface references"
 _BULK = "bulk copies (TMA) come later"
 _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
 
@@ -339,13 +359,13 @@ REFUSED = (
     *refused("tensormap st.bulk cp.async.bulk cp.reduce", _BULK),
     *refused("clusterlaunchcontrol barrier.cluster st.async red.async", _CLUSTER, Level.CLUSTER),
     *refused("multimem", "there is one device, and no multicast memory"),
-    *refused("tex tld4 txq suld sust sured suq istypep", _TEXTURE),
+    *refused("istypep", _REFERENCES),
     *refused("shfl vote", _WITHDRAWN),
 )
 
 #: Of patterns that are equally long the first that matches counts.
 TABLE = (
-    *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *MATRICES, *EXCHANGE, *CONTROL,
+    *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
 )  # fmt: skip
 
 

@@ -89,6 +89,14 @@ class MemoryOperand:
 
 
 @dataclass(frozen=True)
+class TexelOperand:
+    """A texture or surface and the coordinates of a texel: `[%rd1, {%f1, %f2}]`."""
+
+    handle: Register
+    coordinates: tuple[ResolvedOperand, ...]
+
+
+@dataclass(frozen=True)
 class Sink:
     """The destination `_`, which drops the result."""
 
@@ -125,6 +133,7 @@ ResolvedOperand = (
     | Negated
     | OperandList
     | MemoryOperand
+    | TexelOperand
     | Sink
     | BranchTarget
     | Callee
@@ -149,5 +158,9 @@ def registers_in(operand: ResolvedOperand) -> Iterator[Register]:
             yield from registers_in(inner)
         case MemoryOperand(base, _):
             yield from registers_in(base)
+        case TexelOperand(handle, coordinates):
+            yield handle
+            for each in coordinates:
+                yield from registers_in(each)
         case RegisterPart(register) | IndirectCallee(register) | StackVariable(register):
             yield register

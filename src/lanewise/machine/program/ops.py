@@ -23,6 +23,7 @@ from lanewise.machine.program.operands import (
     SpecialRegister,
     StackVariable,
     Symbol,
+    TexelOperand,
     elements_of,
     registers_in,
 )
@@ -41,6 +42,7 @@ _FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
     Role.DEFINED: ((Register, RegisterPart, Sink), "a register"),
     Role.USED: (_VALUES, "a value"),
     Role.ADDRESS: ((MemoryOperand,), "an address"),
+    Role.HANDLE: ((TexelOperand, MemoryOperand), "the handle of a texture or surface"),
     Role.MEMBERS: (_VALUES, "a mask of lanes"),
     Role.BARRIER: (_VALUES, "the number of a barrier"),
     Role.LABEL: ((BranchTarget,), "a label"),

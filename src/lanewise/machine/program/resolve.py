@@ -33,6 +33,8 @@ from lanewise.machine.program.operands import (
     SpecialRegister,
     StackVariable,
     Symbol,
+    TexelOperand,
+    elements_of,
 )
 from lanewise.machine.program.ops import FunctionBody, Op, Program
 from lanewise.machine.program.special_registers import (
@@ -299,7 +301,8 @@ class _Resolver:
             case Unary(operator, inner):
                 return Negated(operator, self.operand(inner, scope, operation))
             case Pair(first, second):
-                return OperandList(tuple(self.operand(each, scope, operation) for each in (first, second)))
+                both = (self.operand(each, scope, operation) for each in (first, second))
+                return OperandList(tuple(element for each in both for element in elements_of(each)))
             case Vector(elements) | Group(elements):
                 return OperandList(tuple(self.operand(each, scope, operation) for each in elements))
             case Address(base, offset, rest) if not rest:
@@ -309,6 +312,9 @@ class _Resolver:
                 if not isinstance(found, Register | Symbol | Immediate):
                     raise self.wrong(operation, f"{base} is no address")
                 return MemoryOperand(found, offset)
+            case Address(base, 0, (place,)):  # one coordinate may stand without braces
+                elements = place.elements if isinstance(place, Vector) else (place,)
+                return self.texel(base, elements, scope, operation)
             case Index(name, register, offset) if not register:
                 found = self.name(name, scope, operation)
                 if isinstance(found, StackVariable):
@@ -316,6 +322,20 @@ class _Resolver:
                 if isinstance(found, Symbol):
                     return MemoryOperand(found, offset)
         raise Unsupported(f"line {operation.line}: '{operation}': the operand {operand} is not supported")
+
+    def texel(
+        self, base: Operand, coordinates: tuple[Operand, ...], scope: int, operation: Operation
+    ) -> TexelOperand:
+        """Return what a texture or surface with coordinates stands for."""
+        handle = self.operand(base, scope, operation)
+        if isinstance(handle, Symbol):
+            raise Unsupported(
+                f"line {operation.line}: '{operation}': {base} is a texture or surface reference, which "
+                "CUDA 12 removed; give the kernel a cudaTextureObject_t parameter and pass lw.texture(array)"
+            )
+        if not isinstance(handle, Register) or handle.bits != 64:
+            raise self.wrong(operation, f"{base} is no 64-bit register with a texture's handle")
+        return TexelOperand(handle, tuple(self.operand(each, scope, operation) for each in coordinates))
 
     def element(self, name: str, element: str, scope: int, operation: Operation) -> ResolvedOperand:
         """Return what an element of a register stands for, such as %tid.x or %r1.b0."""

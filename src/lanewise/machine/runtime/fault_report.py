@@ -10,6 +10,7 @@ from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.state import BlockState, LaunchState
+from lanewise.machine.runtime.texture_faults import describe_texture_fault, handle_operand
 from lanewise.machine.warp_ops.mbarrier import WRONG
 from lanewise.ptx import Loc, Module
 
@@ -111,6 +112,10 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     """Return the message of a fault, and its line."""
     kind = FaultKind(state[BlockRecord.fault_kind])
     op = launch.compiled.program.sites[state[BlockRecord.fault_site]]
+    if handle_operand(op) is not None:
+        thread = thread_of(launch, state, state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
+        head, reason = describe_texture_fault(launch, state, op)
+        return "\n".join([head, f"    {location_of(launch, op)}", f"    {thread}", f"    {reason}"]), op.line
     access = faulting_access(launch, state, op)
     verb, space = (access.access.kind.value, access.space) if access is not None else ("read", op.space)
     size, address = state[BlockRecord.fault_size], state[BlockRecord.fault_address] & (1 << 64) - 1

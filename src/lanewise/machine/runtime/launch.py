@@ -79,6 +79,9 @@ class Launch(LaunchState):
         #: The device address of each array among the arguments, by its `id`.
         self.addresses = addresses
         self.arrays, self.book = arguments.arrays, book
+        self.textures = arguments.textures
+        self[LaunchRecord.textures] = address(self.textures.in_memory())
+        self[LaunchRecord.texture_count] = len(self.textures.images)
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.step_limit] = _budget(steps)
         self[LaunchRecord.next_block] = self.blocks.start

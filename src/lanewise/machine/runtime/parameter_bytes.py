@@ -13,6 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, zeroed_bytes
 from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.host_arrays import HostArrays
+from lanewise.machine.runtime.texture_table import TextureTable
 from lanewise.ptx import Function
 from lanewise.ptx.arguments import (
     ParameterTypes,
@@ -22,6 +23,7 @@ from lanewise.ptx.arguments import (
     require_pointer,
     titled,
 )
+from lanewise.ptx.textures import ImageObject
 
 
 class Arguments:
@@ -38,10 +40,13 @@ class Arguments:
     ) -> None:
         self.function, self.offsets, self.size = function, offsets, size
         self.arrays = HostArrays(book)
+        self.textures = TextureTable()
         self.values: list[Any] = []
         types = ParameterTypes(function, source)
         for title, variable, value in titled(function, values):
-            if _is_array(value) and not variable.dims:
+            if isinstance(value, ImageObject):
+                self.values.append(self.textures.add(title, variable, value))
+            elif _is_array(value) and not variable.dims:
                 if not isinstance(value, np.ndarray):
                     raise LanewiseError(f"argument {title} lies on a GPU: the machine takes NumPy arrays")
                 require_pointer(title, variable)

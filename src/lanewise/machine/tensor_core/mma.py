@@ -15,12 +15,12 @@ from lanewise.machine.tensor_core.mma_library import SELECTED, product_key, stag
 from lanewise.machine.tensor_core.sparsity_and_scales import SELECTOR_BITS
 
 
-def instruction_of(op: Op) -> Instruction:
-    """Return the entry of the catalogue that an instruction is, or complain that there is none."""
+def instruction_of(op: Op, arch: str) -> Instruction:
+    """Return the entry of the catalogue that an instruction is, with the fragments of an arch."""
     found = op.source.instruction()
     if found is None or found.family.startswith("wgmma"):
         raise op.unsupported()
-    return found
+    return found.on(arch)
 
 
 def whole_warp(code: BlockCode, op: Op) -> Value:
@@ -33,7 +33,7 @@ def whole_warp(code: BlockCode, op: Op) -> Value:
 
 def lower(code: BlockCode, op: Op) -> None:
     """mma, mma.sp and wmma.mma that are no shared step: with selectors, or computed by Python."""
-    instruction = instruction_of(op)
+    instruction = instruction_of(op, code.kernel.arch)
     with code.when(whole_warp(code, op)):
         registers, selectors = _operands(op, instruction)
         if product_key(instruction, code.kernel.arch) is None:
@@ -44,7 +44,7 @@ def lower(code: BlockCode, op: Op) -> None:
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
     """A product as a shared step; None where Python computes it, or selectors choose."""
-    instruction = instruction_of(op)
+    instruction = instruction_of(op, kernel.arch)
     registers, selectors = _operands(op, instruction)
     if selectors or product_key(instruction, kernel.arch) is None:
         return None

@@ -62,7 +62,7 @@ def product_key(instruction: Instruction, arch: str) -> str | None:
     if writer is None:
         return None
     facts = (model.scheme, model.satfinite, model.narrowing)  # archs that compute alike have one program
-    return f"product {instruction.text} {facts}"
+    return f"product {instruction.text} {instruction.fragments_of} {facts}"
 
 
 def product_program(text: str, arch: str, key: str) -> machine_code.Program:
@@ -71,7 +71,7 @@ def product_program(text: str, arch: str, key: str) -> machine_code.Program:
     def write() -> str:
         from lanewise.jit import ir
 
-        _, writer = _model_and_writer(instruction(text), arch)
+        _, writer = _model_and_writer(instruction(text).on(arch), arch)
         assert writer is not None
         module = ir.Module("product")
         writer(module)
@@ -80,13 +80,13 @@ def product_program(text: str, arch: str, key: str) -> machine_code.Program:
     return machine_code.load(key, write)
 
 
-def product_sites(program: Program) -> dict[Instruction, list[int]]:
-    """The products of a program, and where each of them stands."""
+def product_sites(program: Program, arch: str) -> dict[Instruction, list[int]]:
+    """The products of a program as an arch has them, and where each of them stands."""
     found: dict[Instruction, list[int]] = {}
     for op in program.sites:
         product = op.source.instruction() if op.record.multiplies else None
         if product is not None and product.multiplies:
-            found.setdefault(product, []).append(op.site)
+            found.setdefault(product.on(arch), []).append(op.site)
     return found
 
 
@@ -108,7 +108,7 @@ class MmaTable:
             program = product_program(text, arch, key)
             self.keep.append(program)
             return {MmaEntry.function: program.place("product")}
-        product = instruction(text)
+        product = instruction(text).on(arch)
         stage = zeroed_bytes(stage_offsets(product)["size"])
         self.keep.append(stage)
         return {MmaEntry.function: self._python(product, arch), MmaEntry.stage: address(stage)}

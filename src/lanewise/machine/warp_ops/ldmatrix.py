@@ -48,7 +48,7 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return ldmatrix or stmatrix as a shared step."""
     (found,) = accesses(op)
     data = op.operands[1 - found.access.operand]
-    instruction = instruction_of(op)
+    instruction = instruction_of(op, kernel.arch)
     operand = next(iter(instruction.operands.values()))
     registers = _registers(op, elements_of(data), operand.registers)
     base, displacement = found.address.base, found.address.offset
@@ -200,7 +200,7 @@ def _unpacked(code: BlockCode, row: Value, bits: int) -> Value:
 
 def transpose(code: BlockCode, op: Op) -> None:
     """Lower movmatrix: transpose an 8×8 matrix."""
-    instruction = instruction_of(op)
+    instruction = instruction_of(op, code.kernel.arch)
     target, source = (_registers(op, elements_of(each), 1)[0] for each in op.operands[:2])
     flat = holding(instruction.d)
     swapped = flat % instruction.d.cols * instruction.d.rows + flat // instruction.d.cols

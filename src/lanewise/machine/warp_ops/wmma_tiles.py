@@ -30,7 +30,7 @@ from lanewise.machine.warp_ops.addresses import WRITE, Access
 
 def lower(code: BlockCode, op: Op) -> None:
     """Lower wmma.load and wmma.store as a call of a shared function."""
-    instruction = instruction_of(op)
+    instruction = instruction_of(op, code.kernel.arch)
     (located,) = accesses(op)
     operand = instruction.operands[instruction.matrix]
     registers = [

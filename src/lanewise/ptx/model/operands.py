@@ -102,9 +102,9 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two destinations written as one operand: `%p1|%p2`, `%r1|%p1`."""
+    """Two destinations written as one operand: `%p1|%p2`, `%r1|%p1`, `{%f1, %f2}|%p1`."""
 
-    first: Name | Element
+    first: Name | Element | Vector
     second: Name | Element
 
     def __str__(self) -> str:

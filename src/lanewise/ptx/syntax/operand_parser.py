@@ -193,7 +193,8 @@ def read_operand(reader: Reader, is_call: bool = False, depth: int = 0) -> Opera
     if reader.token == "[":
         return _address(reader, depth)
     if reader.token == "{":
-        return Vector(_list(reader, "{", "}", depth))
+        vector = Vector(_list(reader, "{", "}", depth))
+        return _paired(reader, vector) if reader.take("|") else vector
     if reader.token == "(" and is_call:
         return Group(_list(reader, "(", ")", depth))
     if reader.token in ("!", "-"):
@@ -229,15 +230,20 @@ def _name_or_element(reader: Reader) -> Name | Element:
 def _named(reader: Reader) -> Operand:
     first = _name_or_element(reader)
     if reader.take("|"):
-        if not _at_name(reader):
-            raise reader.wrong("the second destination of a pair")
-        return Pair(first, _name_or_element(reader))
+        return _paired(reader, first)
     if isinstance(first, Name):
         if reader.take("+"):
             return Offset(first.name, read_integer(reader, "a constant number of bytes"))
         if reader.take("["):
             return _index(reader, first.name)
     return first
+
+
+def _paired(reader: Reader, first: Name | Element | Vector) -> Pair:
+    """A pair of destinations, of which the first and the bar were read."""
+    if not _at_name(reader):
+        raise reader.wrong("the second destination of a pair")
+    return Pair(first, _name_or_element(reader))
 
 
 def _index(reader: Reader, name: str) -> Index:

@@ -1,0 +1,1 @@
+"""Textures and surfaces: what a GPU's texture unit does."""

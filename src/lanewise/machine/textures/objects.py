@@ -1,0 +1,99 @@
+"""Texture and surface objects in compiled code: a lane's handle becomes a row of the launch's table."""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import (
+    BlockAnswer,
+    BlockRecord,
+    FaultKind,
+    Geometry,
+    LaunchRecord,
+    TextureRow,
+    WarpFrame,
+)
+from lanewise.machine.codegen.function_code import U64, BlockCode, FunctionCode, Record, record_fault, shared
+from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, TexelOperand
+from lanewise.machine.program.ops import Op
+
+_GEOMETRIES = {each.title: each for each in Geometry}
+#: Coordinates that an instruction names for a geometry: its layer first, and some are there for their number.
+COORDINATES = {
+    Geometry._1D: ("x",),
+    Geometry._2D: ("x", "y"),
+    Geometry._3D: ("x", "y", "z", ""),
+    Geometry.A1D: ("layer", "x"),
+    Geometry.A2D: ("layer", "x", "y", ""),
+}
+
+
+def geometry_of(op: Op) -> Geometry:
+    """Return the geometry that an instruction names."""
+    found = [_GEOMETRIES[each] for each in op.modifiers if each in _GEOMETRIES]
+    if len(found) != 1:
+        raise op.unsupported("textures and surfaces are 1d, 2d, 3d, a1d and a2d here")
+    return found[0]
+
+
+def handle_of(op: Op, number: int) -> Register:
+    """Return the register with the handle of a texture or surface."""
+    operand = op.operands[number]
+    handle = operand.base if isinstance(operand, MemoryOperand) else operand
+    if isinstance(operand, TexelOperand):
+        handle = operand.handle
+    if not isinstance(handle, Register) or handle.bits != 64:
+        raise op.unsupported("a texture or surface is given by its handle in a 64-bit register")
+    return handle
+
+
+def named_coordinates(op: Op, number: int) -> dict[str, ResolvedOperand]:
+    """Return the coordinates of an instruction by their names: layer, x, y, z."""
+    operand = op.operands[number]
+    names = COORDINATES[geometry_of(op)]
+    if not isinstance(operand, TexelOperand) or len(operand.coordinates) != len(names):
+        raise op.unsupported(f"it takes {len(names)} coordinate{'s' if len(names) > 1 else ''}")
+    return {name: each for name, each in zip(names, operand.coordinates, strict=True) if name}
+
+
+def row_of(
+    code: BlockCode, op: Op, number: int, lane: Value, geometry: Geometry | None, is_surface: bool
+) -> Record:
+    """Return the row of the texture or surface whose handle a lane has; a wrong handle stops the launch.
+
+    Without a geometry any will do.
+    """
+    handle = code.lane_read(handle_of(op, number), U64, lane).to(i64)
+    numbers = [code.number(each) for each in (int(geometry or 0), int(is_surface), op.site)]
+    values = [code["frame"], handle, *numbers, lane]
+    found = Value(code, i64, code.builder.call(_find_row(code.module), [each.handle for each in values]))
+    with code.when(found.equals(0)):
+        code.give(BlockAnswer.STOPPING)
+    return Record(code, found)
+
+
+def _find_row(module: ir.Module) -> ir.Function:
+    """Return `texture_row(frame, handle, geometry, is_surface, site, lane)`: the address of a row, or 0."""
+    return shared(module, "texture_row", ir.FunctionType(ir.LONG, [ir.LONG] * 6), _write_find_row)
+
+
+def _write_find_row(module: ir.Module, name: str) -> None:
+    arguments = ("frame", "handle", "geometry", "is_surface", "site", "lane")
+    code = FunctionCode(module, name, arguments, ir.LONG, "")
+    block = code.record("frame").at(WarpFrame.block)
+    launch = block.at(BlockRecord.launch)
+    into = (code["handle"] - abi.TEXTURE_BASE).to(U64)
+    # A handle with low bits set turns into a number that is too large, and is found to be wrong.
+    shift = abi.TEXTURE_STEP.bit_length() - 1
+    index = (into >> shift) | (into << (64 - shift))
+    with code.when(index < launch.get(LaunchRecord.texture_count).to(U64)):
+        row = Record(code, launch.get(LaunchRecord.textures) + index.to(i64) * TextureRow.BYTES)
+        wanted, found = code["geometry"], row.get(TextureRow.geometry)
+        fits = (wanted.equals(0) | wanted.equals(found)) & row.get(TextureRow.is_surface).equals(
+            code["is_surface"]
+        )
+        with code.when(fits):
+            code.give(row.address)
+    record_fault(code, block, FaultKind.BAD_TEXTURE, code["site"], code["lane"], code["handle"], 0)
+    code.give(0)
