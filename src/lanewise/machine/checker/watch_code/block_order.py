@@ -204,6 +204,8 @@ def order(module: ir.Module) -> None:
         clock.set(WarpClock.published, epoch)
         shown = fences.select(clock.get(WarpClock.glimpsed), clock.get(WarpClock.glimpsed_in_block))
         clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), shown))
+        # A fence of too small a scope is no order of what another block's flag has shown.
+        clock.set(WarpClock.glimpsed, shown)
         code.call_number(module.functions["set_floors"], observed.address)
         observed.set(BlockWatch.fresh, 1)
     with code.when(fences):
