@@ -204,9 +204,22 @@ class Session:
                 self.launches[pair.name, wrong] = str(describe(pair, cubin, self.folder))
         building.result()
 
+    def go_on(self, record: dict[str, Any]) -> None:
+        """Take over what an earlier record has of these kernels."""
+        for name, each in record["kernels"].items():
+            if name in self.found:
+                self.found[name] |= {"wrong": each["wrong"], "right": each["right"]}
+
+    def is_known(self, pair: Pair, wrong: bool, tool: str) -> bool:
+        """Say whether a tool has been run on a kernel."""
+        said = self.found[pair.name]["wrong" if wrong else "right"].get(tool, {"not_run": True})
+        return "not_run" not in said
+
     def run_one(self, pair: Pair, wrong: bool, tool: str) -> None:
         """Launch one kernel under one tool and note what it said."""
         where = self.found[pair.name]["wrong" if wrong else "right"]
+        if self.is_known(pair, wrong, tool):
+            return
         if time.monotonic() > self.deadline:
             where[tool] = {"not_run": True}
             return
@@ -216,7 +229,8 @@ class Session:
 
     def run_together(self, pairs: list[Pair], tool: str) -> list[Pair]:
         """Launch right twins in one process; return them all if the tool said anything."""
-        if time.monotonic() > self.deadline:
+        pairs = [pair for pair in pairs if not self.is_known(pair, False, tool)]
+        if time.monotonic() > self.deadline or not pairs:
             return pairs
         output, timed_out = run(
             self.command(tool, [self.launches[p.name, False] for p in pairs]), 3 * SECONDS
@@ -242,10 +256,7 @@ class Session:
         wrong = [pair for pair in self.pairs if pair.kinds]
         # The kernels that wait for ever come first, spread over the others, so that none is left for the end.
         wrong.sort(key=lambda pair: not WAITS & pair.kinds)
-        futures = [
-            self.pool.submit(self.run_one, pair, True, tool) for tool in (*TOOLS, PLAIN) for pair in wrong
-        ]
-        futures += [self.pool.submit(self.run_one, pair, False, PLAIN) for pair in self.pairs]
+        futures = [self.pool.submit(self.run_one, pair, True, tool) for tool in TOOLS for pair in wrong]
         files = sorted({pair.file for pair in self.pairs})
         together = [
             self.pool.submit(self.run_together, [pair for pair in self.pairs if pair.file == file], tool)
@@ -260,9 +271,13 @@ class Session:
         ]
         for future in futures:
             future.result()
+        plain = [self.pool.submit(self.run_one, pair, False, PLAIN) for pair in self.pairs]
+        plain += [self.pool.submit(self.run_one, pair, True, PLAIN) for pair in wrong]
+        for future in plain:
+            future.result()
         for each in self.found.values():
             digests = [each[twin].get(PLAIN, {}).get("digest") for twin in ("wrong", "right")]
-            if each["wrong"]:
+            if all(digests):
                 each["wrong"][PLAIN]["same_result_as_right"] = digests[0] == digests[1]
 
 
@@ -285,6 +300,7 @@ def main() -> None:
     parser.add_argument("--out", default=str(Path(os.environ.get("OUT", ".")) / "h200_sanitizer.json"))
     parser.add_argument("--seconds", type=float, default=470, help="what is not run by then is noted as such")
     parser.add_argument("--workers", type=int, default=10)
+    parser.add_argument("--go-on", type=Path, help="a record that was cut short: run what it lacks")
     options = parser.parse_args()
     start = time.monotonic()
     described = [(pair, f"{pair.name} {pair.cause} {pair.file}") for pair in PAIRS]
@@ -292,6 +308,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="sanitizer-"))
     session = Session(pairs, folder, start + options.seconds, options.workers)
     try:
+        if options.go_on:
+            session.go_on(json.loads(options.go_on.read_text()))
         session.build()
         print(f"built in {time.monotonic() - start:.0f} s")
         session.run_all()
