@@ -82,6 +82,8 @@ class BlockWatch(RecordLayout):
     running_lanes = field()
 
 
+#: Publications of other blocks that a warp's clock keeps.
+FOREIGN_LENGTH = 8
 #: Groups of asynchronous copies that a warp's clock keeps.
 RING_LENGTH = 64
 
@@ -96,10 +98,17 @@ class WarpClock(RecordLayout):
     acquired = field()
     #: The epoch that strong reads without a fence behind them have shown the work of others up to.
     glimpsed = field()
-    glimpsed_in_block = field()
+    #: The same by warp of the block.
+    glimpsed_seen = per_lane()
+    #: Publications of other blocks that this warp has read, the last ones; those without a fence since are
+    #: marked as GLIMPSED. And how many there were.
+    foreign = field(4, FOREIGN_LENGTH)
+    foreign_count = field()
     # The epochs of the last fences: of any scope, and of the scope of the GPU.
     published = field()
     published_gpu = field()
+    #: Whether the warp knew then all that its block had done.
+    published_whole = field()
     #: The epoch of the warp's last turn.
     last = field()
     # The epochs of the last synchronisation of all lanes, of some lanes, and of the last instruction at which
@@ -154,10 +163,12 @@ class ShadowPlane(IntEnum):
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
 PENDING = 1 << 31
 EPOCHS = PENDING - 1
-# Bits of a publication: by a fence whose scope is the block; the parity of an mbarrier's phase. The rest is
-# an epoch.
-WITHIN_BLOCK, ODD_PHASE = 1 << 31, 1 << 30
-PUBLISHED = ODD_PHASE - 1
+# Bits of a publication: by a fence whose scope is the block; the parity of an mbarrier's phase; the warp knew
+# all that its block had done; it rests on publications of other blocks. The rest is an epoch.
+WITHIN_BLOCK, ODD_PHASE, WHOLE, CHAIN = 1 << 31, 1 << 30, 1 << 29, 1 << 28
+PUBLISHED = CHAIN - 1
+#: In the list of a warp's clock: no fence has followed the read.
+GLIMPSED = 1 << 30
 # An access in one word (`who`): the lane, flags, then the number of the access.
 LANE_BITS = 5
 #: An instruction of the whole warp: no lane can be told to have made the access.

@@ -19,24 +19,22 @@ from lanewise.machine.checker.records import (
     Flag,
     LaneClocks,
     LastRequest,
-    ShadowPlane,
     SiteRow,
     Space,
     Suspicion,
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.watch_code.bank_model import lane_is_in, write_banks
+from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
 from lanewise.machine.checker.watch_code.happens_before import write_happens_before
+from lanewise.machine.checker.watch_code.publications import write_publications
 from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
-from lanewise.machine.checker.watch_code.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
     in_turn,
-    lane_seen,
     least,
     most,
     running_lane_clocks,
@@ -343,82 +341,6 @@ def _write_region(module: ir.Module) -> ir.Function:
     return code.function
 
 
-def _write_strong(module: ir.Module) -> ir.Function:
-    """`strong(observed, offsets, active, plane, stride, shift, host, flags)`: atomics and volatile accesses.
-
-    Their cells publish what happened before, and readers acquire it, at once or by a fence that follows.
-    """
-    arguments = ("observed", "offsets", "active", "plane", "stride", "shift", "host", "flags")
-    code = WatchCode(module, "strong", arguments)
-    observed = code.record("observed")
-    clock = observed.at(BlockWatch.clock)
-    flags, epoch = code["flags"], observed.get(BlockWatch.epoch)
-    in_block = (flags & Flag.IN_BLOCK).differs(0)
-    with code.when((flags & Flag.RELEASES).differs(0)):
-        clock.set(WarpClock.published, epoch)
-        with code.when(~in_block):
-            clock.set(WarpClock.published_gpu, epoch)
-    log = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.log)).pointer(0, U32)
-    taken = code.variable(code.number(0))
-    # A fence of the GPU's scope and a write of that scope publish to all blocks, others within the block.
-    wide_scope = ~in_block & ~(clock.get(WarpClock.published_gpu) < clock.get(WarpClock.published))
-    mark = wide_scope.select(code.number(0), records.WITHIN_BLOCK)
-    published = clock.get(WarpClock.published)
-    phases = (flags & Flag.PHASES).differs(0)
-
-    own_warp = log.load(epoch)
-
-    def take(publication: Value, lane: Value) -> None:
-        epoch = publication & records.PUBLISHED
-        with code.when(epoch.differs(0) & (phases | log.load(epoch).equals(own_warp))):
-            # Another lane of this warp has published: what its warp did up to then is known to this lane. Of
-            # a phase that is complete all arrivals count, and only the last is on record.
-            seen = lane_seen(code, running_lane_clocks(observed), lane).pointer(0, U32)
-            seen.store(seen.load(0, LANES).max(epoch.to(U32).spread(LANES)))
-            clock.set(WarpClock.partly_synced, observed.get(BlockWatch.epoch))
-        local = wide(log.load(epoch)) - observed.get(BlockWatch.first_warp)
-        mine = ~(local < 0) & (local < observed.get(BlockWatch.warps))
-        counts = ((publication & records.WITHIN_BLOCK).equals(0) & ~in_block) | mine
-        taken.set(counts.select(most(taken.get(), epoch), taken.get()))
-        of_block = clock.get(WarpClock.glimpsed_in_block)
-        clock.set(WarpClock.glimpsed_in_block, mine.select(most(of_block, epoch), of_block))
-
-    with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
-        offset = code.record("offsets").get(lane * 8)
-        address = code["plane"] + ((offset >> code["shift"]) << 2)
-        cell, next_cell = (Cell(code, address + each, code["stride"]) for each in (0, 4))
-        held = wide(cell.get(ShadowPlane.PUBLICATION))
-        so_far = held & records.PUBLISHED
-        with code.when(phases):
-            # Arrivals publish when their phase is complete: then the object has the other parity. What
-            # earlier phases published is kept in the next cell.
-            parity = (Record(code, code["host"] + offset).get(0, U64) >> 63).to(i64)
-            phase = parity.differs(0).select(code.number(records.ODD_PHASE), 0)
-            complete = so_far.differs(0) & ((held ^ phase) & records.ODD_PHASE).differs(0)
-            with code.when(complete):
-                next_cell.set(ShadowPlane.PUBLICATION, held.to(U32))
-            with code.when((flags & Flag.READS).differs(0)):
-                take(wide(next_cell.get(ShadowPlane.PUBLICATION)), lane)
-            with code.when((flags & Flag.WRITES).differs(0)):
-                newest = complete.select(published, most(so_far, published))
-                cell.set(ShadowPlane.PUBLICATION, (newest | mark | phase).to(U32))
-            with code.when(complete & (flags & Flag.WRITES).equals(0)):
-                cell.set(ShadowPlane.PUBLICATION, phase.to(U32))
-        with code.when(~phases & (flags & Flag.READS).differs(0)):
-            take(held, lane)
-        with code.when(~phases & (flags & Flag.WRITES).differs(0) & (so_far < published)):
-            cell.set(ShadowPlane.PUBLICATION, (published | mark).to(U32))
-    glimpsed = most(clock.get(WarpClock.glimpsed), taken.get())
-    clock.set(WarpClock.glimpsed, glimpsed)
-    with code.when((flags & Flag.ACQUIRES).differs(0)):
-        clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), glimpsed))
-        code.call_number(module.functions["set_floors"], observed.address)
-    with code.when((flags & Flag.VOLATILE_ACCESS).equals(0)):
-        observed.set(BlockWatch.fresh, 1)
-    code.done()
-    return code.function
-
-
 def _write_shape(module: ir.Module) -> ir.Function:
     """`shape(frame, site, addresses)`: replace the lanes' addresses by those of a matrix's rows."""
     code = WatchCode(module, "shape", ("frame", "site", "addresses"))
@@ -486,7 +408,7 @@ def write_watch() -> ir.Module:
     write_shadow(module)
     write_heap_check(module)
     _write_find(module)
-    _write_strong(module)
+    write_publications(module)
     _write_shape(module)
     _write_region(module)
     _write_access(module)

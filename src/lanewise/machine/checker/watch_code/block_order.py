@@ -17,6 +17,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish
 from lanewise.machine.checker.watch_code.vector_clocks import (
     FAR,
     LANES,
@@ -41,11 +42,16 @@ def _join(target: Record, source: Record) -> None:
     for offset in (
         WarpClock.acquired,
         WarpClock.glimpsed,
-        WarpClock.glimpsed_in_block,
         WarpClock.published,
         WarpClock.published_gpu,
     ):
         target.set(offset, most(target.get(offset), source.get(offset)))
+    code = target.code
+    assert isinstance(code, WatchCode)
+    with code.when(source.get(WarpClock.foreign_count) > 0), code.loop(records.FOREIGN_LENGTH) as index:
+        entry = source.pointer(WarpClock.foreign, U32).load(index)
+        with code.when(entry.differs(0)):
+            add_foreign(code, target, entry)
 
 
 def complete_copies(code: WatchCode, lanes: Record, now: Value) -> Value:
@@ -63,8 +69,7 @@ def arrive(module: ir.Module) -> None:
         code.done()
     # A barrier orders what flags of the same block, read before it, have shown.
     clock = observed.at(BlockWatch.clock)
-    shown = clock.get(WarpClock.glimpsed_in_block)
-    clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), shown))
+    know_block(clock)
     row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
     first = wide(code.intrinsic("cttz", U32, [code["active"].to(U32), code.constant(BOOL, 0)]))
     number = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement) & (abi.BARRIERS - 1)
@@ -201,15 +206,9 @@ def order(module: ir.Module) -> None:
     kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
     fences = kind.equals(OrderKind.FENCE)
     with code.when(fences | kind.equals(OrderKind.BLOCK_FENCE)):
-        clock.set(WarpClock.published, epoch)
-        shown = fences.select(clock.get(WarpClock.glimpsed), clock.get(WarpClock.glimpsed_in_block))
-        clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), shown))
-        # A fence of too small a scope is no order of what another block's flag has shown.
-        clock.set(WarpClock.glimpsed, shown)
-        code.call_number(module.functions["set_floors"], observed.address)
+        publish(code, observed, fences)
+        acquire(code, observed, fences)
         observed.set(BlockWatch.fresh, 1)
-    with code.when(fences):
-        clock.set(WarpClock.published_gpu, epoch)
     with code.when(kind.equals(OrderKind.TRACK)):
         clock.set(WarpClock.tracked, epoch)
         observed.set(BlockWatch.fresh, 1)

@@ -62,14 +62,35 @@ def _write_ordered(module: ir.Module) -> ir.Function:
             code.done(ORDERED)
         met = ~(clock.get(WarpClock.converged) < epoch)
         code.done(met.select(code.number(WEAKLY_ORDERED), UNORDERED))
-    with code.when(in_block):
-        seen_epoch = wide(clock.pointer(WarpClock.seen, U32).load(local))
-        with code.when(~(seen_epoch < epoch)):
-            code.done(ORDERED)
     with code.when(~(clock.get(WarpClock.acquired) < epoch)):
         code.done(ORDERED)
-    glimpsed = ~(clock.get(WarpClock.glimpsed) < epoch)
-    code.done(glimpsed.select(code.number(WEAKLY_ORDERED), UNORDERED))
+    answer = code.variable(code.number(UNORDERED))
+    weakly = code.number(WEAKLY_ORDERED)
+    answer.set((~(clock.get(WarpClock.glimpsed) < epoch)).select(weakly, UNORDERED))
+    with code.when(in_block):
+        seen_epoch, shown = (
+            wide(clock.pointer(each, U32).load(local)) for each in (WarpClock.seen, WarpClock.glimpsed_seen)
+        )
+        with code.when(~(seen_epoch < epoch)):
+            code.done(ORDERED)
+        answer.set((~(shown < epoch)).select(weakly, answer.get()))
+    with code.when(~in_block & (clock.get(WarpClock.foreign_count) > 0)):
+        warps = observed.get(BlockWatch.warps)
+
+        def block_of(warp: Value) -> Value:
+            return Value(code, i64, code.builder.sdiv(warp.handle, warps.handle))
+
+        with code.loop(records.FOREIGN_LENGTH) as index:
+            entry = wide(clock.pointer(WarpClock.foreign, U32).load(index))
+            published = entry & records.PUBLISHED
+            publisher = _owner(code, observed, published)
+            whole = (entry & records.WHOLE).differs(0)
+            covers = publisher.equals(owner) | (whole & block_of(publisher).equals(block_of(owner)))
+            with code.when(published.differs(0) & ~(published < epoch) & covers):
+                with code.when((entry & records.GLIMPSED).equals(0)):
+                    code.done(ORDERED)
+                answer.set(weakly)
+    code.done(answer.get())
     return code.function
 
 

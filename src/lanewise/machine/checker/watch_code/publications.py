@@ -1,0 +1,180 @@
+"""Compiled code of release and acquire: what a strong write publishes, and what a strong read shows.
+
+A cell keeps its last publication: an epoch of the warp that made it, and whether that warp knew all that its
+block had done. A publication that rests on those of other blocks stands for everything up to its epoch.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine.checker import records
+from lanewise.machine.checker.records import BlockWatch, Flag, ShadowPlane, WarpClock, WatchRecord
+from lanewise.machine.checker.watch_code.bank_model import lane_is_in
+from lanewise.machine.checker.watch_code.shadow_cells import Cell
+from lanewise.machine.checker.watch_code.vector_clocks import (
+    LANES,
+    WatchCode,
+    lane_seen,
+    most,
+    running_lane_clocks,
+    wide,
+)
+from lanewise.machine.codegen.function_code import U32, U64, Record
+
+
+def publish(code: WatchCode, observed: Record, for_all: Value) -> None:
+    """Write what a fence or a release does to the running warp's clock; `for_all`: at the GPU's scope."""
+    clock, epoch = observed.at(BlockWatch.clock), observed.get(BlockWatch.epoch)
+    clock.set(WarpClock.published, epoch)
+    with code.when(for_all):
+        clock.set(WarpClock.published_gpu, epoch)
+    whole = code.variable(code.number(1))
+    whole.set(code.number(1))
+    with code.loop(observed.get(BlockWatch.warps)) as index:
+        other = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+        seen = wide(clock.pointer(WarpClock.seen, U32).load(index))
+        unseen = other.address.differs(clock.address) & (seen < other.get(WarpClock.last))
+        whole.set(unseen.select(code.number(0), whole.get()))
+    clock.set(WarpClock.published_whole, whole.get())
+
+
+def acquire(code: WatchCode, observed: Record, for_all: Value) -> None:
+    """Write what a fence or an acquire does: what strong reads have shown is known from now on.
+
+    If its scope is only the block, what the flags of other blocks have shown is not.
+    """
+    clock = observed.at(BlockWatch.clock)
+    know_block(clock)
+    shown = for_all.select(clock.get(WarpClock.glimpsed), 0)
+    clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), shown))
+    clock.set(WarpClock.glimpsed, shown)
+    with code.when(clock.get(WarpClock.foreign_count) > 0):
+        entries = clock.pointer(WarpClock.foreign, U32)
+        with code.loop(records.FOREIGN_LENGTH) as index:
+            entry = entries.load(index)
+            glimpsed = (entry & records.GLIMPSED).differs(0)
+            kept = for_all.select(entry & ~records.GLIMPSED, 0)
+            entries.store(glimpsed.select(kept, entry), index)
+    code.call_number(code.module.functions["set_floors"], observed.address)
+
+
+def know_block(clock: Record) -> None:
+    """Write that what strong reads have shown of the own block is known from now on."""
+    both = clock.get(WarpClock.seen, U32, LANES).max(clock.get(WarpClock.glimpsed_seen, U32, LANES))
+    clock.pointer(WarpClock.seen, U32).store(both)
+
+
+def add_foreign(code: WatchCode, clock: Record, entry: Value) -> None:
+    """Write that a publication of another block is kept; one that has to make way counts for everything."""
+    entries = clock.pointer(WarpClock.foreign, U32)
+    count = clock.get(WarpClock.foreign_count)
+    known = code.variable(code.number(0))
+    known.set(code.number(0))
+    with code.loop(records.FOREIGN_LENGTH) as index:
+        known.set(known.get() | entries.load(index).equals(entry).to(U64).to(i64))
+    with code.when(known.get().equals(0)):
+        place = count & (records.FOREIGN_LENGTH - 1)
+        old = wide(entries.load(place)) & records.PUBLISHED
+        clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), old))
+        entries.store(entry, place)
+        clock.set(WarpClock.foreign_count, count + 1)
+
+
+def _write_strong(module: ir.Module) -> ir.Function:
+    """`strong(observed, offsets, active, plane, stride, shift, host, flags)`: atomics and volatile accesses.
+
+    Their cells publish what happened before, and readers acquire it, at once or by a fence that follows.
+    """
+    arguments = ("observed", "offsets", "active", "plane", "stride", "shift", "host", "flags")
+    code = WatchCode(module, "strong", arguments)
+    observed = code.record("observed")
+    clock = observed.at(BlockWatch.clock)
+    flags, epoch = code["flags"], observed.get(BlockWatch.epoch)
+    in_block = (flags & Flag.IN_BLOCK).differs(0)
+    reads, writes = ((flags & flag).differs(0) for flag in (Flag.READS, Flag.WRITES))
+    with code.when((flags & Flag.RELEASES).differs(0)):
+        publish(code, observed, ~in_block)
+    log = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.log)).pointer(0, U32)
+    taken = code.variable(code.number(0))
+    published = clock.get(WarpClock.published)
+    # A fence of the GPU's scope and a write of that scope publish to all blocks, others within the block.
+    wide_scope = ~in_block & ~(clock.get(WarpClock.published_gpu) < published)
+    knows_others = (clock.get(WarpClock.acquired) | clock.get(WarpClock.foreign_count)).differs(0)
+    marks = (
+        wide_scope.select(code.number(0), records.WITHIN_BLOCK)
+        | clock.get(WarpClock.published_whole).differs(0).select(code.number(records.WHOLE), 0)
+        | knows_others.select(code.number(records.CHAIN), 0)
+    )
+    phases = (flags & Flag.PHASES).differs(0)
+    own_warp = log.load(epoch)
+
+    def local_of(epoch: Value) -> tuple[Value, Value]:
+        """Return the warp of an epoch, counted from the first of this block, and whether it is of it."""
+        local = wide(log.load(epoch)) - observed.get(BlockWatch.first_warp)
+        return local, ~(local < 0) & (local < observed.get(BlockWatch.warps))
+
+    def take(publication: Value, lane: Value) -> None:
+        epoch = publication & records.PUBLISHED
+        with code.when(epoch.differs(0)):
+            local, mine = local_of(epoch)
+            with code.when(phases | log.load(epoch).equals(own_warp)):
+                # Another lane of this warp has published: what its warp did up to then is known to this
+                # lane. Of a phase that is complete all arrivals count, and only the last is on record.
+                seen = lane_seen(code, running_lane_clocks(observed), lane).pointer(0, U32)
+                seen.store(seen.load(0, LANES).max(epoch.to(U32).spread(LANES)))
+                clock.set(WarpClock.partly_synced, observed.get(BlockWatch.epoch))
+            chain = (publication & records.CHAIN).differs(0)
+            counts = ((publication & records.WITHIN_BLOCK).equals(0) & ~in_block) | mine
+            with code.when(counts & (phases | chain)):
+                taken.set(most(taken.get(), epoch))
+            with code.when(mine & ~phases):
+                # What the warp that published knows of the block.
+                publisher = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
+                glimpsed = clock.pointer(WarpClock.glimpsed_seen, U32)
+                glimpsed.store(glimpsed.load(0, LANES).max(publisher.get(WarpClock.seen, U32, LANES)))
+                glimpsed.store(glimpsed.load(local).max(epoch.to(U32)), local)
+            with code.when(counts & ~mine & ~phases & ~chain):
+                add_foreign(code, clock, publication.to(U32) | records.GLIMPSED)
+
+    with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
+        offset = code.record("offsets").get(lane * 8)
+        address = code["plane"] + ((offset >> code["shift"]) << 2)
+        cell, next_cell = (Cell(code, address + each, code["stride"]) for each in (0, 4))
+        held = wide(cell.get(ShadowPlane.PUBLICATION))
+        so_far = held & records.PUBLISHED
+        with code.when(phases):
+            # Arrivals publish when their phase is complete: then the object has the other parity. What
+            # earlier phases published is kept in the next cell.
+            parity = (Record(code, code["host"] + offset).get(0, U64) >> 63).to(i64)
+            phase = parity.differs(0).select(code.number(records.ODD_PHASE), 0)
+            complete = so_far.differs(0) & ((held ^ phase) & records.ODD_PHASE).differs(0)
+            with code.when(complete):
+                next_cell.set(ShadowPlane.PUBLICATION, held.to(U32))
+            with code.when(reads):
+                take(wide(next_cell.get(ShadowPlane.PUBLICATION)), lane)
+            with code.when(writes):
+                newest = complete.select(published, most(so_far, published))
+                cell.set(ShadowPlane.PUBLICATION, (newest | marks | phase).to(U32))
+            with code.when(complete & ~writes):
+                cell.set(ShadowPlane.PUBLICATION, phase.to(U32))
+        with code.when(~phases & reads):
+            take(held, lane)
+        with code.when(~phases & writes & (so_far < published)):
+            # An atomic goes on with what others have published in the same place.
+            _, same_block = local_of(so_far)
+            joins = reads & so_far.differs(0) & ~same_block
+            chained = joins.select(code.number(records.CHAIN), 0)
+            cell.set(ShadowPlane.PUBLICATION, (published | marks | chained).to(U32))
+    clock.set(WarpClock.glimpsed, most(clock.get(WarpClock.glimpsed), taken.get()))
+    with code.when((flags & Flag.ACQUIRES).differs(0)):
+        acquire(code, observed, ~in_block | phases)
+    with code.when((flags & Flag.VOLATILE_ACCESS).equals(0)):
+        observed.set(BlockWatch.fresh, 1)
+    code.done()
+    return code.function
+
+
+def write_publications(module: ir.Module) -> None:
+    """Write the function of strong accesses into a module."""
+    _write_strong(module)
