@@ -300,3 +300,60 @@ extern "C" __global__ void warp_flag_no_fence(const float* x, float* y, int* fla
         y[0] = s;  //!
     }
 }
+
+//@ global races | race | 3, 32 | f32[96], f32[96]=0, i32[3]=0 | the last block waits for one block's flag and reads what another has written
+extern "C" __global__ void flag_of_another_block(const float* x, float* y, int* flags) {
+    y[B * 32 + T] = x[B * 32 + T] + 1;  //!
+    __syncthreads();
+    if (T == 0) { __threadfence(); atomicExch(flags + B, 1); }
+    if (B == 2) {
+        if (T == 0) {
+            while (atomicAdd(flags + 1, 0) == 0) {}
+            while (atomicAdd(flags, 0) == 0) {}  //+
+            __threadfence();
+        }
+        __syncthreads();
+        y[64 + T] += y[T];  //!
+    }
+}
+
+//@ global races | race | 2, 64 | f32[64], f32[64]=0, i32[1]=0 | the flag tells of one warp's work, and the other warp's is read
+extern "C" __global__ void flag_of_one_warp(const float* x, float* y, int* flag) {
+    if (B == 0) {
+        y[T] = x[T] * 2;  //!
+        __syncthreads();  //+
+        if (T == 32) { __threadfence(); atomicExch(flag, 1); }
+    } else if (T == 0) {
+        while (atomicAdd(flag, 0) == 0) {}
+        __threadfence();
+        y[0] += y[1];  //!
+    }
+}
+
+//@ global races | - | 3, 32 | f32[32], f32[96]=0, i32[2]=0 | a block hands on what another has handed to it
+extern "C" __global__ void handed_on_twice(const float* x, float* y, int* flags) {
+    if (B > 0) {
+        if (T == 0) { while (atomicAdd(flags + B - 1, 0) == 0) {} __threadfence(); }
+        __syncthreads();
+    }
+    y[B * 32 + T] = B == 0 ? x[T] : B == 1 ? 1 : y[T];
+    __syncthreads();
+    if (T == 0 && B < 2) { __threadfence(); atomicExch(flags + B, 1); }
+}
+
+//@ warp order | race | 1, 96 | f32[96], f32[96]=0 | one warp's flag is read, and another warp's data
+extern "C" __global__ void flag_of_another_warp(const float* x, float* y) {
+    __shared__ float s[96];
+    __shared__ int flags[3];
+    if (T < 3) flags[T] = 0;
+    __syncthreads();
+    s[T] = x[T];  //!
+    __syncwarp();
+    if (T % 32 == 0) { __threadfence_block(); atomicExch(flags + T / 32, 1); }
+    if (T >= 64) {
+        while (atomicAdd(flags + 1, 0) == 0) {}
+        while (atomicAdd(flags, 0) == 0) {}  //+
+        __threadfence_block();
+        y[T] = s[T - 64];  //!
+    }
+}
