@@ -125,7 +125,7 @@ def device_image(title: str, image: ImageObject, there: Context, address: int, f
     """The object of a texture or surface on a device; `fetched`: a kernel reads it by integer coordinates."""
     if fetched and (image.geometry != "1d" or isinstance(image, Surface)):
         fetched = False
-    if fetched and (image.normalized or image.filter == "linear"):  # type: ignore[attr-defined]
+    if fetched and isinstance(image, Texture) and (image.normalized or image.filter == "linear"):
         raise LanewiseError(
             f"argument {title}: tex1Dfetch takes a texture with plain coordinates and the point filter"
         )
