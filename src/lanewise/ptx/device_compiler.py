@@ -16,8 +16,8 @@ from pathlib import Path
 from lanewise import disk_cache
 from lanewise.ptx.cplusplus.declarations import Declaration, Kind, members
 from lanewise.ptx.cplusplus.device_code import BY_THE_COMPILER, Program, SourceFile
-from lanewise.ptx.cplusplus.includes import HOST_HEADERS, Headers, read_headers, with_paths
-from lanewise.ptx.cplusplus.launches import launched_instances
+from lanewise.ptx.cplusplus.includes import HOST_HEADERS, Headers, empty_headers, read_headers, with_paths
+from lanewise.ptx.cplusplus.launches import used_instances
 from lanewise.ptx.model.left_out import LeftOut
 from lanewise.ptx.tools.nvrtc_library import installed_libraries
 from lanewise.ptx.tools.runtime_compiler import Compiled, compile_source
@@ -123,21 +123,23 @@ class _Rounds:
         self.wanted = list(expressions)
         self.words = {word for each in self.wanted for word in re.findall(r"[^\W\d]\w*", each)}
         self.program = Program(list(self.files.values()), self.words)
-        self.guessed = launched_instances(self.files.values(), self._templates()) if launched else []
+        self.guessed = (
+            used_instances(list(self.files.values()), self._templates(), self.program.macros) if launched else []
+        )
         self.guessed = [each for each in self.guessed if each not in self.wanted]
         if self.guessed:
             self.words |= {word for each in self.guessed for word in re.findall(r"[^\W\d]\w*", each)}
             self.program = Program(list(self.files.values()), self.words)
 
-    def _templates(self) -> frozenset[str]:
+    def _templates(self) -> dict[str, Declaration]:
         """The kernels that are templates, by name."""
-        return frozenset(
-            name
+        return {
+            name: each
             for file in self.files.values()
-            for each in file.declared
-            if each.is_template and self.program.is_kernel(each)
+            for each in reversed(file.declared)
+            if each.is_template and each.tokens[2].text != ">" and self.program.is_kernel(each)
             for name in each.names
-        )
+        }
 
     def run(self) -> DeviceCode:
         """Compile; the error that is raised in the end is the first that could not be helped."""
@@ -166,7 +168,7 @@ class _Rounds:
             options.append("--std=c++20" if newer else "--std=c++17")
         if not {"-device-int128", "--device-int128"} & set(options):
             options.append("--device-int128")
-        empty = dict.fromkeys((*HOST_HEADERS, *self.headers.empty), "")
+        empty = empty_headers((*HOST_HEADERS, *self.headers.empty))
         return compile_source(
             main,
             self.source.arch,
@@ -223,7 +225,7 @@ class _Rounds:
             if Path(path).is_relative_to(folder):
                 library = Path(path).relative_to(folder).parts[0]
                 for name in self.headers.external:
-                    if name.split("/")[0] == library and "/" in name:
+                    if name.split("/")[0] == library:
                         self._leave_empty(name)
 
     def _left_out(self) -> tuple[LeftOut, ...]:
@@ -243,6 +245,8 @@ class _Rounds:
         head = str(first).partition("\n")[0]
         empty = ", ".join(name for name in self.headers.empty if name not in HOST_HEADERS)
         note = f"\nheaders that were not found are empty: {empty} (-I names their folder)" if empty else ""
+        if "curand_kernel.h" in self.headers.empty:
+            note += "\npip install nvidia-curand (about 60 MB to download) brings curand_kernel.h"
         return ToolFailed(f"{head}\n{log.strip()}{note}", log)
 
 

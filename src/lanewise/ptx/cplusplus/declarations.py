@@ -354,7 +354,7 @@ def _describe(found: Sequence[Token], head: int, braces: _Braces | None) -> tupl
     if words[:1] == ["namespace"]:
         return Kind.USING, frozenset(words[1:2])
     if words[:1] == ["typedef"]:
-        return Kind.ALIAS, _before(found, (";", ",", ")", "["))
+        return Kind.ALIAS, _typedef_names(found)
     if words[:1] in (["static_assert"], ["asm"], ["friend"]):
         return Kind.OTHER, frozenset()
     if braces is _Braces.CLASS or (words[:1] and words[0] in _CLASS_KEYS and "(" not in words and "=" not in words):
@@ -362,8 +362,7 @@ def _describe(found: Sequence[Token], head: int, braces: _Braces | None) -> tupl
     named = _function_name(found[:head])
     assigned = next((at for at, text in enumerate(words) if text == "=" and "operator" not in words[:at]), None)
     if named is not None and (assigned is None or _position(outside, named) < assigned):
-        if not _is_pointer(words):
-            return Kind.FUNCTION, frozenset((named.text if named.kind is TokenKind.NAME else "operator",))
+        return Kind.FUNCTION, frozenset((named.text if named.kind is TokenKind.NAME else "operator",))
     if "operator" in words:
         return Kind.FUNCTION, frozenset(("operator",))
     names = {
@@ -374,8 +373,15 @@ def _describe(found: Sequence[Token], head: int, braces: _Braces | None) -> tupl
     return Kind.VARIABLE, frozenset(names)
 
 
-def _is_pointer(words: Sequence[str]) -> bool:
-    return False
+def _typedef_names(found: Sequence[Token]) -> frozenset[str]:
+    """The names that a typedef declares, a pointer to functions' among them; not those inside a struct."""
+    outside = [token for _, token in _outside(found)]
+    pointers = (
+        found[at + 2].text
+        for at in range(len(found) - 2)
+        if found[at].text == "(" and found[at + 1].text == "*" and found[at + 2].kind is TokenKind.NAME
+    )
+    return _before(outside, (";", ",", "[")) | frozenset(list(pointers)[:1])
 
 
 def _before(found: Sequence[Token], marks: Sequence[str]) -> frozenset[str]:

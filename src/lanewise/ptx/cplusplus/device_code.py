@@ -45,7 +45,10 @@ _HOST_STANDARD = frozenset(
 BY_THE_COMPILER = "the compiler's complaint"
 _LAUNCH = ("<", "<", "<")
 #: Device functions by which a kernel starts other work; the machine has no runtime on the device.
-_STARTS_WORK = re.compile(r"cudaLaunchDevice\w*|cudaGraphLaunch|cudaGetParameterBuffer\w*|cudaStreamCreateWithFlags")
+_STARTS_WORK = re.compile(
+    r"cudaLaunch\w+|cudaGraph(?:Launch|SetConditional|KernelNode\w+)|cudaGetCurrentGraphExec|cudaGetParameterBuffer\w*"
+    r"|cuda(?:Stream|Event)(?:Create|Destroy|Wait|Record)\w*|cudaDeviceSynchronize|cuda(?:Malloc|Free|Mem(?:cpy|set)\w*)"
+)
 _KEPT_DIRECTIVES = ("if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef", "include", "elifdef", "elifndef")
 _HINT = re.compile(rf"\b(?:{_HOST.pattern})\b|\bmain\b|<<<|<<\s+<|\bstd\s*::\s*(?:{'|'.join(_HOST_STANDARD)})\b", re.VERBOSE)
 
@@ -257,8 +260,8 @@ class Program:
                 what = "launches a kernel" if at is not None else f"calls {token.text}"
                 for name in each.names:
                     self.refused[name] = (
-                        f"{name} {what} from the device ({file.name}:{line}): dynamic parallelism and device "
-                        "graphs are not run here"
+                        f"{name} {what} on the device ({file.name}:{line}): dynamic parallelism, device graphs "
+                        "and the rest of the device's runtime are not run here"
                     )
                 file.blanked[each] = "dynamic parallelism"
         if not self.refused:
@@ -313,13 +316,15 @@ class Macro:
 
     tokens: list[Token]
     words: frozenset[str]
+    parameters: tuple[str, ...] = ()
 
 
-_DEFINE = re.compile(r"[^\W\d]\w*(?:\([^)]*\))?")
+_DEFINE = re.compile(r"(?P<name>[^\W\d]\w*)(?:\((?P<parameters>[^)]*)\))?")
 
 
 def _macros(files: Iterable[SourceFile]) -> dict[str, Macro]:
     found: dict[str, list[Token]] = {}
+    parameters: dict[str, tuple[str, ...]] = {}
     for file in files:
         lines = (
             (token.text for token in file.tokens if token.kind is TokenKind.DIRECTIVE)
@@ -330,10 +335,13 @@ def _macros(files: Iterable[SourceFile]) -> dict[str, Macro]:
             name, rest = directive(text)
             match = _DEFINE.match(rest) if name == "define" else None
             if match:
-                body = tokens(rest[match.end() :])
-                found.setdefault(match.group().partition("(")[0], []).extend(body)
+                found.setdefault(match["name"], []).extend(tokens(rest[match.end() :]))
+                if match["parameters"]:
+                    parameters[match["name"]] = tuple(part.strip() for part in match["parameters"].split(","))
     return {
-        name: Macro(body, frozenset(token.text for token in body if token.kind is TokenKind.NAME))
+        name: Macro(
+            body, frozenset(token.text for token in body if token.kind is TokenKind.NAME), parameters.get(name, ())
+        )
         for name, body in found.items()
     }
 

@@ -25,12 +25,21 @@ HOST_HEADERS = (
     "dirent.h", "fcntl.h", "pthread.h", "windows.h", "Windows.h", "strings.h", "memory.h", "malloc.h", "process.h",
     "inttypes.h", "cinttypes", "iterator", "source_location", "cxxabi.h", "execinfo.h", "dlfcn.h", "glob.h",
     "thrust/device_vector.h", "thrust/host_vector.h", "cuda_gl_interop.h", "cudaGL.h",
-    "cuda_profiler_api.h", "cudaProfiler.h", "nvrtc.h", "nvml.h", "curand.h", "nvtx3/nvToolsExt.h",
+    "cuda_profiler_api.h", "cudaProfiler.h", "nvrtc.h", "nvml.h", "nvtx3/nvToolsExt.h",
 )  # fmt: skip
 _HOST_HEADER = re.compile(
     r"(?:sys|torch|ATen|c10|pybind11|nvtx3|GL|boost|opencv2|gtest|benchmark|mpi)/.*|Python\.h|mpi\.h"
     r"|(?:cublas|cudnn|cufft|cusparse|cusolver|nccl|nvToolsExt|nvjpeg|npp|cusolver|cudss|freeglut|glut)\w*\.h"
 )
+#: Headers of the host's libraries that include those of CUDA's number formats.
+_BRINGS_FORMATS = re.compile(r"cublas|cudnn|cusparse|cufft|torch/|ATen/|c10/|nccl")
+_NUMBER_FORMATS = """#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <cuComplex.h>
+typedef float cufftReal; typedef double cufftDoubleReal;
+typedef cuComplex cufftComplex; typedef cuDoubleComplex cufftDoubleComplex;
+"""
+_LEFT_OUT = "left out/"
 #: Folders beside a source, or beside one of the folders above it, where projects keep their headers.
 _COMMON = ("", "common", "Common", "include", "inc", "includes", "utils", "src")
 _ANCESTORS = 6
@@ -78,7 +87,7 @@ def read_headers(
                 names[name] = path
                 if path not in found.files:
                     text = path.read_text(encoding="utf-8", errors="replace")
-                    read = SourceFile(str(path), text, is_split=holds_host_code(text))
+                    read = SourceFile(str(path), text, is_split="__global__" in text or holds_host_code(text))
                     found.files[path] = read
                     waiting.append((read, path.parent))
     return found
@@ -119,14 +128,26 @@ def _common_folders(folder: Path | None) -> list[Path]:
     return [place for place in dict.fromkeys(places) if place.is_dir()]
 
 
+def empty_headers(names: Iterable[str]) -> dict[str, str]:
+    """The headers that stand for some that are left out, by the names they are included by.
+
+    Those of libraries that bring CUDA's number formats with them still do so.
+    """
+    return {
+        title: _NUMBER_FORMATS if _BRINGS_FORMATS.match(name) else ""
+        for name in names
+        for title in (name, _LEFT_OUT + name)
+    }
+
+
 def with_paths(text: str, resolved: Mapping[str, Path], empty: Iterable[str]) -> str:
-    """A text whose `#include`s of project headers name their paths, and those of empty headers nothing."""
+    """A text whose `#include`s of project headers name their paths, and those of empty headers a place of their own."""
     gone = frozenset(empty)
 
     def replaced(match: re.Match[str]) -> str:
         name = match.group(2) or match.group(3)
         if name in resolved:
             return f'{match.group(1)}"{resolved[name]}"'
-        return "" if name in gone else match.group()
+        return f'{match.group(1)}"{_LEFT_OUT}{name}"' if name in gone else match.group()
 
     return _INCLUDE.sub(replaced, text)

@@ -1,137 +1,351 @@
-"""The instances of templates that host code launches, as expressions for the device's compiler.
+"""The instances of templates that host code uses, as expressions for the device's compiler.
 
-`scale<64, T><<<grid, block>>>(…)` in host code asks for an instance. Its arguments are replaced by what the
-function around the launch says of them: constants, and the arguments that this function is itself called with.
+`scale<64, T><<<grid, block>>>(…)` in host code asks for an instance. Its arguments are replaced by what the code
+around says of them: constants of the function, and the arguments that this function, or macro, is itself used
+with. Arguments that C++ would deduce are deduced from the declared types of what the kernel is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from lanewise.ptx.cplusplus.declarations import Declaration, Kind
-from lanewise.ptx.cplusplus.device_code import SourceFile
+from lanewise.ptx.cplusplus.device_code import Macro, SourceFile
 from lanewise.ptx.cplusplus.tokens import Token, TokenKind
 
-_MOST = 64
+#: How many instances are compiled without being asked for: of one kernel, and of a file.
+_MOST_OF_A_KERNEL, _MOST = 4, 48
 _DEPTH = 3
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+_QUALIFIERS = frozenset(
+    ("const", "volatile", "restrict", "__restrict__", "__restrict", "static", "constexpr", "extern", "register",
+     "__grid_constant__", "struct", "typename", "inline", "auto", "return", "else", "case", "new", "delete", "void")
+)  # fmt: skip
 
 
-def launched_instances(files: Iterable[SourceFile], templates: frozenset[str]) -> list[str]:
-    """The instances of some templates that left-out functions launch, in the order of the text.
+@dataclass(frozen=True)
+class _HostCode:
+    """A host function, or a macro: its tokens, what it is called, and what it is called with."""
 
-    `templates` are the kernels that are templates. Arguments that cannot be told stay as they are written;
-    the compiler refuses such an expression, and it is then dropped.
+    names: frozenset[str]
+    tokens: Sequence[Token]
+    parameters: tuple[str, ...] = ()
+    is_macro: bool = False
+    declaration: Declaration | None = None
+
+
+def used_instances(
+    files: Sequence[SourceFile], templates: Mapping[str, Declaration], macros: Mapping[str, Macro]
+) -> list[str]:
+    """The instances of kernels that host code launches or names, in the order of the text.
+
+    `templates` are the kernels that are templates, by name. Arguments that cannot be told stay as they are
+    written; the compiler refuses such an expression, and it is then dropped.
     """
-    host = [each for file in files for each in file.blanked if each.kind is Kind.FUNCTION]
-    found: dict[str, None] = {}
+    if not templates:
+        return []
+    host = [
+        _HostCode(each.names, each.tokens, _names(each), declaration=each)
+        for file in files
+        for each in file.blanked
+        if each.kind in (Kind.FUNCTION, Kind.MACRO_CALL, Kind.TYPE)
+    ]
+    host += [
+        _HostCode(frozenset((name,)), macro.tokens, macro.parameters, is_macro=True)
+        for name, macro in macros.items()
+        if not macro.words.isdisjoint(templates)
+    ]
+    types = [each.tokens for file in files for each in file.declared if each.kind is not Kind.FUNCTION]
+    found: dict[str, str] = {}
     for each in host:
-        for name, arguments in _launches(each.tokens):
-            if name.split("::")[-1] not in templates:
+        for name, short, explicit, given in _uses(each.tokens, templates):
+            arguments = _completed(explicit, given, templates[short], [each.tokens, *types])
+            if arguments is None:
                 continue
-            for values in _bindings(each, host, _DEPTH):
-                found[f"{name}<{_text(_substituted(arguments, values))}>"] = None
-                if len(found) >= _MOST:
-                    return list(found)
+            for values in _bindings(each, host, types, _DEPTH):
+                parts = [_text(_substituted(argument, values)) for argument in arguments]
+                if list(found.values()).count(short) < _MOST_OF_A_KERNEL and len(found) < _MOST:
+                    found.setdefault(f"{name}<{', '.join(parts)}>", short)
     return list(found)
 
 
-def _launches(found: Sequence[Token]) -> Iterator[tuple[str, list[Token]]]:
-    """The template names and arguments in front of each `<<<`."""
-    for at in range(2, len(found) - 2):
-        if [each.text for each in found[at : at + 3]] == ["<", "<", "<"] and found[at - 1].text == ">":
-            opening = _opening(found, at - 1)
-            if opening is not None and opening > 0 and found[opening - 1].kind is TokenKind.NAME:
-                first = opening - 1
-                while first >= 2 and found[first - 1].text == "::" and found[first - 2].kind is TokenKind.NAME:
-                    first -= 2
-                name = "".join(each.text for each in found[first:opening])
-                yield name, list(found[opening + 1 : at - 1])
+def _uses(
+    found: Sequence[Token], templates: Mapping[str, Declaration]
+) -> Iterator[tuple[str, str, list[list[Token]], list[list[Token]] | None]]:
+    """Where a template is named: its name, qualified and short, its template arguments, and what it is given."""
+    for at, token in enumerate(found):
+        if token.text not in templates or at + 1 >= len(found):
+            continue
+        explicit: list[list[Token]] = []
+        after = at + 1
+        if found[after].text == "<" and not _is_launch(found, after):
+            closing = _closing_angle(found, after)
+            if closing is None:
+                continue
+            explicit = _split(found[after + 1 : closing])
+            after = closing + 1
+        given = _given(found, after) if _is_launch(found, after) else None
+        if not explicit and given is None:
+            continue
+        first = at
+        while first >= 2 and found[first - 1].text == "::" and found[first - 2].kind is TokenKind.NAME:
+            first -= 2
+        yield "".join(each.text for each in found[first : at + 1]), token.text, explicit, given
 
 
-def _opening(found: Sequence[Token], closing: int) -> int | None:
-    """The index of the `<` that a `>` closes; None if it closes none."""
+def _is_launch(found: Sequence[Token], at: int) -> bool:
+    return [each.text for each in found[at : at + 3]] == ["<", "<", "<"]
+
+
+def _closing_angle(found: Sequence[Token], opening: int) -> int | None:
+    """The index of the `>` that closes a `<`; None if a statement ends first."""
     angles = depth = 0
-    for at in range(closing, -1, -1):
+    for at in range(opening, len(found)):
         text = found[at].text
-        depth += (text in (")", "]", "}")) - (text in ("(", "[", "{"))
+        depth += (text in _OPENING) - (text in _CLOSING)
         if depth < 0 or text == ";":
             return None
         if depth == 0:
-            angles += (text == ">") - (text == "<")
+            angles += (text == "<") - (text == ">")
             if angles == 0:
                 return at
     return None
 
 
-def _bindings(each: Declaration, host: Sequence[Declaration], depth: int) -> list[dict[str, list[Token]]]:
-    """What the names in a function stand for: one mapping for each set of arguments it is called with."""
-    constants = _constants(each)
-    parameters = _template_parameters(each.tokens)
-    if not parameters or depth == 0:
+def _given(found: Sequence[Token], launch: int) -> list[list[Token]] | None:
+    """The arguments of a launch, which stand in parentheses behind `>>>`."""
+    depth = 0
+    for at in range(launch + 3, len(found) - 3):
+        text = found[at].text
+        depth += (text in _OPENING) - (text in _CLOSING)
+        if text == ";":
+            return None
+        if depth == 0 and [each.text for each in found[at : at + 4]] == [">", ">", ">", "("]:
+            return _parenthesised(found, at + 3)
+    return None
+
+
+# arguments that C++ would deduce ------------------------------------------------------------------------
+
+
+def _completed(
+    explicit: list[list[Token]],
+    given: list[list[Token]] | None,
+    kernel: Declaration,
+    places: Sequence[Sequence[Token]],
+) -> list[list[Token]] | None:
+    """The template arguments, with those that follow from what the kernel is given; None if some do not."""
+    parameters = template_parameters(kernel.tokens)
+    done = list(explicit)
+    for name, has_default in parameters[len(explicit) :]:
+        if has_default:
+            break
+        deduced = _deduced(name, kernel, given, places) if given is not None else None
+        if deduced is None:
+            return None
+        done.append(deduced)
+    return done
+
+
+def _deduced(
+    name: str, kernel: Declaration, given: Sequence[Sequence[Token]], places: Sequence[Sequence[Token]]
+) -> list[Token] | None:
+    """What a type parameter stands for, by the first function parameter of that type."""
+    for parameter, argument in zip(_function_parameters(kernel), given, strict=False):
+        words = [token.text for token in parameter if token.text not in _QUALIFIERS]
+        stars = words.count("*") + words.count("[")
+        if not words or words[0] != name or "<" in words or "::" in words:
+            continue
+        found = _type_of(argument, places)
+        if found is not None and len(found[1]) >= stars:
+            return [*found[0], *found[1][stars:]]
+    return None
+
+
+def _function_parameters(kernel: Declaration) -> list[list[Token]]:
+    """The parameters of a kernel, each with its type and its name."""
+    head = kernel.tokens[: kernel.head]
+    depth, end = 0, None
+    for at in range(len(head) - 1, -1, -1):  # the last parentheses of the head
+        text = head[at].text
+        if text == ")":
+            end = at if end is None else end
+            depth += 1
+        elif text == "(":
+            depth -= 1
+            if depth == 0 and end is not None:
+                return _split(head[at + 1 : end])
+    return []
+
+
+def _type_of(argument: Sequence[Token], places: Sequence[Sequence[Token]]) -> tuple[list[Token], list[Token]] | None:
+    """The type of an argument, as its base and its stars: by a cast, or by the declaration of its name."""
+    words = [token.text for token in argument]
+    if words[:1] == ["("] and ")" in words:
+        return _base_and_stars(argument[1 : words.index(")")])
+    if words and words[0] in ("reinterpret_cast", "static_cast") and ">" in words:
+        return _base_and_stars(argument[2 : words.index(">")])
+    address = words[:1] == ["&"]
+    names = [token for token in argument if token.kind is TokenKind.NAME]
+    if not names:
+        return None
+    last = names[0]
+    for before, token in zip(argument, argument[1:], strict=False):  # a.b.c: the member
+        if before.text in (".", "->") and token.kind is TokenKind.NAME:
+            last = token
+    for place in places:
+        found = _declared(place, last.text)
+        if found is not None:
+            star = last._replace(kind=TokenKind.MARK, text="*")
+            return (found[0], [*found[1], star]) if address and "[" not in words else found
+    return None
+
+
+def _declared(place: Sequence[Token], name: str) -> tuple[list[Token], list[Token]] | None:
+    """The type with which a name is declared in some code; None if it is not declared there."""
+    for at in range(1, len(place) - 1):
+        if place[at].text != name or place[at + 1].text not in (";", ",", ")", "=", "[", "{"):
+            continue
+        before = at - 1
+        while before >= 0 and place[before].text in ("*", "&", *_QUALIFIERS):
+            before -= 1
+        stars = [token for token in place[before + 1 : at] if token.text == "*"]
+        start = before
+        if before >= 0 and place[before].text == ",":  # float *a, *b: the type stands at the beginning
+            while start > 0 and place[start - 1].text not in (";", "{", "}", "("):
+                start -= 1
+            before = start
+            while before + 1 < at and place[before + 1].kind is TokenKind.NAME and place[before].text in _QUALIFIERS:
+                before += 1
+        base = [token for token in _type_run(place, before) if token.text not in _QUALIFIERS]
+        if base and (stars or place[before + 1].kind is TokenKind.NAME or before + 1 == at):
+            if place[at + 1].text == "[":
+                stars = [*stars, place[at]._replace(kind=TokenKind.MARK, text="*")]
+            return base, stars
+    return None
+
+
+def _type_run(place: Sequence[Token], last: int) -> list[Token]:
+    """The words of a type that ends at an index: `unsigned int`, `ns::half_t`."""
+    if last < 0 or place[last].kind is not TokenKind.NAME:
+        return []
+    first = last
+    while first > 0 and (place[first - 1].kind is TokenKind.NAME or place[first - 1].text == "::"):
+        first -= 1
+    return list(place[first : last + 1])
+
+
+def _base_and_stars(found: Sequence[Token]) -> tuple[list[Token], list[Token]] | None:
+    base = [token for token in found if token.text not in ("*", *_QUALIFIERS)]
+    return (base, [token for token in found if token.text == "*"]) if base else None
+
+
+# what names stand for -----------------------------------------------------------------------------------
+
+
+def _names(each: Declaration) -> tuple[str, ...]:
+    return tuple(name for name, _ in template_parameters(each.tokens))
+
+
+def _bindings(
+    each: _HostCode, host: Sequence[_HostCode], types: Sequence[Sequence[Token]], depth: int
+) -> list[dict[str, list[Token]]]:
+    """What the names in host code stand for: one mapping for each set of arguments it is used with."""
+    constants = _constants(each.tokens)
+    if not each.parameters or depth == 0:
         return [constants]
     found = []
-    for caller in host:
-        for arguments in _calls(caller.tokens, each.names):
-            if caller is each or len(arguments) != len(parameters):
-                continue
-            for outer in _bindings(caller, host, depth - 1):
-                values = {
-                    name: _substituted(argument, outer) for name, argument in zip(parameters, arguments, strict=True)
-                }
-                found.append({name: _substituted(value, values) for name, value in constants.items()} | values)
-    return found[:_MOST] or [constants]
+    for user in host:
+        if user is each:
+            continue
+        for arguments in _calls(user.tokens, each, types):
+            pairs = list(zip(each.parameters, arguments, strict=False))
+            for outer in _bindings(user, host, types, depth - 1):
+                values = {name: _substituted(argument, outer) for name, argument in pairs}
+                own = {name: _substituted(value, values) for name, value in constants.items()}
+                found.append({**outer, **own, **values} if each.is_macro else {**own, **values})
+                if len(found) >= _MOST:
+                    return found
+    return found or [constants]
 
 
-def _constants(each: Declaration) -> dict[str, list[Token]]:
-    """The constants and type names that a function declares: `const int N = 8;`, `using T = float;`."""
-    found: dict[str, list[Token]] = {}
-    body = each.tokens[each.head :]
+def _constants(found: Sequence[Token]) -> dict[str, list[Token]]:
+    """The constants and type names that code declares: `const int N = 8;`, `using T = float;`."""
+    constants: dict[str, list[Token]] = {}
     start = 0
-    for at, token in enumerate(body):
+    for at, token in enumerate(found):
         if token.text not in (";", "{", "}"):
             continue
-        words = [part.text for part in body[start:at]]
-        if words and ({"const", "constexpr", "static"} & set(words[:3]) or words[0] == "using") and "=" in words:
+        words = [part.text for part in found[start:at]]
+        is_constant = bool({"const", "constexpr", "static"} & set(words[:3])) or words[:1] == ["using"]
+        if is_constant and "=" in words and 0 < words.index("="):
             equals = words.index("=")
-            name, value = words[equals - 1], body[start + equals + 1 : at]
-            if "," not in words[equals:] and "(" not in words[:equals]:
-                found[name] = _substituted(value, found)
+            for number, part in enumerate(_split(found[start + equals - 1 : at])):
+                if len(part) > 2 and part[1].text == "=" and (number == 0 or part[0].kind is TokenKind.NAME):
+                    constants[part[0].text] = _substituted(part[2:], constants)
         start = at + 1
-    return found
+    return constants
 
 
-def _template_parameters(found: Sequence[Token]) -> list[str]:
-    """The names of a template's parameters, in order."""
+def template_parameters(found: Sequence[Token]) -> list[tuple[str, bool]]:
+    """The names of a template's parameters, in order, and whether each has a default."""
     if len(found) < 2 or found[0].text != "template" or found[1].text != "<":
         return []
-    names, angles, last = [], 0, ""
-    for token in found[1:]:
-        angles += (token.text == "<") - (token.text == ">")
-        if angles == 0 or (angles == 1 and token.text in (",", "=")):
-            names.append(last)
-            last = ""
-            if angles == 0:
-                break
-        elif angles == 1 and token.kind is TokenKind.NAME:
-            last = token.text
-    return [name for name in names if name]
+    closing = _closing_angle(found, 1)
+    parameters = []
+    for part in _split(found[2:closing]) if closing is not None else ():
+        words = [token.text for token in part]
+        equals = words.index("=") if "=" in words else len(words)
+        names = [token.text for token in part[:equals] if token.kind is TokenKind.NAME]
+        parameters.append((names[-1] if len(names) > 1 else "", equals < len(words)))
+    return parameters
 
 
-def _calls(found: Sequence[Token], names: frozenset[str]) -> Iterator[list[list[Token]]]:
-    """The template arguments of each call of a function: `run<64, float>(…)`."""
-    for at in range(1, len(found)):
-        if found[at].text == "(" and found[at - 1].text == ">":
-            opening = _opening(found, at - 1)
-            if opening is not None and opening > 0 and found[opening - 1].text in names:
-                yield _split(found[opening + 1 : at - 1])
+def _calls(
+    found: Sequence[Token], code: _HostCode, types: Sequence[Sequence[Token]]
+) -> Iterator[list[list[Token]]]:
+    """The arguments of each use: `run<64, float>(…)` or `run(a)` of a template, `RUN(64, float)` of a macro."""
+    for at in range(len(found) - 1):
+        if found[at].text not in code.names:
+            continue
+        if code.is_macro and found[at + 1].text == "(":
+            given = _parenthesised(found, at + 1, angles=False)
+            if given is not None and len(given) >= len(code.parameters):
+                yield given
+        elif code.declaration is not None:
+            explicit: list[list[Token]] = []
+            after = at + 1
+            if found[after].text == "<":
+                closing = _closing_angle(found, after)
+                if closing is None:
+                    continue
+                explicit, after = _split(found[after + 1 : closing]), closing + 1
+            elif at and found[at - 1].kind is TokenKind.NAME and found[at - 1].text != "return":
+                continue  # a declaration, not a call
+            given = _parenthesised(found, after) if after < len(found) and found[after].text == "(" else None
+            complete = _completed(explicit, given, code.declaration, [found, *types])
+            if complete is not None:
+                yield complete
 
 
-def _split(found: Sequence[Token]) -> list[list[Token]]:
-    """Arguments between commas outside brackets."""
+def _parenthesised(found: Sequence[Token], opening: int, angles: bool = True) -> list[list[Token]] | None:
+    """The parts between commas inside the parentheses that open at an index."""
+    depth = 0
+    for end in range(opening, len(found)):
+        depth += (found[end].text in _OPENING) - (found[end].text in _CLOSING)
+        if depth == 0:
+            return _split(found[opening + 1 : end], angles)
+    return None
+
+
+def _split(found: Sequence[Token], angles: bool = True) -> list[list[Token]]:
+    """Parts between commas outside brackets."""
+    opening, closing = (("<", *_OPENING), (">", *_CLOSING)) if angles else (_OPENING, _CLOSING)
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in found:
-        depth += (token.text in ("(", "[", "{", "<")) - (token.text in (")", "]", "}", ">"))
+        depth += (token.text in opening) - (token.text in closing)
         if token.text == "," and depth == 0:
             parts.append([])
         else:
@@ -149,7 +363,8 @@ def _substituted(found: Sequence[Token], values: Mapping[str, Sequence[Token]]) 
         elif len(value) == 1 or all(part.kind is TokenKind.NAME or part.text in ("::", "*") for part in value):
             made.extend(value)
         else:
-            made += [token._replace(kind=TokenKind.MARK, text="("), *value, token._replace(kind=TokenKind.MARK, text=")")]
+            mark = token._replace(kind=TokenKind.MARK)
+            made += [mark._replace(text="("), *value, mark._replace(text=")")]
     return made
 
 

@@ -93,6 +93,9 @@ PRELUDE_NAME = "lanewise_prelude.h"
 PRELUDE = (
     """#pragma once
 #pragma nv_diag_suppress 47
+#if !defined(__linux__) && !defined(_WIN32)
+#define __linux__ 1
+#endif
 typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
 typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t; typedef long long intptr_t; typedef unsigned long long uintptr_t;
