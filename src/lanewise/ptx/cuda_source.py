@@ -89,6 +89,7 @@ def cuda(
     if compiler not in _COMPILERS:
         raise LanewiseError(f'compiler={compiler!r}: "nvrtc" or "nvcc" compiles CUDA C++')
     text, path = read_text_or_path(source, suffixes=_SUFFIXES, what="CUDA C++")
+    text = text.removeprefix("\ufeff")  # the mark of some editors; NVRTC takes it for a token
     flags = [options] if isinstance(options, str) else list(options)
     if lineinfo and not {"-G", "--device-debug"} & set(flags):
         flags.append("-lineinfo")

@@ -129,6 +129,13 @@ class Program:
         self.wanted = set(wanted)
         self.macros = _macros(files)
         self.device_words = _closure(_DEVICE, self.macros)
+        self.device_templates = frozenset(
+            name
+            for file in files
+            for each in file.declared
+            if each.is_template and self.is_device(each)
+            for name in each.names
+        )
         self.refused: dict[str, str] = {}
         for file in files:
             file.blanked = {each: why for each, why in file.blanked.items() if why == BY_THE_COMPILER}
@@ -209,6 +216,8 @@ class Program:
         """Whether it stays if device code names it: not what says or shows that it is for the host."""
         if each.kind is Kind.TYPE or each.kind is Kind.ALIAS:
             return True
+        if each.is_instantiation and each.names.isdisjoint(self.device_templates):
+            return False
         words = each.head_words()
         if "main" in each.names or "__host__" in words or each.kind in (Kind.MACRO_CALL, Kind.USING):
             return False

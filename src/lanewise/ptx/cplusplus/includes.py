@@ -86,7 +86,7 @@ def read_headers(
             elif len(found.files) < _MOST_FILES:
                 names[name] = path
                 if path not in found.files:
-                    text = path.read_text(encoding="utf-8", errors="replace")
+                    text = path.read_text(encoding="utf-8-sig", errors="replace")
                     read = SourceFile(str(path), text, is_split="__global__" in text or holds_host_code(text))
                     found.files[path] = read
                     waiting.append((read, path.parent))

@@ -16,7 +16,8 @@ from lanewise.ptx.cplusplus.tokens import Token, TokenKind
 
 #: How many instances are compiled without being asked for: of one kernel, and of a file.
 _MOST_OF_A_KERNEL, _MOST = 4, 48
-_DEPTH = 3
+_DEPTH = 4
+_MOST_TOKENS = 200_000
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _QUALIFIERS = frozenset(
     ("const", "volatile", "restrict", "__restrict__", "__restrict", "static", "constexpr", "extern", "register",
@@ -26,13 +27,11 @@ _QUALIFIERS = frozenset(
 
 @dataclass(frozen=True)
 class _HostCode:
-    """A host function, or a macro: its tokens, what it is called, and what it is called with."""
+    """A host function with its macros expanded, and the parameters that it is a template of."""
 
-    names: frozenset[str]
+    declaration: Declaration
     tokens: Sequence[Token]
-    parameters: tuple[str, ...] = ()
-    is_macro: bool = False
-    declaration: Declaration | None = None
+    parameters: tuple[str, ...]
 
 
 def used_instances(
@@ -46,15 +45,10 @@ def used_instances(
     if not templates:
         return []
     host = [
-        _HostCode(each.names, each.tokens, _names(each), declaration=each)
+        _HostCode(each, _expanded(each.tokens, macros, _DEPTH), _names(each))
         for file in files
         for each in file.blanked
         if each.kind in (Kind.FUNCTION, Kind.MACRO_CALL, Kind.TYPE)
-    ]
-    host += [
-        _HostCode(frozenset((name,)), macro.tokens, macro.parameters, is_macro=True)
-        for name, macro in macros.items()
-        if not macro.words.isdisjoint(templates)
     ]
     types = [each.tokens for file in files for each in file.declared if each.kind is not Kind.FUNCTION]
     found: dict[str, str] = {}
@@ -241,6 +235,47 @@ def _base_and_stars(found: Sequence[Token]) -> tuple[list[Token], list[Token]] |
     return (base, [token for token in found if token.text == "*"]) if base else None
 
 
+# macros -------------------------------------------------------------------------------------------------
+
+
+def _expanded(found: Sequence[Token], macros: Mapping[str, Macro], depth: int) -> list[Token]:
+    """Tokens in which calls of the project's macros are replaced by what these are defined as."""
+    made: list[Token] = []
+    at = 0
+    while at < len(found):
+        token = found[at]
+        macro = macros.get(token.text) if token.kind is TokenKind.NAME and depth else None
+        if macro is None or not macro.parameters or at + 1 >= len(found) or found[at + 1].text != "(":
+            made.append(token)
+            at += 1
+            continue
+        end = _end_of_parentheses(found, at + 1)
+        given = _split(found[at + 2 : end], angles=False)
+        values = dict(zip(macro.parameters, given, strict=False))
+        if macro.parameters[-1] == "...":
+            rest = given[len(macro.parameters) - 1 :]
+            comma = token._replace(kind=TokenKind.MARK, text=",")
+            values["__VA_ARGS__"] = [each for part in rest for each in (*part, comma)][:-1]
+        body = [each for part in macro.tokens for each in values.get(part.text, [part])]
+        made += _expanded(_pasted(body), macros, depth - 1) if len(made) < _MOST_TOKENS else ()
+        at = end + 1
+    return made
+
+
+def _pasted(found: Sequence[Token]) -> list[Token]:
+    """Tokens joined where `##` stands between them."""
+    made: list[Token] = []
+    at = 0
+    while at < len(found):
+        if found[at].text == "#" and found[at + 1 : at + 2] and found[at + 1].text == "#" and made and at + 2 < len(found):
+            made[-1] = made[-1]._replace(text=made[-1].text + found[at + 2].text)
+            at += 3
+        else:
+            made.append(found[at])
+            at += 1
+    return made
+
+
 # what names stand for -----------------------------------------------------------------------------------
 
 
@@ -264,7 +299,7 @@ def _bindings(
             for outer in _bindings(user, host, types, depth - 1):
                 values = {name: _substituted(argument, outer) for name, argument in pairs}
                 own = {name: _substituted(value, values) for name, value in constants.items()}
-                found.append({**outer, **own, **values} if each.is_macro else {**own, **values})
+                found.append({**own, **values})
                 if len(found) >= _MOST:
                     return found
     return found or [constants]
@@ -278,9 +313,8 @@ def _constants(found: Sequence[Token]) -> dict[str, list[Token]]:
         if token.text not in (";", "{", "}"):
             continue
         words = [part.text for part in found[start:at]]
-        is_constant = bool({"const", "constexpr", "static"} & set(words[:3])) or words[:1] == ["using"]
-        if is_constant and "=" in words and 0 < words.index("="):
-            equals = words.index("=")
+        equals = words.index("=") if "=" in words else 0
+        if {"const", "constexpr", "static", "using"} & set(words[:equals]):
             for number, part in enumerate(_split(found[start + equals - 1 : at])):
                 if len(part) > 2 and part[1].text == "=" and (number == 0 or part[0].kind is TokenKind.NAME):
                     constants[part[0].text] = _substituted(part[2:], constants)
@@ -305,38 +339,38 @@ def template_parameters(found: Sequence[Token]) -> list[tuple[str, bool]]:
 def _calls(
     found: Sequence[Token], code: _HostCode, types: Sequence[Sequence[Token]]
 ) -> Iterator[list[list[Token]]]:
-    """The arguments of each use: `run<64, float>(…)` or `run(a)` of a template, `RUN(64, float)` of a macro."""
+    """The template arguments of each use of a function: `run<64, float>(…)`, `run(a)`."""
     for at in range(len(found) - 1):
-        if found[at].text not in code.names:
+        if found[at].text not in code.declaration.names:
             continue
-        if code.is_macro and found[at + 1].text == "(":
-            given = _parenthesised(found, at + 1, angles=False)
-            if given is not None and len(given) >= len(code.parameters):
-                yield given
-        elif code.declaration is not None:
-            explicit: list[list[Token]] = []
-            after = at + 1
-            if found[after].text == "<":
-                closing = _closing_angle(found, after)
-                if closing is None:
-                    continue
-                explicit, after = _split(found[after + 1 : closing]), closing + 1
-            elif at and found[at - 1].kind is TokenKind.NAME and found[at - 1].text != "return":
-                continue  # a declaration, not a call
-            given = _parenthesised(found, after) if after < len(found) and found[after].text == "(" else None
-            complete = _completed(explicit, given, code.declaration, [found, *types])
-            if complete is not None:
-                yield complete
+        explicit: list[list[Token]] = []
+        after = at + 1
+        if found[after].text == "<":
+            closing = _closing_angle(found, after)
+            if closing is None:
+                continue
+            explicit, after = _split(found[after + 1 : closing]), closing + 1
+        elif at and found[at - 1].kind is TokenKind.NAME and found[at - 1].text != "return":
+            continue  # a declaration, not a call
+        given = _parenthesised(found, after) if after < len(found) and found[after].text == "(" else None
+        complete = _completed(explicit, given, code.declaration, [found, *types])
+        if complete is not None:
+            yield complete
 
 
-def _parenthesised(found: Sequence[Token], opening: int, angles: bool = True) -> list[list[Token]] | None:
+def _parenthesised(found: Sequence[Token], opening: int) -> list[list[Token]]:
     """The parts between commas inside the parentheses that open at an index."""
+    return _split(found[opening + 1 : _end_of_parentheses(found, opening)])
+
+
+def _end_of_parentheses(found: Sequence[Token], opening: int) -> int:
+    """The index of the parenthesis that closes one; the last index if none does."""
     depth = 0
     for end in range(opening, len(found)):
         depth += (found[end].text in _OPENING) - (found[end].text in _CLOSING)
         if depth == 0:
-            return _split(found[opening + 1 : end], angles)
-    return None
+            return end
+    return len(found) - 1
 
 
 def _split(found: Sequence[Token], angles: bool = True) -> list[list[Token]]:
