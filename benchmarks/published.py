@@ -1,9 +1,10 @@
 """How many kernels of a folder of CUDA C++ files compile, are prepared for the machine, and run as they are.
 
-Run `python benchmarks/published.py FOLDER [--json FILE]`. Each `.cu` and `.cuh` file that defines a kernel is compiled
-by `lanewise.cuda` without a change; each kernel is then compiled to machine code and launched on made-up
-arguments: arrays of a million elements for pointers, 64 for sizes. So a kernel may well leave its arrays; it
-then counts as stopped by its arguments, not as run. Every file has a process of its own with a limit on time.
+Run `python benchmarks/published.py FOLDER [--json FILE]`. Each `.cu` and `.cuh` file that defines a kernel is
+compiled by `lanewise.cuda` without a change; each kernel is then compiled to machine code and launched on
+made-up arguments: arrays of a million elements for pointers, 64 for sizes. So a kernel may well leave its
+arrays; it then counts as stopped by its arguments, not as run. Every file has a process of its own with a
+limit on time.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ BLOCKS = ((128, 1, 1), (16, 16, 1), (32, 8, 1), (32, 1, 1), (256, 1, 1))
 SHARED_BYTES = 48 << 10
 #: The beginnings of C++ types, and what NumPy calls them.
 TYPES = (
-    ("float", "f4"), ("double", "f8"), ("__half", "f2"), ("half", "f2"), ("unsigned char", "u1"), ("char", "i1"),
-    ("signed char", "i1"), ("bool", "u1"), ("short", "i2"), ("unsigned short", "u2"), ("__nv_bfloat16", "u2"),
-    ("long long", "i8"), ("unsigned long", "u8"), ("long", "i8"), ("unsigned int", "u4"), ("int", "i4"),
+    ("float", "f4"), ("double", "f8"), ("__half", "f2"), ("half", "f2"), ("unsigned char", "u1"),
+    ("char", "i1"), ("signed char", "i1"), ("bool", "u1"), ("short", "i2"), ("unsigned short", "u2"),
+    ("__nv_bfloat16", "u2"), ("long long", "i8"), ("unsigned long", "u8"), ("long", "i8"),
+    ("unsigned int", "u4"), ("int", "i4"),
 )  # fmt: skip
 
 
@@ -79,7 +81,7 @@ def attempt(entry: Any, only: str) -> tuple[str, str]:
     if only == "prepare":
         return "prepared", ""
     limit = entry.function.limit("reqntid") or entry.function.limit("maxntid")
-    blocks = [(tuple(limit) + (1, 1))[:3]] if limit else BLOCKS
+    blocks = [(*limit, 1, 1)[:3]] if limit else BLOCKS
     stopped = ""
     for block in blocks:
         try:
@@ -93,7 +95,7 @@ def attempt(entry: Any, only: str) -> tuple[str, str]:
 
 
 def made_up(entry: Any) -> list[Any]:
-    """Arguments of sensible size for the parameters of a kernel, by their types in C++ where these are known."""
+    """Arguments of sensible size for the parameters of a kernel, by their C++ types if these are known."""
     match = re.search(r"\((.*)\)(?: \[clone.*)?$", entry.demangled)
     types = split_types(match.group(1)) if match else []
     values: list[Any] = []
@@ -103,7 +105,9 @@ def made_up(entry: Any) -> list[Any]:
             values.append(bytes(variable.size))
         elif type_.endswith("*") or (not type_ and variable.size == 8 and variable.type in ("u64", "b64")):
             base = re.sub(r"\b(?:const|volatile|restrict)\b|\*", "", type_).strip()
-            dtype = next((name for start, name in TYPES if base == start or base.startswith(start + " ")), "f4")
+            dtype = next(
+                (name for start, name in TYPES if base == start or base.startswith(start + " ")), "f4"
+            )
             values.append(np.ones(ELEMENTS, dtype) if dtype[0] == "f" else np.zeros(ELEMENTS, dtype))
         elif variable.type.startswith("f"):
             values.append(1.0)
@@ -158,7 +162,9 @@ def kernels_of(file: Path) -> dict[str, Path]:
     from lanewise.ptx.cplusplus.declarations import Kind
     from lanewise.ptx.device_compiler import PublishedSource
 
-    main, headers = PublishedSource(file.read_text(encoding="utf-8", errors="replace"), str(file), "sm_80", ()).read()
+    main, headers = PublishedSource(
+        file.read_text(encoding="utf-8", errors="replace"), str(file), "sm_80", ()
+    ).read()
     found: dict[str, Path] = {}
     for source in (main, *headers.files.values()):
         for each in source.declared:
@@ -168,14 +174,28 @@ def kernels_of(file: Path) -> dict[str, Path]:
 
 
 def watch(file: Path, kernels: list[str], arguments: argparse.Namespace) -> list[dict[str, str]]:
-    """What becomes of the kernels of a file; a kernel that takes too long or ends its process is told as such."""
+    """What becomes of the kernels of a file, also of one that takes too long or ends its process."""
     known: dict[str, dict[str, str]] = {}
     while len(known) < len(kernels):
-        command = [sys.executable, __file__, str(file), "--examine", "--arch", arguments.arch, "--only", arguments.only]
+        command = [
+            sys.executable,
+            __file__,
+            str(file),
+            "--examine",
+            "--arch",
+            arguments.arch,
+            "--only",
+            arguments.only,
+        ]
         command += [f"--option={each}" for each in arguments.option]
         environment = {**os.environ, **({"PYTHONPATH": arguments.library} if arguments.library else {})}
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
         )
         assert process.stdin is not None
         process.stdin.write(json.dumps([kernels, sorted(known)]))
@@ -195,7 +215,11 @@ def watch(file: Path, kernels: list[str], arguments: argparse.Namespace) -> list
         if len(known) == len(kernels):
             break
         if begun and begun not in known:
-            known[begun] = {"kernel": begun, "stage": "prepared" if arguments.only == "run" else "not compiled", "why": why}
+            known[begun] = {
+                "kernel": begun,
+                "stage": "prepared" if arguments.only == "run" else "not compiled",
+                "why": why,
+            }
         elif len(known) == before:
             for kernel in kernels:
                 known.setdefault(kernel, {"kernel": kernel, "stage": "not compiled", "why": why})
@@ -225,9 +249,9 @@ def lines_of(process: subprocess.Popen[str], seconds: float) -> Any:
 
 
 def survey(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Examine all files of a folder; prints a line for each file that defines kernels, and the causes in the end.
+    """Examine all files of a folder; prints a line for each that defines kernels, and causes.
 
-    A kernel in a header counts by the best that any source that includes it, or the header alone, makes of it.
+    A kernel in a header counts by the best that any source including it, or the header alone, reaches.
     """
     best: dict[tuple[Path, str], dict[str, str]] = {}
     sources = [folder] if folder.is_file() else sorted(folder.rglob("*.cu"))
@@ -256,7 +280,8 @@ def told(folder: Path, best: dict[tuple[Path, str], dict[str, str]], most_causes
         files.setdefault(name, []).append(row)
     for name, rows in files.items():
         stages = Counter(row["stage"] for row in rows)
-        print(f"{name:64} {', '.join(f'{stages[stage]} {stage}' for stage in reversed(STAGES) if stages[stage])}")
+        counts = ", ".join(f"{stages[stage]} {stage}" for stage in reversed(STAGES) if stages[stage])
+        print(f"{name:64} {counts}")
     totals = Counter(row["stage"] for row in best.values())
     reached = {stage: sum(totals[each] for each in STAGES[at:]) for at, stage in enumerate(STAGES)}
     whole = sum(all(row["stage"] != STAGES[0] for row in rows) for rows in files.values())
@@ -276,11 +301,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--arch", default="sm_90a")
-    parser.add_argument("--option", action="append", default=[], help="an option of the compiler, such as -DN=8")
+    parser.add_argument(
+        "--option", action="append", default=[], help="an option of the compiler, such as -DN=8"
+    )
     parser.add_argument("--only", choices=("compile", "prepare", "run"), default="run", help="how far to go")
     parser.add_argument("--seconds", type=float, default=60, help="the longest that one kernel may take")
     parser.add_argument("--causes", type=int, default=20, help="how many causes to print")
-    parser.add_argument("--library", default="", help="a folder to import lanewise from, to measure another copy")
+    parser.add_argument(
+        "--library", default="", help="a folder to import lanewise from, to measure another copy"
+    )
     parser.add_argument("--json", type=Path, help="write what became of each kernel to this file")
     parser.add_argument("--examine", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

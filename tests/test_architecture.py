@@ -49,6 +49,8 @@ PACKAGES = {
     "ptx": (
         "tools",
         "model",
+        "cplusplus",
+        "device_compiler",
         "syntax",
         "launch_refusals",
         "arguments",

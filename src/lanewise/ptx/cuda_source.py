@@ -63,8 +63,8 @@ class CudaSource(CompiledSource):
             return ""
         file, line, conditions = found
         return (
-            f"{name} is defined on line {line} of {file}, but behind {' and '.join(conditions)}, which does not "
-            'hold: options=["-DNAME=value"] (--define NAME=value on the command line) defines a macro'
+            f"{name} is defined on line {line} of {file}, but behind {' and '.join(conditions)}, which does "
+            'not hold: options=["-DNAME=value"] (--define NAME=value on the command line) defines a macro'
         )
 
 

@@ -1,7 +1,7 @@
 """The device code of a published source, compiled by NVRTC: host code is left out first.
 
-What is in doubt is kept. If the compiler then complains inside a declaration that no kernel needs, this is left
-out as well and the rest compiled again. The PTX is kept on disk.
+What is in doubt is kept. If the compiler then complains inside a declaration that no kernel needs, this is
+left out as well and the rest compiled again. The PTX is kept on disk.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pathlib import Path
 
 from lanewise import disk_cache
 from lanewise.ptx.cplusplus.declarations import Declaration, Kind, members
-from lanewise.ptx.cplusplus.device_code import BY_THE_COMPILER, Program, SourceFile
+from lanewise.ptx.cplusplus.device_code import BY_THE_COMPILER, Program
 from lanewise.ptx.cplusplus.includes import HOST_HEADERS, Headers, empty_headers, read_headers, with_paths
 from lanewise.ptx.cplusplus.launches import used_instances
+from lanewise.ptx.cplusplus.source_file import SourceFile
 from lanewise.ptx.model.left_out import LeftOut
 from lanewise.ptx.tools.nvrtc_library import installed_libraries
 from lanewise.ptx.tools.runtime_compiler import Compiled, compile_source
@@ -27,7 +28,9 @@ from lanewise.ptx.tools.toolkit import ToolFailed, include_folders
 _SUFFIX = ".nvrtc"
 #: How often a source is compiled, each time without what the compiler complained about.
 _ROUNDS = 10
-_ERROR = re.compile(r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: .*$", re.MULTILINE)
+_ERROR = re.compile(
+    r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: .*$", re.MULTILINE
+)
 _NO_SUCH_HEADER = re.compile(r'cannot open source file "([^"\n]+)"')
 _EXPRESSION = re.compile(r"#pragma nv_mangled_name (.+)")
 _EXPRESSIONS_FILE = "__nv_name_map"
@@ -63,7 +66,10 @@ class PublishedSource:
         return main, read_headers(main, folder, _include_options(self.options), STANDARD_HEADERS, toolkit)
 
     def compile(self, expressions: Sequence[str] = (), *, launched: bool = False) -> DeviceCode:
-        """Compile the device code, with some instances of templates; if `launched`, with those host code launches."""
+        """Compile the device code, with some instances of templates.
+
+        If `launched`, those that host code launches are compiled as well.
+        """
         main, headers = self.read()
         request = self._request(headers, expressions, launched) if headers.is_complete else ""
         kept = disk_cache.read(request, _SUFFIX) if request else None
@@ -77,7 +83,10 @@ class PublishedSource:
     def _request(self, headers: Headers, expressions: Sequence[str], launched: bool) -> str:
         """Everything that the PTX depends on, as text."""
         texts = {str(path): file.text for path, file in headers.files.items()}
-        names = {name: {each: str(path) for each, path in found.items()} for name, found in headers.resolved.items()}
+        names = {
+            name: {each: str(path) for each, path in found.items()}
+            for name, found in headers.resolved.items()
+        }
         parts = [
             "device code", self.text, self.name, self.arch, self.options, texts, names, sorted(headers.empty),
             list(expressions), launched, _toolkit_stamp(),
@@ -116,7 +125,12 @@ class _Rounds:
     """A source compiled again and again, until the compiler complains of nothing that can be left out."""
 
     def __init__(
-        self, source: PublishedSource, main: SourceFile, headers: Headers, expressions: Sequence[str], launched: bool
+        self,
+        source: PublishedSource,
+        main: SourceFile,
+        headers: Headers,
+        expressions: Sequence[str],
+        launched: bool,
     ) -> None:
         self.source, self.main, self.headers = source, main, headers
         self.files = {main.name: main, **{str(path): file for path, file in headers.files.items()}}
@@ -124,7 +138,9 @@ class _Rounds:
         self.words = {word for each in self.wanted for word in re.findall(r"[^\W\d]\w*", each)}
         self.program = Program(list(self.files.values()), self.words)
         self.guessed = (
-            used_instances(list(self.files.values()), self._templates(), self.program.macros) if launched else []
+            used_instances(list(self.files.values()), self._templates(), self.program.macros)
+            if launched
+            else []
         )
         self.guessed = [each for each in self.guessed if each not in self.wanted]
         if self.guessed:
@@ -154,7 +170,8 @@ class _Rounds:
                         self.guessed = []
                         continue
                     raise self._explained(first, error) from None
-        raise self._explained(first, first) if first is not None else ToolFailed("")
+        assert first is not None
+        raise self._explained(first, first)
 
     def _compile(self) -> Compiled:
         texts = {
@@ -180,7 +197,11 @@ class _Rounds:
 
     def _left_out_more(self, log: str) -> bool:
         """Leave out what the compiler complained about, if no kernel needs it; whether anything was."""
-        before = (len(self.guessed), len(self.headers.empty), sum(len(file.blanked) for file in self.files.values()))
+        before = (
+            len(self.guessed),
+            len(self.headers.empty),
+            sum(len(file.blanked) for file in self.files.values()),
+        )
         split = False
         for match in _ERROR.finditer(log):
             missing = _NO_SUCH_HEADER.search(match.group())
@@ -200,7 +221,11 @@ class _Rounds:
                 self._leave_out_library(match["file"])
         if split:
             self.program = Program(list(self.files.values()), self.words)
-        after = (len(self.guessed), len(self.headers.empty), sum(len(file.blanked) for file in self.files.values()))
+        after = (
+            len(self.guessed),
+            len(self.headers.empty),
+            sum(len(file.blanked) for file in self.files.values()),
+        )
         return after != before
 
     def _leave_out_line(self, file: SourceFile, line: int) -> None:
@@ -236,7 +261,11 @@ class _Rounds:
             for each, why in file.blanked.items()
         ]
         order = {name: at for at, name in enumerate(self.files)}
-        return tuple(sorted((*declared, *self.headers.empty.values()), key=lambda one: (order.get(one.file, 0), one.line)))
+        return tuple(
+            sorted(
+                (*declared, *self.headers.empty.values()), key=lambda one: (order.get(one.file, 0), one.line)
+            )
+        )
 
     def _explained(self, first: ToolFailed, last: ToolFailed) -> ToolFailed:
         """The error to raise: the first complaints, without those about what was left out since."""
@@ -253,12 +282,21 @@ class _Rounds:
 def _blocks(log: str) -> list[str]:
     """The errors of a log, each with the lines that belong to it."""
     starts = [match.start() for match in _ERROR.finditer(log)]
-    return [log[start:end].split("\n\n")[0] for start, end in zip(starts, [*starts[1:], len(log)], strict=True)]
+    return [
+        log[start:end].split("\n\n")[0] for start, end in zip(starts, [*starts[1:], len(log)], strict=True)
+    ]
 
 
 def _what(each: Declaration, why: str) -> str:
-    words = {Kind.FUNCTION: "function", Kind.TYPE: "type", Kind.VARIABLE: "variable", Kind.MACRO_CALL: "macro call"}
-    return words.get(each.kind, "declaration") + ("" if why != "dynamic parallelism" else " with dynamic parallelism")
+    words = {
+        Kind.FUNCTION: "function",
+        Kind.TYPE: "type",
+        Kind.VARIABLE: "variable",
+        Kind.MACRO_CALL: "macro call",
+    }
+    return words.get(each.kind, "declaration") + (
+        "" if why != "dynamic parallelism" else " with dynamic parallelism"
+    )
 
 
 def behind_conditions(files: Iterable[SourceFile], name: str) -> tuple[str, int, tuple[str, ...]] | None:
@@ -279,4 +317,7 @@ def behind_conditions(files: Iterable[SourceFile], name: str) -> tuple[str, int,
 def _is_guard(condition: str, file: SourceFile) -> bool:
     """Whether a condition is the header's guard against being included twice."""
     match = re.fullmatch(r"#(?:ifndef|if\s*!\s*defined)\s*\(?\s*(\w+)\s*\)?", condition)
-    return match is not None and re.search(rf"#\s*define\s+{match.group(1)}\s*$", file.text, re.MULTILINE) is not None
+    return (
+        match is not None
+        and re.search(rf"#\s*define\s+{match.group(1)}\s*$", file.text, re.MULTILINE) is not None
+    )

@@ -6,7 +6,7 @@ names it declares follow from its tokens. What is done with a declaration is dec
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -25,7 +25,7 @@ _ACCESS = ("public", "private", "protected")
 
 
 class Kind(Enum):
-    """What is declared."""
+    """What a declaration declares."""
 
     FUNCTION = auto()
     TYPE = auto()
@@ -90,7 +90,7 @@ class Declaration:
     def is_instantiation(self) -> bool:
         """Whether it instantiates a template: `template void f<int>(int);`."""
         words = [token.text for token in self.tokens[:3]]
-        return words[:1] == ["template"] and words[1:2] != ["<"] or words[:2] == ["extern", "template"]
+        return (words[:1] == ["template"] and words[1:2] != ["<"]) or words[:2] == ["extern", "template"]
 
 
 def declarations(found: Sequence[Token]) -> list[Declaration]:
@@ -214,9 +214,12 @@ class _Splitter:
                     self._closed(text, at)
         elif not self.brackets and text == ";":
             self._finish()
-        elif not self.brackets and text == ":" and self.in_class and len(self.current) == 2:
-            if self.current[0].text in _ACCESS:
-                self.current = []
+        elif not self.brackets and text == ":" and self.in_class and self._is_access():
+            self.current = []
+
+    def _is_access(self) -> bool:
+        """Whether what was read is `public:` or its like."""
+        return len(self.current) == 2 and self.current[0].text in _ACCESS
 
     def _open_body(self) -> None:
         braces = _braces(self.current)
@@ -242,9 +245,11 @@ class _Splitter:
                 return False
         after = self.found[at + 1] if at + 1 < len(self.found) else None
         if after is None or after.kind is TokenKind.DIRECTIVE:
-            following = next((each for each in self.found[at + 1 :] if each.kind is not TokenKind.DIRECTIVE), None)
+            following = next(
+                (each for each in self.found[at + 1 :] if each.kind is not TokenKind.DIRECTIVE), None
+            )
             return following is None or following.text not in ("{", ";", ":", "=", ",", "->")
-        return after.text == "}" or after.kind is TokenKind.NAME and after.text not in ("const", "noexcept")
+        return after.text == "}" or (after.kind is TokenKind.NAME and after.text not in ("const", "noexcept"))
 
     def _finish(self, macro_call: bool = False) -> None:
         has_body = self.braces is _Braces.FUNCTION
@@ -302,13 +307,20 @@ def _braces(head: Sequence[Token]) -> _Braces | None:
         return _Braces.SCOPE
     if len(words) == 2 and words[0] == "extern" and outside[1].kind is TokenKind.STRING:
         return _Braces.SCOPE
-    if any(text == "=" and words[max(at - 1, 0)] not in ("operator", "=", "!", "<", ">") for at, text in enumerate(words)):
-        if "operator" not in words:
-            return _Braces.INITIALISER
+    if (
+        any(
+            text == "=" and words[max(at - 1, 0)] not in ("operator", "=", "!", "<", ">")
+            for at, text in enumerate(words)
+        )
+        and "operator" not in words
+    ):
+        return _Braces.INITIALISER
     function = _function_name(head)
     key = next((at for at, text in enumerate(words) if text in _CLASS_KEYS), None)
     if key is not None:
-        inherits = ":" in words[key:] and (function is None or _position(outside, function) > words.index(":", key))
+        inherits = ":" in words[key:] and (
+            function is None or _position(outside, function) > words.index(":", key)
+        )
         if function is None or inherits:
             return _Braces.CLASS
     if "(" not in words:
@@ -357,17 +369,21 @@ def _describe(found: Sequence[Token], head: int, braces: _Braces | None) -> tupl
         return Kind.ALIAS, _typedef_names(found)
     if words[:1] in (["static_assert"], ["asm"], ["friend"]):
         return Kind.OTHER, frozenset()
-    if braces is _Braces.CLASS or (words[:1] and words[0] in _CLASS_KEYS and "(" not in words and "=" not in words):
+    if braces is _Braces.CLASS or (
+        words[:1] and words[0] in _CLASS_KEYS and "(" not in words and "=" not in words
+    ):
         return Kind.TYPE, _type_names(found, outside)
     named = _function_name(found[:head])
-    assigned = next((at for at, text in enumerate(words) if text == "=" and "operator" not in words[:at]), None)
+    assigned = next(
+        (at for at, text in enumerate(words) if text == "=" and "operator" not in words[:at]), None
+    )
     if named is not None and (assigned is None or _position(outside, named) < assigned):
         return Kind.FUNCTION, frozenset((named.text if named.kind is TokenKind.NAME else "operator",))
     if "operator" in words:
         return Kind.FUNCTION, frozenset(("operator",))
     names = {
         token.text
-        for token, after in zip(outside, outside[1:], strict=False)
+        for token, after in itertools.pairwise(outside)
         if token.kind is TokenKind.NAME and after.text in ("=", ";", "[", ",", "{", "(")
     }
     return Kind.VARIABLE, frozenset(names)
@@ -387,7 +403,7 @@ def _typedef_names(found: Sequence[Token]) -> frozenset[str]:
 def _before(found: Sequence[Token], marks: Sequence[str]) -> frozenset[str]:
     return frozenset(
         token.text
-        for token, after in zip(found, found[1:], strict=False)
+        for token, after in itertools.pairwise(found)
         if token.kind is TokenKind.NAME and after.text in marks
     )
 
@@ -401,7 +417,12 @@ def _type_names(found: Sequence[Token], outside: Sequence[Token]) -> frozenset[s
         after = outside[at + 1].text if at + 1 < len(outside) else ""
         if token.text in (":", "{", ";", "<"):
             break
-        if token.kind is TokenKind.NAME and token.text not in _ATTRIBUTES and token.text not in _CLASS_KEYS and after != "(":
+        if (
+            token.kind is TokenKind.NAME
+            and token.text not in _ATTRIBUTES
+            and token.text not in _CLASS_KEYS
+            and after != "("
+        ):
             names.add(token.text)
     opening = next((at for at, token in enumerate(found) if token.text == "{"), None)
     if opening is None:

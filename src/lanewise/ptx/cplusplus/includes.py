@@ -10,20 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lanewise.ptx.cplusplus.device_code import SourceFile, holds_host_code
+from lanewise.ptx.cplusplus.host_code import holds_host_code
+from lanewise.ptx.cplusplus.source_file import SourceFile
 from lanewise.ptx.model.left_out import LeftOut
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include(?:_next)?[ \t]*)(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 _COMPUTED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[A-Za-z_]", re.MULTILINE)
-#: Headers of the C++ library, of operating systems and of CUDA's host libraries that device code has no use for.
+#: Headers of C++, of operating systems and of CUDA's host libraries that device code has no use for.
 HOST_HEADERS = (
-    "iostream", "vector", "string", "random", "chrono", "fstream", "sstream", "iomanip", "map", "set", "list",
-    "deque", "queue", "stack", "thread", "unordered_map", "unordered_set", "mutex", "condition_variable", "memory",
-    "stdexcept", "exception", "ctime", "time.h", "csignal", "signal.h", "unistd.h", "cstdarg", "stdarg.h", "atomic",
-    "future", "filesystem", "regex", "locale", "ios", "ostream", "istream", "iosfwd", "string_view", "variant",
-    "any", "bitset", "typeinfo", "typeindex", "cerrno", "errno.h", "new", "cctype", "ctype.h", "getopt.h", "omp.h",
-    "dirent.h", "fcntl.h", "pthread.h", "windows.h", "Windows.h", "strings.h", "memory.h", "malloc.h", "process.h",
-    "inttypes.h", "cinttypes", "iterator", "source_location", "cxxabi.h", "execinfo.h", "dlfcn.h", "glob.h",
+    "iostream", "vector", "string", "random", "chrono", "fstream", "sstream", "iomanip", "map", "set",
+    "list", "deque", "queue", "stack", "thread", "unordered_map", "unordered_set", "mutex",
+    "condition_variable", "memory", "stdexcept", "exception", "ctime", "time.h", "csignal", "signal.h",
+    "unistd.h", "cstdarg", "stdarg.h", "atomic", "future", "filesystem", "regex", "locale", "ios",
+    "ostream", "istream", "iosfwd", "string_view", "variant", "any", "bitset", "typeinfo", "typeindex",
+    "cerrno", "errno.h", "new", "cctype", "ctype.h", "getopt.h", "omp.h", "dirent.h", "fcntl.h",
+    "pthread.h", "windows.h", "Windows.h", "strings.h", "memory.h", "malloc.h", "process.h", "inttypes.h",
+    "cinttypes", "iterator", "source_location", "cxxabi.h", "execinfo.h", "dlfcn.h", "glob.h",
     "thrust/device_vector.h", "thrust/host_vector.h", "cuda_gl_interop.h", "cudaGL.h",
     "cuda_profiler_api.h", "cudaProfiler.h", "nvrtc.h", "nvml.h", "nvtx3/nvToolsExt.h",
 )  # fmt: skip
@@ -62,7 +64,11 @@ class Headers:
 
 
 def read_headers(
-    source: SourceFile, folder: Path | None, include_options: Sequence[Path], provided: Iterable[str], toolkit: Sequence[Path]
+    source: SourceFile,
+    folder: Path | None,
+    include_options: Sequence[Path],
+    provided: Iterable[str],
+    toolkit: Sequence[Path],
 ) -> Headers:
     """Read what a source includes, and what that includes.
 
@@ -141,7 +147,7 @@ def empty_headers(names: Iterable[str]) -> dict[str, str]:
 
 
 def with_paths(text: str, resolved: Mapping[str, Path], empty: Iterable[str]) -> str:
-    """A text whose `#include`s of project headers name their paths, and those of empty headers a place of their own."""
+    """A text whose `#include`s of headers name their paths, those of empty ones a place of their own."""
     gone = frozenset(empty)
 
     def replaced(match: re.Match[str]) -> str:

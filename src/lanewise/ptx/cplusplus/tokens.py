@@ -1,4 +1,4 @@
-"""The tokens of C++ source, with their offsets: as much of the language's lexer as finding declarations takes.
+"""The tokens of C++ source, with their offsets: as much of a lexer as finding declarations takes.
 
 Comments are left out; a preprocessor line, with its continuations, is one token; `#if 0` is a comment.
 """

@@ -1,4 +1,4 @@
-"""Headers that NVRTC has not: those of the C and C++ libraries as libcu++ has them, and CUB's collective ones.
+"""Headers that NVRTC has not: those of C and C++ as libcu++ has them, and CUB's for blocks and warps.
 
 What nvcc's implicit cuda_runtime.h brings with it from the host is in the prelude.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 #: Headers of the C and C++ libraries that device code includes: NVRTC has none, libcu++ has what is in them.
 _STANDARD = (
-    "array", "bit", "bitset", "cassert", "cfloat", "climits", "cmath", "complex", "concepts", "cstddef", "cstdint",
-    "cstdlib", "cstring", "functional", "initializer_list", "iterator", "limits", "numbers", "numeric", "optional",
-    "ratio", "span", "tuple", "type_traits", "utility", "version",
+    "array", "bit", "bitset", "cassert", "cfloat", "climits", "cmath", "complex", "concepts", "cstddef",
+    "cstdint", "cstdlib", "cstring", "functional", "initializer_list", "iterator", "limits", "numbers",
+    "numeric", "optional", "ratio", "span", "tuple", "type_traits", "utility", "version",
 )  # fmt: skip
 _C_HEADERS = ("assert", "limits", "math", "stddef", "stdint", "stdlib", "string")
 _INTO_STD = "namespace cuda { namespace std {} }\nnamespace std { using namespace cuda::std; }\n"
@@ -38,17 +38,21 @@ _INTEGER_LIMITS = {
 }  # fmt: skip
 #: The constants of <math.h> on POSIX systems.
 _MATH_CONSTANTS = {
-    "M_E": "2.7182818284590452354", "M_LOG2E": "1.4426950408889634074", "M_LOG10E": "0.43429448190325182765",
-    "M_LN2": "0.69314718055994530942", "M_LN10": "2.30258509299404568402", "M_PI": "3.14159265358979323846",
-    "M_PI_2": "1.57079632679489661923", "M_PI_4": "0.78539816339744830962", "M_1_PI": "0.31830988618379067154",
-    "M_2_PI": "0.63661977236758134308", "M_2_SQRTPI": "1.12837916709551257390",
-    "M_SQRT2": "1.41421356237309504880", "M_SQRT1_2": "0.70710678118654752440",
+    "M_E": "2.7182818284590452354", "M_LOG2E": "1.4426950408889634074",
+    "M_LOG10E": "0.43429448190325182765", "M_LN2": "0.69314718055994530942",
+    "M_LN10": "2.30258509299404568402", "M_PI": "3.14159265358979323846",
+    "M_PI_2": "1.57079632679489661923", "M_PI_4": "0.78539816339744830962",
+    "M_1_PI": "0.31830988618379067154", "M_2_PI": "0.63661977236758134308",
+    "M_2_SQRTPI": "1.12837916709551257390", "M_SQRT2": "1.41421356237309504880",
+    "M_SQRT1_2": "0.70710678118654752440",
 }  # fmt: skip
 
 
 def _shim(name: str) -> str:
     """A header that brings libcu++'s of the same name into `std`, where this release of it has one."""
-    return f"#pragma once\n#if __has_include(<cuda/std/{name}>)\n#include <cuda/std/{name}>\n#endif\n{_INTO_STD}"
+    return (
+        f"#pragma once\n#if __has_include(<cuda/std/{name}>)\n#include <cuda/std/{name}>\n#endif\n{_INTO_STD}"
+    )
 
 
 def _defined(values: dict[str, str]) -> str:
@@ -65,12 +69,14 @@ _CUB = "#pragma once\n" + "".join(
     f"#if __has_include(<cub/{name}.cuh>)\n#include <cub/{name}.cuh>\n#endif\n"
     for name in (
         "util_type", "util_ptx", "thread/thread_operators", "thread/thread_load", "thread/thread_store",
-        "thread/thread_reduce", "thread/thread_scan", "warp/warp_reduce", "warp/warp_scan", "warp/warp_exchange",
-        "warp/warp_load", "warp/warp_store", "warp/warp_merge_sort", "block/block_reduce", "block/block_scan",
-        "block/block_load", "block/block_store", "block/block_exchange", "block/block_radix_sort",
-        "block/block_radix_rank", "block/block_merge_sort", "block/block_histogram", "block/block_discontinuity",
+        "thread/thread_reduce", "thread/thread_scan", "warp/warp_reduce", "warp/warp_scan",
+        "warp/warp_exchange", "warp/warp_load", "warp/warp_store", "warp/warp_merge_sort",
+        "block/block_reduce", "block/block_scan", "block/block_load", "block/block_store",
+        "block/block_exchange", "block/block_radix_sort", "block/block_radix_rank",
+        "block/block_merge_sort", "block/block_histogram", "block/block_discontinuity",
         "block/block_adjacent_difference", "block/block_shuffle", "block/block_run_length_decode",
-        "grid/grid_even_share", "grid/grid_mapping", "grid/grid_queue", "iterator/cache_modified_input_iterator",
+        "grid/grid_even_share", "grid/grid_mapping", "grid/grid_queue",
+        "iterator/cache_modified_input_iterator",
     )
 )  # fmt: skip
 

@@ -1,0 +1,80 @@
+"""A file of a program: its text, its declarations, and its text without those that are left out.
+
+What is left out becomes blank, so that every line keeps its number.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from lanewise.ptx.cplusplus.declarations import Declaration, declarations
+from lanewise.ptx.cplusplus.tokens import Lines, Token, TokenKind, directive, tokens
+
+#: Preprocessor lines that stay where a declaration around them is left out: what comes later depends on them.
+_KEPT_DIRECTIVES = frozenset(
+    ("if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif", "define", "undef", "include")
+)
+
+
+@dataclass(eq=False)
+class SourceFile:
+    """A file of the program: its text, its declarations, and those that are not compiled."""
+
+    name: str
+    text: str
+    #: Whether declarations are judged; headers that hold no host code are taken as they are.
+    is_split: bool = True
+    declared: list[Declaration] = field(default_factory=list, repr=False)
+    blanked: dict[Declaration, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.lines = Lines(self.text)
+        self.tokens: list[Token] = []
+        if self.is_split:
+            self.split()
+
+    def split(self) -> None:
+        """Find the declarations of the text."""
+        self.is_split = True
+        self.tokens = tokens(self.text)
+        self.declared = declarations(self.tokens)
+
+    def at_line(self, line: int) -> Declaration | None:
+        """The declaration that a line belongs to."""
+        for each in self.declared:
+            if self.lines.at(each.start) <= line <= self.lines.at(each.end - 1):
+                return each
+        return None
+
+    def line(self, declaration: Declaration) -> int:
+        """The line on which a declaration begins."""
+        return self.lines.at(declaration.start)
+
+    def compiled_text(self) -> str:
+        """The text with blanks for what is left out; conditionals, macros and includes stay."""
+        if not self.blanked:
+            return self.text
+        pieces, done = [], 0
+        for each in sorted(self.blanked, key=lambda one: one.start):
+            if each.start < done:
+                continue
+            kept = [
+                token
+                for token in self.tokens
+                if token.kind is TokenKind.DIRECTIVE
+                and each.start <= token.start < each.end
+                and directive(token.text)[0] in _KEPT_DIRECTIVES
+            ]
+            pieces.append(self.text[done : each.start])
+            done = each.start
+            for token in kept:
+                pieces += [_blank(self.text[done : token.start]), token.text]
+                done = token.end
+            pieces.append(_blank(self.text[done : each.end]))
+            done = each.end
+        return "".join([*pieces, self.text[done:]])
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
