@@ -54,7 +54,7 @@ def examine(file: Path, kernels: list[str], skipped: set[str], arguments: argpar
     for kernel in kernels:
         if kernel in skipped:
             continue
-        print(json.dumps({"begins": kernel}), flush=True)
+        print("\n" + json.dumps({"begins": kernel}), flush=True)
         entries = [name for name in module.entries if plain(module[name].demangled) == kernel]
         if not entries:
             try:
@@ -151,7 +151,9 @@ def reason(text: str) -> str:
 
 def tell(kernel: str, stage: str, why: str) -> None:
     """Print what became of a kernel, for the process that waits."""
-    print(json.dumps({"kernel": kernel, "stage": stage, "why": why}), flush=True)
+    print(
+        "\n" + json.dumps({"kernel": kernel, "stage": stage, "why": why}), flush=True
+    )  # after a printf's text
 
 
 # all files ------------------------------------------------------------------------------------------------

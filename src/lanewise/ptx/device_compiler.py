@@ -22,7 +22,7 @@ from lanewise.ptx.cplusplus.source_file import SourceFile
 from lanewise.ptx.model.left_out import LeftOut
 from lanewise.ptx.tools.nvrtc_library import installed_libraries
 from lanewise.ptx.tools.runtime_compiler import Compiled, compile_source
-from lanewise.ptx.tools.standard_headers import PRELUDE, PRELUDE_NAME, STANDARD_HEADERS
+from lanewise.ptx.tools.standard_headers import PRELUDE, PRELUDE_NAME, STANDARD_HEADERS, THRUST_PRELUDE
 from lanewise.ptx.tools.toolkit import ToolFailed, include_folders
 
 _SUFFIX = ".nvrtc"
@@ -185,13 +185,17 @@ class _Rounds:
             options.append("--std=c++20" if newer else "--std=c++17")
         if not {"-device-int128", "--device-int128"} & set(options):
             options.append("--device-int128")
+        uses_thrust = any(
+            name.startswith("thrust/") for name in self.headers.external.keys() - self.headers.empty
+        )
+        prelude = PRELUDE + (THRUST_PRELUDE if uses_thrust else "")
         empty = empty_headers((*HOST_HEADERS, *self.headers.empty))
         return compile_source(
             main,
             self.source.arch,
             name=self.main.name,
             options=options,
-            headers={**empty, **STANDARD_HEADERS, **texts, PRELUDE_NAME: PRELUDE},
+            headers={**empty, **STANDARD_HEADERS, **texts, PRELUDE_NAME: prelude},
             expressions=[*self.wanted, *self.guessed],
         )
 

@@ -6,10 +6,10 @@ names it declares follow from its tokens. What is done with a declaration is dec
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import pairwise
 
 from lanewise.ptx.cplusplus.tokens import Token, TokenKind, directive
 
@@ -381,12 +381,18 @@ def _describe(found: Sequence[Token], head: int, braces: _Braces | None) -> tupl
         return Kind.FUNCTION, frozenset((named.text if named.kind is TokenKind.NAME else "operator",))
     if "operator" in words:
         return Kind.FUNCTION, frozenset(("operator",))
-    names = {
-        token.text
-        for token, after in itertools.pairwise(outside)
-        if token.kind is TokenKind.NAME and after.text in ("=", ";", "[", ",", "{", "(")
-    }
-    return Kind.VARIABLE, frozenset(names)
+    return Kind.VARIABLE, _variable_names(outside)
+
+
+def _variable_names(outside: Sequence[Token]) -> frozenset[str]:
+    """The names of variables that are declared together, without those in their initialisers."""
+    names, in_initialiser = set(), False
+    for token, after in pairwise(outside):
+        in_initialiser = token.text == "=" or (in_initialiser and token.text != ",")
+        is_name = token.kind is TokenKind.NAME and after.text in ("=", ";", "[", ",", "{", "(")
+        if is_name and not in_initialiser:
+            names.add(token.text)
+    return frozenset(names)
 
 
 def _typedef_names(found: Sequence[Token]) -> frozenset[str]:
@@ -402,9 +408,7 @@ def _typedef_names(found: Sequence[Token]) -> frozenset[str]:
 
 def _before(found: Sequence[Token], marks: Sequence[str]) -> frozenset[str]:
     return frozenset(
-        token.text
-        for token, after in itertools.pairwise(found)
-        if token.kind is TokenKind.NAME and after.text in marks
+        token.text for token, after in pairwise(found) if token.kind is TokenKind.NAME and after.text in marks
     )
 
 

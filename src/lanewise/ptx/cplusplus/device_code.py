@@ -38,13 +38,11 @@ class Program:
         self.wanted = set(wanted)
         self.macros = defined_macros(files)
         self.device_words = expanding_to(_DEVICE, self.macros)
+        for_device = [each for file in files for each in file.declared if self.is_device(each)]
         self.device_templates = frozenset(
-            name
-            for file in files
-            for each in file.declared
-            if each.is_template and self.is_device(each)
-            for name in each.names
+            name for each in for_device if each.is_template for name in each.names
         )
+        self.device_names = frozenset(name for each in for_device for name in each.names)
         self.refused: dict[str, str] = {}
         for file in files:
             file.blanked = {each: why for each, why in file.blanked.items() if why == BY_THE_COMPILER}
@@ -128,6 +126,8 @@ class Program:
         if each.is_instantiation and each.names.isdisjoint(self.device_templates):
             return False
         words = each.head_words()
+        if each.kind is Kind.FUNCTION and not each.names.isdisjoint(self.device_names - {"operator"}):
+            return False  # a second one of that name, for the host
         if "main" in each.names or "__host__" in words or each.kind in (Kind.MACRO_CALL, Kind.USING):
             return False
         return not self.is_host(each)
@@ -152,12 +152,17 @@ class Program:
                 each
                 for each in rest
                 if not each.names.isdisjoint(used)
-                and (self.is_device(each) or each.kind is not Kind.FUNCTION)
+                and (self.is_device(each) or self._is_type_or_constant(each))
             ]
             needed.update(reached)
             rest = [each for each in rest if each not in needed]
             fresh = {word for each in reached for word in each.words()} - used
         return needed
+
+    def _is_type_or_constant(self, each: Declaration) -> bool:
+        if each.kind is Kind.VARIABLE:
+            return not each.head_words().isdisjoint(("const", "constexpr"))
+        return each.kind is not Kind.FUNCTION
 
     def _expanded(self, each: Declaration) -> frozenset[str]:
         """The words of the macros that the head of a declaration uses."""

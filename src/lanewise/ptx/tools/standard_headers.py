@@ -93,6 +93,16 @@ STANDARD_HEADERS = {
     "cub/cub.cuh": _CUB,
 }
 
+#: Thrust has functions for the host alone, which NVRTC refuses; its types are the same without them.
+THRUST_PRELUDE = (
+    """#undef __host__
+#define __host__
+#include <cuda/std/utility>
+#include <cuda/std/type_traits>
+"""
+    + _INTO_STD
+)
+
 PRELUDE_NAME = "lanewise_prelude.h"
 #: What nvcc's implicit cuda_runtime.h brings from the host's headers, so that sources use it without a word.
 #: (Diagnostic 47 is the redefinition of a macro: libcu++'s cmath has INFINITY and NAN as well.)
