@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lanewise import LanewiseError
-from lanewise.ptx import Module, ToolFailed, cuda
+from lanewise.ptx import Module, ToolFailed, cuda, parse
 from lanewise.ptx.cplusplus.declarations import Kind, declarations, members
 from lanewise.ptx.cplusplus.tokens import tokens
 from lanewise.ptx.tools.nvrtc_library import load
@@ -218,6 +218,10 @@ class TestPrograms:
     "source",
     [
         pytest.param("uint a; ushort b; ulong c; __global__ void k(uint* p) { *p = a + b + c; }", id="uint"),
+        pytest.param(
+            "__global__ void k(int* p) { auto f = [=] __device__(int x) { return x; }; *p = f(3); }",
+            id="lambda",
+        ),
         pytest.param("__global__ void k(double* p) { *p = M_PI * M_SQRT2 + M_LN2; }", id="M_PI"),
         pytest.param("__global__ void k(__int128* p) { p[0] = p[1] * p[2]; }", id="int128"),
         pytest.param("__global__ void k(unsigned __int128* p) { p[0] = p[1] / 3; }", id="uint128"),
@@ -354,6 +358,12 @@ def test_dynamic_parallelism_is_refused_by_name() -> None:
         module["caller"]
     with pytest.raises(LanewiseError, match=r"graph calls cudaGraphLaunch on the device \(kernel\.cu:7\)"):
         module["graph"]
+    calling = (
+        ".version 8.0\n.target sm_80\n.extern .func cudaLaunchDeviceV2 ();\n"
+        ".visible .entry k() { call cudaLaunchDeviceV2; ret; }"
+    )
+    with pytest.raises(LanewiseError, match="line 4: cudaLaunchDeviceV2 is called: dynamic parallelism"):
+        parse(calling)["k"][1, 1]()
     with pytest.raises(LanewiseError, match="launches a kernel on the device"):
         cuda("__global__ void self(int n) {\n  if (n) self<<<1, 1>>>(n - 1); }")
 

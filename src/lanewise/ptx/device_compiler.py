@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from lanewise import disk_cache
@@ -286,9 +287,7 @@ class _Rounds:
 def _blocks(log: str) -> list[str]:
     """The errors of a log, each with the lines that belong to it."""
     starts = [match.start() for match in _ERROR.finditer(log)]
-    return [
-        log[start:end].split("\n\n")[0] for start, end in zip(starts, [*starts[1:], len(log)], strict=True)
-    ]
+    return [log[start:end].split("\n\n")[0] for start, end in pairwise([*starts, len(log)])]
 
 
 def _what(each: Declaration, why: str) -> str:

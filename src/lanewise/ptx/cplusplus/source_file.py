@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from lanewise.ptx.cplusplus.declarations import Declaration, declarations
 from lanewise.ptx.cplusplus.tokens import Lines, Token, TokenKind, directive, tokens
 
+_ANNOTATIONS = ("__device__", "__host__")
 #: Preprocessor lines that stay where a declaration around them is left out: what comes later depends on them.
 _KEPT_DIRECTIVES = frozenset(
     ("if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif", "define", "undef", "include")
@@ -53,8 +55,9 @@ class SourceFile:
 
     def compiled_text(self) -> str:
         """The text with blanks for what is left out; conditionals, macros and includes stay."""
+        text = self._without_lambda_annotations()
         if not self.blanked:
-            return self.text
+            return text
         pieces, done = [], 0
         for each in sorted(self.blanked, key=lambda one: one.start):
             if each.start < done:
@@ -66,13 +69,23 @@ class SourceFile:
                 and each.start <= token.start < each.end
                 and directive(token.text)[0] in _KEPT_DIRECTIVES
             ]
-            pieces.append(self.text[done : each.start])
+            pieces.append(text[done : each.start])
             done = each.start
             for token in kept:
-                pieces += [_blank(self.text[done : token.start]), token.text]
+                pieces += [_blank(text[done : token.start]), token.text]
                 done = token.end
-            pieces.append(_blank(self.text[done : each.end]))
+            pieces.append(_blank(text[done : each.end]))
             done = each.end
+        return "".join([*pieces, text[done:]])
+
+    def _without_lambda_annotations(self) -> str:
+        """The text without `__device__` on lambdas, which NVRTC refuses; all its lambdas are the device's."""
+        pieces, done = [], 0
+        for before, token in pairwise(self.tokens):
+            follows = before.text == "]" or (done == before.end and before.text in _ANNOTATIONS)
+            if follows and token.text in _ANNOTATIONS:
+                pieces += [self.text[done : token.start], " " * len(token.text)]
+                done = token.end
         return "".join([*pieces, self.text[done:]])
 
 

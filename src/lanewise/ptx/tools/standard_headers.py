@@ -115,7 +115,7 @@ PRELUDE = (
 typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
 typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t; typedef long long intptr_t; typedef unsigned long long uintptr_t;
-typedef unsigned int uint; typedef unsigned short ushort; typedef unsigned long ulong;
+typedef unsigned int uint; typedef unsigned short ushort; typedef unsigned long ulong; typedef long ssize_t;
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
 """
