@@ -202,12 +202,9 @@ class _Rounds:
 
     def _left_out_more(self, log: str) -> bool:
         """Leave out what the compiler complained about, if no kernel needs it; whether anything was."""
-        before = (
-            len(self.guessed),
-            len(self.headers.empty),
-            sum(len(file.blanked) for file in self.files.values()),
-        )
-        split = False
+        before = self._count()
+        self._split_files(log)
+        needed = self.program.needed()
         for match in _ERROR.finditer(log):
             missing = _NO_SUCH_HEADER.search(match.group())
             if missing:
@@ -217,27 +214,30 @@ class _Rounds:
                 expression = pragma.group(1).strip() if pragma else ""
                 self.guessed = [each for each in self.guessed if each != expression]
             elif match["file"] in self.files:
-                file = self.files[match["file"]]
-                if not file.is_split:
-                    file.split()
-                    split = True
-                self._leave_out_line(file, int(match["line"]))
+                self._leave_out_line(self.files[match["file"]], int(match["line"]), needed)
             else:
                 self._leave_out_library(match["file"])
-        if split:
-            self.program = Program(list(self.files.values()), self.words)
-        after = (
-            len(self.guessed),
-            len(self.headers.empty),
-            sum(len(file.blanked) for file in self.files.values()),
-        )
-        return after != before
+        return self._count() != before
 
-    def _leave_out_line(self, file: SourceFile, line: int) -> None:
+    def _count(self) -> tuple[int, int, int]:
+        """How much is left out so far."""
+        blanked = sum(len(file.blanked) for file in self.files.values())
+        return len(self.guessed), len(self.headers.empty), blanked
+
+    def _split_files(self, log: str) -> None:
+        """Find the declarations of headers that were taken as they are, if the compiler complains of them."""
+        complained = {match["file"] for match in _ERROR.finditer(log)}
+        whole = [file for name, file in self.files.items() if name in complained and not file.is_split]
+        for file in whole:
+            file.split()
+        if whole:
+            self.program = Program(list(self.files.values()), self.words)
+
+    def _leave_out_line(self, file: SourceFile, line: int, needed: set[Declaration]) -> None:
         each = file.at_line(line)
         if each is None or each in file.blanked:
             return
-        if not self.program.is_needed(each):
+        if each not in needed:
             file.blanked[each] = BY_THE_COMPILER
         elif each.kind is Kind.TYPE:
             for member in members(each):

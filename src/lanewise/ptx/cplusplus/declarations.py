@@ -137,6 +137,10 @@ class _Splitter:
         self.head = 0
         self.opened: list[_Conditional] = []
         self.conditions: tuple[str, ...] = ()
+        #: Whether the members that a constructor initialises are being read.
+        self.in_initialisers = False
+        #: Whether an `#else` came since the last declaration ended.
+        self.in_other_branch = False
         self.scopes = 0
 
     def run(self) -> list[Declaration]:
@@ -162,6 +166,7 @@ class _Splitter:
                 self._resume()
             if opened.brackets != self.brackets and (opened.within or not self.current):
                 self.brackets = list(opened.brackets)
+            self.in_other_branch = True
             opened.words = f"#{name} {rest}".strip() + f" of {opened.words.split(' of ')[-1]}"
         elif name == "endif" and self.opened:
             self.opened.pop()
@@ -177,8 +182,9 @@ class _Splitter:
     def _begin(self, token: Token) -> None:
         if token.text == "}":
             self.scopes = max(self.scopes - 1, 0)
-        elif token.text == "{" and self.done:  # another branch's body of the function before
-            self._resume()
+        elif token.text == "{":  # another branch's body of the function before
+            if self.in_other_branch:
+                self._resume()
             self.braces = _Braces.FUNCTION
             self.current.append(token)
             self.brackets.append("}")
@@ -222,10 +228,13 @@ class _Splitter:
         return len(self.current) == 2 and self.current[0].text in _ACCESS
 
     def _open_body(self) -> None:
-        braces = _braces(self.current)
-        if braces is None:
+        if self.in_initialisers and _names_a_member(self.current[-1]):
             return
-        self.braces, self.head = braces, len(self.current)
+        braces = _Braces.FUNCTION if self.in_initialisers else _braces(self.current)
+        if braces is None:
+            self.in_initialisers = True
+        else:
+            self.braces, self.head = braces, len(self.current)
 
     def _closed(self, text: str, at: int) -> None:
         if text == "}" and self.braces is _Braces.FUNCTION:
@@ -261,6 +270,7 @@ class _Splitter:
             made.kind, made.names = _describe(self.current, head, self.braces)
         self.done.append(made)
         self.current, self.braces, self.head = [], None, 0
+        self.in_other_branch = self.in_initialisers = False
 
 
 # what a head says ---------------------------------------------------------------------------------------
@@ -325,9 +335,14 @@ def _braces(head: Sequence[Token]) -> _Braces | None:
             return _Braces.CLASS
     if "(" not in words:
         return _Braces.INITIALISER
-    if ":" in words[words.index("(") :] and (outside[-1].kind is TokenKind.NAME or words[-1] == ">"):
+    if ":" in words[words.index("(") :] and _names_a_member(outside[-1]):
         return None
     return _Braces.FUNCTION
+
+
+def _names_a_member(token: Token) -> bool:
+    """Whether braces behind a token hold the value of a member, not the body of a constructor."""
+    return token.kind is TokenKind.NAME or token.text == ">"
 
 
 def _position(outside: Sequence[Token], token: Token) -> int:

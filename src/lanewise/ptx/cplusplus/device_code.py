@@ -132,11 +132,8 @@ class Program:
             return False
         return not self.is_host(each)
 
-    def is_needed(self, each: Declaration) -> bool:
-        """Whether it is a kernel, or declares what a kernel names; what the compiler says is then told."""
-        return each in self._needed()
-
-    def _needed(self) -> set[Declaration]:
+    def needed(self) -> set[Declaration]:
+        """The kernels and what declares the names that they use: what the compiler says of these is told."""
         everything = [each for file in self.files for each in file.declared if each not in file.blanked]
         needed = {each for each in everything if self.is_kernel(each)}
         needed |= {each for each in everything if not each.names.isdisjoint(self.wanted)}

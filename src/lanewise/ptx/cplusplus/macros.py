@@ -78,8 +78,13 @@ def used_by(names: Iterable[str], macros: Mapping[str, Macro]) -> set[str]:
 def expanded(found: Sequence[Token], macros: Mapping[str, Macro], depth: int) -> list[Token]:
     """Tokens in which calls of the project's macros are replaced by what these are defined as."""
     made: list[Token] = []
+    _expand(found, macros, depth, made)
+    return made
+
+
+def _expand(found: Sequence[Token], macros: Mapping[str, Macro], depth: int, made: list[Token]) -> None:
     at = 0
-    while at < len(found):
+    while at < len(found) and len(made) < _MOST_TOKENS:
         token = found[at]
         macro = macros.get(token.text) if token.kind is TokenKind.NAME and depth else None
         if macro is None or not macro.parameters or at + 1 >= len(found) or found[at + 1].text != "(":
@@ -94,9 +99,8 @@ def expanded(found: Sequence[Token], macros: Mapping[str, Macro], depth: int) ->
             comma = token._replace(kind=TokenKind.MARK, text=",")
             values["__VA_ARGS__"] = [each for part in rest for each in (*part, comma)][:-1]
         body = [each for part in macro.tokens for each in values.get(part.text, [part])]
-        made += expanded(_pasted(body), macros, depth - 1) if len(made) < _MOST_TOKENS else ()
+        _expand(_pasted(body), macros, depth - 1, made)
         at = end + 1
-    return made
 
 
 def _pasted(found: Sequence[Token]) -> list[Token]:

@@ -56,24 +56,23 @@ class SourceFile:
     def compiled_text(self) -> str:
         """The text with blanks for what is left out; conditionals, macros and includes stay."""
         text = self._without_lambda_annotations()
-        if not self.blanked:
-            return text
-        pieces, done = [], 0
+        kept = [
+            token
+            for token in self.tokens
+            if token.kind is TokenKind.DIRECTIVE and directive(token.text)[0] in _KEPT_DIRECTIVES
+        ]
+        pieces, done, following = [], 0, 0
         for each in sorted(self.blanked, key=lambda one: one.start):
-            if each.start < done:
+            if each.start < done:  # a member of a class that is left out itself
                 continue
-            kept = [
-                token
-                for token in self.tokens
-                if token.kind is TokenKind.DIRECTIVE
-                and each.start <= token.start < each.end
-                and directive(token.text)[0] in _KEPT_DIRECTIVES
-            ]
             pieces.append(text[done : each.start])
             done = each.start
-            for token in kept:
-                pieces += [_blank(text[done : token.start]), token.text]
-                done = token.end
+            while following < len(kept) and kept[following].start < each.end:
+                token = kept[following]
+                if token.start >= done:
+                    pieces += [_blank(text[done : token.start]), token.text]
+                    done = token.end
+                following += 1
             pieces.append(_blank(text[done : each.end]))
             done = each.end
         return "".join([*pieces, text[done:]])

@@ -14,7 +14,7 @@ _TOKEN = re.compile(
     r"""
       (?P<comment> //(?:[^\n\\]|\\\r?\n|\\.|\\$)*+ | /\*.*?(?:\*/|\Z) )
     | (?P<directive> ^[ \t]*\#(?:[^\n\\/]|\\\r?\n|\\.|/\*.*?(?:\*/|\Z)|//(?:[^\n\\]|\\\r?\n|\\.)*+|/)*+ )
-    | (?P<raw> (?:u8|[uUL])?R"(?P<fence>[^()\\\s"]{0,16})\(.*?\)(?P=fence)" )
+    | (?P<raw> (?:u8|[uUL])?R"(?P<fence>[^()\\\s"]{0,16})\(.*?(?:\)(?P=fence)"|\Z) )
     | (?P<string> (?:u8|[uUL])?"(?:[^"\\\n]|\\.)*+"? | (?:u8|[uUL])?'(?:[^'\\\n]|\\.)++' )
     | (?P<number> \.?[0-9](?:[eEpP][+-]|'(?=\w)|[\w.])*+ )
     | (?P<name> [^\W0-9][\w$]*+ )
@@ -89,8 +89,8 @@ def tokens(text: str) -> list[Token]:
 def directive(text: str) -> tuple[str, str]:
     """The name of a preprocessor directive, and the rest of its line without comments and continuations.
 
-    >>> directive("#  define A \\\\\\n  3 // three")
-    ('define', 'A   3')
+    >>> directive("#  define A \\\\\\n3 // three")
+    ('define', 'A  3')
     """
     match = _DIRECTIVE.match(_COMMENT.sub(" ", _CONTINUATION.sub(" ", text)))
     return (match.group(1), match.group(2).strip()) if match else ("", "")
