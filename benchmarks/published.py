@@ -250,6 +250,27 @@ def lines_of(process: subprocess.Popen[str], seconds: float) -> Any:
         yield line
 
 
+def examine_kernels(
+    path: Path,
+    with_headers: bool,
+    folder: Path,
+    best: dict[tuple[Path, str], dict[str, str]],
+    arguments: argparse.Namespace,
+) -> None:
+    """Examine the kernels of a file, and of its headers, that no file before it has brought to compile."""
+    kernels = kernels_of(path)
+    wanted = [
+        name
+        for name, place in kernels.items()
+        if place == path.resolve() or (with_headers and place.is_relative_to(folder))
+        if best.get((place, name), {"stage": STAGES[0]})["stage"] == STAGES[0]
+    ]
+    for row in watch(path, wanted, arguments):
+        key = (kernels[row["kernel"]], row["kernel"])
+        if key not in best or STAGES.index(row["stage"]) > STAGES.index(best[key]["stage"]):
+            best[key] = row
+
+
 def survey(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Examine all files of a folder; prints a line for each that defines kernels, and causes.
 
@@ -258,19 +279,12 @@ def survey(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     best: dict[tuple[Path, str], dict[str, str]] = {}
     sources = [folder] if folder.is_file() else sorted(folder.rglob("*.cu"))
     headers = [] if folder.is_file() else sorted(folder.rglob("*.cuh"))
-    for path in (*sources, *headers):
-        kernels = kernels_of(path)
-        wanted = [
-            name
-            for name, place in kernels.items()
-            if place == path.resolve() or (place.is_relative_to(folder.resolve()) and path in sources)
-            if best.get((place, name), {"stage": STAGES[0]})["stage"] == STAGES[0]
-        ]
-        for row in watch(path, wanted, arguments):
-            key = (kernels[row["kernel"]], row["kernel"])
-            if key not in best or STAGES.index(row["stage"]) > STAGES.index(best[key]["stage"]):
-                best[key] = row
-        print(f"\r{len(best)} kernels", end="", file=sys.stderr, flush=True)
+    try:
+        for path in (*sources, *headers):
+            examine_kernels(path, path in sources, folder.resolve(), best, arguments)
+            print(f"\r{len(best)} kernels", end="", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        print("\nstopped; what is known so far:", file=sys.stderr)
     return told(folder.resolve(), best, arguments.causes)
 
 
