@@ -27,6 +27,8 @@ from lanewise.ptx.tools.standard_headers import PRELUDE, PRELUDE_NAME, STANDARD_
 from lanewise.ptx.tools.toolkit import ToolFailed, include_folders
 
 _SUFFIX = ".nvrtc"
+#: Variables of the environment from which NVRTC takes further options.
+_FLAGS = ("NVRTC_PREPEND_FLAGS", "NVRTC_APPEND_FLAGS")
 #: How often a source is compiled, each time without what the compiler complained about.
 _ROUNDS = 10
 _ERROR = re.compile(
@@ -90,7 +92,7 @@ class PublishedSource:
         }
         parts = [
             "device code", self.text, self.name, self.arch, self.options, texts, names, sorted(headers.empty),
-            list(expressions), launched, _toolkit_stamp(),
+            list(expressions), launched, _toolkit_stamp(), [os.environ.get(name) for name in _FLAGS],
         ]  # fmt: skip
         return json.dumps(parts)
 

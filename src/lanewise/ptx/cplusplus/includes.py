@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lanewise.ptx.cplusplus.host_code import holds_host_code
 from lanewise.ptx.cplusplus.source_file import SourceFile
 from lanewise.ptx.model.left_out import LeftOut
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include(?:_next)?[ \t]*)(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
-_COMPUTED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[A-Za-z_]", re.MULTILINE)
+#: A header whose name is a macro; CUTLASS names those of libcu++ so, which the compiler has.
+_COMPUTED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?!CUDA_STD_HEADER\()[A-Za-z_]", re.MULTILINE)
 #: Headers of C++, of operating systems and of CUDA's host libraries that device code has no use for.
 HOST_HEADERS = (
     "iostream", "vector", "string", "random", "chrono", "fstream", "sstream", "iomanip", "map", "set",
@@ -93,7 +93,7 @@ def read_headers(
                 names[name] = path
                 if path not in found.files:
                     text = path.read_text(encoding="utf-8-sig", errors="replace")
-                    read = SourceFile(str(path), text, is_split="__global__" in text or holds_host_code(text))
+                    read = SourceFile(str(path), text, is_header=True)
                     found.files[path] = read
                     waiting.append((read, path.parent))
     return found

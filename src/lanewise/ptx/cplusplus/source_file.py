@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from lanewise.ptx.cplusplus.declarations import Declaration, declarations
+from lanewise.ptx.cplusplus.host_code import holds_host_code
 from lanewise.ptx.cplusplus.tokens import Lines, Token, TokenKind, directive, tokens
 
 _ANNOTATIONS = ("__device__", "__host__")
@@ -25,22 +27,34 @@ class SourceFile:
 
     name: str
     text: str
-    #: Whether declarations are judged; headers that hold no host code are taken as they are.
-    is_split: bool = True
-    declared: list[Declaration] = field(default_factory=list, repr=False)
+    is_header: bool = False
     blanked: dict[Declaration, str] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
-        self.lines = Lines(self.text)
-        self.tokens: list[Token] = []
-        if self.is_split:
-            self.split()
+    @cached_property
+    def is_split(self) -> bool:
+        """Whether declarations are judged; headers without kernels and host code are taken as they are."""
+        return not self.is_header or "__global__" in self.text or holds_host_code(self.text)
+
+    @cached_property
+    def lines(self) -> Lines:
+        """The numbers of the lines, by offset."""
+        return Lines(self.text)
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        """The tokens of the text; none of a header that is taken as it is."""
+        return tokens(self.text) if self.is_split else []
+
+    @cached_property
+    def declared(self) -> list[Declaration]:
+        """The declarations of the text; none of a header that is taken as it is."""
+        return declarations(self.tokens)
 
     def split(self) -> None:
-        """Find the declarations of the text."""
+        """Judge the declarations of a header after all."""
         self.is_split = True
-        self.tokens = tokens(self.text)
-        self.declared = declarations(self.tokens)
+        for name in ("tokens", "declared"):
+            self.__dict__.pop(name, None)
 
     def at_line(self, line: int) -> Declaration | None:
         """The declaration that a line belongs to."""
