@@ -358,6 +358,12 @@ def test_dynamic_parallelism_is_refused_by_name() -> None:
         module["caller"]
     with pytest.raises(LanewiseError, match=r"graph calls cudaGraphLaunch on the device \(kernel\.cu:7\)"):
         module["graph"]
+    guarded = parent.replace("  child", "#ifdef NESTED\n  child").replace("(p); }", "(p);\n#endif\n}")
+    assert module_names(cuda(child + guarded)) == ["child", "parent"]  # the launch is not compiled
+    nested = cuda(child + guarded, options=["-DNESTED"])
+    assert module_names(nested) == ["child"]
+    with pytest.raises(LanewiseError, match=r"parent launches a kernel on the device \(kernel\.cu:4\)"):
+        nested["parent"]
     calling = (
         ".version 8.0\n.target sm_80\n.extern .func cudaLaunchDeviceV2 ();\n"
         ".visible .entry k() { call cudaLaunchDeviceV2; ret; }"

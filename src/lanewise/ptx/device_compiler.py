@@ -139,6 +139,7 @@ class _Rounds:
         self.files = {main.name: main, **{str(path): file for path, file in headers.files.items()}}
         self.wanted = list(expressions)
         self.words = {word for each in self.wanted for word in re.findall(r"[^\W\d]\w*", each)}
+        self.complaints: set[tuple[str, int]] = set()
         self.program = Program(list(self.files.values()), self.words)
         self.guessed = (
             used_instances(list(self.files.values()), self._templates(), self.program.macros)
@@ -206,6 +207,11 @@ class _Rounds:
         """Leave out what the compiler complained about, if no kernel needs it; whether anything was."""
         before = self._count()
         self._split_files(log)
+        complaints = {(match["file"], int(match["line"])) for match in _ERROR.finditer(log)}
+        if not self.program.guarded.isdisjoint(complaints):
+            self.complaints |= complaints
+            self.program = Program(list(self.files.values()), self.words, self.complaints)
+            return True
         needed = self.program.needed()
         for match in _ERROR.finditer(log):
             missing = _NO_SUCH_HEADER.search(match.group())
@@ -233,7 +239,7 @@ class _Rounds:
         for file in whole:
             file.split()
         if whole:
-            self.program = Program(list(self.files.values()), self.words)
+            self.program = Program(list(self.files.values()), self.words, self.complaints)
 
     def _leave_out_line(self, file: SourceFile, line: int, needed: set[Declaration]) -> None:
         each = file.at_line(line)

@@ -7,7 +7,7 @@ variable that is not constant, stay only if device code names them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from lanewise.ptx.cplusplus.declarations import Declaration, Kind, members
 from lanewise.ptx.cplusplus.host_code import is_host_code, launch_in
@@ -33,8 +33,17 @@ _STARTS_WORK = re.compile(
 class Program:
     """All files of a program together: macros, and which declarations are needed on the device."""
 
-    def __init__(self, files: Sequence[SourceFile], wanted: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        files: Sequence[SourceFile],
+        wanted: Iterable[str] = (),
+        complaints: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """Judge the files; `complaints` are files and lines of which the compiler complained before."""
         self.files = files
+        self.complaints = complaints
+        #: Lines inside `#if` on which a device function starts other work, if the compiler reads them at all.
+        self.guarded: set[tuple[str, int]] = set()
         self.wanted = set(wanted)
         self.macros = defined_macros(files)
         self.device_words = expanding_to(_DEVICE, self.macros)
@@ -182,6 +191,9 @@ class Program:
                 if token is None:
                     continue
                 line = file.lines.at(token.start)
+                if file.is_conditional(each, token) and (file.name, line) not in self.complaints:
+                    self.guarded.add((file.name, line))
+                    continue
                 what = "launches a kernel" if at is not None else f"calls {token.text}"
                 for name in each.names:
                     self.refused[name] = (

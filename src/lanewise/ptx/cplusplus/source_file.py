@@ -6,6 +6,7 @@ What is left out becomes blank, so that every line keeps its number.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -67,6 +68,17 @@ class SourceFile:
         """The line on which a declaration begins."""
         return self.lines.at(declaration.start)
 
+    def is_conditional(self, declaration: Declaration, token: Token) -> bool:
+        """Whether a token of a declaration stands behind an `#if` inside the declaration."""
+        depth = 0
+        for each in self.tokens[bisect_left(self.tokens, declaration.start, key=_start) :]:
+            if each.start >= token.start:
+                break
+            if each.kind is TokenKind.DIRECTIVE:
+                name = directive(each.text)[0]
+                depth += (name in ("if", "ifdef", "ifndef")) - (name == "endif")
+        return depth > 0
+
     def compiled_text(self) -> str:
         """The text with blanks for what is left out; conditionals, macros and includes stay."""
         text = self._without_lambda_annotations()
@@ -100,6 +112,10 @@ class SourceFile:
                 pieces += [self.text[done : token.start], " " * len(token.text)]
                 done = token.end
         return "".join([*pieces, self.text[done:]])
+
+
+def _start(token: Token) -> int:
+    return token.start
 
 
 def _blank(text: str) -> str:
