@@ -50,6 +50,8 @@ PACKAGES = {
     "ptx": (
         "tools",
         "model",
+        "cplusplus",
+        "device_compiler",
         "syntax",
         "launch_refusals",
         "arguments",

@@ -31,10 +31,11 @@ _SETTLED = 2_000_000_000
 KINDS = {
     ".o": "machine code of this processor",
     ".cubin": "machine code of GPUs",
+    ".nvrtc": "PTX of CUDA C++",
     ".digest": "digests of the library's source",
 }
 #: The kinds that are compiled programs.
-PROGRAMS = (".o", ".cubin")
+PROGRAMS = (".o", ".cubin", ".nvrtc")
 #: The digits of a digest that a file is called by.
 _NAME_DIGITS = 40
 #: Files that are being written; a process that was stopped leaves them behind.

@@ -178,31 +178,28 @@ int main() {
 
 
 @needs_nvcc
-def test_programs_go_through_nvcc() -> None:
-    module = cuda(PROGRAM)
-    assert module.cuda.compiler.startswith("nvcc")
+def test_nvcc_where_it_is_asked_for() -> None:
+    module = cuda(PROGRAM, compiler="nvcc")
+    assert module.cuda.compiler.startswith("nvcc") and module.cuda.left_out == ()
     assert module["once"].function.operations[-1].opcode == "ret"
     assert module["twice<int>"].module is module
     assert module["twice<float>"].demangled == "void twice<float>(float*)"
     assert any(name.endswith("kernel.cu") for name in module.files.values())
     with pytest.raises(ToolFailed, match="nvcc cannot compile"):
-        cuda(PROGRAM.replace("*p = 1", "*p = x"))
+        cuda(PROGRAM.replace("*p = 1", "*p = x"), compiler="nvcc")
+    with pytest.raises(LanewiseError, match="instances= is for NVRTC"):
+        cuda(PROGRAM, compiler="nvcc", instances=["twice<float>"])
 
 
-def test_programs_without_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_go_to_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_source, "find_nvcc", lambda: None)
-    with pytest.raises(LanewiseError, match=r"kernel\.cu holds host code \(#include <iostream> on line 1\)"):
-        cuda(PROGRAM)
-    with pytest.raises(LanewiseError, match=r"host code \(a kernel launch <<<…>>> on line 2\)"):
-        cuda("__global__ void k() {}\nvoid go() { k<<<1, 1>>>(); }")
+    module = cuda(PROGRAM)
+    assert module.cuda.compiler.startswith("NVRTC")
+    assert [each.name for each in module.cuda.left_out] == ["iostream", "vector", "main"]
+    assert module["twice<int>"].module is module  # its argument is what the launch passes
     kernels = "// int main() { k<<<1, 1>>>(); }\n/* cudaMalloc(p) */ __global__ void k(int* p) { *p = 1; }"
     assert cuda(kernels)["k"].name == "_Z1kPi"
-
-
-def test_host_compiler_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_source, "host_compiler", lambda: None)
-    with pytest.raises(LanewiseError, match=r"a host C\+\+ compiler \(g\+\+\) is not installed"):
-        cuda(PROGRAM)
+    assert cuda(kernels).cuda.left_out == ()
 
 
 # Volta --------------------------------------------------------------------------------------------------
@@ -211,6 +208,7 @@ HALVES = "#include <cuda_fp16.h>\n__global__ void k(half* p) { p[0] = p[1] * p[2
 
 
 def test_volta_without_an_nvrtc_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
     monkeypatch.setattr(runtime_compiler, "load", lambda major: load(13) if major == 13 else None)
     module = cuda(HALVES, "sm_70")
     assert (module.target, module.arch) == ("sm_75", "sm_70")
@@ -226,6 +224,7 @@ def test_volta_with_an_nvrtc_that_has_it() -> None:
 
 @pytest.mark.skipif(not _libraries(13), reason="libnvrtc is in no folder of a package or a toolkit")
 def test_the_library_alone_does_what_the_bindings_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", "")  # nothing that the bindings compiled before is taken
     monkeypatch.setattr(runtime_compiler, "load", lambda major: _Library(_libraries(13)[0]))
     module = cuda(TEMPLATE)
     assert module["mm<half, half, float>"].name == "_ZN2ns2mmI6__halfS1_fEEvPKT_PKT0_PT1_"

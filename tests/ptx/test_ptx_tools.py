@@ -160,9 +160,9 @@ def test_without_the_extra_one_sentence_says_what_to_install() -> None:
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_host_code_without_nvcc_says_what_is_missing() -> None:
-    with pytest.raises(ToolMissing, match=r"host code \(main\(\) on line 2\).* nvcc .*is not installed"):
-        cuda("__global__ void k() {}\nint main() { return 0; }")
+def test_nvcc_that_is_asked_for_and_missing_is_named() -> None:
+    with pytest.raises(ToolMissing, match=r"nvcc .*is not installed"):
+        cuda("__global__ void k() {}\nint main() { return 0; }", compiler="nvcc")
 
 
 def test_an_arch_that_cuda_13_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,69 +1,34 @@
-"""`cuda`: CUDA C++ as people publish it to a Module, by NVRTC or, if it holds host code, by nvcc.
+"""`cuda`: CUDA C++ as people publish it to a Module, by NVRTC; by nvcc where that is asked for.
 
 The Module keeps its source, so that instances of templates can be compiled when they are asked for.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
+from lanewise.ptx.device_compiler import PublishedSource, behind_conditions
 from lanewise.ptx.model.module import CompiledSource, Module
 from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.text_or_path import read_text_or_path
-from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler, nvcc
-from lanewise.ptx.tools.runtime_compiler import Compiled, compile_source
-from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing
+from lanewise.ptx.tools.offline_compiler import find_nvcc, nvcc
+from lanewise.ptx.tools.toolkit import ToolFailed
 
-_COMMENTS = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?', re.DOTALL)
-_HOST_HEADERS = (
-    "iostream", "vector", "string", "random", "chrono", "fstream", "sstream", "iomanip", "map", "set",
-    "thread", "unordered_map", "mutex", "memory", "stdexcept", r"cublas\w*\.h", r"curand\.h", r"cudnn\w*\.h",
-    r"unistd\.h", r"thrust/[\w./]+", r"sys/[\w.]+",
-)  # fmt: skip
-_HOST_CALLS = "Malloc|Memcpy|Memset|Free|DeviceSynchronize|EventCreate|StreamCreate|GetLastError|SetDevice"
-#: What only host code has, and what to call it.
-_HOST_CODE = (
-    (re.compile(r"<<<"), "a kernel launch <<<…>>>"),
-    (re.compile(r"\bmain\s*\("), "main()"),
-    (re.compile(rf"\b(cuda(?:{_HOST_CALLS})\w*)\s*\("), "{}()"),
-    (
-        re.compile(rf"^[ \t]*#[ \t]*include[ \t]*<({'|'.join(_HOST_HEADERS)})>", re.MULTILINE),
-        "#include <{}>",
-    ),
-    (re.compile(r"^[ \t]*__host__(?!\s*__device__)[^;{]*\{", re.MULTILINE), "a __host__ function"),
-)
-
-#: What nvcc's implicit cuda_runtime.h brings from the host's headers, so that sources use it without a word.
-#: (Diagnostic 47 is the redefinition of a macro: libcu++'s cmath has INFINITY and NAN as well.)
-_PRELUDE = """#pragma once
-#pragma nv_diag_suppress 47
-typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
-typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
-typedef unsigned long long uint64_t; typedef long long intptr_t; typedef unsigned long long uintptr_t;
-#define INFINITY __int_as_float(0x7f800000)
-#define NAN __int_as_float(0x7fffffff)
-"""
+_COMPILERS = ("nvrtc", "nvcc")
+_SUFFIXES = (".cu", ".cuh", ".cpp", ".h", ".hpp")
 
 
 @dataclass(frozen=True)
 class CudaSource(CompiledSource):
     """CUDA C++ that a Module came from: compiles itself again for instances of its templates."""
 
-    def compile(self, expressions: Iterable[str] = ()) -> Compiled:
-        """The source compiled by NVRTC."""
-        return compile_source(
-            self.text,
-            self.arch,
-            name=self.name,
-            options=("--pre-include=lanewise_prelude.h", *self.options),
-            headers={"lanewise_prelude.h": _PRELUDE},
-            expressions=expressions,
-        )
+    @property
+    def _published(self) -> PublishedSource:
+        return PublishedSource(self.text, self.name, self.arch, self.options)
 
     def instance(self, expression: str, known: Container[str]) -> tuple[Module, str]:
         """The source compiled with an instance of a template, and the name that has in the PTX.
@@ -71,8 +36,13 @@ class CudaSource(CompiledSource):
         nvcc lowers no names: host code then refers to the instance, and the entry that is not `known` is it.
         """
         if not self.compiler.startswith("nvcc"):
-            made = self.compile([expression])
-            return _module(made.ptx, self), made.lowered[expression]
+            try:
+                module = _by_nvrtc(self, [expression], launched=False)
+            except ToolFailed as error:
+                reason = self.reason_missing(expression.partition("<")[0].split("::")[-1])
+                raise ToolFailed(f"{reason}\n{error}", error.log) from None if reason else error
+            assert module.cuda is not None
+            return module, module.cuda.instances[expression]
         more = f"\n__attribute__((used)) static void const* lanewise_instance = (void const*)&{expression};\n"
         module = _by_nvcc(replace(self, text=self.text + more))
         module.cuda = self
@@ -83,47 +53,73 @@ class CudaSource(CompiledSource):
             )
         return module, new[0]
 
-
-def _module(ptx: str, source: CudaSource) -> Module:
-    module = parse(ptx)
-    module.cuda = source
-    return module
+    def reason_missing(self, name: str) -> str:
+        """Why a kernel of the source is not in the PTX: it is refused, or stands behind a condition."""
+        if name in self.refused:
+            return self.refused[name]
+        main, headers = self._published.read()
+        found = behind_conditions([main, *headers.files.values()], name)
+        if found is None:
+            return ""
+        file, line, conditions = found
+        return (
+            f"{name} is defined on line {line} of {file}, but behind {' and '.join(conditions)}, which does "
+            'not hold: options=["-DNAME=value"] (--define NAME=value on the command line) defines a macro'
+        )
 
 
 def cuda(
-    source: str | Path, arch: str = "sm_80", *, options: Iterable[str] = (), lineinfo: bool = True
+    source: str | Path,
+    arch: str = "sm_80",
+    *,
+    options: Iterable[str] = (),
+    lineinfo: bool = True,
+    instances: Iterable[str] = (),
+    compiler: str = "nvrtc",
 ) -> Module:
     """Compile CUDA C++ (text, or the path of a file) to a Module.
 
-    Files without host code go to NVRTC, which needs neither a driver nor a host compiler; those with a main()
-    or launches go to nvcc. With `lineinfo`, instructions know their line in the source. `module.arch` is the
-    GPU that it is for; `module.cuda.note` tells if it was compiled for another.
+    NVRTC compiles it, which needs neither a driver nor a host compiler. Host code is no obstacle: it is left
+    out, and `module.cuda.left_out` says what was. Templates become entries where the host code launches them,
+    and those that `instances` names (`["mm<64>", "mm<128>"]`), all at once; others when they are asked for.
+    `compiler="nvcc"` gives the whole file to nvcc and the host's C++ compiler instead. With `lineinfo`,
+    instructions know their line in the source. `module.arch` is the GPU that it is for; `module.cuda.note`
+    tells if it was compiled for another.
     """
-    text, path = read_text_or_path(source, suffixes=(".cu", ".cuh", ".cpp", ".h"), what="CUDA C++")
-    wanted = find_arch(arch)
+    if compiler not in _COMPILERS:
+        raise LanewiseError(f'compiler={compiler!r}: "nvrtc" or "nvcc" compiles CUDA C++')
+    text, path = read_text_or_path(source, suffixes=_SUFFIXES, what="CUDA C++")
+    text = text.removeprefix("\ufeff")  # the mark of some editors; NVRTC takes it for a token
     flags = [options] if isinstance(options, str) else list(options)
     if lineinfo and not {"-G", "--device-debug"} & set(flags):
         flags.append("-lineinfo")
     if path is not None:
         flags.append(f"-I{Path(path).parent.resolve()}")
-    asked = CudaSource(text, wanted, path or "kernel.cu", tuple(flags))
-    host_code = _host_code(text)
-    if host_code:
-        return _with_host_code(asked, host_code)
-    try:
-        # what does not say where it runs is for the device: nvcc's --expt-relaxed-constexpr, and more
-        return _by_nvrtc(replace(asked, options=(*flags, "-default-device")))
-    except (ToolFailed, ToolMissing) as error:
-        # a header that NVRTC has not, or no NVRTC at all: nvcc may do
-        may_help = isinstance(error, ToolMissing) or "cannot open source file" in error.log
-        if not may_help or find_nvcc() is None or host_compiler() is None:
-            raise
-    return _by_nvcc(asked)
+    asked = CudaSource(text, find_arch(arch), path or "kernel.cu", tuple(flags))
+    wanted = [instances] if isinstance(instances, str) else list(instances)
+    if compiler == "nvcc":
+        if wanted:
+            raise LanewiseError("instances= is for NVRTC; nvcc compiles what the host code launches")
+        return _by_nvcc(asked)
+    return _by_nvrtc(asked, wanted, launched=True)
 
 
-def _by_nvrtc(source: CudaSource) -> Module:
-    made = source.compile()
-    return _module(made.ptx, replace(source, compiler=made.compiler, note=made.note, log=made.log))
+def _by_nvrtc(source: CudaSource, expressions: list[str], *, launched: bool) -> Module:
+    made = source._published.compile(expressions, launched=launched)
+    compiled = made.compiled
+    module = parse(compiled.ptx)
+    module.cuda = replace(
+        source,
+        compiler=compiled.compiler,
+        note=compiled.note,
+        log=compiled.log,
+        left_out=made.left_out,
+        instances=compiled.lowered,
+        refused=made.refused,
+    )
+    if not module.entries and made.refused:
+        raise LanewiseError(next(iter(made.refused.values())))
+    return module
 
 
 def _by_nvcc(source: CudaSource) -> Module:
@@ -137,33 +133,6 @@ def _by_nvcc(source: CudaSource) -> Module:
         )
     release = ".".join(map(str, tool.release)) if tool else ""
     ptx = nvcc(source.text, target, name=source.name, options=source.options)
-    return _module(ptx, replace(source, compiler=f"nvcc {release}", note=note))
-
-
-def _with_host_code(source: CudaSource, host_code: str) -> Module:
-    if find_nvcc() is not None and host_compiler() is not None:
-        return _by_nvcc(source)
-    lacking = [
-        word
-        for word, there in (("nvcc", find_nvcc()), ("a host C++ compiler (g++)", host_compiler()))
-        if not there
-    ]
-    raise ToolMissing(
-        f"{source.name} holds host code ({host_code}), which takes nvcc and a host compiler; "
-        f"{' and '.join(lacking)} is not installed. A file of kernels alone is compiled by NVRTC; "
-        f"{EXTRA} brings nvcc"
-    )
-
-
-def _host_code(text: str) -> str:
-    """What in a source is host code, and on which line; empty if nothing is."""
-    code = _COMMENTS.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
-    found = [
-        (match.start(), words.format(*match.groups()))
-        for pattern, words in _HOST_CODE
-        if (match := pattern.search(code))
-    ]
-    if not found:
-        return ""
-    offset, words = min(found)
-    return f"{words} on line {code.count(chr(10), 0, offset) + 1}"
+    module = parse(ptx)
+    module.cuda = replace(source, compiler=f"nvcc {release}", note=note)
+    return module

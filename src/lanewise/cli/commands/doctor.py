@@ -119,7 +119,7 @@ def _works(found: set[str]) -> list[tuple[str, bool, str]]:
         ("run and check PTX on the CPU", True, ""),
         ("run and check CUDA C++ on the CPU", "NVRTC" in found, "" if "NVRTC" in found else _CUDA),
         (
-            "CUDA C++ with host code in it",
+            "CUDA C++ by nvcc, where it is asked for",
             {"nvcc", "host compiler"} <= found,
             "" if {"nvcc", "host compiler"} <= found else f"nvcc ({_CUDA}) and a C++ compiler such as g++",
         ),

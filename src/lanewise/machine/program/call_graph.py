@@ -26,6 +26,11 @@ from lanewise.ptx import (
 )
 from lanewise.ptx import Value as Initial
 
+#: How the names of functions begin by which a kernel starts other work; cudadevrt has them.
+_DEVICE_RUNTIME = (
+    "cudaLaunchDevice", "cudaGetParameterBuffer", "cudaGraph", "cudaDevice", "cudaStream", "cudaEvent",
+)  # fmt: skip
+
 
 class CallGraph:
     """The functions that a kernel reaches, by name or through function pointers in registers."""
@@ -56,6 +61,11 @@ class CallGraph:
         """Return a device function with a body, by name."""
         found = self.module.functions.get(self.module.aliases.get(name, name))
         if found is None or found.body is None:
+            if name.startswith(_DEVICE_RUNTIME):
+                raise Unsupported(
+                    f"line {line}: {name} is called: dynamic parallelism, device graphs and the rest of the "
+                    "device's runtime are not run here"
+                )
             raise Unsupported(f"line {line}: {name} is called, but this PTX has no body for it")
         return found
 

@@ -17,6 +17,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
 from lanewise.ptx.model.function import Function, Statement
+from lanewise.ptx.model.left_out import LeftOut
 from lanewise.ptx.model.names import demangle, listed, matching, missing_entry
 from lanewise.ptx.model.statements import Loc
 from lanewise.ptx.model.variables import Variable
@@ -127,6 +128,16 @@ class CompiledSource(ABC):
     compiler: str = ""
     note: str = ""
     log: str = field(default="", repr=False)
+    #: What was not compiled: host code, and headers that were left empty.
+    left_out: tuple[LeftOut, ...] = ()
+    #: The names in the PTX of the instances of templates that were compiled with the module.
+    instances: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Why some kernels of the source are not in the PTX, by name.
+    refused: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @abstractmethod
+    def reason_missing(self, name: str) -> str:
+        """Why a kernel of the source is not in the PTX; empty if the source has no such kernel."""
 
     @abstractmethod
     def instance(self, expression: str, known: Container[str]) -> tuple[Module, str]:
@@ -308,8 +319,9 @@ class Module:
 
     def _entry(self, name: str) -> Entry:
         """The entry that a name means: mangled, demangled or plain; an instance of a template is compiled."""
-        found = matching(name, self.entries)
-        if len(found) == 1:
+        instances = self.cuda.instances if self.cuda is not None else {}
+        found = [instances[name]] if name in instances else matching(name, self.entries)
+        if len(found) == 1 and found[0] in self.entries:
             return Entry(self, self.entries[found[0]])
         if found:
             raise LanewiseError(f"{name!r} may be any of:\n{listed(found)}")
@@ -318,6 +330,9 @@ class Module:
             if lowered not in instance.entries:
                 raise LanewiseError(f"{name!r} is no kernel: only a __global__ function can be launched")
             return self._instance(Entry(instance, instance.entries[lowered]))
+        reason = self.cuda.reason_missing(name) if self.cuda is not None else ""
+        if reason:
+            raise LanewiseError(reason)
         source = self.cuda.text if self.cuda is not None else ""
         raise LanewiseError(missing_entry(name, self.entries, self.functions, source))
 

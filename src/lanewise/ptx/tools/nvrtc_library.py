@@ -53,6 +53,11 @@ def load(major: int) -> Nvrtc | None:
     return None
 
 
+def installed_libraries() -> list[Path]:
+    """Every library of NVRTC that is found in a package or a toolkit, of any release."""
+    return [path for major in (13, 12) for path in _libraries(major)]
+
+
 def _libraries(major: int) -> list[Path]:
     pattern = {"win32": f"nvrtc64_{major}*_0.dll"}.get(sys.platform, f"libnvrtc.so.{major}*")
     folders = [*package_folders(), *toolkit_folders()]

@@ -9,37 +9,8 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
 from lanewise.ptx.tools.nvrtc_library import Nvrtc, load
+from lanewise.ptx.tools.standard_headers import STANDARD_HEADERS
 from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing, include_folders
-
-#: Headers of the C and C++ libraries that device code includes: NVRTC has none, libcu++ has what is in them.
-_STANDARD = (
-    "algorithm", "array", "bit", "cassert", "cfloat", "climits", "cmath", "complex", "cstddef", "cstdint",
-    "cstdlib", "cstring", "functional", "initializer_list", "limits", "numeric", "optional", "tuple",
-    "type_traits", "utility",
-)  # fmt: skip
-_C_HEADERS = ("assert", "float", "limits", "math", "stddef", "stdint", "stdlib", "string")
-_SHIM = """#pragma once
-#include <cuda/std/{}>
-namespace cuda {{ namespace std {{}} }}
-namespace std {{ using namespace cuda::std; }}
-"""
-#: The limits of IEEE floats; libcu++ of CUDA 13.0 leaves them out for NVRTC, later ones have them.
-_FLOAT_LIMITS = {
-    "FLT_RADIX": "2", "FLT_DIG": "6", "FLT_MANT_DIG": "24", "FLT_MIN_EXP": "(-125)", "FLT_MAX_EXP": "128",
-    "FLT_MIN": "1.17549435e-38f", "FLT_MAX": "3.40282347e+38f", "FLT_EPSILON": "1.19209290e-7f",
-    "DBL_DIG": "15", "DBL_MANT_DIG": "53", "DBL_MIN_EXP": "(-1021)", "DBL_MAX_EXP": "1024",
-    "DBL_MIN": "2.2250738585072014e-308", "DBL_MAX": "1.7976931348623157e+308",
-    "DBL_EPSILON": "2.2204460492503131e-16",
-}  # fmt: skip
-_FLOAT_SHIM = _SHIM.format("cfloat") + "".join(
-    f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in _FLOAT_LIMITS.items()
-)
-_HEADERS = {
-    **{name: _SHIM.format(name) for name in _STANDARD},
-    **{f"{name}.h": _SHIM.format(f"c{name}") for name in _C_HEADERS},
-    **dict.fromkeys(("cfloat", "float.h"), _FLOAT_SHIM),
-    **dict.fromkeys(("cstdio", "stdio.h"), "#pragma once\nnamespace std { using ::printf; }\n"),
-}
 
 
 @dataclass(frozen=True)
@@ -82,11 +53,12 @@ def compile_source(
     """Compile CUDA C++, with instances of templates (`mm<half, float>`) asked for by name."""
     if "\0" in source:
         raise LanewiseError(f"{name} has a NUL character in it; NVRTC would read no further")
+    options = [options] if isinstance(options, str) else list(options)
     library, major, target, note = _compiler(find_arch(arch))
-    given = {**_HEADERS, **(headers or {})}
+    given = {**STANDARD_HEADERS, **(headers or {})}
     flags = [
         f"--gpu-architecture={target.replace('sm_', 'compute_')}",
-        "--std=c++17",
+        *(() if any("-std" in option for option in options) else ("--std=c++17",)),
         *(f"--include-path={folder}" for folder in include_folders(major)),
         *options,
     ]

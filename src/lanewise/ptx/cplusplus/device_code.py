@@ -1,0 +1,224 @@
+"""Which declarations of a program are device code, and which are host code that a compiler of PTX leaves out.
+
+Each declaration is judged by what it is: functions say where they run; a function that does not say so, and a
+variable that is not constant, stay only if device code names them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+from lanewise.ptx.cplusplus.declarations import Declaration, Kind, members
+from lanewise.ptx.cplusplus.host_code import is_host_code, launch_in
+from lanewise.ptx.cplusplus.macros import defined_macros, expanding_to, used_by
+from lanewise.ptx.cplusplus.source_file import SourceFile
+
+#: What says that a declaration is for the device.
+_DEVICE = frozenset(
+    ("__global__", "__device__", "__constant__", "__managed__", "__shared__", "__grid_constant__",
+     "_CG_QUALIFIER", "_CG_CONST_DECL", "_CCCL_DEVICE", "_CCCL_HOST_DEVICE", "_CCCL_API", "_CCCL_DEVICE_API",
+     "__CUDA_FP16_DECL__", "__CUDA_HOSTDEVICE__", "_LIBCUDACXX_INLINE_VISIBILITY")
+)  # fmt: skip
+#: Why a declaration is left out that the compiler complained about.
+BY_THE_COMPILER = "the compiler's complaint"
+#: Device functions by which a kernel starts other work; the machine has no runtime on the device.
+_STARTS_WORK = re.compile(
+    r"cudaLaunch\w+|cudaGraph(?:Launch|SetConditional|KernelNode\w+)|cudaGetCurrentGraphExec"
+    r"|cudaGetParameterBuffer\w*|cuda(?:Stream|Event)(?:Create|Destroy|Wait|Record)\w*|cudaDeviceSynchronize"
+    r"|cuda(?:Malloc|Free|Mem(?:cpy|set)\w*)"
+)
+
+
+class Program:
+    """All files of a program together: macros, and which declarations are needed on the device."""
+
+    def __init__(
+        self,
+        files: Sequence[SourceFile],
+        wanted: Iterable[str] = (),
+        complaints: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """Judge the files; `complaints` are files and lines of which the compiler complained before."""
+        self.files = files
+        self.complaints = complaints
+        #: Lines inside `#if` on which a device function starts other work, if the compiler reads them at all.
+        self.guarded: set[tuple[str, int]] = set()
+        self.wanted = set(wanted)
+        self.macros = defined_macros(files)
+        self.device_words = expanding_to(_DEVICE, self.macros)
+        for_device = [each for file in files for each in file.declared if self.is_device(each)]
+        self.device_templates = frozenset(
+            name for each in for_device if each.is_template for name in each.names
+        )
+        self.device_names = frozenset(name for each in for_device for name in each.names)
+        self.refused: dict[str, str] = {}
+        for file in files:
+            file.blanked = {each: why for each, why in file.blanked.items() if why == BY_THE_COMPILER}
+        self._refuse_launches()
+        self._judge()
+
+    def is_device(self, each: Declaration) -> bool:
+        """Whether a declaration says that it is for the device, by itself or by a macro."""
+        words = each.words() if each.kind is Kind.MACRO_CALL else each.head_words()
+        return not words.isdisjoint(self.device_words)
+
+    def is_kernel(self, each: Declaration) -> bool:
+        """Whether a declaration is a kernel, by itself or by a macro."""
+        return each.kind is not Kind.TYPE and "__global__" in each.head_words() | self._expanded(each)
+
+    def is_host(self, each: Declaration) -> bool:
+        """Whether a declaration uses what only the host has, by itself or by a macro."""
+        return is_host_code(each.tokens) or any(
+            is_host_code(self.macros[word].tokens)
+            for word in used_by(each.words() & self.macros.keys(), self.macros)
+        )
+
+    def _judge(self) -> None:
+        kept: list[Declaration] = []
+        waiting: list[tuple[SourceFile, Declaration]] = []
+        used: set[str] = set(self.wanted)
+        for file in self.files:
+            if not file.is_split:
+                used |= set(re.findall(r"[^\W\d]\w*", file.text))
+                continue
+            for each in file.declared:
+                if each in file.blanked:
+                    continue
+                if self._stays(each):
+                    kept.append(each)
+                elif self._may_stay(each):
+                    waiting.append((file, each))
+                else:
+                    file.blanked[each] = "host code"
+        fresh = used | {word for each in kept for word in each.words()}
+        used = set()
+        while fresh:
+            used |= fresh
+            for word in list(fresh):
+                if word in self.macros:
+                    fresh |= self.macros[word].words
+            used |= fresh
+            reached = [(file, each) for file, each in waiting if not each.names.isdisjoint(used)]
+            waiting = [pair for pair in waiting if pair[1].names.isdisjoint(used)]
+            fresh = {word for _, each in reached for word in each.words()} - used
+        for file, each in waiting:
+            file.blanked[each] = "host code"
+        for file in self.files:
+            for each in file.declared:
+                if each not in file.blanked and each.kind is Kind.TYPE and self.is_host(each):
+                    self._judge_members(file, each, used)
+
+    def _judge_members(self, file: SourceFile, declaration: Declaration, used: set[str]) -> None:
+        """Leave out the host functions of a class that device code uses."""
+        for each in members(declaration):
+            if each.kind is Kind.FUNCTION and not self.is_device(each) and self.is_host(each):
+                file.blanked[each] = "host code"
+
+    def _stays(self, each: Declaration) -> bool:
+        """Whether it is device code by itself, whatever else there is."""
+        if each.kind is Kind.MACRO_CALL:
+            known = self.macros.get(each.tokens[0].text)
+            return known is not None and (self.is_device(each) or not self.is_host(each))
+        if self.is_device(each):
+            return True
+        if each.kind is Kind.FUNCTION:
+            return not each.head_words().isdisjoint(("constexpr", "consteval")) and not self.is_host(each)
+        if each.kind is Kind.VARIABLE:
+            return not each.head_words().isdisjoint(("const", "constexpr")) and not self.is_host(each)
+        return not self.is_host(each)
+
+    def _may_stay(self, each: Declaration) -> bool:
+        """Whether it stays if device code names it: not what says or shows that it is for the host."""
+        if each.kind is Kind.TYPE or each.kind is Kind.ALIAS:
+            return True
+        if each.is_instantiation and each.names.isdisjoint(self.device_templates):
+            return False
+        words = each.head_words()
+        if each.kind is Kind.FUNCTION and not each.names.isdisjoint(self.device_names - {"operator"}):
+            return False  # a second one of that name, for the host
+        if "main" in each.names or "__host__" in words or each.kind in (Kind.MACRO_CALL, Kind.USING):
+            return False
+        return not self.is_host(each)
+
+    def needed(self) -> set[Declaration]:
+        """The kernels and what declares the names that they use: what the compiler says of these is told."""
+        everything = [each for file in self.files for each in file.declared if each not in file.blanked]
+        needed = {each for each in everything if self.is_kernel(each)}
+        needed |= {each for each in everything if not each.names.isdisjoint(self.wanted)}
+        rest = [each for each in everything if each not in needed]
+        fresh = {word for each in needed for word in each.words()}
+        used: set[str] = set()
+        while fresh:
+            used |= fresh
+            for word in list(fresh):
+                if word in self.macros:
+                    used |= self.macros[word].words
+            reached = [
+                each
+                for each in rest
+                if not each.names.isdisjoint(used)
+                and (self.is_device(each) or self._is_type_or_constant(each))
+            ]
+            needed.update(reached)
+            rest = [each for each in rest if each not in needed]
+            fresh = {word for each in reached for word in each.words()} - used
+        return needed
+
+    def _is_type_or_constant(self, each: Declaration) -> bool:
+        if each.kind is Kind.VARIABLE:
+            return not each.head_words().isdisjoint(("const", "constexpr"))
+        return each.kind is not Kind.FUNCTION
+
+    def _expanded(self, each: Declaration) -> frozenset[str]:
+        """The words of the macros that the head of a declaration uses."""
+        names = used_by(each.head_words() & self.macros.keys(), self.macros)
+        return frozenset(word for name in names for word in self.macros[name].words)
+
+    def _refuse_launches(self) -> None:
+        """Leave out device functions that launch kernels, and those that call them, and say why."""
+        for file in self.files:
+            for each in file.declared:
+                if (
+                    each.kind is not Kind.FUNCTION
+                    or not self.is_device(each)
+                    or "__host__" in each.head_words()
+                ):
+                    continue
+                at = launch_in(each.tokens)
+                starts = next((token for token in each.tokens if _STARTS_WORK.fullmatch(token.text)), None)
+                token = each.tokens[at] if at is not None else starts
+                if token is None:
+                    continue
+                line = file.lines.at(token.start)
+                if file.is_conditional(each, token) and (file.name, line) not in self.complaints:
+                    self.guarded.add((file.name, line))
+                    continue
+                what = "launches a kernel" if at is not None else f"calls {token.text}"
+                for name in each.names:
+                    self.refused[name] = (
+                        f"{name} {what} on the device ({file.name}:{line}): dynamic parallelism, device "
+                        "graphs and the rest of the device's runtime are not run here"
+                    )
+                file.blanked[each] = "dynamic parallelism"
+        if not self.refused:
+            return
+        growing = True
+        while growing:
+            growing = False
+            for file in self.files:
+                for each in file.declared:
+                    if each in file.blanked or each.kind is not Kind.FUNCTION or not self.is_device(each):
+                        continue
+                    called = each.words() & self.refused.keys() - each.names
+                    if called and each.has_body:
+                        because = self.refused[min(called)]
+                        self.refused |= {
+                            name: f"{name} calls {min(called)}; {because}" for name in each.names
+                        }
+                        file.blanked[each] = "dynamic parallelism"
+                        growing = True
+        for file in self.files:
+            for each in file.declared:
+                if not each.has_body and each.kind is Kind.FUNCTION and each.names & self.refused.keys():
+                    file.blanked.setdefault(each, "dynamic parallelism")

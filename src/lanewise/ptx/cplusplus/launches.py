@@ -1,0 +1,199 @@
+"""The instances of templates that host code uses, as expressions for the device's compiler.
+
+`scale<64, T><<<grid, block>>>(…)` in host code asks for an instance. Its arguments are replaced by what the
+code around says of them: constants of the function, and the arguments that this function is itself used with.
+Macros are expanded. Arguments that C++ would deduce follow from the types of what the kernel is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lanewise.ptx.cplusplus.brackets import closing_angle, parenthesised, split_at_commas
+from lanewise.ptx.cplusplus.declarations import Declaration, Kind
+from lanewise.ptx.cplusplus.deduction import completed, template_parameters
+from lanewise.ptx.cplusplus.host_code import is_launch
+from lanewise.ptx.cplusplus.macros import Macro, expanded
+from lanewise.ptx.cplusplus.source_file import SourceFile
+from lanewise.ptx.cplusplus.tokens import Token, TokenKind
+
+#: How many instances are compiled without being asked for: of one kernel, and of a file.
+_MOST_OF_A_KERNEL, _MOST = 4, 48
+_DEPTH = 4
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+
+
+@dataclass(frozen=True)
+class _HostCode:
+    """A host function with its macros expanded, and the parameters that it is a template of."""
+
+    declaration: Declaration
+    tokens: Sequence[Token]
+    parameters: tuple[str, ...]
+
+
+def used_instances(
+    files: Sequence[SourceFile], templates: Mapping[str, Declaration], macros: Mapping[str, Macro]
+) -> list[str]:
+    """The instances of kernels that host code launches or names, in the order of the text.
+
+    `templates` are the kernels that are templates, by name. Arguments that cannot be told stay as they are
+    written; the compiler refuses such an expression, and it is then dropped.
+    """
+    if not templates:
+        return []
+    host = [
+        _HostCode(each, expanded(each.tokens, macros, _DEPTH), _names(each))
+        for file in files
+        for each in file.blanked
+        if each.kind in (Kind.FUNCTION, Kind.MACRO_CALL, Kind.TYPE)
+    ]
+    types = [each.tokens for file in files for each in file.declared if each.kind is not Kind.FUNCTION]
+    found: dict[str, str] = {}
+    for each in host:
+        for name, short, explicit, given in _uses(each.tokens, templates):
+            arguments = completed(explicit, given, templates[short], [each.tokens, *types])
+            if arguments is None:
+                continue
+            for values in _bindings(each, host, types, _DEPTH):
+                parts = [_text(_substituted(argument, values)) for argument in arguments]
+                if list(found.values()).count(short) < _MOST_OF_A_KERNEL and len(found) < _MOST:
+                    found.setdefault(f"{name}<{', '.join(parts)}>", short)
+    return list(found)
+
+
+def _uses(
+    found: Sequence[Token], templates: Mapping[str, Declaration]
+) -> Iterator[tuple[str, str, list[list[Token]], list[list[Token]] | None]]:
+    """Where a template is named: its qualified and its short name, its arguments, and what it is given."""
+    for at, token in enumerate(found):
+        if token.text not in templates or at + 1 >= len(found):
+            continue
+        explicit: list[list[Token]] = []
+        after = at + 1
+        if found[after].text == "<" and not is_launch(found, after):
+            closing = closing_angle(found, after)
+            if closing is None:
+                continue
+            explicit = split_at_commas(found[after + 1 : closing])
+            after = closing + 1
+        given = _given(found, after) if is_launch(found, after) else None
+        if not explicit and given is None:
+            continue
+        first = at
+        while first >= 2 and found[first - 1].text == "::" and found[first - 2].kind is TokenKind.NAME:
+            first -= 2
+        yield "".join(each.text for each in found[first : at + 1]), token.text, explicit, given
+
+
+def _given(found: Sequence[Token], launch: int) -> list[list[Token]] | None:
+    """The arguments of a launch, which stand in parentheses behind `>>>`."""
+    depth = 0
+    for at in range(launch + 3, len(found) - 3):
+        text = found[at].text
+        depth += (text in _OPENING) - (text in _CLOSING)
+        if text == ";":
+            return None
+        if depth == 0 and [each.text for each in found[at : at + 4]] == [">", ">", ">", "("]:
+            return parenthesised(found, at + 3)
+    return None
+
+
+# what names stand for -----------------------------------------------------------------------------------
+
+
+def _names(each: Declaration) -> tuple[str, ...]:
+    return tuple(name for name, _ in template_parameters(each.tokens))
+
+
+def _bindings(
+    each: _HostCode, host: Sequence[_HostCode], types: Sequence[Sequence[Token]], depth: int
+) -> list[dict[str, list[Token]]]:
+    """What the names in host code stand for: one mapping for each set of arguments it is used with."""
+    constants = _constants(each.tokens)
+    if not each.parameters or depth == 0:
+        return [constants]
+    found = []
+    for user in host:
+        if user is each:
+            continue
+        for arguments in _calls(user.tokens, each, types):
+            pairs = list(zip(each.parameters, arguments, strict=False))
+            for outer in _bindings(user, host, types, depth - 1):
+                values = {name: _substituted(argument, outer) for name, argument in pairs}
+                own = {name: _substituted(value, values) for name, value in constants.items()}
+                found.append({**own, **values})
+                if len(found) >= _MOST:
+                    return found
+    return found or [constants]
+
+
+def _constants(found: Sequence[Token]) -> dict[str, list[Token]]:
+    """The constants and type names that code declares: `const int N = 8;`, `using T = float;`."""
+    constants: dict[str, list[Token]] = {}
+    start = 0
+    for at, token in enumerate(found):
+        if token.text not in (";", "{", "}"):
+            continue
+        words = [part.text for part in found[start:at]]
+        equals = words.index("=") if "=" in words else 0
+        if {"const", "constexpr", "static", "using"} & set(words[:equals]):
+            for number, part in enumerate(split_at_commas(found[start + equals - 1 : at])):
+                if len(part) > 2 and part[1].text == "=" and (number == 0 or part[0].kind is TokenKind.NAME):
+                    constants[part[0].text] = _substituted(part[2:], constants)
+        start = at + 1
+    return constants
+
+
+def _calls(
+    found: Sequence[Token], code: _HostCode, types: Sequence[Sequence[Token]]
+) -> Iterator[list[list[Token]]]:
+    """The template arguments of each use of a function: `run<64, float>(…)`, `run(a)`."""
+    for at in range(len(found) - 1):
+        if found[at].text not in code.declaration.names:
+            continue
+        explicit: list[list[Token]] = []
+        after = at + 1
+        if found[after].text == "<":
+            closing = closing_angle(found, after)
+            if closing is None:
+                continue
+            explicit, after = split_at_commas(found[after + 1 : closing]), closing + 1
+        elif at and found[at - 1].kind is TokenKind.NAME and found[at - 1].text != "return":
+            continue  # a declaration, not a call
+        given = parenthesised(found, after) if after < len(found) and found[after].text == "(" else None
+        complete = completed(explicit, given, code.declaration, [found, *types])
+        if complete is not None:
+            yield complete
+
+
+def _substituted(found: Sequence[Token], values: Mapping[str, Sequence[Token]]) -> list[Token]:
+    """Tokens in which names are replaced by what they stand for, in parentheses where that takes several."""
+    made: list[Token] = []
+    for token in found:
+        value = values.get(token.text) if token.kind is TokenKind.NAME else None
+        if value is None:
+            made.append(token)
+        elif len(value) == 1 or all(
+            part.kind is TokenKind.NAME or part.text in ("::", "*") for part in value
+        ):
+            made.extend(value)
+        else:
+            mark = token._replace(kind=TokenKind.MARK)
+            made += [mark._replace(text="("), *value, mark._replace(text=")")]
+    return made
+
+
+def _text(found: Sequence[Token]) -> str:
+    """Tokens as text: a space between words, and behind commas."""
+    text = ""
+    for token in found:
+        if (
+            text
+            and (text[-1].isalnum() or text[-1] == "_")
+            and (token.text[0].isalnum() or token.text[0] == "_")
+        ):
+            text += " "
+        text += token.text + (" " if token.text == "," else "")
+    return text

@@ -1,0 +1,123 @@
+"""The macros that a program's files define, and which of them lead to which words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lanewise.ptx.cplusplus.brackets import end_of_brackets, split_at_commas
+from lanewise.ptx.cplusplus.source_file import SourceFile
+from lanewise.ptx.cplusplus.tokens import Token, TokenKind, directive, tokens
+
+#: No more tokens than these are written for one piece of code.
+_MOST_TOKENS = 200_000
+
+
+@dataclass
+class Macro:
+    """What a macro may expand to: the tokens of all its definitions, whichever of them holds."""
+
+    tokens: list[Token]
+    words: frozenset[str]
+    parameters: tuple[str, ...] = ()
+
+
+_DEFINE = re.compile(r"(?P<name>[^\W\d]\w*)(?:\((?P<parameters>[^)]*)\))?")
+
+
+def defined_macros(files: Iterable[SourceFile]) -> dict[str, Macro]:
+    """The macros that some files define, by name."""
+    found: dict[str, list[Token]] = {}
+    parameters: dict[str, tuple[str, ...]] = {}
+    for file in files:
+        lines = (
+            (token.text for token in file.tokens if token.kind is TokenKind.DIRECTIVE)
+            if file.is_split
+            else re.findall(r"^[ \t]*#[ \t]*define(?:\\\n|[^\n])*", file.text, re.MULTILINE)
+        )
+        for text in lines:
+            name, rest = directive(text)
+            match = _DEFINE.match(rest) if name == "define" else None
+            if match:
+                found.setdefault(match["name"], []).extend(tokens(rest[match.end() :]))
+                if match["parameters"]:
+                    parameters[match["name"]] = tuple(part.strip() for part in match["parameters"].split(","))
+    return {
+        name: Macro(
+            body,
+            frozenset(token.text for token in body if token.kind is TokenKind.NAME),
+            parameters.get(name, ()),
+        )
+        for name, body in found.items()
+    }
+
+
+def expanding_to(words: frozenset[str], macros: Mapping[str, Macro]) -> frozenset[str]:
+    """Some words, and all macros that expand to one of them."""
+    found = set(words)
+    growing = True
+    while growing:
+        fresh = {
+            name for name, macro in macros.items() if name not in found and not macro.words.isdisjoint(found)
+        }
+        found |= fresh
+        growing = bool(fresh)
+    return frozenset(found)
+
+
+def used_by(names: Iterable[str], macros: Mapping[str, Macro]) -> set[str]:
+    """Some macros, and all that their definitions use."""
+    found, fresh = set(), set(names)
+    while fresh:
+        found |= fresh
+        fresh = {word for name in fresh for word in macros[name].words if word in macros} - found
+    return found
+
+
+def expanded(found: Sequence[Token], macros: Mapping[str, Macro], depth: int) -> list[Token]:
+    """Tokens in which calls of the project's macros are replaced by what these are defined as."""
+    made: list[Token] = []
+    _expand(found, macros, depth, made)
+    return made
+
+
+def _expand(found: Sequence[Token], macros: Mapping[str, Macro], depth: int, made: list[Token]) -> None:
+    at = 0
+    while at < len(found) and len(made) < _MOST_TOKENS:
+        token = found[at]
+        macro = macros.get(token.text) if token.kind is TokenKind.NAME and depth else None
+        if macro is None or not macro.parameters or at + 1 >= len(found) or found[at + 1].text != "(":
+            made.append(token)
+            at += 1
+            continue
+        end = end_of_brackets(found, at + 1)
+        given = split_at_commas(found[at + 2 : end], angles=False)
+        values = dict(zip(macro.parameters, given, strict=False))
+        if macro.parameters[-1] == "...":
+            rest = given[len(macro.parameters) - 1 :]
+            comma = token._replace(kind=TokenKind.MARK, text=",")
+            values["__VA_ARGS__"] = [each for part in rest for each in (*part, comma)][:-1]
+        body = [each for part in macro.tokens for each in values.get(part.text, [part])]
+        _expand(_pasted(body), macros, depth - 1, made)
+        at = end + 1
+
+
+def _pasted(found: Sequence[Token]) -> list[Token]:
+    """Tokens joined where `##` stands between them."""
+    made: list[Token] = []
+    at = 0
+    while at < len(found):
+        if (
+            found[at].text == "#"
+            and found[at + 1 : at + 2]
+            and found[at + 1].text == "#"
+            and made
+            and at + 2 < len(found)
+        ):
+            made[-1] = made[-1]._replace(text=made[-1].text + found[at + 2].text)
+            at += 3
+        else:
+            made.append(found[at])
+            at += 1
+    return made

@@ -1,0 +1,334 @@
+"""The device code of a published source, compiled by NVRTC: host code is left out first.
+
+What is in doubt is kept. If the compiler then complains inside a declaration that no kernel needs, this is
+left out as well and the rest compiled again. The PTX is kept on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from lanewise import disk_cache
+from lanewise.ptx.cplusplus.declarations import Declaration, Kind, members
+from lanewise.ptx.cplusplus.device_code import BY_THE_COMPILER, Program
+from lanewise.ptx.cplusplus.includes import HOST_HEADERS, Headers, empty_headers, read_headers, with_paths
+from lanewise.ptx.cplusplus.launches import used_instances
+from lanewise.ptx.cplusplus.source_file import SourceFile
+from lanewise.ptx.model.left_out import LeftOut
+from lanewise.ptx.tools.nvrtc_library import installed_libraries
+from lanewise.ptx.tools.runtime_compiler import Compiled, compile_source
+from lanewise.ptx.tools.standard_headers import PRELUDE, PRELUDE_NAME, STANDARD_HEADERS, THRUST_PRELUDE
+from lanewise.ptx.tools.toolkit import ToolFailed, include_folders
+
+_SUFFIX = ".nvrtc"
+#: Variables of the environment from which NVRTC takes further options.
+_FLAGS = ("NVRTC_PREPEND_FLAGS", "NVRTC_APPEND_FLAGS")
+#: How often a source is compiled, each time without what the compiler complained about.
+_ROUNDS = 10
+_ERROR = re.compile(
+    r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: .*$", re.MULTILINE
+)
+_NO_SUCH_HEADER = re.compile(r'cannot open source file "([^"\n]+)"')
+_EXPRESSION = re.compile(r"#pragma nv_mangled_name (.+)")
+_EXPRESSIONS_FILE = "__nv_name_map"
+#: Words of C++20 without which its sources do not compile.
+_CPP20 = re.compile(r"\b(?:concept\s+\w+\s*=|requires\s*[({\w]|consteval\b|constinit\b)|\boperator\s*<=>")
+_STANDARD = re.compile(r"-{1,2}std(?:=.*)?")
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """What became of a source: PTX, what was left out, and why some kernels are refused."""
+
+    compiled: Compiled
+    left_out: tuple[LeftOut, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PublishedSource:
+    """A source to be compiled: its text, its name in messages, the arch and the options for NVRTC."""
+
+    text: str
+    name: str
+    arch: str
+    options: tuple[str, ...]
+
+    def read(self) -> tuple[SourceFile, Headers]:
+        """The source and the headers that it includes, all read from disk."""
+        main = SourceFile(self.name, self.text)
+        path = Path(self.name)
+        folder = path.resolve().parent if path.is_file() else None
+        toolkit = [folder for major in (13, 12) for folder in include_folders(major)]
+        return main, read_headers(main, folder, _include_options(self.options), STANDARD_HEADERS, toolkit)
+
+    def compile(self, expressions: Sequence[str] = (), *, launched: bool = False) -> DeviceCode:
+        """Compile the device code, with some instances of templates.
+
+        If `launched`, those that host code launches are compiled as well.
+        """
+        main, headers = self.read()
+        request = self._request(headers, expressions, launched) if headers.is_complete else ""
+        kept = disk_cache.read(request, _SUFFIX) if request else None
+        if kept is not None:
+            return _from_json(kept)
+        made = _Rounds(self, main, headers, expressions, launched).run()
+        if request:
+            disk_cache.keep(request, _SUFFIX, json.dumps(asdict(made)).encode())
+        return made
+
+    def _request(self, headers: Headers, expressions: Sequence[str], launched: bool) -> str:
+        """Everything that the PTX depends on, as text."""
+        texts = {str(path): file.text for path, file in headers.files.items()}
+        names = {
+            name: {each: str(path) for each, path in found.items()}
+            for name, found in headers.resolved.items()
+        }
+        parts = [
+            "device code", self.text, self.name, self.arch, self.options, texts, names, sorted(headers.empty),
+            list(expressions), launched, _toolkit_stamp(), [os.environ.get(name) for name in _FLAGS],
+        ]  # fmt: skip
+        return json.dumps(parts)
+
+
+def _from_json(content: bytes) -> DeviceCode:
+    parts = json.loads(content)
+    left_out = tuple(LeftOut(**each) for each in parts["left_out"])
+    return DeviceCode(Compiled(**parts["compiled"]), left_out, parts["refused"])
+
+
+def _toolkit_stamp() -> list[tuple[str, int, int]]:
+    """What says that the compiler and its headers are still the same: paths, sizes and times of change."""
+    folders = [folder for major in (13, 12) for folder in include_folders(major)]
+    paths = [*installed_libraries(), *folders]
+    for folder in folders:
+        paths += [Path(entry.path) for entry in os.scandir(folder)]
+    stamps = ((str(path), path.stat()) for path in paths if path.exists())
+    return sorted((path, status.st_size, status.st_mtime_ns) for path, status in stamps)
+
+
+def _include_options(options: Sequence[str]) -> list[Path]:
+    """The folders that `-I` names, in any of its spellings."""
+    found = []
+    for at, option in enumerate(options):
+        if option in ("-I", "--include-path") and at + 1 < len(options):
+            found.append(Path(options[at + 1]))
+        elif match := re.fullmatch(r"(?:-I|--include-path=)(.+)", option):
+            found.append(Path(match.group(1)))
+    return found
+
+
+class _Rounds:
+    """A source compiled again and again, until the compiler complains of nothing that can be left out."""
+
+    def __init__(
+        self,
+        source: PublishedSource,
+        main: SourceFile,
+        headers: Headers,
+        expressions: Sequence[str],
+        launched: bool,
+    ) -> None:
+        self.source, self.main, self.headers = source, main, headers
+        self.files = {main.name: main, **{str(path): file for path, file in headers.files.items()}}
+        self.wanted = list(expressions)
+        self.words = {word for each in self.wanted for word in re.findall(r"[^\W\d]\w*", each)}
+        self.complaints: set[tuple[str, int]] = set()
+        self.program = Program(list(self.files.values()), self.words)
+        self.guessed = (
+            used_instances(list(self.files.values()), self._templates(), self.program.macros)
+            if launched
+            else []
+        )
+        self.guessed = [each for each in self.guessed if each not in self.wanted]
+        if self.guessed:
+            self.words |= {word for each in self.guessed for word in re.findall(r"[^\W\d]\w*", each)}
+            self.program = Program(list(self.files.values()), self.words)
+
+    def _templates(self) -> dict[str, Declaration]:
+        """The kernels that are templates, by name."""
+        return {
+            name: each
+            for file in self.files.values()
+            for each in reversed(file.declared)
+            if each.is_template and each.tokens[2].text != ">" and self.program.is_kernel(each)
+            for name in each.names
+        }
+
+    def run(self) -> DeviceCode:
+        """Compile; the error that is raised in the end is the first that could not be helped."""
+        first: ToolFailed | None = None
+        for _ in range(_ROUNDS):
+            try:
+                return DeviceCode(self._compile(), self._left_out(), self.program.refused)
+            except ToolFailed as error:
+                first = first or error
+                if not self._left_out_more(error.log):
+                    if self.guessed:
+                        self.guessed = []
+                        continue
+                    raise self._explained(first, error) from None
+        assert first is not None
+        raise self._explained(first, first)
+
+    def _compile(self) -> Compiled:
+        texts = {
+            name: with_paths(file.compiled_text(), self.headers.resolved.get(name, {}), self.headers.empty)
+            for name, file in self.files.items()
+        }
+        main = texts.pop(self.main.name)
+        options = [f"--pre-include={PRELUDE_NAME}", "-default-device", *self.source.options]
+        if not any(_STANDARD.fullmatch(option) for option in options):
+            newer = any(_CPP20.search(text) for text in (main, *texts.values()))
+            options.append("--std=c++20" if newer else "--std=c++17")
+        if not {"-device-int128", "--device-int128"} & set(options):
+            options.append("--device-int128")
+        uses_thrust = any(
+            name.startswith("thrust/") for name in self.headers.external.keys() - self.headers.empty
+        )
+        prelude = PRELUDE + (THRUST_PRELUDE if uses_thrust else "")
+        empty = empty_headers((*HOST_HEADERS, *self.headers.empty))
+        return compile_source(
+            main,
+            self.source.arch,
+            name=self.main.name,
+            options=options,
+            headers={**empty, **STANDARD_HEADERS, **texts, PRELUDE_NAME: prelude},
+            expressions=[*self.wanted, *self.guessed],
+        )
+
+    def _left_out_more(self, log: str) -> bool:
+        """Leave out what the compiler complained about, if no kernel needs it; whether anything was."""
+        before = self._count()
+        self._split_files(log)
+        complaints = {(match["file"], int(match["line"])) for match in _ERROR.finditer(log)}
+        if not self.program.guarded.isdisjoint(complaints):
+            self.complaints |= complaints
+            self.program = Program(list(self.files.values()), self.words, self.complaints)
+            return True
+        needed = self.program.needed()
+        for match in _ERROR.finditer(log):
+            missing = _NO_SUCH_HEADER.search(match.group())
+            if missing:
+                self._leave_empty(missing.group(1))
+            elif match["file"] == _EXPRESSIONS_FILE:
+                pragma = _EXPRESSION.search(log, match.end())
+                expression = pragma.group(1).strip() if pragma else ""
+                self.guessed = [each for each in self.guessed if each != expression]
+            elif match["file"] in self.files:
+                self._leave_out_line(self.files[match["file"]], int(match["line"]), needed)
+            else:
+                self._leave_out_library(match["file"])
+        return self._count() != before
+
+    def _count(self) -> tuple[int, int, int]:
+        """How much is left out so far."""
+        blanked = sum(len(file.blanked) for file in self.files.values())
+        return len(self.guessed), len(self.headers.empty), blanked
+
+    def _split_files(self, log: str) -> None:
+        """Find the declarations of headers that were taken as they are, if the compiler complains of them."""
+        complained = {match["file"] for match in _ERROR.finditer(log)}
+        whole = [file for name, file in self.files.items() if name in complained and not file.is_split]
+        for file in whole:
+            file.split()
+        if whole:
+            self.program = Program(list(self.files.values()), self.words, self.complaints)
+
+    def _leave_out_line(self, file: SourceFile, line: int, needed: set[Declaration]) -> None:
+        each = file.at_line(line)
+        if each is None or each in file.blanked:
+            return
+        if each not in needed:
+            file.blanked[each] = BY_THE_COMPILER
+        elif each.kind is Kind.TYPE:
+            for member in members(each):
+                within = file.lines.at(member.start) <= line <= file.lines.at(member.end - 1)
+                if within and member.kind is Kind.FUNCTION and not self.program.is_device(member):
+                    file.blanked[member] = BY_THE_COMPILER
+
+    def _leave_empty(self, name: str) -> None:
+        place = self.headers.external.get(name, LeftOut("header", name, self.main.name, 0))
+        self.headers.empty.setdefault(name, place)
+
+    def _leave_out_library(self, path: str) -> None:
+        """Leave out the headers of a library, such as Thrust's, that the compiler cannot read."""
+        for folder in (folder for major in (13, 12) for folder in include_folders(major)):
+            if Path(path).is_relative_to(folder):
+                library = Path(path).relative_to(folder).parts[0]
+                for name in self.headers.external:
+                    if name.split("/")[0] == library:
+                        self._leave_empty(name)
+
+    def _left_out(self) -> tuple[LeftOut, ...]:
+        """What was left out, by file and line: declarations of the source and of its headers, and headers."""
+        declared = [
+            LeftOut(_what(each, why), each.name, name, file.line(each))
+            for name, file in self.files.items()
+            for each, why in file.blanked.items()
+        ]
+        order = {name: at for at, name in enumerate(self.files)}
+        return tuple(
+            sorted(
+                (*declared, *self.headers.empty.values()), key=lambda one: (order.get(one.file, 0), one.line)
+            )
+        )
+
+    def _explained(self, first: ToolFailed, last: ToolFailed) -> ToolFailed:
+        """The error to raise: the first complaints, without those about what was left out since."""
+        still = [block for block in _blocks(last.log) if block.split("\n")[0] in first.log]
+        log = "\n\n".join(still) or first.log
+        head = str(first).partition("\n")[0]
+        empty = ", ".join(name for name in self.headers.empty if name not in HOST_HEADERS)
+        note = f"\nheaders that were not found are empty: {empty} (-I names their folder)" if empty else ""
+        if "curand_kernel.h" in self.headers.empty:
+            note += "\npip install nvidia-curand (about 60 MB to download) brings curand_kernel.h"
+        return ToolFailed(f"{head}\n{log.strip()}{note}", log)
+
+
+def _blocks(log: str) -> list[str]:
+    """The errors of a log, each with the lines that belong to it."""
+    starts = [match.start() for match in _ERROR.finditer(log)]
+    return [log[start:end].split("\n\n")[0] for start, end in pairwise([*starts, len(log)])]
+
+
+def _what(each: Declaration, why: str) -> str:
+    words = {
+        Kind.FUNCTION: "function",
+        Kind.TYPE: "type",
+        Kind.VARIABLE: "variable",
+        Kind.MACRO_CALL: "macro call",
+    }
+    return words.get(each.kind, "declaration") + (
+        "" if why != "dynamic parallelism" else " with dynamic parallelism"
+    )
+
+
+def behind_conditions(files: Iterable[SourceFile], name: str) -> tuple[str, int, tuple[str, ...]] | None:
+    """Where a kernel is defined that the preprocessor left out: file, line and the conditions around it."""
+    for file in files:
+        if not file.is_split:
+            if not re.search(rf"\b{re.escape(name)}\b", file.text):
+                continue
+            file.split()
+        for each in file.declared:
+            if name in each.names and "__global__" in each.head_words() and each.conditions:
+                guards = tuple(one for one in each.conditions if not _is_guard(one, file))
+                if guards:
+                    return file.name, file.line(each), guards
+    return None
+
+
+def _is_guard(condition: str, file: SourceFile) -> bool:
+    """Whether a condition is the header's guard against being included twice."""
+    match = re.fullmatch(r"#(?:ifndef|if\s*!\s*defined)\s*\(?\s*(\w+)\s*\)?", condition)
+    return (
+        match is not None
+        and re.search(rf"#\s*define\s+{match.group(1)}\s*$", file.text, re.MULTILINE) is not None
+    )
