@@ -10,17 +10,18 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from reprlib import repr
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.ptx.cuda_declarations import aliased_type, declared_parameters
-from lanewise.ptx.cuda_types import CudaType, cuda_type
+from lanewise.ptx.byte_order import is_native
 from lanewise.ptx.model.function import Function
 from lanewise.ptx.model.names import demangle, parameter_texts
 from lanewise.ptx.model.variables import Variable
-from lanewise.ptx.struct_bytes import is_native, struct_bytes
+
+if TYPE_CHECKING:
+    from lanewise.ptx.cuda_types import CudaType
 
 #: What compilers of CUDA call parameters, whose names they do not keep.
 _NUMBERED = re.compile(r".+_param_\d+")
@@ -113,6 +114,10 @@ def require_alignment(title: str, variable: Variable, address: int) -> None:
         )
 
 
+class HandleArgument:
+    """An argument that a kernel knows by a handle of 64 bits: a texture or a surface."""
+
+
 class ParameterTypes:
     """The types of a kernel's parameters in C++: by its mangled name, or by its source."""
 
@@ -121,6 +126,9 @@ class ParameterTypes:
 
     @cached_property
     def _types(self) -> list[CudaType | None]:
+        from lanewise.ptx.cuda_declarations import aliased_type, declared_parameters  # few kernels need it
+        from lanewise.ptx.cuda_types import cuda_type
+
         name = self.function.name
         full = demangle(name)
         if full != name:
@@ -159,6 +167,8 @@ def encode(title: str, value: Any, variable: Variable, types: ParameterTypes | N
             "or an array of one element (array.reshape(1))"
         )
     if variable.dims or variable.vector > 1:
+        from lanewise.ptx.struct_bytes import struct_bytes  # few kernels take structs
+
         declared = types.of(variable) if types is not None else None
         return struct_bytes(title, value, size, variable.alignment, declared)
     if isinstance(value, ctypes._SimpleCData):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.ptx.byte_order import is_native
 from lanewise.ptx.cuda_types import CudaType
 
 #: Objects of ctypes, which have bytes: structures, unions, arrays and numbers.
@@ -107,15 +108,6 @@ def _of_numpy(title: str, value: np.generic | np.ndarray, size: int, alignment: 
     if dtype.isalignedstruct:
         _require_alignment(title, dtype.alignment, alignment)
     return value.tobytes()
-
-
-def is_native(dtype: np.dtype) -> bool:
-    """Return whether all numbers of a type, those of its fields too, are little-endian."""
-    if dtype.subdtype is not None:
-        return is_native(dtype.subdtype[0])
-    if dtype.fields is not None:
-        return all(is_native(field[0]) for field in dtype.fields.values())
-    return dtype.byteorder != ">"
 
 
 def _require_alignment(title: str, given: int, alignment: int) -> None:

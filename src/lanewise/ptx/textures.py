@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.ptx.arguments import HandleArgument
 from lanewise.ptx.model.variables import Variable
 
 Filter = Literal["point", "linear"]
@@ -26,7 +27,7 @@ CHANNELS = (1, 2, 4)
 
 
 @dataclass(frozen=True, eq=False)
-class ImageObject:
+class ImageObject(HandleArgument):
     """An array seen as texels: its dimensions without layers and channels, and the texels' type."""
 
     array: Any = field(repr=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,10 @@ class View(NamedTuple):
     def end(self) -> int:
         """The offset of the byte after its last."""
         return self.offset + self.size
+
+
+#: The heaps of modules whose kernels have called malloc, by the identity of the module: see `heap.py`.
+HEAPS: dict[int, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -250,3 +254,8 @@ def table(allocations: list[Allocation]) -> npt.NDArray[np.int64]:
         rows.append((each.first, each.size, each.host, 0))
         rows += [(each.first + start, stop - start, each.host + start, 1) for start, stop in ranges]
     return np.array(rows or [(0, 0, 0, 0)], np.int64)
+
+
+def heap_in_use(module: Module) -> bool:
+    """Return whether a kernel of a module has called malloc: its memory is there for all other kernels."""
+    return id(module.root or module) in HEAPS

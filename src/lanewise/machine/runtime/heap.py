@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
-from lanewise.machine.runtime.device_memory import Allocation
+from lanewise.machine.runtime.device_memory import HEAPS, Allocation
 from lanewise.machine.runtime.free_ranges import UNIT, FreeRanges
 from lanewise.ptx import Module
 
@@ -197,19 +197,11 @@ class Heap:
         return max(before, key=lambda each: each.first, default=None)
 
 
-_HEAPS: dict[int, Heap] = {}
-
-
-def heap_in_use(module: Module) -> bool:
-    """Return whether a kernel of a module has called malloc: its memory is there for all other kernels."""
-    return id(module.root or module) in _HEAPS
-
-
 def heap_of(module: Module) -> Heap:
     """Return the heap of a module's kernels; instances of its templates share it."""
     module = module.root or module
-    kept = _HEAPS.get(id(module))
+    kept = HEAPS.get(id(module))
     if kept is None:
-        kept = _HEAPS[id(module)] = Heap()
-        weakref.finalize(module, _HEAPS.pop, id(module), None)
+        kept = HEAPS[id(module)] = Heap()
+        weakref.finalize(module, HEAPS.pop, id(module), None)
     return kept

@@ -20,7 +20,6 @@ from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime import device_memory, resident_blocks
 from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.device_memory import Allocation
-from lanewise.machine.runtime.heap import heap_in_use, heap_of
 from lanewise.machine.runtime.parameter_bytes import Arguments
 from lanewise.machine.runtime.resident_blocks import InOrder, ResidentBlocks
 from lanewise.machine.runtime.state import BlockState, LaunchState
@@ -64,7 +63,9 @@ class Launch(LaunchState):
         arguments = Arguments(compiled.function, info.parameters, info.parameter_bytes, values, book, source)
         placed, addresses = arguments.arrays.allocate()
         allocations = [*placed, *device_memory.variables(module, info)]
-        if info.uses_heap or heap_in_use(module):
+        if info.uses_heap or device_memory.heap_in_use(module):
+            from lanewise.machine.runtime.heap import heap_of  # few kernels have one
+
             allocations.append(heap_of(module).allocation)
             if not self.tracks_heap:
                 heap_of(module).take_as_initialised()
@@ -80,8 +81,9 @@ class Launch(LaunchState):
         self.addresses = addresses
         self.arrays, self.book = arguments.arrays, book
         self.textures = arguments.textures
-        self[LaunchRecord.textures] = address(self.textures.in_memory())
-        self[LaunchRecord.texture_count] = len(self.textures.images)
+        if self.textures is not None:
+            self[LaunchRecord.textures] = address(self.textures.in_memory())
+            self[LaunchRecord.texture_count] = len(self.textures.images)
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.step_limit] = _budget(steps)
         self[LaunchRecord.next_block] = self.blocks.start

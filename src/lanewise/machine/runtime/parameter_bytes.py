@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, zeroed_bytes
 from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.host_arrays import HostArrays
-from lanewise.machine.runtime.texture_table import TextureTable
 from lanewise.ptx import Function
 from lanewise.ptx.arguments import (
+    HandleArgument,
     ParameterTypes,
     encode,
     require_alignment,
@@ -23,7 +23,10 @@ from lanewise.ptx.arguments import (
     require_pointer,
     titled,
 )
-from lanewise.ptx.textures import ImageObject
+
+if TYPE_CHECKING:
+    from lanewise.machine.runtime.texture_table import TextureTable
+    from lanewise.ptx import Variable
 
 
 class Arguments:
@@ -40,12 +43,12 @@ class Arguments:
     ) -> None:
         self.function, self.offsets, self.size = function, offsets, size
         self.arrays = HostArrays(book)
-        self.textures = TextureTable()
+        self.textures: TextureTable | None = None
         self.values: list[Any] = []
         types = ParameterTypes(function, source)
         for title, variable, value in titled(function, values):
-            if isinstance(value, ImageObject):
-                self.values.append(self.textures.add(title, variable, value))
+            if isinstance(value, HandleArgument):
+                self.values.append(self._texture(title, variable, value))
             elif _is_array(value) and not variable.dims:
                 if not isinstance(value, np.ndarray):
                     raise LanewiseError(f"argument {title} lies on a GPU: the machine takes NumPy arrays")
@@ -55,6 +58,13 @@ class Arguments:
                 self.values.append(value)
             else:
                 self.values.append(encode(title, value, variable, types))
+
+    def _texture(self, title: str, variable: Variable, value: HandleArgument) -> bytes:
+        """Add a texture or surface; return its handle."""
+        from lanewise.machine.runtime.texture_table import TextureTable  # few launches have one
+
+        self.textures = self.textures or TextureTable()
+        return self.textures.add(title, variable, value)
 
     def bytes(self, addresses: dict[int, int]) -> Bytes:
         """Return the parameter bytes; `addresses` has the device address of each array by its `id`."""

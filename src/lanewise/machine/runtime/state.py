@@ -12,12 +12,13 @@ from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, WarpFram
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import Allocation
-from lanewise.machine.runtime.texture_table import TextureTable
 from lanewise.machine.tensor_core.mma_library import MmaTable, mma_table
 from lanewise.ptx import Shape
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from lanewise.machine.runtime.texture_table import TextureTable
 
 Three = tuple[int, int, int]
 
@@ -40,7 +41,7 @@ class LaunchState:
     ) -> None:
         self.compiled, self.shape, self.allocations = compiled, shape, allocations
         self.parameters, self.table = parameters, table
-        self.textures = TextureTable()
+        self.textures: TextureTable | None = None
         info = compiled.launch_info
         end = info.dynamic_offset + shape.shared_bytes if shape.shared_bytes else info.shared_bytes
         #: The bytes of shared memory of the kernel itself, and the offset behind those that may be touched.

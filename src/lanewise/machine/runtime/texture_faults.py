@@ -19,7 +19,7 @@ def handle_operand(op: Op) -> int | None:
 
 def title_of(launch: LaunchState, state: BlockState, op: Op) -> str:
     """Return the argument whose texture or surface an instruction accesses; empty if its handle is wrong."""
-    found = launch.textures.find(_handle(state, op))
+    found = launch.textures.find(_handle(state, op)) if launch.textures is not None else None
     return f"argument {found[0]}" if found else ""
 
 
@@ -28,7 +28,7 @@ def describe_texture_fault(launch: LaunchState, state: BlockState, op: Op) -> tu
     kind, size = FaultKind(state[BlockRecord.fault_kind]), state[BlockRecord.fault_size]
     handle = _handle(state, op)
     wanted = "surface" if op.opcode.startswith("su") else "texture"
-    found = launch.textures.find(handle)
+    found = launch.textures.find(handle) if launch.textures is not None else None
     if kind is FaultKind.BAD_TEXTURE:
         head = f"{op.opcode} through a handle that is no {wanted} of this launch"
         if found is None:

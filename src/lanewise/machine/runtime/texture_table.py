@@ -9,6 +9,7 @@ from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import AddressMode, ElementKind, Geometry, TextureRow
 from lanewise.ptx import Variable
+from lanewise.ptx.arguments import HandleArgument
 from lanewise.ptx.textures import ImageObject, Surface, Texture, require_handle
 
 _ELEMENT_KINDS = {"u": ElementKind.UNSIGNED, "i": ElementKind.SIGNED, "f": ElementKind.FLOAT}
@@ -22,8 +23,9 @@ class TextureTable:
         self.titles: list[str] = []
         self.rows: Bytes = zeroed_bytes(0)
 
-    def add(self, title: str, variable: Variable, image: ImageObject) -> bytes:
+    def add(self, title: str, variable: Variable, image: HandleArgument) -> bytes:
         """Add an argument and return its handle as the bytes of its parameter."""
+        assert isinstance(image, ImageObject)
         require_handle(title, variable, image)
         if not isinstance(image.array, np.ndarray):
             raise LanewiseError(f"argument {title} lies on a GPU: the machine takes textures of NumPy arrays")

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lanewise.jit.host_memory import Bytes
-from lanewise.machine.runtime.device_memory import Allocation
-from lanewise.machine.runtime.heap import HeapState, heap_in_use, heap_of
+from lanewise.machine.runtime.device_memory import Allocation, heap_in_use
+from lanewise.machine.runtime.heap import HeapState, heap_of
 from lanewise.machine.runtime.launch import Launch
 
 
