@@ -180,7 +180,9 @@ STRONG, STRONG_IN_BLOCK = 1 << 7, 1 << 8
 VOLATILE = 1 << 9
 #: A read and a write in one step.
 ATOMIC = 1 << 10
-SITE_SHIFT = 11
+#: A read by ld.global.nc, of memory that must not be written while the kernel runs.
+CONSTANT_READ = 1 << 11
+SITE_SHIFT = 12
 MOST_NUMBERS = (1 << 32 - SITE_SHIFT) - 1
 
 
@@ -214,11 +216,14 @@ class Suspicion(IntEnum):
     WEAKLY_AFTER_READ = auto()
     UNINITIALISED = auto()
     UNFINISHED_COPY = auto()
+    #: Memory that is read by ld.global.nc is written in the same launch.
+    NOT_CONSTANT = auto()
     SAME_ADDRESS = auto()
     OUTSIDE = auto()
     NOT_A_MEMBER = auto()
     ABSENT_MEMBER = auto()
     EXITED_MEMBER = auto()
+    MASKS_DIFFER = auto()
     BARRIER_OVERFULL = auto()
     EXITED_WARPS = auto()
     SPLIT_BARRIER = auto()
@@ -353,6 +358,8 @@ class Flag(IntFlag):
     PHASES = auto()
     #: A barrier at which threads wait, and do not only arrive.
     WAITS = auto()
+    #: It reads memory that must not be written in this launch.
+    CONSTANT = auto()
     #: It reads registers of other lanes.
     SHUFFLES = auto()
 

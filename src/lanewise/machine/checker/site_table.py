@@ -256,6 +256,8 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         flags |= Flag.ACQUIRES
     if op.has("cta"):
         flags |= Flag.IN_BLOCK
+    if op.has("nc"):
+        flags |= Flag.CONSTANT
     if access.size is Size.MBARRIER:
         flags |= Flag.PHASES
     if op.has("volatile"):

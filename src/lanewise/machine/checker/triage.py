@@ -47,6 +47,7 @@ KINDS = {
     Suspicion.UNINITIALISED: "uninitialised",
     Suspicion.NO_VALUE: "uninitialised",
     Suspicion.UNFINISHED_COPY: "asynchronous copy",
+    Suspicion.NOT_CONSTANT: "race",
     Suspicion.OUTSIDE: "out of bounds",
     Suspicion.HEAP_OUTSIDE: "out of bounds",
     Suspicion.HEAP_FREED: "heap",
@@ -55,6 +56,7 @@ KINDS = {
     Suspicion.ABSENT_MEMBER: "divergence",
     Suspicion.SPLIT_BARRIER: "divergence",
     Suspicion.EXITED_MEMBER: "divergence",
+    Suspicion.MASKS_DIFFER: "divergence",
     Suspicion.BARRIER_COUNT_WRONG: "barrier",
     Suspicion.TILE_ALIGNMENT: "wmma",
     Suspicion.TILE_STRIDE: "wmma",
@@ -68,7 +70,7 @@ _RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, *
 _ADVICE = (*_WEAK_RACES, Suspicion.EXITED_MEMBER)
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
-    Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER,
+    Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER, Suspicion.MASKS_DIFFER,
     Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE,
 )  # fmt: skip
 _MASK = (1 << 64) - 1
@@ -159,7 +161,7 @@ class Triage:
             self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
         space, allocation = allocation_at(launch, access.space if access else op.space, address)
         other = None
-        if kind in (*_RACES, Suspicion.UNFINISHED_COPY):
+        if kind in (*_RACES, Suspicion.UNFINISHED_COPY, Suspicion.NOT_CONSTANT):
             other = self._other(kind, state, space, allocation, epoch, who, address)
         if kind is Suspicion.NO_VALUE and self.undelivered[address]:
             other = self._undelivered(launch.compiled.program.sites[epoch // MOST_ROWS])
@@ -228,11 +230,16 @@ class Triage:
             case Suspicion.WEAKLY_AFTER_WRITE | Suspicion.WEAKLY_AFTER_READ:
                 before = "write" if kind is Suspicion.WEAKLY_AFTER_WRITE else "read"
                 return (
-                    f"{what} after a {before} that nothing orders in the PTX memory model: lanes only met, "
-                    "or a flag was read without a fence"
+                    f"{what} after a {before} that nothing orders in the PTX memory model: lanes only met, a "
+                    "flag was read without a fence, or atomics are mixed with plain accesses"
                 )
             case Suspicion.SAME_ADDRESS:
                 return f"{space} write: two lanes of one instruction write different values to one place"
+            case Suspicion.NOT_CONSTANT:
+                return (
+                    f"{what} of memory that ld.global.nc reads (const __restrict__, __ldg), which must not "
+                    "be written while the kernel runs"
+                )
             case Suspicion.UNFINISHED_COPY:
                 return f"{what}: an asynchronous copy there has not been waited for"
             case Suspicion.UNINITIALISED:
@@ -253,6 +260,11 @@ class Triage:
             case Suspicion.ABSENT_MEMBER:
                 absent = lanes_in_words(epoch)
                 return f"its mask {address & 0xFFFFFFFF:#010x} names lanes that are elsewhere: {absent}"
+            case Suspicion.MASKS_DIFFER:
+                return (
+                    f"its mask {address & 0xFFFFFFFF:#010x} names lanes whose own mask is another one: "
+                    f"{lanes_in_words(epoch)}"
+                )
             case Suspicion.EXITED_MEMBER:
                 gone = lanes_in_words(epoch)
                 return f"its mask {address & 0xFFFFFFFF:#010x} names lanes that have exited: {gone}"

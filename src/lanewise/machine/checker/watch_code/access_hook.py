@@ -293,6 +293,7 @@ def _write_region(module: ir.Module) -> ir.Function:
     reads, writes = ((flags & flag).differs(0) for flag in (Flag.READS, Flag.WRITES))
     mark((flags & (Flag.MATRIX | Flag.TILE)).differs(0) & ~by_word, records.COLLECTIVE)
     mark(reads & writes, records.ATOMIC)
+    mark((flags & Flag.CONSTANT).differs(0), records.CONSTANT_READ)
     weak = (flags & Flag.STRONG_ACCESS).equals(0)
     with code.when(~weak):
         within = (flags & Flag.IN_BLOCK).differs(0)

@@ -60,7 +60,8 @@ def _write_ordered(module: ir.Module) -> ir.Function:
         known_lanes = Value(code, U32, code.builder.bitcast(known.handle, ir.IntType(32)))
         with code.when((code["lanes"].to(U32) & ~(mine | known_lanes)).equals(0) & ~collective):
             code.done(ORDERED)
-        met = ~(clock.get(WarpClock.converged) < epoch)
+        # Volatile accesses of a warp are strong, but such code relies on lock step for its values.
+        met = ~(clock.get(WarpClock.converged) < epoch) | in_step
         code.done(met.select(code.number(WEAKLY_ORDERED), UNORDERED))
     with code.when(~(clock.get(WarpClock.acquired) < epoch)):
         code.done(ORDERED)

@@ -79,7 +79,7 @@ class CellVector:
     def _get(self, plane: int) -> Value:
         return self.cell.get(plane, self.count)
 
-    def _is_own(self, epochs: Value) -> Value:
+    def is_own(self, epochs: Value) -> Value:
         """Return which epochs are of the running warp, since it has its turn."""
         return (epochs > self.own_after) & ~(epochs > self.now)
 
@@ -92,15 +92,19 @@ class CellVector:
         """Return which cells have to be examined: somebody's access may not be ordered before this one."""
         written, writer = self._get(ShadowPlane.WRITE_EPOCH), self._get(ShadowPlane.WRITER)
         same_lane = lane_of(writer ^ me).equals(0) & ((writer | me) & records.COLLECTIVE).equals(0)
-        bad = self._unordered(written) & ~(self._is_own(written) & same_lane)
+        bad = self._unordered(written) & ~(self.is_own(written) & same_lane)
         # What is read has to be written before; shared memory has been, since the block began.
         unwritten = written < self.start
         if not writes:
-            return bad | unwritten
+            constant = (me & records.CONSTANT_READ).differs(0) & written.differs(0)
+            # Others may have accessed the cell by atomics before the last one.
+            atomics = (writer & records.ATOMIC).differs(0) & (written > self.floor)
+            return bad | unwritten | constant | atomics
         read = self._get(ShadowPlane.READ_EPOCH)
         only_me = self._get(ShadowPlane.READ_LANES).equals(lanes_of(me)) & (me & records.COLLECTIVE).equals(0)
-        bad = bad | (self._unordered(read) & ~(self._is_own(read) & only_me))
+        bad = bad | (self._unordered(read) & ~(self.is_own(read) & only_me))
         bad = bad | self._unordered(self._get(ShadowPlane.EARLIER_EPOCH))
+        bad = bad | (self._get(ShadowPlane.READER) & records.CONSTANT_READ).differs(0)
         return bad | (unwritten & (me & records.ATOMIC).differs(0))
 
     def suspicious(self, me: Value, writes: bool) -> Value:
@@ -123,7 +127,7 @@ class CellVector:
             return
         read, held = self._get(ShadowPlane.READ_EPOCH), self._get(ShadowPlane.EARLIER_EPOCH)
         unordered = self._unordered(read)
-        own = self._is_own(read)
+        own = self.is_own(read)
         reader = self._get(ShadowPlane.READER)
         moves = unordered & ~(own & lane_of(reader ^ me).equals(0)) & ~self._unordered(held)
         with self.code.when(moves.any()):

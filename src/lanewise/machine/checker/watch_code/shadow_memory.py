@@ -120,6 +120,14 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
     with code.when(shared & needs_content & ~(floor < epoch)):
         code.tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
         code.done()
+    reader = cell.get(ShadowPlane.READER)
+    constant, other, since = (
+        (reader, reader, cell.get(ShadowPlane.READ_EPOCH)) if writes else (me, writer, stored)
+    )
+    written = stored.differs(0) if not writes else code.constant(BOOL, 1)
+    with code.when((constant & records.CONSTANT_READ).differs(0) & written & ~shared):
+        code.tell(Suspicion.NOT_CONSTANT, wide(since & records.EPOCHS), other)
+        code.done()
     with code.when(floor < epoch):
         pending = (stored & records.PENDING).differs(0)
         told = code.variable(code.constant(BOOL, 0))
@@ -143,6 +151,17 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
                     answer, Suspicion.AFTER_WRITE, Suspicion.WEAKLY_AFTER_WRITE, epoch, writer
                 )
                 code.done()
+    # An atomic before the last one: this thread may have made the last, and cannot know of the others.
+    earlier = cell.get(ShadowPlane.EARLIER_READER)
+    epoch = wide(cell.get(ShadowPlane.EARLIER_EPOCH) & records.EPOCHS)
+    atomic = (earlier & records.ATOMIC).differs(0)
+    with code.when((floor < epoch) & atomic):
+        answer = code.call_number(
+            ordered, observed.address, epoch, wide(earlier), wide(lanes_of(earlier)), wide(me)
+        )
+        with code.when(answer.differs(ORDERED)):
+            code.tell(Suspicion.WEAKLY_AFTER_WRITE, epoch, earlier)
+            code.done()
     if writes:
         # The earlier reader first: among lanes of one warp, the last one may be this lane.
         for when, who, several in (
@@ -159,7 +178,7 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
                 with code.when(finished.equals(0)):
                     code.tell(Suspicion.UNFINISHED_COPY, epoch, reader)
                     code.done()
-            with code.when(floor < epoch):
+            with code.when((floor < epoch) & (reader & records.ATOMIC).equals(0)):
                 answer = code.call_number(
                     ordered, observed.address, epoch, wide(reader), wide(lanes), wide(me)
                 )
@@ -200,6 +219,13 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
                 code.tell(Suspicion.SAME_ADDRESS, wide(now), earlier)
         # Of several lanes the first is named.
         first = several.get().differs(0).select((me & ~(LANES - 1)) | lane_of(earlier), me)
+        # Of atomics, one by another lane is kept beside the last: a plain access may race with it.
+        another = ((me & earlier & records.ATOMIC).differs(0)) & (
+            other_lane | ~CellVector(code, view, cell, 1).is_own(stored)
+        )
+        with code.when(another):
+            cell.set(ShadowPlane.EARLIER_EPOCH, stored & records.EPOCHS)
+            cell.set(ShadowPlane.EARLIER_READER, earlier)
         cell.set(ShadowPlane.WRITER, first | several.get())
         cell.set(ShadowPlane.WRITE_EPOCH, now | code["pending"].to(U32))
         code.done()

@@ -132,6 +132,8 @@ def members(module: ir.Module) -> None:
     # A barrier of the warp waits for lanes that have not arrived; other instructions run only when all have.
     waits = (row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)
     gone_bits = there & ~active
+    first_active = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
+    first_mask = operand_of(code, warp, row, first_active, SiteRow.base, SiteRow.displacement).to(U32)
     with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
         mask = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
         zero = code.number(0)
@@ -140,6 +142,19 @@ def members(module: ir.Module) -> None:
             code.suspect(
                 Suspicion.EXITED_MEMBER, warp.address, code["site"], lane, wide(mask), wide(exited), zero
             )
+        # Lanes that name each other have to give the same mask.
+        with code.when((row.get(SiteRow.base) > 0) & mask.differs(first_mask)):
+            others = code.variable(code.constant(U32, 0))
+            others.set(code.constant(U32, 0))
+            with code.loop(LANES) as member, code.when((((active & mask) >> member.to(U32)) & 1).differs(0)):
+                own = operand_of(code, warp, row, member, SiteRow.base, SiteRow.displacement).to(U32)
+                bit = code.constant(U32, 1) << member.to(U32)
+                others.set(others.get() | own.differs(mask).select(bit, 0))
+            with code.when(others.get().differs(0)):
+                code.suspect(
+                    Suspicion.MASKS_DIFFER, warp.address, code["site"], lane, wide(mask),
+                    wide(others.get()), zero,
+                )  # fmt: skip
         with code.when(((mask >> lane.to(U32)) & 1).equals(0)):
             code.suspect(Suspicion.NOT_A_MEMBER, warp.address, code["site"], lane, wide(mask), zero, zero)
         absent = mask & ~there
