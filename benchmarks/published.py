@@ -54,7 +54,7 @@ def examine(file: Path, kernels: list[str], skipped: set[str], arguments: argpar
     for kernel in kernels:
         if kernel in skipped:
             continue
-        print("\n" + json.dumps({"begins": kernel}), flush=True)
+        print("\n" + json.dumps({"begins": kernel, "reached": "not compiled"}), flush=True)
         entries = [name for name in module.entries if plain(module[name].demangled) == kernel]
         if not entries:
             try:
@@ -66,6 +66,7 @@ def examine(file: Path, kernels: list[str], skipped: set[str], arguments: argpar
         if arguments.only == "compile":
             tell(kernel, "compiled", "")
             continue
+        print("\n" + json.dumps({"reached": "compiled"}), flush=True)
         tell(kernel, *attempt(module[entries[0]], arguments.only))
 
 
@@ -80,6 +81,7 @@ def attempt(entry: Any, only: str) -> tuple[str, str]:
         return "compiled", reason(str(error))
     if only == "prepare":
         return "prepared", ""
+    print("\n" + json.dumps({"reached": "prepared"}), flush=True)
     limit = entry.function.limit("reqntid") or entry.function.limit("maxntid")
     blocks = [(*limit, 1, 1)[:3]] if limit else BLOCKS
     stopped = ""
@@ -202,10 +204,10 @@ def watch(file: Path, kernels: list[str], arguments: argparse.Namespace) -> list
         assert process.stdin is not None
         process.stdin.write(json.dumps([kernels, sorted(known)]))
         process.stdin.close()
-        begun, before = "", len(known)
+        begun, reached, before = "", STAGES[0], len(known)
         for line in lines_of(process, arguments.seconds):
             row = json.loads(line) if line.startswith("{") else {}
-            begun = row.get("begins", begun)
+            begun, reached = row.get("begins", begun), row.get("reached", reached)
             if "kernel" in row:
                 known[row["kernel"]] = row
         if process.poll() is None:
@@ -217,11 +219,7 @@ def watch(file: Path, kernels: list[str], arguments: argparse.Namespace) -> list
         if len(known) == len(kernels):
             break
         if begun and begun not in known:
-            known[begun] = {
-                "kernel": begun,
-                "stage": "prepared" if arguments.only == "run" else "not compiled",
-                "why": why,
-            }
+            known[begun] = {"kernel": begun, "stage": reached, "why": why}
         elif len(known) == before:
             for kernel in kernels:
                 known.setdefault(kernel, {"kernel": kernel, "stage": "not compiled", "why": why})

@@ -56,3 +56,15 @@ def test_docs_may_say_that_a_warm_launch_was_recorded_below_five_microseconds() 
     launches = record("h200_launch")["microseconds_a_warm_launch"]
     for way in ("lanewise: k = kernel[grid, block]; k(…)", "lanewise language: kernel[grid, block](…)"):
         assert launches[way]["best"] <= 5
+
+
+def test_docs_may_say_how_many_published_kernels_compile_and_run() -> None:
+    seen = record("published")
+    columns = ("files", "kernels", "compile", "prepared", "run", "stopped_by_made_up_arguments")
+    rows = {name: [each[column] for column in columns] for name, each in seen["projects"].items()}
+    rows["together"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    text = page("docs/ptx.md")
+    for name, figures in rows.items():
+        assert " | ".join([f"| {name}", *map(str, figures)]) + " |" in text
+    for _files, kernels, compile_, prepared, run, stopped in rows.values():
+        assert kernels >= compile_ >= prepared >= run + stopped
