@@ -34,6 +34,24 @@ class WatchRecord(RecordLayout):
     begun = field()
     #: Not 0 once Python cannot go on: no access is made any more.
     failed = field()
+    #: A PartialRelease for each of RELEASES_KEPT epochs, by the last bits of the epoch.
+    partial_releases = field()
+
+
+#: Releases by some lanes of a warp that are kept, a power of two.
+RELEASES_KEPT = 4096
+
+
+class PartialRelease(RecordLayout):
+    """A release by some lanes, while others of the warp have made accesses since they last synchronised.
+
+    It publishes accesses of those others only up to the epoch `synced`.
+    """
+
+    epoch = field(4)
+    synced = field(4)
+    others = field(4)
+    unused = field(4)
 
 
 class BlockWatch(RecordLayout):
@@ -82,6 +100,8 @@ class BlockWatch(RecordLayout):
     running_lanes = field()
 
 
+#: Acquires by some of its lanes that a warp's clock keeps.
+LEARNT_LENGTH = 8
 #: Publications of other blocks that a warp's clock keeps.
 FOREIGN_LENGTH = 8
 #: Groups of asynchronous copies that a warp's clock keeps.
@@ -120,6 +140,22 @@ class WarpClock(RecordLayout):
     partial = field()
     awaited = field()
     broken = field()
+    # Lanes that have accessed memory since all lanes synchronised or one of them acquired something; the
+    # epoch of that acquire; and whether a publication was read that no acquire has followed.
+    touched = field()
+    acquired_at = field()
+    shown = field()
+    #: Of a barrier: how many warps have come with a fence since their last barrier.
+    fenced = field()
+    # Acquires by some lanes since all lanes synchronised: the epochs that they learnt of, the lanes, and how
+    # many there were; and the epochs up to which all lanes know everything, for shared and other memory.
+    learnt = field(4, LEARNT_LENGTH)
+    learners = field(4, LEARNT_LENGTH)
+    learnt_count = field()
+    shared_known = field()
+    global_known = field()
+    #: The epoch from which on a release was incomplete that this warp relies on.
+    incomplete_from = field()
     #: Lanes that have arrived at a barrier of the warp which is not complete.
     waiting = field()
     #: By warp of the block: the epoch up to which it is known to have happened before; and its copies.

@@ -17,9 +17,11 @@ from lanewise.machine.abi import BlockRecord
 from lanewise.machine.checker.allocations.pointer_bounds import bound_to_own_shared_memory, bound_to_views
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.records import (
+    RELEASES_KEPT,
     AllocationShadow,
     BlockWatch,
     LaneClocks,
+    PartialRelease,
     ShadowPlane,
     WarpClock,
     WatchRecord,
@@ -55,6 +57,7 @@ class Watch:
         self.diverged = np.zeros(max(len(kernel.program.sites), 1), np.int64)
         self.log = np.zeros(epochs, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
+        self.partial_releases = zeroed_bytes(RELEASES_KEPT * PartialRelease.BYTES)
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel.plan, stay_alone)
         shifts = self.shifts = [self._cell_shift(each) for each in launch.allocations]
@@ -86,6 +89,7 @@ class Watch:
             (WatchRecord.allocation_count, len(launch.allocations)),
             (WatchRecord.callback, self.triage.address),
             (WatchRecord.begun, address(self.begun)),
+            (WatchRecord.partial_releases, address(self.partial_releases)),
         ):
             self.record[field // 8] = value
         self._kept: list[Any] = []

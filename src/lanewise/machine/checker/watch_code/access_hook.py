@@ -80,12 +80,7 @@ def _write_access(module: ir.Module) -> None:
     clock = observed.at(BlockWatch.clock)
     with code.when((clock.get(WarpClock.partial) | clock.get(WarpClock.awaited)).differs(0)):
         clock.set(WarpClock.broken, 1)
-    # Lanes that waited at a barrier of the warp go on without those that have exited.
-    released = clock.get(WarpClock.waiting) & code["active"]
-    with code.when(released.differs(0)):
-        code.call_number(module.functions["synchronise"], code["frame"], clock.get(WarpClock.waiting))
-        clock.set(WarpClock.waiting, 0)
-        in_turn(code, warp)
+    clock.set(WarpClock.touched, clock.get(WarpClock.touched) | code["active"])
     addresses = code.stack_bytes(8 * LANES)
     base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)
     pointer = addresses.pointer(0, U64)
@@ -301,8 +296,8 @@ def _write_region(module: ir.Module) -> ir.Function:
         mark(~within, records.STRONG)
         mark((flags & Flag.VOLATILE_ACCESS).differs(0), records.VOLATILE)
         code.call_number(
-            module.functions["strong"], observed.address, offsets.address, wide(chosen), plane.get(),
-            stride.get(), shift.get(), host.get(), flags,
+            module.functions["strong"], code["frame"], observed.address, offsets.address, wide(chosen),
+            plane.get(), stride.get(), shift.get(), host.get(), flags,
         )  # fmt: skip
     copies = (flags & Flag.COPIES).differs(0)
     pending = copies.select(code.number(records.PENDING), 0)

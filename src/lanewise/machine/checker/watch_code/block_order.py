@@ -84,6 +84,9 @@ def arrive(module: ir.Module) -> None:
     clock.pointer(WarpClock.seen_copies, U32).store(copied, index)
     with code.when(observed.get(BlockWatch.warps) > 1):
         _join(barrier, clock)
+        # The fence came since the last barrier of the warp.
+        fenced = (clock.get(WarpClock.synced) < clock.get(WarpClock.published_gpu)).to(U64).to(i64)
+        barrier.set(WarpClock.fenced, barrier.get(WarpClock.fenced) + fenced)
     observed.set(BlockWatch.fresh, 1)
     # Lanes of this warp that have neither exited nor arrived.
     pcs = warp.get(WarpFrame.pcs, U32, LANES)
@@ -122,6 +125,15 @@ def release(module: ir.Module) -> None:
             clock.pointer(WarpClock.seen, U32).store(clock.get(WarpClock.last).to(U32), index)
             _join(barrier, clock)
             exited_warps.set(exited_warps.get() + 1)
+    arrived_warps = code.variable(code.number(0))
+    arrived_warps.set(code.number(0))
+    with code.when(barrier.get(WarpClock.fenced) > 0), code.loop(warps) as index:
+        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
+        alive = warp.get(WarpFrame.pcs, U32, LANES).differs(abi.EXITED).any()
+        arrived_warps.set(arrived_warps.get() + alive.to(U64).to(i64))
+    all_fenced = (barrier.get(WarpClock.fenced) > 0) & barrier.get(WarpClock.fenced).equals(
+        arrived_warps.get()
+    )
     threads, smallest, largest, someone, place = (code.variable(code.number(0)) for _ in range(5))
     for each in (largest, someone, place):
         each.set(code.number(0))
@@ -150,6 +162,11 @@ def release(module: ir.Module) -> None:
             ):
                 extreme = wide(code.intrinsic(f"vector.reduce.{name}", U32, [chosen], of=chosen.type))
                 held.set(least(held.get(), extreme) if name == "umin" else most(held.get(), extreme))
+            # If all warps have come with a fence, any of them may publish what the block did.
+            with code.when(all_fenced):
+                for field in (WarpClock.published, WarpClock.published_gpu):
+                    clock.set(field, now)
+                clock.set(WarpClock.published_whole, 1)
             highest = here.select(pcs, 0)
             target = code.intrinsic("vector.reduce.umax", U32, [highest], of=highest.type)
             elsewhere = pcs.differs(target.spread(LANES)) & pcs.differs(abi.EXITED)
@@ -206,7 +223,7 @@ def order(module: ir.Module) -> None:
     kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
     fences = kind.equals(OrderKind.FENCE)
     with code.when(fences | kind.equals(OrderKind.BLOCK_FENCE)):
-        publish(code, observed, fences)
+        publish(code, observed, code["active"].to(U32), fences)
         acquire(code, observed, fences)
         observed.set(BlockWatch.fresh, 1)
     with code.when(kind.equals(OrderKind.TRACK)):

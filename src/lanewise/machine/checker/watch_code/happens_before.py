@@ -6,6 +6,7 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock, WatchRecord
+from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt
 from lanewise.machine.checker.watch_code.shadow_cells import lane_of, lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
@@ -63,18 +64,29 @@ def _write_ordered(module: ir.Module) -> ir.Function:
         # Volatile accesses of a warp are strong, but such code relies on lock step for its values.
         met = ~(clock.get(WarpClock.converged) < epoch) | in_step
         code.done(met.select(code.number(WEAKLY_ORDERED), UNORDERED))
-    with code.when(~(clock.get(WarpClock.acquired) < epoch)):
+    lanes, lane = code["lanes"].to(U32), lane_of(me)
+
+    def knows(release: Value) -> Value:
+        """Return whether a release orders the access before this lane."""
+        reaches = ~(release < epoch)
+        return (
+            reaches
+            & is_complete(code, observed, release, epoch, lanes)
+            & is_learnt(code, clock, release, lane)
+        )
+
+    with code.when(knows(clock.get(WarpClock.acquired))):
         code.done(ORDERED)
     answer = code.variable(code.number(UNORDERED))
     weakly = code.number(WEAKLY_ORDERED)
-    answer.set((~(clock.get(WarpClock.glimpsed) < epoch)).select(weakly, UNORDERED))
+    answer.set(knows(clock.get(WarpClock.glimpsed)).select(weakly, UNORDERED))
     with code.when(in_block):
         seen_epoch, shown = (
             wide(clock.pointer(each, U32).load(local)) for each in (WarpClock.seen, WarpClock.glimpsed_seen)
         )
-        with code.when(~(seen_epoch < epoch)):
+        with code.when(knows(seen_epoch)):
             code.done(ORDERED)
-        answer.set((~(shown < epoch)).select(weakly, answer.get()))
+        answer.set((knows(shown) & (seen_epoch < epoch)).select(weakly, answer.get()))
     with code.when(~in_block & (clock.get(WarpClock.foreign_count) > 0)):
         warps = observed.get(BlockWatch.warps)
 
@@ -87,7 +99,7 @@ def _write_ordered(module: ir.Module) -> ir.Function:
             publisher = _owner(code, observed, published)
             whole = (entry & records.WHOLE).differs(0)
             covers = publisher.equals(owner) | (whole & block_of(publisher).equals(block_of(owner)))
-            with code.when(published.differs(0) & ~(published < epoch) & covers):
+            with code.when(published.differs(0) & covers & knows(published)):
                 with code.when((entry & records.GLIMPSED).equals(0)):
                     code.done(ORDERED)
                 answer.set(weakly)

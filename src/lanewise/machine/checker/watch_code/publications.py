@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.records import BlockWatch, Flag, ShadowPlane, WarpClock, WatchRecord
+from lanewise.machine.checker.records import (
+    BlockWatch,
+    Flag,
+    PartialRelease,
+    ShadowPlane,
+    WarpClock,
+    WatchRecord,
+)
 from lanewise.machine.checker.watch_code.bank_model import lane_is_in
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -21,11 +30,13 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     wide,
 )
 from lanewise.machine.codegen.function_code import U32, U64, Record
+from lanewise.machine.codegen.lane_vectors import BOOL
 
 
-def publish(code: WatchCode, observed: Record, for_all: Value) -> None:
+def publish(code: WatchCode, observed: Record, active: Value, for_all: Value) -> None:
     """Write what a fence or a release does to the running warp's clock; `for_all`: at the GPU's scope."""
     clock, epoch = observed.at(BlockWatch.clock), observed.get(BlockWatch.epoch)
+    _note_partial_release(code, observed, active)
     clock.set(WarpClock.published, epoch)
     with code.when(for_all):
         clock.set(WarpClock.published_gpu, epoch)
@@ -39,6 +50,81 @@ def publish(code: WatchCode, observed: Record, for_all: Value) -> None:
     clock.set(WarpClock.published_whole, whole.get())
 
 
+def _note_partial_release(code: WatchCode, observed: Record, active: Value) -> None:
+    """Write that a release by some lanes is put on record, if others have made accesses of their own."""
+    clock, epoch = observed.at(BlockWatch.clock), observed.get(BlockWatch.epoch)
+    others = code.variable(clock.get(WarpClock.touched).to(U32) & ~active)
+    others.set(clock.get(WarpClock.touched).to(U32) & ~active)
+    with code.when(others.get().differs(0)):
+        # Lanes that have synchronised with the one that releases are known to it.
+        first = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
+        seen = lane_seen(code, running_lane_clocks(observed), first).get(0, U32, LANES)
+        met = seen > clock.get(WarpClock.synced).to(U32).spread(LANES)
+        others.set(others.get() & ~Value(code, U32, code.builder.bitcast(met.handle, ir.IntType(32))))
+    record = _partial_release(code, observed, epoch)
+    record.set(PartialRelease.epoch, others.get().differs(0).select(epoch, 0).to(U32))
+    record.set(
+        PartialRelease.synced, most(clock.get(WarpClock.synced), clock.get(WarpClock.acquired_at)).to(U32)
+    )
+    record.set(PartialRelease.others, others.get())
+
+
+def _partial_release(code: WatchCode, observed: Record, epoch: Value) -> Record:
+    """Return the record of a release by its epoch; another one may be there."""
+    table = observed.at(BlockWatch.watch).get(WatchRecord.partial_releases)
+    return Record(code, table + (epoch & (records.RELEASES_KEPT - 1)) * PartialRelease.BYTES)
+
+
+def is_complete(code: WatchCode, observed: Record, release: Value, epoch: Value, lanes: Value) -> Value:
+    """Return whether a release publishes accesses that some lanes of its warp made in an epoch."""
+    record = _partial_release(code, observed, release)
+    lacks = (
+        wide(record.get(PartialRelease.epoch, U32)).equals(release)
+        & (wide(record.get(PartialRelease.synced, U32)) < epoch)
+        & (record.get(PartialRelease.others, U32) & lanes).differs(0)
+    )
+    return ~lacks
+
+
+def is_learnt(code: WatchCode, clock: Record, release: Value, lane: Value) -> Value:
+    """Return whether a lane knows of a release: it acquired it itself, or has synchronised since."""
+    answer = code.variable(code.constant(BOOL, 1))
+    answer.set(code.constant(BOOL, 1))
+    with code.when(clock.get(WarpClock.learnt_count) > 0), code.loop(records.LEARNT_LENGTH) as index:
+        learnt = wide(clock.pointer(WarpClock.learnt, U32).load(index))
+        learners = clock.pointer(WarpClock.learners, U32).load(index)
+        counts = (index < clock.get(WarpClock.learnt_count)) & learnt.equals(release)
+        with code.when(counts & ((learners >> lane) & 1).equals(0)):
+            answer.set(code.constant(BOOL, 0))
+    return answer.get()
+
+
+def _learn(code: WatchCode, observed: Record, active: Value, release: Value, own: Value) -> None:
+    """Write that some lanes learn of a release, perhaps by their `own` warp; or all, if all are there."""
+    clock = observed.at(BlockWatch.clock)
+    record = _partial_release(code, observed, release)
+    with code.when(wide(record.get(PartialRelease.epoch, U32)).equals(release)):
+        synced, so_far = wide(record.get(PartialRelease.synced, U32)), clock.get(WarpClock.incomplete_from)
+        lower = so_far.equals(0) | (synced < so_far)
+        clock.set(WarpClock.incomplete_from, lower.select(most(synced, code.number(1)), so_far))
+    alone = (clock.get(WarpClock.touched).to(U32) & ~active).equals(0) & active.equals(-1)
+    with code.when(~alone):
+        count = clock.get(WarpClock.learnt_count)
+        known = code.variable(code.number(0))
+        known.set(code.number(0))
+        learnt, learners = (clock.pointer(each, U32) for each in (WarpClock.learnt, WarpClock.learners))
+        with code.loop(records.LEARNT_LENGTH) as index:
+            # What the lane of this warp that published knows is not told apart from what others know.
+            same = (index < count) & (wide(learnt.load(index)).equals(release) | own)
+            with code.when(same):
+                learners.store(learners.load(index) | active, index)
+                known.set(wide(learnt.load(index)).equals(release).select(code.number(1), known.get()))
+        with code.when(known.get().equals(0) & (count < records.LEARNT_LENGTH)):
+            learnt.store(release.to(U32), count)
+            learners.store(active, count)
+            clock.set(WarpClock.learnt_count, count + 1)
+
+
 def acquire(code: WatchCode, observed: Record, for_all: Value) -> None:
     """Write what a fence or an acquire does: what strong reads have shown is known from now on.
 
@@ -46,6 +132,11 @@ def acquire(code: WatchCode, observed: Record, for_all: Value) -> None:
     """
     clock = observed.at(BlockWatch.clock)
     know_block(clock)
+    # What lanes did before one of them acquired something is known to the one that published it.
+    with code.when(clock.get(WarpClock.shown).differs(0)):
+        clock.set(WarpClock.acquired_at, observed.get(BlockWatch.epoch))
+        clock.set(WarpClock.touched, 0)
+        clock.set(WarpClock.shown, 0)
     shown = for_all.select(clock.get(WarpClock.glimpsed), 0)
     clock.set(WarpClock.acquired, most(clock.get(WarpClock.acquired), shown))
     clock.set(WarpClock.glimpsed, shown)
@@ -82,11 +173,11 @@ def add_foreign(code: WatchCode, clock: Record, entry: Value) -> None:
 
 
 def _write_strong(module: ir.Module) -> ir.Function:
-    """`strong(observed, offsets, active, plane, stride, shift, host, flags)`: atomics and volatile accesses.
+    """`strong(frame, observed, offsets, active, …)`: atomics and volatile accesses.
 
     Their cells publish what happened before, and readers acquire it, at once or by a fence that follows.
     """
-    arguments = ("observed", "offsets", "active", "plane", "stride", "shift", "host", "flags")
+    arguments = ("frame", "observed", "offsets", "active", "plane", "stride", "shift", "host", "flags")
     code = WatchCode(module, "strong", arguments)
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
@@ -94,7 +185,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
     in_block = (flags & Flag.IN_BLOCK).differs(0)
     reads, writes = ((flags & flag).differs(0) for flag in (Flag.READS, Flag.WRITES))
     with code.when((flags & Flag.RELEASES).differs(0)):
-        publish(code, observed, ~in_block)
+        publish(code, observed, code["active"].to(U32), ~in_block)
     log = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.log)).pointer(0, U32)
     taken = code.variable(code.number(0))
     published = clock.get(WarpClock.published)
@@ -108,6 +199,9 @@ def _write_strong(module: ir.Module) -> ir.Function:
     )
     phases = (flags & Flag.PHASES).differs(0)
     own_warp = log.load(epoch)
+    pcs = code.record("frame").get(WarpFrame.pcs, U32, LANES)
+    exited = Value(code, U32, code.builder.bitcast(pcs.equals(abi.EXITED).handle, ir.IntType(32)))
+    active = code["active"].to(U32) | exited
 
     def local_of(epoch: Value) -> tuple[Value, Value]:
         """Return the warp of an epoch, counted from the first of this block, and whether it is of it."""
@@ -124,6 +218,8 @@ def _write_strong(module: ir.Module) -> ir.Function:
                 seen = lane_seen(code, running_lane_clocks(observed), lane).pointer(0, U32)
                 seen.store(seen.load(0, LANES).max(epoch.to(U32).spread(LANES)))
                 clock.set(WarpClock.partly_synced, observed.get(BlockWatch.epoch))
+            _learn(code, observed, active, epoch, log.load(epoch).equals(own_warp))
+            clock.set(WarpClock.shown, 1)
             chain = (publication & records.CHAIN).differs(0)
             counts = ((publication & records.WITHIN_BLOCK).equals(0) & ~in_block) | mine
             with code.when(counts & (phases | chain)):

@@ -174,9 +174,20 @@ def set_floors(module: ir.Module) -> ir.Function:
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
     acquired, synced = clock.get(WarpClock.acquired), clock.get(WarpClock.synced)
-    observed.set(BlockWatch.global_floor, least(acquired, synced))
+    known = least(acquired, synced)
     earlier = most(most(acquired, clock.get(WarpClock.least)), observed.get(BlockWatch.start) - 1)
-    observed.set(BlockWatch.shared_floor, least(earlier, synced))
+    known_shared = least(earlier, synced)
+    # What only some lanes have learnt, or by a release that was incomplete, is looked at access by access.
+    some_lanes = clock.get(WarpClock.learnt_count).differs(0)
+    with code.when(~some_lanes):
+        clock.set(WarpClock.global_known, known)
+        clock.set(WarpClock.shared_known, known_shared)
+    incomplete = clock.get(WarpClock.incomplete_from)
+    bound = incomplete.differs(0).select(incomplete, FAR)
+    observed.set(BlockWatch.global_floor, least(least(known, clock.get(WarpClock.global_known)), bound))
+    observed.set(
+        BlockWatch.shared_floor, least(least(known_shared, clock.get(WarpClock.shared_known)), bound)
+    )
     with code.when(epochs_exhausted(observed)):
         observed.set(BlockWatch.shared_floor, FAR)
         observed.set(BlockWatch.global_floor, FAR)

@@ -21,6 +21,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     WatchCode,
     at_site,
     clocks_of,
+    in_turn,
     operand_of,
     wide,
 )
@@ -48,6 +49,8 @@ def synchronise(module: ir.Module) -> ir.Function:
     observed.set(BlockWatch.fresh, 1)
     with code.when((alive & ~lanes).equals(0)):
         clock.set(WarpClock.synced, now)
+        for each in (WarpClock.touched, WarpClock.learnt_count):
+            clock.set(each, 0)
         code.done()
     clock.set(WarpClock.partly_synced, now)
     joined = code.variable(code.constant(U32.by(LANES), 0))
@@ -70,7 +73,7 @@ def meet(module: ir.Module) -> ir.Function:
     """Write `meet(frame, active)`: lanes are at one instruction together, without order of their accesses."""
     code = WatchCode(module, "meet", ("frame", "active"))
     warp = code.record("frame")
-    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
+    observed = in_turn(code, warp)
     clock, _ = clocks_of(code, observed, warp)
     pcs = warp.get(WarpFrame.pcs, U32, LANES)
     alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
@@ -117,7 +120,7 @@ def members(module: ir.Module) -> None:
     """Write `members(frame, site, active)`: lanes synchronise with those that their masks name."""
     code = WatchCode(module, "members", ("frame", "site", "active"))
     warp = code.record("frame")
-    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
+    observed = in_turn(code, warp)  # a block may begin with it
     launch = observed.at(BlockWatch.watch)
     row = Record(code, launch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
     active = code["active"].to(U32)
