@@ -68,3 +68,28 @@ def test_docs_may_say_how_many_published_kernels_compile_and_run() -> None:
         assert " | ".join([f"| {name}", *map(str, figures)]) + " |" in text
     for _files, kernels, compile_, prepared, run, stopped in rows.values():
         assert kernels >= compile_ >= prepared >= run + stopped
+
+
+def test_the_table_of_planted_mistakes_is_that_of_the_record() -> None:
+    kernels = record("h200_sanitizer")["kernels"].values()
+
+    def told(said: dict[str, Any]) -> bool:
+        return bool(said.get("errors") or said.get("warnings"))
+
+    found = [
+        sum(told(each["wrong"].get(tool, {})) and not told(each["right"].get(tool, {})) for each in kernels)
+        for tool in ("memcheck", "racecheck", "initcheck", "synccheck")
+    ]
+    planted = sum(bool(each["wrong"]) for each in kernels)
+    (total,) = [line for line in page_lines("docs/checks.md") if line.startswith("| **all** |")]
+    cells = [int(cell) for cell in total.split("|")[2:-1]]
+    assert cells[0] == planted and cells[2:] == found
+    ran = [
+        each[twin].get(tool) for each in kernels for twin in ("right",) for tool in ("memcheck", "racecheck")
+    ]
+    assert all(said is not None and "not_run" not in said for said in ran)
+
+
+def page_lines(name: str) -> list[str]:
+    """The lines of a page."""
+    return (ROOT / name).read_text().splitlines()
