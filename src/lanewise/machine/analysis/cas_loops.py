@@ -1,4 +1,4 @@
-"""Finds loads whose value an atomic compare-and-swap on the same address checks before it is used.
+"""Finds loads whose value an atomic compare-and-swap checks before it counts.
 
 `old = *p; do { … } while (atomicCAS(p, old, …) != old)`: a race of such a load is harmless, because a stale
 value only repeats the loop. CUDA's headers add f16 and bf16 numbers like this where the GPU cannot.
@@ -7,7 +7,7 @@ value only repeats the loop. CUDA's headers add f16 and bf16 numbers like this w
 from __future__ import annotations
 
 from lanewise.machine.program.instruction_record import AddressFlow, Role
-from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, elements_of
+from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op, Program
 
 
@@ -39,7 +39,10 @@ class _Copies:
 
 
 def guessing_loads(program: Program) -> frozenset[Op]:
-    """Return the loads whose value a compare-and-swap on the same address checks, as far as copies tell."""
+    """Return the loads whose value a compare-and-swap checks, as far as copies tell.
+
+    The address is not held against that of the swap: inline assembly and casts bring it in another register.
+    """
     swaps = [
         op
         for op in program.sites
@@ -50,12 +53,9 @@ def guessing_loads(program: Program) -> frozenset[Op]:
     copies = _Copies(program)
 
     def values(op: Op, operand: int) -> set[object]:
-        """Return (base, offset, value) for each element of an operand; empty without an address."""
-        address = op.operands[1]
-        if not isinstance(address, MemoryOperand):
-            return set()
-        location = copies.key(address.base), address.offset
-        return {(*location, copies.key(element)) for element in elements_of(op.operands[operand])}
+        """Return a key for each register among the elements of an operand."""
+        elements = elements_of(op.operands[operand])
+        return {copies.key(element) for element in elements if isinstance(element, Register)}
 
     checked = {value for op in swaps for value in values(op, 2)}
     return frozenset(op for op in program.sites if op.record.is_plain_load and values(op, 0) & checked)

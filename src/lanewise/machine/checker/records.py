@@ -161,8 +161,10 @@ class WarpClock(RecordLayout):
     #: By warp of the block: the epoch up to which it is known to have happened before; and its copies.
     seen = per_lane()
     seen_copies = per_lane()
-    #: The epoch up to which an mbarrier is told of copies when they are complete.
+    #: The epoch up to which an mbarrier is told of copies when they are complete; and the epoch of the last
+    #: phase that was waited for.
     tracked = field()
+    phase_acquired = field()
 
 
 class LaneClocks(RecordLayout):
@@ -194,6 +196,8 @@ class ShadowPlane(IntEnum):
     EARLIER_READER = 6
     #: The epoch up to which a cell has published what happened before.
     PUBLICATION = 7
+    #: Of an mbarrier: the warps of the block that have arrived in a phase, as bits.
+    PUBLISHERS = 8
 
 
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.

@@ -42,6 +42,7 @@ def _join(target: Record, source: Record) -> None:
     for offset in (
         WarpClock.acquired,
         WarpClock.glimpsed,
+        WarpClock.phase_acquired,
         WarpClock.published,
         WarpClock.published_gpu,
     ):

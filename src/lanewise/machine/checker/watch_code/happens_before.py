@@ -114,7 +114,7 @@ def _write_finished(module: ir.Module) -> ir.Function:
     clock = observed.at(BlockWatch.clock)
     epoch, lane = code["epoch"], wide(lane_of(code["who"].to(U32)))
     owner = _owner(code, observed, epoch)
-    acquired = clock.get(WarpClock.acquired)
+    acquired = clock.get(WarpClock.phase_acquired)
     with code.when(owner.equals(_owner(code, observed, observed.get(BlockWatch.epoch)))):
         # The lane that copied has waited, and the lanes have synchronised since; or an mbarrier tracks the
         # copy and was tested.
@@ -135,7 +135,8 @@ def _write_finished(module: ir.Module) -> ir.Function:
         copier = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
         lanes = Record(code, observed.get(BlockWatch.lane_clocks) + local * LaneClocks.BYTES)
         waited = wide(lanes.pointer(LaneClocks.copied, U32).load(lane))
-        told = least(most(waited, copier.get(WarpClock.tracked)), acquired)
+        shown = wide(clock.pointer(WarpClock.glimpsed_seen, U32).load(local))
+        told = least(most(waited, copier.get(WarpClock.tracked)), most(acquired, shown))
         code.done((~(most(seen, told) < epoch)).to(U64).to(i64))
     code.done(1)
     return code.function

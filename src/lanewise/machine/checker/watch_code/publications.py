@@ -25,6 +25,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
     lane_seen,
+    least,
     most,
     running_lane_clocks,
     wide,
@@ -208,13 +209,16 @@ def _write_strong(module: ir.Module) -> ir.Function:
         local = wide(log.load(epoch)) - observed.get(BlockWatch.first_warp)
         return local, ~(local < 0) & (local < observed.get(BlockWatch.warps))
 
-    def take(publication: Value, lane: Value) -> None:
+    def take(publication: Value, lane: Value, arrivals: Value) -> None:
         epoch = publication & records.PUBLISHED
         with code.when(epoch.differs(0)):
             local, mine = local_of(epoch)
-            with code.when(phases | log.load(epoch).equals(own_warp)):
+            own_arrived = (
+                (arrivals >> (own_warp - observed.get(BlockWatch.first_warp).to(U32))) & 1
+            ).differs(0)
+            with code.when((phases & own_arrived) | (~phases & log.load(epoch).equals(own_warp))):
                 # Another lane of this warp has published: what its warp did up to then is known to this
-                # lane. Of a phase that is complete all arrivals count, and only the last is on record.
+                # lane. Of a phase all arrivals count, and the epoch of the last is on record.
                 seen = lane_seen(code, running_lane_clocks(observed), lane).pointer(0, U32)
                 seen.store(seen.load(0, LANES).max(epoch.to(U32).spread(LANES)))
                 clock.set(WarpClock.partly_synced, observed.get(BlockWatch.epoch))
@@ -222,13 +226,30 @@ def _write_strong(module: ir.Module) -> ir.Function:
             clock.set(WarpClock.shown, 1)
             chain = (publication & records.CHAIN).differs(0)
             counts = ((publication & records.WITHIN_BLOCK).equals(0) & ~in_block) | mine
-            with code.when(counts & (phases | chain)):
+            with code.when(counts & ~phases & chain):
                 taken.set(most(taken.get(), epoch))
+            with code.when(phases):
+                clock.set(WarpClock.phase_acquired, most(clock.get(WarpClock.phase_acquired), epoch))
+                glimpsed = clock.pointer(WarpClock.glimpsed_seen, U32)
+                with (
+                    code.loop(observed.get(BlockWatch.warps)) as index,
+                    code.when(((arrivals >> index.to(U32)) & 1).differs(0)),
+                ):
+                    arrived = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+                    glimpsed.store(glimpsed.load(0, LANES).max(arrived.get(WarpClock.seen, U32, LANES)))
+                    released = least(arrived.get(WarpClock.published), epoch)
+                    glimpsed.store(glimpsed.load(index).max(released.to(U32)), index)
+                    clock.set(
+                        WarpClock.glimpsed,
+                        most(clock.get(WarpClock.glimpsed), arrived.get(WarpClock.acquired)),
+                    )
             with code.when(mine & ~phases):
-                # What the warp that published knows of the block.
+                # What the warp that published knows of the block; an atomic goes on with what others have
+                # published in the same place, whether a fence followed or not.
                 publisher = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
                 glimpsed = clock.pointer(WarpClock.glimpsed_seen, U32)
-                glimpsed.store(glimpsed.load(0, LANES).max(publisher.get(WarpClock.seen, U32, LANES)))
+                for known in (WarpClock.seen, WarpClock.glimpsed_seen):
+                    glimpsed.store(glimpsed.load(0, LANES).max(publisher.get(known, U32, LANES)))
                 glimpsed.store(glimpsed.load(local).max(epoch.to(U32)), local)
             with code.when(counts & ~mine & ~phases & ~chain):
                 add_foreign(code, clock, publication.to(U32) | records.GLIMPSED)
@@ -247,15 +268,20 @@ def _write_strong(module: ir.Module) -> ir.Function:
             complete = so_far.differs(0) & ((held ^ phase) & records.ODD_PHASE).differs(0)
             with code.when(complete):
                 next_cell.set(ShadowPlane.PUBLICATION, held.to(U32))
+                next_cell.set(ShadowPlane.PUBLISHERS, cell.get(ShadowPlane.PUBLISHERS))
+                cell.set(ShadowPlane.PUBLISHERS, code.constant(U32, 0))
             with code.when(reads):
-                take(wide(next_cell.get(ShadowPlane.PUBLICATION)), lane)
+                publishers = next_cell.get(ShadowPlane.PUBLISHERS)
+                take(wide(next_cell.get(ShadowPlane.PUBLICATION)), lane, publishers)
             with code.when(writes):
+                bit = code.constant(U32, 1) << (own_warp - observed.get(BlockWatch.first_warp).to(U32))
+                cell.set(ShadowPlane.PUBLISHERS, cell.get(ShadowPlane.PUBLISHERS) | bit)
                 newest = complete.select(published, most(so_far, published))
                 cell.set(ShadowPlane.PUBLICATION, (newest | marks | phase).to(U32))
             with code.when(complete & ~writes):
                 cell.set(ShadowPlane.PUBLICATION, phase.to(U32))
         with code.when(~phases & reads):
-            take(held, lane)
+            take(held, lane, code.constant(U32, 0))
         with code.when(~phases & writes & (so_far < published)):
             # An atomic goes on with what others have published in the same place.
             _, same_block = local_of(so_far)
