@@ -48,7 +48,7 @@ def place(finding: Finding) -> Place:
 
 def key(finding: Finding) -> Key:
     """Return what findings of one mistake have in common."""
-    same: Key = (finding.kind, finding.severity, finding.allocation)
+    same: Key = (finding.severity, finding.kind, finding.allocation)
     if finding.other is not None and finding.kind == "race":
         return *same, frozenset((place(finding), place(finding.other)))
     if finding.kind in _SAID_APART:
@@ -57,7 +57,10 @@ def key(finding: Finding) -> Key:
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Return one finding for each mistake, in the order in which they came up; their counts are added."""
+    """Return one finding for each mistake, in the order in which they came up; their counts are added.
+
+    Where there is an error, advice about the same is not needed.
+    """
     found: dict[Key, Finding] = {}
     for each in findings:
         first = found.get(key(each))
@@ -69,7 +72,9 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
         if turned and not message.endswith(BOTH_WAYS):
             message += BOTH_WAYS
         found[key(each)] = replace(first, count=first.count + each.count, message=message)
-    return _without_consequences(list(found.values()))
+    errors = {key(each)[1:] for each in found.values() if each.severity == "error"}
+    told = [each for each in found.values() if each.severity == "error" or key(each)[1:] not in errors]
+    return _without_consequences(told)
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:

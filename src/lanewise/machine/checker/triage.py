@@ -74,8 +74,8 @@ _NOT_OF_MEMORY = (
     Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE,
 )  # fmt: skip
 _MASK = (1 << 64) - 1
-#: Findings with the same key are one: kind, line, text and allocation.
-Key = tuple[str, int, str, str | None]
+#: Findings with the same key are one: kind, line, text, allocation and severity.
+Key = tuple[str, int, str, str | None, str]
 
 
 class NotOnItsOwn(Exception):
@@ -282,7 +282,7 @@ class Triage:
 
     def add(self, finding: Finding, counted: tuple[int, Suspicion] | None = None) -> None:
         """Keep a finding unless an equal one was kept before."""
-        key = (finding.kind, finding.line, finding.text, finding.allocation)
+        key = (finding.kind, finding.line, finding.text, finding.allocation, finding.severity)
         if key not in self.found:
             if not self.stay_alone():
                 raise NotOnItsOwn
