@@ -137,6 +137,13 @@ def members(module: ir.Module) -> None:
     gone_bits = there & ~active
     first_active = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
     first_mask = operand_of(code, warp, row, first_active, SiteRow.base, SiteRow.displacement).to(U32)
+    mixed = code.variable(code.constant(BOOL, 0))
+    mixed.set(code.constant(BOOL, 0))
+    with code.when(row.get(SiteRow.base) > 0):
+        masks = Record(code, warp.address + row.get(SiteRow.base)).get(0, U32, LANES)
+        unlike = masks.differs(first_mask.spread(LANES))
+        bits = Value(code, U32, code.builder.bitcast(unlike.handle, ir.IntType(32)))
+        mixed.set((bits & active).differs(0))
     with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
         mask = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
         zero = code.number(0)
@@ -146,7 +153,7 @@ def members(module: ir.Module) -> None:
                 Suspicion.EXITED_MEMBER, warp.address, code["site"], lane, wide(mask), wide(exited), zero
             )
         # Lanes that name each other have to give the same mask.
-        with code.when((row.get(SiteRow.base) > 0) & mask.differs(first_mask)):
+        with code.when(mixed.get()):
             others = code.variable(code.constant(U32, 0))
             others.set(code.constant(U32, 0))
             with code.loop(LANES) as member, code.when((((active & mask) >> member.to(U32)) & 1).differs(0)):
