@@ -5,7 +5,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.checker.records import (
     BlockWatch,
     Flag,
@@ -22,6 +22,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     at_site,
     clocks_of,
     in_turn,
+    least,
     operand_of,
     wide,
 )
@@ -135,6 +136,10 @@ def members(module: ir.Module) -> None:
     # A barrier of the warp waits for lanes that have not arrived; other instructions run only when all have.
     waits = (row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)
     gone_bits = there & ~active
+    # The last warp of a block may not have all lanes.
+    threads = warp.at(WarpFrame.block).at(BlockRecord.launch).get(LaunchRecord.threads)
+    behind = least(threads - warp.get(WarpFrame.index) * LANES, LANES)
+    existing = ((code.number(1) << behind) - 1).to(U32)
     first_active = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
     first_mask = operand_of(code, warp, row, first_active, SiteRow.base, SiteRow.displacement).to(U32)
     mixed = code.variable(code.constant(BOOL, 0))
@@ -147,7 +152,7 @@ def members(module: ir.Module) -> None:
     with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
         mask = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
         zero = code.number(0)
-        exited = mask & gone_bits
+        exited = mask & gone_bits & existing
         with code.when(exited.differs(0)):
             code.suspect(
                 Suspicion.EXITED_MEMBER, warp.address, code["site"], lane, wide(mask), wide(exited), zero
