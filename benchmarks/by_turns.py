@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -186,6 +187,13 @@ def by_turns(
     return ratios, min(old), min(new)
 
 
+def processor() -> str:
+    """The name of the processor, as far as the system tells."""
+    listing = Path("/proc/cpuinfo")
+    names = listing.read_text().splitlines() if listing.exists() else []
+    return next((line.partition(": ")[2] for line in names if "model name" in line), platform.machine())
+
+
 def main() -> int:
     """Print a line for each figure; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -225,7 +233,18 @@ def main() -> int:
         before.close()
         after.close()
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        record = {
+            "processor": processor(),
+            "processors": len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count(),
+            "python": platform.python_version(),
+            "date": time.strftime("%Y-%m-%d"),
+            "before": str(options.before),
+            "after": str(options.after),
+            "figures": rows,
+        }
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
     below = [name for name, row in rows.items() if row["high"] < options.at_least]
     print(f"{len(rows)} figures, {len(below)} below {options.at_least:g}")
     return 1 if below else 0
