@@ -44,8 +44,9 @@ PATIENCE = STEPS + 16
 ON_A_GPU = 32 * 148
 #: The bytes of host memory that blocks under way may take.
 MOST_BYTES = 1 << 30
-#: Basic blocks that may run while nothing changes in memory and no block ends, for each block under way.
-FRUITLESS = 1 << 29
+#: Basic blocks that may run between two looks at memory while no block ends, for each warp under way. A launch
+#: is endless if memory is then as it was.
+FRUITLESS = 1 << 24
 
 
 class Schedule(Protocol):
@@ -274,7 +275,8 @@ class ResidentBlocks:
     def _count_fruitless(self, resident: Resident, steps: int) -> None:
         """Count basic blocks in which nothing was achieved; end the launch after very many."""
         self.fruitless += steps
-        if self.judge is not None and self.fruitless > FRUITLESS * (self.count + 1):
+        bound = FRUITLESS * self.launch.shape.warps * (self.count + 1)
+        if self.judge is not None and self.fruitless > bound:
             memory = memory_digest(self.launch)
             if memory == self.fruitless_memory:
                 self._end_launch([*self.waiting, *self.looked_at, resident], certain=False)
