@@ -280,8 +280,11 @@ def serve() -> None:
     faulthandler.enable()
 
     def guarded(size: int, chance: np.random.Generator) -> tuple[Any, Any]:
-        whole = np.full(size + 2 * GUARD, 0xA5, np.uint8)
-        inside = whole[GUARD : GUARD + size]
+        # A view would belong to the array around it: the memory before and behind is of no array.
+        memory = bytearray(b"\xa5" * (size + 2 * GUARD))
+        whole = np.frombuffer(memory, np.uint8)
+        inside = np.frombuffer(memoryview(memory)[GUARD : GUARD + size], np.uint8)
+        assert inside.ctypes.data % 16 == 0  # or a launch would work on a copy
         inside[:] = chance.integers(0, 70, size, np.uint8)
         return whole, inside
 

@@ -12,7 +12,6 @@ from machine.mistakes.corpus import PAIRS, Pair, accusations
 #: Mistakes that are not found yet, and why. A test fails when one of them is.
 NOT_FOUND = {
     "test_without_loop": "the machine waits in mbarrier.test_wait, which on a GPU may give up",
-    "third_reader_left_out": "of the warps that read a cell, the first and the last are kept",
     "function_without_value": "registers without a value are not followed through parameters of functions",
     "syncwarp_in_branch": "lanes that have exited are taken for lanes that returned early: advice",
 }

@@ -114,6 +114,8 @@ class WarpClock(RecordLayout):
     A barrier has one too: the join of the clocks of the warps that arrived.
     """
 
+    #: The warp's number in its block.
+    index = field()
     least = field()
     acquired = field()
     #: The epoch that strong reads without a fence behind them have shown the work of others up to.
@@ -152,6 +154,8 @@ class WarpClock(RecordLayout):
     learnt = field(4, LEARNT_LENGTH)
     learners = field(4, LEARNT_LENGTH)
     learnt_count = field()
+    #: Whether all lanes have met, without an order, since one of them acquired something.
+    met_after_acquire = field()
     shared_known = field()
     global_known = field()
     #: The epoch from which on a release was incomplete that this warp relies on.
@@ -198,6 +202,10 @@ class ShadowPlane(IntEnum):
     PUBLICATION = 7
     #: Of an mbarrier: the warps of the block that have arrived in a phase, as bits.
     PUBLISHERS = 8
+    # Of shared memory: the first epoch in which the cell was read after its last write, and the warps of the
+    # block that have read it since, as bits.
+    FIRST_READ = 9
+    READ_WARPS = 10
 
 
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.

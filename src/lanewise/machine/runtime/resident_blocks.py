@@ -44,8 +44,8 @@ PATIENCE = STEPS + 16
 ON_A_GPU = 32 * 148
 #: The bytes of host memory that blocks under way may take.
 MOST_BYTES = 1 << 30
-#: Basic blocks that may run between two looks at memory while no block ends, for each warp under way. A launch
-#: is endless if memory is then as it was.
+#: Basic blocks that may run between two looks at memory while no block ends, for each warp under way. The
+#: launch is endless if memory is then as it was.
 FRUITLESS = 1 << 24
 
 

@@ -66,20 +66,21 @@ def _write_ordered(module: ir.Module) -> ir.Function:
         code.done(met.select(code.number(WEAKLY_ORDERED), UNORDERED))
     lanes, lane = code["lanes"].to(U32), lane_of(me)
 
+    answer = code.variable(code.number(UNORDERED))
+    weakly = code.number(WEAKLY_ORDERED)
+    answer.set(code.number(UNORDERED))
+    met = clock.get(WarpClock.met_after_acquire).differs(0)
+
     def knows(release: Value) -> Value:
-        """Return whether a release orders the access before this lane."""
-        reaches = ~(release < epoch)
-        return (
-            reaches
-            & is_complete(code, observed, release, epoch, lanes)
-            & is_learnt(code, clock, release, lane)
-        )
+        """Return whether a release orders the access before this lane; only weakly if its lanes just met."""
+        reaches = ~(release < epoch) & is_complete(code, observed, release, epoch, lanes)
+        learnt = is_learnt(code, clock, release, lane)
+        answer.set((reaches & ~learnt & met).select(weakly, answer.get()))
+        return reaches & learnt
 
     with code.when(knows(clock.get(WarpClock.acquired))):
         code.done(ORDERED)
-    answer = code.variable(code.number(UNORDERED))
-    weakly = code.number(WEAKLY_ORDERED)
-    answer.set(knows(clock.get(WarpClock.glimpsed)).select(weakly, UNORDERED))
+    answer.set(knows(clock.get(WarpClock.glimpsed)).select(weakly, answer.get()))
     with code.when(in_block):
         seen_epoch, shown = (
             wide(clock.pointer(each, U32).load(local)) for each in (WarpClock.seen, WarpClock.glimpsed_seen)

@@ -51,6 +51,7 @@ class View:
     """The epochs that the running warp compares with, for shared or for other memory."""
 
     def __init__(self, observed: Record, shared: Value) -> None:
+        self.shared, self.observed = shared, observed
         self.floor = shared.select(
             observed.get(BlockWatch.shared_floor), observed.get(BlockWatch.global_floor)
         ).to(U32)
@@ -58,6 +59,9 @@ class View:
         self.now = observed.get(BlockWatch.epoch).to(U32)
         self.own_after = observed.get(BlockWatch.own_after).to(U32)
         clock = observed.at(BlockWatch.clock)
+        index = clock.get(WarpClock.index)
+        #: The running warp as a bit among those of its block.
+        self.warp_bit = observed.code.constant(U32, 1) << index.to(U32)
         self.synced = clock.get(WarpClock.synced).to(U32)
         #: Whether some lanes of the warp have synchronised since all of them last did.
         self.partly_synced = clock.get(WarpClock.partly_synced) > clock.get(WarpClock.synced)
@@ -115,6 +119,14 @@ class CellVector:
         """Return whether a cell was written in this epoch, perhaps by another lane of this instruction."""
         return (self._get(ShadowPlane.WRITE_EPOCH) & records.EPOCHS).equals(self.now).any()
 
+    def _note_warp(self) -> None:
+        """Put on record that the running warp has read the cells since they were written."""
+        first = self._get(ShadowPlane.FIRST_READ)
+        begins = ~(first > (self._get(ShadowPlane.WRITE_EPOCH) & records.EPOCHS))
+        self.cell.set(ShadowPlane.FIRST_READ, begins.select(self.now, first))
+        warps = begins.select(self.now ^ self.now, self._get(ShadowPlane.READ_WARPS))
+        self.cell.set(ShadowPlane.READ_WARPS, warps | self.spread(self.view.warp_bit))
+
     def note(self, me: Value, writes: bool, pending: Value) -> None:
         """Put an access on record.
 
@@ -134,6 +146,8 @@ class CellVector:
             earlier = self._get(ShadowPlane.EARLIER_READER)
             self.cell.set(ShadowPlane.EARLIER_READER, moves.select(reader, earlier))
             self.cell.set(ShadowPlane.EARLIER_EPOCH, moves.select(read, held))
+        with self.code.when(self.view.shared):
+            self._note_warp()
         others = (unordered & own).select(self._get(ShadowPlane.READ_LANES), 0)
         self.cell.set(ShadowPlane.READ_LANES, lanes_of(me) | others)
         self.cell.set(ShadowPlane.READ_EPOCH, self.now | self.spread(pending))

@@ -20,6 +20,7 @@ from lanewise.machine.checker.records import (
     SiteRow,
     StoredElement,
     Suspicion,
+    WarpClock,
     WatchRecord,
 )
 from lanewise.machine.checker.watch_code.bank_model import lane_is_in
@@ -108,13 +109,14 @@ def _write_content(module: ir.Module) -> ir.Function:
 
 def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
     """`examine_read/write(…)`: report unordered accesses to a cell that came before this one."""
-    code = _CellCode(module, f"examine_{'write' if writes else 'read'}", "shared")
+    code = _CellCode(module, f"examine_{'write' if writes else 'read'}", "pending", "shared")
     observed, cell, me = code.observed, code.cell, code.me
     ordered = module.functions["ordered"]
     shared = code["shared"].differs(0)
     floor = shared.select(observed.get(BlockWatch.start) - 1, 0)
     stored = cell.get(ShadowPlane.WRITE_EPOCH)
     epoch, writer = wide(stored & records.EPOCHS), cell.get(ShadowPlane.WRITER)
+    epoch_of_write = epoch
 
     needs_content = (me & records.ATOMIC).differs(0) if writes else code.constant(BOOL, 1)
     with code.when(shared & needs_content & ~(floor < epoch)):
@@ -191,15 +193,30 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
                         answer, Suspicion.AFTER_READ, Suspicion.WEAKLY_AFTER_READ, epoch, named
                     )
                     code.done()
+    if writes:
+        # Warps that read the cell between the first and the last reader: each of them did so in the first
+        # epoch of a read or later, and is not ordered before if it was last seen before that.
+        read_since = wide(cell.get(ShadowPlane.FIRST_READ))
+        clock = observed.at(BlockWatch.clock)
+        weak = (me & (records.STRONG | records.STRONG_IN_BLOCK)).equals(0)
+        known = shared & weak & (epoch_of_write < read_since) & ~(read_since < observed.get(BlockWatch.start))
+        with code.when(known), code.loop(observed.get(BlockWatch.warps)) as index:
+            reads = ((cell.get(ShadowPlane.READ_WARPS) >> index.to(U32)) & 1).differs(0)
+            seen = wide(clock.pointer(WarpClock.seen, U32).load(index))
+            unknown = (seen < read_since) & (clock.get(WarpClock.acquired) < read_since)
+            with code.when(reads & unknown & index.differs(clock.get(WarpClock.index))):
+                theirs = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+                code.tell(Suspicion.AFTER_READ, theirs.get(WarpClock.last), cell.get(ShadowPlane.READER))
+                code.done()
     code.done()
     return code.function
 
 
 def _write_note(module: ir.Module, writes: bool) -> ir.Function:
     """`note_read/write(…)`: put an access to a cell on record, which other lanes may have accessed too."""
-    code = _CellCode(module, f"note_{'write' if writes else 'read'}", "pending")
+    code = _CellCode(module, f"note_{'write' if writes else 'read'}", "pending", "shared")
     observed, cell, me = code.observed, code.cell, code.me
-    view = View(observed, code.constant(BOOL, 0))
+    view = View(observed, code["shared"].differs(0))
     now = view.now
     if writes:
         stored, earlier = cell.get(ShadowPlane.WRITE_EPOCH), cell.get(ShadowPlane.WRITER)
@@ -299,14 +316,14 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
         holder = ((lane & 7) << 2) + (number >> cells_of_a_word)
         return who | by_word.select(holder, lane).to(U32)
 
-    def one_by_one(function: ir.Operand, lane: Value, first: Value, start: Value, last: Value) -> None:
+    def one_by_one(function: ir.Operand, lane: Value, first: Value, start: Value) -> None:
         with code.loop(together) as step:
             number = first + step
             offset = start + (number << shift)
             code.call_number(
                 function, code["frame"], observed.address, code["plane"] + ((offset >> shift) << 2),
                 code["stride"], shift, wide(mine(lane, number)), code["site"], offsets.address, offset,
-                code["origin"], code["host"] + offset, last,
+                code["origin"], code["host"] + offset, wide(pending), code["shared"],
             )  # fmt: skip
 
     # Up to the last active lane: often only half of a warp is active.
@@ -330,12 +347,12 @@ def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
 
     def examine(cells: CellVector, me: Value, lane: Value, first: Value, start: Value) -> None:
         with code.when(cells.suspicious(me, writes)):
-            one_by_one(module.functions[f"examine_{verb}"], lane, first, start, code["shared"])
+            one_by_one(module.functions[f"examine_{verb}"], lane, first, start)
 
     def note(cells: CellVector, me: Value, lane: Value, first: Value, start: Value) -> None:
         slow = (strong | cells.written_now()) if writes else view.partly_synced
         with code.when(slow):
-            one_by_one(module.functions[f"note_{verb}"], lane, first, start, wide(pending))
+            one_by_one(module.functions[f"note_{verb}"], lane, first, start)
         with code.when(~slow):
             cells.note(me, writes, pending)
 

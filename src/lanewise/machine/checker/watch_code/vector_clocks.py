@@ -124,6 +124,7 @@ def begin_block(module: ir.Module) -> ir.Function:
     )
     with code.loop(warps) as index:
         clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+        clock.set(WarpClock.index, index)
         clock.set(WarpClock.synced, now - 1)
         clock.set(WarpClock.least, warps.equals(1).select(code.number(FAR), 0))
         lanes = Record(code, observed.get(BlockWatch.lane_clocks) + index * LaneClocks.BYTES)

@@ -50,7 +50,7 @@ def synchronise(module: ir.Module) -> ir.Function:
     observed.set(BlockWatch.fresh, 1)
     with code.when((alive & ~lanes).equals(0)):
         clock.set(WarpClock.synced, now)
-        for each in (WarpClock.touched, WarpClock.learnt_count):
+        for each in (WarpClock.touched, WarpClock.learnt_count, WarpClock.met_after_acquire):
             clock.set(each, 0)
         code.done()
     clock.set(WarpClock.partly_synced, now)
@@ -80,6 +80,7 @@ def meet(module: ir.Module) -> ir.Function:
     alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
     with code.when((alive & ~code["active"].to(U32)).equals(0)):
         clock.set(WarpClock.converged, observed.at(BlockWatch.watch).get(WatchRecord.now))
+        clock.set(WarpClock.met_after_acquire, clock.get(WarpClock.learnt_count))
         observed.set(BlockWatch.fresh, 1)
     code.done()
     return code.function
