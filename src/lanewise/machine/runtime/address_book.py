@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass, field
 
 from lanewise.jit.host_memory import address
 from lanewise.machine import abi
@@ -25,17 +24,16 @@ ALIGNMENT = 1 << 21
 _MOST_COLLECTED = 4096
 
 
-@dataclass
 class AddressedMemory:
     """Memory of an owner in the book: host addresses, the device address of its start, its arrays."""
 
-    start: int
-    stop: int
-    first: int
-    title: str
-    #: Whether NumPy did not allocate it: then another owner may overlap.
-    is_foreign: bool
-    views: list[View] = field(default_factory=list)
+    def __init__(
+        self, start: int, stop: int, first: int, title: str, is_foreign: bool, views: list[View] | None = None
+    ) -> None:
+        self.start, self.stop, self.first, self.title = start, stop, first, title
+        #: Whether NumPy did not allocate it: then another owner may overlap.
+        self.is_foreign = is_foreign
+        self.views = views or []
 
     def __contains__(self, place: int) -> bool:
         return self.first <= place < self.first + self.stop - self.start

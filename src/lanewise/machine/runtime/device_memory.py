@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,13 +135,13 @@ def _without(ranges: list[tuple[int, int]], start: int, stop: int) -> list[tuple
 # variables ------------------------------------------------------------------------------------------------
 
 
-@dataclass
 class ModuleMemory:
     """The memory of a module's variables, which keep their values between launches."""
 
-    variables: dict[str, Bytes] = field(default_factory=dict)
-    #: Whether a kernel of the module was launched here.
-    launched: bool = False
+    def __init__(self) -> None:
+        self.variables: dict[str, Bytes] = {}
+        #: Whether a kernel of the module was launched here.
+        self.launched = False
 
 
 _MEMORIES: dict[int, ModuleMemory] = {}

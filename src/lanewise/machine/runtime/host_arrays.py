@@ -7,8 +7,6 @@ in it. Two views of one owner have their distance, whether they are writable or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, address, as_bytes, zeroed_bytes
 from lanewise.machine import abi
@@ -23,20 +21,20 @@ GAP = 1 << 30
 HOST_ALIGNMENT = 16
 
 
-@dataclass
 class Memory:
     """Host memory that becomes one allocation: its bounds, and the views that were passed of it.
 
     `shift` is what a device address has more than the host's, if the memory has a device address already.
     """
 
-    start: int
-    stop: int
-    #: The place of its first array among the arguments; behind them all if there is none.
-    number: int
-    shift: int | None = None
-    #: Views, each with its place among the arguments and the host address of its first byte.
-    views: list[tuple[int, int, View]] = field(default_factory=list)
+    def __init__(
+        self, start: int, stop: int, number: int, shift: int | None, views: list[tuple[int, int, View]]
+    ) -> None:
+        self.start, self.stop, self.shift = start, stop, shift
+        #: The place of its first array among the arguments; behind them all if there is none.
+        self.number = number
+        #: Views, each with its place among the arguments and the host address of its first byte.
+        self.views = views
 
     def join(self, other: Memory) -> None:
         """Take in memory of the same owner, or memory that overlaps."""
@@ -46,12 +44,11 @@ class Memory:
         self.views = sorted(self.views + other.views)
 
 
-@dataclass(frozen=True)
 class StagedMemory:
     """Memory at a host address that atomic operations cannot have: a launch works in a copy of it."""
 
-    own: Bytes
-    copy: Bytes
+    def __init__(self, own: Bytes, copy: Bytes) -> None:
+        self.own, self.copy = own, copy
 
     def write_back(self) -> None:
         """Write to the caller's memory what a launch wrote into the copy."""
@@ -116,7 +113,8 @@ class HostArrays:
             start, stop = bounds(owner)
             first, end = bounds(array)  # as_strided can make a view that is larger than its owner
             view = View(name, 0, array.nbytes, bool(array.flags.writeable))
-            memory = Memory(min(start, first), max(stop, end), number, views=[(number, address(array), view)])
+            views = [(number, address(array), view)]
+            memory = Memory(min(start, first), max(stop, end), number, None, views)
             known = by_owner.get(id(owner))
             if known is None:
                 by_owner[id(owner)] = memory

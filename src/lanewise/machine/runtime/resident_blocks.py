@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -80,25 +79,21 @@ class InOrder:
         return None
 
 
-@dataclass
 class Resident:
     """A block under way: its memory, and what is known of its progress."""
 
-    state: BlockState
-    #: Whether it has begun, so that it is resumed.
-    begun: bool = False
-    #: The number in the grid when it was looked at last, and the basic blocks that it had run.
-    linear: int = -1
-    steps: int = 0
-    #: How often it was looked at since it began, and what it is compared with.
-    looks: int = 0
-    reference: bytes = b""
-    stuck: bool = False
-    #: Basic blocks that a path may have run since it was the reference.
-    distance: int = 0
-    #: The share that it has now, and that of a look while it is stuck.
-    share: Share = POLL
-    poll: Share = POLL
+    def __init__(self, state: BlockState) -> None:
+        self.state = state
+        #: Whether it has begun, so that it is resumed.
+        self.begun = False
+        #: The number in the grid when it was looked at last, and the basic blocks that it had run.
+        self.linear, self.steps = -1, 0
+        #: How often it was looked at since it began, and what it is compared with.
+        self.looks, self.reference, self.stuck = 0, b"", False
+        #: Basic blocks that a path may have run since it was the reference.
+        self.distance = 0
+        #: The share that it has now, and that of a look while it is stuck.
+        self.share, self.poll = POLL, POLL
 
 
 class Stuck(NamedTuple):
