@@ -76,7 +76,7 @@ def attempt(entry: Any, only: str) -> tuple[str, str]:
     from lanewise.machine import KernelFault, compiled
 
     try:
-        compiled(entry.module, entry.function, entry.module.arch).native  # noqa: B018
+        compiled(entry.module, entry.function, entry.module.arch).native  # noqa: B018  # asking for it compiles the kernel
     except lw.LanewiseError as error:
         return "compiled", reason(str(error))
     if only == "prepare":

@@ -36,8 +36,8 @@ sys.path[:] = [
     *(path for path in sys.path if Path(path).resolve() != ROOT / "benchmarks"),
 ]
 
-from machine.mistakes import language  # noqa: E402
-from machine.mistakes.corpus import PAIRS, Pair, version  # noqa: E402
+from machine.mistakes import language  # noqa: E402  # after the path was set
+from machine.mistakes.corpus import PAIRS, Pair, version  # noqa: E402  # after the path was set
 
 ARCH = "sm_90"
 PLAIN = "plain"

@@ -57,7 +57,7 @@ class FakeDriver:
     def _launch_from_machine_code(self, *arguments: Any) -> int:
         self.from_machine_code += 1
         config, function, parameters, extra = arguments
-        return self.launch(*map(ctypes.c_void_p, (config, function, parameters)), extra)  # type: ignore[call-arg]
+        return self.launch(*map(ctypes.c_void_p, (config, function, parameters)), extra)  # type: ignore[call-arg]  # mypy loses the number of arguments behind a star
 
     def _current_from_machine_code(self, place: int) -> int:
         ctypes.c_uint64.from_address(place).value = self.current
@@ -148,7 +148,7 @@ class FakeTensor:
         return self.strides == (8, 1)
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)  # type: ignore[untyped-decorator]
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)  # type: ignore[untyped-decorator]  # ctypes' decorator has no types
 def read_tensor(tensor: Any, place: int) -> int:
     """DLPack's `dltensor_from_py_object_no_sync`."""
     tensor.kept = [(ctypes.c_int64 * 2)(*numbers) for numbers in (tensor.shape, tensor.strides)]
@@ -179,8 +179,8 @@ def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setattr(plan, "OFTEN", 1)
     torch = ModuleType("torch")
     torch.Tensor = FakeTensor  # type: ignore[attr-defined]  # a stand-in
-    torch._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 50 + ordinal)  # type: ignore[attr-defined]
-    torch.cuda = SimpleNamespace()  # type: ignore[attr-defined]
+    torch._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 50 + ordinal)  # type: ignore[attr-defined]  # a stand-in for a library without annotations
+    torch.cuda = SimpleNamespace()  # type: ignore[attr-defined]  # a stand-in for a library without annotations
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(driver, "load", lambda: made)
     monkeypatch.setattr(loading, "cubin", lambda module, context, kernel: b"\x7fELF")
@@ -380,17 +380,17 @@ def test_none_is_a_null_pointer(fake: FakeDriver) -> None:
     assert fake.launches[0].values[0] == bytes(8) and fake.launches[0].stream == 3
 
 
-def write_scaled(x: lw.Ptr[lw.f32], n: lw.i32, factor: lw.f32, TIMES: lw.Constexpr = 1) -> None:  # type: ignore[assignment, type-arg, valid-type]
-    x[n] = factor * lw.f32(TIMES)  # type: ignore[index]
+def write_scaled(x: lw.Ptr[lw.f32], n: lw.i32, factor: lw.f32, TIMES: lw.Constexpr = 1) -> None:  # type: ignore[assignment, type-arg, valid-type]  # annotations of the kernel language are values
+    x[n] = factor * lw.f32(TIMES)  # type: ignore[index]  # annotations of the kernel language are values
 
 
-def write_half(x: lw.Ptr[lw.f16], value: lw.f16) -> None:  # type: ignore[type-arg, valid-type]
-    x[0] = value  # type: ignore[index]
+def write_half(x: lw.Ptr[lw.f16], value: lw.f16) -> None:  # type: ignore[type-arg, valid-type]  # annotations of the kernel language are values
+    x[0] = value  # type: ignore[index]  # annotations of the kernel language are values
 
 
 def test_kernels_of_the_language_are_launched_warm_too(fake: FakeDriver) -> None:
     fake.sizes = (8, 4, 4)
-    scaled, halves = map(lw.kernel, (write_scaled, write_half))  # type: ignore[arg-type]
+    scaled, halves = map(lw.kernel, (write_scaled, write_half))  # type: ignore[arg-type]  # annotations of the kernel language are values
     for times in (1, 2):
         for number in range(5):
             scaled[1, 32](FakeTensor(64), number, 0.5 * number, TIMES=times)
@@ -538,7 +538,7 @@ def test_machine_code_is_made_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_ptx_newer_than_the_driver_is_lowered_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     linked: list[str] = []
-    monkeypatch.setattr(assemble, "_link", lambda text, context, kernel: linked.append(text) or b"")  # type: ignore[func-returns-value]
+    monkeypatch.setattr(assemble, "_link", lambda text, context, kernel: linked.append(text) or b"")  # type: ignore[func-returns-value]  # append gives None, so the bytes are returned
     there = context_of((12, 4))
     there.current = lambda: __import__("contextlib").nullcontext()
 

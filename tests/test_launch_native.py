@@ -62,7 +62,7 @@ def test_a_launch_that_is_dropped_takes_its_table_with_it() -> None:
     for _ in range(1000):
         made = compiled(launch)
         assert made((1, 2), 0) == 0
-        table = made.__self__.held[0]  # type: ignore[attr-defined]
+        table = made.__self__.held[0]  # type: ignore[attr-defined]  # a bound method of a compiled module
         tables.append(weakref.ref(table))
         del made, table
     gc.collect()

@@ -265,7 +265,7 @@ def test_a_tile_with_gaps_must_fit() -> None:
     [
         (lambda copy: Copy_Atom("SM75_U16x8_LDSM_T", "float"), "keeps 16 neighbouring bits together"),
         (lambda copy: Copy_Atom("UniversalCopy<uint16_t>", "float"), "keeps 16 neighbouring bits"),
-        (lambda copy: Copy_Atom(7), "given by CUTLASS's name"),  # type: ignore[arg-type]
+        (lambda copy: Copy_Atom(7), "given by CUTLASS's name"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda copy: Copy_Atom("SM80_16x8x16_F32F16F16F32_TN"), "no copy operation is named"),
         (lambda copy: Copy_Atom("UniversalCopy", 24), "unknown value type 24"),
         (lambda copy: copy.get_slice(128), "threads 0 to 127"),
@@ -283,13 +283,13 @@ def test_a_tile_with_gaps_must_fit() -> None:
         (lambda copy: make_tiled_copy("UniversalCopy", "16"), "thr_layout is a layout or a shape"),
         (lambda copy: make_tiled_copy(3, Layout(16)), "a copy atom or its name"),
         (lambda copy: make_tiled_copy_A("UniversalCopy", copy), "after a TiledMMA"),
-        (lambda copy: make_tiled_copy_S("UniversalCopy", 3), "after a TiledCopy"),  # type: ignore[arg-type]
+        (lambda copy: make_tiled_copy_S("UniversalCopy", 3), "after a TiledCopy"),  # type: ignore[arg-type]  # wrong on purpose
         (
             lambda copy: make_cotiled_copy("UniversalCopy", Layout((32, 4), (4, 2)), Layout(128)),
             "does not have",
         ),
         (lambda copy: make_cotiled_copy("UniversalCopy", Layout(32), Layout(128)), "(threads, values)"),
-        (lambda copy: make_cotiled_copy("UniversalCopy", 32, Layout(128)), "is a layout"),  # type: ignore[arg-type]
+        (lambda copy: make_cotiled_copy("UniversalCopy", 32, Layout(128)), "is a layout"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda copy: TiledCopy("UniversalCopy", "f16", Layout(32), (32,)), "a layout (threads, values)"),
     ],
 )

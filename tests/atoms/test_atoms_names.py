@@ -167,4 +167,4 @@ def test_names_can_be_listed() -> None:
     assert atoms("SM89*E4M3E5M2*") == ["SM89_16x8x32_F16E4M3E5M2F16_TN", "SM89_16x8x32_F32E4M3E5M2F32_TN"]
     assert atoms("nothing of the kind") == []
     with pytest.raises(LanewiseError, match="a pattern is text"):
-        atoms(80)  # type: ignore[arg-type]
+        atoms(80)  # type: ignore[arg-type]  # wrong on purpose

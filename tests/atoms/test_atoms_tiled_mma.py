@@ -134,7 +134,7 @@ def test_a_lone_atom_is_the_tiling_of_one() -> None:
         assert hash(mma) == hash(make_tiled_mma(name))
         assert mma != make_tiled_mma(name, (2, 1, 1))
         assert mma.tile_size_mnk == mma.Shape_MNK
-        assert [mma.tile_size_mnk(i) for i in range(3)] == list(mma.Shape_MNK)  # type: ignore[operator]
+        assert [mma.tile_size_mnk(i) for i in range(3)] == list(mma.Shape_MNK)  # type: ignore[operator]  # a tuple that can be called, as in CuTe
 
 
 def test_volta_runs_four_products_in_a_warp() -> None:
@@ -212,7 +212,7 @@ def test_fragments_hold_a_threads_part() -> None:
         (lambda mma: mma.with_(7), "ScaleOut is"),
         (lambda mma: make_tiled_mma(7), "an MMA atom or its name"),
         (lambda mma: make_tiled_mma("SM75_U32x4_LDSM_N"), "no MMA operation is named"),
-        (lambda mma: MMA_Atom(7), "given by CUTLASS's name"),  # type: ignore[arg-type]
+        (lambda mma: MMA_Atom(7), "given by CUTLASS's name"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda mma: make_tiled_mma(mma, (1, 1, 1, 1)), "has modes M, N and K"),
         (lambda mma: make_tiled_mma(mma, Layout((2, 2), (1, 1))), "the same threads"),
         (lambda mma: make_tiled_mma(mma, (2, 2), (24,)), "no multiple of the 32"),

@@ -96,7 +96,7 @@ def test_interrupt(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert err == "lanewise: interrupted\n"
-    os.close(writer)  # type: ignore[arg-type]
+    os.close(writer)  # type: ignore[arg-type]  # opened above, or the program has ended and the test fails
 
 
 def on_terminal(columns: int, *arguments: Any) -> tuple[Any, ...]:

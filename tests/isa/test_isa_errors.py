@@ -277,7 +277,7 @@ def test_other_archs() -> None:
     for arch in ("sm_99", "hopper", "", "sm_90ab", 90, None):
         assert "arch" in message(lambda arch=arch: F16.require(arch))
         assert "sm_70" in message(lambda arch=arch: find_arch(arch)) or not isinstance(arch, str)
-    assert message(lambda: arch_number(None)).startswith("None is not an arch")  # type: ignore[arg-type]
+    assert message(lambda: arch_number(None)).startswith("None is not an arch")  # type: ignore[arg-type]  # wrong on purpose
     assert (find_arch("90a"), find_arch("compute_86"), find_arch(" SM_120F ")) == (
         "sm_90a",
         "sm_86",
@@ -323,7 +323,7 @@ def test_choices() -> None:
     assert "a_source is 'registers' or 'descriptor'" in message(
         lambda: instruction(WGMMA.text, a_source="shared")
     )
-    assert "stride is True or False" in message(lambda: instruction(WGMMA.text, stride=3))  # type: ignore[arg-type]
+    assert "stride is True or False" in message(lambda: instruction(WGMMA.text, stride=3))  # type: ignore[arg-type]  # wrong on purpose
     for wrong in ({"a_source": "registers"}, {"stride": True}):
         said = message(lambda wrong=wrong: instruction(F16.text, **wrong))
         assert said == "a_source is for wgmma, stride for wmma.load and wmma.store"
@@ -388,7 +388,7 @@ def test_garbage_is_refused_politely(text: str) -> None:
         assert len(str(error)) > 20
     else:
         assert (
-            instruction(found.text, **({"a_source": found.a_source} if found.a_source else {})).text  # type: ignore[arg-type]
+            instruction(found.text, **({"a_source": found.a_source} if found.a_source else {})).text  # type: ignore[arg-type]  # keywords from a dictionary
             == found.text
         )
 
@@ -414,10 +414,10 @@ def test_very_long_text_is_not_repeated() -> None:
         (lambda: F16.a.element(32, 0), f"A of {F16.text} has lanes 0 to 31; lane 32 was asked for"),
         (lambda: F16.a.element(-1, 0), "lane -1 was asked for"),
         (lambda: F16.a.element(0, 8), "has values 0 to 7; value 8"),
-        (lambda: F16.a.element(1.0, 0), "a lane of A of mma.sync"),  # type: ignore[arg-type]
-        (lambda: F16.a.element(None, 0), "is an integer, not None"),  # type: ignore[arg-type]
-        (lambda: F16.a.element("3", 0), "is an integer, not '3'"),  # type: ignore[arg-type]
-        (lambda: F16.a.element(0, np.float32(1)), "is an integer"),  # type: ignore[arg-type]
+        (lambda: F16.a.element(1.0, 0), "a lane of A of mma.sync"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: F16.a.element(None, 0), "is an integer, not None"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: F16.a.element("3", 0), "is an integer, not '3'"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: F16.a.element(0, np.float32(1)), "is an integer"),  # type: ignore[arg-type]  # wrong on purpose
         (
             lambda: F16.a.holder(16, 0),
             "A of mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 has rows 0 to 15",
@@ -428,13 +428,13 @@ def test_very_long_text_is_not_repeated() -> None:
         ),
         (lambda: F16.d.holders(0, 0, product=1), "has product 0 only; product 1"),
         (lambda: VOLTA.d.holders(0, 0, product=4), "has products 0 to 3"),
-        (lambda: F16.a.holder([0], 0), "is an integer"),  # type: ignore[arg-type]
+        (lambda: F16.a.holder([0], 0), "is an integer"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: WGMMA.b.holder(0, 0), "lies in shared memory behind a descriptor"),
         (lambda: WGMMA.a.element(0, 0), "lies in shared memory behind a descriptor"),
         (lambda: WGMMA.b.pack(np.zeros((16, 8), np.float16)), "lies in shared memory"),
         (lambda: WGMMA.d.element(128, 0), "has lanes 0 to 127"),
         (lambda: LDMATRIX.row_addresses.lane(16), "has rows 0 to 15"),
-        (lambda: LDMATRIX.row_addresses.lane("a"), "is an integer"),  # type: ignore[arg-type]
+        (lambda: LDMATRIX.row_addresses.lane("a"), "is an integer"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: F16.row_addresses, "takes no row addresses; ldmatrix and stmatrix do"),
         (lambda: F16.metadata, "has no operand metadata; it has a, b, c, d"),
         (lambda: LDMATRIX.a, "has no operand a; it has d"),
@@ -469,7 +469,7 @@ def test_lanes_and_elements(ask: Callable[[], object], says: str) -> None:
         (lambda: SPARSE.metadata.pack([[0, 1] * 4] * 16, thread_id=4), "has selectors 0 to 3; selector 4"),
         (lambda: SPARSE.metadata.unpack(np.zeros((32, 1))), "float64[32, 1] was given"),
         (
-            lambda: SPARSE.metadata.unpack(np.zeros((32, 1), np.uint32), thread_id=1.0),  # type: ignore[arg-type]
+            lambda: SPARSE.metadata.unpack(np.zeros((32, 1), np.uint32), thread_id=1.0),  # type: ignore[arg-type]  # wrong on purpose
             "is an integer, not 1.0",
         ),
         (lambda: SPARSE_TF32.metadata.unpack(np.zeros((32, 1), np.uint32)), "not 0b0000"),
@@ -502,10 +502,10 @@ def test_metadata_and_scales(ask: Callable[[], object], says: str) -> None:
 
 
 def test_numpy_integers_are_integers() -> None:
-    assert F16.a.element(np.int64(3), np.uint8(2)) == F16.a.element(3, 2)  # type: ignore[arg-type]
-    assert F16.a.holder(np.int32(3), np.int8(9)) == (12, 2, 1)  # type: ignore[arg-type]
-    assert all(type(number) is int for number in F16.a.element(np.int64(3), np.int64(2)))  # type: ignore[arg-type]
-    assert instructions(shape=np.array([16, 8, 32])) == instructions(shape=(16, 8, 32))  # type: ignore[arg-type]
+    assert F16.a.element(np.int64(3), np.uint8(2)) == F16.a.element(3, 2)  # type: ignore[arg-type]  # NumPy's integers count as integers
+    assert F16.a.holder(np.int32(3), np.int8(9)) == (12, 2, 1)  # type: ignore[arg-type]  # NumPy's integers count as integers
+    assert all(type(number) is int for number in F16.a.element(np.int64(3), np.int64(2)))  # type: ignore[arg-type]  # NumPy's integers count as integers
+    assert instructions(shape=np.array([16, 8, 32])) == instructions(shape=(16, 8, 32))  # type: ignore[arg-type]  # NumPy's integers count as integers
 
 
 @given(st.integers() | st.floats() | st.none() | st.text(max_size=3), st.integers(-40, 40))

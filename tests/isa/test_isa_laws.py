@@ -122,7 +122,7 @@ def test_lists_are_what_their_filters_say() -> None:
         for each in every
         if each.multiplies and (each.a.format.name, each.d.format.name) == ("e4m3", "f16")
     ]
-    assert instructions(b=FORMATS["tf32"], c="f32") == instructions(b="tf32", c="f32") != []  # type: ignore[arg-type]
+    assert instructions(b=FORMATS["tf32"], c="f32") == instructions(b="tf32", c="f32") != []  # type: ignore[arg-type]  # a Format stands for its name
     assert instructions(sparse=True) == [each for each in every if "metadata" in each.operands]
     assert instructions(kind="mxf4") == [each for each in every if "kind::mxf4." in each.text]
     assert instructions(shape=(16, 8, 32)) == instructions(shape="m16n8k32") != []

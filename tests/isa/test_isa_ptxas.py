@@ -61,7 +61,7 @@ def test_listed_forms_assemble(arch: str) -> None:
 def test_modifiers_in_any_order_assemble(arch: str) -> None:
     chance = Random(arch)
     probes = [(shuffled(text, chance), *rest) for text, *rest in map(probe, instructions(arch)[::9])]
-    complaints = refused(probes, arch)  # type: ignore[arg-type]
+    complaints = refused(probes, arch)  # type: ignore[arg-type]  # mypy loses the length of tuples behind a star
     assert {probes[index]: message for index, message in complaints.items()} == {}
 
 

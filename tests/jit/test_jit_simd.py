@@ -31,7 +31,7 @@ def apply(operation: Callable[..., Value], result: Type, *inputs: np.ndarray, la
     """The operation on vectors of the inputs' elements."""
     output = np.zeros(inputs[0].size, dtype(result))
     types = [
-        Type({"i": "i", "u": "u", "f": "f"}[each.dtype.kind], each.dtype.itemsize * 8)  # type: ignore[arg-type]
+        Type({"i": "i", "u": "u", "f": "f"}[each.dtype.kind], each.dtype.itemsize * 8)  # type: ignore[arg-type]  # one of three kinds, by the dictionary
         for each in inputs
     ]
 

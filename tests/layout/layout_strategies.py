@@ -14,7 +14,7 @@ from lanewise.layout import Layout, flatten, product, unflatten
 
 def law(*strategies: Any) -> Callable[[Any], Any]:
     """Hold a test, which states a law, to inputs from these strategies."""
-    return lambda test: settings(max_examples=40, deadline=None)(given(*strategies)(test))  # type: ignore[no-untyped-call]
+    return lambda test: settings(max_examples=40, deadline=None)(given(*strategies)(test))  # type: ignore[no-untyped-call]  # Hypothesis does not annotate what it wraps
 
 
 EXTENTS = (1, 2, 3, 4, 6, 8)

@@ -249,14 +249,14 @@ def test_coordinates_add_up() -> None:
         (lambda: Layout((4, 2))(1.0), "1.0 is not an integer"),
         (lambda: Layout((4, 2))[2], "modes 0 to 1; there is no mode 2"),
         (lambda: Layout(4)[1], "there is no mode 1"),
-        (lambda: Layout(4)["a"], "there is no mode 'a'"),  # type: ignore[index]
+        (lambda: Layout(4)["a"], "there is no mode 'a'"),  # type: ignore[index]  # wrong on purpose
         (lambda: make_layout(Layout(4), 4), "each mode must be a Layout"),
         (lambda: make_layout(1, 2, 3), "not 3 int tuples"),
         (lambda: make_layout(None), "not an integer"),
         (lambda: make_layout(3.5), "not 3.5"),
         (lambda: size("abc"), "size takes a layout"),
         (lambda: cosize((4, 8)), "cosize takes a layout"),
-        (lambda: coalesce((4, 8)), "coalesce takes a layout or a tensor"),  # type: ignore[type-var]
+        (lambda: coalesce((4, 8)), "coalesce takes a layout or a tensor"),  # type: ignore[type-var]  # wrong on purpose
         (lambda: coalesce(Layout(4), (1, 1)), "more entries"),
         (lambda: select(Layout((4, 2)), 2), "there is no mode 2"),
         (lambda: take(Layout((4, 2)), 1, 1), "no range"),

@@ -108,9 +108,9 @@ def test_composed_layouts_are_divided_through_their_coordinates() -> None:
         (lambda: logical_divide(Layout(16), Layout((4, 4), (1, 2))), "cannot be divided.*stride below"),
         (lambda: zipped_divide(Layout((4, 3)), (1, 1, 1)), "more entries"),
         (lambda: logical_divide(Layout((4, 3)), (1, 1, 1)), "more entries"),
-        (lambda: logical_divide(Layout(4), 2.0), "a tiler is"),  # type: ignore[arg-type]
+        (lambda: logical_divide(Layout(4), 2.0), "a tiler is"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: logical_divide(Layout(4), 0), "at least 1"),
-        (lambda: zipped_divide(4, 2), "takes a layout or a tensor first"),  # type: ignore[type-var]
+        (lambda: zipped_divide(4, 2), "takes a layout or a tensor first"),  # type: ignore[type-var]  # wrong on purpose
     ],
 )
 def test_complaints(call: Callable[..., Any], words: str) -> None:

@@ -134,8 +134,8 @@ def test_no_integers(x: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: product((2, "3")), "'3' is not an integer"),  # type: ignore[arg-type]
-        (lambda: product(2.5), "2.5 is not an integer"),  # type: ignore[arg-type]
+        (lambda: product((2, "3")), "'3' is not an integer"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda: product(2.5), "2.5 is not an integer"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: inner_product((1, 2), (1, 2, 3)), "different profiles"),
         (lambda: inner_product(1, (1, 2)), "different profiles"),
         (lambda: elem_scale((1, 2), 3), "different profiles"),

@@ -97,7 +97,7 @@ ANY = [
 def test_its_postconditions(pair: tuple[Any, Any]) -> None:
     layout = pycute.Layout(*pair)
     for f in (pycute.coalesce, lambda x: pycute.composition(x, pycute.Layout(pycute.size(x)))):
-        assert [f(layout)(i) for i in range(layout.size())] == [layout(i) for i in range(layout.size())]  # type: ignore[no-untyped-call]
+        assert [f(layout)(i) for i in range(layout.size())] == [layout(i) for i in range(layout.size())]  # type: ignore[no-untyped-call]  # pycute has no annotations
     rest = pycute.complement(layout)
     indices = {layout(i) for i in range(layout.size())}
     assert not indices & {rest(i) for i in range(1, rest.size())}

@@ -90,7 +90,7 @@ def test_composed_layouts_recast_part_by_part() -> None:
         (lambda: upcast(Layout(6), 4), r"upcast\(6:1, 4\): mode 6:1 does not hold whole groups of 4"),
         (lambda: upcast(Layout(8, 3), 4), "mode 8:3"),
         (lambda: upcast(Layout(8), 0), "at least 1"),
-        (lambda: upcast(Layout(8), 1.5), "not an integer"),  # type: ignore[arg-type]
+        (lambda: upcast(Layout(8), 1.5), "not an integer"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: upcast((8, 1), 2), "takes a layout or a swizzle"),
         (lambda: upcast(make_identity_layout((8, 8)), 2), "use integer strides"),
         (lambda: upcast(Swizzle(2, 3, 3), 3), "power of two"),

@@ -116,7 +116,7 @@ def test_printing() -> None:
         (lambda: Swizzle(3, 0, 2), "overlap"),
         (lambda: Swizzle(-1, 0, 2), "at least 0"),
         (lambda: Swizzle(1, -1, 2), "at least 0"),
-        (lambda: Swizzle(1.0, 0, 2), "not an integer"),  # type: ignore[arg-type]
+        (lambda: Swizzle(1.0, 0, 2), "not an integer"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: Swizzle(1, 0, 2)(1.5), "not an integer"),
         (lambda: ComposedLayout(5, 0, Layout(4)), "give a function"),
         (lambda: ComposedLayout(Swizzle(1, 0, 1), 0, 4), "give a function"),

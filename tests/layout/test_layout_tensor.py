@@ -219,7 +219,7 @@ def test_printing() -> None:
         (lambda t: local_tile(t, (2, 2), (0, 0, 0)), "more entries"),
         (lambda t: local_tile(t, (2, 2), (9, 0)), "outside"),
         (lambda t: local_partition(t, Layout((2, 2)), 4), "thread 4 is not among the 4"),
-        (lambda t: local_partition(t, (2, 2), 0), "Layout of threads"),  # type: ignore[arg-type]
+        (lambda t: local_partition(t, (2, 2), 0), "Layout of threads"),  # type: ignore[arg-type]  # wrong on purpose
     ],
 )
 def test_complaints(call: Callable[..., Any], words: str) -> None:

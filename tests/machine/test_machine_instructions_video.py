@@ -109,7 +109,7 @@ def test_sums_differences_and_choices_of_parts() -> None:
                 text = f"{name}.{'.'.join(kinds)}{'.sat' * sat}{'.' * bool(second)}{second}"
                 operation = OPERATIONS[name]
 
-            def oracle(  # type: ignore[no-untyped-def]
+            def oracle(  # type: ignore[no-untyped-def]  # defaults bind the loop's values
                 a: int, b: int, c: int = 0, name=name, kinds=kinds, sat=sat, where=where, asel=asel,
                 bsel=bsel, second=second, operation=operation, result=result,
             ) -> int:  # fmt: skip
@@ -130,7 +130,7 @@ def test_shifts_of_parts() -> None:
         (("", ""), ("b3", ""), ("h1", ""), ("", "min"), ("", "max")),
     ):  # fmt: skip
 
-        def oracle(  # type: ignore[no-untyped-def]
+        def oracle(  # type: ignore[no-untyped-def]  # defaults bind the loop's values
             a: int, b: int, c: int = 0, name=name, first=first, result=result, sat=sat, mode=mode,
             where=where, second=second,
         ) -> int:  # fmt: skip
@@ -156,7 +156,7 @@ def test_multiply_add_of_parts() -> None:
         for minus, extra in [*((each, False) for each in minuses), (("", "", ""), True)]:
             is_signed = "s32" in kinds or minus not in (minuses[0], minuses[3])
 
-            def oracle(  # type: ignore[no-untyped-def]
+            def oracle(  # type: ignore[no-untyped-def]  # defaults bind the loop's values
                 a: int, b: int, c: int, kinds=kinds, sat=sat, scale=scale, minus=minus, extra=extra,
                 is_signed=is_signed,
             ) -> int:  # fmt: skip
@@ -190,7 +190,7 @@ def test_parts_in_parallel(count: int) -> None:
         mask = "" if ending == "add" else masks[len(cases) % len(masks)]
         picks = (own, other) if len(cases) % 2 else ("", "")
 
-        def oracle(  # type: ignore[no-untyped-def]
+        def oracle(  # type: ignore[no-untyped-def]  # defaults bind the loop's values
             a: int, b: int, c: int, name=name, kinds=kinds, ending=ending, mask=mask, picks=picks
         ) -> int:
             both = a | b << 32

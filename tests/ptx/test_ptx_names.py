@@ -117,7 +117,7 @@ def test_a_name_that_is_not_there() -> None:
     with pytest.raises(LanewiseError, match=r"\(none\)"):
         parse(".version 9.0\n.target sm_80")["k"]
     with pytest.raises(LanewiseError, match="by name"):
-        module[0]  # type: ignore[index]
+        module[0]  # type: ignore[index]  # wrong on purpose
     functions = parse(".version 9.0\n.target sm_80\n.func _Z1fv() { ret; } .entry k() { ret; }")
     with pytest.raises(LanewiseError, match="'f' is a device function"):
         functions["f"]

@@ -75,7 +75,7 @@ def test_the_arch_is_the_target_unless_said() -> None:
     with pytest.raises(LanewiseError, match="unknown arch"):
         ptxas(KERNEL, "sm_1")
     with pytest.raises(LanewiseError, match="takes a Module or PTX text"):
-        ptxas(Path("kernel.ptx"))  # type: ignore[arg-type]
+        ptxas(Path("kernel.ptx"))  # type: ignore[arg-type]  # wrong on purpose
 
 
 @needs_ptxas
@@ -131,7 +131,7 @@ def test_sass(tmp_path: Path) -> None:
 def test_what_is_no_cubin(tmp_path: Path) -> None:
     for wrong in (b"nothing", "text", tmp_path / "absent.cubin"):
         with pytest.raises(LanewiseError):
-            nvdisasm(wrong)  # type: ignore[arg-type]
+            nvdisasm(wrong)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ToolFailed, match="nvdisasm refuses"):
         nvdisasm(b"\x7fELF" + bytes(100))
 

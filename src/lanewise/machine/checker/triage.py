@@ -290,13 +290,8 @@ class Triage:
 
     def findings(self) -> list[Finding]:
         """Return all findings in the order in which they came up, with their counts."""
-        races = [each for each, _ in self.found.values() if each.kind in ("race", "asynchronous copy")]
-        raced = {line for race in races for line in (race.line, race.other.line if race.other else 0)}
         found = []
         for finding, counted in self.found.values():
-            # What is read before it is written, for want of order, is told of once.
-            if finding.kind == "uninitialised" and finding.line in raced:
-                continue
             count = 1
             if counted is not None:
                 row, kind = counted

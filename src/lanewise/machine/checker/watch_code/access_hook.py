@@ -102,20 +102,12 @@ def _write_access(module: ir.Module) -> None:
     row.set(SiteRow.threads, row.get(SiteRow.threads) + lanes)
     row.set(SiteRow.moved_bytes, row.get(SiteRow.moved_bytes) + lanes * row.get(SiteRow.access_size))
     left = code.variable(active.get())
-    again = code.function.append_basic_block("again")
-    through = code.function.append_basic_block("through")
-    after = code.function.append_basic_block("after_all")
-    code.builder.branch(again)
-    code.builder.position_at_end(again)
-    code.builder.cbranch(left.get().differs(0).handle, through, after)
-    code.builder.position_at_end(through)
-    done = code.call_number(
-        module.functions["region"], code["frame"], observed.address, code["site"], addresses.address,
-        wide(left.get()),
-    )  # fmt: skip
-    left.set(left.get() & ~done.to(U32))
-    code.builder.branch(again)
-    code.builder.position_at_end(after)
+    with code.while_any(left):
+        done = code.call_number(
+            module.functions["region"], code["frame"], observed.address, code["site"], addresses.address,
+            wide(left.get()),
+        )  # fmt: skip
+        left.set(left.get() & ~done.to(U32))
     with code.when(matrix):
         code.call_number(module.functions["meet"], code["frame"], code["active"])
     code.done()

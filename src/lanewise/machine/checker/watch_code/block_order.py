@@ -22,6 +22,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     FAR,
     LANES,
     WatchCode,
+    alive_lanes,
     at_site,
     clocks_of,
     least,
@@ -90,8 +91,7 @@ def arrive(module: ir.Module) -> None:
         barrier.set(WarpClock.fenced, barrier.get(WarpClock.fenced) + fenced)
     observed.set(BlockWatch.fresh, 1)
     # Lanes of this warp that have neither exited nor arrived.
-    pcs = warp.get(WarpFrame.pcs, U32, LANES)
-    alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
+    alive = alive_lanes(code, warp)
     missing = wide(alive & ~code["active"].to(U32))
     with code.when(missing.equals(0) & (row.get(SiteRow.flags) & Flag.WAITS).differs(0)):
         code.call_number(module.functions["synchronise"], warp.address, code["active"])

@@ -6,8 +6,11 @@ What orders the lanes of a warp is in `warp_order.py`, barriers and fences are i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lanewise.jit import ir
-from lanewise.jit.simd import Code, Value, i64
+from lanewise.jit.simd import Code, Value, Variable, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker.records import (
@@ -42,6 +45,18 @@ class WatchCode(FunctionCode):
         """Call a function of 64-bit numbers and return its result."""
         handles = [self.number(each).handle for each in values]
         return Value(self, i64, self.builder.call(function, handles))
+
+    @contextmanager
+    def while_any(self, left: Variable) -> Iterator[None]:
+        """Repeat what is written in the body while a variable has bits left; the body clears some of them."""
+        again, through, after = (self.function.append_basic_block() for _ in range(3))
+        self.builder.branch(again)
+        self.builder.position_at_end(again)
+        self.builder.cbranch(left.get().differs(0).handle, through, after)
+        self.builder.position_at_end(through)
+        yield
+        self.builder.branch(again)
+        self.builder.position_at_end(after)
 
     def stack_bytes(self, bytes: int) -> Record:
         """Allocate bytes on the stack and return them as a record."""
@@ -90,6 +105,12 @@ def running_lane_clocks(observed: Record) -> Record:
 def lane_seen(code: WatchCode, lane_clocks: Record, lane: Value) -> Record:
     """Return the epochs up to which the accesses of every lane happened before those of one lane."""
     return Record(code, lane_clocks.address + lane * (4 * LANES) + LaneClocks.seen)
+
+
+def alive_lanes(code: WatchCode, warp: Record) -> Value:
+    """Return the lanes of a warp that have not exited, as bits."""
+    alive = warp.get(WarpFrame.pcs, U32, LANES).differs(abi.EXITED)
+    return Value(code, U32, code.builder.bitcast(alive.handle, ir.IntType(32)))
 
 
 def clocks_of(code: WatchCode, observed: Record, warp: Record) -> tuple[Record, Record]:

@@ -19,6 +19,7 @@ from lanewise.machine.checker.records import (
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
+    alive_lanes,
     at_site,
     clocks_of,
     in_turn,
@@ -38,8 +39,7 @@ def synchronise(module: ir.Module) -> ir.Function:
     now = observed.at(BlockWatch.watch).get(WatchRecord.now)
     clock, lane_clocks = clocks_of(code, observed, warp)
     lanes = code["lanes"].to(U32)
-    pcs = warp.get(WarpFrame.pcs, U32, LANES)
-    alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
+    alive = alive_lanes(code, warp)
     chosen = Value(
         code, BOOL.by(LANES), code.builder.bitcast(lanes.handle, ir.VectorType(ir.IntType(1), LANES))
     )
@@ -76,8 +76,7 @@ def meet(module: ir.Module) -> ir.Function:
     warp = code.record("frame")
     observed = in_turn(code, warp)
     clock, _ = clocks_of(code, observed, warp)
-    pcs = warp.get(WarpFrame.pcs, U32, LANES)
-    alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
+    alive = alive_lanes(code, warp)
     with code.when((alive & ~code["active"].to(U32)).equals(0)):
         clock.set(WarpClock.converged, observed.at(BlockWatch.watch).get(WatchRecord.now))
         clock.set(WarpClock.met_after_acquire, clock.get(WarpClock.learnt_count))
@@ -185,30 +184,22 @@ def members(module: ir.Module) -> None:
         code.done()
     # Only a barrier of the warp orders accesses, and only those of the lanes that name each other.
     left = code.variable(active)
-    again = code.function.append_basic_block("again")
-    through = code.function.append_basic_block("through")
-    after = code.function.append_basic_block("after_all")
-    code.builder.branch(again)
-    code.builder.position_at_end(again)
-    code.builder.cbranch(left.get().differs(0).handle, through, after)
-    code.builder.position_at_end(through)
-    first = wide(code.intrinsic("cttz", U32, [left.get(), code.constant(BOOL, 0)]))
-    mask = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement).to(U32)
-    together = code.variable(code.constant(U32, 0))
-    together.set(code.constant(U32, 0))
-    with code.loop(LANES) as lane, code.when(((left.get() >> lane.to(U32)) & 1).differs(0)):
-        other = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
-        bit = code.constant(U32, 1) << lane.to(U32)
-        together.set(together.get() | other.equals(mask).select(bit, 0))
-    # Lanes arrive one after the other, perhaps in several places: the last to arrive completes the barrier.
-    arrived = clock.get(WarpClock.waiting).to(U32) | together.get()
-    complete = (mask & ~(arrived | gone_bits)).equals(0)
-    clock.set(WarpClock.waiting, wide(complete.select(arrived & ~mask, arrived)))
-    with code.when(complete):
-        code.call_number(module.functions["synchronise"], code["frame"], wide(mask))
-    left.set(left.get() & ~together.get())
-    code.builder.branch(again)
-    code.builder.position_at_end(after)
+    with code.while_any(left):
+        first = wide(code.intrinsic("cttz", U32, [left.get(), code.constant(BOOL, 0)]))
+        mask = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement).to(U32)
+        together = code.variable(code.constant(U32, 0))
+        together.set(code.constant(U32, 0))
+        with code.loop(LANES) as lane, code.when(((left.get() >> lane.to(U32)) & 1).differs(0)):
+            other = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
+            bit = code.constant(U32, 1) << lane.to(U32)
+            together.set(together.get() | other.equals(mask).select(bit, 0))
+        # Lanes arrive one after the other, perhaps in several places; the last one completes the barrier.
+        arrived = clock.get(WarpClock.waiting).to(U32) | together.get()
+        complete = (mask & ~(arrived | gone_bits)).equals(0)
+        clock.set(WarpClock.waiting, wide(complete.select(arrived & ~mask, arrived)))
+        with code.when(complete):
+            code.call_number(module.functions["synchronise"], code["frame"], wide(mask))
+        left.set(left.get() & ~together.get())
     code.done()
 
 
@@ -219,8 +210,7 @@ def parted(module: ir.Module) -> None:
     active = code["active"].to(U32)
     first = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
     mask = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement).to(U32)
-    pcs = warp.get(WarpFrame.pcs, U32, LANES)
-    alive = Value(code, U32, code.builder.bitcast(pcs.differs(abi.EXITED).handle, ir.IntType(32)))
+    alive = alive_lanes(code, warp)
     with code.when(clock.get(WarpClock.awaited).equals(0)):
         clock.set(WarpClock.awaited, wide(mask & alive & ~active))
         clock.set(WarpClock.broken, 0)
