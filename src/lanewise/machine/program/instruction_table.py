@@ -7,10 +7,8 @@ catalogue of matrix instructions, `isa/table.py` is the like.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 from lanewise.machine.program.instruction_record import (
-    AccessKind,
     AddressFlow,
     BlockEnd,
     CodeLength,
@@ -19,16 +17,26 @@ from lanewise.machine.program.instruction_record import (
     Level,
     MemoryAccess,
     Order,
-    Role,
     Size,
     Waits,
 )
-
-READ, WRITE, ATOMIC = AccessKind.READ, AccessKind.WRITE, AccessKind.ATOMIC
-SUM, COPY, NUMBER = AddressFlow.SUM, AddressFlow.COPY, AddressFlow.MEMORY
-#: The most operands of an instruction that takes any number.
-MANY = 1 << 16
-SMALL_FLOATS, LONG = CodeLength.LONG_FOR_SMALL_FLOATS, CodeLength.LONG
+from lanewise.machine.program.record_builders import (
+    ATOMIC,
+    COPY,
+    LONG,
+    NUMBER,
+    READ,
+    SMALL_FLOATS,
+    SUM,
+    WRITE,
+    block,
+    lane,
+    mbarrier,
+    records,
+    refused,
+    typed,
+    warp,
+)
 
 #: Types of instructions, as PTX writes them.
 WORDS, LONG_WORDS = "b16 b32 b64", "b32 b64"
@@ -39,61 +47,6 @@ NUMBERS = f"{INTEGERS} {FLOATS}"
 
 #: Pseudo-instructions after a wait: they take the result of bar.red, and those of a device function.
 BARRIER_RESULT, CALL_RESULTS = "(bar_red_result)", "(call_results)"
-
-
-def _records(
-    patterns: str, level: Level, operands: str, types: str = "", **facts: Any
-) -> tuple[InstructionRecord, ...]:
-    """Return one record for each of several patterns that are alike.
-
-    `operands` are their roles in order; a question mark marks one that may be missing, a star a last one that
-    may be repeated.
-    """
-    words = operands.split()
-    roles = tuple(Role(word.rstrip("?*")) for word in words)
-    least = sum(not word.endswith(("?", "*")) for word in words)
-    most = MANY if operands.endswith("*") else len(words)
-    return tuple(
-        InstructionRecord(pattern, level, roles, frozenset(types.split()), least, most, **facts)
-        for pattern in patterns.split()
-    )
-
-
-def lane(
-    patterns: str, sources: int, lowering: str, *, most: int = 0, **facts: Any
-) -> tuple[InstructionRecord, ...]:
-    """Return records of instructions of each lane alone: a result, `sources` operands, or up to `most`."""
-    operands = " ".join(["def", *["use"] * sources, *["use?"] * (most - sources)])
-    return _records(patterns, Level.LANE, operands, lowering=f"arithmetic.{lowering}", **facts)
-
-
-def warp(patterns: str, operands: str, lowering: str = "", **facts: Any) -> tuple[InstructionRecord, ...]:
-    """Return records of instructions that a warp executes together."""
-    return _records(patterns, Level.WARP, operands, lowering=lowering, **facts)
-
-
-def block(patterns: str, operands: str, lowering: str = "", **facts: Any) -> tuple[InstructionRecord, ...]:
-    """Return records of instructions that a thread block executes together."""
-    return _records(patterns, Level.BLOCK, operands, lowering=lowering, **facts)
-
-
-def refused(patterns: str, why: str, level: Level = Level.WARP) -> tuple[InstructionRecord, ...]:
-    """Return records of instructions that the machine cannot run; the reason is given before a launch."""
-    return _records(patterns, level, "use*", refused=why)
-
-
-def _typed(kind: AccessKind, operand: int, data: int, **facts: Any) -> tuple[MemoryAccess, ...]:
-    """Return an access of as many bytes as the instruction's type and its data operand have."""
-    return (MemoryAccess(kind, operand, Size.TYPE, data, **facts),)
-
-
-def _mbarrier(operand: int, kind: AccessKind = WRITE) -> tuple[MemoryAccess, ...]:
-    """Return the access to an mbarrier: an arrival publishes earlier writes, a wait acquires them."""
-    publishes = kind is WRITE
-    return (
-        MemoryAccess(kind, operand, Size.MBARRIER, strong=True, releases=publishes, acquires=not publishes),
-    )
-
 
 ARITHMETIC = (
     *lane(
@@ -194,7 +147,7 @@ BITS = (
     *lane("mapa", 2, "bits:map_address", since=90),
     *lane("getctarank", 1, "bits:nothing_known", since=90),
     *lane("createpolicy", 0, "bits:nothing_known", most=3, since=80),
-    *_records(
+    *records(
         "createpolicy.range",
         Level.LANE,
         "def address use use",
@@ -206,18 +159,18 @@ BITS = (
 MEMORY = (
     *warp(
         "ld ldu", "def address use?", "warp_ops.load_store:lower", shared_step="warp_ops.load_store:step",
-        memory=_typed(READ, 1, 0), counter="ld", address_flow=AddressFlow.MEMORY,
+        memory=typed(READ, 1, 0), counter="ld", address_flow=AddressFlow.MEMORY,
     ),
     *warp(
         "st", "address use use?", "warp_ops.load_store:lower", shared_step="warp_ops.load_store:step",
-        memory=_typed(WRITE, 0, 1), counter="st", needs_values=True,
+        memory=typed(WRITE, 0, 1), counter="st", needs_values=True,
     ),
     *warp(
         "atom", "def address use use? use?", "warp_ops.atomics:lower", counter="atom", needs_values=True,
-        memory=_typed(ATOMIC, 1, 2, strong=True), address_flow=AddressFlow.MEMORY,
+        memory=typed(ATOMIC, 1, 2, strong=True), address_flow=AddressFlow.MEMORY,
     ),
     *warp(
-        "red", "address use use?", "warp_ops.atomics:lower", memory=_typed(ATOMIC, 0, 1, strong=True),
+        "red", "address use use?", "warp_ops.atomics:lower", memory=typed(ATOMIC, 0, 1, strong=True),
         counter="red", needs_values=True,
     ),
     *warp("alloca", "def use use?", "warp_ops.calls:stack", takes_stack=True),
@@ -247,7 +200,7 @@ ASYNCHRONOUS = (
     *warp("cp.async.wait_group", "use", orders=Order.WAIT_GROUP, since=80),
     *warp("cp.async.wait_all", "", orders=Order.WAIT_ALL, since=80),
     *warp(
-        "cp.async.mbarrier", "address", "warp_ops.mbarrier:arrive_copies", memory=_mbarrier(0), counter="ld",
+        "cp.async.mbarrier", "address", "warp_ops.mbarrier:arrive_copies", memory=mbarrier(0), counter="ld",
         orders=Order.TRACK, since=80),
     *warp(
         "mbarrier.init mbarrier.inval", "address use?", "warp_ops.mbarrier:lower", counter="ld", since=80,
@@ -255,17 +208,17 @@ ASYNCHRONOUS = (
     ),
     *warp(
         "mbarrier.arrive mbarrier.arrive_drop", "def address use?", "warp_ops.mbarrier:lower",
-        memory=_mbarrier(1), counter="ld", since=80),
+        memory=mbarrier(1), counter="ld", since=80),
     *warp(
         "mbarrier.expect_tx mbarrier.complete_tx", "address use", "warp_ops.mbarrier:lower",
-        memory=_mbarrier(0), counter="ld", since=90),
+        memory=mbarrier(0), counter="ld", since=90),
     *warp(
         "mbarrier.test_wait", "def address use use?", "warp_ops.mbarrier:test_wait",
-        memory=_mbarrier(1, READ), counter="ld", waits=Waits.PHASE, since=80,
+        memory=mbarrier(1, READ), counter="ld", waits=Waits.PHASE, since=80,
     ),
     *warp(
         "mbarrier.try_wait", "def address use use?", "warp_ops.mbarrier:test_wait",
-        memory=_mbarrier(1, READ), counter="ld", waits=Waits.PHASE, since=90,
+        memory=mbarrier(1, READ), counter="ld", waits=Waits.PHASE, since=90,
     ),
     *warp("mbarrier.pending_count", "def use", "warp_ops.mbarrier:pending_count", since=80),
 )  # fmt: skip
