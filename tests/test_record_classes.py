@@ -85,7 +85,7 @@ def test_a_frozen_one_refuses_to_change_and_is_copied() -> None:
 def test_there_are_no_other_attributes_than_fields() -> None:
     mark = Mark()
     mark.line = 7
-    assert mark == Mark(7) and mark != Mark(8) and mark != 7
+    assert mark == Mark(7) and mark != Mark(8) and mark != object()
     with pytest.raises(AttributeError):
         mark.row = 1  # type: ignore[attr-defined]  # there is none
 
