@@ -36,6 +36,8 @@ class WatchRecord(RecordLayout):
     failed = field()
     #: A PartialRelease for each of RELEASES_KEPT epochs, by the last bits of the epoch.
     partial_releases = field()
+    #: The same for asynchronous operations, an AsyncOperation each; 0 if the kernel has none.
+    operations = field()
 
 
 #: Releases by some lanes of a warp that are kept, a power of two.
@@ -98,6 +100,11 @@ class BlockWatch(RecordLayout):
     #: A LaneClocks for each warp, and that of the running warp.
     lane_clocks = field()
     running_lanes = field()
+    # An AsyncClock for each warp, then one for each barrier; 0 if the kernel has no asynchronous operations.
+    # Then its mbarriers, a FollowedBarrier each, and how many there are.
+    async_clocks = field()
+    followed = field()
+    followed_count = field()
 
 
 #: Acquires by some of its lanes that a warp's clock keeps.
@@ -206,6 +213,11 @@ class ShadowPlane(IntEnum):
     # block that have read it since, as bits.
     FIRST_READ = 9
     READ_WARPS = 10
+    # The last asynchronous read, and the last one by another warpgroup or warp.
+    ASYNC_READ_EPOCH = 11
+    ASYNC_READER = 12
+    ASYNC_EARLIER_EPOCH = 13
+    ASYNC_EARLIER_READER = 14
 
 
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
@@ -230,7 +242,9 @@ VOLATILE = 1 << 9
 ATOMIC = 1 << 10
 #: A read by ld.global.nc, of memory that must not be written while the kernel runs.
 CONSTANT_READ = 1 << 11
-SITE_SHIFT = 12
+#: An asynchronous operation, which accesses memory by the asynchronous proxy.
+ASYNC_PROXY = 1 << 12
+SITE_SHIFT = 13
 MOST_NUMBERS = (1 << 32 - SITE_SHIFT) - 1
 
 
@@ -431,3 +445,14 @@ class OrderKind(IntEnum):
     TRACK = 4
     #: A fence whose scope is the block.
     BLOCK_FENCE = 5
+    # From here on, those of asynchronous operations: fences between the generic and the asynchronous proxy.
+    PROXY_FENCE = 6
+    PROXY_FENCE_SHARED = 7
+    PROXY_FENCE_GLOBAL = 8
+    # Groups of wgmma and of bulk copies; how many of the latest are not waited for is the displacement.
+    WGMMA_FENCE = 9
+    WGMMA_COMMIT = 10
+    WGMMA_WAIT = 11
+    BULK_COMMIT = 12
+    BULK_WAIT = 13
+    BULK_WAIT_READ = 14

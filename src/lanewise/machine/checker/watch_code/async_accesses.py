@@ -1,0 +1,356 @@
+"""Compiled code that looks at the bytes an asynchronous operation reads or writes, one run of them at a time.
+
+A run that only complete operations and fenced, ordered stores came before costs a few vector instructions for
+each 16 bytes. What may be wrong is examined cell by cell and reported to Python.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.checker import records
+from lanewise.machine.checker.proxy_records import AsyncClock, AsyncFlag, AsyncKind, NotedOperation
+from lanewise.machine.checker.records import (
+    AllocationShadow,
+    BlockWatch,
+    ShadowPlane,
+    Suspicion,
+
+)
+from lanewise.machine.checker.watch_code.async_clocks import (
+    async_clock,
+    first_of_group,
+    operation,
+    running_index,
+)
+from lanewise.machine.checker.watch_code.happens_before import ORDERED, WEAKLY_ORDERED, owner_of
+from lanewise.machine.checker.watch_code.shadow_cells import Cell, lane_of, lanes_of
+from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, least, most, wide
+from lanewise.machine.codegen.function_code import U32, U64, Record
+from lanewise.machine.codegen.lane_vectors import BOOL
+
+#: The answers of `fenced`: no fence, one in the thread that wrote, one in a thread that learnt of the write.
+UNFENCED, FENCED, FENCED_HERE = 0, 1, 2
+
+
+def write_async_finished(module: ir.Module) -> ir.Function:
+    """Write `async_finished(observed, epoch, me, reads)`: whether the running warp knows of a completion.
+
+    `reads`: it is enough that the operation has read its source.
+    """
+    code = WatchCode(module, "async_finished", ("observed", "epoch", "me", "reads"))
+    observed, epoch, me = code.record("observed"), code["epoch"], code["me"].to(U32)
+    found = operation(code, observed, epoch)
+
+    def part(field: int) -> Value:
+        return wide(found.get(field, U32))
+
+    local = owner_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
+    elsewhere = (local < 0) | ~(local < observed.get(BlockWatch.warps))
+    with code.when(part(NotedOperation.epoch).differs(epoch) | elsewhere):
+        code.done(1)  # it is too long ago to be on record, or of another block
+    index, agent, phase = running_index(observed), part(NotedOperation.agent), part(NotedOperation.phase)
+    clock = async_clock(code, observed, index)
+    kind = part(NotedOperation.kind)
+    with code.when(kind.equals(AsyncKind.WGMMA)):
+        known = wide(clock.pointer(AsyncClock.wgmma_of, U32).load(agent))
+        own = first_of_group(index).equals(agent)
+        known = own.select(most(known, clock.get(AsyncClock.wgmma_done)), known)
+        code.done((phase < known).to(U64).to(i64))
+    with code.when(kind.equals(AsyncKind.PHASE)):
+        barrier = part(NotedOperation.barrier)
+        code.done(
+            code.call_number(
+                module.functions["phase_is_known"], observed.address, barrier, phase, wide(me)
+            )
+        )
+    for wanted, of, until, at in (
+        (1, AsyncClock.reads_of, AsyncClock.bulk_read, AsyncClock.bulk_read_at),
+        (0, AsyncClock.writes_of, AsyncClock.bulk_done, AsyncClock.bulk_done_at),
+    ):
+        with code.when(code["reads"].equals(wanted)):
+            with code.when(agent.differs(index)):
+                seen = wide(clock.pointer(of, U32).load(agent))
+                code.done((~(seen < epoch)).to(U64).to(i64))
+            lane = part(NotedOperation.lane)
+            waited = ~(wide(clock.pointer(until, U32).load(lane)) < epoch)
+            same = lane.equals(wide(lane_of(me))) & (me & records.COLLECTIVE).equals(0)
+            bit = wide(code.constant(U32, 1) << lane.to(U32))
+            with code.when(waited & ~same):
+                when = wide(clock.pointer(at, U32).load(lane))
+                answer = code.call_number(
+                    module.functions["ordered"], observed.address, when, 0, bit, wide(me)
+                )
+                code.done(answer.equals(ORDERED).to(U64).to(i64))
+            code.done(waited.to(U64).to(i64))
+    code.done(1)
+    return code.function
+
+
+def write_fenced(module: ir.Module) -> ir.Function:
+    """Write `fenced(observed, epoch, lanes, shared)`: whether a plain write is visible to the other proxy."""
+    code = WatchCode(module, "fenced", ("observed", "epoch", "lanes", "shared"))
+    observed, epoch = code.record("observed"), code["epoch"]
+    local = owner_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
+    with code.when((local < 0) | ~(local < observed.get(BlockWatch.warps))):
+        code.done(FENCED)  # of another block: what it has fenced is not on record
+    index = running_index(observed)
+    clock = async_clock(code, observed, index)
+    shared = code["shared"].differs(0)
+    chosen = Value(
+        code,
+        BOOL.by(LANES),
+        code.builder.bitcast(code["lanes"].to(U32).handle, ir.VectorType(ir.IntType(1), LANES)),
+    )
+    when = epoch.to(U32).spread(LANES)
+    for mine, theirs, wanted in (
+        (AsyncClock.fenced, AsyncClock.fenced_of, shared),
+        (AsyncClock.fenced_global, AsyncClock.fenced_global_of, ~shared),
+    ):
+        with code.when(wanted & local.equals(index)):
+            open_lanes = chosen & (clock.get(mine, U32, LANES) < when)
+            with code.when(~open_lanes.any()):
+                code.done(FENCED)
+            # Another lane of the warp has fenced, after the lanes had synchronised.
+            latest = code.intrinsic(
+                "vector.reduce.umax", U32, [clock.get(mine, U32, LANES)], of=U32.by(LANES)
+            )
+            code.done((wide(latest) < epoch).select(code.number(UNFENCED), FENCED_HERE))
+        with code.when(wanted & ~(wide(clock.pointer(theirs, U32).load(local)) < epoch)):
+            code.done(FENCED)
+    here = wide(clock.pointer(AsyncClock.fenced_here_of, U32).load(local))
+    code.done((here < epoch).select(code.number(UNFENCED), FENCED_HERE))
+    return code.function
+
+
+def write_examine_async(module: ir.Module) -> ir.Function:
+    """Write `examine_async(…)`: report what is not complete, ordered or fenced before an operation."""
+    code = WatchCode(
+        module, "examine_async",
+        ("frame", "observed", "home", "cell", "stride", "who", "site", "address", "flags"),
+    )  # fmt: skip
+    observed, home = code.record("observed"), code.record("home")
+    cell, me = Cell(code, code["cell"], code["stride"]), code["who"].to(U32)
+    flags = code["flags"]
+    shared, reads, writes = (
+        (flags & each).differs(0) for each in (AsyncFlag.SHARED, AsyncFlag.READS, AsyncFlag.WRITES)
+    )
+    floor = shared.select(home.get(BlockWatch.start) - 1, 0)
+
+    def tell(kind: int, when: Value, who: Value) -> None:
+        lane = wide((me & records.COLLECTIVE).differs(0).select(code.constant(U32, 0), lane_of(me)))
+        code.suspect(kind, code["frame"], code["site"], lane, code["address"], when, wide(who))
+
+    def finished(epoch: Value, reading: int) -> Value:
+        answer = code.call_number(
+            module.functions["async_finished"], observed.address, epoch, wide(me), reading
+        )
+        return answer.differs(0)
+
+    stored, writer = cell.get(ShadowPlane.WRITE_EPOCH), cell.get(ShadowPlane.WRITER)
+    epoch = wide(stored & records.EPOCHS)
+    with code.when(shared & reads & ~(floor < epoch)):
+        tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
+        code.done()
+    is_async = (writer & records.ASYNC_PROXY).differs(0)
+    with code.when((floor < epoch) & is_async & ~finished(epoch, 0)):
+        tell(Suspicion.UNFINISHED_COPY, epoch, writer)
+        code.done()
+    with code.when((floor < epoch) & ~is_async):
+        lanes = wide(lanes_of(writer))
+        answer = code.call_number(
+            module.functions["ordered"], observed.address, epoch, wide(writer), lanes, wide(me)
+        )
+        with code.when(answer.equals(WEAKLY_ORDERED)):
+            tell(Suspicion.WEAKLY_AFTER_WRITE, epoch, writer)
+            code.done()
+        with code.when(answer.differs(ORDERED)):
+            tell(Suspicion.AFTER_WRITE, epoch, writer)
+            code.done()
+        fence = code.call_number(
+            module.functions["fenced"], observed.address, epoch, lanes, shared.to(U64).to(i64)
+        )
+        with code.when(fence.equals(UNFENCED) & reads):
+            tell(Suspicion.UNFENCED, epoch, writer)
+            code.done()
+        with code.when(fence.differs(FENCED)):
+            tell(Suspicion.WEAKLY_FENCED, epoch, writer)
+            code.done()
+    with code.when(writes):
+        for when, who in (
+            (ShadowPlane.ASYNC_EARLIER_EPOCH, ShadowPlane.ASYNC_EARLIER_READER),
+            (ShadowPlane.ASYNC_READ_EPOCH, ShadowPlane.ASYNC_READER),
+        ):
+            read = wide(cell.get(when))
+            with code.when((floor < read) & ~finished(read, 1)):
+                tell(Suspicion.UNFINISHED_READ, read, cell.get(who))
+                code.done()
+        for when, who in (
+            (ShadowPlane.EARLIER_EPOCH, ShadowPlane.EARLIER_READER),
+            (ShadowPlane.READ_EPOCH, ShadowPlane.READER),
+        ):
+            read, reader = wide(cell.get(when) & records.EPOCHS), cell.get(who)
+            with code.when((floor < read) & (reader & records.ATOMIC).equals(0)):
+                answer = code.call_number(
+                    module.functions["ordered"], observed.address, read, wide(reader),
+                    wide(lanes_of(reader)), wide(me),
+                )  # fmt: skip
+                with code.when(answer.equals(0)):
+                    tell(Suspicion.AFTER_READ, read, reader)
+                    code.done()
+                with code.when(answer.differs(ORDERED)):
+                    tell(Suspicion.WEAKLY_AFTER_READ, read, reader)
+                    code.done()
+    code.done()
+    return code.function
+
+
+class _Run:
+    """The code that looks at a run of cells, `count` at a time."""
+
+    def __init__(self, code: WatchCode, cell: Cell, count: int) -> None:
+        self.code, self.cell, self.count = code, cell, count
+
+    def spread(self, value: Value) -> Value:
+        """Return a vector with a number in every element."""
+        return value.spread(self.count) if self.count > 1 else value
+
+    def get(self, plane: int) -> Value:
+        """Return the cells in one plane."""
+        return self.cell.get(plane, self.count)
+
+    def note_read(self, me: Value, epoch: Value) -> None:
+        """Put a read on record; the last one by somebody else is kept beside it."""
+        last, reader = self.get(ShadowPlane.ASYNC_READ_EPOCH), self.get(ShadowPlane.ASYNC_READER)
+        mine = self.spread(me)
+        other = ((reader ^ mine) & (LANES - 1 | records.COLLECTIVE)).differs(0) & last.differs(0)
+        with self.code.when(other.any()):
+            for plane, value in (
+                (ShadowPlane.ASYNC_EARLIER_EPOCH, last),
+                (ShadowPlane.ASYNC_EARLIER_READER, reader),
+            ):
+                self.cell.set(plane, other.select(value, self.get(plane)))
+        self.cell.set(ShadowPlane.ASYNC_READ_EPOCH, self.spread(epoch))
+        self.cell.set(ShadowPlane.ASYNC_READER, mine)
+
+    def note_write(self, me: Value, epoch: Value) -> None:
+        """Put a write on record, which is complete when its operation is."""
+        self.cell.set(ShadowPlane.WRITE_EPOCH, self.spread(epoch | records.PENDING))
+        self.cell.set(ShadowPlane.WRITER, self.spread(me))
+
+
+def write_async_run(module: ir.Module) -> ir.Function:
+    """Write `async_run(frame, site, block, address, bytes, flags, epoch, who)`: look at a run of bytes.
+
+    `block` is the record of the block whose shared memory it is. `who` is the access in one word.
+    """
+    code = WatchCode(
+        module, "async_run", ("frame", "site", "block", "address", "bytes", "flags", "epoch", "who")
+    )  # fmt: skip
+    observed = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
+    home = code.record("block").at(BlockRecord.watch)
+    launch = observed.at(BlockWatch.watch)
+    flags, me, epoch = code["flags"], code["who"].to(U32), code["epoch"].to(U32)
+    shared, writes = ((flags & each).differs(0) for each in (AsyncFlag.SHARED, AsyncFlag.WRITES))
+    reads = (flags & AsyncFlag.READS).differs(0)
+    plane, stride, shift, offset = (code.variable(code.number(0)) for _ in range(4))
+    with code.when(shared):
+        plane.set(home.get(BlockWatch.shadow))
+        stride.set(home.get(BlockWatch.stride))
+        shift.set(home.get(BlockWatch.cell_shift))
+        offset.set(code["address"])
+        with code.when((code["address"] < 0) | (home.get(BlockWatch.shared_bytes) < code["address"] + code["bytes"])):
+            code.done()  # a fault
+    with code.when(~shared):
+        found = code.call_number(module.functions["find"], launch.address, code["address"])
+        with code.when(found.equals(0)):
+            code.done()  # a fault
+        allocation = Record(code, found)
+        offset.set(code["address"] - allocation.get(AllocationShadow.first))
+        with code.when(allocation.get(AllocationShadow.size) < offset.get() + code["bytes"]):
+            code.done()
+        for field, value, better in (
+            (AllocationShadow.accessed_from, offset.get(), least),
+            (AllocationShadow.accessed_to, offset.get() + code["bytes"], most),
+        ):
+            allocation.set(field, better(allocation.get(field), value))
+        with code.when(allocation.get(AllocationShadow.reads_recorded).equals(0)):
+            with code.when(~writes):
+                code.done()
+            zero = code.number(0)
+            code.suspect(
+                Suspicion.UNRECORDED_READS, code["frame"], code["site"], zero, code["address"], zero, zero
+            )
+        plane.set(allocation.get(AllocationShadow.plane))
+        stride.set(allocation.get(AllocationShadow.stride))
+        shift.set(allocation.get(AllocationShadow.cell_shift))
+    # What was written up to here is ordered before, and visible to the asynchronous proxy.
+    floor = shared.select(observed.get(BlockWatch.shared_floor), observed.get(BlockWatch.global_floor))
+    start = shared.select(home.get(BlockWatch.start), 0)
+    clock = async_clock(code, observed, running_index(observed))
+    counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
+    numbers = Value(code, U32.by(LANES), counting)
+    exists = numbers < observed.get(BlockWatch.warps).to(U32).spread(LANES)
+    fenced = code.variable(floor.to(U32))
+    for vector, wanted in ((AsyncClock.fenced_of, shared), (AsyncClock.fenced_global_of, ~shared)):
+        with code.when(wanted):
+            known = exists.select(clock.get(vector, U32, LANES), -1)
+            lowest = code.intrinsic("vector.reduce.umin", U32, [known], of=known.type)
+            fenced.set((lowest < floor.to(U32)).select(lowest, floor.to(U32)))
+    verified, verified_read = (code.variable(code.constant(U32, 0)) for _ in range(2))
+    for each in (verified, verified_read):
+        each.set(code.constant(U32, 0))
+    cells = (code["bytes"] + ((code.number(1) << shift.get()) - 1)) >> shift.get()
+    first = plane.get() + ((offset.get() >> shift.get()) << 2)
+    by_fours = (cells & 3).equals(0)
+    for count, wanted in ((4, by_fours), (1, ~by_fours)):
+        with code.when(wanted), code.loop(cells >> (count.bit_length() - 1)) as index:
+            run = _Run(code, Cell(code, first + index * (4 * count), stride.get()), count)
+            written = run.get(ShadowPlane.WRITE_EPOCH)
+            settled = ~(written > run.spread(fenced.get())) & ~(written < run.spread(start.to(U32)))
+            doubtful = ~(written.equals(run.spread(verified.get())) | settled)
+            # What is only written need not have been written before.
+            doubtful = doubtful & run.spread(reads) | doubtful & ~(written < run.spread(start.to(U32)))
+            suspicious = code.variable(doubtful.any())
+            suspicious.set(doubtful.any())
+            with code.when(writes):
+                low = run.spread(floor.to(U32))
+                for plane_number in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH):
+                    suspicious.set(suspicious.get() | (run.get(plane_number) > low).any())
+                last, earlier = (
+                    run.get(each) for each in (ShadowPlane.ASYNC_READ_EPOCH, ShadowPlane.ASYNC_EARLIER_EPOCH)
+                )
+                known = run.spread(verified_read.get())
+                again = last.equals(known) & (earlier.equals(0) | (earlier < known) & earlier.equals(earlier))
+                unread = last.equals(0) | (last < run.spread(start.to(U32)))
+                suspicious.set(suspicious.get() | (~(again | unread)).any())
+            with code.when(suspicious.get()):
+                with code.loop(count) as step:
+                    number = index * count + step
+                    code.call_number(
+                        module.functions["examine_async"], code["frame"], observed.address, home.address,
+                        first + number * 4, stride.get(), wide(me), code["site"],
+                        code["address"] + (number << shift.get()), flags,
+                    )  # fmt: skip
+                one = Cell(code, first + index * (4 * count), stride.get())
+                newest = one.get(ShadowPlane.WRITE_EPOCH)
+                pending = (newest & records.PENDING).differs(0)
+                verified.set(pending.select(newest, verified.get()))
+                verified_read.set(one.get(ShadowPlane.ASYNC_READ_EPOCH))
+            with code.when(reads):
+                run.note_read(me, epoch)
+            with code.when(writes):
+                run.note_write(me, epoch)
+    code.done()
+    return code.function
+
+
+def write_async_accesses(module: ir.Module) -> None:
+    """Write all functions of asynchronous accesses into a module."""
+    write_async_finished(module)
+    write_fenced(module)
+    write_examine_async(module)
+    write_async_run(module)
+
+
