@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from gpu.kernels import Registers
 from gpu.tiles import Tile
 from lanewise.isa import Instruction, instructions
-from lanewise.isa.matrix_descriptor import ADDRESS_SPACE, MatrixDescriptor
+from lanewise.isa.matrix_descriptor import MatrixDescriptor
 
+#: Bytes that a descriptor can address.
+ADDRESS_SPACE = 1 << 18
 #: Dynamic shared memory of a block; where a selection of ones lies in it.
 SHARED_BYTES, ONES = 232448, 0x38000
 THREADS = 128

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lanewise.isa.matrix_descriptor import (
-    ADDRESS_SPACE,
     FIELD,
     SWIZZLE_MODES,
     Major,
@@ -30,8 +29,8 @@ Body = Callable[[Value, Value, list[Value]], None]
 #: the bits of a piece's number that take the third stride (the fourth takes the others), then the swizzle's.
 _LINE, _GROUP, _PIECE, _FURTHER_PIECE = range(0, 12, 3)
 _PIECE_BITS, _SWIZZLE_BITS, _COLUMNS = 12, 13, 14
-#: More bits than the number of a piece has.
-_ALL_BITS = 16
+#: The distance of the bits that a swizzle joins by exclusive or.
+SHIFT = 3
 
 
 def field_of(code: FunctionCode, descriptor: Value, name: str) -> Value:
@@ -44,21 +43,17 @@ def field_of(code: FunctionCode, descriptor: Value, name: str) -> Value:
 def _rows_of(major: Major) -> list[list[int]]:
     """Return the numbers of each swizzle mode, in the order of their codes."""
     found = []
-    for mode in sorted(SWIZZLE_MODES, key=lambda each: each.code):
-        grid = piece_grid(64, 16, 16, major, mode.name)
-        line, group = grid.line_modes
-        piece, *further = grid.piece_modes
-        strides = [*_stride(line), *_stride(group), *_stride(piece), *_stride(*further)]
-        bits = piece.extent.bit_length() - 1 if further else _ALL_BITS
-        found.append([*strides, bits, mode.swizzle.zzz_msk])
-        assert mode.swizzle.shift == 3 and line.extent == LINES_TOGETHER, grid
+    for swizzle_mode in sorted(SWIZZLE_MODES, key=lambda each: each.code):
+        grid = piece_grid(64, 16, 16, major, swizzle_mode.name)
+        line, piece = grid.line_modes[0], grid.piece_modes[0]
+        strides = [number for mode in (*grid.line_modes, *grid.piece_modes) for number in _stride(mode)]
+        found.append([*strides, piece.extent.bit_length() - 1, swizzle_mode.swizzle.zzz_msk])
+        assert swizzle_mode.swizzle.shift == SHIFT and line.extent == LINES_TOGETHER, grid
     return found
 
 
-def _stride(mode: Mode | None = None) -> tuple[int, int, int]:
+def _stride(mode: Mode) -> tuple[int, int, int]:
     """Return a stride as bytes, times the leading and times the stride offset."""
-    if mode is None:
-        return 0, 0, 0
     if isinstance(mode.stride, int):
         return mode.stride, 0, 0
     return 0, int(mode.stride == "leading_byte_offset"), int(mode.stride == "stride_byte_offset")
@@ -93,8 +88,8 @@ def each_piece(
         first = start + group_number * group + inner * piece + (piece_number >> bits) * further
         addresses = []
         for number_in_group in range(LINES_TOGETHER):
-            linear = (first + line * number_in_group) & (ADDRESS_SPACE - 1)
-            addresses.append(linear ^ (((linear - pattern) >> 3) & swizzle))
+            linear = first + line * number_in_group
+            addresses.append(linear ^ (((linear - pattern) >> SHIFT) & swizzle))
         body(group_number, piece_number, addresses)
 
 
