@@ -129,6 +129,8 @@ class Waits(Enum):
     BARRIER = auto()
     #: The completion of a phase of an mbarrier.
     PHASE = auto()
+    #: The threads of its cluster, at the cluster's barrier where it has arrived before.
+    CLUSTER = auto()
 
 
 class BlockEnd(Enum):
@@ -149,6 +151,7 @@ class BlockEnd(Enum):
     WARP_SYNC = "warp sync"
     BARRIER = "barrier"
     PHASE = "phase"
+    CLUSTER = "cluster"
 
 
 class Order(Enum):
@@ -165,6 +168,8 @@ class Order(Enum):
     WAIT_ALL = auto()
     #: An mbarrier is told when the copies of a thread up to here are complete.
     TRACK = auto()
+    #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
+    CLUSTER_ARRIVAL = auto()
 
 
 class AddressFlow(Enum):
