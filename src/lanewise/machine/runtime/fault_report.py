@@ -149,7 +149,8 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     }.get(kind, kind.title)
     reached = address >> abi.RANK_SHIFT
     elsewhere = reached < launch.shape.cluster_blocks and reached != state[BlockRecord.rank]
-    if kind is FaultKind.OUT_OF_BOUNDS and space == "shared" and elsewhere:
+    only_own = space == "shared" and not op.has("shared::cluster")
+    if kind is FaultKind.OUT_OF_BOUNDS and only_own and elsewhere:
         head = f"shared {verb} of {size} bytes in another block; only .shared::cluster reaches there"
     lines = [head, f"    {location_of(launch, op)}", f"    {thread}"]
     if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
