@@ -54,6 +54,7 @@ ORDER_KINDS = {
     Order.WAIT_GROUP: OrderKind.WAIT,
     Order.WAIT_ALL: OrderKind.WAIT,
     Order.TRACK: OrderKind.TRACK,
+    Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
 }
 #: How many harmless suspicions of one kind an instruction may report to Python.
 PATIENCE = 20_000

@@ -135,6 +135,8 @@ class Waits(Enum):
     BARRIER = auto()
     #: The completion of a phase of an mbarrier.
     PHASE = auto()
+    #: The threads of its cluster, at the cluster's barrier where it has arrived before.
+    CLUSTER = auto()
 
 
 class BlockEnd(Enum):
@@ -157,6 +159,7 @@ class BlockEnd(Enum):
     WARPGROUP_SYNC = "warpgroup sync"
     BARRIER = "barrier"
     PHASE = "phase"
+    CLUSTER = "cluster"
 
 
 class Order(Enum):
@@ -179,6 +182,8 @@ class Order(Enum):
     WARPGROUP_COMMIT = auto()
     #: All groups of wgmma but a number of the latest are complete.
     WARPGROUP_WAIT = auto()
+    #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
+    CLUSTER_ARRIVAL = auto()
 
 
 class AddressFlow(Enum):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from lanewise.machine.program.cluster_instructions import CLUSTERS
 from lanewise.machine.program.instruction_record import (
     AddressFlow,
     BlockEnd,
@@ -145,8 +146,6 @@ BITS = (
     *lane("mov", 1, "bits:move", address_flow=COPY, fusion=Fusion.PASSES),
     *lane("isspacep", 1, "bits:is_space"),
     *lane("cvta", 1, "bits:convert_address", types="u32 u64", address_flow=COPY),
-    *lane("mapa", 2, "bits:map_address", since=90),
-    *lane("getctarank", 1, "bits:nothing_known", since=90),
     *lane("createpolicy", 0, "bits:nothing_known", most=3, since=80),
     *records(
         "createpolicy.range",
@@ -182,10 +181,8 @@ MEMORY = (
     *warp("membar.proxy fence.proxy", "use? use?"),
     *warp("prefetch prefetchu", "address"),
     *warp("discard applypriority", "address use", since=80),
-    *warp("griddepcontrol", "", since=90),
     *warp("brkpt", ""),
     *warp("nanosleep pmevent", "use"),
-    *warp("setmaxnreg", "use", since=90),
 )  # fmt: skip
 
 ASYNCHRONOUS = (
@@ -302,7 +299,6 @@ CONTROL = (
     *warp(CALL_RESULTS, "def callee use", "warp_ops.calls:results", second_half=True),
 )
 
-_CLUSTER = "it reaches into other blocks of a cluster; a block is alone in its cluster here"
 _REFERENCES = "it asks what kind of reference a handle is, and CUDA 12 removed texture and surface references"
 _BULK = "bulk copies (TMA) come later"
 _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
@@ -310,7 +306,7 @@ _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
 REFUSED = (
     *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
     *refused("tensormap st.bulk cp.async.bulk cp.reduce", _BULK),
-    *refused("clusterlaunchcontrol barrier.cluster st.async red.async", _CLUSTER, Level.CLUSTER),
+    *refused("st.async red.async", _BULK),
     *refused("multimem", "there is one device, and no multicast memory"),
     *refused("istypep", _REFERENCES),
     *refused("shfl vote", _WITHDRAWN),
@@ -320,6 +316,7 @@ REFUSED = (
 TABLE = (
     *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
     *WARPGROUP,
+    *CLUSTERS,
 )  # fmt: skip
 
 
