@@ -67,6 +67,7 @@ PACKAGES = {
         "arithmetic",
         "tensor_core",
         "warp_ops",
+        "bulk_copies",
         "textures",
         "compile",
         "runtime",

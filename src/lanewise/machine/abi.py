@@ -97,6 +97,8 @@ class LaunchRecord(RecordLayout):
     # The order of the blocks and warps of a checked launch, a RunOrder, and the seed of a random one.
     order = field()
     seed = field()
+    #: When asynchronous operations take effect, a Completion (`async_records.py`); drawn by the same seed if at random.
+    completion = field()
     #: A TextureRow for each texture and surface among the arguments.
     textures = field()
     texture_count = field()
@@ -152,6 +154,10 @@ class BlockRecord(RecordLayout):
     order = field()
     whole_slice = field()
     turn = field()
+    #: The PendingOperations, if asynchronous operations do not all take effect at once; else 0.
+    pending = field()
+    #: In a checked launch, a function(block, address, bytes): shared memory was written asynchronously.
+    written_hook = field()
 
 
 class WarpFrame(RecordLayout):
@@ -335,6 +341,7 @@ class FaultKind(IntEnum):
     STACK = 11
     BAD_CALL = 12
     BAD_TEXTURE = 13
+    BULK_COPY = 14
 
     @property
     def title(self) -> str:

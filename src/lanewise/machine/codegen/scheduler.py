@@ -14,6 +14,7 @@ from lanewise.jit.float_mode import float_mode
 from lanewise.jit.simd import Code, Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord, RunStatus, WarpFrame, WarpStatus
+from lanewise.machine.async_records import CompleteHow, PendingOperations
 from lanewise.machine.codegen.function_code import U8, U32, U64, FunctionCode, Record, copy_bytes, zero_bytes
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.lane_vectors import BOOL
@@ -306,6 +307,9 @@ def _write_run_block(
     )
     with code.when(stop.differs(0)):
         code.give(RunStatus.INTERRUPTED)
+    spins = yielded.get().differs(0)
+    asked = spins.select(code.number(CompleteHow.ONE), code.number(CompleteHow.ANY))
+    _complete_operations(code, block, asked)
     with code.when(block.get(BlockRecord.steps) > limit):
         code.give(RunStatus.LIMIT)
     with code.when(waiting.get().differs(0)):
@@ -333,6 +337,7 @@ def _write_run_block(
         chosen = parked.select(barrier_bit, 0)
         barriers.set(barriers.get() | code.intrinsic("vector.reduce.or", U32, [chosen], of=chosen.type))
     with code.when(alive.get().equals(0)):
+        _complete_operations(code, block, code.number(CompleteHow.EVERY))
         code.give(RunStatus.DONE)
     freed = code.variable(zero)
     freed.set(zero)
@@ -340,6 +345,9 @@ def _write_run_block(
         answer = builder.call(settle, [code["block"].handle, number.handle])
         freed.set(freed.get() | Value(code, U32, answer))
     progress = freed.get().differs(0) | runs.get().differs(0)
+    with code.when(~progress):
+        freed.set(_complete_operations(code, block, code.number(CompleteHow.ONE)))
+    progress = progress | freed.get().differs(0)
     phases = ((barriers.get() >> abi.WAITS_FOR_PHASE) & 1).differs(0)
     with code.when(~progress & ~phases):
         code.give(RunStatus.DEADLOCKED)
@@ -355,6 +363,23 @@ def _write_run_block(
             code.give(RunStatus.YIELDED)
     builder.branch(turn)
     return code.function
+
+
+def _complete_operations(code: FunctionCode, block: Record, how: Value) -> Value:
+    """Complete pending asynchronous operations, if there are any; return 1 if some were, else 0.
+
+    The instructions that issue them bring the function with them: kernels without them do not have it.
+    """
+    done = code.variable(code.constant(U32, 0))
+    done.set(code.constant(U32, 0))
+    pending = block.get(BlockRecord.pending)
+    with code.when(pending.differs(0)), code.when(Record(code, pending).get(PendingOperations.count) > 0):
+        kind = ir.FunctionType(WORD, [ir.LONG] * 2).as_pointer()
+        function = code.builder.inttoptr(Record(code, pending).get(PendingOperations.complete).handle, kind)
+        done.set(Value(code, U32, code.builder.call(function, [block.address.handle, how.handle])))
+        with code.when(done.get() > 1):
+            code.give(RunStatus.STOPPED)
+    return done.get()
 
 
 def _park_together(code: FunctionCode, warp: Record) -> None:
@@ -443,6 +468,8 @@ def _begin(code: FunctionCode, block: Record, launch: Record, number: Value) -> 
         (BlockRecord.order, LaunchRecord.order),
     ):
         block.set(own, launch.get(given))
+    with code.when(block.get(BlockRecord.pending).differs(0)):  # what a seed draws depends on the block alone
+        block.at(BlockRecord.pending).set(PendingOperations.draws, 0)
     x, y = launch.get(LaunchRecord.nctaid), launch.get(LaunchRecord.nctaid + 8)
 
     def divided(a: Value, b: Value) -> tuple[Value, Value]:

@@ -9,6 +9,13 @@ import numpy as np
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, WarpFrame
+from lanewise.machine.async_records import (
+    MOST_PENDING,
+    STAGE_BYTES,
+    AsyncOperation,
+    Completion,
+    PendingOperations,
+)
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import Allocation
@@ -136,6 +143,21 @@ class BlockState:
             (BlockRecord.mma_table, address(self.mma_table.table) if self.mma_table else 0),
         ):
             self[field] = value
+        if launch[LaunchRecord.completion] != Completion.EARLY:
+            self._keep_operations(shape.warps)
+
+    def _keep_operations(self, warps: int) -> None:
+        """Allocate the queue of asynchronous operations that do not take effect at once."""
+        self.pending = zeroed_bytes(PendingOperations.BYTES)
+        parts = (
+            (PendingOperations.groups, zeroed_bytes(8 * warps * abi.LANES)),
+            (PendingOperations.operations, zeroed_bytes(MOST_PENDING * AsyncOperation.BYTES)),
+            (PendingOperations.stage, zeroed_bytes(STAGE_BYTES)),
+        )
+        for field, memory in parts:
+            self.pending.view(np.int64)[field // 8] = address(memory)
+        self._kept_for_operations = parts
+        self[BlockRecord.pending] = address(self.pending)
 
     @property
     def bytes(self) -> int:
