@@ -58,11 +58,9 @@ def _any_on_gpu(arguments: tuple[Any, ...]) -> bool:
     if all(each is None or isinstance(each, int | float | np.ndarray | np.generic) for each in arguments):
         return False
     from lanewise.gpu.arrays import any_on_gpu
-    from lanewise.ptx.arguments import HandleArgument
+    from lanewise.ptx.arguments import ArrayArgument
 
-    return any_on_gpu(
-        [getattr(each, "array", each) if isinstance(each, HandleArgument) else each for each in arguments]
-    )
+    return any_on_gpu([each.array if isinstance(each, ArrayArgument) else each for each in arguments])
 
 
 def _three(what: str, given: Any) -> tuple[int, int, int]:
