@@ -49,6 +49,8 @@ def tensor_map(
     shape, strides, itemsize, name = _layout(array)
     if not shape:
         raise LanewiseError("a tensor has 1 to 5 axes; the array has none: array.reshape(1, -1) has two")
+    if 0 in shape:
+        raise LanewiseError(f"a tensor has at least one element along each axis; the array has shape {shape}")
     if strides[-1] != itemsize and shape[-1] > 1:
         raise LanewiseError(
             f"the last axis of a tensor lies in one piece: its stride is {itemsize} bytes, and that of the "

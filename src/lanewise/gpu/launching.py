@@ -113,7 +113,8 @@ def _bytes(
     if where is None:
         return encode(title, value, variable, types)
     if isinstance(value, ArrayArgument):
-        from lanewise.gpu.tensor_maps import TensorMap, tensor_map_bytes  # few kernels take one
+        from lanewise.gpu.tensor_maps import tensor_map_bytes  # few kernels take one
+        from lanewise.ptx.tensor_maps import TensorMap
 
         assert isinstance(value, TensorMap)
         return tensor_map_bytes(title, variable, value, there, where.address)

@@ -67,8 +67,8 @@ def address_violation(tiling: Tiling, address: int) -> str | None:
     if not 0 <= address < limit:
         return f"the address of a tensor is below {limit:#x}; {address:#x} is not"
     return (
-        f"the address of a tensor is a multiple of {unit} bytes{_because_interleaved(tiling)}; {address:#x} is "
-        f"{address % unit} bytes past one: {nearest(address, unit, 0, limit - unit):#x} is nearest"
+        f"the address of a tensor is a multiple of {unit} bytes{_because_interleaved(tiling)}; "
+        f"{address:#x} is {address % unit} past one: {nearest(address, unit, 0, limit - unit):#x} is nearest"
     )
 
 
@@ -92,7 +92,7 @@ def _axis(tiling: Tiling, axis: int) -> str:
     return f"{number}, the innermost," if axis == 0 and len(tiling.dims) > 1 else number
 
 
-# the rules, in the order in which they are told ----------------------------------------------------------------
+# the rules, in the order in which they are told ---------------------------------------------------------
 
 
 def _names(tiling: Tiling) -> str | None:
@@ -170,8 +170,8 @@ def _innermost_box(tiling: Tiling) -> str | None:
     size = ELEMENT_TYPES[tiling.type].bytes
     inner = tiling.box[0]
     most = SWIZZLES[tiling.swizzle].row_bytes if tiling.interleave == "none" else 0
-    high = most // size or (FIELD["box0"].limit - 1) // (BOX_UNIT // size or 1) * (BOX_UNIT // size or 1)
-    near = nearest(inner, max(BOX_UNIT // size, 1), BOX_UNIT // size, high)
+    unit = BOX_UNIT // size
+    near = nearest(inner, unit, unit, most // size or (FIELD["box0"].limit - 1) // unit * unit)
     if inner * size % BOX_UNIT:
         return (
             f"the innermost axis of a box is a multiple of {BOX_UNIT} bytes, and {inner} elements of "
@@ -180,8 +180,9 @@ def _innermost_box(tiling: Tiling) -> str | None:
     if most and inner * size > most:
         wider = next((each.name for each in SWIZZLES.values() if each.row_bytes >= inner * size), "none")
         return (
-            f"with swizzle {tiling.swizzle} the innermost axis of a box has at most {most} bytes, and {inner} "
-            f"elements of {tiling.type} are {inner * size}: {near} elements are nearest, or swizzle {wider}"
+            f"with swizzle {tiling.swizzle} the innermost axis of a box has at most {most} bytes, and "
+            f"{inner} elements of {tiling.type} are {inner * size}: {near} elements are nearest, or swizzle "
+            f"{wider}"
         )
     return None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lanewise.engines import Drawn
+from lanewise.engines import DEVICE_ADDRESS, Drawn
 from lanewise.errors import LanewiseError
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_fields import MAP_BYTES
@@ -61,6 +61,10 @@ class TensorMap(ArrayArgument, Drawn):
             raw = self.tensor.encode(address)
             self._encoded = address, raw
         return raw
+
+    def __bytes__(self) -> bytes:
+        """Return the 128 bytes for the array where it lies, as `lw.address` says: for structs and arrays."""
+        return self.encode(DEVICE_ADDRESS.function(self.array, "lw.tensor_map"))
 
     def __repr__(self) -> str:
         return f"<tensor map of {self.tensor.described()}>"

@@ -64,7 +64,8 @@ class Arguments:
     def _made_of_array(self, title: str, variable: Variable, value: ArrayArgument) -> bytes | PassedTensorMap:
         """Add a tensor map; or a texture or surface, of which return the handle."""
         if not isinstance(value, HandleArgument):
-            from lanewise.machine.runtime.tensor_map_bytes import PassedTensorMap, TensorMap
+            from lanewise.machine.runtime.tensor_map_bytes import PassedTensorMap  # few launches have one
+            from lanewise.ptx.tensor_maps import TensorMap
 
             assert isinstance(value, TensorMap)
             return PassedTensorMap(title, variable, value, self.arrays)

@@ -33,7 +33,7 @@ class PassedTensorMap:
         if not require_tensor_map(title, variable):
             self._memory = zeroed_bytes(MAP_BYTES)
             # Through a buffer it is an owner of its own, whose device address is aligned as a map's must be.
-            self._read_only = np.frombuffer(memoryview(self._memory).toreadonly(), np.uint8)
+            self._read_only = np.frombuffer(self._memory.data.toreadonly(), np.uint8)
             arrays.add(f"the tensor map of argument {title}", self._read_only)
 
     def bytes(self, addresses: dict[int, int]) -> bytes:
