@@ -280,6 +280,12 @@ class Suspicion(IntEnum):
     WEAKLY_AFTER_READ = auto()
     UNINITIALISED = auto()
     UNFINISHED_COPY = auto()
+    #: An asynchronous operation may still be reading what is written.
+    UNFINISHED_READ = auto()
+    # What plain stores wrote, and an asynchronous operation accesses: without a fence between the proxies, or
+    # with one, but not in the thread that wrote.
+    UNFENCED = auto()
+    WEAKLY_FENCED = auto()
     #: Memory that is read by ld.global.nc is written in the same launch.
     NOT_CONSTANT = auto()
     SAME_ADDRESS = auto()

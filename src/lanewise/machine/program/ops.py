@@ -46,6 +46,7 @@ _FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
     Role.ADDRESS: ((MemoryOperand,), "an address"),
     Role.DESCRIPTOR: (_VALUES, "a matrix descriptor or a register"),
     Role.HANDLE: ((TexelOperand, MemoryOperand), "the handle of a texture or surface"),
+    Role.TENSOR: ((TexelOperand,), "a tensor map with coordinates"),
     Role.MEMBERS: (_VALUES, "a mask of lanes"),
     Role.BARRIER: (_VALUES, "the number of a barrier"),
     Role.LABEL: ((BranchTarget,), "a label"),
@@ -140,8 +141,10 @@ class Op:
         }
 
     def address(self, number: int) -> MemoryOperand:
-        """Return an operand that has to be an address of memory."""
+        """Return an operand that has to be an address of memory, or that of a tensor map."""
         found = self.operands[number] if number < len(self.operands) else None
+        if isinstance(found, TexelOperand) and self.record.role(number) is Role.TENSOR:
+            return MemoryOperand(found.handle, 0)
         if not isinstance(found, MemoryOperand):
             raise self.unsupported(f"its operand {number + 1} is not an address")
         return found

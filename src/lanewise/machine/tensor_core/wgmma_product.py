@@ -105,7 +105,11 @@ class Form:
             "total": WARP_ROWS * MOST_COLUMNS * 4,
         }
         if self.model.sparse:
-            sizes |= {"metadata": 4 * abi.LANES * abi.WARPGROUP, "packed": ROWS * k * 2, "dense": ROWS * k * 4}
+            sizes |= {
+                "metadata": 4 * abi.LANES * abi.WARPGROUP,
+                "packed": ROWS * k * 2,
+                "dense": ROWS * k * 4,
+            }
         if self.fused:
             blocks = k // plan_for(self.model, self.instruction.n).length
             sums = WARP_ROWS * self.strip * 4
@@ -177,7 +181,9 @@ class Product:
     @property
     def _blocks(self) -> Value:
         """The blocks of K that are summed one after the other."""
-        return self.code.constant(i64, self.form.k // plan_for(self.form.model, self.form.instruction.n).length)
+        return self.code.constant(
+            i64, self.form.k // plan_for(self.form.model, self.form.instruction.n).length
+        )
 
     def multiply(self, warp: Value) -> None:
         """Write the sums of a warp's rows: what lies there as C becomes D."""
@@ -191,7 +197,7 @@ class Product:
             given |= {"lda": k, "ld_sum": self.columns, "blocks": self._blocks}
             call_kernel(code, self.entry.get(abi.MmaEntry.function), fused_kernel.ROWS, given)
             return
-        given |= {name: at["zero"] for name in ("a_offsets", "b_offsets", "sum_offsets")}
+        given |= dict.fromkeys(("a_offsets", "b_offsets", "sum_offsets"), at["zero"])
         given |= {"b": at["b_elements"], "last_item": one, "chunks": one, "chunk": k}
         call_kernel(code, self.entry.get(abi.MmaEntry.function), plain_kernel.ITEMS, given)
 
@@ -274,9 +280,7 @@ def _spread(module: ir.Module, form: Form) -> ir.Function:
             dense.store(gap, number * TOGETHER)
         registers = Registers(code, metadata.handle, [code.constant(u64, 0)], 32)
         places = range(form.k)
-        selections.spread(
-            code, {"metadata": registers}, code.pointer("packed", kind), dense, list(places)
-        )
+        selections.spread(code, {"metadata": registers}, code.pointer("packed", kind), dense, list(places))
         code.give(0)
 
     arguments = ("selectors", "places", "metadata", "raw", "packed", "dense")

@@ -16,7 +16,6 @@ from lanewise.machine.checker.records import (
     BlockWatch,
     ShadowPlane,
     Suspicion,
-
 )
 from lanewise.machine.checker.watch_code.async_clocks import (
     async_clock,
@@ -61,9 +60,7 @@ def write_async_finished(module: ir.Module) -> ir.Function:
     with code.when(kind.equals(AsyncKind.PHASE)):
         barrier = part(NotedOperation.barrier)
         code.done(
-            code.call_number(
-                module.functions["phase_is_known"], observed.address, barrier, phase, wide(me)
-            )
+            code.call_number(module.functions["phase_is_known"], observed.address, barrier, phase, wide(me))
         )
     for wanted, of, until, at in (
         (1, AsyncClock.reads_of, AsyncClock.bulk_read, AsyncClock.bulk_read_at),
@@ -260,7 +257,9 @@ def write_async_run(module: ir.Module) -> ir.Function:
         stride.set(home.get(BlockWatch.stride))
         shift.set(home.get(BlockWatch.cell_shift))
         offset.set(code["address"])
-        with code.when((code["address"] < 0) | (home.get(BlockWatch.shared_bytes) < code["address"] + code["bytes"])):
+        with code.when(
+            (code["address"] < 0) | (home.get(BlockWatch.shared_bytes) < code["address"] + code["bytes"])
+        ):
             code.done()  # a fault
     with code.when(~shared):
         found = code.call_number(module.functions["find"], launch.address, code["address"])
@@ -352,5 +351,3 @@ def write_async_accesses(module: ir.Module) -> None:
     write_fenced(module)
     write_examine_async(module)
     write_async_run(module)
-
-

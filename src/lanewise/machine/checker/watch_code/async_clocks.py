@@ -100,9 +100,7 @@ def released_async(module: ir.Module) -> ir.Function:
     """Write `released_async(observed, index, barrier)`: a warp leaves a barrier that is complete."""
     code = WatchCode(module, "released_async", ("observed", "index", "barrier"))
     observed = code.record("observed")
-    join_async(
-        async_clock(code, observed, code["index"]), barrier_clock(code, observed, code["barrier"])
-    )
+    join_async(async_clock(code, observed, code["index"]), barrier_clock(code, observed, code["barrier"]))
     code.done()
     return code.function
 
@@ -159,9 +157,7 @@ def _wgmma_groups(code: WatchCode, clock: Record, row: Record, kind: Value) -> N
         clock.set(AsyncClock.wgmma_done, most(done, count - row.get(SiteRow.displacement)))
 
 
-def _bulk_groups(
-    code: WatchCode, clock: Record, row: Record, kind: Value, active: Value, now: Value
-) -> None:
+def _bulk_groups(code: WatchCode, clock: Record, row: Record, kind: Value, active: Value, now: Value) -> None:
     """Write commits and waits of bulk groups, which each lane has for itself."""
     groups, ring = (clock.pointer(each, U32) for each in (AsyncClock.bulk_groups, AsyncClock.bulk_ring))
     behind = row.get(SiteRow.displacement)

@@ -73,9 +73,7 @@ def write_arrive_at_phase(module: ir.Module) -> ir.Function:
     code = WatchCode(module, "arrive_at_phase", ("frame", "home", "offset", "word"))
     home = code.record("home")
     observed = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
-    number = code.call_number(
-        module.functions["follow_barrier"], home.address, code["offset"], code["word"]
-    )
+    number = code.call_number(module.functions["follow_barrier"], home.address, code["offset"], code["word"])
     with code.when(~(number < 0) & home.address.equals(observed.address)):
         barrier = _barrier(code, home, number)
         phase = _phase(code, barrier, barrier.get(FollowedBarrier.phase))
@@ -92,9 +90,7 @@ def write_see_phase(module: ir.Module) -> ir.Function:
     code = WatchCode(module, "see_phase", ("frame", "home", "offset", "word", "lane", "asked"))
     home = code.record("home")
     observed = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
-    number = code.call_number(
-        module.functions["follow_barrier"], home.address, code["offset"], code["word"]
-    )
+    number = code.call_number(module.functions["follow_barrier"], home.address, code["offset"], code["word"])
     with code.when((number < 0) | home.address.differs(observed.address)):
         code.done()
     barrier = _barrier(code, home, number)
@@ -108,9 +104,7 @@ def write_see_phase(module: ir.Module) -> ir.Function:
         shown = phase.get(PhaseRecord.known + 4 * LANES * place, U32, LANES)
         known.store(known.load(0, LANES).max(shown))
     bit = code.constant(U32, 1) << code["lane"].to(U32)
-    epochs, lanes = (
-        phase.pointer(each, U32) for each in (PhaseRecord.witnessed, PhaseRecord.witnesses)
-    )
+    epochs, lanes = (phase.pointer(each, U32) for each in (PhaseRecord.witnessed, PhaseRecord.witnesses))
     # Of one warp the first lanes count: what they tell others is known the sooner.
     now = observed.get(BlockWatch.epoch).to(U32)
     first = epochs.load(index).equals(0)
@@ -157,5 +151,3 @@ def write_phases(module: ir.Module) -> None:
     write_arrive_at_phase(module)
     write_see_phase(module)
     write_phase_is_known(module)
-
-
