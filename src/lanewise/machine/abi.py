@@ -179,6 +179,10 @@ class BlockRecord(RecordLayout):
     pending = field()
     #: In a checked launch, a function(block, address, bytes): shared memory was written asynchronously.
     written_hook = field()
+    # What a checked launch is told of: function(frame, operation) when an asynchronous operation is issued,
+    # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
+    issued_hook = field()
+    operand_hook = field()
 
 
 class WarpFrame(RecordLayout):

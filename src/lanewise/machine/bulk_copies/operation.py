@@ -38,7 +38,13 @@ class Issue:
             kind = ir.ArrayType(ir.IntType(8), AsyncOperation.BYTES)
             place = code.builder.alloca(kind, align=8)
         self.record = Record(code, Value(code, i64, code.builder.ptrtoint(place, ir.LONG)))
-        for field in (AsyncOperation.barrier, AsyncOperation.target_block, AsyncOperation.combine):
+        for field in (
+            AsyncOperation.barrier,
+            AsyncOperation.target_block,
+            AsyncOperation.combine,
+            AsyncOperation.source,
+            AsyncOperation.element_bytes,
+        ):
             self.record.set(field, 0)
         self.record.set(AsyncOperation.group, OPEN_GROUP)
         self.record.set(AsyncOperation.site, code["site"])

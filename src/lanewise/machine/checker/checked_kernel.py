@@ -15,7 +15,7 @@ from lanewise.machine.analysis.block_independence import dependence_between_bloc
 from lanewise.machine.analysis.control_registers import control_registers
 from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
 from lanewise.machine.checker.counters import SiteCounters
-from lanewise.machine.checker.site_table import SiteTable, first_access_row, watched_sites
+from lanewise.machine.checker.site_table import SiteTable, by_async_proxy, first_access_row, watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
 from lanewise.machine.runtime.fault_report import source_line
@@ -85,6 +85,11 @@ class CheckedKernel(Compiled):
         sites = self.program.sites
         found = address_parameters(self.program)
         return {first_access_row(sites[site]) + number: each for (site, number), each in found.items()}
+
+    @cached_property
+    def follows_async(self) -> bool:
+        """Whether the kernel has instructions that access memory by the asynchronous proxy."""
+        return any(by_async_proxy(op) for op in self.program.sites)
 
     @cached_property
     def blocks_are_independent(self) -> bool:

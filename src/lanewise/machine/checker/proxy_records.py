@@ -12,11 +12,11 @@ from enum import IntEnum, IntFlag, auto
 from lanewise.machine.abi import RecordLayout, field, per_lane
 
 #: Groups of operations that a clock keeps, a power of two.
-GROUPS_KEPT = 64
+GROUPS_KEPT = 16
 #: Operations that a watch keeps, a power of two: older ones count as complete.
 OPERATIONS_KEPT = 1 << 15
 #: mbarriers of a block that are followed, and completed phases of each that are kept, a power of two.
-BARRIERS_FOLLOWED, PHASES_KEPT = 256, 8
+BARRIERS_FOLLOWED, PHASES_KEPT = 64, 8
 
 
 class AsyncKind(IntEnum):
@@ -37,6 +37,36 @@ class AsyncFlag(IntFlag):
     WRITES = auto()
     #: The memory is shared, and not global.
     SHARED = auto()
+
+
+class RunView(RecordLayout):
+    """What is needed to look at runs of bytes of one operation, in one block's shared memory or one array."""
+
+    frame = field()
+    site = field()
+    flags = field()
+    epoch = field()
+    #: The access in one word.
+    who = field()
+    #: The BlockWatch of the block that issued it, and of the block whose memory it is.
+    observed = field()
+    home = field()
+    # The shadow memory: the first plane, the distance of planes, the bytes of a cell as a power of two.
+    plane = field()
+    stride = field()
+    shift = field()
+    #: Where the memory begins on the host, and on the device.
+    host = field()
+    origin = field()
+    # Epochs: what was accessed up to there is ordered before, and what was written visible to the other
+    # proxy as well; before the last one nothing was written.
+    floor = field()
+    fenced = field()
+    start = field()
+    # What was examined before, and found or reported: the last write, and asynchronous reads.
+    verified = field()
+    verified_read = field()
+    verified_earlier = field()
 
 
 class NotedOperation(RecordLayout):

@@ -13,9 +13,15 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
-from lanewise.machine.checker.records import BlockWatch, WatchRecord
-from lanewise.machine.checker.site_table import first_access_row, has_order_row
+from lanewise.machine.checker.records import BlockWatch, OrderKind, WatchRecord
+from lanewise.machine.checker.site_table import (
+    ORDER_KINDS,
+    by_async_proxy,
+    first_access_row,
+    has_order_row,
+)
 from lanewise.machine.checker.watch_code.access_hook import write_watch
+from lanewise.machine.checker.watch_code.async_operations import ISSUED, OPERAND_READ
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
@@ -69,7 +75,10 @@ class CheckerSteps:
         if record.level is Level.LANE:
             return found
         if has_order_row(op):
-            found += _step(data, "check_order", [first], op)
+            follows = ORDER_KINDS[record.orders] >= OrderKind.PROXY_FENCE
+            found += _step(data, "check_async_order" if follows else "check_order", [first], op)
+        if by_async_proxy(op):
+            found += _step(data, "set_async_hooks", [], op)
         accesses = watched_accesses(op)
         for row, each in enumerate(accesses, first_access_row(op)):
             shortens = each.access.shortened_by
@@ -216,6 +225,19 @@ def _shortened_access(code: BlockCode, operands: Record) -> None:
     _stop_if_failed(code)
 
 
+def _async_order(code: BlockCode, operands: Record) -> None:
+    """Operands: row. A fence between proxies, or a commit or wait, if there is anything to order."""
+    with code.when(_watch(code).get(BlockWatch.async_clocks).differs(0)):
+        _visit("async_order")(code, operands)
+
+
+def _set_async_hooks(code: BlockCode, operands: Record) -> None:
+    """Let the instruction that follows tell which bytes it reads and writes."""
+    for field, name in ((BlockRecord.issued_hook, ISSUED), (BlockRecord.operand_hook, OPERAND_READ)):
+        function = code.builder.ptrtoint(code.module.functions[name], ir.LONG)
+        code.block.set(field, Value(code, i64, function))
+
+
 def _block(code: BlockCode, operands: Record) -> None:
     """Operands: the number of the basic block. Count it, and the lanes that run it."""
     active = code["active"].to(U32)
@@ -329,6 +351,8 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_access": _access,
     "check_shortened_access": _shortened_access,
     "check_order": _visit("order"),
+    "check_async_order": _async_order,
+    "set_async_hooks": _set_async_hooks,
     "check_members": _visit("members"),
     "check_arrive": _visit("arrive"),
     "check_parted": _parted,

@@ -28,7 +28,7 @@ from lanewise.machine.checker.allocations.pointer_bounds import view_of_row
 from lanewise.machine.checker.matrix_rows import rows_agree
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding, Severity
-from lanewise.machine.checker.site_table import access_of, row_of_number
+from lanewise.machine.checker.site_table import access_of, by_async_proxy, row_of_number
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
@@ -47,6 +47,9 @@ KINDS = {
     Suspicion.UNINITIALISED: "uninitialised",
     Suspicion.NO_VALUE: "uninitialised",
     Suspicion.UNFINISHED_COPY: "asynchronous copy",
+    Suspicion.UNFINISHED_READ: "asynchronous copy",
+    Suspicion.UNFENCED: "proxy",
+    Suspicion.WEAKLY_FENCED: "proxy",
     Suspicion.NOT_CONSTANT: "race",
     Suspicion.OUTSIDE: "out of bounds",
     Suspicion.HEAP_OUTSIDE: "out of bounds",
@@ -67,7 +70,12 @@ KINDS = {
 #: Races that hardware is not known to run wrongly: lanes that met, a flag read without a fence.
 _WEAK_RACES = (Suspicion.WEAKLY_AFTER_WRITE, Suspicion.WEAKLY_AFTER_READ)
 _RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, *_WEAK_RACES)
-_ADVICE = (*_WEAK_RACES, Suspicion.EXITED_MEMBER)
+_ADVICE = (*_WEAK_RACES, Suspicion.EXITED_MEMBER, Suspicion.WEAKLY_FENCED)
+#: Suspicions about two accesses; the other one is told too.
+_OF_TWO = (
+    *_RACES, Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ, Suspicion.NOT_CONSTANT, Suspicion.UNFENCED,
+    Suspicion.WEAKLY_FENCED,
+)  # fmt: skip
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
     Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER, Suspicion.MASKS_DIFFER,
@@ -159,9 +167,9 @@ class Triage:
         if not advice:
             # No more reports of this kind; the compiled code goes on counting.
             self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
-        space, allocation = allocation_at(launch, access.space if access else op.space, address)
+        space, allocation = allocation_at(launch, self._space(op, access, address), address)
         other = None
-        if kind in (*_RACES, Suspicion.UNFINISHED_COPY, Suspicion.NOT_CONSTANT):
+        if kind in _OF_TWO:
             other = self._other(kind, state, space, allocation, epoch, who, address)
         if kind is Suspicion.NO_VALUE and self.undelivered[address]:
             other = self._undelivered(launch.compiled.program.sites[epoch // MOST_ROWS])
@@ -180,6 +188,15 @@ class Triage:
             severity="advice" if advice else "error",
         )
         self.add(finding, (row, kind))
+
+    @staticmethod
+    def _space(op: Op, access: LocatedAccess | None, address: int) -> str:
+        """Return the state space of an address that an instruction accesses."""
+        if access is not None:
+            return access.space
+        if by_async_proxy(op):  # shared addresses are small numbers, also those of other blocks of a cluster
+            return "shared" if 0 <= address < abi.WINDOW_BYTES else "global"
+        return op.space
 
     def _undelivered(self, op: Op) -> Finding:
         """Return the instruction that left a register without a value, as the other side of a finding."""
@@ -221,7 +238,8 @@ class Triage:
         epoch: int,
     ) -> str:
         """Return a sentence that says what is wrong."""
-        what = described(access, space) if access else ""
+        op = self.launch.compiled.program.sites[row // MOST_ROWS]
+        what = described(access, space) if access else f"{space} access of {op.opcode}"
         match kind:
             case Suspicion.AFTER_WRITE:
                 return f"{what} without order after a write"
@@ -242,6 +260,21 @@ class Triage:
                 )
             case Suspicion.UNFINISHED_COPY:
                 return f"{what}: an asynchronous copy there has not been waited for"
+            case Suspicion.UNFINISHED_READ:
+                return (
+                    f"{what}: an asynchronous operation may still be reading what is overwritten; wait for it "
+                    "first (wgmma.wait_group, cp.async.bulk.wait_group.read)"
+                )
+            case Suspicion.UNFENCED:
+                return (
+                    f"{what} by the asynchronous proxy, of what was written by the generic proxy: add "
+                    "fence.proxy.async in the threads that wrote, before the barrier"
+                )
+            case Suspicion.WEAKLY_FENCED:
+                return (
+                    f"{what} by the asynchronous proxy, of what was written by the generic proxy: the fence is "
+                    "not in the threads that wrote"
+                )
             case Suspicion.UNINITIALISED:
                 return f"{space} read of memory that nothing was written to"
             case Suspicion.NO_VALUE:
@@ -317,7 +350,7 @@ class Triage:
         row = row_of_number(self.rows, (who >> records.SITE_SHIFT) & records.MOST_NUMBERS)
         other = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(other, row)
-        message = f"{space} {access.access.verb if access else 'access'}"
+        message = f"{space} {access.access.verb if access else 'asynchronous access'}"
         if who & records.SEVERAL:
             message += " by several lanes, the first"
         return Finding(
@@ -326,7 +359,7 @@ class Triage:
             other.line,
             str(other.source),
             source_of(launch, other),
-            launch.thread_at(number % warps, who & (abi.LANES - 1)),
+            launch.thread_at(number % warps, 0 if who & records.COLLECTIVE else who & (abi.LANES - 1)),
             launch.block_at(linear),
             address & _MASK,
             allocation or None,

@@ -16,6 +16,13 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.checker.allocations.pointer_bounds import bound_to_own_shared_memory, bound_to_views
 from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.proxy_records import (
+    BARRIERS_FOLLOWED,
+    OPERATIONS_KEPT,
+    AsyncClock,
+    FollowedBarrier,
+    NotedOperation,
+)
 from lanewise.machine.checker.records import (
     RELEASES_KEPT,
     AllocationShadow,
@@ -58,6 +65,7 @@ class Watch:
         self.log = np.zeros(epochs, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
         self.partial_releases = zeroed_bytes(RELEASES_KEPT * PartialRelease.BYTES)
+        self.operations = zeroed_bytes(OPERATIONS_KEPT * NotedOperation.BYTES * kernel.follows_async)
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel.plan, stay_alone)
         shifts = self.shifts = [self._cell_shift(each) for each in launch.allocations]
@@ -90,6 +98,7 @@ class Watch:
             (WatchRecord.callback, self.triage.address),
             (WatchRecord.begun, address(self.begun)),
             (WatchRecord.partial_releases, address(self.partial_releases)),
+            (WatchRecord.operations, address(self.operations) if kernel.follows_async else 0),
         ):
             self.record[field // 8] = value
         self._kept: list[Any] = []
@@ -154,7 +163,13 @@ class Watch:
         ):
             record[field // 8] = value
         state[BlockRecord.watch] = address(record)
-        kept = (record, clocks, lane_clocks, barriers, shadow, local, assigned)
+        kept: tuple[Any, ...] = (record, clocks, lane_clocks, barriers, shadow, local, assigned)
+        if self.kernel.follows_async:
+            async_clocks = zeroed_bytes((warps + abi.BARRIERS) * AsyncClock.BYTES)
+            followed = zeroed_bytes(BARRIERS_FOLLOWED * FollowedBarrier.BYTES)
+            record[BlockWatch.async_clocks // 8] = address(async_clocks)
+            record[BlockWatch.followed // 8] = address(followed)
+            kept = (*kept, async_clocks, followed)
         self.block_bytes = sum(each.nbytes for each in kept)
         self._kept.append(kept)
         self.triage.states[address(state.record)] = state

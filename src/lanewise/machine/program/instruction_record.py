@@ -188,6 +188,8 @@ class Order(Enum):
     WARPGROUP_WAIT = auto()
     #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
     CLUSTER_ARRIVAL = auto()
+    #: What was accessed by the generic proxy before is seen by the asynchronous proxy after, and the reverse.
+    PROXY_FENCE = auto()
     #: The bulk copies of a thread up to here become a group.
     BULK_COMMIT = auto()
     #: All bulk groups but a number of the latest are complete; or they have read their sources.

@@ -181,6 +181,7 @@ MEMORY = (
     # Nothing is done for fences and hints, because memory is coherent here.
     *warp("membar fence", "", orders=Order.FENCE),
     *warp("membar.proxy fence.proxy", "use? use?"),
+    *warp("fence.proxy.async", "", orders=Order.PROXY_FENCE, since=90),
     *warp("prefetch prefetchu", "address"),
     *warp("discard applypriority", "address use", since=80),
     *warp("brkpt", ""),

@@ -33,6 +33,7 @@ from lanewise.machine.codegen.function_code import (
     shared_code,
     zero_bytes,
 )
+from lanewise.machine.codegen.pending_operations import call_function
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.operands import Negated, Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
@@ -244,7 +245,14 @@ class _Writer:
                 pieces = code.constant(i64, grid.pieces)
                 flipped = self._flag(_NEGATE_A)
                 values = [code["frame"], self.words.get(_SITE), self._descriptor(_A), groups, pieces]
+                self._tell_read(values, major)
                 stop_unless_zero(code, call(code, function, [*values, self._at("a"), columns, flipped]))
+
+    def _tell_read(self, values: list[Value], major: str) -> None:
+        """Tell a checked launch which matrix is about to be read."""
+        code, hook = self.code, self.code.block.get(BlockRecord.operand_hook)
+        with code.when(hook.differs(0)):
+            call_function(code, hook, *values, code.constant(i64, int(major == "MN")))
 
     def _places(self, n: Value) -> Value:
         """Return the address of the offsets of registers behind those of D."""
@@ -264,6 +272,7 @@ class _Writer:
                 else:
                     groups, pieces = code.constant(i64, form.k // LINES_TOGETHER), n >> 3
                 values = [code["frame"], self.words.get(_SITE), self._descriptor(_B), groups, pieces]
+                self._tell_read(values, major)
                 flipped = self._flag(_NEGATE_B)
                 stop_unless_zero(code, call(code, function, [*values, self._at("b"), self.columns, flipped]))
 

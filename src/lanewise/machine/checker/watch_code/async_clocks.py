@@ -105,6 +105,19 @@ def released_async(module: ir.Module) -> ir.Function:
     return code.function
 
 
+def meet_async(module: ir.Module) -> ir.Function:
+    """Write `meet_async(observed)`: all warps of a block have synchronised at the barrier of their cluster."""
+    code = WatchCode(module, "meet_async", ("observed",))
+    observed = code.record("observed")
+    joined = async_clock(code, observed, code.number(0))
+    with code.loop(observed.get(BlockWatch.warps)) as index:
+        join_async(joined, tell_own(code, observed, index))
+    with code.loop(observed.get(BlockWatch.warps)) as index:
+        join_async(async_clock(code, observed, index), joined)
+    code.done()
+    return code.function
+
+
 def note_written(code: WatchCode, observed: Record, lanes: Value, shared: Value) -> None:
     """Write that some lanes have written memory by the generic proxy."""
     clock = async_clock(code, observed, running_index(observed))
@@ -217,5 +230,6 @@ def write_async_clocks(module: ir.Module) -> None:
     """Write all functions of asynchronous clocks into a module."""
     arrive_async(module)
     released_async(module)
+    meet_async(module)
     async_order(module)
     begin_operation(module)

@@ -114,6 +114,9 @@ def _write_finished(module: ir.Module) -> ir.Function:
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
     epoch, lane = code["epoch"], wide(lane_of(code["who"].to(U32)))
+    with code.when((code["who"] & records.ASYNC_PROXY).differs(0)):
+        answer = code.call_number(module.functions["async_finished"], observed.address, epoch, code["me"], 0)
+        code.done(answer)
     owner = owner_of(code, observed, epoch)
     acquired = clock.get(WarpClock.phase_acquired)
     with code.when(owner.equals(owner_of(code, observed, observed.get(BlockWatch.epoch)))):
@@ -144,6 +147,10 @@ def _write_finished(module: ir.Module) -> ir.Function:
 
 
 def write_happens_before(module: ir.Module) -> None:
-    """Write both functions into a module."""
+    """Write the function that decides on order into a module."""
     _write_ordered(module)
+
+
+def write_completion(module: ir.Module) -> None:
+    """Write the function that decides on asynchronous copies into a module."""
     _write_finished(module)

@@ -68,6 +68,15 @@ def write_follow_barrier(module: ir.Module) -> ir.Function:
     return code.function
 
 
+def write_phase_of_barrier(module: ir.Module) -> ir.Function:
+    """Write `phase_of_barrier(home, number)`: the phase that an mbarrier is in."""
+    code = WatchCode(module, "phase_of_barrier", ("home", "number"))
+    with code.when(code["number"] < 0):
+        code.done(0)
+    code.done(_barrier(code, code.record("home"), code["number"]).get(FollowedBarrier.phase))
+    return code.function
+
+
 def write_arrive_at_phase(module: ir.Module) -> ir.Function:
     """Write `arrive_at_phase(frame, home, offset, word)`: a thread arrives at an mbarrier of its block."""
     code = WatchCode(module, "arrive_at_phase", ("frame", "home", "offset", "word"))
@@ -119,6 +128,8 @@ def write_phase_is_known(module: ir.Module) -> ir.Function:
     """Write `phase_is_known(observed, barrier, phase, me)`: whether an access may rely on a phase."""
     code = WatchCode(module, "phase_is_known", ("observed", "barrier", "phase", "me"))
     observed, me = code.record("observed"), code["me"].to(U32)
+    with code.when(code["phase"].equals(0)):
+        code.done(1)  # there are too many mbarriers to follow this one
     barrier = _barrier(code, observed, code["barrier"])
     now = barrier.get(FollowedBarrier.phase)
     with code.when(~(code["phase"] < now)):
@@ -148,6 +159,7 @@ def write_phase_is_known(module: ir.Module) -> ir.Function:
 def write_phases(module: ir.Module) -> None:
     """Write all functions of mbarriers into a module."""
     write_follow_barrier(module)
+    write_phase_of_barrier(module)
     write_arrive_at_phase(module)
     write_see_phase(module)
     write_phase_is_known(module)
