@@ -107,6 +107,9 @@ class BlockWatch(RecordLayout):
     async_clocks = field()
     followed = field()
     followed_count = field()
+    #: For each warp and each register of wgmma that is followed: a RegisterState.
+    register_states = field()
+    register_bytes = field()
 
 
 #: Acquires by some of its lanes that a warp's clock keeps.
@@ -286,6 +289,18 @@ class Suspicion(IntEnum):
     # with one, but not in the thread that wrote.
     UNFENCED = auto()
     WEAKLY_FENCED = auto()
+    # Registers of wgmma: touched while it is in flight; written without a fence after it; no fence at all.
+    REGISTER_IN_FLIGHT = auto()
+    REGISTER_UNFENCED = auto()
+    NO_WGMMA_FENCE = auto()
+    #: A thread exits while its bulk copies may still be reading shared memory.
+    EXITED_COPYING = auto()
+    #: A live mbarrier is overwritten, or initialised again.
+    BARRIER_OVERWRITTEN = auto()
+    #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
+    BYTES_LEFT_OVER = auto()
+    #: The asynchronous proxy uses an mbarrier whose initialisation no fence has made visible to it.
+    BARRIER_UNFENCED = auto()
     #: Memory that is read by ld.global.nc is written in the same launch.
     NOT_CONSTANT = auto()
     SAME_ADDRESS = auto()
@@ -432,6 +447,8 @@ class Flag(IntFlag):
     CONSTANT = auto()
     #: It reads registers of other lanes.
     SHUFFLES = auto()
+    #: It ends the life of an mbarrier.
+    INVALIDATES = auto()
 
 
 class ShuffleMode(IntEnum):
@@ -457,6 +474,8 @@ class OrderKind(IntEnum):
     PROXY_FENCE = 6
     PROXY_FENCE_SHARED = 7
     PROXY_FENCE_GLOBAL = 8
+    #: What mbarrier.init wrote is visible to all.
+    INIT_FENCE = 15
     # Groups of wgmma and of bulk copies; how many of the latest are not waited for is the displacement.
     WGMMA_FENCE = 9
     WGMMA_COMMIT = 10
