@@ -253,22 +253,21 @@ def test_scale_d_as_a_predicate_and_its_negation() -> None:
 # a whole kernel ---------------------------------------------------------------------------------------------
 
 
-def gemm_source() -> str:
-    """The kernel of kernels/wgmma.cu with its instruction written out for 128 accumulators."""
-    registers = ", ".join(f"%{number}" for number in range(128))
-    results = ", ".join(f'"+f"(acc[{number}])' for number in range(128))
-    text = f"{BF16.format(256)} {{{registers}}}, %128, %129, 1, 1, 1, 0, 0;"
-    define = f'#define WGMMA(acc, a, b) asm volatile("{text}" : {results} : "l"(a), "l"(b))\n'
-    return define + (Path(__file__).parent / "kernels" / "wgmma.cu").read_text()
+GEMM = Path(__file__).parent / "kernels" / "wgmma.cu"
+#: Kernels of the file: threads, rows of a block's tile, bytes of shared memory.
+KERNELS = {"gemm": (128, 64, 320 * 128), "specialised": (384, 128, 3 * 384 * 128)}
 
 
-def test_gemm_in_cuda_is_the_instruction_repeated() -> None:
+@pytest.mark.parametrize("name", KERNELS)
+def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
+    """One warpgroup that loads and multiplies; three, of which one loads and two multiply."""
     pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
-    m, n, k = 128, 256, 192
+    m, n, k = 128, 256, 320
     rng = np.random.default_rng(5)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
     d = np.zeros((m, n), np.float32)
-    launched = lw.cuda(gemm_source(), arch=ARCH)["gemm"][(n // 256, m // 64), 128, 320 * 128]
+    threads, rows, shared = KERNELS[name]
+    launched = lw.cuda(GEMM, arch=ARCH)[name][(n // 256, m // rows), threads, shared]
     launched(a, b, d, n, k)
     expected = lw.instruction(BF16.format(256)).gemm(a, np.ascontiguousarray(b.T), arch=ARCH)
     assert np.array_equal(d.view(np.uint32), expected.view(np.uint32))
