@@ -201,6 +201,7 @@ class Program:
     shared_base: int = 0
     shared_bytes: int = 0
     dynamic_offset: int = 0
+    dynamic_alignment: int = 16
     parameter_bytes: int = 0
     sites: list[Op] = field(default_factory=list)
     globals: dict[str, Symbol] = field(default_factory=dict)
