@@ -159,7 +159,7 @@ ATOMICS = kernel(
     mov.u32 %r7, data; mov.u64 %rd2, data; cvta.shared.u64 %rd2, %rd2;
     mapa.shared::cluster.u32 %r8, %r7, %r6; mapa.u64 %rd3, %rd2, %r6;
     mov.u32 %r9, 16; st.shared.v4.u32 [%r7], {{%r9, %r9, %r9, %r9}};
-    add.u32 %r10, %r4, 100; st.shared.u32 [%r7+16], %r10;
+    add.u32 %r10, %r4, 100; mov.u32 %r18, 0; st.shared.v4.u32 [%r7+16], {{%r10, %r18, %r18, %r18}};
     {SYNC}
     mov.b32 %f1, 3; mov.b32 %f2, 0x7f800001;
     atom.shared::cluster.add.f32 %f3, [%r8], %f1;

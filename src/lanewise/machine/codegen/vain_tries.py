@@ -15,7 +15,7 @@ from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Recor
 
 #: Tests in vain before the registers are looked at; those after which they are compared; and tests in vain
 #: that are a deadlock in any case.
-PATIENCE, COMPARED, MOST_TRIES = 1 << 12, 64, 1 << 21
+PATIENCE, COMPARED, MOST_TRIES = 1 << 12, 64, 1 << 20
 #: The time that a test in vain takes: an H200 returns from mbarrier.try_wait after about 4 microseconds.
 TRY_TIME = 4096
 #: The multiplier and offset of the FNV-1a hash of 64 bits.
