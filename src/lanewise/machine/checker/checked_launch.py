@@ -150,6 +150,7 @@ class CheckedLaunch(Launch):
             order,
             self._end_endless,
             self.kernel.deciding_bytes,
+            self.kernel.time_decides,
         )
         self.resident.append(made)
         return made
