@@ -27,6 +27,7 @@ from lanewise.machine.program.operands import ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.machine.warp_ops.addresses import WRITE
+from lanewise.machine.warp_ops.atomics import BULK
 from lanewise.ptx import Immediate
 
 #: The only block of a cluster that a multicast may name: the one that issues it.
@@ -70,7 +71,8 @@ def lower(code: BlockCode, op: Op) -> None:
         fmt = op.types[-1] if op.types else ""
         if not fmt:
             raise op.unsupported("it names no type")
-        combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, written.space))
+        space = BULK if written.space == "global" else written.space
+        combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, space))
     function = _issuer(code.module, read.space, written.space, is_told)
     with code.each_lane(code.bits(code.active(op))) as lane:
         if rest:

@@ -32,6 +32,7 @@ from lanewise.machine.codegen.pending_operations import address_of, call_functio
 from lanewise.machine.program.operands import TexelOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE
+from lanewise.machine.warp_ops.atomics import BULK
 
 #: What the shared address of a box is a multiple of.
 SHARED_ALIGNMENT = 128
@@ -139,7 +140,7 @@ def _write_store(code: BlockCode, op: Op, name: str) -> None:
         combine = code.number(0)
         for each in REDUCED_TYPES[name]:
             fmt = each.removesuffix(".ftz")
-            function = reduction(code.module, op, name, fmt, f"tensor {each}")
+            function = reduction(code.module, op, name, fmt, BULK if fmt == each else "global")
             combine = kind.equals(ELEMENT_TYPES[each].code).select(address_of(code, function), combine)
         made.demand(combine.differs(0), Wrong.TYPE, kind)
         made.record.set(AsyncOperation.combine, combine)
