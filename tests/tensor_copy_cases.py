@@ -222,8 +222,11 @@ _MODULES: dict[tuple[str, int], lw.Module] = {}
 
 def box_bytes(case: Case) -> int:
     """Return the bytes that an mbarrier is told of: those of the box, beyond the tensor too."""
-    places = [case.box[0], *(-(-b // s) for b, s in zip(case.box[1:], case.strides[1:], strict=True))]
-    return int(np.prod(places)) * case.size
+    places = [-(-box // step) for box, step in zip(case.box, case.strides, strict=True)]
+    if case.interleave:
+        places[-2] = 1
+        return int(np.prod(places)) * 16 * case.interleave
+    return int(np.prod(places[1:], dtype=int)) * case.box[0] * case.size
 
 
 def run(case: Case, **options: Any) -> tuple[Bytes, Bytes]:

@@ -200,7 +200,7 @@ def _copy_tf32(code: FunctionCode, target: Value, source: Value, size: Value) ->
     with code.loop(size >> 2) as number:
         word = Record(code, source + number * 4).get(0, U32)
         lost = 1 << _TF32_LOST
-        rounded = (word + (lost // 2)) & -lost
+        rounded = (word + (lost // 2 - 1) + ((word >> _TF32_LOST) & 1)) & -lost
         is_nan = (word & 0x7FFFFFFF) > 0x7F800000
         Record(code, target + number * 4).set(0, is_nan.select(code.constant(U32, _TF32_NAN), rounded))
 
