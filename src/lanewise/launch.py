@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.isa.launch_limits import MOST_SHARED_BYTES
-from lanewise.ptx import Shape, shape_refusals
+from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -99,15 +100,34 @@ class Configured:
         self._native: Callable[[tuple[Any, ...], int], int] | None = None
         self._current_stream: Callable[[int], int] = int
         self._ordinal = 0
+        #: The same in clusters, by the cluster's shape.
+        self._clustered: dict[tuple[int, int, int], Configured] = {}
 
-    def __call__(self, *arguments: Any, stream: Any = None, **options: Unpack[Options]) -> None:
+    def in_clusters(self, cluster: Any) -> Configured:
+        """Return the same launch in clusters of some blocks: an integer, or up to three of them."""
+        shape = _three("a cluster", cluster)
+        if shape == self.shape.cluster:
+            return self
+        found = self._clustered.get(shape)
+        if found is None:
+            found = self._clustered[shape] = Configured(self.entry, replace(self.shape, cluster=shape))
+        return found
+
+    def __call__(
+        self, *arguments: Any, stream: Any = None, cluster: Any = None, **options: Unpack[Options]
+    ) -> None:
         """Run it where its arrays lie: NumPy arrays on the CPU machine, CUDA arrays on their GPU.
 
+        `cluster` is how many blocks make a cluster, (x, y, z) or the first of these; a kernel with
+        `.reqnctapercluster` or `__cluster_dims__` says so itself.
         On the machine, `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run;
         `progress` is called with the blocks done and the blocks in all, about five times a second;
         `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead.
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
+        if cluster is not None:
+            self.in_clusters(cluster)(*arguments, stream=stream, **options)
+            return
         native = self._native  # as `warm` does it, without a further call
         if native is not None and stream is None and not options and not _WATCHERS:
             status = native(arguments, self._current_stream(self._ordinal))
@@ -177,6 +197,9 @@ class Configured:
 
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
+        refused = cluster_refusal(self.shape, name, module.arch)
+        if refused is not None:
+            raise LanewiseError(refused)
         ready = compiled(module, self.entry.function, name)
         info = ready.launch_info
         static = (info.dynamic_offset if self.shape.shared_bytes else info.shared_bytes) - info.shared_base
@@ -197,7 +220,8 @@ class Configured:
         return self, arguments
 
     def __repr__(self) -> str:
-        return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]>"
+        cluster = f" in clusters of {self.shape.cluster}" if self.shape.cluster is not None else ""
+        return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]{cluster}>"
 
 
 class Address(int):
@@ -261,4 +285,4 @@ def launch(entry: Entry, configuration: Any) -> Configured:
     shared = configuration[2] if len(configuration) == 3 else 0
     if not isinstance(shared, int | np.integer) or shared < 0:
         raise LanewiseError(f"shared memory is a number of bytes, not {shared!r}")
-    return Configured(entry, Shape(grid, block, int(shared)))
+    return Configured(entry, Shape(grid, block, int(shared), required_cluster(entry.function)))

@@ -21,8 +21,8 @@ REFUSED = {
     r"istypep": "removed texture and surface references",
     r"sust\.p": "formatted access",
     r"txq\.(channel_order|filter_mode)": "it can be asked for",
-    r"(barrier\.cluster|st\.async|red\.async|clusterlaunchcontrol)": "cluster",
-    r"(cp\.async\.bulk|st\.bulk|cp\.reduce)": "bulk copies",
+    r"clusterlaunchcontrol": "cancels clusters",
+    r"(cp\.async\.bulk|st\.bulk|cp\.reduce|st\.async|red\.async)": "bulk copies",
     r"multimem": "multicast",
 }
 TARGETS = ("sm_90a", "sm_100a")

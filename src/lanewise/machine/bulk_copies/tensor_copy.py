@@ -10,7 +10,7 @@ from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, at, bounds, least, walk
 from lanewise.machine.bulk_copies.bulk_copy import (
     after_size,
-    multicast_mask,
+    each_receiver,
     refuse_later_forms,
     stop_unless_done,
 )
@@ -70,16 +70,15 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
         raise op.unsupported("its operands do not fit its modifiers")
     signed = Type("i", 32)
     with code.each_lane(code.bits(code.active(op))) as lane:
-        if rest:
-            multicast_mask(code, op, rest[0], lane)
         numbers = [code.lane_read(each, signed, lane).to(i64) for each in place.coordinates]
         numbers += [code.number(0)] * (DIMENSIONS - rank)
-        addresses = [
+        map, there, told = (
             code.address_of(op.address(each), lane).to(i64) if each >= 0 else code.number(0)
             for each in (tensor, shared, barrier)
-        ]
-        values: list[Value | int] = [code["frame"], op.site, lane, *addresses, rank, *numbers]
-        stop_unless_done(code, call(code, function, values))
+        )
+        with each_receiver(code, op, rest, lane, there, told) as places:
+            values: list[Value | int] = [code["frame"], op.site, lane, map, *places, rank, *numbers]
+            stop_unless_done(code, call(code, function, values))
 
 
 def lower_load(code: BlockCode, op: Op) -> None:

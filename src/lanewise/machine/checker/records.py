@@ -81,6 +81,8 @@ class BlockWatch(RecordLayout):
     start = field()
     first_warp = field()
     warps = field()
+    #: The blocks of its cluster.
+    cluster_blocks = field()
     # Shadow memory of shared memory, the distance of its planes, and the bytes of a cell as a power of two.
     shadow = field()
     stride = field()

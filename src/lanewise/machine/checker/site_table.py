@@ -53,6 +53,7 @@ _ORDERS = {
     Order.WAIT_GROUP: OrderKind.WAIT,
     Order.WAIT_ALL: OrderKind.WAIT,
     Order.TRACK: OrderKind.TRACK,
+    Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
 }
 #: Orders of which nothing is on record yet: bulk groups.
 _UNWATCHED_ORDERS = frozenset((Order.NOTHING, Order.BULK_COMMIT, Order.BULK_WAIT, Order.BULK_WAIT_READ))

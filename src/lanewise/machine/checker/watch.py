@@ -141,6 +141,7 @@ class Watch:
             (BlockWatch.watch, address(self.record)),
             (BlockWatch.linear, -1),
             (BlockWatch.warps, warps),
+            (BlockWatch.cluster_blocks, self.launch.shape.cluster_blocks),
             (BlockWatch.shadow, address(shadow)),
             (BlockWatch.stride, shadow.strides[0]),
             (BlockWatch.cell_shift, shift),

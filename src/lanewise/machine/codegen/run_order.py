@@ -93,9 +93,11 @@ class WarpOrder:
 
 
 def block_in_order(code: FunctionCode, launch: Record, permuted: ir.Function, number: Value) -> Value:
-    """Return the number in the grid of the block that begins as the one with a number."""
+    """Return the number in the grid of the block, or cluster, that begins as the one with a number."""
     chosen = code.variable(number)
-    order, end = launch.get(LaunchRecord.order), launch.get(LaunchRecord.end_block)
+    chosen.set(number)
+    order, size = launch.get(LaunchRecord.order), launch.get(LaunchRecord.cluster_blocks)
+    end = Value(code, i64, code.builder.sdiv(launch.get(LaunchRecord.end_block).handle, size.handle))
     with code.when(order.equals(RunOrder.REVERSE)):
         chosen.set(end - 1 - number)
     with code.when(order.equals(RunOrder.RANDOM)):

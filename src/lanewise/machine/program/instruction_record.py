@@ -133,6 +133,8 @@ class Waits(Enum):
     BARRIER = auto()
     #: The completion of a phase of an mbarrier.
     PHASE = auto()
+    #: The threads of its cluster, at the cluster's barrier where it has arrived before.
+    CLUSTER = auto()
 
 
 class BlockEnd(Enum):
@@ -153,6 +155,7 @@ class BlockEnd(Enum):
     WARP_SYNC = "warp sync"
     BARRIER = "barrier"
     PHASE = "phase"
+    CLUSTER = "cluster"
 
 
 class Order(Enum):
@@ -174,6 +177,8 @@ class Order(Enum):
     #: All bulk groups but a number of the latest are complete; or they have read their sources.
     BULK_WAIT = auto()
     BULK_WAIT_READ = auto()
+    #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
+    CLUSTER_ARRIVAL = auto()
 
 
 class AddressFlow(Enum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from lanewise.machine.program.bulk_instructions import BULK
+from lanewise.machine.program.cluster_instructions import CLUSTERS
 from lanewise.machine.program.instruction_record import (
     AddressFlow,
     BlockEnd,
@@ -146,8 +147,6 @@ BITS = (
     *lane("mov", 1, "bits:move", address_flow=COPY, fusion=Fusion.PASSES),
     *lane("isspacep", 1, "bits:is_space"),
     *lane("cvta", 1, "bits:convert_address", types="u32 u64", address_flow=COPY),
-    *lane("mapa", 2, "bits:map_address", since=90),
-    *lane("getctarank", 1, "bits:nothing_known", since=90),
     *lane("createpolicy", 0, "bits:nothing_known", most=3, since=80),
     *records(
         "createpolicy.range",
@@ -183,10 +182,8 @@ MEMORY = (
     *warp("membar.proxy fence.proxy", "use? use?"),
     *warp("prefetch prefetchu", "address"),
     *warp("discard applypriority", "address use", since=80),
-    *warp("griddepcontrol", "", since=90),
     *warp("brkpt", ""),
     *warp("nanosleep pmevent", "use"),
-    *warp("setmaxnreg", "use", since=90),
 )  # fmt: skip
 
 ASYNCHRONOUS = (
@@ -303,14 +300,12 @@ CONTROL = (
     *warp(CALL_RESULTS, "def callee use", "warp_ops.calls:results", second_half=True),
 )
 
-_CLUSTER = "it reaches into other blocks of a cluster; a block is alone in its cluster here"
 _REFERENCES = "it asks what kind of reference a handle is, and CUDA 12 removed texture and surface references"
 _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
 
 REFUSED = (
     *refused("wgmma", "instructions of warpgroups come later", Level.WARPGROUP),
     *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
-    *refused("clusterlaunchcontrol barrier.cluster", _CLUSTER, Level.CLUSTER),
     *refused("multimem", "there is one device, and no multicast memory"),
     *refused("istypep", _REFERENCES),
     *refused("shfl vote", _WITHDRAWN),
@@ -319,6 +314,7 @@ REFUSED = (
 #: Of patterns that are equally long the first that matches counts.
 TABLE = (
     *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *BULK, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
+    *CLUSTERS,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import ResolvedOperand, Sink, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import TYPE_BITS
-from lanewise.machine.warp_ops.addresses import WRITE, Access
+from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
 
 OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas")
 #: The state space of reductions by bulk copies: global memory, but f32 keeps subnormal numbers (an H200).
@@ -96,7 +96,7 @@ def lower(code: BlockCode, op: Op) -> None:
     word = Type("u", width)
     size = width // 8
     whole = size * len(elements)
-    access = Access(code, op.site, located.space, whole, whole, WRITE)
+    access = Access(code, op.site, reached_space(op, located), whole, whole, WRITE)
     targets = (
         elements_of(destination)
         if len(elements) > 1 and not isinstance(destination, Sink)

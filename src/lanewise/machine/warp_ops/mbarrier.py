@@ -13,7 +13,7 @@ from lanewise.machine.abi import BlockRecord, FaultKind
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode, FunctionCode, Record, shared
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.ops import Op
-from lanewise.machine.warp_ops.addresses import WRITE, Access
+from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
 
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST = (1 << COUNT_BITS) - 1
@@ -36,7 +36,7 @@ class _Object:
         (located,) = accesses(op)
         self.address = code.address_of(located.address, lane)
         flags = WRITE if located.access.writes else 0
-        access = Access(code, op.site, located.space, located.size, located.size, flags)
+        access = Access(code, op.site, reached_space(op, located), located.size, located.size, flags)
         self.pointer = Pointer(code, U64, access.host(self.address, lane))
         self.word = self.pointer.load(0)
 

@@ -200,6 +200,8 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
         clock = observed.at(BlockWatch.clock)
         weak = (me & (records.STRONG | records.STRONG_IN_BLOCK)).equals(0)
         known = shared & weak & (epoch_of_write < read_since) & ~(read_since < observed.get(BlockWatch.start))
+        # Warps of other blocks of a cluster are not told apart from those of the own one.
+        known = known & observed.get(BlockWatch.cluster_blocks).equals(1)
         with code.when(known), code.loop(observed.get(BlockWatch.warps)) as index:
             reads = ((cell.get(ShadowPlane.READ_WARPS) >> index.to(U32)) & 1).differs(0)
             seen = wide(clock.pointer(WarpClock.seen, U32).load(index))
