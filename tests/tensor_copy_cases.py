@@ -116,12 +116,24 @@ def operands(seed: int, total: int, size: int) -> tuple[Bytes, Bytes]:
     return a.view(np.uint8), b.view(np.uint8)
 
 
+def ties() -> Bytes:
+    """Return words of f32 among which are halves between two numbers of tf32, and subnormal numbers."""
+    words = operands(77, 4096, 4)[0].view(np.uint32).copy()
+    words[512:768] = (words[512:768] & ~np.uint32(0x1FFF)) | np.uint32(0x1000)
+    words[768:1000] &= np.uint32(0x807FFFFF)
+    return words.view(np.uint8)
+
+
 def sources(case: Case) -> tuple[Bytes, Bytes]:
     """Return the tensor's memory, with guard bytes behind it, and the shared memory of a store."""
     if case.data == "special":
         tensor, shared = operands(case.number, case.bytes, case.size)
         image = np.zeros(IMAGE, np.uint8)
         image[: case.bytes] = shared
+    elif case.data == "ties":
+        tensor, image = ties(), np.zeros(IMAGE, np.uint8)
+        if case.verb == "store":
+            image[: case.bytes], tensor = tensor, np.zeros_like(tensor)
     else:
         tensor = data(case.number, case.bytes, case.data)
         indices = case.verb == "store" and case.size == 2

@@ -58,7 +58,9 @@ def swizzled(box: Record, address: Value) -> Value:
     return address ^ ((address >> 3) & box.get(AsyncOperation.swizzle_mask))
 
 
-def walk(code: FunctionCode, box: Record, whole_granules: bool, inside: Inside, outside: Outside | None) -> None:
+def walk(
+    code: FunctionCode, box: Record, whole_granules: bool, inside: Inside, outside: Outside | None
+) -> None:
     """Write loops over a box, a record like AsyncOperation, that call a body for each run of bytes.
 
     With a swizzle a run has 16 bytes at most; without one it is a row. `whole_granules`: rows of the tensor

@@ -215,5 +215,3 @@ def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     if not isinstance(groups, Immediate):
         raise op.unsupported("its number of groups is not a constant")
     return Step(pending_operations.wait(module), [groups.bits, int(op.has("read"))])
-
-

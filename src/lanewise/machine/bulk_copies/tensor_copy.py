@@ -223,5 +223,3 @@ def _write_execute_store(module: ir.Module, name: str) -> None:
 
     walk(code, box, True, inside, None)
     finish(code, box)
-
-

@@ -5,7 +5,15 @@ Where each field lies stands in `isa/tensor_map_fields.py` alone.
 
 from __future__ import annotations
 
-from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FIELD, INTERLEAVES, MAP_ALIGNMENT, MAP_BYTES, SWIZZLES, TILED
+from lanewise.isa.tensor_map_fields import (
+    ELEMENT_TYPES,
+    FIELD,
+    INTERLEAVES,
+    MAP_ALIGNMENT,
+    MAP_BYTES,
+    SWIZZLES,
+    TILED,
+)
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import DIMENSIONS, at
@@ -114,5 +122,3 @@ def spanned_bytes(code_box: Record) -> Value:
     for dimension in range(1, DIMENSIONS):
         found = found * code_box.get(at(AsyncOperation.boxes, dimension))
     return found
-
-

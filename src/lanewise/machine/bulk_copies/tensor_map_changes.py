@@ -40,7 +40,9 @@ def replace(code: BlockCode, op: Op) -> None:
 
 def _changes(code: BlockCode, op: Op, lane: Value) -> list[tuple[Field, Value]]:
     """Return the fields that an instruction changes, with the numbers that stand in their bits then."""
-    name = next((each for each in op.modifiers if each in (*_OF_MAP, *_OF_DIMENSION, *_MODES, "elemtype")), "")
+    name = next(
+        (each for each in op.modifiers if each in (*_OF_MAP, *_OF_DIMENSION, *_MODES, "elemtype")), ""
+    )
     if not name:
         raise op.unsupported("it names no field that sm_90 has")
     rest = op.operands[1:]

@@ -123,9 +123,7 @@ def atomic_update(
     """Write an operation on a word of memory as one indivisible step; return the old word."""
     if name in _NATIVE or (name in ("add", "min", "max") and "f" not in fmt):
         kind = _NATIVE.get(name) or (name if name == "add" or fmt[0] == "s" else f"u{name}")
-        return Value(
-            code, operand.type, code.builder.atomic_rmw(kind, pointer, operand.handle, "seq_cst")
-        )
+        return Value(code, operand.type, code.builder.atomic_rmw(kind, pointer, operand.handle, "seq_cst"))
     return _exchange_loop(code, op, name, fmt, pointer, operand, space)
 
 
