@@ -36,7 +36,7 @@ from ptxas import find_ptxas
 
 SOURCE = Path(__file__).parents[2] / "src" / "lanewise" / "machine"
 #: Packages whose functions write the code of one opcode, or of few that they tell apart.
-LOWERINGS = ("arithmetic", "warp_ops", "tensor_core", "textures")
+LOWERINGS = ("arithmetic", "warp_ops", "bulk_copies", "tensor_core", "textures")
 
 
 @pytest.mark.parametrize("record", TABLE, ids=lambda record: record.pattern)

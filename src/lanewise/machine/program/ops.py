@@ -200,6 +200,7 @@ class Program:
     #: Where shared memory begins, and where static shared memory ends.
     shared_base: int = 0
     shared_bytes: int = 0
+    #: Where dynamic shared memory begins, and what that is a multiple of.
     dynamic_offset: int = 0
     dynamic_alignment: int = 16
     parameter_bytes: int = 0
