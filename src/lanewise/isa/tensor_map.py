@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
+from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.isa.tensor_map_fields import (
     DERIVED,
@@ -27,8 +28,11 @@ from lanewise.isa.tensor_map_fields import (
 )
 from lanewise.isa.tensor_map_rules import Tiling, address_violation, violation
 
+#: Bytes that a swizzle moves as one piece.
+SWIZZLE_UNIT = 16
 
-class TiledTensor(Tiling):
+
+class TiledTensor(Tiling, Drawn):
     """A tensor and its boxes as a tensor map has them; axis 0 is the innermost. Its address is left open.
 
     >>> matrix = TiledTensor("f16", (1024, 4096), (2048,), (64, 128), (1, 1), swizzle="128B")
@@ -67,6 +71,38 @@ class TiledTensor(Tiling):
     def box_bytes(self) -> int:
         """The bytes of the elements that a copy takes."""
         return prod(self.copied) * self.element.bytes
+
+    @property
+    def rows(self) -> int:
+        """The rows of a box in shared memory: the elements that a copy takes along all axes but axis 0."""
+        return prod(self.copied[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row of a box."""
+        return self.copied[0] * self.element.bytes
+
+    @property
+    def row_pitch(self) -> int:
+        """The bytes from one row to the next in shared memory; a swizzle has rows of its own width.
+
+        Seen on an H200: of a box that is narrower than its swizzle, the bytes between rows are not written.
+        """
+        return self.swizzle_mode.row_bytes or self.row_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of shared memory from the first byte of a box to its last row's end."""
+        return self.rows * self.row_pitch
+
+    def swizzled(self, offset: int) -> int:
+        """Return where the byte lies that would lie at an offset of shared memory without the swizzle.
+
+        >>> TiledTensor("f16", (64, 64), (128,), (64, 64), (1, 1), swizzle="128B").swizzled(3 * 128)
+        432
+        """
+        bits = max((self.swizzle_mode.row_bytes // SWIZZLE_UNIT).bit_length() - 1, 0)
+        return offset ^ ((offset >> 7) & ((1 << bits) - 1)) << 4
 
     def require_legal(self) -> None:
         """Raise an error if the driver refuses to encode such a map: it names the rule and what is legal."""

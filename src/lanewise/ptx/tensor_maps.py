@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lanewise.engines import DEVICE_ADDRESS, Drawn
+from lanewise.engines import DEVICE_ADDRESS
 from lanewise.errors import LanewiseError
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_fields import MAP_BYTES
@@ -17,7 +17,7 @@ from lanewise.ptx.model.variables import Variable
 _POINTER_BYTES = 8
 
 
-class TensorMap(ArrayArgument, Drawn):
+class TensorMap(ArrayArgument):
     """An array with a tensor map of it: `lw.tensor_map` makes one.
 
     Shapes are in the array's order, the outermost axis first; `tensor` has them as the hardware does, the
@@ -65,6 +65,9 @@ class TensorMap(ArrayArgument, Drawn):
     def __bytes__(self) -> bytes:
         """Return the 128 bytes for the array where it lies, as `lw.address` says: for structs and arrays."""
         return self.encode(DEVICE_ADDRESS.function(self.array, "lw.tensor_map"))
+
+    def _repr_svg_(self) -> str | None:
+        return self.tensor._repr_svg_()
 
     def __repr__(self) -> str:
         return f"<tensor map of {self.tensor.described()}>"
