@@ -76,6 +76,10 @@ def picture_of_matrix(matrix: DescribedMatrix, options: Options) -> Picture:
         for place, address in enumerate(line):
             span = f"{place * count}–{place * count + count - 1}"
             told = f"{names[0]} {number}, {names[1]} {span}"
+            if address in held:  # offsets that let pieces lie on one another
+                told, span = f"{held[address].title}; {told}", f"{held[address].columns}+"
+                held[address] = held[address]._replace(columns=span, title=told)
+                continue
             held[address] = Held(f"{names[0][0]}{number}", span, place, told)
     first = min(held) // LINE_BYTES * LINE_BYTES
     lines = (max(held) - first) // LINE_BYTES + 1

@@ -59,7 +59,7 @@ def _memory_notes(tensor: TiledTensor) -> list[str]:
     """Return what the picture of shared memory shows."""
     notes = [
         "Below, a cell is 16 bytes of shared memory: the row of the box, and its elements along the "
-        f"innermost axis. The box begins at a multiple of {tensor.swizzle_mode.alignment} bytes."
+        f"innermost axis. The box drawn begins at a multiple of {tensor.swizzle_mode.alignment} bytes."
     ]
     if tensor.swizzle != "none":
         notes.append(

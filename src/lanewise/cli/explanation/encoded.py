@@ -57,7 +57,7 @@ def _descriptor_notes(found: MatrixDescriptor, number: int) -> list[str]:
             f"K-major: the next 8 rows are {stride} bytes further; within {mode.row_bytes} bytes a step "
             "along K adds to the start address.",
             f"MN-major: the next 8 along K are {stride} bytes further, the next {mode.row_bytes} bytes "
-            f"along M or N {leading}.",
+            f"along M or N {leading} bytes.",
         ]
         start = found.start_address % mode.pattern_bytes
         if start and not found.base_offset and start >= mode.row_bytes:
