@@ -42,9 +42,9 @@ from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, stop_unless_z
 from lanewise.machine.tensor_core.wgmma_product import ROWS, Form, Product, form_of
 from lanewise.ptx import Immediate
 
-#: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number: A's descriptor,
-#: B's, scale-d (with a register, the number is 1 if it is negated); flags, the sparsity selector, and the
-#: offsets of registers as words of 32 bits: those of D, of A, of the metadata.
+#: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number for A's
+#: descriptor, B's, and scale-d (with a register, the number is 1 if it is negated); flags, the sparsity
+#: selector, and the offsets of registers as words of 32 bits: those of D, of A, of the metadata.
 _SITE, _COLUMNS, _A, _B, _SCALE_D, _FLAGS, _SELECTOR, _PLACES = 0, 8, 16, 32, 48, 64, 72, 80
 _NEGATE_A, _NEGATE_B, _MN_MAJOR_A, _MN_MAJOR_B = 1, 2, 4, 8
 
@@ -137,7 +137,10 @@ class _Operands:
 def _product(module: ir.Module, form: Form) -> ir.Function:
     """Return the function of the step for all N that one kernel of `arith` serves."""
     return shared_code(
-        module, f"{form.name} on {form.model.scheme}", STEP_ARGUMENTS, lambda code: _Writer(code, form).write()
+        module,
+        f"{form.name} on {form.model.scheme}",
+        STEP_ARGUMENTS,
+        lambda code: _Writer(code, form).write(),
     )
 
 
@@ -197,7 +200,9 @@ class _Writer:
             votes = [Record(code, each).get(register, U8, abi.LANES).differs(0) for each in warp_frames(code)]
             bits = [code.bits(each) for each in votes]
             for each in bits:
-                self._fault(each.differs(bits[0]) | (each.differs(0) & each.differs(-1)), WarpgroupFault.SCALES_DIFFER)
+                self._fault(
+                    each.differs(bits[0]) | (each.differs(0) & each.differs(-1)), WarpgroupFault.SCALES_DIFFER
+                )
             found.set(bits[0].differs(0) ^ self.words.get(_SCALE_D + 8).differs(0))
         return found.get()
 
@@ -224,7 +229,11 @@ class _Writer:
             signs = sum(1 << (place + bits - 1) for place in range(0, 32, max(bits, 8))) if bits > 1 else 0
             sign = self._flag(_NEGATE_A) * signs
             places = self._places(self.words.get(_COLUMNS))
-            call(code, wgmma_operands.a_from_registers(code.module), [code["frame"], places, sign, self._at("a")])
+            call(
+                code,
+                wgmma_operands.a_from_registers(code.module),
+                [code["frame"], places, sign, self._at("a")],
+            )
             return
         rows, columns = ROWS, form.packed_k
         for major in ("K", "MN") if form.bits == 16 else ("K",):
