@@ -41,8 +41,10 @@ def test_boxes_at_the_edge_say_how_much_lies_inside() -> None:
 
 def test_one_axis_and_interleaved_layouts() -> None:
     assert "the tensor in 4 boxes" in draw.text(TiledTensor("u8", (100,), (), (32,), (1,)))
-    tensor = TiledTensor("u8", (64, 8, 8), (64, 512), (16, 4, 4), (1, 1, 1), interleave="32B")
-    assert "not drawn" in draw.text(tensor) and "memory" not in read_svg(draw.svg(tensor)).panels
+    tensor = TiledTensor("u8", (64, 8, 8), (64, 512), (16, 4, 4), (2, 1, 1), interleave="32B", swizzle="32B")
+    assert (tensor.copied, tensor.box_bytes) == ((8, 1, 4), 8 * 4 * 32)
+    panel = read_svg(draw.svg(tensor)).panels["memory"]
+    assert panel.labels[0, 0] == panel.labels[0, 1] == ["0,0", "0"] and panel.labels[2, 0] == ["1,0", "0"]
 
 
 @pytest.mark.parametrize("swizzle", ["none", "32B", "64B", "128B"])

@@ -275,6 +275,13 @@ def test_a_map_says_itself_on_one_line() -> None:
     assert tensor_map.box_bytes == 64 * 64 * 2 and tensor_map.element_strides == (1, 1)
 
 
+def test_what_a_copy_takes_of_a_box() -> None:
+    """As an H200 does: no element stride along the innermost axis, and the others rounded up."""
+    tensor = TiledTensor("f32", (64, 64, 64), (256, 16384), (16, 9, 8), (5, 2, 1))
+    assert tensor.copied == (16, 5, 8) and tensor.box_bytes == 16 * 5 * 8 * 4
+    assert field_values(tensor.encode(0))["box_bytes"] == 16 // 5 * 4 * 8 * 4  # as the driver notes it
+
+
 def test_a_box_in_shared_memory_has_the_width_of_its_swizzle() -> None:
     """As an H200 lays out a box of 4 rows of 32 bytes under swizzle 128B, at byte 896 of shared memory."""
     tensor = TiledTensor("s32", (64, 64), (256,), (8, 4), (1, 1), swizzle="128B")

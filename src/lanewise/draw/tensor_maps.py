@@ -18,24 +18,17 @@ def picture_of_tensor_map(tensor: TiledTensor, options: Options) -> Picture:
     tensor.require_legal()
     notes = list(_tensor_notes(tensor))
     panels = [_boxes(tensor, options)]
-    legends = []
-    if tensor.interleave == "none":
-        lines = -(-tensor.shared_bytes // LINE_BYTES)
-        shown = min(lines, MOST_LINES)
-        caption = "a box in shared memory" + (
-            f": its first {shown} of {lines} lines" if shown < lines else ""
-        )
-        panels.append(lines_panel(caption, _held(tensor, shown), 0, shown, options, (1, 0)))
-        legends.append(chunk_legend("16 bytes of a row, by their number"))
-        notes += _memory_notes(tensor)
-    else:
-        notes.append("How an interleaved box lies in shared memory is not drawn.")
+    lines = -(-tensor.shared_bytes // LINE_BYTES)
+    shown = min(lines, MOST_LINES)
+    caption = "a box in shared memory" + (f": its first {shown} of {lines} lines" if shown < lines else "")
+    panels.append(lines_panel(caption, _held(tensor, shown), 0, shown, options, (1, 0)))
+    notes += _memory_notes(tensor)
     return Picture(
         f"Tensor map of {tensor.described()}",
         f"{tensor.rank} axes, strides {(*tensor.strides[::-1], tensor.element.bytes)} bytes; a box has "
         f"{tensor.box_bytes} bytes",
         tuple(panels),
-        tuple(legends),
+        (chunk_legend("16 bytes of a row, by their number"),),
         tuple(notes),
     )
 
@@ -50,6 +43,8 @@ def _tensor_notes(tensor: TiledTensor) -> list[str]:
     if any(step > 1 for step in tensor.element_strides):
         steps = tensor.element_strides[::-1]
         notes.append(f"Of a box, {tensor.copied[::-1]} elements are copied, by element strides of {steps}.")
+        if tensor.element_strides[0] > 1 and not tensor.is_interleaved:
+            notes.append("The innermost axis is copied whole: it has a stride in interleaved layouts only.")
     filled = "NaN" if tensor.fill == "nan" else "zeros"
     notes.append(f"Elements outside of the tensor are read as {filled} and never written.")
     return notes
@@ -61,6 +56,12 @@ def _memory_notes(tensor: TiledTensor) -> list[str]:
         "Below, a cell is 16 bytes of shared memory: the row of the box, and its elements along the "
         f"innermost axis. The box drawn begins at a multiple of {tensor.swizzle_mode.alignment} bytes."
     ]
+    if tensor.is_interleaved:
+        notes.append(
+            f"Interleaved by {tensor.interleave}: {tensor.place_bytes} bytes of channels take the place of "
+            "an element of the innermost axis; of the slices of channels, the axis before the outermost, a "
+            "box has one."
+        )
     if tensor.swizzle != "none":
         notes.append(
             f"Swizzle {tensor.swizzle}: the number of 16 bytes in {tensor.swizzle_mode.row_bytes} is XORed "
@@ -117,7 +118,7 @@ def _shown(count: int) -> list[int | None]:
 
 def _held(tensor: TiledTensor, lines: int) -> dict[int, Held]:
     """Return what lies in the first lines of shared memory, 16 bytes at a time."""
-    size = tensor.element.bytes
+    size = tensor.place_bytes
     held = {}
     for address in range(0, lines * LINE_BYTES, CHUNK_BYTES):
         # A swizzle undoes itself: what lies at an address would, without it, lie where it sends the address.
@@ -125,7 +126,7 @@ def _held(tensor: TiledTensor, lines: int) -> dict[int, Held]:
         if within >= tensor.row_bytes or row >= tensor.rows:
             continue
         first = within // size
-        last = min(first + CHUNK_BYTES // size, tensor.copied[0]) - 1
+        last = min(first + max(CHUNK_BYTES // size, 1), tensor.copied[0]) - 1
         place = ",".join(map(str, _coordinates(tensor, row)))
         columns = f"{first}–{last}" if last > first else str(first)
         if within + CHUNK_BYTES > tensor.row_pitch:  # the next row begins in these bytes

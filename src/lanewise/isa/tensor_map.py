@@ -63,14 +63,32 @@ class TiledTensor(Tiling, Drawn):
         return INTERLEAVES[self.interleave]
 
     @property
+    def is_interleaved(self) -> bool:
+        """Whether 16 or 32 bytes of channels take the place of an element of the innermost axis."""
+        return self.interleave != "none"
+
+    @property
+    def place_bytes(self) -> int:
+        """The bytes that one place along the innermost axis has: those of an element, if not interleaved."""
+        return self.interleaving.alignment if self.is_interleaved else self.element.bytes
+
+    @property
     def copied(self) -> tuple[int, ...]:
-        """The elements that a copy takes along each axis: of every stride that begins in the box, one."""
-        return tuple(-(-box // step) for box, step in zip(self.box, self.element_strides, strict=True))
+        """The places that a copy takes along each axis: of every element stride that begins in the box, one.
+
+        Seen on an H200: the innermost axis has no element stride unless the layout is interleaved; an
+        interleaved box has one slice of channels, the axis before the outermost.
+        """
+        steps = (self.element_strides[0] if self.is_interleaved else 1, *self.element_strides[1:])
+        found = [-(-box // step) for box, step in zip(self.box, steps, strict=True)]
+        if self.is_interleaved:
+            found[-2] = 1
+        return tuple(found)
 
     @property
     def box_bytes(self) -> int:
-        """The bytes of the elements that a copy takes."""
-        return prod(self.copied) * self.element.bytes
+        """The bytes of what a copy takes: what its mbarrier has to expect."""
+        return prod(self.copied) * self.place_bytes
 
     @property
     def rows(self) -> int:
@@ -80,7 +98,7 @@ class TiledTensor(Tiling, Drawn):
     @property
     def row_bytes(self) -> int:
         """The bytes of a row of a box."""
-        return self.copied[0] * self.element.bytes
+        return self.copied[0] * self.place_bytes
 
     @property
     def row_pitch(self) -> int:
@@ -88,7 +106,7 @@ class TiledTensor(Tiling, Drawn):
 
         Seen on an H200: of a box that is narrower than its swizzle, the bytes between rows are not written.
         """
-        return self.swizzle_mode.row_bytes or self.row_bytes
+        return self.row_bytes if self.is_interleaved else self.swizzle_mode.row_bytes or self.row_bytes
 
     @property
     def shared_bytes(self) -> int:

@@ -103,13 +103,16 @@ def _tensor_facts(address: int, tensor: TiledTensor) -> list[tuple[str, Cell]]:
     return [
         ("tensor map", tensor.described()),
         ("tensor", f"{tensor.type} {tensor.dims[::-1]} at {address:#x}, strides {strides} bytes"),
-        ("box", f"{tensor.copied[::-1]} elements, {tensor.box_bytes} bytes for an mbarrier to expect"),
+        (
+            "box",
+            f"{tensor.copied[::-1]} elements"
+            + (f" of {tensor.place_bytes} bytes, interleaved" if tensor.is_interleaved else "")
+            + f"; an mbarrier expects {tensor.box_bytes} bytes",
+        ),
         (
             "in shared memory",
             f"{tensor.rows} rows of {tensor.row_bytes} bytes, one each {tensor.row_pitch}; aligned to "
-            f"{tensor.swizzle_mode.alignment}"
-            if tensor.interleave == "none"
-            else f"interleaved by {tensor.interleave}",
+            f"{tensor.swizzle_mode.alignment}",
         ),
         ("outside", f"read as {fill}, not written"),
     ]
