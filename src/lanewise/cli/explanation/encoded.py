@@ -49,15 +49,17 @@ def _descriptor_notes(found: MatrixDescriptor, number: int) -> list[str]:
         notes = [
             "Without a swizzle, 8 rows of 16 bytes lie one after the other, 128 bytes.",
             f"K-major: the next 8 rows are {stride} bytes further, the next 16 bytes along K {leading}.",
+            f"MN-major: the next 8 along K are {leading} bytes further, the next 16 bytes along M or N "
+            f"{stride}.",
         ]
     else:
         notes = [
             f"Swizzle {mode.name}: 8 rows of {mode.row_bytes} bytes lie one after the other, "
             f"{mode.pattern_bytes} bytes; the 16-byte pieces of a row are permuted by {mode.swizzle}.",
-            f"K-major: the next 8 rows are {stride} bytes further; within {mode.row_bytes} bytes a step "
-            "along K adds to the start address.",
-            f"MN-major: the next 8 along K are {stride} bytes further, the next {mode.row_bytes} bytes "
-            f"along M or N {leading} bytes.",
+            f"K-major: the next 8 rows are {stride} bytes further, the next {mode.row_bytes} bytes along K "
+            f"{leading}; a step within them adds to the start address.",
+            f"MN-major: the next 8 along K are {stride} bytes further, the next {mode.row_bytes} bytes along "
+            f"M or N {leading}.",
         ]
         start = found.start_address % mode.pattern_bytes
         if start and not found.base_offset and start >= mode.row_bytes:
