@@ -1,4 +1,4 @@
-"""The pictures of the tutorial, the ladder and the other pages, drawn again: `python docs/images/make.py [folder]`.
+"""The pictures of the pages, drawn again: `python docs/images/make.py [folder]`.
 
 Layouts and instructions draw themselves; the pipeline and the plot of the ladder are drawn here.
 """
