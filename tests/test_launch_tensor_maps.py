@@ -12,6 +12,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.errors import LanewiseError
+from lanewise.gpu import plan
 from lanewise.isa.tensor_map import decode
 from lanewise.isa.tensor_map_fields import MAP_ALIGNMENT
 from lanewise.ptx import parse
@@ -203,9 +204,17 @@ def test_a_warm_launch_takes_the_map_that_it_is_given(fake: FakeDriver) -> None:
     for turn in range(6):
         configured(maps[turn % 2], MappedTensor(0x4000 + 16 * turn))
     assert len(configured._plans) == 1
+    assert (fake.from_machine_code > 0) == (plan.OFTEN == 1)
     for turn, launch in enumerate(fake.launches):
         assert launch.values[0] == maps[turn % 2].encode((0x2000, 0x3000)[turn % 2])
         assert launch.values[1] == (0x4000 + 16 * turn).to_bytes(8, "little")
+    maps[0].array.address = 0x5000  # a tensor whose storage was replaced
+    for _ in range(2):
+        configured(maps[0], MappedTensor())
+        assert fake.launches[-1].values[0] == maps[0].tensor.encode(0x5000)
+    maps[0].array = FakeTensor(0x6000)  # of another type
+    configured(maps[0], MappedTensor())
+    assert fake.launches[-1].values[0] == maps[0].tensor.encode(0x6000)
     elsewhere = lw.tensor_map(MappedTensor(0x2000, ordinal=1), (4, 8))
     with pytest.raises(LanewiseError, match="takes all its arrays on one device"):
         configured(elsewhere, MappedTensor())

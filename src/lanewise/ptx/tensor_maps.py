@@ -26,8 +26,10 @@ class TensorMap(ArrayArgument):
 
     def __init__(self, array: Any, tensor: TiledTensor) -> None:
         self.array, self.tensor = array, tensor
-        #: The address of the last encoding and its bytes, which a program that launches often asks for again.
-        self._encoded: tuple[int, bytes] = (-1, b"")
+        #: The last encoding, which a program that launches often asks for again: eight bytes of address, then
+        #: the map. Machine code reads it (`gpu/native.py`).
+        self.encoded = b""
+        self._address = -1
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,11 +58,11 @@ class TensorMap(ArrayArgument):
         >>> len(lw.tensor_map(np.zeros((64, 64), np.float32), (8, 32)).encode(0x7F0000000000))
         128
         """
-        known, raw = self._encoded
-        if known != address:
+        if self._address != address:
             raw = self.tensor.encode(address)
-            self._encoded = address, raw
-        return raw
+            self.encoded, self._address = address.to_bytes(8, "little") + raw, address
+            return raw
+        return self.encoded[8:]
 
     def __bytes__(self) -> bytes:
         """Return the 128 bytes for the array where it lies, as `lw.address` says: for structs and arrays."""
