@@ -123,6 +123,8 @@ if TYPE_CHECKING:
         wgmma_wait,
     )
     from lanewise.lang.matrix.descriptor import make_gmma_desc
+    from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
+    from lanewise.lang.tiles.scheduler import PersistentTiles
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
 _LATER = {
@@ -141,6 +143,9 @@ _LATER = {
     "wgmma_fence": "hopper.warpgroup",
     "wgmma_wait": "hopper.warpgroup",
     "make_gmma_desc": "matrix.descriptor",
+    "Pipeline": "tiles.pipeline",
+    "PipelineState": "tiles.pipeline",
+    "PersistentTiles": "tiles.scheduler",
 }
 
 __all__ = [
@@ -150,6 +155,9 @@ __all__ = [
     "Fragment",
     "Kernel",
     "KernelError",
+    "PersistentTiles",
+    "Pipeline",
+    "PipelineState",
     "Pointer",
     "Ptr",
     "TensorMap",
@@ -205,10 +213,10 @@ __all__ = [
     "fma",
     "gemm",
     "grid_dim",
+    "i8",
     "i16",
     "i32",
     "i64",
-    "i8",
     "inside",
     "isnan",
     "kernel",

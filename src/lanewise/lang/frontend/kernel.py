@@ -281,7 +281,9 @@ def _cluster_shape(cluster: Any) -> tuple[int, int, int] | None:
     entries = tuple(cluster) if isinstance(cluster, tuple | list) else (cluster,)
     integers = all(isinstance(each, int) and not isinstance(each, bool) and each >= 1 for each in entries)
     if not integers or not 1 <= len(entries) <= 3:
-        raise KernelError(f"cluster= of @lw.kernel is an integer or up to three, as in (2, 1); not {cluster!r}")
+        raise KernelError(
+            f"cluster= of @lw.kernel is an integer or up to three, as in (2, 1); not {cluster!r}"
+        )
     x, y, z = (*entries, 1, 1)[:3]
     if x * y * z > _LARGEST_CLUSTER:
         raise KernelError(

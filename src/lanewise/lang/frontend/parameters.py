@@ -88,6 +88,8 @@ def traced_argument(builder: Builder, parameter: Parameter) -> Any:
     """Return the value of a parameter inside the kernel, loaded at its beginning."""
     symbol = Symbol(parameter.name)
     symbol.name = parameter.name
+    if isinstance(parameter.kind, TensorMapType):
+        builder.need("a tensor map", 90, "8.0")
     with builder.at_entry():
         if isinstance(parameter.kind, Ptr):
             generic = builder.define("ld.param.u64", "b64", Address(symbol))
@@ -105,7 +107,6 @@ def _tensor_map(builder: Builder, parameter: Parameter, symbol: Symbol) -> Any:
     """Return a tensor map inside the kernel: the generic address of its parameter."""
     from lanewise.lang.hopper.tensor_map import TensorMap  # loaded where a kernel needs it
 
-    builder.need("a tensor map", 90, "8.0")
     address = builder.define("mov.b64", "b64", symbol)
     generic = builder.define("cvta.param.u64", "b64", address, hint=parameter.name)
     return TensorMap(parameter.kind, generic, parameter.name)

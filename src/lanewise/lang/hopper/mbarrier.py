@@ -12,7 +12,7 @@ from lanewise.lang.hopper.cluster import rank_operand
 from lanewise.lang.memory.array import dynamic_shared, shared
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Label, NotPredicate, Register
+from lanewise.lang.trace.ir import Address, Label, NotPredicate, Register, Symbol
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe
@@ -143,6 +143,12 @@ class Mbarriers(Node):
 
     def with_children(self, children: list[Any], fresh: bool = False) -> Mbarriers:
         return Mbarriers(children[0], self.count)
+
+    def named(self, name: str) -> None:
+        """Give the variable in the PTX the Python name that the barriers are bound to."""
+        base = self.pointer.base
+        if isinstance(base, Symbol) and base.hint == "shared":
+            base.hint = name
 
     def __len__(self) -> int:
         return self.count

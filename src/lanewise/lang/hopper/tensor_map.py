@@ -18,10 +18,16 @@ from lanewise.lang.trace.types import TensorMapType, dtype_name, storage_bytes
 
 #: Dimensions of a tensor, and elements of a box along each of them.
 _MOST_DIMENSIONS, _LONGEST_BOX = 5, 256
+#: The names of swizzles by the bytes that are swizzled.
+_SWIZZLES = {0: "none", 32: "32B", 64: "64B", 128: "128B"}
 
 
 class TensorMap(Traced):
-    """A tensor map inside a kernel: what lw.tma loads through and stores through; `nbytes` is a box's size."""
+    """A tensor map inside a kernel: what lw.tma loads through and stores through; `nbytes` is a box's size.
+
+    The annotation says the element's format, the box (or only its rank) in the order of the array, and the
+    bytes that are swizzled, 0, 32, 64 or 128: `lw.TensorMap[lw.bf16, (128, 64), 128]`.
+    """
 
     __slots__ = ("address", "kind", "name")
 
@@ -30,14 +36,17 @@ class TensorMap(Traced):
 
     def __class_getitem__(cls, what: Any) -> TensorMapType:
         entries = what if isinstance(what, tuple) else (what,)
-        usage = 'lw.TensorMap[lw.bf16, (128, 64), "128B"] or lw.TensorMap[lw.bf16, 2]'
+        usage = "lw.TensorMap[lw.bf16, (128, 64), 128] or lw.TensorMap[lw.bf16, 2]"
         if not 2 <= len(entries) <= 3 or not isinstance(entries[0], Format):
             raise LanewiseError(
-                f"lw.TensorMap takes the element's format, the box or the rank, and perhaps the swizzle: {usage}"
+                "lw.TensorMap takes the element's format, the box or the rank, and perhaps the swizzle: "
+                f"{usage}"
             )
         dtype, box, swizzle = (*entries, None)[:3]
-        if swizzle is not None:
-            swizzle_mode(swizzle)
+        if isinstance(swizzle, int) and swizzle in _SWIZZLES:
+            swizzle = _SWIZZLES[swizzle]  # a number, since type checkers read text in annotations as code
+        elif swizzle is not None and swizzle not in _SWIZZLES.values():
+            raise LanewiseError(f"the swizzle of lw.TensorMap is 0, 32, 64 or 128 bytes, not {swizzle!r}")
         if isinstance(box, int) and not isinstance(box, bool):
             rank, box = box, None
         elif isinstance(box, tuple | list):

@@ -162,14 +162,17 @@ def commit() -> None:
 
 
 def wait(n: int = 0, *, read: bool = False) -> None:
-    """Wait until at most `n` groups of this thread are on their way; with `read`, until they read their source.
+    """Wait until at most `n` groups of this thread are on their way.
 
-    After a wait with `read` the shared memory may be written again; without it the results are in place.
+    With `read` it waits until the others have read their source, which may then be written again; without it
+    until their results are in place.
     """
     builder = current()
     builder.need("cp.async.bulk", 90, "8.0")
     if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= _MOST_GROUPS:
-        raise builder.error(f"lw.tma.wait takes a Python integer, 0 to {_MOST_GROUPS} groups, not {describe(n)}")
+        raise builder.error(
+            f"lw.tma.wait takes a Python integer, 0 to {_MOST_GROUPS} groups, not {describe(n)}"
+        )
     builder.emit(f"cp.async.bulk.wait_group{'.read' if read else ''}", str(n))
 
 
@@ -198,17 +201,18 @@ def _tensor_address(map: Any, coordinates: Any, what: str) -> TensorAddress:
                 f"a coordinate of {what} is i32, not {describe(one)}: convert it with .to(lw.i32)"
             )
         operands.append(one.operand)
-    inner = scalar(entries[-1])
-    if inner.constant is not None and inner.constant * storage_bytes(found.dtype) % _BULK_ALIGNMENT:
+    inner = scalar(entries[-1]).constant
+    at = (inner or 0) * storage_bytes(found.dtype)
+    if at % _BULK_ALIGNMENT:
         raise current().error(
-            f"{what}: the innermost coordinate {inner.constant} is {inner.constant * storage_bytes(found.dtype)} "
-            f"bytes from the beginning; it has to be a multiple of {_BULK_ALIGNMENT} bytes"
+            f"{what}: the innermost coordinate {inner} is {at} bytes from the beginning; it has to be a multiple "
+            f"of {_BULK_ALIGNMENT} bytes"
         )
     return TensorAddress(found.address, tuple(reversed(operands)))
 
 
 def _box_address(tensor: Any, map: TensorMap, what: str) -> Address:
-    """Return the address of a box in shared memory; an error if the tensor there is not like the map's box."""
+    """Return the address of a box in shared memory; an error if what is there is not like the map's box."""
     if isinstance(tensor, Array | View):
         view = tensor.view(what) if isinstance(tensor, Array) else tensor
         if view.space != "shared" or not isinstance(view.addresses, SwizzledAddresses):
@@ -256,7 +260,8 @@ def _require_swizzle(view: View, map: TensorMap, mode: SwizzleMode | None, what:
         )
     if map.kind.swizzle is not None and mode.name != map.kind.swizzle:
         raise current().error(
-            f'{what} has the swizzle "{mode.name}", and {map} the swizzle "{map.kind.swizzle}": they must agree'
+            f'{what} has the swizzle "{mode.name}", and {map} the swizzle "{map.kind.swizzle}": they must '
+            "agree"
         )
 
 
@@ -273,8 +278,8 @@ def _require_alignment(pointer: Pointer, least: int, what: str) -> None:
     """Raise an error if an address is known not to be, or not known to be, a multiple of some bytes."""
     if pointer.align % least:
         raise current().error(
-            f"{what} begins at a multiple of {least} bytes, and of {pointer} a multiple of {pointer.align} is "
-            f"known: lw.shared(…, align={least}), or pointer.aligned({least}) as a promise"
+            f"{what} begins at a multiple of {least} bytes, and of {pointer} a multiple of {pointer.align} "
+            f"is known: lw.shared(…, align={least}), or pointer.aligned({least}) as a promise"
         )
 
 

@@ -1,4 +1,4 @@
-"""Warpgroups: fences and groups of wgmma, the registers that a warpgroup gives away or takes, one elected lane.
+"""Warpgroups: fences and groups of wgmma, registers given away and taken, and the election of one lane.
 
 The product itself is an instruction of the catalogue, emitted by `matrix/wgmma.py`.
 """
@@ -65,9 +65,13 @@ def _setmaxnreg(verb: str, registers: Any) -> None:
     builder.need_specific("setmaxnreg", "sm_90a", "8.0")
     allowed = f"{_LEAST_REGISTERS} to {_MOST_REGISTERS} in steps of {_REGISTER_STEP}"
     if isinstance(registers, bool) or not isinstance(registers, int):
-        raise builder.error(f"lw.setmaxnreg_{verb} takes a Python integer, {allowed}; not {describe(registers)}")
+        raise builder.error(
+            f"lw.setmaxnreg_{verb} takes a Python integer, {allowed}; not {describe(registers)}"
+        )
     if not _LEAST_REGISTERS <= registers <= _MOST_REGISTERS or registers % _REGISTER_STEP:
-        nearest = min(_MOST_REGISTERS, max(_LEAST_REGISTERS, round(registers / _REGISTER_STEP) * _REGISTER_STEP))
+        nearest = min(
+            _MOST_REGISTERS, max(_LEAST_REGISTERS, round(registers / _REGISTER_STEP) * _REGISTER_STEP)
+        )
         raise builder.error(f"lw.setmaxnreg_{verb} takes {allowed}; {registers} is none, {nearest} is near")
     builder.changes_registers = builder.changes_registers or builder.location
     builder.emit(f"setmaxnreg.{verb}.sync.aligned.u32", str(registers))

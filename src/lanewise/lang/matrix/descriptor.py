@@ -119,7 +119,8 @@ class Descriptor(Node):
                 f"{self}: mode {mode} moves it by a multiple of {step.multiple} bytes, and a descriptor "
                 f"begins at a multiple of {PIECE_BYTES} bytes"
             )
-        return (step // PIECE_BYTES).to(u64)
+        found: Scalar = (step // PIECE_BYTES).to(u64)
+        return found
 
     def require(self, rows: int, k: int, dtype: Format, what: str) -> None:
         """Raise an error unless an instruction that reads rows × k elements of a dtype finds them here."""
@@ -157,7 +158,10 @@ def _misfit(described: DescribedLayout, origin: tuple[int, int], rows: int, k: i
     fields = described.fields
     grid = piece_grid(rows, k, bits, described.major, fields.swizzle)
     per_piece = 8 * PIECE_BYTES // bits
-    strides = {"leading_byte_offset": fields.leading_byte_offset, "stride_byte_offset": fields.stride_byte_offset}
+    strides = {
+        "leading_byte_offset": fields.leading_byte_offset,
+        "stride_byte_offset": fields.stride_byte_offset,
+    }
 
     def lies(number: int, modes: Any) -> int:
         found = 0

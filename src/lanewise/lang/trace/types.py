@@ -110,7 +110,7 @@ class TensorMapType:
 
     def __repr__(self) -> str:
         box = self.rank if self.box is None else self.box
-        more = f', "{self.swizzle}"' if self.swizzle else ""
+        more = f", {self.swizzle.removesuffix('B')}" if self.swizzle else ""
         return f"TensorMap[{self.dtype.name}, {box}{more}]"
 
 
