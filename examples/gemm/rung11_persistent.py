@@ -1,8 +1,8 @@
 """Rung 11: blocks that stay for many tiles, in clusters whose blocks share tiles of B, and TMA stores.
 
 Two blocks of a cluster compute neighbouring tiles of a column: each loads half of the tile of B and
-multicasts it to both. One warp loads, two warpgroups multiply 64×256 each; while they write a tile of C through shared
-memory, the loads of the next tile are under way.
+multicasts it to both. One warp loads, two warpgroups multiply 64×256 each; while they write a tile of C
+through shared memory, the loads of the next tile are under way.
 """
 
 from __future__ import annotations

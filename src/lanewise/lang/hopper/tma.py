@@ -205,8 +205,8 @@ def _tensor_address(map: Any, coordinates: Any, what: str) -> TensorAddress:
     at = (inner or 0) * storage_bytes(found.dtype)
     if at % _BULK_ALIGNMENT:
         raise current().error(
-            f"{what}: the innermost coordinate {inner} is {at} bytes from the beginning; it has to be a multiple "
-            f"of {_BULK_ALIGNMENT} bytes"
+            f"{what}: the innermost coordinate {inner} is {at} bytes from the beginning; it has to be a "
+            f"multiple of {_BULK_ALIGNMENT} bytes"
         )
     return TensorAddress(found.address, tuple(reversed(operands)))
 
