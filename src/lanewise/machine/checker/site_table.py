@@ -47,7 +47,8 @@ _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mm
 _RELEASING = frozenset(("release", "acq_rel"))
 _ACQUIRING = frozenset(("acquire", "acq_rel"))
 _SHUFFLES = {"up": ShuffleMode.UP, "down": ShuffleMode.DOWN, "bfly": ShuffleMode.BUTTERFLY}
-_ORDERS = {
+#: What the checker does at instructions that order something; those of wgmma are not looked at yet.
+ORDER_KINDS = {
     Order.FENCE: OrderKind.FENCE,
     Order.COMMIT: OrderKind.COMMIT,
     Order.WAIT_GROUP: OrderKind.WAIT,
@@ -164,7 +165,7 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))
-    if record.orders is not Order.NOTHING:
+    if record.orders in ORDER_KINDS:
         found.append(_order(op))
     for access in watched_accesses(op):
         row = _access(op, access, program, arch)
@@ -206,7 +207,7 @@ def _barrier(op: Op) -> Row:
 
 def _order(op: Op) -> Row:
     """Return the row of a fence, commit or wait."""
-    row: Row = {SiteRow.flags: _ORDERS[op.record.orders]}
+    row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
         row[SiteRow.flags] = OrderKind.BLOCK_FENCE
     if op.record.orders is Order.WAIT_GROUP:

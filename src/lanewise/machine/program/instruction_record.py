@@ -34,6 +34,8 @@ class Role(Enum):
     USED = "use"
     #: An address of memory.
     ADDRESS = "address"
+    #: A matrix: its descriptor of shared memory, or the registers that hold it.
+    DESCRIPTOR = "descriptor"
     #: The handle of a texture or surface, with coordinates where texels are accessed.
     HANDLE = "handle"
     #: The lanes of the warp that take part, as bits.
@@ -75,6 +77,8 @@ class Size(Enum):
     TILE_LINE = auto()
     #: An mbarrier object: 8 bytes.
     MBARRIER = auto()
+    #: What a matrix descriptor names: pieces of 16 bytes, for the warpgroup as a whole.
+    DESCRIPTOR = auto()
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,8 @@ class Waits(Enum):
     MEMBERS = auto()
     #: All lanes of its warp.
     WARP = auto()
+    #: All lanes of its warp, then the other three warps of its warpgroup.
+    WARPGROUP = auto()
     #: Threads of its block, at one of the sixteen barriers.
     BARRIER = auto()
     #: The completion of a phase of an mbarrier.
@@ -147,6 +153,8 @@ class BlockEnd(Enum):
     HOST_CALL = "host call"
     #: Lanes wait for others of their warp.
     WARP_SYNC = "warp sync"
+    #: Warps wait for the others of their warpgroup.
+    WARPGROUP_SYNC = "warpgroup sync"
     BARRIER = "barrier"
     PHASE = "phase"
 
@@ -165,6 +173,12 @@ class Order(Enum):
     WAIT_ALL = auto()
     #: An mbarrier is told when the copies of a thread up to here are complete.
     TRACK = auto()
+    #: Registers and shared memory that were written before are seen by the wgmma that follow.
+    WARPGROUP_FENCE = auto()
+    #: The wgmma of a warpgroup up to here become a group.
+    WARPGROUP_COMMIT = auto()
+    #: All groups of wgmma but a number of the latest are complete.
+    WARPGROUP_WAIT = auto()
 
 
 class AddressFlow(Enum):
@@ -265,7 +279,7 @@ class InstructionRecord:
     refused: str = ""
 
     def __post_init__(self) -> None:
-        addresses = {number for number, role in enumerate(self.roles) if role is Role.ADDRESS}
+        addresses = {number for number, role in enumerate(self.roles) if role in (Role.ADDRESS, Role.DESCRIPTOR)}
         for access in self.memory:
             assert access.operand in addresses, f"{self.pattern}: operand {access.operand} is no address"
         assert self.waits is not Waits.MEMBERS or Role.MEMBERS in self.roles, self.pattern

@@ -37,6 +37,7 @@ from lanewise.machine.program.record_builders import (
     typed,
     warp,
 )
+from lanewise.machine.program.warpgroup_instructions import WARPGROUP
 
 #: Types of instructions, as PTX writes them.
 WORDS, LONG_WORDS = "b16 b32 b64", "b32 b64"
@@ -307,7 +308,6 @@ _BULK = "bulk copies (TMA) come later"
 _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
 
 REFUSED = (
-    *refused("wgmma", "instructions of warpgroups come later", Level.WARPGROUP),
     *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
     *refused("tensormap st.bulk cp.async.bulk cp.reduce", _BULK),
     *refused("clusterlaunchcontrol barrier.cluster st.async red.async", _CLUSTER, Level.CLUSTER),
@@ -319,6 +319,7 @@ REFUSED = (
 #: Of patterns that are equally long the first that matches counts.
 TABLE = (
     *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
+    *WARPGROUP,
 )  # fmt: skip
 
 
@@ -343,8 +344,8 @@ def record_of(opcode: str, modifiers: tuple[str, ...]) -> InstructionRecord | No
 
     >>> record_of("cp", ("async", "wait_group")).orders
     <Order.WAIT_GROUP: 4>
-    >>> record_of("wgmma", ("fence", "sync", "aligned")).refused
-    'instructions of warpgroups come later'
+    >>> record_of("tcgen05", ("mma",)).refused
+    'tensor memory comes later'
     """
     present = set(modifiers)
     return next((each for each in _BY_OPCODE.get(opcode, ()) if each.modifiers <= present), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lanewise.isa import Instruction
+from lanewise.isa.matrix_descriptor import PIECE_BYTES
 from lanewise.machine.program.instruction_record import MemoryAccess, Size
 from lanewise.machine.program.operands import MemoryOperand, elements_of
 from lanewise.machine.program.ops import Op
@@ -28,8 +29,11 @@ class LocatedAccess(NamedTuple):
 
 
 def accesses(op: Op) -> list[LocatedAccess]:
-    """Return the accesses of an instruction in the order of its record."""
-    return [located(op, access) for access in op.record.memory]
+    """Return the accesses of an instruction in the order of its record.
+
+    What matrix descriptors name is left out: it is no address of a lane (see `tensor_core/descriptors.py`).
+    """
+    return [located(op, each) for each in op.record.memory if each.size is not Size.DESCRIPTOR]
 
 
 def located(op: Op, access: MemoryAccess) -> LocatedAccess:
@@ -61,6 +65,8 @@ def size_of(op: Op, access: MemoryAccess) -> int:
             return MATRIX_ROW_BYTES
         case Size.MBARRIER:
             return MBARRIER_BYTES
+        case Size.DESCRIPTOR:
+            return PIECE_BYTES
         case Size.TILE_LINE:
             instruction = op.source.instruction()
             if instruction is None:
