@@ -58,11 +58,9 @@ def _any_on_gpu(arguments: tuple[Any, ...]) -> bool:
     if all(each is None or isinstance(each, int | float | np.ndarray | np.generic) for each in arguments):
         return False
     from lanewise.gpu.arrays import any_on_gpu
-    from lanewise.ptx.arguments import HandleArgument
+    from lanewise.ptx.arguments import ArrayArgument
 
-    return any_on_gpu(
-        [getattr(each, "array", each) if isinstance(each, HandleArgument) else each for each in arguments]
-    )
+    return any_on_gpu([each.array if isinstance(each, ArrayArgument) else each for each in arguments])
 
 
 def _three(what: str, given: Any) -> tuple[int, int, int]:
@@ -229,24 +227,28 @@ def address(array: Any) -> Address:
     >>> lw.address(rows[0][1:]) - lw.address(rows[0])
     4
     """
+    found = Address(device_address(array, "lw.address"))
+    found.array = array
+    return found
+
+
+def device_address(array: Any, asked_by: str) -> int:
+    """Return the device address of an array; messages name the function of the library that asked for it."""
     if isinstance(array, np.ndarray):
         from lanewise.machine.runtime.address_book import ADDRESSES
         from lanewise.ptx.arguments import require_plain_array
 
-        require_plain_array("of lw.address", array)
-        found = Address(ADDRESSES.enter(array))
-    else:
-        from lanewise.gpu.arrays import locate
+        require_plain_array(f"of {asked_by}", array)
+        return ADDRESSES.enter(array, asked_by)
+    from lanewise.gpu.arrays import locate
 
-        where = locate(array, 0)
-        if where is None or not where.on_gpu:
-            raise LanewiseError(
-                f"lw.address takes a NumPy array or an array on a GPU, not {type(array).__name__}"
-                + ("; numpy.asarray makes a NumPy array of it without a copy" if where is not None else "")
-            )
-        found = Address(where.address)
-    found.array = array
-    return found
+    where = locate(array, 0)
+    if where is None or not where.on_gpu:
+        raise LanewiseError(
+            f"{asked_by} takes a NumPy array or an array on a GPU, not {type(array).__name__}"
+            + ("; numpy.asarray makes a NumPy array of it without a copy" if where is not None else "")
+        )
+    return where.address
 
 
 def launch(entry: Entry, configuration: Any) -> Configured:
