@@ -107,14 +107,14 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
         steps = lw.cdiv(K, T.BK)
         if group == 0:
             lw.setmaxnreg_dec(40)
-            if thread == 0:
+            if (thread < 32) & lw.elect_one():
                 filling = pipeline.producer_state()
                 for number in lw.range(tiles.first, tiles.count, tiles.step):
                     row, column = tiles[number]
                     first_row, first_column = (row * T.cluster + rank) * T.BM, column * T.BN
                     for step in lw.range(steps):
                         stage = filling.stage
-                        pipeline.acquire(filling, scope="cluster")
+                        pipeline.acquire(filling)
                         pipeline.commit(filling)
                         full = pipeline.barrier(filling)
                         lw.tma.load(sA[None, None, stage], A, (first_row, step * T.BK), full)
@@ -177,7 +177,7 @@ def multiply_and_store(T, mma, pipeline, tiles, steps, sA, sB, C, at_c, own, ran
             pipeline.release(before, thread)
         first_row = (row * T.cluster + rank) * T.BM + own * 64
         for half in range(T.BN // T.store_columns):
-            if thread == 0:
+            if (warp == 0) & lw.elect_one():
                 lw.tma.wait(0, read=True)  # the buffer is free again
             lw.barrier(1 + own, WARPGROUP)
             for piece in range(pieces):
@@ -188,12 +188,12 @@ def multiply_and_store(T, mma, pipeline, tiles, steps, sA, sB, C, at_c, own, ran
                     lw.stmatrix(place, packed)
             lw.fence_proxy_async()
             lw.barrier(1 + own, WARPGROUP)
-            if thread == 0:
+            if (warp == 0) & lw.elect_one():
                 for piece in range(pieces):
                     at = column * T.BN + half * T.store_columns + piece * WIDE
                     lw.tma.store(C, (first_row, at), sC[None, None, piece, own])
                 lw.tma.commit()
-    if thread == 0:
+    if (warp == 0) & lw.elect_one():
         lw.tma.wait(0)
 
 

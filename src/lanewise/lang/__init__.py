@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from lanewise.lang.matrix.descriptor import make_gmma_desc
     from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
     from lanewise.lang.tiles.scheduler import PersistentTiles
+    from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
 _LATER = {
@@ -146,6 +147,8 @@ _LATER = {
     "Pipeline": "tiles.pipeline",
     "PipelineState": "tiles.pipeline",
     "PersistentTiles": "tiles.scheduler",
+    "make_tma_copy": "tiles.tma_copy",
+    "tma_partition": "tiles.tma_copy",
 }
 
 __all__ = [
@@ -232,6 +235,7 @@ __all__ = [
     "make_gmma_desc",
     "make_identity_tensor",
     "make_tensor",
+    "make_tma_copy",
     "match_all_sync",
     "match_any_sync",
     "max",
@@ -274,6 +278,7 @@ __all__ = [
     "thread_idx",
     "thread_rank",
     "tma",
+    "tma_partition",
     "tracing",
     "trap",
     "trunc",

@@ -21,6 +21,7 @@ from lanewise.lang.trace.types import i32, pred, u32, u64
 #: Arrivals that a phase can count, and bytes that it can expect.
 MOST_ARRIVALS = (1 << 20) - 1
 _BYTES = 8
+_SCOPES = {"block": "cta", "cluster": "cluster"}
 
 
 class Mbarrier(Node):
@@ -63,21 +64,24 @@ class Mbarrier(Node):
         current().need("mbarrier", 80, "7.0")
         current().emit("mbarrier.inval.shared::cta.b64", self._address)
 
-    def arrive(self, count: Any = 1, *, expect: Any = None) -> None:
-        """Arrive `count` times; `expect` announces bytes that asynchronous copies of this phase bring."""
+    def arrive(self, count: Any = 1, *, expect: Any = None, scope: str = "") -> None:
+        """Arrive `count` times; `expect` announces bytes that asynchronous copies of this phase bring.
+
+        What this thread wrote before is seen by those who wait in the `scope`, block or cluster: the block,
+        and the cluster for a remote barrier. That of the cluster is a fence, which costs some hundred cycles:
+        who has only read says scope="block".
+        """
         builder = current()
         builder.need("mbarrier.arrive", 90, "8.0")
+        level = _scope(scope or ("cluster" if self._is_remote else "block"), "an arrival")
         if expect is not None:
             if not isinstance(count, int) or count != 1:
                 raise builder.error("an arrival that expects bytes counts once: leave count out")
             verb, operand = "arrive.expect_tx", _bytes(expect, "arrive")
         else:
             verb, operand = "arrive", _count(count, "arrive")
-        if self._is_remote:
-            # a remote arrival returns no state
-            builder.emit(f"mbarrier.{verb}.release.cluster.shared::cluster.b64", "_", self._address, operand)
-        else:
-            builder.emit(f"mbarrier.{verb}.release.cta.shared::cta.b64", "_", self._address, operand)
+        space = "shared::cluster" if self._is_remote else "shared::cta"
+        builder.emit(f"mbarrier.{verb}.release.{level}.{space}.b64", "_", self._address, operand)
 
     def expect(self, bytes: Any) -> None:
         """Announce bytes that asynchronous copies of this phase bring, without an arrival."""
@@ -101,9 +105,7 @@ class Mbarrier(Node):
         builder = current()
         self._require_own("a wait")
         builder.need("mbarrier.try_wait", 90, "8.0")
-        if scope not in ("block", "cluster"):
-            raise builder.error(f"the scope of a wait is 'block' or 'cluster', not {scope!r}")
-        level = {"block": "cta", "cluster": "cluster"}[scope]
+        level = _scope(scope, "a wait")
         found = Register("pred")
         builder.emit(
             f"mbarrier.try_wait.parity.acquire.{level}.shared::cta.b64", found, self._address, _parity(parity)
@@ -198,6 +200,13 @@ def barrier_address(barrier: Any, what: str) -> Address:
     if barrier._is_remote:
         raise current().error(f"{what} completes on an mbarrier of this block, not on a remote one")
     return barrier._address
+
+
+def _scope(scope: str, what: str) -> str:
+    """Return PTX's name of a scope."""
+    if scope not in _SCOPES:
+        raise current().error(f"the scope of {what} is 'block' or 'cluster', not {scope!r}")
+    return _SCOPES[scope]
 
 
 def _parity(parity: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa.matrix_descriptor import (
-    ADDRESS_SPACE,
+    FIELD,
     PIECE_BYTES,
     SWIZZLE_MODES,
     Major,
@@ -110,14 +110,29 @@ class Descriptor(Node):
                 bits = bits + self._traced_step(mode, each, size)
         return Descriptor(bits, self.described, (origin[0], origin[1]))
 
+    def advanced(self, elements: Any) -> Descriptor:
+        """Return the descriptor so many elements further on in memory, before the swizzle."""
+        size = storage_bytes(self.dtype)
+        if not isinstance(elements, Scalar):
+            if elements * size % PIECE_BYTES:
+                raise current().error(
+                    f"{self}: {elements * size} bytes further is no multiple of {PIECE_BYTES} bytes"
+                )
+            return Descriptor(self.bits + elements * size // PIECE_BYTES, self.described, self.origin)
+        return Descriptor(self.bits + self._in_pieces(elements * size), self.described, self.origin)
+
     def _traced_step(self, mode: int, coordinate: Scalar, size: int) -> Scalar:
         """Return how far a traced coordinate leads, in units of a descriptor's address."""
         layout = self.described.layout[mode]
         step = scalar(offsets(layout.shape, layout.stride, coordinate).get((), 0)) * size
+        return self._in_pieces(step)
+
+    def _in_pieces(self, step: Scalar) -> Scalar:
+        """Return a traced number of bytes in the unit of a descriptor's address."""
         if step.multiple % PIECE_BYTES:
             raise current().error(
-                f"{self}: mode {mode} moves it by a multiple of {step.multiple} bytes, and a descriptor "
-                f"begins at a multiple of {PIECE_BYTES} bytes"
+                f"{self} is moved by a multiple of {step.multiple} bytes, and a descriptor begins at a multiple "
+                f"of {PIECE_BYTES} bytes"
             )
         found: Scalar = (step // PIECE_BYTES).to(u64)
         return found
@@ -229,7 +244,8 @@ def make_gmma_desc(tensor: Any) -> Descriptor:
     if isinstance(described, str):
         raise builder.error(described)
     address = pointer.address
-    low = (address & (ADDRESS_SPACE - 1)) >> 4
+    start = FIELD["start_address"]
+    low = (address & (start.limit - 1)) >> int(log2(start.unit))
     return Descriptor(low.to(u64) | described.fields.encode(), described)
 
 
@@ -261,7 +277,7 @@ def _described(layout: Layout, dtype: Format, mode: SwizzleMode) -> DescribedLay
     per_piece = PIECE_BYTES // size
     per_row = mode.row_bytes // size
     if major == "K":
-        stride, leading = at(8, 0), at(0, per_piece) if mode.name == "none" else 0
+        stride, leading = at(8, 0), at(0, per_row)
     elif mode.name == "none":
         stride, leading = at(per_piece, 0), at(0, 8)
     else:

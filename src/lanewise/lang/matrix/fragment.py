@@ -40,6 +40,29 @@ def accumulator_registers(values: list[Scalar]) -> list[Scalar]:
     return found
 
 
+def read_register(held: Scalar) -> Scalar:
+    """Return what a register holds now: a copy, if it is changed in place later."""
+    if held.register is None or not held.register.in_place:
+        return held
+    kind = held.register.kind
+    return Scalar(held.dtype, current().result(f"mov.{kind}", kind, held.register))
+
+
+def write_register(held: Scalar, value: Scalar) -> Scalar:
+    """Return the register of a new value: the same one, set to it, if it is changed in place."""
+    if held.register is None or not held.register.in_place:
+        return value
+    current().emit(f"mov.{held.register.kind}", held.register, value.operand)
+    return held
+
+
+def mark_accumulator(registers: list[Any]) -> None:
+    """Note that registers, which a loop or branch made, are those of an accumulator and changed in place."""
+    for each in registers:
+        if isinstance(each, Scalar) and each.register is not None:
+            each.register.in_place = True
+
+
 class Fragment(Node):
     """An operand of a matrix instruction as this lane holds it: `f[i]` is an element, `f.registers` are all.
 
@@ -62,9 +85,7 @@ class Fragment(Node):
             return Fragment(self.operand, list(self.children())).with_children(children)
         self._registers[:] = children
         if is_accumulator(self.operand):
-            for each in self._registers:
-                if isinstance(each, Scalar) and each.register is not None:
-                    each.register.in_place = True
+            mark_accumulator(self._registers)
         return self
 
     def same_kind(self, other: Any) -> bool:
@@ -73,15 +94,7 @@ class Fragment(Node):
     @property
     def registers(self) -> tuple[Scalar, ...]:
         """The registers: f32, f64, i32, or u32 with several elements in each."""
-        return tuple(map(self._held, range(len(self._registers))))
-
-    def _held(self, register: int) -> Scalar:
-        """Return what a register holds now: a copy, if it is changed in place later."""
-        held = self._registers[register]
-        if held.register is None or not held.register.in_place:
-            return held
-        kind = held.register.kind
-        return Scalar(held.dtype, current().result(f"mov.{kind}", kind, held.register))
+        return tuple(map(read_register, self._registers))
 
     @property
     def dtype(self) -> Format:
@@ -112,7 +125,7 @@ class Fragment(Node):
 
     def _elements(self, register: int) -> list[Scalar]:
         """Return the elements of one register, lowest first."""
-        held = self._held(register)
+        held = read_register(self._registers[register])
         if self.operand.slots == 1:
             dtype = self.dtype
             return [held if held.dtype == dtype else Scalar(dtype, held.in_register)]
@@ -122,12 +135,7 @@ class Fragment(Node):
         register, slot = self._register_and_slot(index)
         elements = self._elements(register)
         elements[slot] = scalar(value, self.dtype, f"an element of {self}")
-        packed = _packed(self.operand, elements)
-        if is_accumulator(self.operand):
-            target = self._registers[register].in_register
-            current().emit(f"mov.{target.kind}", target, packed.operand)
-        else:
-            self._registers[register] = packed
+        self._registers[register] = write_register(self._registers[register], _packed(self.operand, elements))
 
     def __iter__(self) -> Iterator[Scalar]:
         return (self[index] for index in range(len(self)))

@@ -74,9 +74,9 @@ class Pipeline:
         """Return the mbarrier on which the copies into a stage complete."""
         return self.full[state.stage]
 
-    def acquire(self, state: PipelineState, *, scope: str = "block") -> None:
-        """Wait until a stage is empty; of a cluster's stages, with scope="cluster"."""
-        self.empty[state.stage].wait(state.phase, scope=scope)
+    def acquire(self, state: PipelineState) -> None:
+        """Wait until a stage is empty."""
+        self.empty[state.stage].wait(state.phase)
 
     def commit(self, state: PipelineState) -> None:
         """Say that the stage's bytes are on their way: consumers go on when all have arrived."""
@@ -87,6 +87,9 @@ class Pipeline:
         self.full[state.stage].wait(state.phase)
 
     def release(self, state: PipelineState, rank: Any = None) -> None:
-        """Give a stage back to the producer of this block, or of the block with a rank in the cluster."""
+        """Give a stage back to the producer of this block, or of the block with a rank in the cluster.
+
+        A consumer has only read, and its reads are complete: a fence of the cluster would cost time alone.
+        """
         barrier = self.empty[state.stage]
-        (barrier if rank is None else barrier.remote(rank)).arrive()
+        (barrier if rank is None else barrier.remote(rank)).arrive(scope="block")
