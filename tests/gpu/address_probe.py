@@ -180,9 +180,7 @@ class Probe:
                 codes = np.full((THREADS, 1), code * 0x11111111, np.uint32)
                 words = np.array(descriptors, np.uint64)
                 launch(
-                    kernel,
-                    len(descriptors),
-                    [self.filling(digit, code), self.registers(), words, codes, d, base],
+                    kernel, len(descriptors), [self.filling(digit, code), self.registers(), words, codes, d, base]
                 )
                 values = found.d.unpack(d).astype(np.int64)
                 packed = found.a.cols

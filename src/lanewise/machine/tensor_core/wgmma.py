@@ -128,10 +128,7 @@ class _Operands:
 def _product(module: ir.Module, form: Form) -> ir.Function:
     """Return the function of the step for all N that one kernel of `arith` serves."""
     return shared_code(
-        module,
-        f"{form.name} on {form.model.scheme}",
-        STEP_ARGUMENTS,
-        lambda code: _Writer(code, form).write(),
+        module, f"{form.name} on {form.model.scheme}", STEP_ARGUMENTS, lambda code: _Writer(code, form).write()
     )
 
 
@@ -182,9 +179,7 @@ class _Writer:
             votes = [Record(code, each).get(register, U8, abi.LANES).differs(0) for each in warp_frames(code)]
             bits = [code.bits(each) for each in votes]
             for each in bits:
-                self._fault(
-                    each.differs(bits[0]) | (each.differs(0) & each.differs(-1)), WarpgroupFault.SCALES_DIFFER
-                )
+                self._fault(each.differs(bits[0]) | (each.differs(0) & each.differs(-1)), WarpgroupFault.SCALES_DIFFER)
             found.set(bits[0].differs(0) ^ self.words.get(_SCALE_D + 8).differs(0))
         return found.get()
 
@@ -212,11 +207,7 @@ class _Writer:
             sign = self._flag(_NEGATE_A) * signs
             places = self.words.address + _PLACES + 4 * self.instruction.d.registers
             places = self._places(self.words.get(_COLUMNS))
-            call(
-                code,
-                wgmma_operands.a_from_registers(code.module),
-                [code["frame"], places, sign, self._at("a")],
-            )
+            call(code, wgmma_operands.a_from_registers(code.module), [code["frame"], places, sign, self._at("a")])
             return
         rows, columns = ROWS, form.packed_k
         for major in ("K", "MN") if form.bits == 16 else ("K",):
@@ -264,9 +255,7 @@ class _Writer:
         code = self.code
         function = move(code.module, self.instruction.d.slot_bits)  # type: ignore[operator]
         call(
-            code,
-            function,
-            [code["frame"], self.words.address + _PLACES, n >> 3, self._at("total"), self.columns],
+            code, function, [code["frame"], self.words.address + _PLACES, n >> 3, self._at("total"), self.columns]
         )
 
     def _multiply(self, n: Value) -> None:

@@ -137,7 +137,9 @@ def a_from_registers(module: ir.Module) -> ir.Function:
     return shared_code(module, "wgmma A from registers", ("places", "sign", "out"), write)
 
 
-def _accumulators(module: ir.Module, name: str, slot_bits: int, move: str) -> ir.Function:
+def _accumulators(
+    module: ir.Module, name: str, slot_bits: int, move: str
+) -> ir.Function:
     """Return a function that moves accumulators of four warps, tile by tile of 16 × 8."""
 
     def write(code: BlockCode) -> None:

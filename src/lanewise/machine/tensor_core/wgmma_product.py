@@ -105,11 +105,7 @@ class Form:
             "total": ROWS * MOST_COLUMNS * 4,
         }
         if self.model.sparse:
-            sizes |= {
-                "metadata": 4 * abi.LANES * abi.WARPGROUP,
-                "packed": ROWS * k * 2,
-                "dense": ROWS * k * 4,
-            }
+            sizes |= {"metadata": 4 * abi.LANES * abi.WARPGROUP, "packed": ROWS * k * 2, "dense": ROWS * k * 4}
         if self.fused:
             blocks = k // plan_for(self.model, self.instruction.n).length
             sums = ROWS * self.strip * 4
@@ -280,7 +276,9 @@ def _spread(module: ir.Module, form: Form) -> ir.Function:
             dense.store(gap, number * TOGETHER)
         registers = Registers(code, metadata.handle, [code.constant(u64, 0)], 32)
         places = range(form.k)
-        selections.spread(code, {"metadata": registers}, code.pointer("packed", kind), dense, list(places))
+        selections.spread(
+            code, {"metadata": registers}, code.pointer("packed", kind), dense, list(places)
+        )
         code.give(0)
 
     arguments = ("selectors", "places", "metadata", "raw", "packed", "dense")
