@@ -12,12 +12,13 @@ from typing import Any
 import parts
 import rung7_rasterised
 import rung9_tma_wgmma
-from rung9_tma_wgmma import WIDE, Tiling, atom, tiles_of_a, tiles_of_b
+from rung9_tma_wgmma import WIDE, Tiling, atom, instruction, tiles_of_a, tiles_of_b
 
 import lanewise as lw
 
 TILING = rung9_tma_wgmma.TILING
 WARPGROUP = 128
+__all__ = ["instruction", "kernel", "prepare"]
 
 
 @cache

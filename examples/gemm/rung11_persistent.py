@@ -12,12 +12,11 @@ from functools import cache
 from typing import Any
 
 import parts
+from rung9_tma_wgmma import WIDE, instruction
 
 import lanewise as lw
 
 WARPGROUP = 128
-#: Columns of 16-bit elements in 128 bytes, which is as wide as a swizzled box can be.
-WIDE = 64
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ TILING = Tiling()
 @cache
 def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Kernel:
     """The kernel for a format of A, B and C, and one of the sums."""
-    inner, outer = dtype.name, accumulate.name
-    mma = lw.instruction(f"wgmma.mma_async.sync.aligned.m64n{T.BN}k16.{outer}.{inner}.{inner}")
+    mma = instruction(dtype, accumulate, T.BN)
     share = T.BN // T.cluster  # columns of B that a block loads for its cluster
     everybody = (1 << T.cluster) - 1
     swizzle = lw.Swizzle(3, 3, 3)
@@ -202,7 +200,9 @@ def prepare(
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The configured kernel and its arguments: C = A · B, for any M, and N and K that are multiples of 8."""
     (m, k), n = a.shape, b.shape[1]
-    blocks = 132 // TILING.cluster * TILING.cluster
+    tiles = -(-m // (TILING.BM * TILING.cluster)) * -(-n // TILING.BN)
+    present = [each.multiprocessors for each in lw.gpu.devices()] or [132]
+    blocks = min(tiles, present[0] // TILING.cluster) * TILING.cluster
     maps = (
         lw.tensor_map(a, (TILING.BM, TILING.BK), swizzle="128B"),
         lw.tensor_map(b, (TILING.BK, WIDE), swizzle="128B"),

@@ -1,7 +1,7 @@
 """Rung 9: TMA loads whole tiles, and wgmma multiplies them out of shared memory; in tiles, CuTe's way.
 
-One thread asks for a tile and an mbarrier counts its bytes; nobody computes addresses, and no fragment of A or
-B goes through registers. A warpgroup, four warps, multiplies 64×256 in one instruction.
+One thread asks for a tile and an mbarrier counts its bytes; nobody computes addresses, and no fragment of A
+or B goes through registers. A warpgroup, four warps, multiplies 64×256 in one instruction.
 """
 
 from __future__ import annotations
@@ -67,6 +67,12 @@ def tiles_of_b(T: Any, dtype: lw.Format) -> tuple[Any, Any]:
     return lw.dynamic_shared(dtype, by_column, **rest), lw.dynamic_shared(dtype, by_row, **rest)
 
 
+def instruction(dtype: lw.Format, accumulate: lw.Format, n: int = TILING.BN) -> lw.Instruction:
+    """The wgmma that multiplies 64 rows by n columns."""
+    inner, outer = dtype.name, accumulate.name
+    return lw.instruction(f"wgmma.mma_async.sync.aligned.m64n{n}k16.{outer}.{inner}.{inner}")
+
+
 def atom(dtype: lw.Format, accumulate: lw.Format, n: int) -> str:
     """CUTLASS's name of the wgmma for K-major A and N-major B in shared memory."""
     inner, outer = dtype.name.upper(), accumulate.name.upper()
@@ -120,9 +126,8 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
             lw.wgmma_wait(1)  # the step before is done, in this warpgroup
             lw.syncthreads()  # and in the others: its stage is free
             ahead = step + T.stages - 1
-            if ahead < steps:
-                if (thread < 32) & lw.elect_one():
-                    load(ahead, ahead % T.stages)
+            if (ahead < steps) & (thread < 32) & lw.elect_one():
+                load(ahead, ahead % T.stages)
         lw.wgmma_wait(0)
         gC = lw.local_tile(lw.make_tensor(C, (M, N), (N, 1)), (T.BM, T.BN), (bm, bn))
         lw.copy(acc.to(dtype), share.partition_C(gC), pred=lw.inside)

@@ -131,8 +131,8 @@ class Descriptor(Node):
         """Return a traced number of bytes in the unit of a descriptor's address."""
         if step.multiple % PIECE_BYTES:
             raise current().error(
-                f"{self} is moved by a multiple of {step.multiple} bytes, and a descriptor begins at a multiple "
-                f"of {PIECE_BYTES} bytes"
+                f"{self} is moved by a multiple of {step.multiple} bytes, and a descriptor begins at a "
+                f"multiple of {PIECE_BYTES} bytes"
             )
         found: Scalar = (step // PIECE_BYTES).to(u64)
         return found

@@ -46,14 +46,13 @@ class TmaCopy(Traced):
         """Emit the copies of all boxes between tensors that lw.tma_partition made."""
         loads = _OPERATIONS[self.operation] == "load"
         outside, inside = (source, target) if loads else (target, source)
-        for each, kind, what in (
-            (outside, Coordinates, "coordinates"),
-            (inside, SwizzledAddresses, "shared memory"),
-        ):
+        kinds = ((outside, Coordinates, "coordinates"), (inside, SwizzledAddresses, "shared memory"))
+        for each, kind, what in kinds:
             if not isinstance(each, View) or not isinstance(each.addresses, kind):
+                way = "from coordinates to shared memory" if loads else "from shared memory to coordinates"
                 raise current().error(
-                    f"{self.operation} goes {'from coordinates to shared memory' if loads else 'the other way'}, "
-                    f"and {describe(each)} is no tensor of {what}: lw.tma_partition(copy, tensor, shared) makes both"
+                    f"{self.operation} goes {way}, and {describe(each)} is no tensor of {what}: "
+                    "lw.tma_partition(copy, tensor, shared) makes both"
                 )
         if self.options.get("barrier") is None and loads:
             raise current().error(f"{self.operation} completes on an mbarrier: copy.with_(barrier)")
@@ -98,8 +97,9 @@ def _one_tile(tensor: View) -> View:
 
 
 def make_tma_copy(operation: str, map: Any) -> TmaCopy:
-    """Return a copy by a tensor map under CUTLASS's name: SM90_TMA_LOAD, _LOAD_MULTICAST, _STORE, _REDUCE_ADD.
+    """Return a copy by a tensor map, under CUTLASS's name of it.
 
+    The names are SM90_TMA_LOAD, SM90_TMA_LOAD_MULTICAST, SM90_TMA_STORE and SM90_TMA_REDUCE_ADD.
     Inside a kernel: `load = lw.make_tma_copy("SM90_TMA_LOAD", A)` for a parameter A: lw.TensorMap[…].
     """
     if operation not in _OPERATIONS:
@@ -133,8 +133,8 @@ def tma_partition(copy: Any, tensor: Any, shared: Any) -> tuple[View, View]:
     found = [_in_boxes(copy, each) for each in (outside, inside)]
     if size(found[0].layout[0]) != size(found[1].layout[0]):
         raise current().error(
-            f"lw.tma_partition: a tile of shape {shape_text(outside.shape)} and one in shared memory of shape "
-            f"{shape_text(inside.shape)} have other sizes"
+            f"lw.tma_partition: a tile of shape {shape_text(outside.shape)} and one in shared memory of "
+            f"shape {shape_text(inside.shape)} have other sizes"
         )
     return found[0], found[1]
 
