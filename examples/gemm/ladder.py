@@ -161,9 +161,7 @@ def measure(
         if wrong:
             raise SystemExit(f"rung {rung.number}: {wrong} of {c.numel()} elements are wrong")
         differ[rung] = int((c != wanted).sum())
-        runs[rung] = lambda go=configured, arguments=arguments, constants=constants: go(
-            *arguments, **constants
-        )
+        runs[rung] = partial(configured, *arguments, **constants)
     times: dict[Any, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 3):
         for name, run in runs.items():
