@@ -279,7 +279,9 @@ class InstructionRecord:
     refused: str = ""
 
     def __post_init__(self) -> None:
-        addresses = {number for number, role in enumerate(self.roles) if role in (Role.ADDRESS, Role.DESCRIPTOR)}
+        addresses = {
+            number for number, role in enumerate(self.roles) if role in (Role.ADDRESS, Role.DESCRIPTOR)
+        }
         for access in self.memory:
             assert access.operand in addresses, f"{self.pattern}: operand {access.operand} is no address"
         assert self.waits is not Waits.MEMBERS or Role.MEMBERS in self.roles, self.pattern

@@ -22,9 +22,7 @@ def _warpgroup(patterns: str, operands: str, **facts: Any) -> tuple[InstructionR
 
 def _operand(number: int) -> MemoryAccess:
     """Return the access to a matrix in shared memory that a descriptor names."""
-    return MemoryAccess(
-        READ, number, Size.DESCRIPTOR, space="shared", asynchronous=True, proxy=Proxy.ASYNC
-    )
+    return MemoryAccess(READ, number, Size.DESCRIPTOR, space="shared", asynchronous=True, proxy=Proxy.ASYNC)
 
 
 WARPGROUP = (

@@ -8,11 +8,20 @@ thread of the four warps say that a buffer may be written again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lanewise.isa import Instruction
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, FaultKind, MmaEntry, WarpFrame, WarpgroupFault
+from lanewise.machine.abi import (
+    BlockRecord,
+    FaultKind,
+    LaunchRecord,
+    MmaEntry,
+    WarpFrame,
+    WarpgroupFault,
+)
 from lanewise.machine.codegen.function_code import (
     U8,
     U32,
@@ -29,13 +38,13 @@ from lanewise.machine.program.operands import Negated, Register, ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core import wgmma_operands
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, grid_of
-from lanewise.machine.tensor_core.wgmma_operands import stop_unless_zero, warp_frames
-from lanewise.machine.tensor_core.wgmma_product import ROWS, Form, form_of, multiply
+from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, stop_unless_zero, warp_frames
+from lanewise.machine.tensor_core.wgmma_product import ROWS, Form, Product, form_of
 from lanewise.ptx import Immediate
 
-#: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number: A's descriptor,
-#: B's, scale-d (with a register, the number is 1 if it is negated); flags, the sparsity selector, and the
-#: offsets of registers as words of 32 bits: those of D, of A, of the metadata.
+#: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number for A's
+#: descriptor, B's, and scale-d (with a register, the number is 1 if it is negated); flags, the sparsity
+#: selector, and the offsets of registers as words of 32 bits: those of D, of A, of the metadata.
 _SITE, _COLUMNS, _A, _B, _SCALE_D, _FLAGS, _SELECTOR, _PLACES = 0, 8, 16, 32, 48, 64, 72, 80
 _NEGATE_A, _NEGATE_B, _MN_MAJOR_A, _MN_MAJOR_B = 1, 2, 4, 8
 
@@ -128,7 +137,10 @@ class _Operands:
 def _product(module: ir.Module, form: Form) -> ir.Function:
     """Return the function of the step for all N that one kernel of `arith` serves."""
     return shared_code(
-        module, f"{form.name} on {form.model.scheme}", STEP_ARGUMENTS, lambda code: _Writer(code, form).write()
+        module,
+        f"{form.name} on {form.model.scheme}",
+        STEP_ARGUMENTS,
+        lambda code: _Writer(code, form).write(),
     )
 
 
@@ -158,9 +170,18 @@ class _Writer:
         accumulates = self._scale_d()
         self._gather_a()
         self._gather_b(n)
-        self._sums_in(n, accumulates)
-        self._multiply(n)
-        self._move_sums(wgmma_operands.accumulators_out, n)
+        product = Product(code, form, self.entry, self.stage, self.columns)
+        if self.instruction.sparse:
+            places = self._places(n) + (16 if self.instruction.a_source == "registers" else 0)
+            self._fault(product.spread(words.get(_SELECTOR), places), WarpgroupFault.BAD_METADATA)
+        product.prepare()
+        # One warp after the other, so that its sums stay in the processor's first cache.
+        first = warp_frames(code)[0]
+        with code.loop(abi.WARPGROUP) as warp:
+            frame = first + warp * code.launch.get(LaunchRecord.frame_bytes)
+            self._sums_in(frame, n, accumulates)
+            product.multiply(warp)
+            self._move_sums(wgmma_operands.accumulators_out, frame, n)
         code.give(0)
 
     def _at(self, name: str) -> Value:
@@ -179,7 +200,9 @@ class _Writer:
             votes = [Record(code, each).get(register, U8, abi.LANES).differs(0) for each in warp_frames(code)]
             bits = [code.bits(each) for each in votes]
             for each in bits:
-                self._fault(each.differs(bits[0]) | (each.differs(0) & each.differs(-1)), WarpgroupFault.SCALES_DIFFER)
+                self._fault(
+                    each.differs(bits[0]) | (each.differs(0) & each.differs(-1)), WarpgroupFault.SCALES_DIFFER
+                )
             found.set(bits[0].differs(0) ^ self.words.get(_SCALE_D + 8).differs(0))
         return found.get()
 
@@ -205,9 +228,12 @@ class _Writer:
             bits = form.model.a.word_bits
             signs = sum(1 << (place + bits - 1) for place in range(0, 32, max(bits, 8))) if bits > 1 else 0
             sign = self._flag(_NEGATE_A) * signs
-            places = self.words.address + _PLACES + 4 * self.instruction.d.registers
             places = self._places(self.words.get(_COLUMNS))
-            call(code, wgmma_operands.a_from_registers(code.module), [code["frame"], places, sign, self._at("a")])
+            call(
+                code,
+                wgmma_operands.a_from_registers(code.module),
+                [code["frame"], places, sign, self._at("a")],
+            )
             return
         rows, columns = ROWS, form.packed_k
         for major in ("K", "MN") if form.bits == 16 else ("K",):
@@ -241,28 +267,17 @@ class _Writer:
                 flipped = self._flag(_NEGATE_B)
                 stop_unless_zero(code, call(code, function, [*values, self._at("b"), self.columns, flipped]))
 
-    def _sums_in(self, n: Value, accumulates: Value) -> None:
-        """Write the accumulators into the stage, or zeros."""
+    def _sums_in(self, frame: Value, n: Value, accumulates: Value) -> None:
+        """Write the accumulators of a warp into the stage, or zeros."""
         code = self.code
         with code.builder.if_else(accumulates.handle) as (added, replaced):
             with added:
-                self._move_sums(wgmma_operands.accumulators_in, n)
+                self._move_sums(wgmma_operands.accumulators_in, frame, n)
             with replaced:
-                zero_bytes(code, self._at("total"), self.columns * (ROWS * 4))
+                zero_bytes(code, self._at("total"), self.columns * (WARP_ROWS * 4))
 
-    def _move_sums(self, move: object, n: Value) -> None:
-        """Write the move of all accumulators, to the stage or back."""
-        code = self.code
-        function = move(code.module, self.instruction.d.slot_bits)  # type: ignore[operator]
-        call(
-            code, function, [code["frame"], self.words.address + _PLACES, n >> 3, self._at("total"), self.columns]
-        )
-
-    def _multiply(self, n: Value) -> None:
-        """Write the product of what lies in the stage."""
-        code = self.code
-        places = self._places(n) + (16 if self.instruction.a_source == "registers" else 0)
-        selector = self.words.get(_SELECTOR)
-        refused = multiply(code, self.form, self.entry, self.stage, self.columns, selector, places)
-        if refused is not None:
-            self._fault(refused, WarpgroupFault.BAD_METADATA)
+    def _move_sums(self, move: Callable[[ir.Module, int], ir.Function], frame: Value, n: Value) -> None:
+        """Write the move of a warp's accumulators, to the stage or back."""
+        function = move(self.code.module, self.instruction.d.slot_bits)
+        places = self.words.address + _PLACES
+        call(self.code, function, [frame, places, n >> 3, self._at("total"), self.columns])

@@ -19,7 +19,7 @@ from lanewise.machine.codegen.function_code import (
     Record,
     shared_code,
 )
-from lanewise.machine.codegen.register_shuffles import shuffled
+from lanewise.machine.codegen.register_shuffles import joined, shuffled
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece
 from lanewise.machine.tensor_core.mma_function import half_numbers, half_words
 
@@ -40,7 +40,7 @@ def interleaved(code: FunctionCode, first: Value, second: Value) -> Value:
 
 
 def gather(module: ir.Module, bits: int, major: Major, turned: bool) -> ir.Function:
-    """Return `gather(frame, site, descriptor, groups, pieces, out, pitch, flipped)`: a matrix from a descriptor.
+    """Return `gather(frame, site, descriptor, groups, pieces, out, pitch, flipped)`: what a descriptor names.
 
     Lines become rows of `pitch` elements, or columns if it is turned. `flipped` is 1 to change all signs. It
     returns 0, or that the launch stops because a piece is out of bounds.
@@ -137,60 +137,77 @@ def a_from_registers(module: ir.Module) -> ir.Function:
     return shared_code(module, "wgmma A from registers", ("places", "sign", "out"), write)
 
 
-def _accumulators(
-    module: ir.Module, name: str, slot_bits: int, move: str
-) -> ir.Function:
-    """Return a function that moves accumulators of four warps, tile by tile of 16 × 8."""
+#: Rows of a tile whose accumulators lie in neighbouring lanes and that are moved together.
+ROWS_TOGETHER = 4
+
+
+def _accumulators(module: ir.Module, name: str, slot_bits: int, move: str) -> ir.Function:
+    """Return a function that moves the accumulators of a warp, tile by tile of 16 × 8."""
 
     def write(code: BlockCode) -> None:
         places, matrix = code.pointer("places", u32), code.pointer("matrix", u32)
         registers = TILE_COLUMNS * WARP_ROWS * slot_bits // (32 * abi.LANES)
-        frames = warp_frames(code)
         with code.loop(code["count"]) as tile:
             offsets = [places.load(tile * registers + each).to(u64).to(i64) for each in range(registers)]
-            for warp, frame in enumerate(frames):
-                records = [Record(code, frame + offset) for offset in offsets]
-                for row in range(WARP_ROWS):
-                    place = matrix + ((warp * WARP_ROWS + row) * code["pitch"] + tile * TILE_COLUMNS)
-                    _move_row(code, records, row, slot_bits, place, move)
+            records = [Record(code, code["frame"] + offset) for offset in offsets]
+            for row in range(0, WARP_ROWS, ROWS_TOGETHER):
+                rows = [matrix + (code["pitch"] * (row + each) + tile * TILE_COLUMNS) for each in range(4)]
+                first, even, odd = _cells(row)
+                if slot_bits == 32:
+                    halves = [records[each].pointer(4 * first, u32) for each in (even, odd)]
+                    _move_words(code, halves, rows, move)
+                else:
+                    words = records[even // 2].pointer(4 * first, u16)
+                    _move_halves(words, rows, move)
         code.give(0)
 
     return shared_code(module, name, REGISTER_ARGUMENTS, write)
 
 
-def _move_row(
-    code: BlockCode, registers: list[Record], row: int, slot_bits: int, place: Pointer, move: str
-) -> None:
-    """Write the move of eight accumulators in a row of a tile, between registers and 32-bit sums."""
+def _cells(row: int) -> tuple[int, int, int]:
+    """Return where four rows of a tile lie: the first lane, the values of even and of odd columns.
+
+    Each row takes the next four lanes, each lane two neighbouring columns.
+    """
     layout = fragments.c_layout(WARP_ROWS, TILE_COLUMNS)
     held = {layout(lane, value): (value, lane) for lane in range(abi.LANES) for value in range(4)}
-    cells = [held[row + WARP_ROWS * column] for column in range(TILE_COLUMNS)]
-    lane = cells[0][1]
-    even, odd = cells[0][0], cells[1][0]
-    assert cells == [((even, odd)[each % 2], lane + each // 2) for each in range(TILE_COLUMNS)]
-    if slot_bits == 32:
-        halves = [registers[each].pointer(4 * lane, u32) for each in (even, odd)]
-        if move == "in":
-            place.store(interleaved(code, halves[0].load(0, 4), halves[1].load(0, 4)))
-            return
-        sums = place.load(0, TILE_COLUMNS)
-        for first, half in enumerate(halves):
-            half.store(shuffled(code, sums, None, tuple(range(first, TILE_COLUMNS, 2))))
-        return
-    words = registers[even // 2].pointer(4 * lane, u16)
+    columns = range(TILE_COLUMNS)
+    found = [held[row + each + WARP_ROWS * n] for each in range(ROWS_TOGETHER) for n in columns]
+    (even, lane), (odd, _) = found[:2]
+    assert found == [((even, odd)[each % 2], lane + each // 2) for each in range(len(found))]
+    return lane, even, odd
+
+
+def _move_words(code: BlockCode, halves: list[Pointer], rows: list[Pointer], move: str) -> None:
+    """Write the move of four rows of 32-bit accumulators: even columns in one register, odd in another."""
+    count = ROWS_TOGETHER * TILE_COLUMNS
     if move == "in":
-        place.store(half_numbers(words.load(0, TILE_COLUMNS)).view(u32))
-    else:
-        words.store(half_words(place.load(0, TILE_COLUMNS).view(f32)))
+        even, odd = (each.load(0, count // 2) for each in halves)
+        both = interleaved(code, even, odd)
+        for number, row in enumerate(rows):
+            row.store(both.part(number * TILE_COLUMNS, TILE_COLUMNS))
+        return
+    sums = joined(code, [row.load(0, TILE_COLUMNS) for row in rows], len(rows))[0]
+    for first, half in enumerate(halves):
+        half.store(shuffled(code, sums, None, tuple(range(first, count, 2))))
+
+
+def _move_halves(words: Pointer, rows: list[Pointer], move: str) -> None:
+    """Write the move of four rows of f16 accumulators, which lie one after the other."""
+    for number, row in enumerate(rows):
+        if move == "in":
+            row.store(half_numbers(words.load(number * TILE_COLUMNS, TILE_COLUMNS)).view(u32))
+        else:
+            words.store(half_words(row.load(0, TILE_COLUMNS).view(f32)), number * TILE_COLUMNS)
 
 
 def accumulators_in(module: ir.Module, slot_bits: int) -> ir.Function:
-    """Return `in(frame, places, tiles, matrix, pitch)`: the accumulators as rows of 32-bit sums."""
+    """Return `in(frame, places, tiles, matrix, pitch)`: a warp's accumulators as rows of 32-bit sums."""
     return _accumulators(module, f"wgmma {slot_bits}-bit accumulators in", slot_bits, "in")
 
 
 def accumulators_out(module: ir.Module, slot_bits: int) -> ir.Function:
-    """Return `out(frame, places, tiles, matrix, pitch)`: rows of sums back to the accumulators."""
+    """Return `out(frame, places, tiles, matrix, pitch)`: rows of sums back to a warp's accumulators."""
     return _accumulators(module, f"wgmma {slot_bits}-bit accumulators out", slot_bits, "out")
 
 

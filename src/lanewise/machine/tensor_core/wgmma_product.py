@@ -1,4 +1,4 @@
-"""The product of wgmma on plain matrices: the very functions of `arith` that compute an instruction on arrays.
+"""The product of wgmma on plain matrices: the functions of `arith` that compute an instruction on arrays.
 
 They are compiled once for arrays and kernels. This file says which they are for an instruction, where their
 operands lie in a buffer of the block (the stage), and writes their calls.
@@ -23,7 +23,7 @@ from lanewise.machine import abi
 from lanewise.machine.codegen.function_code import BlockCode, Record, call, shared_code
 from lanewise.machine.codegen.register_shuffles import Registers
 from lanewise.machine.tensor_core.sparsity_and_scales import Selections
-from lanewise.machine.tensor_core.wgmma_operands import warp_frames
+from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, warp_frames
 
 if TYPE_CHECKING:
     from lanewise.jit import machine_code
@@ -102,18 +102,20 @@ class Form:
         sizes = {
             "a": ROWS * self.packed_k * word,
             "b": k * MOST_COLUMNS * word,
-            "total": ROWS * MOST_COLUMNS * 4,
+            "total": WARP_ROWS * MOST_COLUMNS * 4,
         }
         if self.model.sparse:
-            sizes |= {"metadata": 4 * abi.LANES * abi.WARPGROUP, "packed": ROWS * k * 2, "dense": ROWS * k * 4}
+            sizes |= {
+                "metadata": 4 * abi.LANES * abi.WARPGROUP,
+                "packed": ROWS * k * 2,
+                "dense": ROWS * k * 4,
+            }
         if self.fused:
             blocks = k // plan_for(self.model, self.instruction.n).length
-            sums = ROWS * self.strip * 4
-            sizes |= {
-                "a_val": ROWS * k * 4, "a_exp": ROWS * k, "a_flag": ROWS * blocks, "b_val": k * MOST_COLUMNS * 4,
-                "b_exp": k * MOST_COLUMNS, "b_flag": blocks * MOST_COLUMNS, "scales": sums, "sums": sums,
-                "more_sums": sums, "unfit": ROWS, "part": sums,
-            }  # fmt: skip
+            rows, columns, sums = WARP_ROWS, MOST_COLUMNS, WARP_ROWS * self.strip * 4
+            sizes |= {"a_val": rows * k * 4, "a_exp": rows * k, "a_flag": rows * blocks, "unfit": rows}
+            sizes |= {"b_val": k * columns * 4, "b_exp": k * columns, "b_flag": blocks * columns}
+            sizes |= dict.fromkeys(("scales", "sums", "more_sums", "part"), sums)
         else:
             sizes |= {"a_elements": ROWS * k * 4, "b_elements": k * MOST_COLUMNS * 4, "zero": 8}
         found, place = {}, 0
@@ -140,62 +142,63 @@ def call_kernel(code: BlockCode, function: Value, names: tuple[str, ...], given:
     code.builder.call(code.builder.inttoptr(function.handle, kind.as_pointer()), [block])
 
 
-def multiply(
-    code: BlockCode, form: Form, entry: Record, stage: Value, columns: Value, selector: Value, places: Value
-) -> Value | None:
-    """Write the product: A and B lie in the stage as they were gathered, the sums become D.
+class Product:
+    """Writes a product of matrices that were gathered into the stage; `columns` are whole strips."""
 
-    `places` is the address of the offset of the metadata's register. Returns whether a sparse product was
-    not computed, since its selector or metadata is none that the instruction takes.
-    """
-    refused = None
-    at = {name: stage + offset for name, offset in form.stage.items()}
-    strips = Value(code, i64, code.builder.sdiv(columns.handle, code.constant(i64, form.strip).handle))
-    if form.model.sparse:
-        answer = call(
-            code,
-            _spread(code.module, form),
-            [code["frame"], selector, places, at["metadata"], at["a"], at["packed"], at["dense"]],
+    def __init__(self, code: BlockCode, form: Form, entry: Record, stage: Value, columns: Value) -> None:
+        self.code, self.form, self.entry, self.columns = code, form, entry, columns
+        self.at = {name: stage + offset for name, offset in form.stage.items()}
+        strip = code.constant(i64, form.strip)
+        self.strips = Value(code, i64, code.builder.sdiv(columns.handle, strip.handle))
+        #: Where A lies as the kernel takes it, and the bytes of its rows.
+        self.a, self.row_bytes = self.at["a"], form.k * form.bits // 8
+
+    def spread(self, selector: Value, places: Value) -> Value:
+        """Write a sparse A with its gaps; return whether the selector or the metadata is none.
+
+        `places` is the address of the offset of the metadata's register.
+        """
+        at = self.at
+        values: list[Value | int] = [self.code["frame"], selector, places]
+        values += [at[name] for name in ("metadata", "a", "packed", "dense")]
+        self.a, self.row_bytes = at["dense"], self.form.k * _element_type(self.form).bits // 8
+        return call(self.code, _spread(self.code.module, self.form), values).differs(0)
+
+    def prepare(self) -> None:
+        """Write A and B as the kernel takes them: decoded, widened, in strips."""
+        code, form, at = self.code, self.form, self.at
+        if form.fused:
+            given = at | {"ldb": self.columns, "blocks": self._blocks, "last": self.strips}
+            call_kernel(code, self.entry.get(abi.MmaEntry.pack_b), fused_kernel.PACK_B, given)
+            return
+        call(code, _in_strips(code.module, form), [code["frame"], at["b"], at["b_elements"], self.strips])
+        if not form.binary and not form.model.sparse:
+            call(code, _widened(code.module, form), [code["frame"], at["a"], at["a_elements"]])
+            self.a, self.row_bytes = at["a_elements"], form.k * 2
+        Record(code, at["zero"]).set(0, 0)
+
+    @property
+    def _blocks(self) -> Value:
+        """The blocks of K that are summed one after the other."""
+        return self.code.constant(
+            i64, self.form.k // plan_for(self.form.model, self.form.instruction.n).length
         )
-        refused = answer.differs(0)
-    if form.fused:
-        _fused(code, form, entry, at, columns, strips)
-    else:
-        _plain(code, form, entry, at, strips)
-    return refused
 
-
-def _fused(
-    code: BlockCode, form: Form, entry: Record, at: dict[str, Value], columns: Value, strips: Value
-) -> None:
-    """Write the calls that decode B, then sum."""
-    blocks = form.k // plan_for(form.model, form.instruction.n).length
-    numbers = {"lda": form.k, "rows": ROWS, "blocks": blocks, "first": 0}
-    given = at | {name: code.constant(i64, number) for name, number in numbers.items()}
-    given |= {"ldb": columns, "ld_sum": columns, "strips": strips, "last": strips, "sum": at["total"]}
-    given["a"] = at["dense" if form.model.sparse else "a"]
-    call_kernel(code, entry.get(abi.MmaEntry.pack_b), fused_kernel.PACK_B, given)
-    call_kernel(code, entry.get(abi.MmaEntry.function), fused_kernel.ROWS, given)
-
-
-def _plain(code: BlockCode, form: Form, entry: Record, at: dict[str, Value], strips: Value) -> None:
-    """Write the calls that bring integers or bits into the kernel's elements, then sum."""
-    k = code.constant(i64, form.k)
-    call(code, _in_strips(code.module, form), [code["frame"], at["b"], at["b_elements"], strips])
-    a = at["a"]
-    if form.model.sparse:
-        a = at["dense"]
-    elif not form.binary:
-        call(code, _widened(code.module, form), [code["frame"], at["a"], at["a_elements"]])
-        a = at["a_elements"]
-    one, rows = code.constant(i64, 1), code.constant(i64, ROWS)
-    zero = at["zero"]
-    Record(code, zero).set(0, 0)
-    given = {
-        "a": a, "b": at["b_elements"], "sum": at["total"], "a_offsets": zero, "b_offsets": zero,
-        "sum_offsets": zero, "last_item": one, "rows": rows, "strips": strips, "chunks": one, "chunk": k,
-    }  # fmt: skip
-    call_kernel(code, entry.get(abi.MmaEntry.function), plain_kernel.ITEMS, given)
+    def multiply(self, warp: Value) -> None:
+        """Write the sums of a warp's rows: what lies there as C becomes D."""
+        code, at = self.code, self.at
+        k, one, rows = (code.constant(i64, number) for number in (self.form.k, 1, WARP_ROWS))
+        given = at | {
+            "a": self.a + warp * (WARP_ROWS * self.row_bytes), "sum": at["total"], "rows": rows,
+            "strips": self.strips,
+        }  # fmt: skip
+        if self.form.fused:
+            given |= {"lda": k, "ld_sum": self.columns, "blocks": self._blocks}
+            call_kernel(code, self.entry.get(abi.MmaEntry.function), fused_kernel.ROWS, given)
+            return
+        given |= dict.fromkeys(("a_offsets", "b_offsets", "sum_offsets"), at["zero"])
+        given |= {"b": at["b_elements"], "last_item": one, "chunks": one, "chunk": k}
+        call_kernel(code, self.entry.get(abi.MmaEntry.function), plain_kernel.ITEMS, given)
 
 
 # elements ---------------------------------------------------------------------------------------------------
@@ -276,9 +279,7 @@ def _spread(module: ir.Module, form: Form) -> ir.Function:
             dense.store(gap, number * TOGETHER)
         registers = Registers(code, metadata.handle, [code.constant(u64, 0)], 32)
         places = range(form.k)
-        selections.spread(
-            code, {"metadata": registers}, code.pointer("packed", kind), dense, list(places)
-        )
+        selections.spread(code, {"metadata": registers}, code.pointer("packed", kind), dense, list(places))
         code.give(0)
 
     arguments = ("selectors", "places", "metadata", "raw", "packed", "dense")
