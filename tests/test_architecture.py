@@ -76,7 +76,7 @@ PACKAGES = {
         "runtime",
         "checker",
     ),
-    "lang": ("trace", "memory", "matrix", "intrinsics", "wmma", "tiles", "frontend"),
+    "lang": ("trace", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
     "cli": ("terminal", "input", "explanation", "launching", "commands", "app", "__main__"),
 }
 

@@ -182,6 +182,8 @@ class _TracedLoop:
         """
         needed = []
         for register, initial in self.initial_values:
+            if initial.register is register:
+                continue
             if id(register) in self.changed:
                 needed.append((register, initial))
             else:

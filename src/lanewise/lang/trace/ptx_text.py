@@ -23,6 +23,7 @@ from lanewise.lang.trace.ir import (
     ResultPair,
     SourceLocation,
     Symbol,
+    TensorAddress,
 )
 from lanewise.lang.trace.special_registers import SPECIAL_REGISTERS
 
@@ -172,6 +173,8 @@ class Writer:
         if isinstance(item, Address):
             offset = f"+{item.offset}" if item.offset else ""  # [%rd1+-4]: PTX has no other minus
             return f"[{self._operand(item.base)}{offset}]"
+        if isinstance(item, TensorAddress):
+            return f"[{self._operand(item.map)}, {self._operand(item.coordinates)}]"
         if isinstance(item, CallOperands):
             return f"({', '.join(map(self._operand, item.items))})"
         if isinstance(item, ResultPair):
@@ -203,6 +206,13 @@ def target(builder: Builder) -> str:
     if builder.arch is not None:
         return builder.arch
     number = max(80, builder.minimum_arch)
+    if builder.specific_arch is not None:
+        arch, what = builder.specific_arch
+        if arch_number(arch) < number:
+            raise builder.error(
+                f"{what} exists on {arch} alone, and other instructions of the kernel need sm_{number}"
+            )
+        return arch
     return next((arch for arch in ARCHS if arch_number(arch) >= number), ARCHS[-1])
 
 
