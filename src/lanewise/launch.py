@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lanewise.gpu.plan import Plan
+    from lanewise.isa.occupancy import Occupancy
     from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry
 
@@ -193,6 +194,10 @@ class Configured:
             spread(ready, self.shape, arguments, executor, steps, progress)
             return
         Launch(ready, self.shape, arguments, steps).run(progress)
+
+    def occupancy(self, arch: str | None = None) -> Occupancy:
+        """How many of its blocks and warps a multiprocessor of an arch holds at a time, and why not more."""
+        return self.entry.occupancy(arch, block=self.shape.block, shared_bytes=self.shape.shared_bytes)
 
     def bind(self, *arguments: Any, arch: str | None = None) -> tuple[Configured, tuple[Any, ...]]:
         """The kernel and the arguments as they are launched: these, for any arch."""
