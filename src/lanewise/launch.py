@@ -11,8 +11,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.isa.launch_limits import MOST_SHARED_BYTES
-from lanewise.ptx import Shape, shape_refusals
+from lanewise.ptx import Shape, shape_refusals, shared_refusals
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -182,12 +181,9 @@ class Configured:
         name = find_arch(arch if arch is not None else module.arch)
         ready = compiled(module, self.entry.function, name)
         info = ready.launch_info
-        static = (info.dynamic_offset if self.shape.shared_bytes else info.shared_bytes) - info.shared_base
-        if static + self.shape.shared_bytes > MOST_SHARED_BYTES:
-            raise LanewiseError(
-                f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
-                f"are more than the {MOST_SHARED_BYTES} that any GPU has"
-            )
+        base, dynamic = info.shared_base, self.shape.shared_bytes
+        if refused := shared_refusals(info.shared_bytes - base, info.dynamic_offset - base, dynamic, name):
+            raise LanewiseError(f"{self.entry.demangled}: {refused[0]}")
         if executor is not None:
             from lanewise.machine.runtime.distributed import spread
 

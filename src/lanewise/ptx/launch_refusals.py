@@ -1,8 +1,14 @@
-"""Why no GPU would launch a kernel in a shape: grids and blocks beyond all limits, or the kernel's own."""
+"""Why a GPU would not launch a kernel: a grid, block or shared memory beyond its limits or the kernel's."""
 
 from __future__ import annotations
 
-from lanewise.isa.launch_limits import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS
+from lanewise.isa.launch_limits import (
+    LARGEST_BLOCK,
+    LARGEST_GRID,
+    MOST_THREADS,
+    STATIC_SHARED_BYTES,
+    shared_bytes_of,
+)
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.model.function import Function
 
@@ -29,3 +35,21 @@ def shape_refusals(function: Function, shape: Shape) -> list[str]:
                 f"{function.name} says .{limit} {full}: {wanted} {product} threads a block, not {shape.block}"
             )
     return found
+
+
+def shared_refusals(static: int, dynamic_offset: int, dynamic: int, arch: str) -> list[str]:
+    """Why a GPU of an arch would not launch a kernel with so much shared memory; empty if it would.
+
+    `static` are the bytes that the kernel declares; dynamic ones begin at an offset behind them.
+
+    >>> shared_refusals(0, 0, 100_000, "sm_75")
+    ['100000 bytes of shared memory a block: sm_75 has 65536']
+    """
+    if static > STATIC_SHARED_BYTES:
+        return [
+            f"{static} bytes of static shared memory: a kernel may declare {STATIC_SHARED_BYTES}; "
+            "more has to be dynamic"
+        ]
+    whole = dynamic_offset + dynamic if dynamic else static
+    most = shared_bytes_of(arch)
+    return [f"{whole} bytes of shared memory a block: {arch} has {most}"] if whole > most else []
