@@ -22,6 +22,8 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.allocations.heap_checks import leaks
 from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.cost.launch_costs import LaunchCosts
+from lanewise.machine.checker.cost.verdicts import performance
 from lanewise.machine.checker.merged_findings import across_schedules, merged, with_chains
 from lanewise.machine.checker.report import Finding, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
@@ -225,9 +227,12 @@ class CheckedLaunch(Launch):
     def report(self, notes: list[str]) -> Report:
         """Return the findings and counters of all watches."""
         kernel, program = self.kernel, self.compiled.program
+        for watch in self.watches:
+            watch.judge_last_barriers()
         runs = sum((watch.runs for watch in self.watches), np.zeros_like(self.watches[0].runs))
         rows = sum((watch.rows for watch in self.watches), np.zeros_like(self.watches[0].rows))
         diverged = sum((watch.diverged for watch in self.watches), np.zeros_like(self.watches[0].diverged))
+        requests = [watch.last_requests for watch in self.watches]
         by_line: dict[tuple[int, str], Line] = {}
         by_site = []
         for op, counts in kernel.counters.of_launch(runs, rows, diverged):
@@ -246,6 +251,7 @@ class CheckedLaunch(Launch):
             counters.total_of(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,
+            performance(LaunchCosts(kernel, runs, rows, diverged, requests)) if self.ended else [],
         )
 
     def _more_than_a_gpu(self) -> list[Finding]:

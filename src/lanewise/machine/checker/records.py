@@ -54,6 +54,21 @@ class PartialRelease(RecordLayout):
     unused = field(4)
 
 
+class PhaseAccesses(RecordLayout):
+    """What a block has accessed between two barriers."""
+
+    # The bytes of shared memory that were read, and written, lie from here to there.
+    read_from = field()
+    read_to = field()
+    written_from = field()
+    written_to = field()
+    # The arrays in global memory that were read, and written, as bits.
+    read_arrays = field()
+    written_arrays = field()
+    #: Not 0 if there was a fence, an atomic, or another strong access.
+    publishes = field()
+
+
 class BlockWatch(RecordLayout):
     """The state that a watch keeps for one thread block while it runs."""
 
@@ -98,6 +113,12 @@ class BlockWatch(RecordLayout):
     #: A LaneClocks for each warp, and that of the running warp.
     lane_clocks = field()
     running_lanes = field()
+    #: The PhaseAccesses since the last barrier of the whole block, and those before it.
+    phase = field(8, PhaseAccesses.BYTES // 8)
+    earlier_phase = field(8, PhaseAccesses.BYTES // 8)
+    #: The SiteRow of the barrier between the two; that of the barrier which warps arrive at.
+    judged_barrier = field()
+    arrived_barrier = field()
 
 
 #: Acquires by some of its lanes that a warp's clock keeps.
@@ -252,6 +273,8 @@ class AllocationShadow(RecordLayout):
     reads_recorded = field()
     #: Of the heap: the state of each byte; else 0.
     byte_states = field()
+    #: The bit that stands for it among the arrays of a phase; several allocations may share one.
+    phase_bit = field()
 
 
 class Suspicion(IntEnum):
@@ -321,7 +344,12 @@ class SiteRow(RecordLayout):
     wavefronts = field()
     ideal = field()
     sectors = field()
+    #: The sectors that the same bytes would take if they lay side by side.
+    least_sectors = field()
     moved_bytes = field()
+    # Of a barrier: how often the accesses before and after it have to be kept apart, and how often not.
+    barriers_needed = field()
+    barriers_needless = field()
     #: What a plain store writes: how many elements, and the address of a list of StoredElement.
     stored_count = field()
     stored = field()
@@ -349,6 +377,10 @@ MOST_ELEMENTS = 16
 MOST_BYTES = 16 * LANES
 
 
+#: Requests of an instruction whose addresses are kept: the first ones that differ in their pattern.
+MOST_SAMPLES = 4
+
+
 class LastRequest(RecordLayout):
     """The last request of an instruction; its cost holds for the next request of the same pattern."""
 
@@ -356,12 +388,19 @@ class LastRequest(RecordLayout):
     wavefronts = field()
     ideal = field()
     sectors = field()
+    least_sectors = field()
     least_offset = field()
     most_offset = field()
     #: If lanes fill a range of cells exactly, in any order: how many, and the lane of each; else 0.
     tiled_cells = field()
     lane_of_cell = field(1, MOST_BYTES, 64)
     pattern = per_lane(8)
+    # Samples for verdicts on its cost: how many there are; of each whether it is of shared memory, the active
+    # lanes, and the lanes' offsets in shared memory or in an allocation.
+    sample_count = field()
+    sample_shared = field(8, MOST_SAMPLES)
+    sample_lanes = field(8, MOST_SAMPLES)
+    sample_offsets = field(8, MOST_SAMPLES * LANES)
 
 
 #: Fields with the cost of a request, and those where it is added up.
@@ -369,6 +408,7 @@ COSTS = (
     (LastRequest.wavefronts, SiteRow.wavefronts),
     (LastRequest.ideal, SiteRow.ideal),
     (LastRequest.sectors, SiteRow.sectors),
+    (LastRequest.least_sectors, SiteRow.least_sectors),
 )
 
 

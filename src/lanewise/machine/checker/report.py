@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 Three = tuple[int, int, int]
@@ -76,6 +78,53 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Inefficiency:
+    """Something in a kernel that wastes time: what it is, where, how much of what is wasted, and a remedy."""
+
+    kind: str
+    #: What it is about, such as `tile[threadIdx.x][…]`.
+    subject: str
+    #: What is wrong with it, such as "32-way bank conflict".
+    message: str
+    line: int
+    text: str
+    source: str | None
+    wasted: int
+    total: int
+    #: What is counted: wavefronts, sectors, instructions.
+    unit: str
+    #: What would mend it, tried on the addresses that were observed; empty if nothing is known.
+    remedy: str = ""
+    #: The cycles that it is estimated to cost, by which a report ranks.
+    cycles: float = 0.0
+
+    @property
+    def location(self) -> str:
+        """The line of the source, or of the PTX if the source is not known."""
+        return _short(self.source) if self.source else f"PTX:{self.line}"
+
+    @property
+    def share(self) -> float:
+        """The part of all that is wasted."""
+        return self.wasted / self.total if self.total else 0.0
+
+    @property
+    def description(self) -> str:
+        """It in one line, without the place."""
+        subject = f"{self.subject}: " if self.subject else ""
+        cost = f", {self.wasted:,} of {self.total:,} {self.unit} wasted ({100 * self.share:.0f} %)"
+        return f"{subject}{self.message}{cost}" + (f"; {self.remedy}" if self.remedy else "")
+
+    def __str__(self) -> str:
+        return f"{self.location}  {self.description}"
+
+
+def _short(place: str) -> str:
+    """Return a place with its path from the folder that one is in, if it is below that."""
+    return place.removeprefix(f"{Path.cwd()}{os.sep}")
+
+
+@dataclass(frozen=True)
 class Line:
     """The counters of one line of the PTX."""
 
@@ -94,6 +143,8 @@ class Report:
     counters: Mapping[str, int | float]
     lines: list[Line]
     notes: list[str] = field(default_factory=list)
+    #: What wastes time, the most expensive first; it does not count for `ok`.
+    performance: list[Inefficiency] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -102,6 +153,19 @@ class Report:
 
     def __bool__(self) -> bool:
         return self.ok
+
+    @property
+    def summary(self) -> str:
+        """How many findings there are of each kind, and how many things waste time, in words."""
+        kinds = Counter(each.title for each in self.findings)
+        total = len(self.findings)
+        told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        found = f"{total} finding{'s' if total != 1 else ''} ({told})" if total else "nothing found"
+        count = len(self.performance)
+        if not count:
+            return found
+        slow = f"{count} thing{'s' if count != 1 else ''} that cost{'s' if count == 1 else ''} time"
+        return f"{found}, {slow}" if total else f"nothing wrong, {slow}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as dicts, lists, strings and numbers, for JSON."""
@@ -112,18 +176,14 @@ class Report:
             "counters": dict(self.counters),
             "lines": [asdict(each) | {"counters": dict(each.counters)} for each in self.lines],
             "notes": list(self.notes),
+            "performance": [asdict(each) | {"location": each.location} for each in self.performance],
         }
 
     def __str__(self) -> str:
         parts = [str(each) for each in self.findings]
-        kinds = Counter(each.title for each in self.findings)
-        summary = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        total = len(self.findings)
-        parts.append(
-            f"{self.kernel}: {total} finding{'s' if total != 1 else ''} ({summary})"
-            if total
-            else f"{self.kernel}: nothing found"
-        )
+        if self.performance:
+            parts.append("\n".join(str(each) for each in self.performance))
+        parts.append(f"{self.kernel}: {self.summary}")
         if self.counters:
             width = max(len(name) for name in self.counters)
             parts.append(
