@@ -17,6 +17,7 @@ import lanewise as lw
 from gpu.device import Device
 from lanewise import gpu
 from lanewise.isa.occupancy import occupancy
+from lanewise.ptx import ptxas
 
 if not gpu.available():
     pytest.skip("no CUDA device here: its driver has the calculator", allow_module_level=True)
@@ -60,6 +61,15 @@ def kernels() -> str:
 Case = dict[str, int]
 
 
+def in_rows(cases: list[Case]) -> list[list[Any]]:
+    """The cases as a record has them: the blocks for all numbers of threads in one row."""
+    rows: dict[tuple[int, int, int], list[int]] = {}
+    for each in cases:
+        key = each["registers"], each["shared_bytes"], each["barriers"]
+        rows.setdefault(key, []).append(each["blocks"])
+    return [[*key, blocks[: len(THREADS)]] for key, blocks in sorted(rows.items())]
+
+
 @pytest.fixture(scope="module")
 def cases(device: Device) -> Iterator[list[Case]]:
     """What the driver says for each kernel, block size and dynamic shared memory."""
@@ -97,10 +107,11 @@ def cases(device: Device) -> Iterator[list[Case]]:
             "multiprocessor, by registers of a thread, shared bytes and barriers of a block",
             **device.describe(),
             "date": datetime.date.today().isoformat(),
-            "columns": list(found[0]),
-            "cases": [list(each.values()) for each in found],
+            "columns": ["registers", "shared_bytes", "barriers", "blocks, for each number of threads"],
+            "threads": list(THREADS),
+            "cases": in_rows(found),
         }
-        Path(path).write_text(json.dumps(record).replace("], [", "],\n [") + "\n")
+        Path(path).write_text(json.dumps(record).replace("]], [", "]],\n [") + "\n")
     yield found
 
 
@@ -117,6 +128,5 @@ def test_the_driver_says_the_same(cases: list[Case]) -> None:
 
 def test_registers_are_those_that_ptxas_counts(cases: list[Case]) -> None:
     arch = gpu.devices()[0].arch
-    module = lw.load(kernels())
-    counted = {module[name].resources(arch).registers for name in module.entries}
+    counted = {each.registers for each in ptxas(lw.load(kernels()), arch).resources.values()}
     assert {each["registers"] for each in cases} == counted
