@@ -60,5 +60,5 @@ def check(
     ready = checked(module, bound.entry.function, name)
     refused = beyond_limits(ready.program, bound.shape, name)
     if refused:
-        return Report(bound.entry.name, refused, {}, [])
+        return Report(bound.entry.name, refused, {}, [], module=module)
     return run_checked(ready, bound.shape, values, steps, schedules, list(ready.notes), progress)

@@ -54,21 +54,6 @@ class PartialRelease(RecordLayout):
     unused = field(4)
 
 
-class PhaseAccesses(RecordLayout):
-    """What a block has accessed between two barriers."""
-
-    # The bytes of shared memory that were read, and written, lie from here to there.
-    read_from = field()
-    read_to = field()
-    written_from = field()
-    written_to = field()
-    # The arrays in global memory that were read, and written, as bits.
-    read_arrays = field()
-    written_arrays = field()
-    #: Not 0 if there was a fence, an atomic, or another strong access.
-    publishes = field()
-
-
 class BlockWatch(RecordLayout):
     """The state that a watch keeps for one thread block while it runs."""
 
@@ -113,12 +98,6 @@ class BlockWatch(RecordLayout):
     #: A LaneClocks for each warp, and that of the running warp.
     lane_clocks = field()
     running_lanes = field()
-    #: The PhaseAccesses since the last barrier of the whole block, and those before it.
-    phase = field(8, PhaseAccesses.BYTES // 8)
-    earlier_phase = field(8, PhaseAccesses.BYTES // 8)
-    #: The SiteRow of the barrier between the two; that of the barrier which warps arrive at.
-    judged_barrier = field()
-    arrived_barrier = field()
 
 
 #: Acquires by some of its lanes that a warp's clock keeps.
@@ -273,8 +252,6 @@ class AllocationShadow(RecordLayout):
     reads_recorded = field()
     #: Of the heap: the state of each byte; else 0.
     byte_states = field()
-    #: The bit that stands for it among the arrays of a phase; several allocations may share one.
-    phase_bit = field()
 
 
 class Suspicion(IntEnum):
@@ -347,9 +324,6 @@ class SiteRow(RecordLayout):
     #: The sectors that the same bytes would take if they lay side by side.
     least_sectors = field()
     moved_bytes = field()
-    # Of a barrier: how often the accesses before and after it have to be kept apart, and how often not.
-    barriers_needed = field()
-    barriers_needless = field()
     #: What a plain store writes: how many elements, and the address of a list of StoredElement.
     stored_count = field()
     stored = field()

@@ -16,7 +16,6 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.checker.allocations.pointer_bounds import bound_to_own_shared_memory, bound_to_views
 from lanewise.machine.checker.checked_kernel import CheckedKernel
-from lanewise.machine.checker.cost.last_barriers import judge_last_barriers
 from lanewise.machine.checker.records import (
     RELEASES_KEPT,
     AllocationShadow,
@@ -34,8 +33,6 @@ from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 
-#: Bits for the arrays of a phase between barriers.
-_PHASE_BITS = 62
 #: Words of shadow memory that are compared at a time.
 _STRETCH = 1 << 20
 
@@ -69,8 +66,8 @@ class Watch:
             for each, shift in zip(launch.allocations, shifts, strict=True)
         ]
         self.shadow_table = np.zeros((max(len(self.shadows), 1), AllocationShadow.BYTES // 8), np.int64)
-        for number, (row, each, shadow, shift) in enumerate(
-            zip(self.shadow_table, launch.allocations, self.shadows, shifts, strict=False)
+        for row, each, shadow, shift in zip(
+            self.shadow_table, launch.allocations, self.shadows, shifts, strict=False
         ):
             for field, value in (
                 (AllocationShadow.first, each.first),
@@ -82,7 +79,6 @@ class Watch:
                 (AllocationShadow.accessed_from, each.size),
                 (AllocationShadow.reads_recorded, each.first in recorded),
                 (AllocationShadow.byte_states, _byte_states(each, kernel)),
-                (AllocationShadow.phase_bit, 1 << number % _PHASE_BITS),
             ):
                 row[field // 8] = value
         for field, value in (
@@ -161,10 +157,6 @@ class Watch:
         self.block_bytes = sum(each.nbytes for each in kept)
         self._kept.append(kept)
         self.triage.states[address(state.record)] = state
-
-    def judge_last_barriers(self) -> None:
-        """Count for the last barrier of each block whether it was needed, once the launch has ended."""
-        judge_last_barriers(self.rows, [record for record, *_ in self._kept])
 
     def forget(self, first: int, size: int) -> None:
         """Clear the shadow memory of some bytes, because the heap gives them to a new owner."""

@@ -121,7 +121,7 @@ def _swizzles(array: Array) -> Iterator[tuple[float, str]]:
     if unit != 1 << base:
         return
     most = (WAVEFRONT // max(array.largest, 4)).bit_length() - 1
-    for bits, shift in product(range(most, 0, -1), range(1, MOST_SHIFT)):
+    for bits, shift in product(range(1, most + 1), range(1, MOST_SHIFT)):
         if shift < bits:
             continue
         left = array.swizzled(Swizzle(bits, base, shift))

@@ -12,12 +12,11 @@ from lanewise.machine.checker.access_descriptions import plain_name
 from lanewise.machine.checker.cost.bank_proposals import Array, Observed, proposal
 from lanewise.machine.checker.cost.divergence_costs import divergent_branches
 from lanewise.machine.checker.cost.launch_costs import AccessCost, LaunchCosts
+from lanewise.machine.checker.cost.needless_barriers import needless_barriers
 from lanewise.machine.checker.cost.requests import Requests
 from lanewise.machine.checker.cost.source_expressions import expression, source_text
 from lanewise.machine.checker.records import SiteRow
 from lanewise.machine.checker.report import Inefficiency
-from lanewise.machine.program.instruction_record import Level, Proxy, Role, Waits
-from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import in_memory_bytes
 
@@ -27,6 +26,8 @@ LEAST_SHARE = 0.05
 CONFLICT_RATIO, SECTOR_RATIO = 1.25, 1.5
 #: Lanes of an access that are predicated off, as a part of all.
 PREDICATED_SHARE = 0.25
+#: Characters of a statement that are shown.
+MOST_STATEMENT = 48
 # Cycles by which verdicts are ranked: a wavefront, a sector that comes from L2, an instruction, a request to
 # local memory, the wait at a barrier.
 WAVEFRONT_CYCLES, SECTOR_CYCLES, INSTRUCTION_CYCLES, LOCAL_CYCLES, BARRIER_CYCLES = 1.0, 2.0, 1.0, 8.0, 20.0
@@ -56,7 +57,14 @@ class _Judge:
         self.module, self.program = costs.kernel.module, costs.kernel.program
 
     def place(self, op: Op) -> object:
-        """Return the line of the source that copies of an instruction share; else the line of the PTX."""
+        """Return the line of the source, which copies of an instruction share; None if it is not known.
+
+        Without it, all accesses to one array count as copies: the compiler may have unrolled loops.
+        """
+        return self.kernel.sources[op.site]
+
+    def line(self, op: Op) -> object:
+        """Return the line of the source, or else of the PTX."""
         return self.kernel.sources[op.site] or op.line
 
     def _grouped(self, items: Iterable[T], key: Callable[[T], object]) -> list[list[T]]:
@@ -79,7 +87,8 @@ class _Judge:
         source = self.kernel.sources[access.op.site]
         writes = access.located.access.writes
         found = expression(source_text(self.module, source), name, writes) if source else ""
-        return found or name or f"{access.located.space} {access.located.access.verb}"
+        words = f"{access.located.space} {access.located.access.verb}"
+        return found or name or self._statement(access.op) or words
 
     # shared memory ------------------------------------------------------------------------------------------
 
@@ -166,7 +175,7 @@ class _Judge:
     def divergence(self) -> Iterator[Inefficiency]:
         """Judge branches at which the lanes of a warp part."""
         total = self.costs.instructions
-        for group in self._grouped(divergent_branches(self.costs), lambda each: self.place(each.op)):
+        for group in self._grouped(divergent_branches(self.costs), lambda each: self.line(each.op)):
             wasted = sum(each.wasted for each in group)
             if wasted < LEAST_SHARE * total:
                 continue
@@ -180,8 +189,8 @@ class _Judge:
 
     def _statement(self, op: Op) -> str:
         """Return the line of the source that an instruction came from, shortened; empty if not at hand."""
-        text = source_text(self.module, self.kernel.sources[op.site])
-        return text if len(text) <= 48 else f"{text[:47]}…"
+        text = source_text(self.module, self.kernel.sources[op.site]).rstrip("{:; ")
+        return text if len(text) <= MOST_STATEMENT else f"{text[: MOST_STATEMENT - 1]}…"
 
     def local_memory(self) -> Iterator[Inefficiency]:
         """Judge arrays of a thread that are indexed at run time and lie in local memory for that."""
@@ -225,31 +234,16 @@ class _Judge:
 
     def barriers(self) -> Iterator[Inefficiency]:
         """Judge barriers of the block that keep nothing apart."""
-        if not self._barriers_are_for_memory_only():
-            return
         total = self.costs.instructions
-        barriers = [op for op in self.program.sites if op.record.waits is Waits.BARRIER]
-        plain = [op for op in barriers if op.record.role(0) is not Role.DEFINED and not op.has("arrive")]
-        for group in self._grouped(plain, self.place):
-            needed = sum(self.costs.row(op, SiteRow.barriers_needed) for op in group)
-            needless = sum(self.costs.row(op, SiteRow.barriers_needless) for op in group)
-            if needed or not needless:
-                continue
+        for group in self._grouped(needless_barriers(self.kernel), self.line):
             wasted = sum(self.costs.row(op, SiteRow.requests) for op in group)
+            if not wasted:
+                continue
             words = "barrier that nothing needs: it keeps no access before it apart from one after it"
             yield self._made(
                 "barrier", group[0], self._statement(group[0]), words, wasted, total, "instructions",
                 BARRIER_CYCLES * wasted,
             )  # fmt: skip
-
-    def _barriers_are_for_memory_only(self) -> bool:
-        """Return whether nothing but accesses that are watched can be the reason for a barrier."""
-        for op in self.program.sites:
-            if op.record.level in (Level.WARPGROUP, Level.CLUSTER) or "clock" in str(op.source):
-                return False
-            if any(each.access.proxy is Proxy.ASYNC for each in accesses(op)):
-                return False
-        return not self.program.uses_grid
 
 
 def _one_array(one: AccessCost, other: AccessCost) -> bool:

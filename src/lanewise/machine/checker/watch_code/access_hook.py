@@ -26,7 +26,6 @@ from lanewise.machine.checker.records import (
     WatchRecord,
 )
 from lanewise.machine.checker.watch_code.bank_model import write_banks
-from lanewise.machine.checker.watch_code.barrier_phases import note_access, write_barrier_phases
 from lanewise.machine.checker.watch_code.block_order import write_block_order
 from lanewise.machine.checker.watch_code.happens_before import write_happens_before
 from lanewise.machine.checker.watch_code.publications import write_publications
@@ -227,9 +226,6 @@ def _write_region(module: ir.Module) -> ir.Function:
             writes,
         )
         code.done(wide(chosen))
-    in_global = space.get().equals(Space.GLOBAL)
-    kept_allocation = in_global.select(row.get(SiteRow.last_allocation), 0)
-    note_access(code, observed, flags, shared, lowest, highest, kept_allocation)
     strays = (lowest < row.get(SiteRow.lowest)) | (highest > row.get(SiteRow.highest))
     with code.when(row.get(SiteRow.highest).differs(0) & strays):
         low, high = (row.get(each, U64).spread(LANES) for each in (SiteRow.lowest, SiteRow.highest))
@@ -392,7 +388,6 @@ def _write_shape(module: ir.Module) -> ir.Function:
 def write_watch() -> ir.Module:
     """Return a module with all functions behind the steps of a checked kernel."""
     module = ir.Module("checker")
-    write_barrier_phases(module)
     write_clocks(module)
     write_warp_order(module)
     write_block_order(module)

@@ -17,7 +17,6 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.watch_code.barrier_phases import note_fence
 from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish
 from lanewise.machine.checker.watch_code.vector_clocks import (
     FAR,
@@ -91,8 +90,6 @@ def arrive(module: ir.Module) -> None:
         fenced = (clock.get(WarpClock.synced) < clock.get(WarpClock.published_gpu)).to(U64).to(i64)
         barrier.set(WarpClock.fenced, barrier.get(WarpClock.fenced) + fenced)
     observed.set(BlockWatch.fresh, 1)
-    with code.when(count.equals(0) & (row.get(SiteRow.flags) & Flag.WAITS).differs(0)):
-        observed.set(BlockWatch.arrived_barrier, row.address)
     # Lanes of this warp that have neither exited nor arrived.
     alive = alive_lanes(code, warp)
     missing = wide(alive & ~code["active"].to(U32))
@@ -213,8 +210,6 @@ def release(module: ir.Module) -> None:
             expected,
             smallest.get(),
         )
-    with code.when(code["counted"].equals(0) & observed.get(BlockWatch.arrived_barrier).differs(0)):
-        code.call_number(module.functions["judge_barrier"], observed.address)
     with code.when(warps > 1):
         zero_bytes(code, barrier.address, code.number(WarpClock.BYTES))
     observed.at(BlockWatch.watch).set(WatchRecord.current, 0)
@@ -231,7 +226,6 @@ def order(module: ir.Module) -> None:
     with code.when(fences | kind.equals(OrderKind.BLOCK_FENCE)):
         publish(code, observed, code["active"].to(U32), fences)
         acquire(code, observed, fences)
-        note_fence(observed)
         observed.set(BlockWatch.fresh, 1)
     with code.when(kind.equals(OrderKind.TRACK)):
         clock.set(WarpClock.tracked, epoch)

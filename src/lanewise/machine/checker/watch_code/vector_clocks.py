@@ -152,7 +152,6 @@ def begin_block(module: ir.Module) -> ir.Function:
         for each in (LaneClocks.groups, LaneClocks.issued, LaneClocks.copied):
             lanes.pointer(each, U32).store(code.constant(U32.by(LANES), 0))
     observed.set(BlockWatch.own_after, now)
-    code.call_number(module.functions["begin_phases"], observed.address)
     code.done()
     return code.function
 
