@@ -21,6 +21,8 @@ REGISTER_UNIT = 256
 SCHEDULERS = 4
 #: Threads of a warp.
 WARP = 32
+#: Threads that a block may have whatever registers its kernel uses.
+FITTING_THREADS = REGISTERS // (MOST_REGISTERS + 1)
 
 
 class Multiprocessor(NamedTuple):

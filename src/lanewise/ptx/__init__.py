@@ -6,7 +6,7 @@ What PTX computes is the machine's business; what a matrix instruction is, `lane
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lanewise.ptx.launch_refusals import shape_refusals, shared_refusals
+from lanewise.ptx.launch_refusals import register_refusals, resources_or_none, shape_refusals, shared_refusals
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.loading import load
 from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
@@ -116,6 +116,8 @@ __all__ = [
     "nvrtc",
     "parse",
     "ptxas",
+    "register_refusals",
+    "resources_or_none",
     "shape_refusals",
     "shared_refusals",
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from lanewise.errors import LanewiseError
 from lanewise.isa.launch_limits import (
     LARGEST_BLOCK,
     LARGEST_GRID,
@@ -11,6 +14,10 @@ from lanewise.isa.launch_limits import (
 )
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.model.function import Function
+
+if TYPE_CHECKING:
+    from lanewise.ptx.model.module import Entry
+    from lanewise.ptx.tools.assembler import Resources
 
 
 def shape_refusals(function: Function, shape: Shape) -> list[str]:
@@ -53,3 +60,27 @@ def shared_refusals(static: int, dynamic_offset: int, dynamic: int, arch: str) -
     whole = dynamic_offset + dynamic if dynamic else static
     most = shared_bytes_of(arch)
     return [f"{whole} bytes of shared memory a block: {arch} has {most}"] if whole > most else []
+
+
+def register_refusals(used: Resources, threads: int) -> list[str]:
+    """Why a GPU would not launch so many threads a block with the registers of a kernel; empty if it would.
+
+    >>> from lanewise.ptx import Resources
+    >>> register_refusals(Resources(registers=168, arch="sm_90"), 512)
+    ['168 registers a thread: a block has at most 384 threads with them, not 512; bound them (.maxntid, \
+__launch_bounds__)']
+    """
+    if threads <= used.threads:
+        return []
+    return [
+        f"{used.registers} registers a thread: a block has at most {used.threads} threads with them, not "
+        f"{threads}; bound them (.maxntid, __launch_bounds__)"
+    ]
+
+
+def resources_or_none(entry: Entry, arch: str) -> Resources | None:
+    """What ptxas says that a kernel uses on an arch; None without ptxas, or if it refuses the PTX."""
+    try:
+        return entry.resources(arch)
+    except (LanewiseError, OSError):
+        return None

@@ -149,7 +149,7 @@ def _checked(
     from lanewise.machine.checker.check import check as check_launch
     from lanewise.machine.checker.schedules import first_schedules
 
-    options = {"schedule": first_schedules(schedules), **options}
+    options = {"schedule": first_schedules(schedules), "resources": True, **options}
     with ProgressBar(configured.entry.demangled, asked.progress) as bar:
         return check_launch(configured, *values, **{"progress": bar, **asked.options, **options})
 

@@ -94,6 +94,7 @@ class Inefficiency:
     text: str
     source: str | None
     wasted: int
+    #: All of the launch; 0 if that is not known.
     total: int
     #: What is counted: wavefronts, sectors, instructions.
     unit: str
@@ -117,6 +118,7 @@ class Inefficiency:
         """It in one line, without the place."""
         subject = f"{self.subject}: " if self.subject else ""
         cost = f", {self.wasted:,} of {self.total:,} {self.unit} wasted ({100 * self.share:.0f} %)"
+        cost = cost if self.total else ""
         return f"{subject}{self.message}{cost}" + (f"; {self.remedy}" if self.remedy else "")
 
     def __str__(self) -> str:

@@ -106,7 +106,8 @@ class Entry:
         """What ptxas says that it uses on an arch: registers, spills, shared, local and constant bytes."""
         from lanewise.ptx.tools.assembler import ptxas
 
-        return ptxas(self.module, self._arch(arch)).resources[self.name]
+        only = ("--entry", self.name)
+        return ptxas(self.module, self._arch(arch), options=only).resources[self.name]
 
     def occupancy(
         self, arch: str | None = None, *, block: int | Sequence[int] | None = None, shared_bytes: int = 0
