@@ -38,6 +38,7 @@ ROOMS = (
     "trace",
     "debug",
     "explore",
+    "pytest",
     "cli",
 )
 #: What connects the rooms and is the public API: may import every room, and no room imports it.

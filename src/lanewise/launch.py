@@ -12,13 +12,13 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.isa.launch_limits import MOST_SHARED_BYTES
-from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals
+from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lanewise.gpu.plan import Plan
+    from lanewise.isa.occupancy import Occupancy
     from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry
 
@@ -209,12 +209,9 @@ class Configured:
             raise LanewiseError(refused)
         ready = compiled(module, self.entry.function, name)
         info = ready.launch_info
-        static = (info.dynamic_offset if self.shape.shared_bytes else info.shared_bytes) - info.shared_base
-        if static + self.shape.shared_bytes > MOST_SHARED_BYTES:
-            raise LanewiseError(
-                f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
-                f"are more than the {MOST_SHARED_BYTES} that any GPU has"
-            )
+        base, dynamic = info.shared_base, self.shape.shared_bytes
+        if refused := shared_refusals(info.shared_bytes - base, info.dynamic_offset - base, dynamic, name):
+            raise LanewiseError(f"{self.entry.demangled}: {refused[0]}")
         if executor is not None:
             if schedule is not None:
                 raise LanewiseError("schedule= is for launches in one process, without executor=")
@@ -223,6 +220,10 @@ class Configured:
             spread(ready, self.shape, arguments, executor, steps, progress)
             return
         Launch(ready, self.shape, arguments, steps, schedule=schedule).run(progress)
+
+    def occupancy(self, arch: str | None = None) -> Occupancy:
+        """How many of its blocks and warps a multiprocessor of an arch holds at a time, and why not more."""
+        return self.entry.occupancy(arch, block=self.shape.block, shared_bytes=self.shape.shared_bytes)
 
     def bind(self, *arguments: Any, arch: str | None = None) -> tuple[Configured, tuple[Any, ...]]:
         """The kernel and the arguments as they are launched: these, for any arch."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, overload
@@ -22,6 +22,7 @@ from lanewise.lang.trace.ptx_text import Writer
 from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
+    from lanewise.isa.occupancy import Occupancy
     from lanewise.ptx import Cubin, Module, Resources
 
 #: Configurations of a kernel that are remembered.
@@ -201,6 +202,24 @@ class Kernel:
     def resources(self, arch: str | None = None, **constants: Any) -> Resources:
         """Return the registers, spills and shared bytes that ptxas counts."""
         return self.cubin(arch, **constants).resources[self.name]
+
+    def occupancy(
+        self,
+        arch: str | None = None,
+        *,
+        block: int | Sequence[int] | None = None,
+        shared_bytes: int = 0,
+        **constants: Any,
+    ) -> Occupancy:
+        """Return how many blocks and warps a multiprocessor of an arch holds at a time, and what bounds them.
+
+        `block` are the threads of a block, `shared_bytes` its dynamic shared memory. Without a block it is
+        one with which most warps are resident.
+        """
+        from lanewise.ptx.model.module import occupancy_of
+
+        function = self.module(arch, **constants).entries[self.name]
+        return occupancy_of(self.resources(arch, **constants), function, block, shared_bytes)
 
     # launching ------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.site_table import SiteTable, by_async_proxy, first_access_row, watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
-from lanewise.machine.runtime.fault_report import source_line
+from lanewise.machine.program.source_lines import source_line
 from lanewise.ptx import Function, Module
 
 

@@ -360,6 +360,8 @@ class SiteRow(RecordLayout):
     wavefronts = field()
     ideal = field()
     sectors = field()
+    #: The sectors that the same bytes would take if they lay side by side.
+    least_sectors = field()
     moved_bytes = field()
     #: What a plain store writes: how many elements, and the address of a list of StoredElement.
     stored_count = field()
@@ -388,6 +390,10 @@ MOST_ELEMENTS = 16
 MOST_BYTES = 16 * LANES
 
 
+#: Requests of an instruction whose addresses are kept: the first ones that differ in their pattern.
+MOST_SAMPLES = 4
+
+
 class LastRequest(RecordLayout):
     """The last request of an instruction; its cost holds for the next request of the same pattern."""
 
@@ -395,12 +401,19 @@ class LastRequest(RecordLayout):
     wavefronts = field()
     ideal = field()
     sectors = field()
+    least_sectors = field()
     least_offset = field()
     most_offset = field()
     #: If lanes fill a range of cells exactly, in any order: how many, and the lane of each; else 0.
     tiled_cells = field()
     lane_of_cell = field(1, MOST_BYTES, 64)
     pattern = per_lane(8)
+    # Samples for verdicts on its cost: how many there are; of each whether it is of shared memory, the active
+    # lanes, and the lanes' offsets in shared memory or in an allocation.
+    sample_count = field()
+    sample_shared = field(8, MOST_SAMPLES)
+    sample_lanes = field(8, MOST_SAMPLES)
+    sample_offsets = field(8, MOST_SAMPLES * LANES)
 
 
 #: Fields with the cost of a request, and those where it is added up.
@@ -408,6 +421,7 @@ COSTS = (
     (LastRequest.wavefronts, SiteRow.wavefronts),
     (LastRequest.ideal, SiteRow.ideal),
     (LastRequest.sectors, SiteRow.sectors),
+    (LastRequest.least_sectors, SiteRow.least_sectors),
 )
 
 

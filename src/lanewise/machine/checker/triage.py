@@ -153,7 +153,7 @@ class Triage:
         launch = self.launch
         state, warp = self._state(warp_frame)
         if kind is Suspicion.SPLIT_BARRIER:
-            self._split_barrier(state, warp, address & 0xFFFFFFFF, bypassed=bool(who))
+            self._split_barrier(state, warp, address & 0xFFFFFFFF, epoch, bypassed=bool(who))
             return
         if kind is Suspicion.EXITED_WARPS:
             self._left_barrier(state, warp, address & 0xFFFFFFFF, epoch)
@@ -421,7 +421,7 @@ class Triage:
             Finding(kind, message, op.line, str(op.source), source, thread, state.ctaid, severity=severity)
         )
 
-    def _split_barrier(self, state: BlockState, warp: int, pc: int, bypassed: bool) -> None:
+    def _split_barrier(self, state: BlockState, warp: int, pc: int, barrier: int, bypassed: bool) -> None:
         """Add a finding if lanes wait at an aligned barrier that others of the warp are not at.
 
         Those have exited or are elsewhere, or they `bypassed` the barrier, accessed memory and exited.
@@ -429,14 +429,25 @@ class Triage:
         op = self._barrier_at(pc)
         if op is None or not op.record.whole_warps:
             return
-        pcs = state.lanes(warp, WarpFrame.pcs, 32)
-        bits = sum(1 << int(each) for each in np.flatnonzero((pcs != pc) & (pcs != abi.EXITED)))
-        gone = sum(1 << int(each) for each in np.flatnonzero(pcs == abi.EXITED))
+        pcs, barriers = (state.lanes(warp, field, 32) for field in (WarpFrame.pcs, WarpFrame.barrier))
         threads = self.launch.shape.threads - abi.LANES * warp
-        gone &= (1 << max(min(threads, abi.LANES), 0)) - 1  # a last warp may not have all lanes
-        if bits or bypassed:
-            absent = lanes_in_words(bits or gone)
-            message = f"a barrier of whole warps, while some lanes are elsewhere: {absent}"
+        there = (1 << max(min(threads, abi.LANES), 0)) - 1  # a last warp may not have all lanes
+        gone = _mask(pcs == abi.EXITED) & there
+        absent = _mask((pcs != pc) & (pcs != abi.EXITED))
+        if absent or bypassed:
+            # Lanes at the same instruction may wait at another barrier, if its number is in a register.
+            absent = absent or _mask(barriers != barrier) & there & ~gone
+            told = [f"some lanes are elsewhere: {lanes_in_words(absent)}"] if absent or not gone else []
+            told += (
+                [
+                    f"others have exited: {lanes_in_words(gone)}"
+                    if told
+                    else f"some lanes have gone past it and exited: {lanes_in_words(gone)}"
+                ]
+                if gone
+                else []
+            )
+            message = f"a barrier of whole warps, while {'; '.join(told)}"
             self._add_at_barrier("divergence", message, op, state, warp, pc, "error")
         elif gone:
             message = (
@@ -467,3 +478,8 @@ class Triage:
             f"a barrier for {counts}, to which {threads} have come: which of them meet is left to chance"
         )
         self._add_at_barrier("barrier", message, op, state, warp, pc, "error")
+
+
+def _mask(lanes: npt.NDArray[np.bool_]) -> int:
+    """Return lanes as the bits of a mask."""
+    return sum(1 << int(lane) for lane in np.flatnonzero(lanes))
