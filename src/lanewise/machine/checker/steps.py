@@ -123,7 +123,7 @@ class CheckerSteps:
 
     def barrier_hook(self) -> BarrierHook:
         """Return the function that the scheduler calls when a barrier completes."""
-        return _release
+        return release
 
     def image(self) -> bytes:
         """Return the machine code of the functions behind all steps."""
@@ -139,7 +139,7 @@ def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> lis
     return Step(function, operands).words(op)
 
 
-def _release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
+def release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
     """Write a call of the function that handles a completed barrier."""
     type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
     function = ir.Function(code.module, type, RELEASE)
