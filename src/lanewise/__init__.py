@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
+    from lanewise.tracing.run import trace
 
 __version__ = "0.1.0"
 
@@ -84,6 +85,7 @@ _LATER = {
     "surface": "ptx.textures",
     "texture": "ptx.textures",
     "check": "machine.checker.check",
+    "trace": "tracing.run",
 }
 
 __all__ = [
@@ -142,6 +144,7 @@ __all__ = [
     "surface",
     "texture",
     "tf32",
+    "trace",
     "u4",
     "u8",
     "ue4m3",

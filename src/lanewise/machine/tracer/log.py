@@ -18,6 +18,8 @@ from lanewise.machine.tracer.points import ADDRESS_BYTES, LoggedAccess, LoggedRe
 from lanewise.machine.tracer.records import ENTRY
 
 Numbers = npt.NDArray[np.int64]
+#: The offset of bytes that the log has not kept, because there are too many.
+NOT_KEPT = -1
 
 
 class MemoryWrites(NamedTuple):
@@ -27,7 +29,7 @@ class MemoryWrites(NamedTuple):
     entry: Numbers
     row: Numbers
     address: npt.NDArray[np.uint64]
-    #: The bytes of each, and their offset in the log.
+    #: The bytes of each, and their offset in the log, which may be NOT_KEPT.
     size: Numbers
     offset: Numbers
     #: Which of the instruction's accesses it is.
@@ -109,7 +111,8 @@ class Log:
         addresses = self.memory[index].view(np.uint64)
         which, rows = np.nonzero(addresses)
         size = np.full(len(which), access.size or access.located.size, np.int64)
-        offset = starts[which] + access.bytes + rows * access.size
+        kept = starts[which] + access.bytes + rows * access.size
+        offset = kept if access.size else np.full(len(which), NOT_KEPT, np.int64)
         return MemoryWrites(
             entries[which], rows, addresses[which, rows], size, offset, np.full(len(which), number, np.int64)
         )
