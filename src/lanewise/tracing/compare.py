@@ -17,6 +17,10 @@ from lanewise.tracing.recording import Recording
 from lanewise.tracing.step import Step
 
 
+#: Entries whose bytes are compared at a time.
+_AT_ONCE = 1 << 14
+
+
 @dataclass(frozen=True, eq=False)
 class Difference:
     """Where two runs part: a step of each, what differs, in which lanes, and the values there."""
@@ -78,7 +82,9 @@ def _compare_warps(
     """Return the first entry of a warp that differs, and the difference."""
     ours, theirs = _entries(mine, linear, warp), _entries(other, linear, warp)
     texts = [_texts(each) for each in (mine, other)]
-    for first, second in zip(ours.tolist(), theirs.tolist(), strict=False):
+    common = min(len(ours), len(theirs))
+    for number in np.flatnonzero(_may_differ(mine, other, ours[:common], theirs[:common])).tolist():
+        first, second = int(ours[number]), int(theirs[number])
         pair = _Pair(mine, other, first, second)
         a, b = (texts[0][pair.points[0]], texts[1][pair.points[1]])
         if a != b:
@@ -96,6 +102,25 @@ def _compare_warps(
     what = f"one run of warp {warp} ends after {min(len(ours), len(theirs))} instructions, the other goes on"
     mine_step, other_step = (None, step) if shorter is mine else (step, None)
     return int(ours[-1]) if len(ours) else 0, Difference(mine_step, other_step, what)
+
+
+def _may_differ(mine: Recording, other: Recording, ours: Numbers, theirs: Numbers) -> npt.NDArray[np.bool_]:
+    """Return which pairs of entries are not the same byte for byte: only these need a closer look."""
+    a, b = mine.log.entries[ours], other.log.entries[theirs]
+    differs = (a["active"] != b["active"]) | (a["state"] != b["state"])
+    sizes = [np.array([point.size for point in each.log.points]) for each in (mine, other)]
+    size = sizes[0][a["point"]]
+    differs |= size != sizes[1][b["point"]]
+    heads = {head: number for number, head in enumerate({*_texts(mine), *_texts(other)})}
+    kinds = [np.array([heads[head] for head in _texts(each)]) for each in (mine, other)]
+    differs |= kinds[0][a["point"]] != kinds[1][b["point"]]
+    for each in np.unique(size[~differs]):
+        span = np.arange(int(each))
+        for chosen in np.array_split(np.flatnonzero(~differs & (size == each)), 1 + len(size) // _AT_ONCE):
+            left = mine.log.memory[a["payload"][chosen][:, None] + span]
+            right = other.log.memory[b["payload"][chosen][:, None] + span]
+            differs[chosen] |= (left != right).any(axis=1)
+    return differs
 
 
 def _texts(recording: Recording) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
@@ -25,6 +26,7 @@ class MatrixOperand(NamedTuple):
     is_result: bool
 
 
+@lru_cache(maxsize=4096)
 def matrix_operands(op: Op, arch: str) -> list[MatrixOperand]:
     """Return the matrices that an instruction takes from registers or leaves there; none of most."""
     instruction = op.source.instruction()

@@ -15,9 +15,12 @@ from lanewise.machine.program.operands import Register
 from lanewise.machine.tracer.log import NOT_KEPT, Log, MemoryWrites, Numbers
 from lanewise.machine.tracer.points import LoggedRegister
 from lanewise.machine.tracer.records import EntryState
+from lanewise.recently_used import RecentlyUsed
 
 #: The number of the entry that has written what nothing has written: registers and shared memory begin as 0.
 NOTHING = -1
+#: How many contents of registers are remembered.
+MOST_HELD = 4096
 
 
 class RegisterHistory:
@@ -26,6 +29,9 @@ class RegisterHistory:
     def __init__(self, log: Log) -> None:
         self.log = log
         self._kept: dict[tuple[int, int, tuple[int, ...]], tuple[Numbers, dict[int, LoggedRegister]]] = {}
+        self._held: RecentlyUsed[tuple[int, int, int, int], tuple[npt.NDArray[Any], Numbers]] = RecentlyUsed(
+            MOST_HELD
+        )
 
     def writes(
         self, block: int, warp: int, registers: Sequence[Register]
@@ -50,11 +56,22 @@ class RegisterHistory:
     ) -> tuple[npt.NDArray[Any], Numbers]:
         """Return what the lanes of a warp hold after an entry, and the entry that wrote it in each lane."""
         found, by_point = self.writes(block, warp, registers)
-        bits = registers[0].bits
+        position = int(np.searchsorted(found, entry, "right"))
+        # Between two writes the lanes hold the same: the list of writes is kept, so its identity is a key.
+        key = block, warp, id(found), position
+        kept = self._held.get(key)
+        if kept is None:
+            kept = self._collect(found, by_point, registers[0].bits, position)
+            self._held.put(key, kept)
+        return kept
+
+    def _collect(
+        self, found: Numbers, by_point: dict[int, LoggedRegister], bits: int, position: int
+    ) -> tuple[npt.NDArray[Any], Numbers]:
+        """Return what the lanes hold after some of the writes, from the last one back."""
         values = np.zeros((LANES, 2) if bits == 128 else LANES, f"uint{min(bits, 64)}")
         writers = np.full(LANES, NOTHING, np.int64)
         missing = (1 << LANES) - 1
-        position = int(np.searchsorted(found, entry, "right"))
         while missing and position:
             position -= 1
             number = int(found[position])
@@ -66,6 +83,7 @@ class RegisterHistory:
                     values[chosen] = written[chosen]
                     writers[chosen] = number
                     missing &= ~lanes
+        values.flags.writeable = writers.flags.writeable = False
         return values, writers
 
 
