@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lanewise.gpu.plan import Plan
+    from lanewise.machine.launch_info import LaunchInfo
     from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry
 
@@ -80,6 +81,16 @@ def _three(what: str, given: Any) -> tuple[int, int, int]:
         sizes.append(size)
     first, second, third = (*sizes, 1, 1)[:3]
     return first, second, third
+
+
+def require_shared_memory(info: LaunchInfo, shape: Shape) -> None:
+    """Raise an error if a launch wants more shared memory than any GPU has."""
+    static = (info.dynamic_offset if shape.shared_bytes else info.shared_bytes) - info.shared_base
+    if static + shape.shared_bytes > MOST_SHARED_BYTES:
+        raise LanewiseError(
+            f"{static} bytes of shared memory in the PTX and {shape.shared_bytes} dynamic ones "
+            f"are more than the {MOST_SHARED_BYTES} that any GPU has"
+        )
 
 
 class Options(TypedDict, total=False):
@@ -180,13 +191,7 @@ class Configured:
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
         ready = compiled(module, self.entry.function, name)
-        info = ready.launch_info
-        static = (info.dynamic_offset if self.shape.shared_bytes else info.shared_bytes) - info.shared_base
-        if static + self.shape.shared_bytes > MOST_SHARED_BYTES:
-            raise LanewiseError(
-                f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
-                f"are more than the {MOST_SHARED_BYTES} that any GPU has"
-            )
+        require_shared_memory(ready.launch_info, self.shape)
         if executor is not None:
             from lanewise.machine.runtime.distributed import spread
 

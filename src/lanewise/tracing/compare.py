@@ -198,11 +198,18 @@ class _Pair:
     def _unlike(
         self, ours: npt.NDArray[Any], theirs: npt.NDArray[Any], active: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """Return the active lanes that differ; addresses of the same element of an argument do not."""
+        """Return the active lanes that differ; addresses of the same element of an argument do not.
+
+        Nor do addresses of shared memory that differ by as much as shared memory begins later.
+        """
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             return active
         unlike = ours != theirs
         unlike = (unlike.any(axis=1) if unlike.ndim > 1 else unlike) & active
+        mine, other = self.recordings
+        moved = mine.program.shared_base - other.program.shared_base
+        if moved and ours.ndim == 1:  # shared memory begins at another address on another arch
+            unlike &= ours - theirs != ours.dtype.type(moved % (1 << 8 * ours.dtype.itemsize))
         if ours.dtype == np.uint64 and ours.ndim == 1:
             for lane in np.flatnonzero(unlike):
                 places = [

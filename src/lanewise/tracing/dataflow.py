@@ -101,7 +101,7 @@ class Dataflow:
             place.block, place.warp, holder.lane, (operand.registers[holder.register],),
             holder.slot * layout.slot_bits // 8, size,
         )  # fmt: skip
-        return Source(where, f"{operand.name.upper()}[{row}, {col}]", layout.format)
+        return Source(where, f"{operand.name}[{row}, {col}]", layout.format)
 
     def _loaded(
         self, entry: int, point: Point, op: Op, operands: list[MatrixOperand], place: RegisterPlace

@@ -23,7 +23,9 @@ from lanewise.tracing.recording import Recording
 from lanewise.tracing.step import Step
 
 #: How deep and wide the text of an origin is, unless more is asked for.
-DEPTH, WIDTH = 8, 4
+DEPTH, WIDTH = 6, 3
+#: Characters of an instruction in such a text.
+_LONGEST = 72
 #: Nodes after which a search for all inputs ends.
 MOST_NODES = 1_000_000
 
@@ -236,7 +238,7 @@ class Origin:
         source = self._origins.recording.source(op) if op is not None else None
         where = f"  ({source.rsplit('/', 1)[-1]})" if source else ""
         lane = f", lane {self.lane}" if isinstance(self.place, RegisterPlace) or self.lane is not None else ""
-        return f"{head}  {who}{lane}: {op.source if op is not None else ''}{where}"
+        return f"{head}  {who}{lane}: {_shortened(str(op.source)) if op is not None else ''}{where}"
 
     def tree(self, depth: int = DEPTH, width: int = WIDTH) -> str:
         """Return the tree as text, so many levels deep and with so many sources for each node."""
@@ -266,6 +268,11 @@ class Origin:
 
     def __repr__(self) -> str:
         return f"<{self.line}>"
+
+
+def _shortened(text: str) -> str:
+    """Return an instruction as a line of a tree has room for."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def shown(value: Any) -> str:

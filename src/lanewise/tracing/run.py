@@ -17,7 +17,8 @@ from lanewise.machine.tracer.traced_launch import (
     available_bytes,
     traced,
 )
-from lanewise.ptx import Shape
+from lanewise.launch import require_shared_memory
+from lanewise.ptx import Shape, shape_refusals
 from lanewise.tracing.arrays import argument_arrays
 from lanewise.tracing.recording import Recording, Run
 from lanewise.tracing.trace import Trace
@@ -65,9 +66,9 @@ def trace(
     module = bound.entry.module
     name = find_arch(arch if arch is not None else module.arch)
     ready = traced(module, bound.entry.function, name)
-    refused = beyond_limits(ready.program, shape, name)
-    if refused:
-        raise LanewiseError(refused[0].message)
+    if refused := shape_refusals(bound.entry.function, shape):
+        raise LanewiseError(refused[0])
+    require_shared_memory(ready.launch_info, shape)
     launch = TracedLaunch(ready, shape, values, steps, order, linear, chosen, bytes)
     log = launch.trace()
     launch.print_kept()
@@ -80,7 +81,10 @@ def trace(
         log,
         tuple(linear),
         tuple(chosen),
-        [(each.finding, each.entries) for each in launch.findings],
+        [
+            *((finding, 0) for finding in beyond_limits(ready.program, shape, name)),
+            *((each.finding, each.entries) for each in launch.findings),
+        ],
         str(launch.fault) if launch.fault is not None else "",
         bytes,
     )
