@@ -17,7 +17,9 @@ from lanewise.layout import Layout, product, size, suffix_product
 from lanewise.machine import abi
 from lanewise.machine.program.operands import MemoryOperand, ResolvedOperand, Symbol, elements_of
 from lanewise.machine.program.ops import Program
+from lanewise.ptx import Entry
 from lanewise.ptx.arguments import own_name
+from lanewise.ptx.cuda_declarations import declared_parameters
 from lanewise.ptx.model.names import demangle
 from lanewise.ptx.model.source_names import SourceNames
 
@@ -29,7 +31,7 @@ class ElementAddress(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArgumentArray:
     """An array among the arguments of a launch, and its device address."""
 
@@ -55,12 +57,24 @@ class ArgumentArray:
         found = np.unravel_index(offset // self.array.itemsize, self.array.shape, order)
         return tuple(int(each) for each in found)
 
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.array.dtype}{list(self.array.shape)}>"
 
-def argument_arrays(parameters: Any, values: tuple[Any, ...], addresses: dict[int, int]) -> list[ArgumentArray]:
+
+def argument_arrays(
+    entry: Entry, values: tuple[Any, ...], addresses: dict[int, int]
+) -> list[ArgumentArray]:
     """Return the arrays among the arguments, under the names of their parameters, or as arg0, arg1, …."""
+    names = [own_name(each) for each in entry.parameters]
+    cuda = entry.module.cuda
+    if cuda is not None and not any(names):
+        own = entry.demangled.split("(")[0].split("<")[0].split()[-1].split("::")[-1]
+        declared = declared_parameters(cuda.text, own)
+        if declared is not None and len(declared) == len(names):
+            names = [each.name for each in declared]
     return [
-        ArgumentArray(own_name(variable) or f"arg{number}", addresses[id(value)], value)
-        for number, (variable, value) in enumerate(zip(parameters, values, strict=False))
+        ArgumentArray(name or f"arg{number}", addresses[id(value)], value)
+        for number, (name, value) in enumerate(zip(names, values, strict=False))
         if isinstance(value, np.ndarray) and id(value) in addresses
     ]
 
@@ -167,10 +181,10 @@ class SharedArrays:
             return next(iter(self.variables.values()))
         if name in self.variables:
             return self.variables[name]
-        own = [each for full, each in self.variables.items() if _own_name(full) == name]
+        own = [each for full, each in self.variables.items() if source_name(full) == name]
         if len(own) == 1:
             return own[0]
-        known = [*self.declared, *(_own_name(full) for full in self.variables)]
+        known = [*self.declared, *(source_name(full) for full in self.variables)]
         close = get_close_matches(name, known, 1)
         hint = f"; did you mean {close[0]}?" if close else ""
         there = f"it has {', '.join(dict.fromkeys(known))}" if known else "it has none"
@@ -181,10 +195,10 @@ class SharedArrays:
         yield from self.declared.values()
 
 
-def _own_name(full: str) -> str:
+def source_name(full: str) -> str:
     """Return the name of a variable without the function that it is declared in.
 
-    >>> _own_name("_ZZ2mmPKfE2As"), _own_name("As")
+    >>> source_name("_ZZ2mmPKfE2As"), source_name("As")
     ('As', 'As')
     """
     return demangle(full).split("::")[-1]

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 
 from lanewise.formats import Format
 from lanewise.isa import Instruction
+from lanewise.machine import abi
 from lanewise.machine.abi import LANES
-from lanewise.machine.program.instruction_record import Level, Role, Size
+from lanewise.machine.program.basic_blocks import callees
+from lanewise.machine.program.instruction_record import BlockEnd, Level, Role, Size
+from lanewise.machine.program.instruction_table import BARRIER_RESULT, CALL_RESULTS
 from lanewise.machine.program.operands import (
     MemoryOperand,
     Negated,
@@ -52,7 +55,10 @@ class Dataflow:
         """Return the sources of what an entry wrote to bytes of a register of one lane."""
         point = self.log.point(entry)
         op = point.op
-        if op is None or op.opcode.startswith("("):
+        if op is None or op.opcode == CALL_RESULTS:
+            targets = self._passed_to(point)
+            return self._passed(entry, place, [n for n, each in enumerate(targets) if each in place.registers])
+        if op.opcode == BARRIER_RESULT:
             return []
         operands = matrix_operands(op, self.recording.run.arch)
         if op.record.multiplies:
@@ -211,6 +217,44 @@ class Dataflow:
                 return Source(None, str(operand))
         return Source(None, str(operand))
 
+    # what a call passes -------------------------------------------------------------------------------------
+
+    def _passed_to(self, point: Point) -> tuple[ResolvedOperand, ...]:
+        """Return what a call passes values to: a function's parameters, or what takes its results."""
+        if point.function is not None:
+            return point.function.parameters
+        return elements_of(point.op.operands[0]) if point.op is not None else ()
+
+    def _passed(self, entry: int, place: RegisterPlace, numbers: list[int]) -> list[Source]:
+        """Return the argument or the result of a call that was passed to a place, by its number."""
+        point = self.log.point(entry)
+        sources: tuple[ResolvedOperand, ...] = ()
+        if point.function is not None:
+            call = self._call_before(entry, place)
+            sources = elements_of(call.operands[2]) if call is not None else ()
+        elif point.op is not None:
+            names = callees(point.op)
+            sources = self.recording.program.body(names[0]).returns if len(names) == 1 else ()
+        if not numbers or numbers[0] >= len(sources):
+            return []
+        found = sources[numbers[0]]
+        if isinstance(found, Symbol) and found.space == "local":
+            address = abi.LOCAL_WINDOW + found.address + place.first
+            return [Source(MemoryPlace(address, place.size, place.block, place.warp, place.lane))]
+        return [self._operand(found, place, place.first, place.size)]
+
+    def _call_before(self, entry: int, place: RegisterPlace) -> Op | None:
+        """Return the call by which a lane came to a function that begins with an entry."""
+        entries = self.log.entries
+        for number in range(entry - 1, -1, -1):
+            header = entries[number]
+            if int(header["warp"]) != place.warp or int(header["block"]) != place.block:
+                continue
+            op = self.log.point(number).op
+            if op is not None and op.record.ends is BlockEnd.CALL and int(header["active"]) >> place.lane & 1:
+                return op
+        return None
+
     # what memory was made from ----------------------------------------------------------------------------
 
     def of_memory(self, write: int, place: MemoryPlace) -> list[Source]:
@@ -220,10 +264,14 @@ class Dataflow:
         offset = place.address - int(writes.address[write])
         point, header = self.log.point(entry), self.log.entries[entry]
         op = point.op
-        assert op is not None
         access = point.accesses[int(writes.access[write])]
         block, warp = int(header["block"]), int(header["warp"])
         here = RegisterPlace(block, warp, row, (), 0, 0)
+        if op is None or op.opcode == CALL_RESULTS:
+            base = access.located.address.base
+            targets = self._passed_to(point)
+            passed = RegisterPlace(block, warp, row, (), offset, place.size)
+            return self._passed(entry, passed, [n for n, each in enumerate(targets) if each == base])
         if op.record.is_atomic:
             old = Source(MemoryPlace(place.address, place.size, block, warp, row), "the value before")
             return [old, *self._data(op, here)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lanewise.machine import abi
+from lanewise.tracing.arrays import source_name
 from lanewise.tracing.history import space_of
 from lanewise.tracing.recording import Recording
 
@@ -41,5 +42,5 @@ class Descriptions:
                 return f"{each.name}{list(index)}"
         for name, symbol in arrays.variables.items():
             if 0 <= offset - symbol.address < symbol.size:
-                return f"{name}+{offset - symbol.address}"
+                return f"{source_name(name)}+{offset - symbol.address}"
         return f"shared {offset:#x}"

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from lanewise.formats import Format
+from lanewise.machine.abi import SHARED_WINDOW
+from lanewise.machine.program.instruction_record import AddressFlow
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.tracing.dataflow import Dataflow, Source
 from lanewise.tracing.descriptions import Descriptions
@@ -44,11 +46,11 @@ class Origins:
             return self._register(place, entry, text, format)
         return self._memory(place, entry, format)
 
-    def source(self, source: Source, entry: int) -> Origin:
-        """Return the origin of a source of an entry."""
+    def source(self, source: Source, entry: int, format: Format | None) -> Origin:
+        """Return the origin of a source of an entry; a format says what bits mean that were only moved."""
         if source.place is None:
             return Origin(self, source.text, None, NOTHING, b"", None, "constant")
-        return self.find(source.place, entry, source.text, source.format)
+        return self.find(source.place, entry, source.text, source.format or format)
 
     def _register(self, place: RegisterPlace, entry: int, text: str, format: Format | None) -> Origin:
         values, writers = self.recording.registers.last(
@@ -179,7 +181,7 @@ class Origin:
             if each.index_at(place.address) is not None:
                 return each.array.dtype
         for array in recording.shared_arrays.all() if space_of(place.address) == "shared" else ():
-            if array.index_at(_shared_offset(place.address)) is not None:
+            if array.index_at(place.address - SHARED_WINDOW) is not None:
                 return array.format.dtype
         return None
 
@@ -194,7 +196,18 @@ class Origin:
         else:
             assert self.place is not None
             found = dataflow.of_register(self.entry, self.place)
-        return tuple(self._origins.source(each, self.entry) for each in found)
+        format = self._format if self._is_moved else None
+        return tuple(self._origins.source(each, self.entry, format) for each in found)
+
+    @property
+    def _is_moved(self) -> bool:
+        """Whether the instruction only moved bits, so that they mean the same before and after it."""
+        point = self._origins.recording.log.point(self.entry)
+        if point.op is None:
+            return False
+        record = point.op.record
+        moves = record.address_flow is AddressFlow.COPY or record.shuffles
+        return (moves or bool(point.accesses)) and not record.is_atomic and not record.multiplies
 
     def walk(self, limit: int = MOST_NODES) -> Iterator[Origin]:
         """Yield this node and everything it was made from, each once, up to a number of them."""
@@ -235,6 +248,8 @@ class Origin:
         op = self._origins.recording.op(self.entry)
         step = self.step
         who = f"step {step.number}" if step is not None else f"warp {self.warp}, not traced"
+        if op is None:  # where a function begins
+            return f"{head}  passed by a call to lane {self.lane}"
         source = self._origins.recording.source(op) if op is not None else None
         where = f"  ({source.rsplit('/', 1)[-1]})" if source else ""
         lane = f", lane {self.lane}" if isinstance(self.place, RegisterPlace) or self.lane is not None else ""
@@ -280,9 +295,3 @@ def shown(value: Any) -> str:
     if isinstance(value, bytes):
         return value.hex()
     return f"{value:.7g}" if isinstance(value, float | np.floating) else str(value)
-
-
-def _shared_offset(address: int) -> int:
-    from lanewise.machine.abi import SHARED_WINDOW
-
-    return address - SHARED_WINDOW

@@ -14,13 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from lanewise.errors import LanewiseError
+from lanewise.formats import format_of
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
+from lanewise.tracing.fragments import matrix_operands
 from lanewise.tracing.recording import Recording
 
 #: Bytes of the log that a page has at most, and that a picture in a notebook has.
 MOST_BYTES, MOST_FRAME_BYTES = 48 << 20, 2 << 20
+#: Elements of an array in shared memory whose coordinates a page knows.
+MOST_SHARED_ELEMENTS = 1 << 16
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 
@@ -77,12 +82,14 @@ def _data(recording: Recording, most: int) -> dict[str, Any]:
         "files": _files(recording),
         "blocks": {str(each): recording.block_at(each) for each in run.blocks},
         "waits": _waits(recording),
+        "shared": _shared(recording),
         "arrays": [
             {
                 "name": array.name,
                 "first": array.address,
                 "bytes": array.array.nbytes,
                 "item": array.array.itemsize,
+                "type": _type(array.array.dtype),
                 "shape": array.array.shape,
                 "c": bool(array.array.flags.c_contiguous),
             }
@@ -141,7 +148,49 @@ def _point(recording: Recording, point: Point) -> dict[str, Any]:
             }
             for each in point.accesses
         ],
+        "matrices": [
+            {
+                "name": each.name,
+                "rows": each.operand.rows,
+                "cols": each.operand.cols,
+                "type": each.operand.format.name,
+                "slot": each.operand.slot_bits,
+                "slots": each.operand.slots,
+                "result": each.is_result,
+                "registers": [register.name for register in each.registers],
+                # For each element, row by row, the first slot that holds it, counted over lanes and registers.
+                "from": each.operand.scatter[: each.operand.rows * each.operand.cols].tolist(),
+            }
+            for each in matrix_operands(op, recording.run.arch)
+            if each.operand.threads == LANES and each.operand.slot_bits >= 8
+        ],
     }
+
+
+def _type(dtype: np.dtype[Any]) -> str:
+    """Return the type of an array's elements as PTX names it; raw bits where it has no name for it."""
+    try:
+        return format_of(dtype).name
+    except LanewiseError:
+        return f"b{8 * min(dtype.itemsize, 8)}"
+
+
+def _shared(recording: Recording) -> list[dict[str, Any]]:
+    """Return the arrays in shared memory, with the coordinates of what lies at each offset."""
+    return [
+        {
+            "name": array.name,
+            "first": array.offset,
+            "item": array.element_bytes,
+            "type": array.format.name,
+            "shape": array.shape,
+            "at": _packed(np.argsort(array.indices, axis=None).astype(np.int32))
+            if array.indices.size == array.indices.max(initial=0) + 1
+            else "",
+        }
+        for array in recording.shared_arrays.all()
+        if array.indices.size <= MOST_SHARED_ELEMENTS
+    ]
 
 
 def _kind(point: Point) -> str:

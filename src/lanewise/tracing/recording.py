@@ -50,7 +50,8 @@ class Recording:
         self.module: Module = run.program.module
         self.arguments = run.arguments
         entries = self.log.entries
-        chosen = np.isin(entries["warp"], run.warps) & (entries["point"] != BARRIER_POINT)
+        is_instruction = np.array([point.op is not None for point in self.log.points])
+        chosen = np.isin(entries["warp"], run.warps) & is_instruction[entries["point"]]
         #: The entries that are steps: instructions of the chosen warps.
         self.steps: Numbers = np.flatnonzero(chosen)
         self.registers, self.memory = RegisterHistory(self.log), MemoryHistory(self.log)

@@ -77,7 +77,7 @@ def trace(
         name,
         shape,
         launch.shared_limit,
-        argument_arrays(bound.entry.parameters, values, launch.addresses),
+        argument_arrays(bound.entry, values, launch.addresses),
         log,
         tuple(linear),
         tuple(chosen),

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.machine.abi import LANES
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.ops import Op
-from lanewise.machine.tracer.points import LoggedAccess
+from lanewise.machine.tracer.points import WINDOWS, LoggedAccess
 from lanewise.machine.tracer.records import EntryState
 from lanewise.tracing.descriptions import Descriptions
 from lanewise.tracing.fragments import MatrixOperand, matrix_operands, no_fragment, operands_with
@@ -169,12 +168,11 @@ class Step:
 
     @property
     def written(self) -> dict[str, npt.NDArray[Any]]:
-        """What it wrote to registers, by their names in the PTX; only active lanes wrote anything."""
+        """The registers that it wrote, by their names in the PTX, with what the lanes hold after it."""
         if not self.is_complete:
             return {}
-        log = self._recording.log
         return {
-            each.register.name: typed(log.register(self.entry, each), each.register.type)
+            each.register.name: typed(self.registers.bits([each.register]), each.register.type)
             for each in self._point.registers
         }
 
@@ -280,7 +278,8 @@ class Step:
         done = recording.completions[recording.completions <= self.entry]
         found = []
         for warp in recording.run.warps:
-            mine = np.flatnonzero((entries["warp"][: self.entry + 1] == warp) & (entries["block"][: self.entry + 1] == block))
+            until = slice(self.entry + 1)
+            mine = np.flatnonzero((entries["warp"][until] == warp) & (entries["block"][until] == block))
             if not len(mine):
                 continue
             last = int(mine[-1])
@@ -318,9 +317,5 @@ def _elements(raw: npt.NDArray[np.uint8], op: Op, size: Size) -> npt.NDArray[Any
 
 def _offset(generic: int) -> int:
     """Return an address in its own state space."""
-    from lanewise.machine.tracer.points import WINDOWS
-
     return generic - WINDOWS.get(space_of(generic), 0)
 
-
-__all__ = ["LANES", "Access", "Registers", "Step", "Waiting"]

@@ -52,6 +52,9 @@ class TracerSteps:
         found: list[Word] = []
         if guarded is None:
             self.block, self.end_is_logged = block, False
+            function = self.points.of_function(block)
+            if function is not None:
+                found += self._enter(data, function) + self._leave(data, function)
         else:
             found += self._flush(data)
             found += self._end(data)
@@ -64,7 +67,7 @@ class TracerSteps:
         if checks or not self._can_wait(op) or not self.held.isdisjoint(self._registers(op)):
             found += self._flush(data)
         if not self._can_wait(op):
-            found += self._enter(data, op)
+            found += self._enter(data, self.points.of(op))
         return found + checks
 
     def after(self, data: ir.Module, op: Op) -> list[Word]:
@@ -76,7 +79,7 @@ class TracerSteps:
             if op.guard is not None:
                 self.held.add(op.guard[0])
         else:
-            found += self._leave(data, op)
+            found += self._leave(data, self.points.of(op))
         return found + self.checker.after(data, op)
 
     def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
@@ -128,14 +131,13 @@ class TracerSteps:
         words = [point.number, 0, *guard_words(block.op), 0]
         return Step(step_code.note(data), [1, *words]).words(None)
 
-    def _enter(self, data: ir.Module, op: Op) -> list[Word]:
-        """Return the step that begins the entry of an instruction."""
-        point = self.points.of(op)
-        words = [word for each in point.accesses for word in self._access_words(op, each)]
+    def _enter(self, data: ir.Module, point: Point) -> list[Word]:
+        """Return the step that begins the entry of an instruction, or of a function's begin."""
+        words = [word for each in point.accesses for word in self._access_words(point.op, each)]
         operands = [point.number, point.size, int(point.writes_memory), len(point.accesses), *words]
-        return Step(step_code.enter(data), operands).words(op)
+        return Step(step_code.enter(data), operands).words(point.op)
 
-    def _access_words(self, op: Op, access: LoggedAccess) -> list[int]:
+    def _access_words(self, op: Op | None, access: LoggedAccess) -> list[int]:
         """Return the words of an access for `enter`."""
         located = access.located
         base, displacement, bits, offset = located.address.base, located.address.offset, 0, NO_REGISTER
@@ -146,8 +148,8 @@ class TracerSteps:
         else:
             displacement += base.bits
         element_bits, step_base, step = 0, NO_REGISTER, 0
-        instruction = op.source.instruction()
-        if located.access.size is Size.TILE_LINE and instruction is not None:
+        instruction = op.source.instruction() if op is not None else None
+        if located.access.size is Size.TILE_LINE and instruction is not None and op is not None:
             lines = tile_lines(instruction)
             element_bits, step = lines.element_bits, lines.elements
             distance = op.operands[-1]
@@ -157,16 +159,15 @@ class TracerSteps:
                 step = distance.bits
         return [
             offset, bits, displacement, WINDOWS.get(located.space, 0), access.rows, access.size,
-            access.addresses, access.before, _flags(access), op.site, element_bits, step_base, step,
+            access.addresses, access.before, _flags(access), _site(op), element_bits, step_base, step,
         ]  # fmt: skip
 
-    def _leave(self, data: ir.Module, op: Op) -> list[Word]:
-        """Return the step that completes the entry of an instruction."""
-        point = self.points.of(op)
+    def _leave(self, data: ir.Module, point: Point) -> list[Word]:
+        """Return the step that completes an entry."""
         accesses = [
             word
             for each in point.accesses
-            for word in (each.addresses, each.size, each.bytes, _flags(each), op.site)
+            for word in (each.addresses, each.size, each.bytes, _flags(each), _site(point.op))
         ]
         operands = [len(point.registers), len(point.accesses), *_register_words(point), *accesses]
         return Step(step_code.leave(data), operands).words(None)
@@ -179,6 +180,11 @@ def _register_words(point: Point) -> list[int]:
         for each in point.registers
         for word in (each.register.offset, each.register.bits // 8 * LANES, each.offset)
     ]
+
+
+def _site(op: Op | None) -> int:
+    """Return the site whose last allocation is tried first; what is in local memory needs none."""
+    return op.site if op is not None else 0
 
 
 def _flags(access: LoggedAccess) -> int:

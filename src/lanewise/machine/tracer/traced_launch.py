@@ -45,7 +45,7 @@ class TracedKernel(CheckedKernel):
     @cached_property
     def points(self) -> Points:
         """The points at which the kernel is logged."""
-        return Points(self.blocks)
+        return Points(self.blocks, self.program)
 
 
 #: The kernel for an arch, as traced launches run it.
