@@ -33,7 +33,7 @@ ROOMS = (
     "launch",
     "lang",
     "linalg",
-    "tracing",
+    "traces",
     "debug",
     "explore",
     "cli",

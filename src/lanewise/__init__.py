@@ -38,7 +38,7 @@ from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruct
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
 if TYPE_CHECKING:
-    from lanewise import arith, atoms, draw, gpu, lang, ptx
+    from lanewise import arith, atoms, draw, gpu, lang, ptx, traces
     from lanewise.atoms import (
         Copy_Atom,
         MMA_Atom,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
-    from lanewise.tracing.run import trace
+    from lanewise.traces.run import trace
 
 __version__ = "0.1.0"
 
@@ -68,6 +68,7 @@ _LATER = {
     "gpu": "",
     "lang": "",
     "ptx": "",
+    "traces": "",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
     "TiledCopy": "atoms",
@@ -85,7 +86,7 @@ _LATER = {
     "surface": "ptx.textures",
     "texture": "ptx.textures",
     "check": "machine.checker.check",
-    "trace": "tracing.run",
+    "trace": "traces.run",
 }
 
 __all__ = [
@@ -145,6 +146,7 @@ __all__ = [
     "texture",
     "tf32",
     "trace",
+    "traces",
     "u4",
     "u8",
     "ue4m3",

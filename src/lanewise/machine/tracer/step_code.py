@@ -139,7 +139,7 @@ def _copy_rows(
 
 
 def enter(module: ir.Module) -> ir.Function:
-    """Operands: point, payload's bytes, whether it is logged for all warps, how many accesses, their words."""
+    """Operands: point, payload's bytes, whether all warps log it, how many accesses, their words."""
 
     def write(code: BlockCode) -> None:
         words, active = code.record("operands"), code["active"].to(U32)

@@ -34,8 +34,8 @@ class TracerSteps:
 
     def __init__(self, checker: CheckerSteps, points: Points, program: Program) -> None:
         self.checker, self.points, self.program = checker, points, program
-        #: Instructions of each lane alone that have run and are not logged yet, the registers that they wrote,
-        #: and the predicates that guard them.
+        #: Instructions of each lane alone that have run and are not logged yet; the registers that they
+        #: wrote, and the predicates that guard them.
         self.pending: list[Op] = []
         self.held: set[Register] = set()
         #: The basic block that is being written, and whether its last instruction is logged already.
@@ -48,7 +48,7 @@ class TracerSteps:
         return [*self.checker.registers_read(), *logged]
 
     def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
-        """Return the steps where a basic block begins; for loads and stores that a branch skips, the branch."""
+        """Return the steps where a basic block begins; before moves that a branch skips, the branch."""
         found: list[Word] = []
         if guarded is None:
             self.block, self.end_is_logged = block, False

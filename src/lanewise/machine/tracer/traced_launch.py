@@ -91,7 +91,9 @@ class TracedLaunch(CheckedLaunch):
             # Pages that nothing is written to take no memory.
             self._memory = np.empty(limit, np.uint8)
         except MemoryError:
-            raise LanewiseError(f"there is no memory for a log of {limit} bytes: give a smaller limit=") from None
+            raise LanewiseError(
+                f"there is no memory for a log of {limit} bytes: give a smaller limit="
+            ) from None
         start = -address(self._memory) % 64
         self._memory = self._memory[start : start + (limit - start) // 64 * 64]
         self._record = zeroed_bytes(TracerRecord.BYTES).view(np.int64)

@@ -19,8 +19,8 @@ from lanewise.formats import format_of
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
-from lanewise.tracing.fragments import matrix_operands
-from lanewise.tracing.recording import Recording
+from lanewise.traces.fragments import matrix_operands
+from lanewise.traces.recording import Recording
 
 #: Bytes of the log that a page has at most, and that a picture in a notebook has.
 MOST_BYTES, MOST_FRAME_BYTES = 48 << 20, 2 << 20
@@ -158,7 +158,7 @@ def _point(recording: Recording, point: Point) -> dict[str, Any]:
                 "slots": each.operand.slots,
                 "result": each.is_result,
                 "registers": [register.name for register in each.registers],
-                # For each element, row by row, the first slot that holds it, counted over lanes and registers.
+                # For each element, row by row: the first slot that holds it, over lanes and registers.
                 "from": each.operand.scatter[: each.operand.rows * each.operand.cols].tolist(),
             }
             for each in matrix_operands(op, recording.run.arch)

@@ -158,7 +158,7 @@ def lanes_of(bits: int) -> npt.NDArray[np.bool_]:
     >>> lanes_of(0b101)[:4].tolist()
     [True, False, True, False]
     """
-    return (bits >> np.arange(LANES)) & 1 != 0
+    return np.asarray((bits >> np.arange(LANES)) & 1 != 0)
 
 
 def space_of(address: int) -> str:

@@ -15,6 +15,7 @@ from lanewise.machine.abi import LANES
 from lanewise.machine.program.basic_blocks import callees
 from lanewise.machine.program.instruction_record import BlockEnd, Level, Role, Size
 from lanewise.machine.program.instruction_table import BARRIER_RESULT, CALL_RESULTS
+from lanewise.machine.program.memory_accesses import tile_lines
 from lanewise.machine.program.operands import (
     MemoryOperand,
     Negated,
@@ -25,13 +26,12 @@ from lanewise.machine.program.operands import (
     Symbol,
     elements_of,
 )
-from lanewise.machine.program.memory_accesses import tile_lines
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import LoggedAccess, Point
 from lanewise.ptx import Immediate
-from lanewise.tracing.fragments import MatrixOperand, matrix_operands
-from lanewise.tracing.places import MemoryPlace, Place, RegisterPlace
-from lanewise.tracing.recording import Recording
+from lanewise.traces.fragments import MatrixOperand, matrix_operands
+from lanewise.traces.places import MemoryPlace, Place, RegisterPlace
+from lanewise.traces.recording import Recording
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ class Dataflow:
         op = point.op
         if op is None or op.opcode == CALL_RESULTS:
             targets = self._passed_to(point)
-            return self._passed(entry, place, [n for n, each in enumerate(targets) if each in place.registers])
+            return self._passed(
+                entry, place, [n for n, each in enumerate(targets) if each in place.registers]
+            )
         if op.opcode == BARRIER_RESULT:
             return []
         operands = matrix_operands(op, self.recording.run.arch)
@@ -166,7 +168,9 @@ class Dataflow:
             source
             for lane in range(LANES)
             if active >> lane & 1
-            for source in self._computed(op, RegisterPlace(place.block, place.warp, lane, place.registers, 0, 0))
+            for source in self._computed(
+                op, RegisterPlace(place.block, place.warp, lane, place.registers, 0, 0)
+            )
         ]
 
     def _computed(self, op: Op, place: RegisterPlace) -> Iterator[Source]:

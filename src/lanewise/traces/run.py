@@ -8,6 +8,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
+from lanewise.launch import require_shared_memory
 from lanewise.machine.checker.launch_findings import beyond_limits
 from lanewise.machine.checker.schedules import run_schedule
 from lanewise.machine.tracer.traced_launch import (
@@ -17,11 +18,10 @@ from lanewise.machine.tracer.traced_launch import (
     available_bytes,
     traced,
 )
-from lanewise.launch import require_shared_memory
 from lanewise.ptx import Shape, shape_refusals
-from lanewise.tracing.arrays import argument_arrays
-from lanewise.tracing.recording import Recording, Run
-from lanewise.tracing.trace import Trace
+from lanewise.traces.arrays import argument_arrays
+from lanewise.traces.recording import Recording, Run
+from lanewise.traces.trace import Trace
 
 
 def trace(
@@ -104,7 +104,7 @@ def _limit(asked: int | None) -> int:
         raise LanewiseError(f"limit={limit} is too little for a trace: it is at least {LEAST_LIMIT} bytes")
     if limit > free:
         raise LanewiseError(
-            f"limit={limit} is more than the {free} bytes of memory that are free: trace fewer blocks or warps"
+            f"limit={limit} is more than the {free} bytes of memory that are free: trace less"
         )
     return limit
 

@@ -4,8 +4,8 @@
 format, is `lanewise.machine.tracer`'s.
 """
 
-from lanewise.tracing.run import trace
-from lanewise.tracing.step import Step
-from lanewise.tracing.trace import Trace
+from lanewise.traces.run import trace
+from lanewise.traces.step import Step
+from lanewise.traces.trace import Trace
 
 __all__ = ["Step", "Trace", "trace"]

@@ -11,11 +11,10 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
 from lanewise.machine.tracer.log import Numbers
-from lanewise.tracing.arrays import ArgumentArray
-from lanewise.tracing.history import lanes_of
-from lanewise.tracing.recording import Recording
-from lanewise.tracing.step import Step
-
+from lanewise.traces.arrays import ArgumentArray
+from lanewise.traces.history import lanes_of
+from lanewise.traces.recording import Recording
+from lanewise.traces.step import Step
 
 #: Entries whose bytes are compared at a time.
 _AT_ONCE = 1 << 14
@@ -97,8 +96,8 @@ def _compare_warps(
     shorter, longer, entry = (
         (mine, other, theirs[len(ours)]) if len(ours) < len(theirs) else (other, mine, ours[len(theirs)])
     )
-    number = longer.step_of(int(entry))
-    step = Step(longer, number) if number is not None else None
+    where = longer.step_of(int(entry))
+    step = Step(longer, where) if where is not None else None
     what = f"one run of warp {warp} ends after {min(len(ours), len(theirs))} instructions, the other goes on"
     mine_step, other_step = (None, step) if shorter is mine else (step, None)
     return int(ours[-1]) if len(ours) else 0, Difference(mine_step, other_step, what)
@@ -120,7 +119,7 @@ def _may_differ(mine: Recording, other: Recording, ours: Numbers, theirs: Number
             left = mine.log.memory[a["payload"][chosen][:, None] + span]
             right = other.log.memory[b["payload"][chosen][:, None] + span]
             differs[chosen] |= (left != right).any(axis=1)
-    return differs
+    return np.asarray(differs)
 
 
 def _texts(recording: Recording) -> list[str]:
@@ -218,7 +217,7 @@ class _Pair:
                 ]
                 if places[0] is not None and places[0] == places[1]:
                     unlike[lane] = False
-        return unlike
+        return np.asarray(unlike)
 
 
 def _argument_offset(arguments: list[ArgumentArray], address: int) -> tuple[int, int] | None:
@@ -245,11 +244,11 @@ def compare_with_array(mine: Recording, expected: Any, name: str) -> Difference 
     flat = wanted.ravel(order=order)
     offsets = writes.address.astype(np.int64) - array.address
     last: dict[int, tuple[int, bytes]] = {}
-    for write in np.flatnonzero((offsets >= 0) & (offsets < array.array.nbytes)):
+    for write in np.flatnonzero((offsets >= 0) & (offsets < array.array.nbytes)).tolist():
         start, size = int(writes.offset[write]), int(writes.size[write])
         for inner in range(0, size, itemsize):
             element = (int(offsets[write]) + inner) // itemsize
-            last[element] = int(write), log.memory[start + inner : start + inner + itemsize].tobytes()
+            last[element] = write, log.memory[start + inner : start + inner + itemsize].tobytes()
     wrong: list[tuple[int, int]] = []
     for element, (write, raw) in last.items():
         value = np.frombuffer(raw, array.array.dtype)[0]

@@ -1,4 +1,7 @@
-"""A recording: the log of a launch with everything that is needed to read it. Steps and traces stand on it."""
+"""A recording: the log of a launch with everything that is needed to read it.
+
+Steps and traces stand on it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from lanewise.machine.runtime.fault_report import source_line
 from lanewise.machine.tracer.log import Log, Numbers
 from lanewise.machine.tracer.records import BARRIER_POINT
 from lanewise.ptx import Immediate, Module, Shape
-from lanewise.tracing.arrays import ArgumentArray, SharedArrays
-from lanewise.tracing.history import MemoryHistory, RegisterHistory
-from lanewise.tracing.names import RegisterNames
+from lanewise.traces.arrays import ArgumentArray, SharedArrays
+from lanewise.traces.history import MemoryHistory, RegisterHistory
+from lanewise.traces.names import RegisterNames
 
 Three = tuple[int, int, int]
 

@@ -32,7 +32,7 @@ extern "C" __global__ void calls(const float* a, float* b, int* c) {
 
 
 @pytest.fixture(scope="module")
-def traced() -> tuple[lw.tracing.Trace, np.ndarray, np.ndarray, np.ndarray]:
+def traced() -> tuple[lw.traces.Trace, np.ndarray, np.ndarray, np.ndarray]:
     a, b, c = np.arange(64, dtype=np.float32), np.zeros(32, np.float32), np.zeros(32, np.int32)
     run = lw.trace(lw.cuda(SOURCE, arch="sm_80")["calls"][1, 32], a, b, c)
     return run, a, b, c

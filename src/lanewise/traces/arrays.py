@@ -61,9 +61,7 @@ class ArgumentArray:
         return f"<{self.name}: {self.array.dtype}{list(self.array.shape)}>"
 
 
-def argument_arrays(
-    entry: Entry, values: tuple[Any, ...], addresses: dict[int, int]
-) -> list[ArgumentArray]:
+def argument_arrays(entry: Entry, values: tuple[Any, ...], addresses: dict[int, int]) -> list[ArgumentArray]:
     """Return the arrays among the arguments, under the names of their parameters, or as arg0, arg1, …."""
     names = [own_name(each) for each in entry.parameters]
     cuda = entry.module.cuda
@@ -141,7 +139,7 @@ class SharedArrays:
     def __init__(self, program: Program, names: SourceNames | None) -> None:
         self.variables = dict(_shared_variables(program))
         self.declared: dict[str, SharedArray] = {}
-        for name, each in (names.arrays.items() if names is not None else ()):
+        for name, each in names.arrays.items() if names is not None else ():
             variable = self.variables.get(each.symbol)
             if variable is not None:
                 start = variable.address + each.offset

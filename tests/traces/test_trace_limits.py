@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from tracing.traced import hgemm, hgemm_trace, matrices
+from traces.traced import hgemm, hgemm_trace, matrices
 
 RACE = """
 .version 8.0
@@ -92,16 +92,16 @@ def test_a_kernel_without_a_grid_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def run() -> lw.tracing.Trace:
+def run() -> lw.traces.Trace:
     return hgemm_trace(matrices())
 
 
-def test_wrong_questions_are_answered_in_words(run: lw.tracing.Trace) -> None:
+def test_wrong_questions_are_answered_in_words(run: lw.traces.Trace) -> None:
     step = run.at(40)
 
     def refused(message: str, ask: object) -> None:
         with pytest.raises(lw.LanewiseError, match=message):
-            ask()  # type: ignore[operator]
+            ask()
 
     refused("no register or variable acd; did you mean acc", lambda: step.registers["acd"])
     refused("named by a string", lambda: step.registers[3])
@@ -118,7 +118,9 @@ def test_wrong_questions_are_answered_in_words(run: lw.tracing.Trace) -> None:
     refused("give lane=", lambda: run.writer("%lane"))
     refused("a lane is 0 to 31", lambda: run.writer("%lane", lane=32))
     refused("warp 1 was not traced", lambda: run.writer("%lane", lane=0, warp=1))
-    refused(r"block \(1, 0, 0\) was not traced; traced are \(0, 0, 0\)", lambda: run.origin("C[0, 0]", block=1))
+    refused(
+        r"block \(1, 0, 0\) was not traced; traced are \(0, 0, 0\)", lambda: run.origin("C[0, 0]", block=1)
+    )
     refused("no argument of the traced launch", lambda: run.writer((np.zeros(3), 0)))
     refused("is named as", lambda: run.writer(3))
 
@@ -135,7 +137,7 @@ def test_a_kernel_that_never_ends_is_ended_and_kept() -> None:
     assert "more than the 50 steps" in bounded.fault
 
 
-def test_plain_launches_are_not_traced(run: lw.tracing.Trace) -> None:
+def test_plain_launches_are_not_traced(run: lw.traces.Trace) -> None:
     a, b, c = matrices()
     before = len(run)
     hgemm[(2, 2), 32](a, b, c, 16, 48)

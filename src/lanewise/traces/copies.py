@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from lanewise.machine.program.instruction_record import Order
 from lanewise.ptx import Immediate
-from lanewise.tracing.recording import Recording
+from lanewise.traces.recording import Recording
 
 
 class Copy(NamedTuple):

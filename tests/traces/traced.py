@@ -61,14 +61,14 @@ def matrices(m: int = 32, n: int = 16, k: int = 48, seed: int = 0) -> list[npt.N
     return [a, b, np.zeros((m, n), np.float32)]
 
 
-def hgemm_trace(arrays: list[npt.NDArray[np.generic]], **options: object) -> lw.tracing.Trace:
+def hgemm_trace(arrays: list[npt.NDArray[np.generic]], **options: object) -> lw.traces.Trace:
     """Return the trace of the product of some matrices."""
     a, b, c = arrays
     (m, k), n = a.shape, b.shape[1]
-    return lw.trace(hgemm[(n // 8, m // 16), 32], a, b, c, n, k, **options)  # type: ignore[arg-type]
+    return lw.trace(hgemm[(n // 8, m // 16), 32], a, b, c, n, k, **options)
 
 
-def written(run: lw.tracing.Trace, name: str) -> npt.NDArray[np.generic]:
+def written(run: lw.traces.Trace, name: str) -> npt.NDArray[np.generic]:
     """Return an argument as the stores of a trace made it, from zeros."""
     array = next(each for each in run.arrays if each.name == name)
     memory = np.zeros(array.array.nbytes, np.uint8)

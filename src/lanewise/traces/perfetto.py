@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.tracing.copies import Copy
-from lanewise.tracing.recording import Recording
-from lanewise.tracing.step import Step
+from lanewise.traces.copies import Copy
+from lanewise.traces.recording import Recording
+from lanewise.traces.step import Step
 
 Event = dict[str, Any]
 

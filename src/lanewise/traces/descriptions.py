@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lanewise.machine import abi
-from lanewise.tracing.arrays import source_name
-from lanewise.tracing.history import space_of
-from lanewise.tracing.recording import Recording
+from lanewise.traces.arrays import source_name
+from lanewise.traces.history import space_of
+from lanewise.traces.recording import Recording
 
 
 class Descriptions:

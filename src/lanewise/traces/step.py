@@ -16,11 +16,11 @@ from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import WINDOWS, LoggedAccess
 from lanewise.machine.tracer.records import EntryState
-from lanewise.tracing.descriptions import Descriptions
-from lanewise.tracing.fragments import MatrixOperand, matrix_operands, no_fragment, operands_with
-from lanewise.tracing.history import lanes_of, space_of
-from lanewise.tracing.names import Variable, typed
-from lanewise.tracing.recording import Recording, Three
+from lanewise.traces.descriptions import Descriptions
+from lanewise.traces.fragments import MatrixOperand, matrix_operands, no_fragment, operands_with
+from lanewise.traces.history import lanes_of, space_of
+from lanewise.traces.names import Variable, typed
+from lanewise.traces.recording import Recording, Three
 
 
 class Waiting(NamedTuple):
@@ -78,8 +78,7 @@ class Registers(Mapping[str, npt.NDArray[Any]]):
 
     def _values(self, variable: Variable) -> npt.NDArray[Any]:
         columns = [
-            variable.shown(self.bits(registers), number)
-            for number, registers in enumerate(variable.elements)
+            variable.shown(self.bits(registers), number) for number, registers in enumerate(variable.elements)
         ]
         return np.stack(columns, axis=1) if variable.is_vector else columns[0]
 
@@ -302,7 +301,11 @@ _DTYPES: dict[str, Any] = {
     "f16": np.float16,
     "f32": np.float32,
     "f64": np.float64,
-    **{f"{kind}{bits}": f"{'int' if kind == 's' else 'uint'}{bits}" for kind in "bus" for bits in (8, 16, 32, 64)},
+    **{
+        f"{kind}{bits}": f"{'int' if kind == 's' else 'uint'}{bits}"
+        for kind in "bus"
+        for bits in (8, 16, 32, 64)
+    },
 }
 
 
@@ -318,4 +321,3 @@ def _elements(raw: npt.NDArray[np.uint8], op: Op, size: Size) -> npt.NDArray[Any
 def _offset(generic: int) -> int:
     """Return an address in its own state space."""
     return generic - WINDOWS.get(space_of(generic), 0)
-

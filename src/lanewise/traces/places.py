@@ -11,8 +11,8 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.operands import Register
-from lanewise.tracing.arrays import ArgumentArray
-from lanewise.tracing.recording import Recording
+from lanewise.traces.arrays import ArgumentArray
+from lanewise.traces.recording import Recording
 
 
 @dataclass(frozen=True)

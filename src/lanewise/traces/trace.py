@@ -12,14 +12,14 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.checker.report import Finding
-from lanewise.tracing.arrays import ArgumentArray
-from lanewise.tracing.compare import Difference, compare_runs, compare_with_array
-from lanewise.tracing.copies import Copy, copies_of
-from lanewise.tracing.history import NOTHING
-from lanewise.tracing.origin import Origin, Origins
-from lanewise.tracing.places import MemoryPlace, Place, PlaceNames
-from lanewise.tracing.recording import Recording, Three
-from lanewise.tracing.step import Step
+from lanewise.traces.arrays import ArgumentArray
+from lanewise.traces.compare import Difference, compare_runs, compare_with_array
+from lanewise.traces.copies import Copy, copies_of
+from lanewise.traces.history import NOTHING
+from lanewise.traces.origin import Origin, Origins
+from lanewise.traces.places import MemoryPlace, Place, PlaceNames
+from lanewise.traces.recording import Recording, Three
+from lanewise.traces.step import Step
 
 
 class Steps(Sequence[Step]):
@@ -57,7 +57,7 @@ class Written(NamedTuple):
 class Trace:
     """Every instruction that the chosen blocks and warps of a launch executed.
 
-    `lw.trace` makes it. `trace.steps` are the steps in order; the other methods ask backwards: who wrote what.
+    `lw.trace` makes it. `trace.steps` are the steps in order; other methods ask backwards: who wrote what.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -173,9 +173,9 @@ class Trace:
     ) -> Origin:
         """Return the tree of instructions and inputs that made a value.
 
-        `of` is an element of an argument or of an array in shared memory ("C[3, 5]", "As[1, 2]", or the array
-        and an index), or a register or variable of a lane ("%r7", "acc[2]"). It is the value at the end of the
-        trace, or before a step.
+        `of` is an element of an argument or of an array in shared memory ("C[3, 5]", "As[1, 2]", or the
+        array and an index), or a register or variable of a lane ("%r7", "acc[2]"). It is the value at the end
+        of the trace, or before a step.
         """
         return self._origins.find(self._place(of, lane, warp, block), self._entry(before))
 
@@ -236,18 +236,18 @@ class Trace:
 
     def save(self, path: str | Path) -> Path:
         """Write the trace as one HTML file, which opens in any browser and needs nothing else."""
-        from lanewise.tracing.page import page
+        from lanewise.traces.page import page
 
         return _written(path, page(self._recording))
 
     def to_perfetto(self, path: str | Path) -> Path:
         """Write a file that Perfetto (ui.perfetto.dev) and chrome://tracing show: a track for each warp."""
-        from lanewise.tracing.perfetto import perfetto
+        from lanewise.traces.perfetto import perfetto
 
         return _written(path, perfetto(self._recording, self.copies))
 
     def _repr_html_(self) -> str:
-        from lanewise.tracing.page import frame
+        from lanewise.traces.page import frame
 
         return frame(self._recording)
 
@@ -263,8 +263,8 @@ class Trace:
         ]
         if not self.is_complete:
             lines.append(
-                f"the limit of {self._recording.run.limit} bytes was reached: these are the first steps, later "
-                "ones were not kept; the launch itself ran on"
+                f"the limit of {self._recording.run.limit} bytes was reached: these are the first steps, "
+                "later ones were not kept; the launch itself ran on"
             )
         if self.fault:
             lines.append(f"the launch ended by a fault: {self.fault.splitlines()[0]}")

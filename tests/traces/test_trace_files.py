@@ -6,19 +6,20 @@ import json
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lanewise as lw
-from tracing.traced import hgemm_trace, matrices, reduction
+from traces.traced import hgemm_trace, matrices, reduction
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
-def run() -> lw.tracing.Trace:
+def run() -> lw.traces.Trace:
     x, y = np.linspace(-1, 1, 256, dtype=np.float32), np.zeros(1, np.float32)
     return lw.trace(reduction[1, 128], x, y, 256)
 
@@ -34,8 +35,10 @@ def test_perfetto_has_a_track_for_each_warp_and_an_event_for_each_step(run, tmp_
     assert {each["tid"] for each in waits} == {0, 1, 2}
     # Events of a track follow one another: a wait ends where the warp goes on.
     for warp in tracks:
-        mine = sorted((each["ts"], each["dur"]) for each in events if each["ph"] == "X" and each["tid"] == warp)
-        assert all(ts + dur <= following for (ts, dur), (following, _) in zip(mine, mine[1:], strict=False))
+        mine = sorted(
+            (each["ts"], each["dur"]) for each in events if each["ph"] == "X" and each["tid"] == warp
+        )
+        assert all(ts + dur <= following for (ts, dur), (following, _) in pairwise(mine))
 
 
 def test_the_page_is_one_file_that_fetches_nothing(run, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from tracing.traced import hgemm, hgemm_trace, matrices, reduction, written
+from traces.traced import hgemm, hgemm_trace, matrices, reduction, written
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "gemm"))
 
@@ -80,10 +80,10 @@ def probed(text: str, probes: list[tuple[int, str, int]]) -> str:
     return found.replace("\n{", f"\n{prologue}", 1)
 
 
-def check_probes(run: lw.tracing.Trace, text: str, shape: Any, arguments: tuple[Any, ...], seed: int) -> int:
+def check_probes(run: lw.traces.Trace, text: str, shape: Any, arguments: tuple[Any, ...], seed: int) -> int:
     """Hold registers of random steps against probes; return how many values were compared."""
     rng = np.random.default_rng(seed)
-    by_line: dict[int, lw.tracing.Step] = {}
+    by_line: dict[int, lw.traces.Step] = {}
     for number in rng.permutation(len(run)).tolist():
         step = run.at(number)
         if step.op.guard is None and step.written and step.line not in by_line:

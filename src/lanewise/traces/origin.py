@@ -16,13 +16,13 @@ from lanewise.formats import Format
 from lanewise.machine.abi import SHARED_WINDOW
 from lanewise.machine.program.instruction_record import AddressFlow
 from lanewise.machine.tracer.log import NOT_KEPT
-from lanewise.tracing.dataflow import Dataflow, Source
-from lanewise.tracing.descriptions import Descriptions
-from lanewise.tracing.history import NOTHING, space_of
-from lanewise.tracing.names import typed
-from lanewise.tracing.places import MemoryPlace, Place, RegisterPlace
-from lanewise.tracing.recording import Recording
-from lanewise.tracing.step import Step
+from lanewise.traces.dataflow import Dataflow, Source
+from lanewise.traces.descriptions import Descriptions
+from lanewise.traces.history import NOTHING, space_of
+from lanewise.traces.names import typed
+from lanewise.traces.places import MemoryPlace, Place, RegisterPlace
+from lanewise.traces.recording import Recording
+from lanewise.traces.step import Step
 
 #: How deep and wide the text of an origin is, unless more is asked for.
 DEPTH, WIDTH = 6, 3
@@ -53,9 +53,7 @@ class Origins:
         return self.find(source.place, entry, source.text, source.format or format)
 
     def _register(self, place: RegisterPlace, entry: int, text: str, format: Format | None) -> Origin:
-        values, writers = self.recording.registers.last(
-            place.block, place.warp, place.registers, entry - 1
-        )
+        values, writers = self.recording.registers.last(place.block, place.warp, place.registers, entry - 1)
         writer = int(writers[place.lane])
         whole = np.ascontiguousarray(values[place.lane]).tobytes()
         raw = whole[place.first : place.first + place.size]
@@ -107,7 +105,7 @@ class Origins:
         """Return the bytes of an argument that nobody wrote while the launch ran."""
         for each in self.recording.arguments:
             offset = place.address - each.address
-            if 0 <= offset and offset + place.size <= each.array.nbytes:
+            if offset >= 0 and offset + place.size <= each.array.nbytes:
                 flat = each.array.ravel(order="K").view(np.uint8)
                 return flat[offset : offset + place.size].tobytes()
         return b""
@@ -116,8 +114,9 @@ class Origins:
 class Origin:
     """A value with its past: what it is, who wrote it at which step, and the values that it was made from.
 
-    `kind` is "instruction"; "input" for memory that nobody wrote while the launch ran; "initial" for registers
-    and shared memory without a value; "constant"; "parts" for bytes that several instructions have written.
+    `kind` is "instruction"; "input" for memory that nobody wrote while the launch ran; "initial" for
+    registers and shared memory without a value; "constant"; "parts" for bytes that several instructions have
+    written.
     """
 
     def __init__(
@@ -167,7 +166,9 @@ class Origin:
             dtype = self._dtype(self.place)
             if dtype is not None and len(self.raw) == dtype.itemsize:
                 return np.frombuffer(self.raw, dtype)[0]
-        unsigned = np.frombuffer(self.raw, f"uint{8 * len(self.raw)}" if len(self.raw) in (1, 2, 4, 8) else "uint8")
+        unsigned = np.frombuffer(
+            self.raw, f"uint{8 * len(self.raw)}" if len(self.raw) in (1, 2, 4, 8) else "uint8"
+        )
         if self._format is not None and self._format.word_bits == 8 * len(self.raw):
             return self._format.from_bits(unsigned)[0]
         if isinstance(self.place, RegisterPlace) and len(self.raw) * 8 == self.place.registers[0].bits:
