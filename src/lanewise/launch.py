@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lanewise.gpu.plan import Plan
     from lanewise.isa.occupancy import Occupancy
+    from lanewise.machine.launch_info import LaunchInfo
     from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry
 
@@ -79,6 +80,13 @@ def _three(what: str, given: Any) -> tuple[int, int, int]:
         sizes.append(size)
     first, second, third = (*sizes, 1, 1)[:3]
     return first, second, third
+
+
+def require_shared_memory(info: LaunchInfo, shape: Shape, arch: str, name: str) -> None:
+    """Raise an error if a launch of a kernel wants more shared memory than an arch has."""
+    static, dynamic = info.shared_bytes - info.shared_base, info.dynamic_offset - info.shared_base
+    if refused := shared_refusals(static, dynamic, shape.shared_bytes, arch):
+        raise LanewiseError(f"{name}: {refused[0]}")
 
 
 class Options(TypedDict, total=False):
@@ -208,10 +216,7 @@ class Configured:
         if refused is not None:
             raise LanewiseError(refused)
         ready = compiled(module, self.entry.function, name)
-        info = ready.launch_info
-        base, dynamic = info.shared_base, self.shape.shared_bytes
-        if refused := shared_refusals(info.shared_bytes - base, info.dynamic_offset - base, dynamic, name):
-            raise LanewiseError(f"{self.entry.demangled}: {refused[0]}")
+        require_shared_memory(ready.launch_info, self.shape, name, self.entry.demangled)
         if executor is not None:
             if schedule is not None:
                 raise LanewiseError("schedule= is for launches in one process, without executor=")

@@ -112,6 +112,8 @@ class LaunchRecord(RecordLayout):
     #: A TextureRow for each texture and surface among the arguments.
     textures = field()
     texture_count = field()
+    #: The TracerRecord of a traced launch.
+    tracer = field()
 
 
 class CodeRow(RecordLayout):

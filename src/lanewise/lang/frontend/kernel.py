@@ -24,6 +24,7 @@ from lanewise.recently_used import RecentlyUsed
 if TYPE_CHECKING:
     from lanewise.isa.occupancy import Occupancy
     from lanewise.ptx import Cubin, Module, Resources
+    from lanewise.ptx.model.source_names import SourceNames
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
@@ -118,10 +119,19 @@ class Kernel:
         """Trace the kernel anew and return the parsed module."""
         from lanewise.ptx import parse
 
-        return parse(self.traced_text(arch, constants))
+        text, names = self._trace(arch, constants)
+        module = parse(text)
+        module.names = names
+        return module
 
     def traced_text(self, arch: str | None, constants: dict[str, Any]) -> str:
         """Trace the kernel anew and return its PTX."""
+        return self._trace(arch, constants)[0]
+
+    def _trace(self, arch: str | None, constants: dict[str, Any]) -> tuple[str, SourceNames]:
+        """Trace the kernel anew and return its PTX, and the names of its variables in it."""
+        from lanewise.lang.frontend.source_names import source_names  # it loads the model of PTX
+
         rewritten = self.rewritten
         with use_builder(Builder(arch)) as builder:
             builder.sources[rewritten.file] = rewritten.lines
@@ -134,17 +144,19 @@ class Kernel:
                 else:
                     declared.append(declaration(each))
                     arguments[each.name] = traced_argument(builder, each)
+                    builder.bound[each.name] = [arguments[each.name]]
             rewritten.call(arguments)
             names = [each.name for each in self.parameters if not each.is_constexpr]
             self._require_register_bound(builder)
             if self.options.get("cluster"):
                 builder.need("cluster=", 90, "7.8")
-            text = Writer(builder, self.name, declared, self._limits()).text(names)
+            writer = Writer(builder, self.name, declared, self._limits())
+            text = writer.text(names)
             self._required_threads[text] = [
                 (count, what, builder.error("", location))
                 for count, what, location in builder.required_threads
             ]
-            return text
+            return text, source_names(builder.bound, writer.by_hint)
 
     def check_block(self, module: Module, block: tuple[int, ...]) -> None:
         """Raise an error for a block with other threads than a tiling over lw.thread_idx.x is for."""

@@ -162,7 +162,7 @@ class CheckerSteps:
 
     def barrier_hook(self) -> BarrierHook:
         """Return the function that the scheduler calls when a barrier completes."""
-        return _release
+        return release
 
     def image(self) -> bytes:
         """Return the machine code of the functions behind all steps."""
@@ -178,7 +178,7 @@ def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> lis
     return Step(function, operands).words(op)
 
 
-def _release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
+def release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
     """Write a call of the function that handles a completed barrier."""
     type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
     declared = code.module.functions.get(RELEASE)

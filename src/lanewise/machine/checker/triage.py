@@ -123,6 +123,8 @@ class Triage:
         #: Findings, each with the row and kind that count how often it came up.
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         self.failure: BaseException | None = None
+        #: Called with each finding when it comes up, if somebody wants to know when.
+        self.on_finding: Callable[[Finding], None] | None = None
         kinds = [ctypes.c_int64] * 7
         self.callback = ctypes.CFUNCTYPE(None, *kinds)(self._guarded)
 
@@ -357,6 +359,8 @@ class Triage:
             if not self.stay_alone():
                 raise NotOnItsOwn
             self.found[key] = finding, counted
+            if self.on_finding is not None:
+                self.on_finding(finding)
 
     def findings(self) -> list[Finding]:
         """Return all findings in the order in which they came up, with their counts."""
