@@ -9,6 +9,7 @@ from lanewise.machine.bulk_copies.operation import ISSUER, Issue
 from lanewise.machine.bulk_copies.reductions import copier
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode, call, shared_code
 from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.operands import ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE, Access
 from lanewise.ptx import Immediate

@@ -9,6 +9,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import (
     GROUPS_KEPT,
     OPERATIONS_KEPT,
@@ -17,7 +18,7 @@ from lanewise.machine.checker.proxy_records import (
     AsyncKind,
     NotedOperation,
 )
-from lanewise.machine.checker.records import BlockWatch, OrderKind, SiteRow, WarpClock, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, SiteRow, WarpClock, WatchRecord
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, at_site, most, wide
 from lanewise.machine.codegen.function_code import U32, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
