@@ -297,6 +297,8 @@ class Suspicion(IntEnum):
     NO_WGMMA_FENCE = auto()
     #: A thread exits while its bulk copies may still be reading shared memory.
     EXITED_COPYING = auto()
+    #: A block ends while a bulk copy into its shared memory was never waited for.
+    ENDED_COPYING = auto()
     #: A live mbarrier is overwritten, or initialised again.
     BARRIER_OVERWRITTEN = auto()
     #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
