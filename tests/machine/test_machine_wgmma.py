@@ -257,7 +257,7 @@ def test_matrices_in_shared_memory_are_told() -> None:
     sparse = next(each for each in every if each.types[1:] == ("u8", "u8") and each.a_source == "descriptor")
     parsed = parse(module(statement(sparse)))
     op = next(op for op in resolve(parsed, parsed["k"].function).sites if op.record.multiplies)
-    a, b = Statement(op, op.source.instruction().on(ARCH)).matrices()  # type: ignore[union-attr]
+    a, b = Statement(op, op.source.instruction().on(ARCH)).matrices()
     assert (a.name, a.rows, a.k, a.bits, a.major) == ("a", 64, 32, 8, "K")
     assert (b.name, b.rows, b.k, b.bits, b.major) == ("b", 16, 64, 8, "K")
     assert a.register and b.register and a.register != b.register
