@@ -12,7 +12,15 @@ from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MemberRow
 from lanewise.machine.async_records import OPEN_GROUP, AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.codegen.cluster_scheduler import member_row
-from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, call, record_fault
+from lanewise.machine.codegen.function_code import (
+    U32,
+    U64,
+    BlockCode,
+    FunctionCode,
+    Record,
+    call,
+    record_fault,
+)
 from lanewise.machine.codegen.pending_operations import address_of, call_function, issue
 from lanewise.machine.warp_ops.addresses import CLUSTER, GENERIC, WRITE, locate
 from lanewise.machine.warp_ops.mbarrier import complete_bytes
@@ -95,16 +103,14 @@ def finish(code: FunctionCode, operation: Record) -> None:
     with code.when(barrier.differs(0)):
         owner = operation.get(AsyncOperation.barrier_block)
         handles = [owner.handle, barrier.handle, size.handle]
-        wrong = Value(code, i64, code.builder.convert(
-            "zext", code.builder.call(complete_bytes(code.module), handles), ir.LONG
-        ))  # fmt: skip
+        wrong = Value(code, U32, code.builder.call(complete_bytes(code.module), handles)).to(U64).to(i64)
         with code.when(wrong.differs(0)):
             block = operation.at(AsyncOperation.block)
-            values = [
+            site, lane, address = (
                 operation.get(each)
                 for each in (AsyncOperation.site, AsyncOperation.lane, AsyncOperation.barrier_address)
-            ]
-            record_fault(code, block, FaultKind.MBARRIER, *values, wrong - 1)
+            )
+            record_fault(code, block, FaultKind.MBARRIER, site, lane, address, wrong - 1)
             block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))
             code.give(BlockAnswer.STOPPING)
     code.give(0)
