@@ -68,9 +68,11 @@ def resolve(module: Module, entry: Function) -> Program:
     """Return a kernel and the device functions that it reaches, resolved."""
     if entry.body is None:
         raise LanewiseError(f"{entry.name} is declared in this PTX, but has no body")
-    blocks = entry.limit("reqnctapercluster")
-    if blocks is not None and any(size > 1 for size in blocks):
-        raise Unsupported(f"line {entry.line}: {entry.name} wants clusters {blocks}: they come later")
+    if entry.limit("blocksareclusters") is not None:
+        raise Unsupported(
+            f"line {entry.line}: {entry.name} says .blocksareclusters: a grid of clusters is refused, give "
+            "the grid in blocks and .reqnctapercluster or cluster= instead"
+        )
     program = Program(module, entry)
     digits = re.match(r"sm_(\d+)", module.arch)
     if digits is not None and int(digits.group(1)) >= abi.RESERVED_FIRST_ARCH:
@@ -421,7 +423,7 @@ class _Resolver:
             yield target
 
     def _dynamic(self, variable: Variable) -> Symbol:
-        """Return dynamic shared memory, which begins at a multiple of the largest alignment that it has."""
+        """Return the begin of dynamic shared memory, which is aligned as its variables ask for."""
         self.program.dynamic_alignment = max(self.program.dynamic_alignment, variable.alignment)
         return Symbol(variable.name, "dynamic", 0, 0)
 
