@@ -10,13 +10,17 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
+from itertools import accumulate
 from operator import itemgetter, or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lanewise.gpu.arrays import Library
+from lanewise.gpu.arrays import Library, library_of
 from lanewise.gpu.loading import Loaded
 from lanewise.gpu.streams import stream_handle
 from lanewise.ptx import Shape, Variable
+
+if TYPE_CHECKING:
+    from lanewise.ptx.tensor_maps import TensorMap
 
 #: How a number goes into a parameter, by its kind and size: each takes a place of eight bytes.
 _FORMATS = {
@@ -33,8 +37,9 @@ _ATTRIBUTE, _CLUSTER_DIMENSION = struct.Struct("<I4x3I52x"), 4
 _WRONG_CONTEXT = (201, 400)
 
 
-#: How an array goes into a parameter.
+#: How an array goes into a parameter, and how a tensor map does: as its 128 bytes.
 POINTER = "P"
+TENSOR_MAP = "128s"
 #: Launches after which one is worth compiling: a program that launches a few times does not wait for that.
 OFTEN = 16
 
@@ -89,7 +94,7 @@ def start(loaded: Loaded, record: Record) -> None:
 class Plan:
     """A launch of known types: called with arguments and a stream, it launches, or returns False.
 
-    `formats` say of each parameter how it is packed: `POINTER`, or as `number_format` says.
+    `formats` say of each parameter how it is packed: `POINTER`, `TENSOR_MAP`, or as `number_format` says.
     """
 
     def __init__(
@@ -105,14 +110,19 @@ class Plan:
         self.types, self.formats = types, formats
         self.ordinal = loaded.context.ordinal
         arrays = [place for place, code in enumerate(formats) if code == POINTER]
-        numbers = [place for place, code in enumerate(formats) if code != POINTER]
+        maps = [place for place, code in enumerate(formats) if code == TENSOR_MAP]
+        numbers = [place for place, code in enumerate(formats) if code not in (POINTER, TENSOR_MAP)]
         self._ordinals = [self.ordinal] * len(arrays)
         #: Bits that no array's address has if all are aligned; one that has some takes the long way.
         self._low_bits = align - 1
         self._arrays, self._numbers = _taken(arrays), _taken(numbers)
-        # Arrays come first in the memory of a launch, then numbers; the pointers to values have their order.
-        order = [*arrays, *numbers]
-        self._offsets = [8 * order.index(place) for place in range(len(formats))]
+        self._maps = _taken(maps) if maps else None
+        # Arrays come first in the memory of a launch, then numbers, then tensor maps; the pointers to values
+        # have their order.
+        order = [*arrays, *numbers, *maps]
+        sizes = [struct.calcsize(f"<{formats[place]}") if place in maps else 8 for place in order]
+        offsets = dict(zip(order, accumulate(sizes, initial=0), strict=False))
+        self._offsets, self._size = [offsets[place] for place in range(len(formats))], sum(sizes)
         # One step packs the stream, the attributes, and the values that lie behind them.
         codes = "".join("Q" if formats[place] == POINTER else formats[place] for place in order)
         self._attributes = _attributes(shape)
@@ -128,7 +138,7 @@ class Plan:
         self._launches = 0
 
     def _record(self) -> Record:
-        return Record(self.loaded, self.shape, self._offsets, 8 * len(self._offsets))
+        return Record(self.loaded, self.shape, self._offsets, self._size)
 
     def __call__(self, arguments: tuple[Any, ...], stream: Any) -> bool:
         """Launch; False if these arguments are not of the kind that was prepared for."""
@@ -149,7 +159,10 @@ class Plan:
         if not all(map(library.contiguous, arrays)) and not all(map(library.in_one_piece, arrays)):
             return False
         addresses = list(map(library.address, arrays))
-        if self._low_bits and reduce(or_, addresses) & self._low_bits:
+        if self._low_bits and reduce(or_, addresses, 0) & self._low_bits:
+            return False
+        maps = self._encoded(self._maps(arguments)) if self._maps is not None else ()
+        if maps is None:
             return False
         try:
             record = self._free.pop()
@@ -163,6 +176,7 @@ class Plan:
                 *self._attributes,
                 *addresses,
                 *self._numbers(arguments),
+                *maps,
             )
         except (struct.error, OverflowError):  # a number that does not fit as it is
             self._free.append(record)
@@ -176,6 +190,14 @@ class Plan:
         if self._launches == OFTEN:
             self.native = self._compiled()
         return True
+
+    def _encoded(self, maps: tuple[TensorMap, ...]) -> list[bytes] | None:
+        """The bytes of tensor maps; None if their arrays are of another library or on another device."""
+        library = self.library
+        for each in maps:
+            if library_of(each.array) is not library or library.ordinal(each.array) != self.ordinal:
+                return None
+        return [each.encode(library.address(each.array)) for each in maps]
 
     def _again(self, record: Record, status: int) -> None:
         """A launch that failed: once more if the context of this thread was another, else raise."""

@@ -105,6 +105,8 @@ class LaunchRecord(RecordLayout):
     # The order of the blocks and warps of a checked launch, a RunOrder, and the seed of a random one.
     order = field()
     seed = field()
+    #: When asynchronous operations take effect, a Completion (`async_records.py`).
+    completion = field()
     #: A TextureRow for each texture and surface among the arguments.
     textures = field()
     texture_count = field()
@@ -174,6 +176,10 @@ class BlockRecord(RecordLayout):
     order = field()
     whole_slice = field()
     turn = field()
+    #: The PendingOperations, if asynchronous operations do not all take effect at once; else 0.
+    pending = field()
+    #: In a checked launch, a function(block, address, bytes): shared memory was written asynchronously.
+    written_hook = field()
 
 
 class WarpFrame(RecordLayout):
@@ -373,6 +379,7 @@ class FaultKind(IntEnum):
     BAD_RANK = 14
     EXITED_BLOCK = 15
     CLUSTER_BARRIER = 16
+    BULK_COPY = 17
 
     @property
     def title(self) -> str:

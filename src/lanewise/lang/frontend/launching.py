@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lanewise.ptx import Module
 
 #: Keywords of a launch that are no parameters of the kernel.
-_OPTIONS = ("steps", "progress", "executor", "stream", "cluster")
+_OPTIONS = ("steps", "progress", "executor", "schedule", "stream", "cluster")
 #: Values of the Constexpr parameters whose warm launches are remembered. Not those used last: to keep their
 #: order would take longer than the rest of a warm launch.
 _MOST_LAUNCHED = 256

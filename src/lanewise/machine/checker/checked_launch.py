@@ -73,6 +73,7 @@ class CheckedLaunch(Launch):
         super().__init__(kernel, shape, values, steps)
         self.kernel, self.side_by_side, self.schedule = kernel, side_by_side, schedule
         self[LaunchRecord.order], self[LaunchRecord.seed] = schedule.order, schedule.seed
+        self[LaunchRecord.completion] = schedule.completion
         #: Whether all blocks ran to their end.
         self.ended = False
         self.resident: list[ResidentBlocks] = []

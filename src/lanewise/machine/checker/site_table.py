@@ -55,15 +55,22 @@ _ORDERS = {
     Order.TRACK: OrderKind.TRACK,
     Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
 }
+#: Orders of which nothing is on record yet: bulk groups.
+_UNWATCHED_ORDERS = frozenset((Order.NOTHING, Order.BULK_COMMIT, Order.BULK_WAIT, Order.BULK_WAIT_READ))
 #: How many harmless suspicions of one kind an instruction may report to Python.
 PATIENCE = 20_000
 
 Row = dict[int, int]
 
 
+def has_order_row(op: Op) -> bool:
+    """Return whether the first row of an instruction says what it orders."""
+    return op.record.orders not in _UNWATCHED_ORDERS
+
+
 def first_access_row(op: Op) -> int:
     """Return the number of the row of an instruction's first access."""
-    return MOST_ROWS * op.site + (op.record.orders is not Order.NOTHING)
+    return MOST_ROWS * op.site + has_order_row(op)
 
 
 def access_of(op: Op, row: int) -> LocatedAccess | None:
@@ -165,7 +172,7 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))
-    if record.orders is not Order.NOTHING:
+    if has_order_row(op):
         found.append(_order(op))
     for access in watched_accesses(op):
         row = _access(op, access, program, arch)

@@ -14,13 +14,13 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.checker.records import BlockWatch, WatchRecord
-from lanewise.machine.checker.site_table import first_access_row
+from lanewise.machine.checker.site_table import first_access_row, has_order_row
 from lanewise.machine.checker.watch_code.access_hook import write_watch
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
 from lanewise.machine.program.basic_blocks import BasicBlock
-from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Waits
+from lanewise.machine.program.instruction_record import BlockEnd, Level, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.operands import Register
@@ -68,7 +68,7 @@ class CheckerSteps:
         found = self._values(data, op)
         if record.level is Level.LANE:
             return found
-        if record.orders is not Order.NOTHING:
+        if has_order_row(op):
             found += _step(data, "check_order", [first], op)
         accesses = watched_accesses(op)
         for row, each in enumerate(accesses, first_access_row(op)):

@@ -7,6 +7,7 @@ from lanewise.jit.float_mode import float_mode
 from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus, WarpFrame
+from lanewise.machine.async_records import PendingOperations
 from lanewise.machine.codegen.cluster_scheduler import begin_cluster, divided
 from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record, copy_bytes, zero_bytes
 from lanewise.machine.codegen.run_order import block_in_order
@@ -94,6 +95,8 @@ def _write_begin(module: ir.Module) -> ir.Function:
         (BlockRecord.order, LaunchRecord.order),
     ):
         block.set(own, launch.get(given))
+    with code.when(block.get(BlockRecord.pending).differs(0)):  # what a seed draws depends on the block alone
+        block.at(BlockRecord.pending).set(PendingOperations.draws, 0)
     x, y = launch.get(LaunchRecord.nctaid), launch.get(LaunchRecord.nctaid + 8)
     rest, first = divided(code, number, x)
     third, second = divided(code, rest, y)

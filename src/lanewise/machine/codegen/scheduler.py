@@ -14,6 +14,7 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord, RunStatus, WarpFrame, WarpStatus
+from lanewise.machine.async_records import CompleteHow, PendingOperations
 from lanewise.machine.codegen.cluster_scheduler import (
     release_waiting,
     write_run_cluster,
@@ -322,6 +323,9 @@ def _write_run_block(
     )
     with code.when(stop.differs(0)):
         code.give(RunStatus.INTERRUPTED)
+    spins = yielded.get().differs(0)
+    asked = spins.select(code.number(CompleteHow.ONE), code.number(CompleteHow.ANY))
+    _complete_operations(code, block, asked)
     with code.when(block.get(BlockRecord.steps) > limit):
         code.give(RunStatus.LIMIT)
     with code.when(waiting.get().differs(0)):
@@ -349,6 +353,7 @@ def _write_run_block(
         chosen = parked.select(barrier_bit, 0)
         barriers.set(barriers.get() | code.intrinsic("vector.reduce.or", U32, [chosen], of=chosen.type))
     with code.when(alive.get().equals(0)):
+        _complete_operations(code, block, code.number(CompleteHow.EVERY))
         code.give(RunStatus.DONE)
     freed = code.variable(zero)
     freed.set(zero)
@@ -363,6 +368,9 @@ def _write_run_block(
     with code.when(for_cluster & alone):
         freed.set(freed.get() | Value(code, U32, builder.call(settle_cluster, [code["block"].handle])))
     progress = freed.get().differs(0) | runs.get().differs(0)
+    with code.when(~progress):
+        freed.set(_complete_operations(code, block, code.number(CompleteHow.ONE)))
+    progress = progress | freed.get().differs(0)
     with code.when(~progress & ~phases & (alone | ~for_cluster)):
         code.give(RunStatus.DEADLOCKED)
     with code.when(phases):
@@ -379,6 +387,23 @@ def _write_run_block(
             code.give(RunStatus.YIELDED)
     builder.branch(turn)
     return code.function
+
+
+def _complete_operations(code: FunctionCode, block: Record, how: Value) -> Value:
+    """Complete pending asynchronous operations, if there are any; return 1 if some were, else 0.
+
+    The instructions that issue them bring the function with them: kernels without them do not have it.
+    """
+    done = code.variable(code.constant(U32, 0))
+    done.set(code.constant(U32, 0))
+    pending = block.get(BlockRecord.pending)
+    with code.when(pending.differs(0)), code.when(Record(code, pending).get(PendingOperations.count) > 0):
+        kind = ir.FunctionType(WORD, [ir.LONG] * 2).as_pointer()
+        function = code.builder.inttoptr(Record(code, pending).get(PendingOperations.complete).handle, kind)
+        done.set(Value(code, U32, code.builder.call(function, [block.address.handle, how.handle])))
+        with code.when(done.get() > 1):
+            code.give(RunStatus.STOPPED)
+    return done.get()
 
 
 def _park_together(code: FunctionCode, warp: Record) -> None:

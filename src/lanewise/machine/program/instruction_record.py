@@ -36,6 +36,8 @@ class Role(Enum):
     ADDRESS = "address"
     #: The handle of a texture or surface, with coordinates where texels are accessed.
     HANDLE = "handle"
+    #: The address of a tensor map with the coordinates of a box.
+    TENSOR = "tensor"
     #: The lanes of the warp that take part, as bits.
     MEMBERS = "members"
     #: The number of a barrier of the block.
@@ -75,6 +77,8 @@ class Size(Enum):
     TILE_LINE = auto()
     #: An mbarrier object: 8 bytes.
     MBARRIER = auto()
+    #: Known only when the instruction runs: a register, or a tensor map.
+    RUN_TIME = auto()
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,11 @@ class Order(Enum):
     WAIT_ALL = auto()
     #: An mbarrier is told when the copies of a thread up to here are complete.
     TRACK = auto()
+    #: The bulk copies of a thread up to here become a group.
+    BULK_COMMIT = auto()
+    #: All bulk groups but a number of the latest are complete; or they have read their sources.
+    BULK_WAIT = auto()
+    BULK_WAIT_READ = auto()
     #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
     CLUSTER_ARRIVAL = auto()
 
@@ -270,7 +279,8 @@ class InstructionRecord:
     refused: str = ""
 
     def __post_init__(self) -> None:
-        addresses = {number for number, role in enumerate(self.roles) if role is Role.ADDRESS}
+        places = (Role.ADDRESS, Role.TENSOR)
+        addresses = {number for number, role in enumerate(self.roles) if role in places}
         for access in self.memory:
             assert access.operand in addresses, f"{self.pattern}: operand {access.operand} is no address"
         assert self.waits is not Waits.MEMBERS or Role.MEMBERS in self.roles, self.pattern

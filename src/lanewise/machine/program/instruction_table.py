@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from lanewise.machine.program.bulk_instructions import BULK
 from lanewise.machine.program.cluster_instructions import CLUSTERS
 from lanewise.machine.program.instruction_record import (
     AddressFlow,
@@ -18,6 +19,7 @@ from lanewise.machine.program.instruction_record import (
     Level,
     MemoryAccess,
     Order,
+    Proxy,
     Size,
     Waits,
 )
@@ -299,14 +301,11 @@ CONTROL = (
 )
 
 _REFERENCES = "it asks what kind of reference a handle is, and CUDA 12 removed texture and surface references"
-_BULK = "bulk copies (TMA) come later"
 _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
 
 REFUSED = (
     *refused("wgmma", "instructions of warpgroups come later", Level.WARPGROUP),
     *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
-    *refused("tensormap st.bulk cp.async.bulk cp.reduce", _BULK),
-    *refused("st.async red.async", _BULK),
     *refused("multimem", "there is one device, and no multicast memory"),
     *refused("istypep", _REFERENCES),
     *refused("shfl vote", _WITHDRAWN),
@@ -314,7 +313,7 @@ REFUSED = (
 
 #: Of patterns that are equally long the first that matches counts.
 TABLE = (
-    *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
+    *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *BULK, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
     *CLUSTERS,
 )  # fmt: skip
 
@@ -330,8 +329,12 @@ def _by_opcode() -> dict[str, list[InstructionRecord]]:
 
 
 _BY_OPCODE = _by_opcode()
-#: Rows that the checker's table has for an instruction: one for what it orders, one for each access.
-MOST_ROWS = max((each.orders is not Order.NOTHING) + len(each.memory) for each in TABLE)
+#: Rows that the checker's table has for an instruction: one for what it orders, one for each access that is
+#: not by the asynchronous proxy.
+MOST_ROWS = max(
+    (each.orders is not Order.NOTHING) + sum(access.proxy is not Proxy.ASYNC for access in each.memory)
+    for each in TABLE
+)
 
 
 @lru_cache(maxsize=1 << 14)

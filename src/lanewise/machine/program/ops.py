@@ -45,6 +45,7 @@ _FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
     Role.USED: (_VALUES, "a value"),
     Role.ADDRESS: ((MemoryOperand,), "an address"),
     Role.HANDLE: ((TexelOperand, MemoryOperand), "the handle of a texture or surface"),
+    Role.TENSOR: ((TexelOperand,), "a tensor map with coordinates"),
     Role.MEMBERS: (_VALUES, "a mask of lanes"),
     Role.BARRIER: (_VALUES, "the number of a barrier"),
     Role.LABEL: ((BranchTarget,), "a label"),
@@ -139,8 +140,10 @@ class Op:
         }
 
     def address(self, number: int) -> MemoryOperand:
-        """Return an operand that has to be an address of memory."""
+        """Return an operand that has to be an address of memory, or that of a tensor map."""
         found = self.operands[number] if number < len(self.operands) else None
+        if isinstance(found, TexelOperand) and self.record.role(number) is Role.TENSOR:
+            return MemoryOperand(found.handle, 0)
         if not isinstance(found, MemoryOperand):
             raise self.unsupported(f"its operand {number + 1} is not an address")
         return found
@@ -196,7 +199,9 @@ class Program:
     #: Where shared memory begins, and where static shared memory ends.
     shared_base: int = 0
     shared_bytes: int = 0
+    #: Where dynamic shared memory begins, and what that is a multiple of.
     dynamic_offset: int = 0
+    dynamic_alignment: int = 16
     parameter_bytes: int = 0
     sites: list[Op] = field(default_factory=list)
     globals: dict[str, Symbol] = field(default_factory=dict)

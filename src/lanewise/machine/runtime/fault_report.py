@@ -6,6 +6,8 @@ from pathlib import Path
 
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind
+from lanewise.machine.bulk_copies.faults import sentence
+from lanewise.machine.program.instruction_record import Proxy
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op
@@ -109,6 +111,8 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
     located = accesses(op)
     if len(located) < 2:
         return located[0] if located else None
+    if any(each.access.proxy is Proxy.ASYNC for each in located):
+        return _asynchronous_access(state, located)
     target = located[0]
     fault, base = state[BlockRecord.fault_address], target.address.base
     if isinstance(base, Register):
@@ -120,6 +124,21 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
     size = state[BlockRecord.fault_size]
     good = start % size == 0 and 0 <= start <= launch.shared_limit - size
     return located[1] if start != fault or good else target
+
+
+def _asynchronous_access(state: BlockState, located: list[LocatedAccess]) -> LocatedAccess:
+    """Return the access of a bulk copy whose address faulted; else the one to global memory."""
+    fault = state[BlockRecord.fault_address]
+    warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
+    for each in located:
+        base = each.address.base
+        if isinstance(base, Register):
+            start = int(state.lanes(warp, base.offset, base.bits)[lane])
+        else:
+            start = base.address if isinstance(base, Symbol) else base.bits
+        if start + each.address.offset == fault:
+            return each
+    return next((each for each in located if each.space == "global"), located[0])
 
 
 def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
@@ -145,6 +164,7 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         FaultKind.DIVERGENCE: "not all lanes of the warp are there",
         FaultKind.MBARRIER: f"mbarrier: {WRONG.get(size, '')}",
         FaultKind.STACK: f"the stack of {abi.STACK_BYTES} bytes is used up (calls too deep, or alloca)",
+        FaultKind.BULK_COPY: "a bulk copy that a GPU does not do",
         FaultKind.BAD_CALL: "a call through a register that holds no function of this kind",
     }.get(kind, kind.title)
     reached = address >> abi.RANK_SHIFT
@@ -155,6 +175,8 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     lines = [head, f"    {location_of(launch, op)}", f"    {thread}"]
     if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
         lines.append(f"    {_describe_address(launch, address, space)}")
+    if kind is FaultKind.BULK_COPY:
+        lines.append(f"    {sentence(size, address)}")
     return "\n".join(lines), op.line
 
 

@@ -9,6 +9,13 @@ import numpy as np
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, MemberRow, WarpFrame
+from lanewise.machine.async_records import (
+    MOST_PENDING,
+    STAGE_BYTES,
+    AsyncOperation,
+    Completion,
+    PendingOperations,
+)
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import Allocation
@@ -145,10 +152,26 @@ class BlockState:
             (BlockRecord.shared_first, rank << abi.RANK_SHIFT),
         ):
             self[field] = value
+        if launch[LaunchRecord.completion] != Completion.EARLY:
+            self._keep_operations(shape.warps)
+
         #: The other blocks of the cluster, if this is its first one.
         self._others = [BlockState(launch, other) for other in range(1, shape.cluster_blocks) if rank == 0]
         if rank == 0:
             self._fill_member_table()
+
+    def _keep_operations(self, warps: int) -> None:
+        """Allocate the queue of asynchronous operations that do not take effect at once."""
+        self.pending = zeroed_bytes(PendingOperations.BYTES)
+        parts = (
+            (PendingOperations.groups, zeroed_bytes(8 * warps * abi.LANES)),
+            (PendingOperations.operations, zeroed_bytes(MOST_PENDING * AsyncOperation.BYTES)),
+            (PendingOperations.stage, zeroed_bytes(STAGE_BYTES)),
+        )
+        for field, memory in parts:
+            self.pending.view(np.int64)[field // 8] = address(memory)
+        self._kept_for_operations = parts
+        self[BlockRecord.pending] = address(self.pending)
 
     def _fill_member_table(self) -> None:
         """Write the rows of the cluster's blocks, and let the record of each block refer to them."""

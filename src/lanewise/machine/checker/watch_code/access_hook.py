@@ -25,6 +25,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.watch_code.asynchronous_writes import write_asynchronous_writes
 from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
 from lanewise.machine.checker.watch_code.happens_before import write_happens_before
@@ -410,4 +411,5 @@ def write_watch() -> ir.Module:
     _write_shape(module)
     _write_region(module)
     _write_access(module)
+    write_asynchronous_writes(module)
     return module
