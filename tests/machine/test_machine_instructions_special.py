@@ -125,9 +125,3 @@ def test_what_cannot_run_is_named_before_anything_runs(instruction: str, why: st
     with pytest.raises(Unsupported, match=rf"line {line}: .*{why}"):
         parse(text)["k"][1, 32](out)
     assert not out.any()
-
-
-def test_clusters_of_several_blocks_are_refused() -> None:
-    text = kernel("").replace("(.param .u64 out)\n", "(.param .u64 out)\n.reqnctapercluster 2, 1, 1\n")
-    with pytest.raises(Unsupported, match="clusters"):
-        parse(text)["k"][1, 32](np.zeros(8, np.uint32))

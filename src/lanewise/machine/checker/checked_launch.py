@@ -151,6 +151,7 @@ class CheckedLaunch(Launch):
             order,
             self._end_endless,
             self.kernel.deciding_bytes,
+            self.kernel.time_decides,
         )
         self.resident.append(made)
         return made

@@ -77,6 +77,7 @@ class LaunchState:
             (LaunchRecord.local_bytes, info.local_bytes),
             (LaunchRecord.frame_bytes, info.frame_bytes),
             (LaunchRecord.template, address(self.template)),
+            (LaunchRecord.reads_clock, info.reads_clock),
             (LaunchRecord.code, compiled.native.data(abi.CODE_TABLE)),
         ):
             self[field] = value
