@@ -100,7 +100,6 @@ AGAIN:
 @pytest.mark.parametrize(
     ("instruction", "why"),
     [
-        ("wgmma.fence.sync.aligned;", "warpgroups"),
         ("cp.async.bulk.commit_group;", "TMA"),
         ("cp.async.bulk.prefetch.L2.global [%rd0], %r1;", "TMA"),
         ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %r1;", "cancels clusters"),
