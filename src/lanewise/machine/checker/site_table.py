@@ -79,7 +79,7 @@ def has_order_row(op: Op) -> bool:
 
 def first_access_row(op: Op) -> int:
     """Return the number of the row of an instruction's first access."""
-    return MOST_ROWS * op.site + has_order_row(op)
+    return MOST_ROWS * op.site + (op.record.orders in ORDER_KINDS)
 
 
 def by_async_proxy(op: Op) -> bool:
