@@ -47,13 +47,14 @@ _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mm
 _RELEASING = frozenset(("release", "acq_rel"))
 _ACQUIRING = frozenset(("acquire", "acq_rel"))
 _SHUFFLES = {"up": ShuffleMode.UP, "down": ShuffleMode.DOWN, "bfly": ShuffleMode.BUTTERFLY}
-#: What the checker does at instructions that order something; those of wgmma are not looked at yet.
+#: What the checker does at instructions that order something; those of wgmma and of bulk groups are not yet.
 ORDER_KINDS = {
     Order.FENCE: OrderKind.FENCE,
     Order.COMMIT: OrderKind.COMMIT,
     Order.WAIT_GROUP: OrderKind.WAIT,
     Order.WAIT_ALL: OrderKind.WAIT,
     Order.TRACK: OrderKind.TRACK,
+    Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
 }
 #: How many harmless suspicions of one kind an instruction may report to Python.
 PATIENCE = 20_000
@@ -63,7 +64,7 @@ Row = dict[int, int]
 
 def first_access_row(op: Op) -> int:
     """Return the number of the row of an instruction's first access."""
-    return MOST_ROWS * op.site + (op.record.orders is not Order.NOTHING)
+    return MOST_ROWS * op.site + (op.record.orders in ORDER_KINDS)
 
 
 def access_of(op: Op, row: int) -> LocatedAccess | None:

@@ -142,7 +142,8 @@ def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> lis
 def _release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
     """Write a call of the function that handles a completed barrier."""
     type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
-    function = ir.Function(code.module, type, RELEASE)
+    declared = code.module.functions.get(RELEASE)
+    function = declared if declared is not None else ir.Function(code.module, type, RELEASE)
     code.builder.call(function, [block.address.handle, barrier.handle, counted.handle])
 
 
