@@ -99,7 +99,7 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             )
         case Suspicion.ENDED_COPYING:
             return (
-                f"the block ends while nobody has waited for this copy into shared memory (mbarrier at {place})"
+                f"the block ends while nobody has waited for this copy into shared memory (mbarrier: {place})"
                 ": wait for its phase first"
             )
         case Suspicion.BARRIER_OVERWRITTEN:
