@@ -12,13 +12,14 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.isa.launch_limits import MOST_SHARED_BYTES
-from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals
+from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lanewise.gpu.plan import Plan
+    from lanewise.isa.occupancy import Occupancy
+    from lanewise.machine.launch_info import LaunchInfo
     from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry
 
@@ -81,6 +82,13 @@ def _three(what: str, given: Any) -> tuple[int, int, int]:
     return first, second, third
 
 
+def require_shared_memory(info: LaunchInfo, shape: Shape, arch: str, name: str) -> None:
+    """Raise an error if a launch of a kernel wants more shared memory than an arch has."""
+    static, dynamic = info.shared_bytes - info.shared_base, info.dynamic_offset - info.shared_base
+    if refused := shared_refusals(static, dynamic, shape.shared_bytes, arch):
+        raise LanewiseError(f"{name}: {refused[0]}")
+
+
 class Options(TypedDict, total=False):
     """Options of a launch on the CPU machine."""
 
@@ -88,6 +96,7 @@ class Options(TypedDict, total=False):
     steps: int | None
     progress: Progress | None
     executor: Executor | None
+    schedule: str | int | None
 
 
 class Configured:
@@ -122,7 +131,9 @@ class Configured:
         `.reqnctapercluster` or `__cluster_dims__` says so itself.
         On the machine, `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run;
         `progress` is called with the blocks done and the blocks in all, about five times a second;
-        `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead.
+        `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead;
+        `schedule` says when asynchronous copies take effect: "early" (as soon as they are issued), "late"
+        (when somebody waits for them and nothing else can go on), or a seed that draws it.
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
         if cluster is not None:
@@ -143,8 +154,11 @@ class Configured:
         steps: int | None = None,
         progress: Progress | None = None,
         executor: Executor | None = None,
+        schedule: str | int | None = None,
     ) -> None:
-        options = {"arch": arch, "steps": steps, "progress": progress, "executor": executor}
+        options = {
+            "arch": arch, "steps": steps, "progress": progress, "executor": executor, "schedule": schedule,
+        }  # fmt: skip
         if not any(value is not None for value in options.values()) and self.warm(arguments, stream):
             return
         if _taken(self, arguments, options | {"stream": stream}):
@@ -152,13 +166,13 @@ class Configured:
         if refused := shape_refusals(self.entry.function, self.shape):
             raise LanewiseError(refused[0])
         if stream is not None or _any_on_gpu(arguments):
-            if steps is not None or progress is not None or executor is not None:
+            if any(each is not None for each in (steps, progress, executor, schedule)):
                 raise LanewiseError(
-                    "steps=, progress= and executor= are for NumPy arrays, on the CPU machine"
+                    "steps=, progress=, executor= and schedule= are for NumPy arrays, on the CPU machine"
                 )
             self._on_gpu(arguments, stream, arch)
         else:
-            self._on_machine(arguments, arch, steps, progress, executor)
+            self._on_machine(arguments, arch, steps, progress, executor, schedule)
 
     def warm(self, arguments: tuple[Any, ...], stream: Any = None) -> bool:
         """Launch on a GPU if everything is prepared for such arguments; False if nothing was done."""
@@ -192,6 +206,7 @@ class Configured:
         steps: int | None,
         progress: Progress | None,
         executor: Executor | None,
+        schedule: str | int | None,
     ) -> None:
         from lanewise.machine import Launch, compiled
 
@@ -201,19 +216,19 @@ class Configured:
         if refused is not None:
             raise LanewiseError(refused)
         ready = compiled(module, self.entry.function, name)
-        info = ready.launch_info
-        static = (info.dynamic_offset if self.shape.shared_bytes else info.shared_bytes) - info.shared_base
-        if static + self.shape.shared_bytes > MOST_SHARED_BYTES:
-            raise LanewiseError(
-                f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
-                f"are more than the {MOST_SHARED_BYTES} that any GPU has"
-            )
+        require_shared_memory(ready.launch_info, self.shape, name, self.entry.demangled)
         if executor is not None:
+            if schedule is not None:
+                raise LanewiseError("schedule= is for launches in one process, without executor=")
             from lanewise.machine.runtime.distributed import spread
 
             spread(ready, self.shape, arguments, executor, steps, progress)
             return
-        Launch(ready, self.shape, arguments, steps).run(progress)
+        Launch(ready, self.shape, arguments, steps, schedule=schedule).run(progress)
+
+    def occupancy(self, arch: str | None = None) -> Occupancy:
+        """How many of its blocks and warps a multiprocessor of an arch holds at a time, and why not more."""
+        return self.entry.occupancy(arch, block=self.shape.block, shared_bytes=self.shape.shared_bytes)
 
     def bind(self, *arguments: Any, arch: str | None = None) -> tuple[Configured, tuple[Any, ...]]:
         """The kernel and the arguments as they are launched: these, for any arch."""

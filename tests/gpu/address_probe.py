@@ -1,7 +1,7 @@
 """A kernel that tells which byte of shared memory wgmma reads for each element that a descriptor names.
 
-Shared memory is filled with numbers that say where they lie, in as many launches as the type needs to tell all
-addresses apart. The other operand is a selection of ones, so that each element of D is one element of the
+Shared memory is filled with numbers that say where they lie, in as many launches as the type needs to tell
+all addresses apart. The other operand is a selection of ones, so that each element of D is one element of the
 operand that is looked at. Block i takes descriptor i. The same kernels run on a GPU and on the CPU machine.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class Probe:
         sparse = "sparse " if self.sparse else ""
         return f"{sparse}{self.type} {self.operand.upper()} {self.major}-major, n{self.n}"
 
-    @property
+    @cached_property
     def instruction(self) -> Instruction:
         """The form with the other operand in registers, where it can be there."""
         family = "wgmma.sp" if self.sparse else "wgmma"
@@ -119,7 +120,7 @@ class Probe:
         ones = np.eye(a.cols)[np.arange(a.rows) % a.cols]
         return a.pack(ones.astype(a.format.dtype))
 
-    def kernel(self, swizzled: bool = False) -> str:
+    def kernel(self) -> str:
         """PTX: parameters are the filling, the registers of A, the descriptors, metadata, D, the base."""
         found = self.instruction
         a, d = Registers("a", max(1, found.a.registers), 32), Registers.of("d", found.d)
@@ -153,7 +154,8 @@ class Probe:
             "FILL:", "cvt.u64.u32 %wide, %place;", "add.u64 %at, %p_filling, %wide;",
             "ld.global.v4.b32 {%w0, %w1, %w2, %w3}, [%at];",
             "st.shared.v4.b32 [%place], {%w0, %w1, %w2, %w3};",
-            f"add.u32 %place, %place, {16 * THREADS};", "setp.lt.u32 %more, %place, %end;", "@%more bra FILL;",
+            f"add.u32 %place, %place, {16 * THREADS};", "setp.lt.u32 %more, %place, %end;",
+            "@%more bra FILL;",
             "mov.u32 %thread, %local;", *(a.load() if self.operand == "b" else []),
             *(metadata.load() if self.sparse else []),
             "mad.wide.u32 %at, %item, 8, %p_descriptors;", "ld.global.u64 %looked_at, [%at];",
@@ -221,12 +223,12 @@ def random_descriptors(
         offsets = [int(rng.integers(0, max(1, span // groups // 16))) * 16 for _ in range(2)]
         if number % 4 == 0:
             offsets = [each // 1024 * 1024 for each in offsets]
-        reach = MatrixDescriptor(0, *offsets, swizzle=swizzle)
+        reach = MatrixDescriptor(0, offsets[0], offsets[1], swizzle=swizzle)
         top = int(probe.expected(reach).max()) + 8 * max(offsets) // 4 + 2048
         if first + top >= ONES:
             offsets, top = [0, 0], 8192
         step = (1024, 16, 16, 128)[number % 4]
         start = int(rng.integers(-(-first // step), max(-(-first // step) + 1, (ONES - top) // step))) * step
         base = int(rng.integers(0, 8)) if number % 4 >= 2 else 0
-        found.append(MatrixDescriptor(start, *offsets, base, swizzle))
+        found.append(MatrixDescriptor(start, offsets[0], offsets[1], base, swizzle))
     return found

@@ -17,7 +17,7 @@ from ptxas import assemble, find_ptxas
 
 #: Forms that the machine refuses, and why.
 REFUSED = {
-    r"(wgmma|tcgen05|tensormap)": "later",
+    r"(tcgen05|tensormap)": "later",
     r"istypep": "removed texture and surface references",
     r"sust\.p": "formatted access",
     r"txq\.(channel_order|filter_mode)": "it can be asked for",

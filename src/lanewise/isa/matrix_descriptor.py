@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.layout import Swizzle
 
@@ -146,7 +147,7 @@ def piece_grid(rows: int, k: int, bits: int, major: Major, swizzle: str) -> Piec
 
 
 @dataclass(frozen=True)
-class MatrixDescriptor:
+class MatrixDescriptor(Drawn):
     """The matrix descriptor of wgmma, by its fields in bytes.
 
     >>> tile = MatrixDescriptor(0x400, stride_byte_offset=1024, swizzle="128B")

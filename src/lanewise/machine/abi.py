@@ -102,6 +102,8 @@ class LaunchRecord(RecordLayout):
     #: The slice and the turns (see BlockRecord) with which a block begins.
     first_slice = field()
     first_turns = field()
+    #: Whether the kernel reads a clock, so that a loop may end by itself although nothing changes.
+    reads_clock = field()
     # The order of the blocks and warps of a checked launch, a RunOrder, and the seed of a random one.
     order = field()
     seed = field()
@@ -110,6 +112,8 @@ class LaunchRecord(RecordLayout):
     #: A TextureRow for each texture and surface among the arguments.
     textures = field()
     texture_count = field()
+    #: The TracerRecord of a traced launch.
+    tracer = field()
 
 
 class CodeRow(RecordLayout):
@@ -148,10 +152,14 @@ class BlockRecord(RecordLayout):
     saved_registers = field()
     #: For each of the barriers: threads that arrived without waiting.
     arrived = field(elements=16)
-    # Phases of mbarriers that were completed, those that the scheduler has seen, how often it waited in vain.
+    # Phases of mbarriers that were completed, those that the scheduler has seen, how often it waited in vain,
+    # and a digest of the registers after many such tries.
     phases = field()
     phases_seen = field()
     phase_tries = field()
+    vain_digest = field()
+    #: The time that has passed while it waited in vain, in the units of the clocks.
+    idle_time = field()
     #: The BlockWatch of a checked launch.
     watch = field()
     #: Its rank in its cluster, and the first address of its shared memory.
@@ -162,11 +170,8 @@ class BlockRecord(RecordLayout):
     own_row = field(elements=3)
     #: Whether all of its threads have exited.
     ended = field()
-    # Of the first block of a cluster: the rank of the block that runs; the phases of mbarriers that were
-    # complete at the last look at all blocks, and how often all of them waited in vain since.
+    #: Of the first block of a cluster: the rank of the block that runs.
     running_member = field()
-    cluster_phases_seen = field()
-    cluster_tries = field()
     #: Basic blocks that a path of a warp may run before another path or warp has its turn.
     slice = field()
     #: Turns of all warps that the block has before another block may have its own.
@@ -177,8 +182,6 @@ class BlockRecord(RecordLayout):
     turn = field()
     #: The PendingOperations, if asynchronous operations do not all take effect at once; else 0.
     pending = field()
-    #: In a checked launch, a function(block, address, bytes): shared memory was written asynchronously.
-    written_hook = field()
     # What a checked launch is told of: function(frame, operation) when an asynchronous operation is issued,
     # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
     issued_hook = field()

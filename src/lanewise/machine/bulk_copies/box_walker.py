@@ -6,6 +6,8 @@ fill or move them, a checker looks at them. Seen on an H200 (benchmarks/results/
 - The rows of a box lie side by side in shared memory, each as wide as the swizzle's pattern if that is wider.
 - A swizzle changes bits 4 to 6 of the shared address by bits 7 to 9.
 - With element strides a dimension beyond the first has ceil(box / stride) places.
+- In an interleaved layout 16 or 32 bytes take the place of an element of the first dimension, which may have a
+  stride then; of the dimension before the last, the slices of channels, a box has one.
 - A store or reduction writes whole 16 bytes: past the end of a row of the tensor up to the next multiple of 16.
 """
 
@@ -44,6 +46,13 @@ def clamped(value: Value, low: int, high: Value) -> Value:
     return least(value.max(low), high)
 
 
+def divided_up(number: Value, by: Value) -> Value:
+    """Return a signed number divided by a positive one, rounded up."""
+    code = number.code
+    dividend = (number > 0).select(number + by - 1, number)
+    return Value(code, i64, code.builder.sdiv(dividend.handle, by.handle))
+
+
 def swizzled(box: Record, address: Value) -> Value:
     """Return where a byte of a box lies in shared memory, given where it would without a swizzle."""
     return address ^ ((address >> 3) & box.get(AsyncOperation.swizzle_mask))
@@ -61,27 +70,33 @@ def walk(
     def get(field: int, dimension: int = 0) -> Value:
         return box.get(at(field, dimension))
 
-    size = get(AsyncOperation.element_bytes)
-    width = get(AsyncOperation.boxes) * size
-    extent = get(AsyncOperation.sizes) * size
+    size, step = get(AsyncOperation.element_bytes), get(AsyncOperation.steps)
+    places = get(AsyncOperation.boxes)
+    width = places * size
+    elements = get(AsyncOperation.sizes)
     if whole_granules:
-        extent = (extent + (ATOM - 1)) & -ATOM
-    start = get(AsyncOperation.coordinates) * size
-    is_swizzled = box.get(AsyncOperation.swizzle_mask).differs(0)
-    piece = is_swizzled.select(code.number(ATOM), width)
-    pieces = is_swizzled.select((width + (ATOM - 1)) >> 4, code.number(1))
+        elements = divided_up((elements * size + (ATOM - 1)) & -ATOM, size)
+    coordinate = get(AsyncOperation.coordinates)
+    start = coordinate * size
+    # The places of a row that lie in the tensor, as bytes of the box.
+    row_first, row_last = (
+        clamped(divided_up(edge - coordinate, step), 0, places) * size for edge in (code.number(0), elements)
+    )
+    is_stretched = step.differs(1)
+    in_atoms = box.get(AsyncOperation.swizzle_mask).differs(0) | is_stretched
+    piece = in_atoms.select(code.number(ATOM), width)
+    pieces = in_atoms.select((width + (ATOM - 1)) >> 4, code.number(1))
     row = code.variable(box.get(AsyncOperation.shared_address))
     row.set(box.get(AsyncOperation.shared_address))
     with ExitStack() as loops:
         address, good = box.get(AsyncOperation.tensor), code.number(1).equals(1)
         for dimension in range(DIMENSIONS - 1, 0, -1):
-            step = get(AsyncOperation.steps, dimension)
             index = loops.enter_context(code.loop(get(AsyncOperation.boxes, dimension)))
-            position = get(AsyncOperation.coordinates, dimension) + index * step
+            steps = index * get(AsyncOperation.steps, dimension)
+            position = get(AsyncOperation.coordinates, dimension) + steps
             good = good & ~(position < 0) & (position < get(AsyncOperation.sizes, dimension))
             address = address + position * get(AsyncOperation.pitches, dimension)
-        first = good.select(clamped(0 - start, 0, width), width)
-        last = good.select(clamped(extent - start, 0, width), width).max(first)
+        first, last = (good.select(each, width) for each in (row_first, row_last))
         with code.loop(pieces) as number:
             offset = number * piece
             end = least(offset + piece, width) - offset
@@ -91,7 +106,12 @@ def walk(
                 with code.when(low > 0):
                     outside(place, low)
             with code.when(high > low):
-                inside(address + start + offset + low, place + low, high - low)
+                along = code.variable(offset)
+                along.set(offset)
+                with code.when(is_stretched):
+                    index = Value(code, i64, code.builder.sdiv(offset.handle, size.handle))
+                    along.set(offset + index * size * (step - 1))
+                inside(address + start + along.get() + low, place + low, high - low)
             if outside is not None:
                 with code.when(end > high):
                     outside(place + high, end - high)
@@ -110,13 +130,10 @@ def bounds(code: FunctionCode, box: Record) -> tuple[Value, Value]:
         elements = box.get(at(AsyncOperation.sizes, dimension))
         pitch = box.get(at(AsyncOperation.pitches, dimension))
 
-        def divided(number: Value, by: Value = step) -> Value:
-            return Value(code, i64, code.builder.sdiv(number.handle, by.handle))
-
-        # The first and the last place of the box that lie in the tensor.
-        begin = divided((0 - first) + step - 1).max(0)
-        end = least(divided(elements - 1 - first), count - 1)
-        some = some & ~(begin > end) & (first < elements)
+        # The first place of the box that lies in the tensor, and the last one.
+        begin = divided_up(0 - first, step).max(0)
+        end = least(divided_up(elements - first, step), count) - 1
+        some = some & ~(begin > end)
         low = low + (first + begin * step) * pitch
         high = high + (first + end * step) * pitch
     zero = box.get(AsyncOperation.tensor)

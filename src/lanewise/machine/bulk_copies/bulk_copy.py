@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
-from lanewise.machine.abi import BlockAnswer, FaultKind
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, FaultKind, LaunchRecord
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
-from lanewise.machine.bulk_copies.operation import GRANULE, ISSUER, Issue, finish, note_written
+from lanewise.machine.bulk_copies.operation import GRANULE, ISSUER, Issue, finish
 from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
 from lanewise.machine.codegen import pending_operations
 from lanewise.machine.codegen.function_code import (
@@ -27,17 +31,27 @@ from lanewise.machine.program.operands import ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.machine.warp_ops.addresses import WRITE
+from lanewise.machine.warp_ops.atomics import BULK
 from lanewise.ptx import Immediate
 
-#: The only block of a cluster that a multicast may name: the one that issues it.
-_OWN_BLOCK = 1
 
+@contextmanager
+def each_receiver(
+    code: BlockCode, op: Op, mask: list[ResolvedOperand], lane: Value, *addresses: Value
+) -> Iterator[tuple[Value, ...]]:
+    """Run the body for each block that a copy goes to, with shared addresses in that block's memory.
 
-def multicast_mask(code: BlockCode, op: Op, operand: ResolvedOperand, lane: Value) -> None:
-    """Stop the launch if a multicast names other blocks than the one that issues it."""
-    mask = code.lane_read(operand, Type("u", 16), lane).to(U64).to(i64)
-    with code.when(mask.differs(_OWN_BLOCK)):
-        code.fault(FaultKind.BULK_COPY, op.site, lane, mask, int(Wrong.MULTICAST))
+    Without a mask the addresses say which block it is.
+    """
+    if not mask:
+        yield addresses
+        return
+    blocks = code.launch.get(LaunchRecord.cluster_blocks)
+    named = code.lane_read(mask[0], Type("u", 16), lane).to(U64).to(i64)
+    with code.when((named >> blocks).differs(0)):
+        code.fault(FaultKind.BULK_COPY, op.site, lane, named, int(Wrong.MULTICAST))
+    with code.loop(blocks) as rank, code.when(((named >> rank) & 1).differs(0)):
+        yield tuple((each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for each in addresses)
 
 
 def refuse_later_forms(op: Op, *modifiers: str) -> None:
@@ -70,18 +84,18 @@ def lower(code: BlockCode, op: Op) -> None:
         fmt = op.types[-1] if op.types else ""
         if not fmt:
             raise op.unsupported("it names no type")
-        combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, written.space))
+        space = BULK if written.space == "global" else written.space
+        combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, space))
     function = _issuer(code.module, read.space, written.space, is_told)
     with code.each_lane(code.bits(code.active(op))) as lane:
-        if rest:
-            multicast_mask(code, op, rest[0], lane)
         size = code.lane_read(op.operands[2], U32, lane).to(U64).to(i64)
         barrier: Value = code.number(0)
         if is_told:
             barrier = code.address_of(op.address(3), lane).to(i64)
         target, source = (code.address_of(each.address, lane).to(i64) for each in (written, read))
-        values: list[Value | int] = [code["frame"], op.site, lane, target, source, size, barrier, combine]
-        stop_unless_done(code, call(code, function, values))
+        with each_receiver(code, op, rest, lane, target, barrier) as (there, told):
+            values: list[Value | int] = [code["frame"], op.site, lane, there, source, size, told, combine]
+            stop_unless_done(code, call(code, function, values))
 
 
 def stop_unless_done(code: BlockCode, answer: Value) -> None:
@@ -99,6 +113,8 @@ def _issuer(module: ir.Module, source_space: str, target_space: str, is_told: bo
         made.demand((size & (GRANULE - 1)).equals(0), Wrong.SIZE, size)
         made.aligned(target)
         made.aligned(source)
+        with code.when(size.equals(0)):
+            code.give(0)
         made.record.set(AsyncOperation.target, made.host(target_space, target, size, WRITE))
         made.record.set(AsyncOperation.source, made.host(source_space, source, size))
         made.record.set(AsyncOperation.source_bytes, size)
@@ -108,8 +124,6 @@ def _issuer(module: ir.Module, source_space: str, target_space: str, is_told: bo
             made.to_shared(target)
         if is_told:
             made.told_to(code["barrier"])
-        with code.when(size.equals(0)):
-            code.give(0)
         made.give(executor(code.module))
 
     name = f"bulk copy {source_space} to {target_space}{' with mbarrier' if is_told else ''}"
@@ -133,7 +147,6 @@ def _write_executor(module: ir.Module, name: str) -> None:
             copier(code, target, source, size)
         with reduces:
             call_function(code, combine, target, source, size)
-    note_written(code, operation, operation.get(AsyncOperation.target_address), size)
     finish(code, operation)
 
 

@@ -18,8 +18,6 @@ class Wrong(IntEnum):
     TYPE = 8
     MULTICAST = 9
     MAP_TYPE = 10
-    ORDINAL = 11
-    INTERLEAVE = 12
 
 
 _SENTENCES = {
@@ -38,8 +36,6 @@ _SENTENCES = {
     Wrong.TYPE: "elements of the tensor map's type (number {0}) cannot be reduced by this operation",
     Wrong.MULTICAST: "the mask {0:#x} names a block that is not in the cluster",
     Wrong.MAP_TYPE: "the tensor map has the unknown element type {0}",
-    Wrong.ORDINAL: "the new value {0} does not fit into its field of the tensor map",
-    Wrong.INTERLEAVE: "the tensor map interleaves its elements (mode {0}), which the machine does not run",
 }
 
 

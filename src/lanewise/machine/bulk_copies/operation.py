@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
-from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MemberRow
 from lanewise.machine.async_records import OPEN_GROUP, AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
-from lanewise.machine.codegen.function_code import (
-    U64,
-    BlockCode,
-    FunctionCode,
-    Record,
-    call,
-    record_fault,
-)
-from lanewise.machine.codegen.pending_operations import address_of, call_function, issue
-from lanewise.machine.warp_ops.addresses import GENERIC, WRITE, locate
+from lanewise.machine.codegen.cluster_scheduler import member_row
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, call, record_fault
+from lanewise.machine.codegen.pending_operations import address_of, issue
+from lanewise.machine.warp_ops.addresses import CLUSTER, GENERIC, WRITE, locate
 from lanewise.machine.warp_ops.mbarrier import complete_bytes
 
 #: Arguments after the frame of every function that issues operations.
@@ -56,16 +51,12 @@ class Issue:
             self.code.fault(FaultKind.BULK_COPY, self.code["site"], self.code["lane"], number, int(why))
 
     def host(self, space: str, address: Value, size: Value, flags: int = 0) -> Value:
-        """Return the host address of some bytes in a state space; stop the launch if one is out of bounds."""
+        """Return the host address of some bytes in a state space; stop the launch if one is out of bounds.
+
+        "shared" is the shared memory of the cluster: an address says of which block.
+        """
         code = self.code
-        if space == "shared":
-            limit = code.launch.get(LaunchRecord.shared_bytes).to(U64)
-            start, count = address.to(U64), size.to(U64)
-            inside = ~(start > limit) & ~(count > (limit - start))
-            with code.when(~inside):
-                code.fault(FaultKind.OUT_OF_BOUNDS, code["site"], code["lane"], address, size)
-            return self.block.get(BlockRecord.shared) + address
-        flags |= GENERIC if space == "generic" else 0
+        flags |= {"generic": GENERIC, "shared": CLUSTER}.get(space, 0)
         numbers = [size, code.number(1), code.number(flags), code["site"], code["lane"]]
         handles = [each.handle for each in (code["frame"], address, *numbers)]
         found = Value(code, i64, code.builder.call(locate(code.module), handles))
@@ -79,8 +70,12 @@ class Issue:
 
     def to_shared(self, address: Value) -> None:
         """Put on record which shared memory it writes."""
-        self.record.set(AsyncOperation.target_address, address)
-        self.record.set(AsyncOperation.target_block, self.block.address)
+        self.record.set(AsyncOperation.target_address, address & abi.OFFSET_MASK)
+        self.record.set(AsyncOperation.target_block, self._owner(address))
+
+    def _owner(self, address: Value) -> Value:
+        """Return the record of the block that a shared address belongs to."""
+        return member_row(self.code, self.block, address >> abi.RANK_SHIFT).get(MemberRow.block)
 
     def told_to(self, barrier: Value) -> None:
         """Let an mbarrier count the bytes: then the operation belongs to no group."""
@@ -90,7 +85,7 @@ class Issue:
             code.fault(FaultKind.MISALIGNED, code["site"], code["lane"], barrier, MBARRIER_BYTES)
         self.record.set(AsyncOperation.barrier, self.host("shared", barrier, bytes_, WRITE))
         self.record.set(AsyncOperation.barrier_address, barrier)
-        self.record.set(AsyncOperation.barrier_block, self.block.address)
+        self.record.set(AsyncOperation.barrier_block, self._owner(barrier))
         self.record.set(AsyncOperation.group, 0)
 
     def give(self, execute: ir.Function) -> None:
@@ -119,11 +114,3 @@ def finish(code: FunctionCode, operation: Record) -> None:
             block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))
             code.give(BlockAnswer.STOPPING)
     code.give(0)
-
-
-def note_written(code: FunctionCode, operation: Record, address: Value, size: Value) -> None:
-    """Tell the checker, if there is one, that bytes of a block's shared memory were written."""
-    with code.when(operation.get(AsyncOperation.target_block).differs(0)):
-        block = operation.at(AsyncOperation.target_block)
-        with code.when(block.get(BlockRecord.written_hook).differs(0)):
-            call_function(code, block.get(BlockRecord.written_hook), block.address, address, size)

@@ -10,12 +10,12 @@ from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, at, bounds, least, walk
 from lanewise.machine.bulk_copies.bulk_copy import (
     after_size,
-    multicast_mask,
+    each_receiver,
     refuse_later_forms,
     stop_unless_done,
 )
 from lanewise.machine.bulk_copies.faults import Wrong
-from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish, note_written
+from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish
 from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
 from lanewise.machine.bulk_copies.tensor_map import box_bytes, read_map, spanned_bytes
 from lanewise.machine.codegen.function_code import (
@@ -32,6 +32,7 @@ from lanewise.machine.codegen.pending_operations import address_of, call_functio
 from lanewise.machine.program.operands import TexelOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE
+from lanewise.machine.warp_ops.atomics import BULK
 
 #: What the shared address of a box is a multiple of.
 SHARED_ALIGNMENT = 128
@@ -69,16 +70,15 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
         raise op.unsupported("its operands do not fit its modifiers")
     signed = Type("i", 32)
     with code.each_lane(code.bits(code.active(op))) as lane:
-        if rest:
-            multicast_mask(code, op, rest[0], lane)
         numbers = [code.lane_read(each, signed, lane).to(i64) for each in place.coordinates]
         numbers += [code.number(0)] * (DIMENSIONS - rank)
-        addresses = [
+        map, there, told = (
             code.address_of(op.address(each), lane).to(i64) if each >= 0 else code.number(0)
             for each in (tensor, shared, barrier)
-        ]
-        values: list[Value | int] = [code["frame"], op.site, lane, *addresses, rank, *numbers]
-        stop_unless_done(code, call(code, function, values))
+        )
+        with each_receiver(code, op, rest, lane, there, told) as places:
+            values: list[Value | int] = [code["frame"], op.site, lane, map, *places, rank, *numbers]
+            stop_unless_done(code, call(code, function, values))
 
 
 def lower_load(code: BlockCode, op: Op) -> None:
@@ -139,7 +139,7 @@ def _write_store(code: BlockCode, op: Op, name: str) -> None:
         combine = code.number(0)
         for each in REDUCED_TYPES[name]:
             fmt = each.removesuffix(".ftz")
-            function = reduction(code.module, op, name, fmt, f"tensor {each}")
+            function = reduction(code.module, op, name, fmt, BULK if fmt == each else "global")
             combine = kind.equals(ELEMENT_TYPES[each].code).select(address_of(code, function), combine)
         made.demand(combine.differs(0), Wrong.TYPE, kind)
         made.record.set(AsyncOperation.combine, combine)
@@ -190,7 +190,6 @@ def _write_execute_load(module: ir.Module, name: str) -> None:
                     Record(code, target + number * 2).set(0, fill.to(half))
 
     walk(code, box, False, inside, outside)
-    note_written(code, box, box.get(AsyncOperation.shared_address), spanned_bytes(box))
     finish(code, box)
 
 
@@ -199,7 +198,7 @@ def _copy_tf32(code: FunctionCode, target: Value, source: Value, size: Value) ->
     with code.loop(size >> 2) as number:
         word = Record(code, source + number * 4).get(0, U32)
         lost = 1 << _TF32_LOST
-        rounded = (word + (lost // 2)) & -lost
+        rounded = (word + (lost // 2 - 1) + ((word >> _TF32_LOST) & 1)) & -lost
         is_nan = (word & 0x7FFFFFFF) > 0x7F800000
         Record(code, target + number * 4).set(0, is_nan.select(code.constant(U32, _TF32_NAN), rounded))
 

@@ -5,7 +5,15 @@ Where each field lies stands in `isa/tensor_map_fields.py` alone.
 
 from __future__ import annotations
 
-from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FIELD, INTERLEAVES, MAP_BYTES, SWIZZLES, TILED
+from lanewise.isa.tensor_map_fields import (
+    ELEMENT_TYPES,
+    FIELD,
+    INTERLEAVES,
+    MAP_ALIGNMENT,
+    MAP_BYTES,
+    SWIZZLES,
+    TILED,
+)
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import DIMENSIONS, at
@@ -21,9 +29,7 @@ _SWIZZLE_MASKS = {each.code: max(each.row_bytes - GRANULE, 0) for each in SWIZZL
 _SWIZZLE_ROWS = {each.code: each.row_bytes for each in SWIZZLES.values()}
 _TYPE_BYTES = {each.code: each.bytes for each in ELEMENT_TYPES.values()}
 #: The bytes that take the place of an element in an interleaved layout.
-_INTERLEAVED = {each.code: each.alignment if each.code else 0 for each in INTERLEAVES.values()}
-#: Generic memory that a tensor map may lie in.
-MAP_ALIGNMENT = 64
+_INTERLEAVED = {each.code: each.alignment for each in INTERLEAVES.values() if each.code}
 
 
 def chosen(number: Value, table: dict[int, int], otherwise: int = 0) -> Value:
@@ -67,13 +73,18 @@ def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]
     kind, interleave = fields.get("type"), fields.get("interleave")
     size = chosen(kind, _TYPE_BYTES)
     issue.demand(size > 0, Wrong.MAP_TYPE, kind)
-    issue.demand(interleave.equals(0), Wrong.INTERLEAVE, interleave)
+    is_plain, slices = interleave.equals(0), rank - 2
+    size = is_plain.select(size, chosen(interleave, _INTERLEAVED, GRANULE))
     box.set(AsyncOperation.tensor, fields.get("address"))
     box.set(AsyncOperation.element_bytes, size)
     for dimension in range(DIMENSIONS):
         there = code.number(dimension) < rank
-        step = fields.get(f"element_stride{dimension}") if dimension else code.number(1)
+        step = fields.get(f"element_stride{dimension}")
+        if dimension == 0:
+            step = is_plain.select(code.number(1), step)
         count = fields.get(f"box{dimension}")
+        if 0 < dimension < DIMENSIONS - 1:
+            count = (is_plain | slices.differs(dimension)).select(count, 1)
         places = Value(code, i64, code.builder.sdiv((count + step - 1).handle, step.handle))
         pitch = fields.get(f"stride{dimension}") if dimension else size
         for field, value, without in (
@@ -87,7 +98,7 @@ def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]
     swizzle = fields.get("swizzle")
     box.set(AsyncOperation.swizzle_mask, chosen(swizzle, _SWIZZLE_MASKS))
     width = box.get(AsyncOperation.boxes) * size
-    box.set(AsyncOperation.row_bytes, width.max(chosen(swizzle, _SWIZZLE_ROWS)))
+    box.set(AsyncOperation.row_bytes, is_plain.select(width.max(chosen(swizzle, _SWIZZLE_ROWS)), width))
     is_nan = fields.get("fill").differs(0)
     box.set(AsyncOperation.fill, is_nan.select(code.number(OUT_OF_BOUNDS_NAN), 0))
     rounds = fields.get("tf32").differs(0)

@@ -90,7 +90,7 @@ class AsyncClock(RecordLayout):
     The four warps of a warpgroup count their groups of wgmma alike, since they execute the same ones.
     """
 
-    #: Its writes by plain stores are visible to the asynchronous proxy: those to shared, and to global memory.
+    #: Its writes by plain stores are visible to the asynchronous proxy: to shared, and to global memory.
     fenced_of = per_lane()
     fenced_global_of = per_lane()
     #: The sources of its bulk groups have been read, and their results are written.
@@ -105,6 +105,8 @@ class AsyncClock(RecordLayout):
     wrote_global = per_lane()
     fenced = per_lane()
     fenced_global = per_lane()
+    #: The last fence.mbarrier_init of each lane.
+    init_fenced = per_lane()
     # Bulk groups of each lane: its last operation, how many groups were committed and in which epochs, the
     # epochs up to which it knows them to be read and to be complete, and when it learnt that.
     bulk_issued = per_lane()
@@ -117,6 +119,8 @@ class AsyncClock(RecordLayout):
     #: How many groups of wgmma the warp has committed, and how many of them it knows to be complete.
     wgmma_groups = field()
     wgmma_done = field()
+    #: How many wgmma.fence it has executed.
+    fences = field()
 
 
 #: The vectors that pass from one clock to another when threads synchronise.
@@ -127,6 +131,19 @@ VECTORS = (
     AsyncClock.writes_of,
     AsyncClock.wgmma_of,
 )
+
+
+class RegisterState(RecordLayout):
+    """A register of wgmma in one warp: in which group it is in flight, and who wrote it last."""
+
+    # The number of the last group, plus one, in which it is an accumulator, and in which it is read.
+    group = field(4)
+    read_group = field(4)
+    #: The instruction of that group.
+    product = field(4)
+    #: The fences that the warp had executed when another instruction wrote it, plus one; and which one.
+    written = field(4)
+    writer = field(4)
 
 
 class PhaseRecord(RecordLayout):
@@ -144,6 +161,14 @@ class FollowedBarrier(RecordLayout):
 
     offset = field()
     parity = field()
+    #: The row of the last instruction that told it of bytes to come.
+    row = field()
+    # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was
+    # looked at if that is visible to the asynchronous proxy.
+    init_epoch = field()
+    init_warp = field()
+    init_lane = field()
+    visible = field()
     #: How many phases are complete.
     phase = field()
     phases = field(8, PHASES_KEPT * PhaseRecord.BYTES // 8, 64)

@@ -107,6 +107,9 @@ class BlockWatch(RecordLayout):
     async_clocks = field()
     followed = field()
     followed_count = field()
+    #: For each warp and each register of wgmma that is followed: a RegisterState.
+    register_states = field()
+    register_bytes = field()
 
 
 #: Acquires by some of its lanes that a warp's clock keeps.
@@ -225,6 +228,8 @@ class ShadowPlane(IntEnum):
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
 PENDING = 1 << 31
 EPOCHS = PENDING - 1
+#: The epoch of a write that every access counts as ordered with: one by a bulk copy.
+BY_NOBODY = EPOCHS
 # Bits of a publication: by a fence whose scope is the block; the parity of an mbarrier's phase; the warp knew
 # all that its block had done; it rests on publications of other blocks. The rest is an epoch.
 WITHIN_BLOCK, ODD_PHASE, WHOLE, CHAIN = 1 << 31, 1 << 30, 1 << 29, 1 << 28
@@ -286,6 +291,18 @@ class Suspicion(IntEnum):
     # with one, but not in the thread that wrote.
     UNFENCED = auto()
     WEAKLY_FENCED = auto()
+    # Registers of wgmma: touched while it is in flight; written without a fence after it; no fence at all.
+    REGISTER_IN_FLIGHT = auto()
+    REGISTER_UNFENCED = auto()
+    NO_WGMMA_FENCE = auto()
+    #: A thread exits while its bulk copies may still be reading shared memory.
+    EXITED_COPYING = auto()
+    #: A live mbarrier is overwritten, or initialised again.
+    BARRIER_OVERWRITTEN = auto()
+    #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
+    BYTES_LEFT_OVER = auto()
+    #: The asynchronous proxy uses an mbarrier whose initialisation no fence has made visible to it.
+    BARRIER_UNFENCED = auto()
     #: Memory that is read by ld.global.nc is written in the same launch.
     NOT_CONSTANT = auto()
     SAME_ADDRESS = auto()
@@ -343,6 +360,8 @@ class SiteRow(RecordLayout):
     wavefronts = field()
     ideal = field()
     sectors = field()
+    #: The sectors that the same bytes would take if they lay side by side.
+    least_sectors = field()
     moved_bytes = field()
     #: What a plain store writes: how many elements, and the address of a list of StoredElement.
     stored_count = field()
@@ -371,6 +390,10 @@ MOST_ELEMENTS = 16
 MOST_BYTES = 16 * LANES
 
 
+#: Requests of an instruction whose addresses are kept: the first ones that differ in their pattern.
+MOST_SAMPLES = 4
+
+
 class LastRequest(RecordLayout):
     """The last request of an instruction; its cost holds for the next request of the same pattern."""
 
@@ -378,12 +401,19 @@ class LastRequest(RecordLayout):
     wavefronts = field()
     ideal = field()
     sectors = field()
+    least_sectors = field()
     least_offset = field()
     most_offset = field()
     #: If lanes fill a range of cells exactly, in any order: how many, and the lane of each; else 0.
     tiled_cells = field()
     lane_of_cell = field(1, MOST_BYTES, 64)
     pattern = per_lane(8)
+    # Samples for verdicts on its cost: how many there are; of each whether it is of shared memory, the active
+    # lanes, and the lanes' offsets in shared memory or in an allocation.
+    sample_count = field()
+    sample_shared = field(8, MOST_SAMPLES)
+    sample_lanes = field(8, MOST_SAMPLES)
+    sample_offsets = field(8, MOST_SAMPLES * LANES)
 
 
 #: Fields with the cost of a request, and those where it is added up.
@@ -391,6 +421,7 @@ COSTS = (
     (LastRequest.wavefronts, SiteRow.wavefronts),
     (LastRequest.ideal, SiteRow.ideal),
     (LastRequest.sectors, SiteRow.sectors),
+    (LastRequest.least_sectors, SiteRow.least_sectors),
 )
 
 
@@ -432,6 +463,8 @@ class Flag(IntFlag):
     CONSTANT = auto()
     #: It reads registers of other lanes.
     SHUFFLES = auto()
+    #: It ends the life of an mbarrier.
+    INVALIDATES = auto()
 
 
 class ShuffleMode(IntEnum):
@@ -457,6 +490,8 @@ class OrderKind(IntEnum):
     PROXY_FENCE = 6
     PROXY_FENCE_SHARED = 7
     PROXY_FENCE_GLOBAL = 8
+    #: What mbarrier.init wrote is visible to all.
+    INIT_FENCE = 15
     # Groups of wgmma and of bulk copies; how many of the latest are not waited for is the displacement.
     WGMMA_FENCE = 9
     WGMMA_COMMIT = 10

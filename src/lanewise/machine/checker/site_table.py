@@ -56,6 +56,7 @@ ORDER_KINDS = {
     Order.TRACK: OrderKind.TRACK,
     Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
     Order.PROXY_FENCE: OrderKind.PROXY_FENCE,
+    Order.INIT_FENCE: OrderKind.INIT_FENCE,
     Order.WARPGROUP_FENCE: OrderKind.WGMMA_FENCE,
     Order.WARPGROUP_COMMIT: OrderKind.WGMMA_COMMIT,
     Order.WARPGROUP_WAIT: OrderKind.WGMMA_WAIT,
@@ -82,7 +83,7 @@ def first_access_row(op: Op) -> int:
 
 
 def by_async_proxy(op: Op) -> bool:
-    """Return whether an instruction accesses memory by the asynchronous proxy: it has one row for all of it."""
+    """Return whether an instruction accesses memory by the asynchronous proxy; it has one row for that."""
     return any(each.proxy is Proxy.ASYNC for each in op.record.memory)
 
 
@@ -293,6 +294,8 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
     asked: Row = {}
     if access.size is Size.MBARRIER:
         flags |= Flag.PHASES
+        if op.has("inval"):
+            flags |= Flag.INVALIDATES
         if access.acquires:
             asked = _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
             asked[SiteRow.element_bits] = getattr(op.operands[2], "bits", 32)

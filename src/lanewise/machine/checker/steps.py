@@ -13,12 +13,19 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
+from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
 from lanewise.machine.checker.records import BlockWatch, OrderKind, WatchRecord
 from lanewise.machine.checker.site_table import (
     ORDER_KINDS,
     by_async_proxy,
     first_access_row,
     has_order_row,
+)
+from lanewise.machine.checker.warpgroup_steps import (
+    check_product,
+    event_operands,
+    product_operands,
+    touch_registers,
 )
 from lanewise.machine.checker.watch_code.access_hook import write_watch
 from lanewise.machine.checker.watch_code.async_operations import ISSUED, OPERAND_READ
@@ -40,8 +47,11 @@ RELEASE = "check_release"
 class CheckerSteps:
     """The steps that a checked launch adds to a kernel; they track the registers of a plan."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, warpgroups: WarpgroupPlan) -> None:
+        self.plan, self.warpgroups = plan, warpgroups
+
+    #: Whether the kernel has instructions that access memory by the asynchronous proxy.
+    follows_async = False
 
     def registers_read(self) -> set[Register]:
         """Return the predicates that say for which lanes tracked registers are assigned."""
@@ -53,7 +63,13 @@ class CheckerSteps:
         clears = self.plan.clears.get(block.number, [])
         if clears:
             found += _step(data, "clear_values", [self._tracked, len(clears), *clears], guarded)
-        return found
+        return found + self._touched(data, self.warpgroups.at_begin.get(block.number))
+
+    def _touched(self, data: ir.Module, events: list[RegisterEvent] | None) -> list[Word]:
+        """Return the step that follows registers of wgmma which the next instructions touch."""
+        if not events:
+            return []
+        return _step(data, "touch_registers", event_operands(len(self.warpgroups.registers), events), None)
 
     @property
     def _tracked(self) -> int:
@@ -75,10 +91,17 @@ class CheckerSteps:
         if record.level is Level.LANE:
             return found
         if has_order_row(op):
-            follows = ORDER_KINDS[record.orders] >= OrderKind.PROXY_FENCE
-            found += _step(data, "check_async_order" if follows else "check_order", [first], op)
+            kind = ORDER_KINDS[record.orders]
+            if kind < OrderKind.PROXY_FENCE or kind is OrderKind.INIT_FENCE:
+                found += _step(data, "check_order", [first], op)
+            if kind >= OrderKind.PROXY_FENCE:
+                found += _step(data, "check_async_order", [first], op)
         if by_async_proxy(op):
             found += _step(data, "set_async_hooks", [], op)
+        product = self.warpgroups.products.get(key_of(op))
+        if product is not None:
+            operands = product_operands(len(self.warpgroups.registers), op.site, product)
+            found += _step(data, "check_product", operands, op)
         accesses = watched_accesses(op)
         for row, each in enumerate(accesses, first_access_row(op)):
             shortens = each.access.shortened_by
@@ -98,6 +121,10 @@ class CheckerSteps:
 
     def after(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps after an instruction: which tracked registers have a value now."""
+        return self._assigned(data, op) + self._touched(data, self.warpgroups.after.get(key_of(op)))
+
+    def _assigned(self, data: ir.Module, op: Op) -> list[Word]:
+        """Return the steps that note which tracked registers an instruction has given a value."""
         made = self.plan.assignments.get(key_of(op))
         if made is None:
             return []
@@ -122,6 +149,9 @@ class CheckerSteps:
             return []
         found = [] if block.waits_before else self._values(data, op)
         first = MOST_ROWS * op.site
+        leaves = block.end is BlockEnd.EXIT or (block.end is BlockEnd.RETURN and block.body.function.is_entry)
+        if leaves and self.follows_async:
+            found += _step(data, "check_exit", [first], op)
         if block.end is BlockEnd.JUMP and op.guard is not None:
             found += _step(data, "check_branch", [op.site], op)
         elif block.end is BlockEnd.BARRIER:
@@ -132,7 +162,7 @@ class CheckerSteps:
 
     def barrier_hook(self) -> BarrierHook:
         """Return the function that the scheduler calls when a barrier completes."""
-        return _release
+        return release
 
     def image(self) -> bytes:
         """Return the machine code of the functions behind all steps."""
@@ -148,7 +178,7 @@ def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> lis
     return Step(function, operands).words(op)
 
 
-def _release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
+def release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
     """Write a call of the function that handles a completed barrier."""
     type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
     declared = code.module.functions.get(RELEASE)
@@ -353,6 +383,9 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_order": _visit("order"),
     "check_async_order": _async_order,
     "set_async_hooks": _set_async_hooks,
+    "check_exit": _visit("exits"),
+    "touch_registers": touch_registers,
+    "check_product": check_product,
     "check_members": _visit("members"),
     "check_arrive": _visit("arrive"),
     "check_parted": _parted,

@@ -22,6 +22,7 @@ from lanewise.machine.checker.proxy_records import (
     AsyncClock,
     FollowedBarrier,
     NotedOperation,
+    RegisterState,
 )
 from lanewise.machine.checker.records import (
     RELEASES_KEPT,
@@ -67,7 +68,8 @@ class Watch:
         self.partial_releases = zeroed_bytes(RELEASES_KEPT * PartialRelease.BYTES)
         self.operations = zeroed_bytes(OPERATIONS_KEPT * NotedOperation.BYTES * kernel.follows_async)
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
-        self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel.plan, stay_alone)
+        self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel, stay_alone)
+        self.triage.operations = self.operations.view(np.uint32)
         shifts = self.shifts = [self._cell_shift(each) for each in launch.allocations]
         self.shadows = [
             np.zeros((len(ShadowPlane), (each.size >> shift) + 8), np.uint32)
@@ -169,7 +171,11 @@ class Watch:
             followed = zeroed_bytes(BARRIERS_FOLLOWED * FollowedBarrier.BYTES)
             record[BlockWatch.async_clocks // 8] = address(async_clocks)
             record[BlockWatch.followed // 8] = address(followed)
-            kept = (*kept, async_clocks, followed)
+            registers = len(self.kernel.warpgroups.registers)
+            states = zeroed_bytes(warps * registers * RegisterState.BYTES + 8)
+            record[BlockWatch.register_states // 8] = address(states)
+            record[BlockWatch.register_bytes // 8] = states.nbytes
+            kept = (*kept, async_clocks, followed, states)
         self.block_bytes = sum(each.nbytes for each in kept)
         self._kept.append(kept)
         self.triage.states[address(state.record)] = state

@@ -19,8 +19,6 @@ from lanewise.machine.codegen.lane_vectors import BOOL
 
 WORD = ir.IntType(32)
 LANES = abi.LANES
-#: How often all blocks of a cluster may test phases of mbarriers in vain while nothing else happens.
-MOST_TRIES = 4096
 
 
 def divided(code: FunctionCode, number: Value, by: Value) -> tuple[Value, Value]:
@@ -85,7 +83,9 @@ def _bits(code: FunctionCode, condition: Value) -> Value:
     return Value(code, U32, code.builder.bitcast(condition.handle, WORD))
 
 
-def write_run_cluster(module: ir.Module, run_block: ir.Function, settle_cluster: ir.Function) -> ir.Function:
+def write_run_cluster(
+    module: ir.Module, run_block: ir.Function, settle_cluster: ir.Function, in_vain: ir.Function
+) -> ir.Function:
     """Write `run_cluster(block)`: run the blocks of a cluster in turn and return a `RunStatus`.
 
     `block` is the first one of the cluster. If a block stops, its rank is left in `running_member`, and the
@@ -128,15 +128,16 @@ def write_run_cluster(module: ir.Module, run_block: ir.Function, settle_cluster:
     with code.when(~alive.get()):
         code.give(RunStatus.DONE)
     settled = Value(code, U32, builder.call(settle_cluster, [code["block"].handle])).differs(0)
-    moved.set(moved.get() | settled | phases.get().differs(block.get(BlockRecord.cluster_phases_seen)))
-    block.set(BlockRecord.cluster_phases_seen, phases.get())
+    moved.set(moved.get() | settled | phases.get().differs(block.get(BlockRecord.phases_seen)))
+    block.set(BlockRecord.phases_seen, phases.get())
+    with code.when(yielded.get() | moved.get()):
+        block.set(BlockRecord.phase_tries, 0)
     with code.when(yielded.get()):
-        block.set(BlockRecord.cluster_tries, 0)
         code.give(RunStatus.YIELDED)
-    tries = block.get(BlockRecord.cluster_tries) + 1
-    block.set(BlockRecord.cluster_tries, moved.get().select(zero, tries))
-    with code.when(block.get(BlockRecord.cluster_tries) > MOST_TRIES):
-        code.give(RunStatus.DEADLOCKED)
+    with code.when(~moved.get()):
+        hopeless = Value(code, U32, builder.call(in_vain, [code["block"].handle]))
+        with code.when(hopeless.differs(0)):
+            code.give(RunStatus.DEADLOCKED)
     builder.branch(turn)
     return code.function
 
@@ -153,8 +154,7 @@ def begin_cluster(
     clusters = [divided(code, each, size)[0] for each, size in zip(blocks, sizes, strict=True)]
     rest, first = divided(code, number, clusters[0])
     third, second = divided(code, rest, clusters[1])
-    for field in (BlockRecord.running_member, BlockRecord.cluster_phases_seen, BlockRecord.cluster_tries):
-        block.set(field, 0)
+    block.set(BlockRecord.running_member, 0)
     with code.loop(launch.get(LaunchRecord.cluster_blocks)) as rank:
         row = member_row(code, block, rank)
         member = row.at(MemberRow.block)

@@ -86,6 +86,7 @@ def _write_begin(module: ir.Module) -> ir.Function:
     block.set(BlockRecord.linear, number)
     block.set(BlockRecord.steps, 0)
     block.set(BlockRecord.phase_tries, 0)
+    block.set(BlockRecord.idle_time, 0)
     block.set(BlockRecord.turn, 0)
     for own, given in (
         (BlockRecord.slice, LaunchRecord.first_slice),

@@ -250,8 +250,11 @@ class Lanes:
             case "%lanemask_gt":
                 return (ones << lanes) << 1
             case "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo" | "%clock_hi" | "%globaltimer_hi":
-                steps = self.number_at(block, abi.BlockRecord.steps).to(Type("u", 64))
-                return steps >> 32 if operand.name.endswith("_hi") else steps
+                steps, idle = (
+                    self.number_at(block, field).to(Type("u", 64))
+                    for field in (abi.BlockRecord.steps, abi.BlockRecord.idle_time)
+                )
+                return (steps + idle) >> 32 if operand.name.endswith("_hi") else steps + idle
             case "WARP_SZ":
                 return self.constant(Type("u", 32), 32)
             case "%dynamic_smem_size":

@@ -16,7 +16,6 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord, RunStatus, WarpFrame, WarpStatus
 from lanewise.machine.async_records import CompleteHow, PendingOperations
 from lanewise.machine.codegen.cluster_scheduler import (
-    MOST_TRIES,
     release_waiting,
     write_run_cluster,
     write_settle_cluster,
@@ -27,6 +26,7 @@ from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.run_order import WarpOrder, write_permuted
 from lanewise.machine.codegen.threaded_code import write_follow
+from lanewise.machine.codegen.vain_tries import write_in_vain
 
 WORD = ir.IntType(32)
 LANES = abi.LANES
@@ -50,8 +50,9 @@ def write_scheduler(module: ir.Module, name: str, hook: BarrierHook | None = Non
     warp = _write_run_warp(module, write_follow(module), checked)
     settle = _write_settle(module, hook)
     settle_cluster = write_settle_cluster(module, hook)
-    run_block = _write_run_block(module, warp, settle, settle_cluster, permuted)
-    run_cluster = write_run_cluster(module, run_block, settle_cluster)
+    in_vain = write_in_vain(module)
+    run_block = _write_run_block(module, warp, settle, settle_cluster, in_vain, permuted)
+    run_cluster = write_run_cluster(module, run_block, settle_cluster, in_vain)
     write_run_grid(module, run_block, run_cluster, name, permuted)
 
 
@@ -276,6 +277,7 @@ def _write_run_block(
     run_warp: ir.Function,
     settle: ir.Function,
     settle_cluster: ir.Function,
+    in_vain: ir.Function,
     permuted: ir.Function | None,
 ) -> ir.Function:
     """`run_block(block)`: run the warps of a block in turn and return a `RunStatus`.
@@ -372,7 +374,7 @@ def _write_run_block(
     with code.when(~progress & ~phases & (alone | ~for_cluster)):
         code.give(RunStatus.DEADLOCKED)
     with code.when(phases):
-        _release_phases(code, block, progress, alone)
+        _release_phases(code, block, progress, alone, in_vain)
     with code.when(~progress & ~alone):
         code.give(RunStatus.BLOCKED)
     if order is not None:
@@ -418,7 +420,9 @@ def _park_together(code: FunctionCode, warp: Record) -> None:
         warp.set(WarpFrame.together, code.constant(U32, 0))
 
 
-def _release_phases(code: FunctionCode, block: Record, progress: Value, alone: Value) -> None:
+def _release_phases(
+    code: FunctionCode, block: Record, progress: Value, alone: Value, in_vain: ir.Function
+) -> None:
     """Let lanes that wait for a phase test it again; after many tries in vain it is a deadlock.
 
     The tries of a block that is not alone in its cluster are counted by `run_cluster`.
@@ -427,13 +431,14 @@ def _release_phases(code: FunctionCode, block: Record, progress: Value, alone: V
         block.at(BlockRecord.launch).get(LaunchRecord.frame_bytes),
         block.get(BlockRecord.frames),
     )
-    moved = progress | ~alone | block.get(BlockRecord.phases).differs(block.get(BlockRecord.phases_seen))
-    block.set(BlockRecord.phases_seen, block.get(BlockRecord.phases))
-    block.set(
-        BlockRecord.phase_tries,
-        moved.select(code.constant(i64, 0), block.get(BlockRecord.phase_tries) + 1),
-    )
-    with code.when(block.get(BlockRecord.phase_tries) > MOST_TRIES):
-        code.give(RunStatus.DEADLOCKED)
+    moved = progress | block.get(BlockRecord.phases).differs(block.get(BlockRecord.phases_seen))
+    with code.when(alone):
+        block.set(BlockRecord.phases_seen, block.get(BlockRecord.phases))
+        with code.when(moved):
+            block.set(BlockRecord.phase_tries, 0)
+        with code.when(~moved):
+            hopeless = Value(code, U32, code.builder.call(in_vain, [block.address.handle]))
+            with code.when(hopeless.differs(0)):
+                code.give(RunStatus.DEADLOCKED)
     with code.loop(block.at(BlockRecord.launch).get(LaunchRecord.warps)) as index:
         release_waiting(code, Record(code, frames + index * size), abi.WAITS_FOR_PHASE)

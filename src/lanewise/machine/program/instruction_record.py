@@ -190,6 +190,8 @@ class Order(Enum):
     CLUSTER_ARRIVAL = auto()
     #: What was accessed by the generic proxy before is seen by the asynchronous proxy after, and the reverse.
     PROXY_FENCE = auto()
+    #: The initialisation of mbarriers is visible to the cluster and to the asynchronous proxy.
+    INIT_FENCE = auto()
     #: The bulk copies of a thread up to here become a group.
     BULK_COMMIT = auto()
     #: All bulk groups but a number of the latest are complete; or they have read their sources.

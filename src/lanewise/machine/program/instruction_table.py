@@ -182,6 +182,7 @@ MEMORY = (
     *warp("membar fence", "", orders=Order.FENCE),
     *warp("membar.proxy fence.proxy", "use? use?"),
     *warp("fence.proxy.async", "", orders=Order.PROXY_FENCE, since=90),
+    *warp("fence.mbarrier_init", "", orders=Order.INIT_FENCE, since=90),
     *warp("prefetch prefetchu", "address"),
     *warp("discard applypriority", "address use", since=80),
     *warp("brkpt", ""),

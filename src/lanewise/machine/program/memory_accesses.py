@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lanewise.isa import Instruction
-from lanewise.isa.matrix_descriptor import PIECE_BYTES
 from lanewise.machine.program.instruction_record import MemoryAccess, Proxy, Size
 from lanewise.machine.program.operands import MemoryOperand, elements_of
 from lanewise.machine.program.ops import Op
@@ -64,14 +63,12 @@ def size_of(op: Op, access: MemoryAccess) -> int:
             if not isinstance(operand, Immediate):
                 raise op.unsupported("its number of bytes is not a constant")
             return int(operand.bits)
-        case Size.MATRIX_ROW:
+        case Size.MATRIX_ROW | Size.DESCRIPTOR:  # both are read in pieces of 16 bytes
             return MATRIX_ROW_BYTES
         case Size.RUN_TIME:
             return 0
         case Size.MBARRIER:
             return MBARRIER_BYTES
-        case Size.DESCRIPTOR:
-            return PIECE_BYTES
         case Size.TILE_LINE:
             instruction = op.source.instruction()
             if instruction is None:

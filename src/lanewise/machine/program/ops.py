@@ -200,7 +200,9 @@ class Program:
     #: Where shared memory begins, and where static shared memory ends.
     shared_base: int = 0
     shared_bytes: int = 0
+    #: Where dynamic shared memory begins, and what that is a multiple of.
     dynamic_offset: int = 0
+    dynamic_alignment: int = 16
     parameter_bytes: int = 0
     sites: list[Op] = field(default_factory=list)
     globals: dict[str, Symbol] = field(default_factory=dict)

@@ -88,7 +88,7 @@ def resolve(module: Module, entry: Function) -> Program:
     program.uses_stack = bool(graph.framed or graph.allocating)
     program.stack_base = aligned(program.local_bytes, 16)
     program.local_bytes = program.stack_base + (abi.STACK_BYTES if program.uses_stack else 0)
-    program.dynamic_offset = aligned(program.shared_bytes, 16)
+    program.dynamic_offset = aligned(program.shared_bytes, program.dynamic_alignment)
     size_limits.check_program(program)
     return program
 
@@ -390,7 +390,7 @@ class _Resolver:
             return self.program.globals[name]
         outside = self.program.module.variables.get(name)
         if outside is not None and outside.space == "shared":
-            return Symbol(name, "dynamic", 0, 0)
+            return self._dynamic(outside)
         if name in SPECIAL_REGISTERS:
             self.program.uses_grid |= name in GRID_BARRIER_REGISTERS
             self.program.uses_reserved_memory |= name in RESERVED_MEMORY_REGISTERS
@@ -422,6 +422,11 @@ class _Resolver:
                 raise self.wrong(operation, f"there is no label {name}")
             yield target
 
+    def _dynamic(self, variable: Variable) -> Symbol:
+        """Return dynamic shared memory, which begins at a multiple of the largest alignment that it has."""
+        self.program.dynamic_alignment = max(self.program.dynamic_alignment, variable.alignment)
+        return Symbol(variable.name, "dynamic", 0, 0)
+
     def _variable(self, variable: Variable) -> Symbol | StackVariable:
         """Return the address of a variable that the function declares."""
         if id(variable) not in self.placed:
@@ -429,7 +434,7 @@ class _Resolver:
             size_limits.check_variable(variable)
             if variable.space == "shared":
                 if variable.size == 0:
-                    return Symbol(variable.name, "dynamic", 0, 0)
+                    return self._dynamic(variable)
                 offset = aligned(program.shared_bytes, variable.alignment)
                 program.shared_bytes = offset + variable.size
                 symbol: Symbol | StackVariable = Symbol(variable.name, "shared", offset, variable.size)

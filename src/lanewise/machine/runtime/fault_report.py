@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import numpy as np
 
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, FaultKind
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
 from lanewise.machine.bulk_copies.faults import sentence
 from lanewise.machine.program.instruction_record import Proxy
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op
+from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.runtime.texture_faults import describe_texture_fault, handle_operand
 from lanewise.machine.warp_ops.mbarrier import WRONG
-from lanewise.ptx import Loc, Module
 
 
 def location_of(launch: LaunchState, op: Op) -> str:
@@ -23,24 +23,6 @@ def location_of(launch: LaunchState, op: Op) -> str:
     if op.loc is not None:
         text += f"\n    from {source_line(launch.compiled.program.module, op.loc)}"
     return text
-
-
-def source_line(module: Module, loc: Loc) -> str:
-    """Return file and line of the source; for inlined code from a header, those of the caller.
-
-    A file that does not exist is given by its name only.
-    """
-    return _place(*module.origin(loc))
-
-
-def source_chain(module: Module, loc: Loc) -> tuple[str, ...]:
-    """Return file and line of the source, then those of each call that inlined it; empty if none did."""
-    chain = module.inlined_through(loc)
-    return tuple(_place(*each) for each in chain) if len(chain) > 1 else ()
-
-
-def _place(name: str, line: int) -> str:
-    return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 
 #: Addresses below this are offsets from a null pointer.
@@ -189,6 +171,21 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     return "\n".join(lines), op.line
 
 
+def describe_limit(launch: LaunchState, state: BlockState) -> tuple[str, int]:
+    """Return the message of a block that ran longer than `steps=` allows, and its first thread's line."""
+    allowed = launch[LaunchRecord.step_limit]
+    message = f"{launch.compiled.function.name}: a block ran more than the {allowed} steps allowed (steps=)"
+    for warp in range(launch.shape.warps):
+        pcs = state.lanes(warp, abi.WarpFrame.pcs, 32)
+        for lane in np.flatnonzero(pcs < abi.PARKED):
+            block = launch.compiled.blocks[int(pcs[lane])]
+            op = next(iter(block.ops), block.op)
+            if op is not None:
+                thread = thread_of(launch, state, warp, int(lane))
+                return f"{message}\n    {location_of(launch, op)}\n    {thread}", op.line
+    return message, 0
+
+
 def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str, int]:
     """Return the message of a deadlock (how many threads wait for what), its kind, its first line."""
     lines: dict[tuple[int, int], int] = {}
@@ -212,8 +209,13 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
             return "at the barrier of the cluster"
         return "for their warp" if number == abi.WAITS_FOR_SIBLINGS else f"at barrier {number}"
 
+    def place(line: int) -> str:
+        ops = (op for op in launch.compiled.program.sites if op.line == line and op.loc is not None)
+        found = next((source_line(launch.compiled.module, op.loc) for op in ops if op.loc is not None), None)
+        return f"line {line}" + (f" ({found})" if found else "")
+
     waits = "; ".join(
-        f"{count} threads wait {awaited(barrier)} before line {line}"
+        f"{count} threads wait {awaited(barrier)} before {place(line)}"
         for (line, barrier), count in sorted(lines.items())
     )
     first = min((line for line, _ in lines), default=0)

@@ -57,6 +57,7 @@ class Launch(LaunchState):
         steps: int | None = None,
         blocks: range | None = None,
         book: AddressBook = ADDRESSES,
+        schedule: object = None,
     ) -> None:
         info, module = compiled.launch_info, compiled.module
         source = module.cuda.text if module.cuda is not None else ""
@@ -86,6 +87,10 @@ class Launch(LaunchState):
             self[LaunchRecord.texture_count] = len(self.textures.images)
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.step_limit] = _budget(steps)
+        if schedule is not None:
+            from lanewise.machine.runtime.completion import completion_of  # few launches ask for it
+
+            self[LaunchRecord.completion], self[LaunchRecord.seed] = completion_of(schedule)
         self[LaunchRecord.next_block] = self.blocks.start
         self[LaunchRecord.end_block] = self.blocks.stop
         self.stopped = threading.Event()
@@ -223,11 +228,10 @@ class Launch(LaunchState):
 
             raise Deadlock(*describe_deadlock(self, state))
         if status == RunStatus.LIMIT:
-            allowed = self[LaunchRecord.step_limit]
-            name = self.compiled.function.name
-            raise KernelFault(
-                f"{name}: a block ran more than the {allowed} steps allowed (steps=)", "endless"
-            )
+            from lanewise.machine.runtime.fault_report import describe_limit
+
+            message, line = describe_limit(self, state)
+            raise KernelFault(message, "endless", line)
         if state.mma_table is not None and state.mma_table.failures:
             raise state.mma_table.failures[0]
         from lanewise.machine.runtime.fault_report import describe

@@ -113,7 +113,8 @@ class ResidentBlocks:
     """Runs blocks on one host thread until none is left.
 
     `new_block` gives the memory of another one, `settle` handles one that stopped, `judge` ends a launch that
-    cannot end by itself (none: it goes on until somebody interrupts it). `deciding`: see `fingerprint`.
+    cannot end by itself (none: it goes on until somebody interrupts it). `deciding`: see `fingerprint`. If
+    `time_decides`, a block that runs is never stuck: a clock that it reads goes on.
     """
 
     def __init__(
@@ -125,9 +126,11 @@ class ResidentBlocks:
         schedule: Schedule,
         judge: Judge | None = None,
         deciding: npt.NDArray[np.int64] | None = None,
+        time_decides: bool = False,
     ) -> None:
         self.launch, self.last, self.new_block, self.settle = launch, last, new_block, settle
         self.schedule, self.judge, self.deciding = schedule, judge, deciding
+        self.time_decides = time_decides
         launch[LaunchRecord.first_slice], launch[LaunchRecord.first_turns] = schedule.first_share
         #: Blocks to go on with, the next one at the end; and those that were looked at since.
         self.waiting: list[Resident] = []
@@ -207,6 +210,7 @@ class ResidentBlocks:
         self._count_fruitless(resident, steps - resident.steps)
         resident.steps = steps
         now = b"".join(fingerprint(member, self.deciding) for member in state.members)
+        now += str(steps).encode() if self.time_decides else b""
         resident.distance += resident.share.slice * (resident.share.turns + 1)
         if now == resident.reference:
             if not resident.stuck:

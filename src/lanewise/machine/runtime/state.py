@@ -77,6 +77,7 @@ class LaunchState:
             (LaunchRecord.local_bytes, info.local_bytes),
             (LaunchRecord.frame_bytes, info.frame_bytes),
             (LaunchRecord.template, address(self.template)),
+            (LaunchRecord.reads_clock, info.reads_clock),
             (LaunchRecord.code, compiled.native.data(abi.CODE_TABLE)),
         ):
             self[field] = value
@@ -151,12 +152,26 @@ class BlockState:
             (BlockRecord.shared_first, rank << abi.RANK_SHIFT),
         ):
             self[field] = value
+        if launch[LaunchRecord.completion] != Completion.EARLY:
+            self._keep_operations(shape.warps)
+
         #: The other blocks of the cluster, if this is its first one.
         self._others = [BlockState(launch, other) for other in range(1, shape.cluster_blocks) if rank == 0]
         if rank == 0:
             self._fill_member_table()
-        if launch[LaunchRecord.completion] != Completion.EARLY:
-            self._keep_operations(shape.warps)
+
+    def _keep_operations(self, warps: int) -> None:
+        """Allocate the queue of asynchronous operations that do not take effect at once."""
+        self.pending = zeroed_bytes(PendingOperations.BYTES)
+        parts = (
+            (PendingOperations.groups, zeroed_bytes(8 * warps * abi.LANES)),
+            (PendingOperations.operations, zeroed_bytes(MOST_PENDING * AsyncOperation.BYTES)),
+            (PendingOperations.stage, zeroed_bytes(STAGE_BYTES)),
+        )
+        for field, memory in parts:
+            self.pending.view(np.int64)[field // 8] = address(memory)
+        self._kept_for_operations = parts
+        self[BlockRecord.pending] = address(self.pending)
 
     def _fill_member_table(self) -> None:
         """Write the rows of the cluster's blocks, and let the record of each block refer to them."""
@@ -188,19 +203,6 @@ class BlockState:
     def steps(self) -> int:
         """The basic blocks that the blocks of the cluster have run."""
         return sum(member[BlockRecord.steps] for member in self.members)
-
-    def _keep_operations(self, warps: int) -> None:
-        """Allocate the queue of asynchronous operations that do not take effect at once."""
-        self.pending = zeroed_bytes(PendingOperations.BYTES)
-        parts = (
-            (PendingOperations.groups, zeroed_bytes(8 * warps * abi.LANES)),
-            (PendingOperations.operations, zeroed_bytes(MOST_PENDING * AsyncOperation.BYTES)),
-            (PendingOperations.stage, zeroed_bytes(STAGE_BYTES)),
-        )
-        for field, memory in parts:
-            self.pending.view(np.int64)[field // 8] = address(memory)
-        self._kept_for_operations = parts
-        self[BlockRecord.pending] = address(self.pending)
 
     @property
     def bytes(self) -> int:

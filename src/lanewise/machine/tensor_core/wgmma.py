@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lanewise.isa import Instruction
+from lanewise.isa.matrix_descriptor import Major
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
@@ -43,11 +44,11 @@ from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, stop_unless_z
 from lanewise.machine.tensor_core.wgmma_product import ROWS, Form, Product, form_of
 from lanewise.ptx import Immediate
 
-#: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number: A's descriptor,
-#: B's, scale-d (with a register, the number is 1 if it is negated); flags, the sparsity selector, and the
-#: offsets of registers as words of 32 bits: those of D, of A, of the metadata.
+#: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number for A's
+#: descriptor, B's, and scale-d (with a register, the number is 1 if it is negated); flags, the sparsity
+#: selector, and the offsets of registers as words of 32 bits: those of D, of A, of the metadata.
 _SITE, _COLUMNS, _A, _B, _SCALE_D, _FLAGS, _SELECTOR, _PLACES = 0, 8, 16, 32, 48, 64, 72, 80
-_NEGATE_A, _NEGATE_B, _MN_MAJOR_A, _MN_MAJOR_B = 1, 2, 4, 8
+_NEGATE_A, _NEGATE_B = 1, 2
 
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
@@ -61,7 +62,7 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     offsets = [each.offset for each in parsed.registers]
     pairs = [low | high << 32 for low, high in zip(offsets[::2], [*offsets[1::2], 0], strict=False)]
     words = [op.site, instruction.n, *parsed.a, *parsed.b, *parsed.scale_d, parsed.flags, parsed.selector]
-    return Step(_product(module, form), [*words, *pairs])
+    return Step(_product(module, form, parsed.majors), [*words, *pairs])
 
 
 class _Operands:
@@ -83,14 +84,15 @@ class _Operands:
             self.selector = self._constant(rest.pop(0), (0, 1, 2, 3), "the sparsity selector")
         self.scale_d = self._scale_d(rest.pop(0))
         self.flags = 0
+        self.majors: dict[str, Major] = {"a": "K", "b": "K"}
         if instruction.types[0] != "s32":
             for flag in (_NEGATE_A, _NEGATE_B):
                 if self._constant(rest.pop(0), (1, -1), "an imm-scale") == -1:
                     self.flags |= flag
         if instruction.types[1] in ("f16", "bf16"):
-            majors = (_MN_MAJOR_A, _MN_MAJOR_B) if instruction.a_source == "descriptor" else (_MN_MAJOR_B,)
-            for flag in majors:
-                self.flags |= flag * self._constant(rest.pop(0), (0, 1), "an imm-trans")
+            for name in "ab" if instruction.a_source == "descriptor" else "b":
+                if self._constant(rest.pop(0), (0, 1), "an imm-trans"):
+                    self.majors[name] = "MN"
         if rest:
             raise op.unsupported(f"it takes {len(op.operands) - len(rest)} operands")
 
@@ -135,21 +137,18 @@ class _Operands:
 # the step ---------------------------------------------------------------------------------------------------
 
 
-def _product(module: ir.Module, form: Form) -> ir.Function:
+def _product(module: ir.Module, form: Form, majors: dict[str, Major]) -> ir.Function:
     """Return the function of the step for all N that one kernel of `arith` serves."""
-    return shared_code(
-        module,
-        f"{form.name} on {form.model.scheme}",
-        STEP_ARGUMENTS,
-        lambda code: _Writer(code, form).write(),
-    )
+    layouts = f"{majors['a']} {majors['b']}"
+    name = f"{form.name} {layouts} on {form.model.scheme}"
+    return shared_code(module, name, STEP_ARGUMENTS, lambda code: _Writer(code, form, majors).write())
 
 
 class _Writer:
     """Writes the function of a step."""
 
-    def __init__(self, code: BlockCode, form: Form) -> None:
-        self.code, self.form, self.instruction = code, form, form.instruction
+    def __init__(self, code: BlockCode, form: Form, majors: dict[str, Major]) -> None:
+        self.code, self.form, self.instruction, self.majors = code, form, form.instruction, majors
         self.words = code.record("operands")
 
     def write(self) -> None:
@@ -236,17 +235,21 @@ class _Writer:
                 [code["frame"], places, sign, self._at("a")],
             )
             return
-        rows, columns = ROWS, form.packed_k
-        for major in ("K", "MN") if form.bits == 16 else ("K",):
-            grid = grid_of(rows, columns, form.bits, major)
-            with code.when(self._flag(_MN_MAJOR_A).equals(int(major == "MN"))):
-                function = wgmma_operands.gather(code.module, form.bits, major, turned=major == "MN")
-                groups = code.constant(i64, grid.lines // LINES_TOGETHER)
-                pieces = code.constant(i64, grid.pieces)
-                flipped = self._flag(_NEGATE_A)
-                values = [code["frame"], self.words.get(_SITE), self._descriptor(_A), groups, pieces]
-                self._tell_read(values, major)
-                stop_unless_zero(code, call(code, function, [*values, self._at("a"), columns, flipped]))
+        grid = grid_of(ROWS, form.packed_k, form.bits, self.majors["a"])
+        groups, pieces = (code.constant(i64, each) for each in (grid.lines // LINES_TOGETHER, grid.pieces))
+        pitch = code.constant(i64, form.packed_k)
+        self._gather("a", _A, groups, pieces, pitch, self._flag(_NEGATE_A))
+
+    def _gather(
+        self, name: str, operand: int, groups: Value, pieces: Value, pitch: Value, flipped: Value
+    ) -> None:
+        """Write a matrix into the stage through its descriptor: A as rows of K, B as rows of N."""
+        code, major = self.code, self.majors[name]
+        lines_are_rows = (major == "K") == (name == "a")
+        function = wgmma_operands.gather(code.module, self.form.bits, major, turned=not lines_are_rows)
+        values = [code["frame"], self.words.get(_SITE), self._descriptor(operand), groups, pieces]
+        self._tell_read(values, major)
+        stop_unless_zero(code, call(code, function, [*values, self._at(name), pitch, flipped]))
 
     def _tell_read(self, values: list[Value], major: str) -> None:
         """Tell a checked launch which matrix is about to be read."""
@@ -264,17 +267,13 @@ class _Writer:
         code, form = self.code, self.form
         with code.when(n.differs(self.columns)):
             zero_bytes(code, self._at("b"), self.columns * (form.k * form.bits // 8))
-        for major in ("K", "MN") if form.bits == 16 else ("K",):
-            with code.when(self._flag(_MN_MAJOR_B).equals(int(major == "MN"))):
-                function = wgmma_operands.gather(code.module, form.bits, major, turned=major == "K")
-                if major == "K":
-                    groups, pieces = n >> 3, code.constant(i64, form.k * form.bits // 128)
-                else:
-                    groups, pieces = code.constant(i64, form.k // LINES_TOGETHER), n >> 3
-                values = [code["frame"], self.words.get(_SITE), self._descriptor(_B), groups, pieces]
-                self._tell_read(values, major)
-                flipped = self._flag(_NEGATE_B)
-                stop_unless_zero(code, call(code, function, [*values, self._at("b"), self.columns, flipped]))
+        # Lines are taken by eights, and a piece of an MN-major matrix has eight elements.
+        grid = grid_of(LINES_TOGETHER, form.k, form.bits, self.majors["b"])
+        if self.majors["b"] == "K":
+            groups, pieces = n >> 3, code.constant(i64, grid.pieces)
+        else:
+            groups, pieces = code.constant(i64, grid.lines // LINES_TOGETHER), n >> 3
+        self._gather("b", _B, groups, pieces, self.columns, self._flag(_NEGATE_B))
 
     def _sums_in(self, frame: Value, n: Value, accumulates: Value) -> None:
         """Write the accumulators of a warp into the stage, or zeros."""

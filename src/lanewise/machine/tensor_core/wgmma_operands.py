@@ -40,7 +40,7 @@ def interleaved(code: FunctionCode, first: Value, second: Value) -> Value:
 
 
 def gather(module: ir.Module, bits: int, major: Major, turned: bool) -> ir.Function:
-    """Return `gather(frame, site, descriptor, groups, pieces, out, pitch, flipped)`: a matrix from a descriptor.
+    """Return `gather(frame, site, descriptor, groups, pieces, out, pitch, flipped)`: what a descriptor names.
 
     Lines become rows of `pitch` elements, or columns if it is turned. `flipped` is 1 to change all signs. It
     returns 0, or that the launch stops because a piece is out of bounds.

@@ -1,4 +1,4 @@
-"""The product of wgmma on plain matrices: the very functions of `arith` that compute an instruction on arrays.
+"""The product of wgmma on plain matrices: the functions of `arith` that compute an instruction on arrays.
 
 They are compiled once for arrays and kernels. This file says which they are for an instruction, where their
 operands lie in a buffer of the block (the stage), and writes their calls.
@@ -112,12 +112,10 @@ class Form:
             }
         if self.fused:
             blocks = k // plan_for(self.model, self.instruction.n).length
-            sums = WARP_ROWS * self.strip * 4
-            sizes |= {
-                "a_val": WARP_ROWS * k * 4, "a_exp": WARP_ROWS * k, "a_flag": WARP_ROWS * blocks, "b_val": k * MOST_COLUMNS * 4,
-                "b_exp": k * MOST_COLUMNS, "b_flag": blocks * MOST_COLUMNS, "scales": sums, "sums": sums,
-                "more_sums": sums, "unfit": WARP_ROWS, "part": sums,
-            }  # fmt: skip
+            rows, columns, sums = WARP_ROWS, MOST_COLUMNS, WARP_ROWS * self.strip * 4
+            sizes |= {"a_val": rows * k * 4, "a_exp": rows * k, "a_flag": rows * blocks, "unfit": rows}
+            sizes |= {"b_val": k * columns * 4, "b_exp": k * columns, "b_flag": blocks * columns}
+            sizes |= dict.fromkeys(("scales", "sums", "more_sums", "part"), sums)
         else:
             sizes |= {"a_elements": ROWS * k * 4, "b_elements": k * MOST_COLUMNS * 4, "zero": 8}
         found, place = {}, 0
@@ -161,7 +159,8 @@ class Product:
         `places` is the address of the offset of the metadata's register.
         """
         at = self.at
-        values = [self.code["frame"], selector, places, at["metadata"], at["a"], at["packed"], at["dense"]]
+        values: list[Value | int] = [self.code["frame"], selector, places]
+        values += [at[name] for name in ("metadata", "a", "packed", "dense")]
         self.a, self.row_bytes = at["dense"], self.form.k * _element_type(self.form).bits // 8
         return call(self.code, _spread(self.code.module, self.form), values).differs(0)
 

@@ -18,6 +18,8 @@ from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
 
 OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas")
+#: The state space of reductions by bulk copies: global memory, but f32 keeps subnormal numbers (an H200).
+BULK = "bulk"
 _NATIVE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}
 
 
@@ -39,6 +41,8 @@ def combine(op: Op, name: str, fmt: str, old: Value, new: Value, space: str) -> 
             raise op.unsupported("of floats")
         if space == "shared":
             return quiet(a + b, a, b).view(Type("u", bits))
+        if type is f32 and space == BULK:
+            return quiet(a + b).view(Type("u", bits))
         if type is f32:  # subnormal numbers are flushed, in global memory alone (PTX ISA)
             return flush(quiet(flush(a) + flush(b))).view(Type("u", bits))
         # Seen on an H200: in global memory a NaN stays as it is, signalling too; the operand comes first.

@@ -309,6 +309,15 @@ def _write_region(module: ir.Module) -> ir.Function:
         )  # fmt: skip
     with code.when(writes & follows(observed)):
         note_written(code, observed, chosen, shared)
+        phases = (flags & Flag.PHASES).differs(0)
+        initialises = phases & weak
+        invalidates = (flags & Flag.INVALIDATES).differs(0)
+        with code.when(shared & (initialises | ~phases)):
+            init = invalidates.select(code.number(2), initialises.to(U64).to(i64))
+            code.call_number(
+                module.functions["written_over"], code["frame"], code["site"], home.get(), offsets.address,
+                wide(chosen), size, host.get(), init,
+            )  # fmt: skip
     copies = (flags & Flag.COPIES).differs(0)
     pending = copies.select(code.number(records.PENDING), 0)
     with code.when(copies):

@@ -1,4 +1,4 @@
-"""Compiled code of what warps know of asynchronous operations: fences between proxies, groups, joins of clocks.
+"""Compiled code of what warps know of asynchronous operations: fences between proxies, groups, clocks.
 
 Like vector clocks: an element of a vector is an epoch up to which something of another warp is known. What a
 warp knows passes to others where they synchronise.
@@ -106,7 +106,7 @@ def released_async(module: ir.Module) -> ir.Function:
 
 
 def meet_async(module: ir.Module) -> ir.Function:
-    """Write `meet_async(observed)`: all warps of a block have synchronised at the barrier of their cluster."""
+    """Write `meet_async(observed)`: all warps of a block have met at the barrier of their cluster."""
     code = WatchCode(module, "meet_async", ("observed",))
     observed = code.record("observed")
     joined = async_clock(code, observed, code.number(0))
@@ -144,6 +144,7 @@ def async_order(module: ir.Module) -> None:
     clock = async_clock(code, observed, index)
     observed.set(BlockWatch.fresh, 1)  # what follows belongs to another group, and lies behind the fence
     for fence, fields in (
+        (OrderKind.INIT_FENCE, (AsyncClock.init_fenced,)),
         (OrderKind.PROXY_FENCE, (AsyncClock.fenced, AsyncClock.fenced_global)),
         (OrderKind.PROXY_FENCE_SHARED, (AsyncClock.fenced,)),
         (OrderKind.PROXY_FENCE_GLOBAL, (AsyncClock.fenced_global,)),
@@ -153,6 +154,8 @@ def async_order(module: ir.Module) -> None:
             for field in fields:
                 last = clock.pointer(field, U32)
                 last.store(chosen.select(now.spread(LANES), last.load(0, LANES)))
+            if fence is OrderKind.INIT_FENCE:
+                continue
             # What other warps wrote, and this one has learnt of, is fenced here.
             here = clock.pointer(AsyncClock.fenced_here_of, U32)
             here.store(here.load(0, LANES).max(observed.at(BlockWatch.clock).get(WarpClock.seen, U32, LANES)))
@@ -164,6 +167,8 @@ def async_order(module: ir.Module) -> None:
 def _wgmma_groups(code: WatchCode, clock: Record, row: Record, kind: Value) -> None:
     """Write commits and waits of wgmma groups, which each warp counts for its warpgroup."""
     count, done = (clock.get(each) for each in (AsyncClock.wgmma_groups, AsyncClock.wgmma_done))
+    with code.when(kind.equals(OrderKind.WGMMA_FENCE)):
+        clock.set(AsyncClock.fences, clock.get(AsyncClock.fences) + 1)
     with code.when(kind.equals(OrderKind.WGMMA_COMMIT)):
         clock.set(AsyncClock.wgmma_groups, count + 1)
     with code.when(kind.equals(OrderKind.WGMMA_WAIT)):
@@ -199,7 +204,7 @@ def _bulk_groups(code: WatchCode, clock: Record, row: Record, kind: Value, activ
 
 
 def begin_operation(module: ir.Module) -> ir.Function:
-    """Write `begin_operation(frame, kind, lane, barrier, phase)`: begin an epoch for an operation; return it."""
+    """Write `begin_operation(frame, kind, lane, barrier, phase)`: begin an operation; return its epoch."""
     code = WatchCode(module, "begin_operation", ("frame", "kind", "lane", "barrier", "phase"))
     warp = code.record("frame")
     code.call_number(module.functions["turn"], warp.address)

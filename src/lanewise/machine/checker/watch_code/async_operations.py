@@ -78,6 +78,11 @@ def write_issued(module: ir.Module) -> None:
         number.set(
             code.call_number(module.functions["follow_barrier"], owner.get(BlockRecord.watch), offset, word)
         )
+        with code.when(~(number.get() < 0)):
+            code.call_number(
+                module.functions["used_by_copy"], warp.address, row, owner.get(BlockRecord.watch),
+                number.get(), lane,
+            )  # fmt: skip
         phase.set(
             code.call_number(module.functions["phase_of_barrier"], owner.get(BlockRecord.watch), number.get())
         )

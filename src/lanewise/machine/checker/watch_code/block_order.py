@@ -7,6 +7,7 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.checker import records
+from lanewise.machine.checker.proxy_records import VECTORS
 from lanewise.machine.checker.records import (
     BlockWatch,
     Flag,
@@ -17,7 +18,6 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.proxy_records import VECTORS
 from lanewise.machine.checker.watch_code.async_clocks import barrier_clock, follows
 from lanewise.machine.checker.watch_code.cluster_order import write_cluster_order
 from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish
@@ -239,7 +239,7 @@ def order(module: ir.Module) -> None:
     clock = observed.at(BlockWatch.clock)
     lanes = running_lane_clocks(observed)
     kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
-    fences = kind.equals(OrderKind.FENCE)
+    fences = kind.equals(OrderKind.FENCE) | kind.equals(OrderKind.INIT_FENCE)
     with code.when(fences | kind.equals(OrderKind.BLOCK_FENCE)):
         publish(code, observed, code["active"].to(U32), fences)
         acquire(code, observed, fences)

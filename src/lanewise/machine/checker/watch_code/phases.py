@@ -7,22 +7,33 @@ thread that it has synchronised with, has seen that phase complete.
 from __future__ import annotations
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value
-from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.jit.simd import Value, i64
+from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import (
     BARRIERS_FOLLOWED,
     PHASES_KEPT,
     VECTORS,
+    AsyncClock,
     FollowedBarrier,
     PhaseRecord,
 )
-from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.watch_code.async_clocks import async_clock, running_index, tell_own
+from lanewise.machine.checker.records import BlockWatch, Suspicion
+from lanewise.machine.checker.watch_code.async_clocks import async_clock, follows, running_index, tell_own
 from lanewise.machine.checker.watch_code.happens_before import ORDERED
 from lanewise.machine.checker.watch_code.shadow_cells import lanes_of
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, wide
+from lanewise.machine.checker.watch_code.vector_clocks import (
+    LANES,
+    WatchCode,
+    alive_lanes,
+    at_site,
+    most,
+    wide,
+)
 from lanewise.machine.codegen.function_code import U32, U64, Record, zero_bytes
+from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
+from lanewise.machine.warp_ops.mbarrier import BYTES, BYTES_BITS, READY
 
 #: The bit of an mbarrier object that is its parity.
 PARITY_BIT = 63
@@ -78,13 +89,14 @@ def write_phase_of_barrier(module: ir.Module) -> ir.Function:
 
 
 def write_arrive_at_phase(module: ir.Module) -> ir.Function:
-    """Write `arrive_at_phase(frame, home, offset, word)`: a thread arrives at an mbarrier of its block."""
-    code = WatchCode(module, "arrive_at_phase", ("frame", "home", "offset", "word"))
+    """Write `arrive_at_phase(frame, home, offset, word, site)`: a thread arrives at an mbarrier."""
+    code = WatchCode(module, "arrive_at_phase", ("frame", "home", "offset", "word", "site"))
     home = code.record("home")
     observed = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
     number = code.call_number(module.functions["follow_barrier"], home.address, code["offset"], code["word"])
     with code.when(~(number < 0) & home.address.equals(observed.address)):
         barrier = _barrier(code, home, number)
+        barrier.set(FollowedBarrier.row, code["site"])
         phase = _phase(code, barrier, barrier.get(FollowedBarrier.phase))
         clock = tell_own(code, observed, running_index(observed))
         for place, vector in enumerate(VECTORS):
@@ -156,9 +168,125 @@ def write_phase_is_known(module: ir.Module) -> ir.Function:
     return code.function
 
 
+#: Where an mbarrier object keeps the bytes still to come, a signed number; and that it is initialised.
+_BYTES_FIRST, _BYTES_BITS, _READY_BIT = BYTES, BYTES_BITS, READY
+
+
+def write_written_over(module: ir.Module) -> None:
+    """Write `written_over(frame, site, home, offsets, active, size, host, init)`: stores near mbarriers.
+
+    `init` is 1 for mbarrier.init, which is put on record, 2 for mbarrier.inval, and 0 for other stores.
+    """
+    arguments = ("frame", "site", "home", "offsets", "active", "size", "host", "init")
+    code = WatchCode(module, "written_over", arguments)
+    home, frame = code.record("home"), code.record("frame")
+    observed = frame.at(WarpFrame.block).at(BlockRecord.watch)
+    offsets = code.record("offsets")
+    all_offsets = offsets.get(0, U64, LANES)
+    active = Value(
+        code,
+        BOOL.by(LANES),
+        code.builder.bitcast(code["active"].to(U32).handle, ir.VectorType(ir.IntType(1), LANES)),
+    )
+    zero = code.number(0)
+    with code.loop(home.get(BlockWatch.followed_count)) as number:
+        barrier = _barrier(code, home, number)
+        start = barrier.get(FollowedBarrier.offset)
+        low, high = ((start - code["size"] + 1).to(U64), (start + MBARRIER_BYTES).to(U64))
+        near = active & ~(all_offsets < low.spread(LANES)) & (all_offsets < high.spread(LANES))
+        live = ((Record(code, code["host"] + start).get(0, U64) >> _READY_BIT) & 1).differs(0)
+        with code.when(near.any() & (code["init"] < 2) & live & ~(start < 0)):
+            bits = Value(code, U32, code.builder.bitcast(near.handle, ir.IntType(32)))
+            lane = wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
+            code.suspect(Suspicion.BARRIER_OVERWRITTEN, frame.address, code["site"], lane, start, zero, zero)
+        with code.when(near.any() & (code["init"] > 0)):
+            barrier.set(FollowedBarrier.offset, -MBARRIER_BYTES)  # a new one begins
+    with code.when(code["init"].equals(1)):
+        with code.loop(LANES) as lane, code.when(((code["active"] >> lane) & 1).differs(0)):
+            made = code.call_number(
+                module.functions["follow_barrier"], home.address, offsets.get(lane * 8), zero
+            )
+            with code.when(~(made < 0)):
+                fresh = _barrier(code, home, made)
+                fresh.set(FollowedBarrier.init_epoch, observed.get(BlockWatch.epoch))
+                fresh.set(FollowedBarrier.init_warp, frame.get(WarpFrame.index))
+                fresh.set(FollowedBarrier.init_lane, lane)
+    code.done()
+
+
+def write_used_by_copy(module: ir.Module) -> None:
+    """Write `used_by_copy(frame, row, home, number, lane)`: a bulk copy is told to an mbarrier."""
+    code = WatchCode(module, "used_by_copy", ("frame", "row", "home", "number", "lane"))
+    home = code.record("home")
+    observed = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
+    barrier = _barrier(code, home, code["number"])
+    barrier.set(FollowedBarrier.row, code["row"])
+    epoch = barrier.get(FollowedBarrier.init_epoch)
+    own = home.address.equals(observed.address)
+    with code.when(own & (epoch > 0) & barrier.get(FollowedBarrier.visible).equals(0)):
+        barrier.set(FollowedBarrier.visible, 1)
+        clock = async_clock(code, observed, barrier.get(FollowedBarrier.init_warp))
+        lane = barrier.get(FollowedBarrier.init_lane)
+        fenced = code.variable(code.number(0))
+        fenced.set(code.number(0))
+        for field in (AsyncClock.init_fenced, AsyncClock.fenced):
+            fenced.set(most(fenced.get(), wide(clock.pointer(field, U32).load(lane))))
+        with code.when(fenced.get() < epoch):
+            code.suspect(
+                Suspicion.BARRIER_UNFENCED, code["frame"], code["row"], code["lane"],
+                barrier.get(FollowedBarrier.offset), epoch, code.number(0),
+            )  # fmt: skip
+    code.done()
+
+
+def write_exits(module: ir.Module) -> None:
+    """Write `exits(frame, site, active)`: lanes exit; what they leave behind is looked at."""
+    code, warp, observed, _ = at_site(module, "exits")
+    with code.when(~follows(observed)):
+        code.done()
+    active = code["active"].to(U32)
+    chosen = Value(
+        code, BOOL.by(LANES), code.builder.bitcast(active.handle, ir.VectorType(ir.IntType(1), LANES))
+    )
+    clock = async_clock(code, observed, warp.get(WarpFrame.index))
+    issued, read = (clock.get(each, U32, LANES) for each in (AsyncClock.bulk_issued, AsyncClock.bulk_read))
+    bits = Value(code, U32, code.builder.bitcast((chosen & (issued > read)).handle, ir.IntType(32)))
+    zero = code.number(0)
+    with code.when(bits.differs(0)):
+        lane = wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
+        code.suspect(Suspicion.EXITED_COPYING, warp.address, code["site"], lane, zero, zero, zero)
+    block = warp.at(WarpFrame.block)
+    launch = block.at(BlockRecord.launch)
+    left = code.variable(code.constant(U32, 0))
+    left.set(code.constant(U32, 0))
+    with code.loop(launch.get(LaunchRecord.warps)) as index:
+        other = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
+        alive = alive_lanes(code, other)
+        gone = other.address.equals(warp.address).select(active, 0)
+        left.set(left.get() | (alive & ~gone))
+    with code.when(left.get().differs(0)):
+        code.done()
+    # The block ends.
+    with code.loop(observed.get(BlockWatch.followed_count)) as number:
+        barrier = _barrier(code, observed, number)
+        offset = barrier.get(FollowedBarrier.offset)
+        with code.when(~(offset < 0)):
+            word = Record(code, block.get(BlockRecord.shared) + offset).get(0, U64)
+            shifted = (word << (64 - _BYTES_FIRST - _BYTES_BITS)).to(i64)
+            count = shifted >> (64 - _BYTES_BITS)
+            live = ((word >> _READY_BIT) & 1).differs(0)
+            with code.when(live & count.differs(0)):
+                row = barrier.get(FollowedBarrier.row)
+                code.suspect(Suspicion.BYTES_LEFT_OVER, warp.address, row, zero, offset, count, zero)
+    code.done()
+
+
 def write_phases(module: ir.Module) -> None:
     """Write all functions of mbarriers into a module."""
     write_follow_barrier(module)
+    write_written_over(module)
+    write_used_by_copy(module)
+    write_exits(module)
     write_phase_of_barrier(module)
     write_arrive_at_phase(module)
     write_see_phase(module)

@@ -311,7 +311,9 @@ def _follow_phase(code: WatchCode, observed: Record, offset: Value, lane: Value,
     word = Record(code, code["host"] + offset).get(0, U64).to(i64)
     functions = code.module.functions
     with code.when(~waits):
-        code.call_number(functions["arrive_at_phase"], code["frame"], code["home"], offset, word)
+        code.call_number(
+            functions["arrive_at_phase"], code["frame"], code["home"], offset, word, code["site"]
+        )
     with code.when(waits):
         sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
         row = Record(code, sites + code["site"] * SiteRow.BYTES)

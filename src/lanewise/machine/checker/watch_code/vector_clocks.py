@@ -157,6 +157,7 @@ def begin_block(module: ir.Module) -> ir.Function:
     with code.when(observed.get(BlockWatch.async_clocks).differs(0)):
         size = (warps + abi.BARRIERS) * AsyncClock.BYTES
         zero_bytes(code, observed.get(BlockWatch.async_clocks), size)
+        zero_bytes(code, observed.get(BlockWatch.register_states), observed.get(BlockWatch.register_bytes))
     code.done()
     return code.function
 
