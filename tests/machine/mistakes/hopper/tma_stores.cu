@@ -273,7 +273,7 @@ extern "C" __global__ void store_then_exit(const float* x, float* y) {
         bulk_commit();  //!
         bulk_wait_read<0>();  //+
     }
-}
+}  //!
 
 //@ TMA | race/asynchronous copy | 2, 64 | f32[64], f32[64]=0, f32[64]=0, i32[1]=0 | a flag says that the tile is in global memory, but only its source was read
 extern "C" __global__ void store_then_flag(const float* x, float* y, float* z, int* flag) {
