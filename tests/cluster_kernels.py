@@ -168,6 +168,7 @@ ATOMICS = kernel(
     atom.acq_rel.cluster.shared::cluster.inc.u32 %r11, [%r8+16], 102;
     atom.shared::cluster.cas.b32 %r12, [%r8+20], 0, %r10;
     atom.exch.b32 %r13, [%rd3+24], %r10;
+    atom.add.f32 %f3, [%rd3+4], %f1;
     {SYNC}
     ld.shared.v4.u32 {{%r14, %r15, %r16, %r17}}, [%r7];
     st.global.v4.u32 [%rd1], {{%r14, %r15, %r16, %r17}};

@@ -1,6 +1,6 @@
-"""Tensor copies as cases that the CPU machine and a GPU run alike: data that anybody generates again, kernels.
+"""Tensor copies as cases that the CPU machine and a GPU run alike: data that can be generated again, kernels.
 
-The record of an H200, benchmarks/results/h200_tensor_copies.json, has such cases and digests of what they gave.
+The record of an H200, benchmarks/results/h200_tensor_copies.json, has such cases and digests of the results.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Case(NamedTuple):
     @classmethod
     def from_json(cls, job: dict[str, Any]) -> Case:
         """Return a case of the record."""
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in job.items()}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in job.items()
+        }
         return cls(**{name: values[name] for name in cls._fields})
 
     @property
@@ -86,8 +88,8 @@ def data(seed: int, size: int, kind: str) -> Bytes:
 SPECIAL = {
     1: [0, 1, 127, 128, 255],
     2: [
-        0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0x7D01, 0xFE01,
-        0xFFFF, 0x3F80, 0xBF80, 0x7F80, 0xFF80, 0x7F7F, 0x7FC0, 0x7FA0, 0x0080, 0x007F, 0x3555,
+        0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0x7D01,
+        0xFE01, 0xFFFF, 0x3F80, 0xBF80, 0x7F80, 0xFF80, 0x7F7F, 0x7FC0, 0x7FA0, 0x0080, 0x007F, 0x3555,
     ],
     4: [
         0, 0x80000000, 1, 0x80000001, 0x7FFFFF, 0x800000, 0x3F800000, 0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF,
@@ -167,7 +169,7 @@ def _copy(verb: str, rank: int) -> str:
 
 
 def kernel_text(verb: str, rank: int) -> str:
-    """Return the PTX of a kernel that issues one copy between shared memory, given and returned, and a tensor."""
+    """Return a kernel that issues one copy between a tensor and shared memory, given and returned."""
     return f"""
 .version 8.0
 .target sm_90a

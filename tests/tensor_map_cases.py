@@ -215,7 +215,7 @@ def unpacked(text: str) -> list[Answer]:
     for row in rows:
         rank = int(row["rank"])
         lengths = {"dims": rank, "strides": rank - 1, "box": rank, "element_strides": rank}
-        values = {
+        values: dict[str, Any] = {
             name: tuple(row[name][: max(lengths[name], 0)].tolist()) if name in lengths else int(row[name])
             for name in Call._fields
         }

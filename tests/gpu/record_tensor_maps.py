@@ -96,7 +96,7 @@ def varied() -> Iterator[tuple[str, Call]]:
         for value in values:
             old: Any = getattr(BASE, name)
             for axis in range(len(old)) if isinstance(old, tuple) else (None,):
-                new = value if axis is None else (*old[:axis], value, *old[axis + 1 :])
+                new: Any = value if axis is None else (*old[:axis], value, *old[axis + 1 :])
                 title = name if axis is None else f"{name}[{axis}]"
                 yield f"{title} = {value}", BASE._replace(**{name: new})
 

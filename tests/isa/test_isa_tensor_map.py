@@ -49,12 +49,15 @@ def test_what_the_driver_refuses_breaks_a_rule_and_nothing_else_does(record: Any
 
 
 def test_one_field_at_a_time(record: Any) -> None:
-    base = Call(**{name: tuple(v) if isinstance(v, list) else v for name, v in record["base"].items()})
+    arguments: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in record["base"].items()
+    }
+    base = Call(**arguments)
     assert len(record["one_field"]) > 200
     for title, answer in record["one_field"].items():
         call = base
         if title != "base":
-            name, axis, value = re.fullmatch(r"(\w+)(?:\[(\d)\])? = (\d+)", title).groups()  # type: ignore[union-attr]  # no match fails the test
+            name, axis, value = re.fullmatch(r"(\w+)(?:\[(\d)\])? = (\d+)", title).groups()
             new: Any = int(value)
             if axis is not None:
                 new = tuple(int(value) if n == int(axis) else x for n, x in enumerate(getattr(base, name)))
@@ -165,7 +168,7 @@ def test_a_refusal_names_the_rule_and_what_is_legal(change: dict[str, Any], word
 def test_what_is_said_to_be_nearest_is_legal() -> None:
     """Every number in "… is nearest" is put in place of the wrong one, and the next rule asked."""
     wrong = TiledTensor("f32", (64, 1 << 33), (1000,), (300, 0), (1, 12), swizzle="64B")
-    fixed = [
+    fixed: list[dict[str, Any]] = [
         {"dims": (64, 1 << 32)},
         {"box": (256, 0)},
         {"box": (256, 1)},

@@ -17,6 +17,8 @@ from ptxas import assemble, find_ptxas
 
 MMA = lw.instruction("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16")
 SW128 = lw.Swizzle(3, 3, 3)
+Box = lw.TensorMap[lw.bf16, (64, 64), 128]
+FourDimensions = lw.TensorMap[lw.f32, (4, 2, 8, 4)]
 
 
 def traced(kernel: lw.Kernel, arch: str | None = None) -> str:
@@ -102,7 +104,7 @@ def test_clusters() -> None:
 
 def test_tma_by_tensor_maps() -> None:
     @lw.kernel
-    def k(A: lw.TensorMap[lw.bf16, (64, 64), 128], F: lw.TensorMap[lw.f32, (4, 2, 8, 4)], row: lw.i32):
+    def k(A: Box, F: FourDimensions, row: lw.i32):
         tile = lw.shared(lw.bf16, (64, 64), swizzle=SW128)
         many = lw.shared(lw.f32, (4, 2, 8, 4), align=128)
         bar = lw.mbarrier()
@@ -308,7 +310,7 @@ def test_a_pipelined_loop_is_not_serialised(tmp_path: Path) -> None:
     """ptxas says so (C7510 and its kin) when it has to wait after each wgmma."""
 
     @lw.kernel(max_threads=256, min_blocks=1)
-    def k(A: lw.TensorMap[lw.bf16, (64, 64), 128], out: lw.Ptr[lw.f32], steps: lw.i32):
+    def k(A: Box, out: lw.Ptr[lw.f32], steps: lw.i32):
         tiles = lw.shared(lw.bf16, lw.Layout((64, 64, 4), (64, 1, 4096)), swizzle=SW128)
         pipeline = lw.Pipeline(4, bytes=A.nbytes, consumers=1)
         if lw.thread_idx.x == 0:

@@ -23,7 +23,7 @@ WITHIN = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes
 
 
 def kernel(body: str, more: str = "", bytes: int = 4096) -> str:
-    """Return a kernel of (a, b): %rd0 and %rd1, shared memory %r1 of some bytes, an mbarrier %r2, thread %r0."""
+    """Return a kernel of (a, b), %rd0 and %rd1: shared memory is %r1, an mbarrier %r2, the thread %r0."""
     return f"""{HEAD}
 .visible .entry k(.param .u64 a, .param .u64 b) {{
     .reg .b64 %rd<8>;
@@ -55,11 +55,13 @@ WAIT:
 
 def copied(mode: str, target: str) -> str:
     """Return a kernel that copies 4096 bytes to shared memory, within it, and back to global memory."""
+    policy = ", %rd5" if mode else ""
+    load = f"cp.async.bulk.{target}.global.mbarrier::complete_tx::bytes{mode}"
     return kernel(
         f"""
     @%p0 bra WAIT;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 4096;
-    cp.async.bulk.{target}.global.mbarrier::complete_tx::bytes{mode} [%r1], [%rd0], 4096, [%r2]{", %rd5" * bool(mode)};
+    {load} [%r1], [%rd0], 4096, [%r2]{policy};
     {WAIT}
     bar.sync 0;
     @%p0 bra DONE;
@@ -68,7 +70,7 @@ def copied(mode: str, target: str) -> str:
 AGAIN:
     mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 1;
     @!%p1 bra AGAIN;
-    {TO_GLOBAL}{mode} [%rd1+16], [%r1+2048], 4096{", %rd5" * bool(mode)};
+    {TO_GLOBAL}{mode} [%rd1+16], [%r1+2048], 4096{policy};
     cp.async.bulk.commit_group;
     cp.async.bulk.prefetch.L2.global [%rd0], 64;
     cp.async.bulk.wait_group 0;
@@ -94,7 +96,8 @@ def test_reductions_leave_the_bits_that_an_h200_left(
     a, b = operands(77, 4096, size)
     noftz = ".noftz" if type in ("f16", "bf16") and operation == "add" else ""
     if space == "g":
-        reduce = f"""cp.reduce.async.bulk.global.shared::cta.bulk_group.{operation}{noftz}.{type} [%rd0], [%r1], 4096;
+        head = f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{operation}{noftz}.{type}"
+        reduce = f"""{head} [%rd0], [%r1], 4096;
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group 0;"""
     else:  # into the second half, which has the other operand
@@ -165,7 +168,7 @@ def test_read_only_memory_is_not_written() -> None:
     "instruction, why",
     [
         ("st.async.mmio.release.gpu.global.u32 [%rd0], %r0;", "sm_100"),
-        (f"{TO_GLOBAL}.cp_mask [%rd1], [%r1], 64, %r0;", "cp_mask"),
+        (f"{TO_GLOBAL}.cp_mask [%rd1], [%r1], 64, %r0;", "cp_mask needs sm_100"),
         ("st.bulk.weak.shared::cta [%r1], 64, 0;", "sm_100"),
         (f"{TO_SHARED}.multicast::cluster [%r1], [%rd0], 64, [%r2];", "operands do not fit"),
     ],
@@ -307,7 +310,7 @@ ISSUE:
 
 
 def remote(instructions: str) -> str:
-    """Return a kernel in which each block of a cluster stores into the next one, and copies back what it got."""
+    """Return a kernel in which each block of a cluster stores into the next one, and tells what it got."""
     return kernel(
         f"""
     mov.u32 %r3, %cluster_ctarank;
@@ -343,7 +346,10 @@ REDUCED = "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::byte
 @pytest.mark.parametrize(
     "instructions, expected",
     [
-        (f"{STORED}.v4.u32 [%r6], {{%r9, %r3, %r4, %r9}}, [%r7];", lambda rank: [10 + rank, rank, 4, 10 + rank]),
+        (
+            f"{STORED}.v4.u32 [%r6], {{%r9, %r3, %r4, %r9}}, [%r7];",
+            lambda rank: [10 + rank, rank, 4, 10 + rank],
+        ),
         (
             f"{STORED}.b64 [%r6], %rd4, [%r7]; {STORED}.b64 [%r6+8], %rd4, [%r7];",
             lambda rank: [10 + rank, 0, 10 + rank, 0],

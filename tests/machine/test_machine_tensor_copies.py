@@ -191,7 +191,7 @@ def test_copies_are_as_the_model_says_whenever_they_take_effect(case: Case, sche
 
 
 def one_copy(instruction: str, declarations: str = "") -> str:
-    """Return a kernel of one thread that issues a copy; %rd4 is the map, %r1 shared memory, %r2 an mbarrier."""
+    """Return a kernel that issues a copy; %rd4 is the map, %r1 shared memory, %r2 an mbarrier."""
     return f"""{HEAD}{declarations}
 .visible .entry copy(.param .align 64 .b8 map[128], .param .u64 out) {{
     .reg .b64 %rd<8>;
@@ -246,7 +246,7 @@ def test_a_wrong_copy_is_a_fault_in_words(instruction: str, words: str) -> None:
 def test_a_tensor_beyond_its_array_is_a_fault() -> None:
     array = np.zeros((8, 16), np.uint32)
     encoded = np.frombuffer(lw.tensor_map(array, (4, 16)).encode(lw.address(array) + 256), np.uint8)
-    with pytest.raises(KernelFault, match="global read of .* out of bounds"):
+    with pytest.raises(KernelFault, match=r"global read of .* out of bounds"):
         lw.load(one_copy(f"{LOAD} [%r1], [%rd4, {{0, 4}}], [%r2];"))["copy"][1, 1](encoded, np.zeros(1))
 
 
@@ -256,20 +256,23 @@ def test_a_tensor_beyond_its_array_is_a_fault() -> None:
         (
             "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
             "[%r1], [%rd4, {0, 0, 0}], [%r2], {1};",
-            "im2col",
+            "im2col is a mode that is not run",
         ),
         (
             "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes "
             "[%r1], [%rd4, {0, 0, 0, 0, 0}], [%r2];",
-            "gather4",
+            "gather4 needs sm_100",
         ),
-        ("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%rd4, {0, 0, 0, 0, 0}], [%r1];",
-         "scatter4"),
+        (
+            "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group "
+            "[%rd4, {0, 0, 0, 0, 0}], [%r1];",
+            "scatter4 needs sm_100",
+        ),
         ("st.bulk.weak.shared::cta [%r1], 16, 0;", "sm_100"),
     ],
-)  # fmt: skip
+)
 def test_modes_that_are_not_run_are_refused_by_name(instruction: str, why: str) -> None:
-    with pytest.raises(lw.LanewiseError, match=rf"line 16: .*{why}"):
+    with pytest.raises(lw.LanewiseError, match=rf"line 16: .*: .*{why}"):
         lw.load(one_copy(instruction))["copy"][1, 1](np.zeros(128, np.uint8), np.zeros(1))
 
 

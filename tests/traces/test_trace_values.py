@@ -171,6 +171,23 @@ def test_lanes_that_a_guard_leaves_out_are_not_active() -> None:
     assert store.memory[0].rows.tolist() == list(range(16))
 
 
+def test_lanes_that_a_branch_sends_around_a_store_are_not_active() -> None:
+    @lw.kernel
+    def some(X: lw.Ptr[lw.i32]):
+        i = lw.thread_idx.x
+        where = X + i
+        if i < 5:
+            where.store(i + 7)
+
+    x = np.zeros(32, np.int32)
+    run = lw.trace(some[1, 32], x)
+    branch, store = (run.first(lambda step, name=name: step.op.opcode == name) for name in ("bra", "st"))
+    assert branch is not None and store is not None and branch.number < store.number
+    assert store.active.sum() == 5 and branch.active.sum() == 27 and branch.lanes.all()
+    assert store.memory[0].rows.tolist() == [0, 1, 2, 3, 4] and x.sum() == 45
+    assert run.writer("X[5]") is None
+
+
 def test_atomics_tell_the_values_before_and_after() -> None:
     @lw.kernel
     def count(X: lw.Ptr[lw.u32]):

@@ -107,7 +107,7 @@ class LaunchRecord(RecordLayout):
     # The order of the blocks and warps of a checked launch, a RunOrder, and the seed of a random one.
     order = field()
     seed = field()
-    #: When asynchronous operations take effect, a Completion (`async_records.py`); drawn by the same seed if at random.
+    #: When asynchronous operations take effect, a Completion (`async_records.py`).
     completion = field()
     #: A TextureRow for each texture and surface among the arguments.
     textures = field()

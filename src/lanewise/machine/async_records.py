@@ -1,4 +1,4 @@
-"""Records of asynchronous operations, such as copies by TMA: one with its operands, and those that are pending."""
+"""Records of asynchronous operations, such as copies by TMA: one with its operands, and those pending."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.instruction_record import Role, Waits
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op, Program
-from lanewise.machine.runtime.fault_report import source_line
+from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.tracer.log import Log, Numbers
 from lanewise.machine.tracer.records import BARRIER_POINT
 from lanewise.ptx import Immediate, Module, Shape

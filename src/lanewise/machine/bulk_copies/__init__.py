@@ -1,1 +1,1 @@
-"""Asynchronous copies and reductions: cp.async.bulk, tensor copies (TMA), st.async, red.async, tensor maps."""
+"""Asynchronous copies and reductions: cp.async.bulk, tensor copies (TMA), st.async, tensor maps."""

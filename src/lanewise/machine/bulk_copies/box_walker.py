@@ -6,9 +6,9 @@ fill or move them, a checker looks at them. Seen on an H200 (benchmarks/results/
 - The rows of a box lie side by side in shared memory, each as wide as the swizzle's pattern if that is wider.
 - A swizzle changes bits 4 to 6 of the shared address by bits 7 to 9.
 - With element strides a dimension beyond the first has ceil(box / stride) places.
-- In an interleaved layout 16 or 32 bytes take the place of an element of the first dimension, which may have a
-  stride then; of the dimension before the last, the slices of channels, a box has one.
-- A store or reduction writes whole 16 bytes: past the end of a row of the tensor up to the next multiple of 16.
+- In an interleaved layout 16 or 32 bytes take the place of an element of the first dimension, which may have
+  a stride then; of the dimension before the last, the slices of channels, a box has one.
+- A store or reduction writes whole 16 bytes: past the end of a tensor's row up to the next multiple of 16.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def walk(
 
 
 def bounds(code: FunctionCode, box: Record) -> tuple[Value, Value]:
-    """Return the addresses of the tensor's first byte inside a box and past its last one; equal if none is."""
+    """Return the addresses of the tensor's first byte in a box and past its last one; equal if none is."""
     low, high = box.get(AsyncOperation.tensor), box.get(AsyncOperation.tensor)
     some = code.number(1).equals(1)
     size = box.get(AsyncOperation.element_bytes)

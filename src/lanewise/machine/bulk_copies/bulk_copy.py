@@ -1,4 +1,4 @@
-"""Lowerings of bulk copies and reductions between global and shared memory, of st.async, and of bulk groups."""
+"""Lowerings of bulk copies and reductions of global and shared memory, of st.async, and of bulk groups."""
 
 from __future__ import annotations
 
@@ -54,11 +54,21 @@ def each_receiver(
         yield tuple((each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for each in addresses)
 
 
-def refuse_later_forms(op: Op, *modifiers: str) -> None:
+#: Forms that sm_90 does not have, or that the machine does not run, and why.
+_NOT_RUN = {
+    **dict.fromkeys(("cp_mask", "ignore_oob", "cta_group::1", "cta_group::2"), "needs sm_100"),
+    **dict.fromkeys(("tile::gather4", "tile::scatter4"), "needs sm_100"),
+    **dict.fromkeys(
+        ("im2col", "im2col_no_offs", "im2col::w", "im2col::w::128"), "is a mode that is not run; .tile is"
+    ),
+}
+
+
+def refuse_other_forms(op: Op) -> None:
     """Raise an error for forms that sm_90 does not have, or that the machine does not run."""
     for each in op.modifiers:
-        if each in modifiers:
-            raise op.unsupported(f".{each} is not supported")
+        if each in _NOT_RUN:
+            raise op.unsupported(f".{each} {_NOT_RUN[each]}")
 
 
 def after_size(op: Op, first: int) -> list[ResolvedOperand]:
@@ -73,7 +83,7 @@ def after_size(op: Op, first: int) -> list[ResolvedOperand]:
 
 def lower(code: BlockCode, op: Op) -> None:
     """Lower cp.async.bulk and cp.reduce.async.bulk, lane after lane."""
-    refuse_later_forms(op, "cp_mask", "ignore_oob")
+    refuse_other_forms(op)
     written, read = accesses(op)[:2]
     is_told = not op.has("bulk_group")
     rest = after_size(op, 4 if is_told else 3)

@@ -29,7 +29,8 @@ _SENTENCES = {
         "H200 stops with an illegal instruction)"
     ),
     Wrong.NEGATIVE: (
-        "the coordinate {0} is negative, which only a load may have (an H200 stops with an illegal instruction)"
+        "the coordinate {0} is negative, which only a load may have (an H200 stops with an illegal "
+        "instruction)"
     ),
     Wrong.RANK: "the tensor map has {0} dimensions, which is not what the instruction says",
     Wrong.MODE: "there is no tensor map of the mode .tile here (its mode is {0})",

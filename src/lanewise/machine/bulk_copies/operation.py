@@ -101,16 +101,14 @@ def finish(code: FunctionCode, operation: Record) -> None:
     with code.when(barrier.differs(0)):
         owner = operation.get(AsyncOperation.barrier_block)
         handles = [owner.handle, barrier.handle, size.handle]
-        wrong = Value(code, i64, code.builder.convert(
-            "zext", code.builder.call(complete_bytes(code.module), handles), ir.LONG
-        ))  # fmt: skip
+        wrong = Value(code, U32, code.builder.call(complete_bytes(code.module), handles)).to(U64).to(i64)
         with code.when(wrong.differs(0)):
             block = operation.at(AsyncOperation.block)
-            values = [
+            site, lane, address = (
                 operation.get(each)
                 for each in (AsyncOperation.site, AsyncOperation.lane, AsyncOperation.barrier_address)
-            ]
-            record_fault(code, block, FaultKind.MBARRIER, *values, wrong - 1)
+            )
+            record_fault(code, block, FaultKind.MBARRIER, site, lane, address, wrong - 1)
             block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))
             code.give(BlockAnswer.STOPPING)
     code.give(0)

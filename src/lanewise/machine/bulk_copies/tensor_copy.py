@@ -11,7 +11,7 @@ from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, at, bounds
 from lanewise.machine.bulk_copies.bulk_copy import (
     after_size,
     each_receiver,
-    refuse_later_forms,
+    refuse_other_forms,
     stop_unless_done,
 )
 from lanewise.machine.bulk_copies.faults import Wrong
@@ -61,6 +61,7 @@ def _rank(op: Op) -> int:
 
 def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: int, barrier: int) -> None:
     """Write the calls that issue a tensor copy of each active lane; `barrier`: -1 if it has none."""
+    refuse_other_forms(op)
     rank, place = _rank(op), op.operands[tensor]
     assert isinstance(place, TexelOperand)
     if len(place.coordinates) != rank:
@@ -83,7 +84,6 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
 
 def lower_load(code: BlockCode, op: Op) -> None:
     """Lower cp.async.bulk.tensor from global to shared memory."""
-    refuse_later_forms(op, "cta_group::1", "cta_group::2")
     function = shared_code(code.module, "tensor load", _ARGUMENTS, _write_load)
     _issue(code, op, function, tensor=1, shared=0, barrier=2)
 

@@ -9,11 +9,12 @@ from lanewise.machine.bulk_copies.operation import ISSUER, Issue
 from lanewise.machine.bulk_copies.reductions import copier
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode, call, shared_code
 from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.operands import ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE, Access
 from lanewise.ptx import Immediate
 
-#: Fields of a whole tensor map by PTX's names, and those that each dimension has, with the number of the first.
+#: Fields of a whole tensor map by PTX's names, and those of each dimension with the number of the first.
 _OF_MAP = {"global_address": "address", "rank": "rank"}
 _OF_DIMENSION = {
     "box_dim": ("box", 0), "global_dim": ("dim", 0), "global_stride": ("stride", 1),

@@ -15,6 +15,7 @@ ASYNC_KINDS = {
     Suspicion.REGISTER_UNFENCED: "wgmma",
     Suspicion.NO_WGMMA_FENCE: "wgmma",
     Suspicion.EXITED_COPYING: "asynchronous copy",
+    Suspicion.ENDED_COPYING: "asynchronous copy",
     Suspicion.BARRIER_OVERWRITTEN: "mbarrier",
     Suspicion.BYTES_LEFT_OVER: "mbarrier",
     Suspicion.BARRIER_UNFENCED: "mbarrier",
@@ -95,6 +96,11 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             return (
                 "the thread exits while its bulk copies may still be reading shared memory: "
                 "cp.async.bulk.wait_group.read 0 first"
+            )
+        case Suspicion.ENDED_COPYING:
+            return (
+                f"the block ends while nobody has waited for this copy into shared memory (mbarrier at {place}): "
+                "wait for its phase first"
             )
         case Suspicion.BARRIER_OVERWRITTEN:
             return f"{place} is a live mbarrier: mbarrier.inval first"

@@ -63,7 +63,7 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
         kind = "trap"
     message = str(fault).split("\n")[0]
     address, allocation = None, ""
-    if state[BlockRecord.fault_kind] in (*abi.ADDRESS_FAULTS, FaultKind.BAD_TEXTURE):
+    if state[BlockRecord.fault_kind] in (*abi.ADDRESS_FAULTS, FaultKind.BAD_TEXTURE, FaultKind.BULK_COPY):
         message += f" ({str(fault).splitlines()[-1].strip()})"
     if handle_operand(op) is not None:
         allocation = title_of(launch, state, op)

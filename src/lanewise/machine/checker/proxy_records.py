@@ -81,6 +81,9 @@ class NotedOperation(RecordLayout):
     #: number of the group.
     barrier = field(4)
     phase = field(4)
+    #: Of a bulk group: the epoch in which its thread knew it to be complete; 0 before.
+    completed = field(4)
+    unused = field(4)
 
 
 class AsyncClock(RecordLayout):
@@ -163,6 +166,9 @@ class FollowedBarrier(RecordLayout):
     parity = field()
     #: The row of the last instruction that told it of bytes to come.
     row = field()
+    #: The last phase that bytes of a copy were counted for, and the row of that copy.
+    copy_phase = field()
+    copy_row = field()
     # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was
     # looked at if that is visible to the asynchronous proxy.
     init_epoch = field()

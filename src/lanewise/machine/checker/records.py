@@ -297,6 +297,8 @@ class Suspicion(IntEnum):
     NO_WGMMA_FENCE = auto()
     #: A thread exits while its bulk copies may still be reading shared memory.
     EXITED_COPYING = auto()
+    #: A block ends while a bulk copy into its shared memory was never waited for.
+    ENDED_COPYING = auto()
     #: A live mbarrier is overwritten, or initialised again.
     BARRIER_OVERWRITTEN = auto()
     #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
@@ -474,28 +476,3 @@ class ShuffleMode(IntEnum):
     UP = 1
     DOWN = 2
     BUTTERFLY = 3
-
-
-class OrderKind(IntEnum):
-    """The kinds of ordering instructions, kept in the flags of a row."""
-
-    FENCE = 1
-    COMMIT = 2
-    #: Waits for all groups but the latest ones, as many as the displacement says; -1: for all copies.
-    WAIT = 3
-    TRACK = 4
-    #: A fence whose scope is the block.
-    BLOCK_FENCE = 5
-    # From here on, those of asynchronous operations: fences between the generic and the asynchronous proxy.
-    PROXY_FENCE = 6
-    PROXY_FENCE_SHARED = 7
-    PROXY_FENCE_GLOBAL = 8
-    #: What mbarrier.init wrote is visible to all.
-    INIT_FENCE = 15
-    # Groups of wgmma and of bulk copies; how many of the latest are not waited for is the displacement.
-    WGMMA_FENCE = 9
-    WGMMA_COMMIT = 10
-    WGMMA_WAIT = 11
-    BULK_COMMIT = 12
-    BULK_WAIT = 13
-    BULK_WAIT_READ = 14

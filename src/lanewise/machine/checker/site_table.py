@@ -14,11 +14,11 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import sources, variable
+from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import (
     MOST_NUMBERS,
     Flag,
     LastRequest,
-    OrderKind,
     ShuffleMode,
     SiteRow,
     Space,
@@ -79,7 +79,7 @@ def has_order_row(op: Op) -> bool:
 
 def first_access_row(op: Op) -> int:
     """Return the number of the row of an instruction's first access."""
-    return MOST_ROWS * op.site + has_order_row(op)
+    return MOST_ROWS * op.site + (op.record.orders in ORDER_KINDS)
 
 
 def by_async_proxy(op: Op) -> bool:
@@ -234,7 +234,7 @@ def _barrier(op: Op) -> Row:
 
 def _order(op: Op) -> Row:
     """Return the row of a fence, commit or wait."""
-    row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
+    row: Row = {SiteRow.flags: _ORDERS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
         row[SiteRow.flags] = OrderKind.BLOCK_FENCE
     if op.record.orders is Order.PROXY_FENCE:

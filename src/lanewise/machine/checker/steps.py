@@ -14,7 +14,8 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
-from lanewise.machine.checker.records import BlockWatch, OrderKind, WatchRecord
+from lanewise.machine.checker.order_kinds import OrderKind
+from lanewise.machine.checker.records import BlockWatch, WatchRecord
 from lanewise.machine.checker.site_table import (
     ORDER_KINDS,
     by_async_proxy,

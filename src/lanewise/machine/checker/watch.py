@@ -225,6 +225,8 @@ def _accesses_conflict(watches: list[Watch], number: int) -> bool:
         for shadow in shadows:
             writes = shadow[ShadowPlane.WRITE_EPOCH, stretch] != 0
             reads = shadow[ShadowPlane.READ_EPOCH, stretch] != 0
+            if watches[0].kernel.follows_async:
+                reads |= shadow[ShadowPlane.ASYNC_READ_EPOCH, stretch] != 0
             if written is not None and read is not None:
                 if (writes & (written | read)).any() or (reads & written).any():
                     return True

@@ -41,7 +41,7 @@ _DRAW, _BLOCK = 0xD6E8FEB86659FD93, 0xA0761D6478BD642F
 _ODDS = 4
 #: Answers of `complete`.
 NONE, SOME, FAULT = range(3)
-#: Operands of the step that waits for groups: how many may stay pending, whether only sources have to be read.
+#: Operands of the step that waits for groups: how many may stay pending, whether to read sources is enough.
 _KEPT, _READ = 0, 8
 
 
@@ -158,9 +158,9 @@ def _write_complete(module: ir.Module, name: str) -> None:
         carry_out(code.number(0))
     with code.when(_is_random(block)):
         before = queue.get(PendingOperations.count)
-        with code.loop(before) as number:  # from the last one on, since numbers of later ones change
-            with code.when((_draw(code, block, queue) & (_ODDS - 1)).equals(0)):
-                carry_out(before - 1 - number)
+        # From the last one on, since numbers of later ones change.
+        with code.loop(before) as number, code.when((_draw(code, block, queue) & (_ODDS - 1)).equals(0)):
+            carry_out(before - 1 - number)
     left = queue.get(PendingOperations.count)
     with code.when(how.equals(CompleteHow.ONE) & done.get().equals(NONE) & left.differs(0)):
         # Whoever is stuck waits for an mbarrier rather than for a group, which its thread waits for itself.

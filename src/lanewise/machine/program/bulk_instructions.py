@@ -1,6 +1,6 @@
 """Records of bulk copies, tensor copies (TMA), asynchronous stores and changes of tensor maps.
 
-Their bytes are known only when they run (Size.RUN_TIME), and they access memory through the asynchronous proxy.
+Their bytes are known only when they run (Size.RUN_TIME); memory is accessed by the asynchronous proxy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _told(operand: int) -> MemoryAccess:
 
 
 def _bulk(pattern: str, target: str, source: str, write: AccessKind = WRITE) -> tuple[InstructionRecord, ...]:
-    """Return the record of a bulk copy or reduction: [target], [source], size, and an mbarrier if it has one."""
+    """Return the record of a bulk copy or reduction: [target], [source], size, an mbarrier if it has one."""
     memory = (_copy(write, 0, target), _copy(READ, 1, source))
     if _TOLD in pattern:
         return warp(
@@ -53,9 +53,6 @@ def _tensor_store(pattern: str, write: AccessKind) -> tuple[InstructionRecord, .
     )  # fmt: skip
 
 
-_IM2COL = "im2col and its kin (im2col::w, im2col::w::128) are not run; .tile is"
-_GATHER = "tile::gather4 and tile::scatter4 need sm_100"
-
 BULK = (
     *_bulk(f"cp.async.bulk.global.{_TOLD}", "shared", "global"),
     *_bulk(f"cp.async.bulk.shared::cta.shared::cluster.{_TOLD}", "shared", "shared"),
@@ -72,7 +69,7 @@ BULK = (
         "cp.async.bulk.wait_group.read", "use", shared_step="bulk_copies.bulk_copy:wait_step",
         orders=Order.BULK_WAIT_READ, since=90),
     *warp("cp.async.bulk.prefetch", "address use use?", since=90),
-    *warp("cp.async.bulk.prefetch.tensor", "tensor use?", since=90),
+    *warp("cp.async.bulk.prefetch.tensor", "tensor use? use?", since=90),
     *warp(
         f"cp.async.bulk.tensor.global.{_TOLD}", "address tensor address use? use?",
         "bulk_copies.tensor_copy:lower_load",
@@ -97,14 +94,6 @@ BULK = (
             MemoryAccess(READ, 1, Size.RUN_TIME, space="shared"),
         ),
         since=90),
-    *refused(
-        "cp.async.bulk.tensor.im2col cp.async.bulk.tensor.im2col_no_offs cp.reduce.async.bulk.tensor.im2col_no_offs "
-        "cp.async.bulk.tensor.im2col::w cp.async.bulk.tensor.im2col::w::128 "
-        "cp.async.bulk.prefetch.tensor.im2col cp.async.bulk.prefetch.tensor.im2col::w "
-        "cp.async.bulk.prefetch.tensor.im2col::w::128", _IM2COL),
-    *refused(
-        "cp.async.bulk.tensor.tile::gather4 cp.async.bulk.tensor.tile::scatter4 "
-        "cp.async.bulk.prefetch.tensor.tile::gather4", _GATHER),
     *refused("st.bulk", "it needs sm_100"),
     *refused("st.async red.async", "its form without an mbarrier needs sm_100"),
 )  # fmt: skip

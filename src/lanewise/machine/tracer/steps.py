@@ -54,7 +54,7 @@ class TracerSteps:
             self.block, self.end_is_logged = block, False
             function = self.points.of_function(block)
             if function is not None:
-                found += self._enter(data, function) + self._leave(data, function)
+                found += self._enter(data, function, None) + self._leave(data, function)
         else:
             found += self._flush(data)
             found += self._end(data)
@@ -67,7 +67,7 @@ class TracerSteps:
         if checks or not self._can_wait(op) or not self.held.isdisjoint(self._registers(op)):
             found += self._flush(data)
         if not self._can_wait(op):
-            found += self._enter(data, self.points.of(op))
+            found += self._enter(data, self.points.of(op), op)
         return found + checks
 
     def after(self, data: ir.Module, op: Op) -> list[Word]:
@@ -131,11 +131,14 @@ class TracerSteps:
         words = [point.number, 0, *guard_words(block.op), 0]
         return Step(step_code.note(data), [1, *words]).words(None)
 
-    def _enter(self, data: ir.Module, point: Point) -> list[Word]:
-        """Return the step that begins the entry of an instruction, or of a function's begin."""
+    def _enter(self, data: ir.Module, point: Point, op: Op | None) -> list[Word]:
+        """Return the step that begins the entry of an instruction, or of a function's begin.
+
+        The instruction has the guard of a branch that skips it, which that of its point has not.
+        """
         words = [word for each in point.accesses for word in self._access_words(point.op, each)]
         operands = [point.number, point.size, int(point.writes_memory), len(point.accesses), *words]
-        return Step(step_code.enter(data), operands).words(point.op)
+        return Step(step_code.enter(data), operands).words(op)
 
     def _access_words(self, op: Op | None, access: LoggedAccess) -> list[int]:
         """Return the words of an access for `enter`."""

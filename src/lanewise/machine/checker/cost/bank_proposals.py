@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lanewise.layout import Swizzle
-from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Offsets, Requests, phases, wavefronts
+from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Offsets, Requests, cost_of
 
 #: The most bits that a swizzle is tried to reach up.
 MOST_SHIFT = 12
@@ -65,8 +65,7 @@ class Array(NamedTuple):
 
 
 def _excess(observed: Observed, offsets: Offsets) -> float:
-    requests = observed.requests.moved(offsets)
-    return observed.weight * float((wavefronts(requests) - phases(requests)).sum())
+    return observed.weight * cost_of(observed.requests.moved(offsets)).excess
 
 
 def rows_of(requests: Requests) -> list[int]:

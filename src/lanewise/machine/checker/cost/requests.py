@@ -7,6 +7,7 @@ proposed. `tests/machine/test_check_cost.py` holds the two against each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,18 +36,30 @@ class Requests:
         return Requests(offsets, self.lanes, self.size, self.by_rows)
 
 
-def wavefronts(requests: Requests) -> npt.NDArray[np.int64]:
-    """Return the wavefronts that each request takes.
+class Cost(NamedTuple):
+    """The wavefronts that each request takes, and those that it takes at least: one for each phase."""
+
+    wavefronts: npt.NDArray[np.int64]
+    phases: npt.NDArray[np.int64]
+
+    @property
+    def excess(self) -> int:
+        """The wavefronts that conflicts add, of all requests together."""
+        return int((self.wavefronts - self.phases).sum())
+
+
+def cost_of(requests: Requests) -> Cost:
+    """Return the wavefronts that requests take.
 
     >>> column = Requests(128 * np.arange(32)[None, :], np.ones((1, 32), bool), 4)
-    >>> int(wavefronts(column)[0]), int(wavefronts(column.moved(column.offsets // 128 * 132))[0])
-    (32, 1)
+    >>> cost_of(column).excess, cost_of(column.moved(column.offsets // 128 * 132)).excess
+    (31, 0)
     """
     unit = 16 if requests.by_rows else max(requests.size, 4)
     length = WAVEFRONT // unit  # lanes of a phase
     separate = _phases(requests, unit, length)
     if unit == 4 or requests.by_rows:
-        return np.asarray(separate.sum(axis=1))
+        return Cost(separate.sum(axis=1), (separate > 0).sum(axis=1))
     # Two phases go as one if all lanes share their address with the neighbour, or with the next but one.
     pairs = requests.offsets.reshape(len(requests.offsets), -1, 2 * length)
     lanes = np.arange(2 * length)
@@ -54,15 +67,9 @@ def wavefronts(requests: Requests) -> npt.NDArray[np.int64]:
     whole = requests.lanes.reshape(pairs.shape).all(axis=2)
     joined = (shares[0] | shares[1]) & whole
     together = _phases(requests, unit, 2 * length)
-    apart = separate.reshape(*joined.shape, 2).sum(axis=2)
-    return np.asarray(np.where(joined, together, apart).sum(axis=1))
-
-
-def phases(requests: Requests) -> npt.NDArray[np.int64]:
-    """Return the wavefronts that each request takes at least: one for each phase with an active lane."""
-    unit = 16 if requests.by_rows else max(requests.size, 4)
-    parts = requests.lanes.reshape(len(requests.lanes), -1, WAVEFRONT // unit)
-    return np.asarray(parts.any(axis=2).sum(axis=1))
+    apart = separate.reshape(*joined.shape, 2)
+    taken = np.where(joined, together, apart.sum(axis=2)).sum(axis=1)
+    return Cost(taken, np.where(joined, 1, (apart > 0).sum(axis=2)).sum(axis=1))
 
 
 def _phases(requests: Requests, unit: int, length: int) -> npt.NDArray[np.int64]:

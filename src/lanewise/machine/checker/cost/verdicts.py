@@ -10,13 +10,14 @@ import numpy as np
 from lanewise.machine.analysis.pointer_provenance import shared_variables
 from lanewise.machine.checker.access_descriptions import plain_name
 from lanewise.machine.checker.cost.bank_proposals import Array, Observed, proposal
-from lanewise.machine.checker.cost.divergence_costs import divergent_branches
+from lanewise.machine.checker.cost.divergence_costs import LEAST_DIVERGED, divergent_branches
 from lanewise.machine.checker.cost.launch_costs import AccessCost, LaunchCosts
 from lanewise.machine.checker.cost.needless_barriers import needless_barriers
 from lanewise.machine.checker.cost.requests import Requests
 from lanewise.machine.checker.cost.source_expressions import expression, source_text
 from lanewise.machine.checker.records import SiteRow
 from lanewise.machine.checker.report import Inefficiency
+from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import in_memory_bytes
 
@@ -24,7 +25,7 @@ from lanewise.machine.program.ptx_types import in_memory_bytes
 LEAST_SHARE = 0.05
 #: … and if it takes so many times what it would have to.
 CONFLICT_RATIO, SECTOR_RATIO = 1.25, 1.5
-#: Lanes of an access that are predicated off, as a part of all.
+#: Lanes of an access that are predicated off, as a part of all; it has to run LEAST_DIVERGED times too.
 PREDICATED_SHARE = 0.25
 #: Characters of a statement that are shown.
 MOST_STATEMENT = 48
@@ -55,6 +56,7 @@ class _Judge:
     def __init__(self, costs: LaunchCosts) -> None:
         self.costs, self.kernel = costs, costs.kernel
         self.module, self.program = costs.kernel.module, costs.kernel.program
+        self.variables = shared_variables(self.program)
 
     def place(self, op: Op) -> object:
         """Return the line of the source, which copies of an instruction share; None if it is not known.
@@ -102,7 +104,7 @@ class _Judge:
         ]
         total = sum(each.wavefronts for each in shared)
         groups = self._grouped(
-            shared, lambda each: (self.place(each.op), each.lowest, each.highest, each.located.access.kind)
+            shared, lambda each: (self.place(each.op), self._variable(each), each.located.access.kind)
         )
         for group in groups:
             taken, ideal = sum(each.wavefronts for each in group), sum(each.ideal for each in group)
@@ -114,35 +116,49 @@ class _Judge:
             words = f"{ways:.1f}-way bank conflict on average"
             if abs(ways - round(ways)) < 0.05:
                 words = f"{ways:.0f}-way bank conflict"
-            name = self._variable(worst)
+            variable = self._variable(worst)
+            name = plain_name(variable.name) if variable is not None else ""
             yield self._made(
                 "bank conflict", worst.op, self._subject(worst, name), words, wasted, total, "wavefronts",
                 WAVEFRONT_CYCLES * wasted, self._layout(worst, shared),
             )  # fmt: skip
 
-    def _variable(self, access: AccessCost) -> str:
-        """Return the name of the shared variable that an access was made to; empty if it is not known."""
-        for each in shared_variables(self.program):
-            if access.highest and each.address == access.lowest:
-                return plain_name(each.name)
-        return ""
+    def _variable(self, access: AccessCost) -> Symbol | None:
+        """Return the shared variable that an access was made to; None if it is not known."""
+        low, high = access.lowest, access.highest
+        if not high and access.samples is not None:
+            low, high = _range(access.samples)
+        for each in self.variables:
+            if each.address <= low and high <= each.address + each.size:
+                return each
+        return None
 
     def _layout(self, conflicting: AccessCost, shared: list[AccessCost]) -> str:
         """Return layouts without the conflicts of an access, tried on all requests to the same array."""
         samples = conflicting.samples
         if samples is None:
             return ""
-        same = [each for each in shared if each.samples is not None and _one_array(conflicting, each)]
+        variable = self._variable(conflicting)
         observed = [
             Observed(each.samples, each.requests / len(each.samples.offsets))
-            for each in same
-            if each.samples is not None
+            for each in shared
+            if each.samples is not None and self._is_one_array(conflicting, each)
         ]
-        start = conflicting.lowest
-        if not conflicting.highest and self.program.dynamic_offset <= int(samples.offsets.min()):
+        start = variable.address if variable is not None else 0
+        if variable is None and self.program.dynamic_offset <= int(samples.offsets.min()):
             start = self.program.dynamic_offset
         element = conflicting.op.types[-1] if conflicting.op.types else f"b{8 * samples.size}"
         return proposal(Array(start, element, max(in_memory_bytes(element), 1), observed), samples)
+
+    def _is_one_array(self, one: AccessCost, other: AccessCost) -> bool:
+        """Return whether two accesses are made to one array: a variable, or bytes that overlap."""
+        first, second = self._variable(one), self._variable(other)
+        if first is not None and second is not None:
+            return first == second
+        if one.samples is None or other.samples is None:
+            return False
+        (low, high), (start, end) = _range(one.samples), _range(other.samples)
+        return low < end and start < high
 
     # global memory ------------------------------------------------------------------------------------------
 
@@ -212,17 +228,15 @@ class _Judge:
         """Judge accesses whose guard does not hold for many of the lanes that come to them."""
         total = self.costs.instructions
         came = {
-            op.site: int(self.costs.runs[block.number, 1])
-            for block in self.kernel.blocks
-            for op in block.executed
+            op.site: self.costs.runs[block.number] for block in self.kernel.blocks for op in block.executed
         }
         guarded = [each for each in self.costs.accesses if each.op.guard is not None]
         first = {each.op.site: each for each in reversed(guarded)}
         for group in self._grouped(first.values(), lambda each: self.place(each.op)):
-            threads = sum(came.get(each.op.site, 0) for each in group)
+            times, threads = (int(each) for each in sum(came[each.op.site] for each in group))
             off = threads - sum(each.threads for each in group)
             wasted = off / 32
-            if off < PREDICATED_SHARE * threads or wasted < LEAST_SHARE * total:
+            if times < LEAST_DIVERGED or off < PREDICATED_SHARE * threads or wasted < LEAST_SHARE * total:
                 continue
             words = f"{100 * off / threads:.0f} % of the lanes are predicated off"
             yield self._made(
@@ -244,17 +258,6 @@ class _Judge:
                 "barrier", group[0], self._statement(group[0]), words, wasted, total, "instructions",
                 BARRIER_CYCLES * wasted,
             )  # fmt: skip
-
-
-def _one_array(one: AccessCost, other: AccessCost) -> bool:
-    """Return whether two accesses are made to one array: a variable, or bytes that overlap."""
-    if one.highest and other.highest:
-        return one.lowest == other.lowest
-    first, second = one.samples, other.samples
-    if first is None or second is None:
-        return False
-    (low, high), (start, end) = _range(first), _range(second)
-    return low < end and start < high
 
 
 def _range(requests: Requests) -> tuple[int, int]:

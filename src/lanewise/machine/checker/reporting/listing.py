@@ -64,6 +64,8 @@ def listing(report: ReportContents) -> list[ListedFile]:
         slow.setdefault(_split(each.source, each.line), []).append(each)
     for name, number in (*findings, *slow):
         figures.setdefault(name, {}).setdefault(number, dict.fromkeys(COLUMNS, 0))
+    if len(figures) > 1 and not any(name == PTX for name, _ in (*findings, *slow)):
+        figures.pop(PTX, None)  # the few instructions of no line, which load parameters
     return [_file(report, name, figures[name], findings, slow) for name in sorted(figures)]
 
 

@@ -48,8 +48,10 @@ def write_async_finished(module: ir.Module) -> ir.Function:
 
     local = owner_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
     elsewhere = (local < 0) | ~(local < observed.get(BlockWatch.warps))
-    with code.when(part(NotedOperation.epoch).differs(epoch) | elsewhere):
-        code.done(1)  # it is too long ago to be on record, or of another block
+    with code.when(part(NotedOperation.epoch).differs(epoch)):
+        code.done(1)  # it is too long ago to be on record
+    with code.when(elsewhere):
+        code.done(_known_elsewhere(code, found, me))
     index, agent, phase = running_index(observed), part(NotedOperation.agent), part(NotedOperation.phase)
     clock = async_clock(code, observed, index)
     kind = part(NotedOperation.kind)
@@ -84,6 +86,22 @@ def write_async_finished(module: ir.Module) -> ir.Function:
             code.done(waited.to(U64).to(i64))
     code.done(1)
     return code.function
+
+
+def _known_elsewhere(code: WatchCode, found: Record, me: Value) -> Value:
+    """Return whether an operation of another block is known to be complete: a bulk group that was waited for.
+
+    What other blocks only read, or an mbarrier of theirs is told of, is taken for complete.
+    """
+    observed = code.record("observed")
+    completed = wide(found.get(NotedOperation.completed, U32))
+    lane = wide(code.constant(U32, 1) << found.get(NotedOperation.lane, U32))
+    answer = code.call_number(
+        code.module.functions["ordered"], observed.address, completed, 0, lane, wide(me)
+    )
+    in_group = found.get(NotedOperation.kind, U32).equals(AsyncKind.BULK_GROUP) & code["reads"].equals(0)
+    known = completed.differs(0) & answer.differs(0)
+    return (~in_group | known).to(U64).to(i64)
 
 
 def write_fenced(module: ir.Module) -> ir.Function:
@@ -293,7 +311,7 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
         (RunView.who, code["who"]),
         (RunView.observed, observed.address),
         (RunView.home, observed.address),
-        (RunView.verified, code.number(0)),
+        (RunView.verified, code.number(-1)),  # no epoch
         (RunView.verified_read, code.number(0)),
         (RunView.verified_earlier, code.number(0)),
     ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import (
     GROUPS_KEPT,
     OPERATIONS_KEPT,
@@ -17,7 +18,7 @@ from lanewise.machine.checker.proxy_records import (
     AsyncKind,
     NotedOperation,
 )
-from lanewise.machine.checker.records import BlockWatch, OrderKind, SiteRow, WarpClock, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, SiteRow, WarpClock, WatchRecord
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, at_site, most, wide
 from lanewise.machine.codegen.function_code import U32, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
@@ -160,7 +161,7 @@ def async_order(module: ir.Module) -> None:
             here = clock.pointer(AsyncClock.fenced_here_of, U32)
             here.store(here.load(0, LANES).max(observed.at(BlockWatch.clock).get(WarpClock.seen, U32, LANES)))
     _wgmma_groups(code, clock, row, kind)
-    _bulk_groups(code, clock, row, kind, active, now)
+    _bulk_groups(code, observed, clock, row, kind, active, now)
     code.done()
 
 
@@ -175,7 +176,22 @@ def _wgmma_groups(code: WatchCode, clock: Record, row: Record, kind: Value) -> N
         clock.set(AsyncClock.wgmma_done, most(done, count - row.get(SiteRow.displacement)))
 
 
-def _bulk_groups(code: WatchCode, clock: Record, row: Record, kind: Value, active: Value, now: Value) -> None:
+def _note_completed(code: WatchCode, observed: Record, lane: Value, after: Value, until: Value) -> None:
+    """Write that the bulk copies of a lane, issued in a range of epochs, are complete: for other blocks."""
+    index = running_index(observed)
+    first = most(after, until - (OPERATIONS_KEPT - 1))
+    with code.loop(until - first) as number:
+        epoch = first + number + 1
+        found = operation(code, observed, epoch)
+        mine = wide(found.get(NotedOperation.epoch, U32)).equals(epoch)
+        mine = mine & wide(found.get(NotedOperation.lane, U32)).equals(lane)
+        with code.when(mine & wide(found.get(NotedOperation.agent, U32)).equals(index)):
+            found.set(NotedOperation.completed, observed.get(BlockWatch.epoch).to(U32))
+
+
+def _bulk_groups(
+    code: WatchCode, observed: Record, clock: Record, row: Record, kind: Value, active: Value, now: Value
+) -> None:
     """Write commits and waits of bulk groups, which each lane has for itself."""
     groups, ring = (clock.pointer(each, U32) for each in (AsyncClock.bulk_groups, AsyncClock.bulk_ring))
     behind = row.get(SiteRow.displacement)
@@ -198,9 +214,12 @@ def _bulk_groups(code: WatchCode, clock: Record, row: Record, kind: Value, activ
                 (AsyncClock.bulk_done, AsyncClock.bulk_done_at, ~reads),
             ):
                 held, since = clock.pointer(until, U32), clock.pointer(at, U32)
-                with code.when(wanted & (held.load(lane) < done)):
+                before = held.load(lane)
+                with code.when(wanted & (before < done)):
                     held.store(done, lane)
                     since.store(now, lane)
+                    if until == AsyncClock.bulk_done:
+                        _note_completed(code, observed, lane, wide(before), wide(done))
 
 
 def begin_operation(module: ir.Module) -> ir.Function:
@@ -222,6 +241,7 @@ def begin_operation(module: ir.Module) -> ir.Function:
         (NotedOperation.lane, code["lane"]),
         (NotedOperation.barrier, code["barrier"]),
         (NotedOperation.phase, phase),
+        (NotedOperation.completed, code.number(0)),
     ):
         made.set(field, value.to(U32))
     with code.when(code["kind"].equals(AsyncKind.BULK_GROUP)):

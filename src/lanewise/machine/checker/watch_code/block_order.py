@@ -7,12 +7,12 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.checker import records
+from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import VECTORS
 from lanewise.machine.checker.records import (
     BlockWatch,
     Flag,
     LaneClocks,
-    OrderKind,
     SiteRow,
     Suspicion,
     WarpClock,

@@ -221,6 +221,8 @@ def write_used_by_copy(module: ir.Module) -> None:
     observed = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
     barrier = _barrier(code, home, code["number"])
     barrier.set(FollowedBarrier.row, code["row"])
+    barrier.set(FollowedBarrier.copy_phase, barrier.get(FollowedBarrier.phase))
+    barrier.set(FollowedBarrier.copy_row, code["row"])
     epoch = barrier.get(FollowedBarrier.init_epoch)
     own = home.address.equals(observed.address)
     with code.when(own & (epoch > 0) & barrier.get(FollowedBarrier.visible).equals(0)):
@@ -237,6 +239,20 @@ def write_used_by_copy(module: ir.Module) -> None:
                 barrier.get(FollowedBarrier.offset), epoch, code.number(0),
             )  # fmt: skip
     code.done()
+
+
+def _tell_unseen_copy(code: WatchCode, barrier: Record, warp: Record) -> None:
+    """Write that a copy is reported which nobody has seen complete when its block ends."""
+    last, now = barrier.get(FollowedBarrier.copy_phase), barrier.get(FollowedBarrier.phase)
+    seen = code.variable(code.constant(BOOL, 0))
+    seen.set(last.equals(0) | (last < now - (PHASES_KEPT - 1)))
+    with code.when(~seen.get()), code.loop(now - last) as later:
+        epochs = _phase(code, barrier, last + later).get(PhaseRecord.witnessed, U32, LANES)
+        seen.set(seen.get() | epochs.differs(0).any())
+    with code.when(~seen.get()):
+        zero = code.number(0)
+        row, offset = barrier.get(FollowedBarrier.copy_row), barrier.get(FollowedBarrier.offset)
+        code.suspect(Suspicion.ENDED_COPYING, warp.address, row, zero, offset, zero, zero)
 
 
 def write_exits(module: ir.Module) -> None:
@@ -275,6 +291,7 @@ def write_exits(module: ir.Module) -> None:
             shifted = (word << (64 - _BYTES_FIRST - _BYTES_BITS)).to(i64)
             count = shifted >> (64 - _BYTES_BITS)
             live = ((word >> _READY_BIT) & 1).differs(0)
+            _tell_unseen_copy(code, barrier, warp)
             with code.when(live & count.differs(0)):
                 row = barrier.get(FollowedBarrier.row)
                 code.suspect(Suspicion.BYTES_LEFT_OVER, warp.address, row, zero, offset, count, zero)

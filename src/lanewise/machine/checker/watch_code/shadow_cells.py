@@ -118,7 +118,8 @@ class CellVector:
         # Asynchronous reads, if the kernel has any; else a plane that is at hand.
         plane = self.view.follows.select(self.code.number(ShadowPlane.ASYNC_READ_EPOCH), 0)
         read = self.cell.plane_at(plane).get(0, U32, self.count)
-        bad = bad | ((read > self.floor) & self.spread(self.view.follows))
+        # No barrier says that they are complete.
+        bad = bad | (~(read < self.start) & read.differs(0) & self.spread(self.view.follows))
         return bad | (unwritten & (me & records.ATOMIC).differs(0))
 
     def suspicious(self, me: Value, writes: bool) -> Value:
