@@ -12,7 +12,15 @@ from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MemberRow
 from lanewise.machine.async_records import OPEN_GROUP, AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.codegen.cluster_scheduler import member_row
-from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, call, record_fault
+from lanewise.machine.codegen.function_code import (
+    U32,
+    U64,
+    BlockCode,
+    FunctionCode,
+    Record,
+    call,
+    record_fault,
+)
 from lanewise.machine.codegen.pending_operations import address_of, issue
 from lanewise.machine.warp_ops.addresses import CLUSTER, GENERIC, WRITE, locate
 from lanewise.machine.warp_ops.mbarrier import complete_bytes

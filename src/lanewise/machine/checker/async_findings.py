@@ -26,7 +26,7 @@ OF_REGISTERS = (Suspicion.REGISTER_IN_FLIGHT, Suspicion.REGISTER_UNFENCED)
 NOT_OF_MEMORY = (*OF_REGISTERS, Suspicion.NO_WGMMA_FENCE, Suspicion.EXITED_COPYING)
 #: What completes an operation, and how a thread learns of it.
 _COMPLETE = {
-    AsyncKind.WGMMA: "a wgmma is complete after wgmma.wait_group, which the warpgroup has not executed for it",
+    AsyncKind.WGMMA: "a wgmma is complete after wgmma.wait_group, which the warpgroup has not executed",
     AsyncKind.BULK_GROUP: "a bulk group is complete after cp.async.bulk.wait_group in the thread that "
     "committed it, and this thread has not synchronised with that since",
     AsyncKind.PHASE: "the copy is complete when the phase of its mbarrier is, and this thread has neither "
@@ -99,8 +99,8 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             )
         case Suspicion.ENDED_COPYING:
             return (
-                f"the block ends while nobody has waited for this copy into shared memory (mbarrier at {place}): "
-                "wait for its phase first"
+                f"the block ends while nobody has waited for this copy into shared memory (mbarrier at {place})"
+                ": wait for its phase first"
             )
         case Suspicion.BARRIER_OVERWRITTEN:
             return f"{place} is a live mbarrier: mbarrier.inval first"
@@ -111,10 +111,10 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             )
     if number > 0:
         return (
-            f"{number} bytes that expect_tx announced to the mbarrier at {place} have not come when the block "
-            "ends"
+            f"{number} bytes that expect_tx announced to the mbarrier at {place} have not come when the "
+            "block ends"
         )
     return (
-        f"{-number} bytes came to the mbarrier at {place} that no expect_tx announced: a phase may be complete "
-        "too early"
+        f"{-number} bytes came to the mbarrier at {place} that no expect_tx announced: a phase may be "
+        "complete too early"
     )

@@ -234,7 +234,7 @@ def _barrier(op: Op) -> Row:
 
 def _order(op: Op) -> Row:
     """Return the row of a fence, commit or wait."""
-    row: Row = {SiteRow.flags: _ORDERS[op.record.orders]}
+    row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
         row[SiteRow.flags] = OrderKind.BLOCK_FENCE
     if op.record.orders is Order.PROXY_FENCE:

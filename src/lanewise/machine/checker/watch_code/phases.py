@@ -201,16 +201,15 @@ def write_written_over(module: ir.Module) -> None:
             code.suspect(Suspicion.BARRIER_OVERWRITTEN, frame.address, code["site"], lane, start, zero, zero)
         with code.when(near.any() & (code["init"] > 0)):
             barrier.set(FollowedBarrier.offset, -MBARRIER_BYTES)  # a new one begins
-    with code.when(code["init"].equals(1)):
-        with code.loop(LANES) as lane, code.when(((code["active"] >> lane) & 1).differs(0)):
-            made = code.call_number(
-                module.functions["follow_barrier"], home.address, offsets.get(lane * 8), zero
-            )
-            with code.when(~(made < 0)):
-                fresh = _barrier(code, home, made)
-                fresh.set(FollowedBarrier.init_epoch, observed.get(BlockWatch.epoch))
-                fresh.set(FollowedBarrier.init_warp, frame.get(WarpFrame.index))
-                fresh.set(FollowedBarrier.init_lane, lane)
+    with code.when(code["init"].differs(1)):
+        code.done()
+    with code.loop(LANES) as lane, code.when(((code["active"] >> lane) & 1).differs(0)):
+        made = code.call_number(module.functions["follow_barrier"], home.address, offsets.get(lane * 8), zero)
+        with code.when(~(made < 0)):
+            fresh = _barrier(code, home, made)
+            fresh.set(FollowedBarrier.init_epoch, observed.get(BlockWatch.epoch))
+            fresh.set(FollowedBarrier.init_warp, frame.get(WarpFrame.index))
+            fresh.set(FollowedBarrier.init_lane, lane)
     code.done()
 
 
