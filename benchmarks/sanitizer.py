@@ -305,7 +305,9 @@ def main() -> None:
     start = time.monotonic()
     # compute-sanitizer does not see the asynchronous proxy: the pairs in hopper/ are not for it.
     described = [
-        (pair, f"{pair.name} {pair.cause} {pair.file}") for pair in PAIRS if not pair.file.startswith("hopper/")
+        (pair, f"{pair.name} {pair.cause} {pair.file}")
+        for pair in PAIRS
+        if not pair.file.startswith("hopper/")
     ]
     pairs = [p for p, text in described if not options.words or any(word in text for word in options.words)]
     folder = Path(tempfile.mkdtemp(prefix="sanitizer-"))

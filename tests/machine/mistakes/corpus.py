@@ -90,7 +90,11 @@ DTYPES = {
 }
 
 #: How the name of a kernel is found below its description, by the ending of the source.
-KERNEL_NAME = {".cu": r"__global__ void (\w+)\(", ".ptx": r"\.entry (\w+)", ".py": r"^def (\w+)"}
+KERNEL_NAME = {
+    ".cu": r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(",
+    ".ptx": r"\.entry (\w+)",
+    ".py": r"^def (\w+)",
+}
 #: Bounds a block in each check, so that an endless kernel ends in a finding.
 STEPS = 200_000
 

@@ -21,7 +21,7 @@ extern "C" __global__ void dsmem_no_first_sync(const float* x, float* y) {
     cluster.sync();
 }
 
-//@ clusters | race/cluster/out of bounds | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block may leave while the other still reads its memory
+//@ clusters | exited block/race | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block may leave while the other still reads its memory
 extern "C" __global__ void dsmem_no_last_sync(const float* x, float* y) {
     __shared__ float s[64];
     auto cluster = cg::this_cluster();
@@ -32,7 +32,7 @@ extern "C" __global__ void dsmem_no_last_sync(const float* x, float* y) {
     cluster.sync();  //+
 }
 
-//@ clusters | race/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | the owner overwrites its memory while the other block reads
+//@ clusters | race | 2, 64, cluster 2 | f32[128], f32[128]=0 | the owner overwrites its memory while the other block reads
 extern "C" __global__ void dsmem_overwritten(const float* x, float* y) {
     __shared__ float s[64];
     auto cluster = cg::this_cluster();
@@ -44,7 +44,7 @@ extern "C" __global__ void dsmem_overwritten(const float* x, float* y) {
     cluster.sync();
 }
 
-//@ clusters | race/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | barrier.cluster.arrive.relaxed releases nothing
+//@ clusters | race | 2, 64, cluster 2 | f32[128], f32[128]=0 | barrier.cluster.arrive.relaxed releases nothing
 extern "C" __global__ void dsmem_relaxed_arrive(const float* x, float* y) {
     __shared__ float s[64];
     s[T] = x[64 * blockIdx.x + T];  //!
@@ -55,7 +55,7 @@ extern "C" __global__ void dsmem_relaxed_arrive(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | race/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | the memory is written between arrive and wait
+//@ clusters | race | 2, 64, cluster 2 | f32[128], f32[128]=0 | the memory is written between arrive and wait
 extern "C" __global__ void dsmem_written_after_arrive(const float* x, float* y) {
     __shared__ float s[64];
     cluster_arrive();  //-
@@ -81,7 +81,7 @@ extern "C" __global__ void histogram_no_first_sync(const int* x, int* y) {
     if (T < 32) y[32 * blockIdx.x + T] = bins[T];
 }
 
-//@ clusters | race/cluster | 2, 64, cluster 2 | i32[256]%64, i32[64]=0 | a block reads its part of the histogram while the other may still add to it
+//@ clusters | exited block/race | 2, 64, cluster 2 | i32[256]%64, i32[64]=0 | a block reads its part of the histogram while the other may still add to it
 extern "C" __global__ void histogram_no_last_sync(const int* x, int* y) {
     __shared__ int bins[32];
     auto cluster = cg::this_cluster();
@@ -96,7 +96,7 @@ extern "C" __global__ void histogram_no_last_sync(const int* x, int* y) {
     if (T < 32) y[32 * blockIdx.x + T] = bins[T];  //!
 }
 
-//@ clusters | out of bounds/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | a rank that the cluster does not have
+//@ clusters | bad rank/out of bounds | 2, 64, cluster 2 | f32[128], f32[128]=0 | a rank that the cluster does not have
 extern "C" __global__ void mapa_of_missing_rank(const float* x, float* y) {
     __shared__ float s[64];
     s[T] = x[64 * blockIdx.x + T];
@@ -107,7 +107,7 @@ extern "C" __global__ void mapa_of_missing_rank(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | out of bounds/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | past the end of the other block's shared memory
+//@ clusters | out of bounds | 2, 64, cluster 2 | f32[128], f32[128]=0 | past the end of the other block's shared memory
 extern "C" __global__ void dsmem_out_of_bounds(const float* x, float* y) {
     __shared__ float s[64];
     s[T] = x[64 * blockIdx.x + T];
@@ -118,39 +118,42 @@ extern "C" __global__ void dsmem_out_of_bounds(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | barrier/deadlock/divergence/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | one block does not come to the cluster's barrier
+//@ clusters | barrier/deadlock/divergence | 2, 64, cluster 2 | f32[128], f32[128]=0 | one block waits at the cluster's barrier, the other for an arrival that comes behind it
 extern "C" __global__ void cluster_barrier_in_branch(const float* x, float* y) {
-    __shared__ float s[64];
-    s[T] = x[64 * blockIdx.x + T];
-    cluster_sync();
+    __shared__ u64 bar;
+    MAKE(bar, 1)
     if (RANK == 0) {
-        y[T] = load_cluster(mapa(s + T, 1));
         cluster_sync();  //-!
+        if (T == 0) arrive_cluster(mapa(&bar, 1));
+        cluster_sync();  //+
+    } else {
+        wait_cluster(bar, 0);  //!
+        y[T] = x[T];
+        cluster_sync();
     }
-    cluster_sync();  //!
 }
 
-//@ clusters | barrier/deadlock/divergence/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | one warp does not come to the cluster's barrier
+//@ clusters | race/divergence/barrier | 2, 64, cluster 2 | f32[128], f32[128]=0 | one warp passes by the cluster's barrier and reads
 extern "C" __global__ void cluster_barrier_of_one_warp(const float* x, float* y) {
     __shared__ float s[64];
-    s[T] = x[64 * blockIdx.x + T];
+    s[T] = x[64 * blockIdx.x + T];  //!
     if (WARP == 0) cluster_sync();  //-!
     cluster_sync();  //+
-    y[64 * blockIdx.x + T] = load_cluster(mapa(s + T, RANK));
-    cluster_sync();  //!
+    y[64 * blockIdx.x + T] = load_cluster(mapa(s + T, OTHER));  //!
+    cluster_sync();
 }
 
-//@ clusters | barrier/deadlock/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | barrier.cluster.wait with no arrive before it
+//@ clusters | barrier/deadlock/race | 2, 64, cluster 2 | f32[128], f32[128]=0 | barrier.cluster.wait with no arrive before it
 extern "C" __global__ void cluster_wait_alone(const float* x, float* y) {
     __shared__ float s[64];
-    s[T] = x[64 * blockIdx.x + T];
+    s[T] = x[64 * blockIdx.x + T];  //!
     cluster_arrive();  //+
     cluster_wait();  //!
     y[64 * blockIdx.x + T] = load_cluster(mapa(s + T, OTHER));
     cluster_sync();
 }
 
-//@ clusters | barrier/deadlock/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | two arrivals at the cluster's barrier with no wait between them
+//@ clusters | barrier/deadlock | 2, 64, cluster 2 | f32[128], f32[128]=0 | two arrivals at the cluster's barrier with no wait between them
 extern "C" __global__ void cluster_arrive_twice(const float* x, float* y) {
     __shared__ float s[64];
     s[T] = x[64 * blockIdx.x + T];
@@ -173,7 +176,7 @@ extern "C" __global__ void remote_arrive_before_init(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | advice mbarrier/proxy/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | the other block's TMA uses the barrier, whose init has no fence.mbarrier_init
+//@ clusters | advice mbarrier/proxy | 2, 64, cluster 2 | f32[128], f32[128]=0 | the other block's TMA uses the barrier, whose init has no fence.mbarrier_init
 extern "C" __global__ void remote_init_without_fence(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
@@ -188,7 +191,7 @@ extern "C" __global__ void remote_init_without_fence(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | cluster/race/mbarrier/out of bounds | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block releases the other's stage, which may have left already
+//@ clusters | exited block/race/mbarrier | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block releases the other's stage, which may have left already
 extern "C" __global__ void remote_arrive_after_exit(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 full, empty;
@@ -204,7 +207,7 @@ extern "C" __global__ void remote_arrive_after_exit(const float* x, float* y) {
     wait_cluster(empty, 0);  //+
 }
 
-//@ clusters | barrier/deadlock/endless/mbarrier/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | the arrival is meant for the other block, but the address is one's own
+//@ clusters | barrier/deadlock/endless/mbarrier | 2, 64, cluster 2 | f32[128], f32[128]=0 | the arrival is meant for the other block, but the address is one's own
 extern "C" __global__ void arrive_without_mapa(const float* x, float* y) {
     __shared__ u64 bar;
     MAKE(bar, 64)
@@ -218,7 +221,7 @@ extern "C" __global__ void arrive_without_mapa(const float* x, float* y) {
     cluster_sync();  //!
 }
 
-//@ clusters | mbarrier/race/asynchronous copy/barrier/cluster | 2, 64, cluster 2 | f32[512], f32[1024]=0 | the empty barrier counts the threads of one block, but those of both arrive
+//@ clusters | mbarrier/race/asynchronous copy/barrier | 2, 64, cluster 2 | f32[512], f32[1024]=0 | the empty barrier counts the threads of one block, but those of both arrive
 extern "C" __global__ void remote_release_count(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 full, empty;
@@ -242,13 +245,13 @@ extern "C" __global__ void remote_release_count(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | asynchronous copy/race/cluster | 2, 64, cluster 2 | f32[512], f32[1024]=0 | the multicast refills a stage that its own block has released, but the other one still reads
+//@ clusters | asynchronous copy/race | 2, 64, cluster 2 | f32[128], f32[512]=0 | the multicast refills a stage that its own block has released, but the other one still reads
 extern "C" __global__ void multicast_local_release(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 full, empty;
     if (T == 0) init(full, 1), init(empty, 2), fence_init();
     cluster_sync();
-    for (int t = 0; t < 4; t++) {
+    for (int t = 0; t < 2; t++) {
         if (T == 0) {
             arrive_expect(full, 256);
             if (RANK == 0) {
@@ -265,7 +268,7 @@ extern "C" __global__ void multicast_local_release(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | mbarrier/barrier/deadlock/asynchronous copy/cluster | 2, 64, cluster 2 | f32[64], f32[128]=0 | a multicast to a block that expects no bytes
+//@ clusters | mbarrier/barrier/deadlock/asynchronous copy | 2, 64, cluster 2 | f32[64], f32[128]=0 | a multicast to a block that expects no bytes
 extern "C" __global__ void multicast_unexpected(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
@@ -296,22 +299,38 @@ extern "C" __global__ void multicast_missing_rank(const float* x, float* y, int 
     cluster_sync();
 }
 
-//@ clusters | barrier/deadlock/endless/mbarrier/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | both blocks copy half of the tile to both, but each expects only its own half
+//@ clusters | mbarrier/barrier/deadlock/asynchronous copy/race/uninitialised | 2, 64, cluster 2 | f32[128], f32[128]=0 | both blocks copy half of the tile to both, but each expects only its own half
 extern "C" __global__ void multicast_halves_expected(const float* x, float* y) {
     __shared__ __align__(128) float s[128];
     __shared__ u64 bar;
     MAKE(bar, 1)
     if (T == 0) {
-        arrive_expect(bar, 768);  //-!
+        arrive_expect(bar, 256);  //-!
         arrive_expect(bar, 512);  //+
         load_multicast(s + 64 * RANK, x + 64 * RANK, 256, bar, 3);  //!
+    }
+    wait_cluster(bar, 0);  //!
+    y[64 * blockIdx.x + T] = s[T] + s[64 + T];  //!
+    cluster_sync();
+}
+
+//@ clusters | barrier/deadlock/endless/mbarrier | 2, 64, cluster 2 | f32[128], f32[128]=0 | each block expects the copies of both, but there is a copy to the other only
+extern "C" __global__ void multicast_expects_more(const float* x, float* y) {
+    __shared__ __align__(128) float s[128];
+    __shared__ u64 bar;
+    s[64 * RANK + T] = 0;
+    MAKE(bar, 1)
+    if (T == 0) {
+        arrive_expect(bar, 512);  //-!
+        arrive_expect(bar, 256);  //+
+        load_multicast(s + 64 * RANK, x + 64 * RANK, 256, bar, 1 << OTHER);  //!
     }
     wait_cluster(bar, 0);  //!
     y[64 * blockIdx.x + T] = s[T] + s[64 + T];
     cluster_sync();
 }
 
-//@ clusters | race/asynchronous copy/uninitialised/cluster | 2, 64, cluster 2 | u32[128], u32[128]=0 | what st.async stores is read without waiting for its barrier
+//@ clusters | race/asynchronous copy/uninitialised | 2, 64, cluster 2 | u32[128], u32[128]=0 | what st.async stores is read without waiting for its barrier
 extern "C" __global__ void store_async_no_wait(const u32* x, u32* y) {
     __shared__ u32 s[64];
     __shared__ u64 bar;
@@ -324,7 +343,7 @@ extern "C" __global__ void store_async_no_wait(const u32* x, u32* y) {
     cluster_sync();
 }
 
-//@ clusters | mbarrier/barrier/deadlock/race/asynchronous copy/uninitialised/cluster | 2, 64, cluster 2 | u32[128], u32[128]=0 | a word too few is expected of st.async: the phase may complete before the last one
+//@ clusters | mbarrier/barrier/deadlock/race/asynchronous copy/uninitialised | 2, 64, cluster 2 | u32[128], u32[128]=0 | a word too few is expected of st.async: the phase may complete before the last one
 extern "C" __global__ void store_async_expects_less(const u32* x, u32* y) {
     __shared__ u32 s[64];
     __shared__ u64 bar;
@@ -339,7 +358,7 @@ extern "C" __global__ void store_async_expects_less(const u32* x, u32* y) {
     cluster_sync();
 }
 
-//@ clusters | mbarrier/out of bounds/cluster/barrier | 2, 64, cluster 2 | u32[128], u32[128]=0 | the barrier of st.async is not in the block that the data goes to
+//@ clusters | mbarrier/barrier/race | 2, 64, cluster 2 | u32[128], u32[128]=0 | the barrier of st.async is not in the block that the data goes to
 extern "C" __global__ void store_async_own_barrier(const u32* x, u32* y) {
     __shared__ u32 s[64];
     __shared__ u64 bar;
@@ -352,7 +371,7 @@ extern "C" __global__ void store_async_own_barrier(const u32* x, u32* y) {
     cluster_sync();
 }
 
-//@ clusters | asynchronous copy/race/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | the source of a copy to the other block is overwritten before that block has it
+//@ clusters | asynchronous copy/race | 2, 64, cluster 2 | f32[128], f32[128]=0 | the source of a copy to the other block is overwritten before that block has it
 extern "C" __global__ void cluster_copy_source_overwritten(const float* x, float* y) {
     __shared__ __align__(128) float from[64], to[64];
     __shared__ u64 bar;
@@ -371,7 +390,7 @@ extern "C" __global__ void cluster_copy_source_overwritten(const float* x, float
     cluster_sync();
 }
 
-//@ clusters | proxy/cluster | 2, 64, cluster 2 | f32[128], f32[128]=0 | the other block stores into a tile that TMA then copies out, with no fence between the proxies
+//@ clusters | proxy | 2, 64, cluster 2 | f32[128], f32[128]=0 | the other block stores into a tile that TMA then copies out, with no fence between the proxies
 extern "C" __global__ void dsmem_no_proxy_fence(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     cluster_sync();
