@@ -361,7 +361,7 @@ def test_scale_d_as_a_predicate_and_its_negation() -> None:
 # a whole kernel ---------------------------------------------------------------------------------------------
 
 
-GEMM = Path(__file__).parent / "kernels" / "wgmma.cu"
+GEMM, BY_TMA = (Path(__file__).parent / "kernels" / name for name in ("wgmma.cu", "wgmma_tma.cu"))
 #: Kernels of the file: threads, rows of a block's tile, bytes of shared memory.
 KERNELS = {"gemm": (128, 64, 320 * 128), "specialised": (384, 128, 3 * 384 * 128)}
 
@@ -385,6 +385,21 @@ def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
     assert report.ok, str(report)
     assert report.counters["lanewise__tensor_flops.sum"] == 2 * m * n * k
     assert report.counters["smsp__inst_executed_pipe_tensor.sum"] == 4 * (m // 64) * (n // 256) * (k // 16)
+
+
+def test_gemm_by_tma_is_the_instruction_repeated() -> None:
+    """One thread loads by TMA, two warpgroups multiply; under every schedule of the copies."""
+    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    m, n, k = 128, 256, 320
+    rng = np.random.default_rng(6)
+    a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
+    expected = lw.instruction(BF16.format(256)).gemm(a, np.ascontiguousarray(b.T), arch=ARCH)
+    maps = [lw.tensor_map(each, (rows, 64), swizzle="128B") for each, rows in ((a, 128), (b, 256))]
+    launched = lw.cuda(BY_TMA, arch=ARCH)["gemm"][(n // 256, m // 128), 384, 3 * 384 * 128]
+    for schedule in ("early", "late", 1):
+        d = np.zeros((m, n), np.float32)
+        launched(*maps, d, n, k, schedule=schedule)
+        assert np.array_equal(d.view(np.uint32), expected.view(np.uint32)), schedule
 
 
 def test_records_say_what_is_waited_for() -> None:
