@@ -70,6 +70,7 @@ PACKAGES = {
         "arithmetic",
         "tensor_core",
         "warp_ops",
+        "bulk_copies",
         "textures",
         "compile",
         "runtime",

@@ -28,7 +28,7 @@ from gpu.kernels import Warpgroup
 from gpu.test_gpu_arithmetic import CHOICES
 from lanewise.isa import Instruction
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES
-from machine.test_machine_wgmma import BF16, gemm_source
+from machine.test_machine_wgmma import BF16, GEMM, KERNELS
 from machine.warpgroup import Machine
 
 #: Descriptors of each probe and swizzle.
@@ -100,13 +100,15 @@ def test_machine_takes_choices_as_the_device_does(
 
 
 @pytest.mark.skipif(arch() != "sm_90a", reason="wgmma is of sm_90a")
-def test_gemm_of_cuda_is_the_same_on_both() -> None:
+@pytest.mark.parametrize("name", KERNELS)
+def test_gemm_of_cuda_is_the_same_on_both(name: str) -> None:
     import torch
 
     m, n, k = 256, 512, 320
     rng = np.random.default_rng(8)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
-    launched = lw.cuda(gemm_source(), arch="sm_90a")["gemm"][(n // 256, m // 64), 128, 320 * 128]
+    threads, rows, shared = KERNELS[name]
+    launched = lw.cuda(GEMM, arch="sm_90a")[name][(n // 256, m // rows), threads, shared]
     here = np.zeros((m, n), np.float32)
     launched(a, b, here, n, k)
     there = torch.zeros((m, n), dtype=torch.float32, device="cuda")

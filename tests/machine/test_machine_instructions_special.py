@@ -102,8 +102,10 @@ AGAIN:
     [
         ("cp.async.bulk.commit_group;", "TMA"),
         ("cp.async.bulk.prefetch.L2.global [%rd0], %r1;", "TMA"),
-        ("barrier.cluster.arrive;", "cluster"),
-        ("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%rd0], %r1, [%rd1];", "cluster"),
+        ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %r1;", "cancels clusters"),
+        ("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%rd0], %r1, [%rd1];", "TMA"),
+        ("setmaxnreg.inc.sync.aligned.u32 65;", "24 to 256 in steps of 8"),
+        ("setmaxnreg.dec.sync.aligned.u32 %r1;", "24 to 256 in steps of 8"),
         ("multimem.red.relaxed.sys.global.add.f32 [%rd0], %r1;", "multicast"),
         (
             "tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4, %r4, %r4, %r4}];",

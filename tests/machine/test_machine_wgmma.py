@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from lanewise.machine.codegen.function_code import Kernel
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import split
 from lanewise.machine.program.resolve import resolve
+from lanewise.machine.tensor_core.wgmma_statement import Statement
 from lanewise.ptx import parse
 from machine.warpgroup import ARCH, Machine, by_types, module, statement
 
@@ -226,12 +226,41 @@ def test_mistakes_are_faults(threads: int, body: str, message: str) -> None:
         (", 1, 1, 1, 0, 0;", ", 1, 1, 1, 0, 2;", "an imm-trans is the constant 0 or 1"),
         (", 1, 1, 1, 0, 0;", ", %r0, 1, 1, 0, 0;", "scale-d is a predicate, 0 or 1"),
         ("%rd1", "%r1", "B's descriptor is a register of 64 bits"),
+        (", 1, 1, 1, 0, 0;", ", 1, 1, 1, 0;", "takes 8 operands"),
+        ("%f3}", "%rd3}", "D is 4 registers of 32 bits"),
     ],
 )
 def test_operands_are_checked_before_a_launch(written: str, instead: str, message: str) -> None:
     assert written in WGMMA
     with pytest.raises((Unsupported, lw.LanewiseError), match=message):
         lw.load(module(WGMMA.replace(written, instead)))["k"][1, 128](np.zeros(4, np.float32), arch=ARCH)
+
+
+def test_descriptors_may_be_constants() -> None:
+    """One with its highest bit set (64B), which names the zeros that shared memory begins with."""
+    mma = lw.instruction(BF16.format(8))
+    constant = hex(MatrixDescriptor(0x400, 0, 512, swizzle="64B").encode())
+    body = f"""
+    mov.b32 %f0, 0f40400000;
+    {statement(mma, a=constant, b=constant)}
+    mad.wide.u32 %rd3, %r8, 4, %rd2;
+    st.global.b32 [%rd3], %f0;
+    """
+    out = np.zeros(128, np.float32)
+    lw.load(module(body))["k"][1, 128](out, arch=ARCH)
+    assert (out == 3).all()
+
+
+def test_matrices_in_shared_memory_are_told() -> None:
+    """For those who look at accesses: which matrices an instruction reads, and how they lie."""
+    every = by_types("wgmma.sp", 16)
+    sparse = next(each for each in every if each.types[1:] == ("u8", "u8") and each.a_source == "descriptor")
+    parsed = parse(module(statement(sparse)))
+    op = next(op for op in resolve(parsed, parsed["k"].function).sites if op.record.multiplies)
+    a, b = Statement(op, op.source.instruction().on(ARCH)).matrices()
+    assert (a.name, a.rows, a.k, a.bits, a.major) == ("a", 64, 32, 8, "K")
+    assert (b.name, b.rows, b.k, b.bits, b.major) == ("b", 16, 64, 8, "K")
+    assert a.register and b.register and a.register != b.register
 
 
 def test_scale_d_as_a_predicate_and_its_negation() -> None:
@@ -253,22 +282,21 @@ def test_scale_d_as_a_predicate_and_its_negation() -> None:
 # a whole kernel ---------------------------------------------------------------------------------------------
 
 
-def gemm_source() -> str:
-    """The kernel of kernels/wgmma.cu with its instruction written out for 128 accumulators."""
-    registers = ", ".join(f"%{number}" for number in range(128))
-    results = ", ".join(f'"+f"(acc[{number}])' for number in range(128))
-    text = f"{BF16.format(256)} {{{registers}}}, %128, %129, 1, 1, 1, 0, 0;"
-    define = f'#define WGMMA(acc, a, b) asm volatile("{text}" : {results} : "l"(a), "l"(b))\n'
-    return define + (Path(__file__).parent / "kernels" / "wgmma.cu").read_text()
+GEMM = Path(__file__).parent / "kernels" / "wgmma.cu"
+#: Kernels of the file: threads, rows of a block's tile, bytes of shared memory.
+KERNELS = {"gemm": (128, 64, 320 * 128), "specialised": (384, 128, 3 * 384 * 128)}
 
 
-def test_gemm_in_cuda_is_the_instruction_repeated() -> None:
+@pytest.mark.parametrize("name", KERNELS)
+def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
+    """One warpgroup that loads and multiplies; three, of which one loads and two multiply."""
     pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
-    m, n, k = 128, 256, 192
+    m, n, k = 128, 256, 320
     rng = np.random.default_rng(5)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
     d = np.zeros((m, n), np.float32)
-    launched = lw.cuda(gemm_source(), arch=ARCH)["gemm"][(n // 256, m // 64), 128, 320 * 128]
+    threads, rows, shared = KERNELS[name]
+    launched = lw.cuda(GEMM, arch=ARCH)[name][(n // 256, m // rows), threads, shared]
     launched(a, b, d, n, k)
     expected = lw.instruction(BF16.format(256)).gemm(a, np.ascontiguousarray(b.T), arch=ARCH)
     assert np.array_equal(d.view(np.uint32), expected.view(np.uint32))
@@ -285,4 +313,5 @@ def test_records_say_what_is_waited_for() -> None:
     ops = resolve(parsed, parsed["k"].function).sites
     product = next(op for op in ops if op.record.multiplies)
     assert [access.proxy.name for access in product.record.memory] == ["ASYNC", "ASYNC"]
-    assert replace(product.record, counter="x").level.name == "WARPGROUP"
+    assert product.record.level.name == product.record.waits.name == "WARPGROUP"
+    assert {op.record.orders.name for op in ops if op.opcode == "wgmma"} == {"NOTHING", "WARPGROUP_FENCE"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cache, reduce
 from itertools import accumulate
 from operator import itemgetter, or_
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ _FORMATS = {
 #: CUlaunchConfig: grid, block, dynamic shared memory, stream, attributes.
 _CONFIG = struct.Struct("<7I4xQQI4x")
 _CONFIG_STREAM = 32
+#: CUlaunchAttribute: its kind, then a value of 64 bytes; the kind of a cluster's shape.
+_ATTRIBUTE, _CLUSTER_DIMENSION = struct.Struct("<I4x3I52x"), 4
 #: CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_INVALID_HANDLE: what a launch in a wrong context gets.
 _WRONG_CONTEXT = (201, 400)
 
@@ -42,9 +44,20 @@ TENSOR_MAP = "128s"
 OFTEN = 16
 
 
+@cache
+def _cluster_attribute(cluster: tuple[int, int, int]) -> Any:
+    """A CUlaunchAttribute that says the shape of clusters. It is kept: launches refer to its memory."""
+    return ctypes.create_string_buffer(_ATTRIBUTE.pack(_CLUSTER_DIMENSION, *cluster), _ATTRIBUTE.size)
+
+
+def _attributes(shape: Shape) -> tuple[int, ...]:
+    """The address and number of a launch's attributes; empty if it has none."""
+    return () if shape.cluster is None else (ctypes.addressof(_cluster_attribute(shape.cluster)), 1)
+
+
 def _config(shape: Shape) -> bytes:
     """A CUlaunchConfig, the stream left open."""
-    return _CONFIG.pack(*shape.grid, *shape.block, shape.shared_bytes, 0, 0, 0)
+    return _CONFIG.pack(*shape.grid, *shape.block, shape.shared_bytes, 0, *(_attributes(shape) or (0, 0)))
 
 
 class Record:
@@ -115,9 +128,11 @@ class Plan:
         sizes = [struct.calcsize(f"<{formats[place]}") if place in maps else 8 for place in order]
         offsets = dict(zip(order, accumulate(sizes, initial=0), strict=False))
         self._offsets, self._size = [offsets[place] for place in range(len(formats))], sum(sizes)
-        # One step packs the stream, no attributes, and the values that lie behind them.
+        # One step packs the stream, the attributes, and the values that lie behind them.
         codes = "".join("Q" if formats[place] == POINTER else formats[place] for place in order)
-        self._pack_into = struct.Struct(f"<Q16x{codes}").pack_into
+        self._attributes = _attributes(shape)
+        middle = "QI4x" if self._attributes else "16x"
+        self._pack_into = struct.Struct(f"<Q{middle}{codes}").pack_into
         self._context, self._name, self._launch = loaded.context, loaded.name, loaded.context.driver.launch
         self.current_stream = library.current_stream
         #: Records that no launch is using; threads take them and put them back.
@@ -159,7 +174,15 @@ class Plan:
         except IndexError:  # other threads have them all
             record = self._record()
         try:
-            self._pack_into(record.buffer, self._stream, handle, *addresses, *self._numbers(arguments), *maps)
+            self._pack_into(
+                record.buffer,
+                self._stream,
+                handle,
+                *self._attributes,
+                *addresses,
+                *self._numbers(arguments),
+                *maps,
+            )
         except (struct.error, OverflowError):  # a number that does not fit as it is
             self._free.append(record)
             return False

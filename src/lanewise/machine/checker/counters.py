@@ -17,6 +17,7 @@ from lanewise.machine.checker.records import SiteRow
 from lanewise.machine.checker.site_table import first_access_row
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
+from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.ops import Op
 
 Counts = dict[str, int | float]
@@ -87,7 +88,7 @@ class SiteCounters:
         if record.waits is Waits.BARRIER:
             found[BARRIERS] = times
         first = first_access_row(op)
-        for cost in costs[first : first + len(record.memory)]:
+        for cost in costs[first : first + len(watched_accesses(op))]:
             if cost[0]:
                 _add(found, _of_memory(op, *cost))
         return found

@@ -156,6 +156,24 @@ def warpgroup_end(module: ir.Module) -> ir.Function:
     return shared_code(module, "warpgroup_end", END_ARGUMENTS, write)
 
 
+def cluster_end(module: ir.Module) -> ir.Function:
+    """Operands: guard, following. Lanes wait until the barrier is complete at which they have arrived.
+
+    A lane that has not arrived since the barrier was last complete goes on.
+    """
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        bits, following = active_lanes(code, words, 0), words.get(16)
+        waits = bits & code.frame.get(WarpFrame.cluster_arrived, U32)
+        with code.when(waits.equals(0)):
+            code.give(following.to(U32))
+        condition = code.constant(U32, abi.WAITS_FOR_CLUSTER)
+        park(code, waits, following, condition, code.constant(U32, 0))
+
+    return shared_code(module, "cluster_end", END_ARGUMENTS, write)
+
+
 # ends of one kernel -----------------------------------------------------------------------------------------
 
 
@@ -214,6 +232,8 @@ class EndWriter:
                 return end_words(wait_end(self.data), [*guard, following, *members_of(op)])
             case BlockEnd.WARPGROUP_SYNC:
                 return end_words(warpgroup_end(self.data), [*guard, following, op.site])
+            case BlockEnd.CLUSTER:
+                return end_words(cluster_end(self.data), [*guard, following])
             case BlockEnd.BARRIER:
                 number = plain_barrier(op)
                 if number is not None:

@@ -73,6 +73,8 @@ def end_of(op: Op) -> BlockEnd:
             return BlockEnd.BARRIER
         case Waits.PHASE:
             return BlockEnd.PHASE
+        case Waits.CLUSTER:
+            return BlockEnd.CLUSTER
     return record.ends
 
 

@@ -38,6 +38,8 @@ class Role(Enum):
     DESCRIPTOR = "descriptor"
     #: The handle of a texture or surface, with coordinates where texels are accessed.
     HANDLE = "handle"
+    #: The address of a tensor map with the coordinates of a box.
+    TENSOR = "tensor"
     #: The lanes of the warp that take part, as bits.
     MEMBERS = "members"
     #: The number of a barrier of the block.
@@ -79,6 +81,8 @@ class Size(Enum):
     MBARRIER = auto()
     #: What a matrix descriptor names: pieces of 16 bytes, for the warpgroup as a whole.
     DESCRIPTOR = auto()
+    #: Known only when the instruction runs: a register, or a tensor map.
+    RUN_TIME = auto()
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,8 @@ class Waits(Enum):
     BARRIER = auto()
     #: The completion of a phase of an mbarrier.
     PHASE = auto()
+    #: The threads of its cluster, at the cluster's barrier where it has arrived before.
+    CLUSTER = auto()
 
 
 class BlockEnd(Enum):
@@ -157,6 +163,7 @@ class BlockEnd(Enum):
     WARPGROUP_SYNC = "warpgroup sync"
     BARRIER = "barrier"
     PHASE = "phase"
+    CLUSTER = "cluster"
 
 
 class Order(Enum):
@@ -179,6 +186,13 @@ class Order(Enum):
     WARPGROUP_COMMIT = auto()
     #: All groups of wgmma but a number of the latest are complete.
     WARPGROUP_WAIT = auto()
+    #: The bulk copies of a thread up to here become a group.
+    BULK_COMMIT = auto()
+    #: All bulk groups but a number of the latest are complete; or they have read their sources.
+    BULK_WAIT = auto()
+    BULK_WAIT_READ = auto()
+    #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
+    CLUSTER_ARRIVAL = auto()
 
 
 class AddressFlow(Enum):
@@ -279,9 +293,8 @@ class InstructionRecord:
     refused: str = ""
 
     def __post_init__(self) -> None:
-        addresses = {
-            number for number, role in enumerate(self.roles) if role in (Role.ADDRESS, Role.DESCRIPTOR)
-        }
+        places = (Role.ADDRESS, Role.DESCRIPTOR, Role.TENSOR)
+        addresses = {number for number, role in enumerate(self.roles) if role in places}
         for access in self.memory:
             assert access.operand in addresses, f"{self.pattern}: operand {access.operand} is no address"
         assert self.waits is not Waits.MEMBERS or Role.MEMBERS in self.roles, self.pattern

@@ -247,7 +247,8 @@ def spread(
 
     module = ready.program.module
     count = _workers(executor) * (4 if sum(each.size for each in memory) <= SMALL else 1)
-    edges = np.linspace(0, shape.blocks, min(count, shape.blocks) + 1).astype(int).tolist()
+    clusters = shape.blocks // shape.cluster_blocks  # a job runs whole clusters
+    edges = np.linspace(0, clusters, min(count, clusters) + 1).astype(int) * shape.cluster_blocks
     jobs = [
         Job(
             module.text or str(module),
@@ -266,7 +267,7 @@ def spread(
                 if each.first >= abi.ADDRESSED_BASE
             ),
         )
-        for span in pairwise(edges)
+        for span in pairwise(edges.tolist())
     ]
     done = _results(executor, jobs, shape.blocks, progress)
     spans = [job.blocks for job in jobs]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lanewise.isa import Instruction
+from lanewise.isa.matrix_descriptor import Major
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
@@ -34,19 +34,17 @@ from lanewise.machine.codegen.function_code import (
     zero_bytes,
 )
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
-from lanewise.machine.program.operands import Negated, Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core import wgmma_operands
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, grid_of
 from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, stop_unless_zero, warp_frames
 from lanewise.machine.tensor_core.wgmma_product import ROWS, Form, Product, form_of
-from lanewise.ptx import Immediate
+from lanewise.machine.tensor_core.wgmma_statement import NEGATE_A, NEGATE_B, Statement
 
 #: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number for A's
 #: descriptor, B's, and scale-d (with a register, the number is 1 if it is negated); flags, the sparsity
 #: selector, and the offsets of registers as words of 32 bits: those of D, of A, of the metadata.
 _SITE, _COLUMNS, _A, _B, _SCALE_D, _FLAGS, _SELECTOR, _PLACES = 0, 8, 16, 32, 48, 64, 72, 80
-_NEGATE_A, _NEGATE_B, _MN_MAJOR_A, _MN_MAJOR_B = 1, 2, 4, 8
 
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
@@ -55,100 +53,29 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     if found is None or not found.family.startswith("wgmma"):
         raise op.unsupported()
     instruction = found.on(kernel.arch)
-    parsed = _Operands(op, instruction)
+    parsed = Statement(op, instruction)
     form = form_of(instruction, kernel.arch)
     offsets = [each.offset for each in parsed.registers]
     pairs = [low | high << 32 for low, high in zip(offsets[::2], [*offsets[1::2], 0], strict=False)]
     words = [op.site, instruction.n, *parsed.a, *parsed.b, *parsed.scale_d, parsed.flags, parsed.selector]
-    return Step(_product(module, form), [*words, *pairs])
-
-
-class _Operands:
-    """The operands of one instruction, as the words of its step."""
-
-    def __init__(self, op: Op, instruction: Instruction) -> None:
-        self.op = op
-        rest = list(op.operands)
-        self.registers = self._vector(rest.pop(0), instruction, "d")
-        self.a = 0, 0
-        if instruction.a_source == "registers":
-            self.registers += self._vector(rest.pop(0), instruction, "a")
-        else:
-            self.a = self._number(rest.pop(0), 64, "A's descriptor")
-        self.b = self._number(rest.pop(0), 64, "B's descriptor")
-        self.selector = 0
-        if instruction.sparse:
-            self.registers += self._vector(rest.pop(0), instruction, "metadata")
-            self.selector = self._constant(rest.pop(0), (0, 1, 2, 3), "the sparsity selector")
-        self.scale_d = self._scale_d(rest.pop(0))
-        self.flags = 0
-        if instruction.types[0] != "s32":
-            for flag in (_NEGATE_A, _NEGATE_B):
-                if self._constant(rest.pop(0), (1, -1), "an imm-scale") == -1:
-                    self.flags |= flag
-        if instruction.types[1] in ("f16", "bf16"):
-            majors = (_MN_MAJOR_A, _MN_MAJOR_B) if instruction.a_source == "descriptor" else (_MN_MAJOR_B,)
-            for flag in majors:
-                self.flags |= flag * self._constant(rest.pop(0), (0, 1), "an imm-trans")
-        if rest:
-            raise op.unsupported(f"it takes {len(op.operands) - len(rest)} operands")
-
-    def _vector(self, operand: ResolvedOperand, instruction: Instruction, name: str) -> list[Register]:
-        wanted = instruction.operands[name]
-        elements = elements_of(operand)
-        found = [each for each in elements if isinstance(each, Register) and each.bits == 32]
-        if len(found) != len(elements) or len(found) != wanted.registers:
-            raise self.op.unsupported(f"{wanted.name} is {wanted.registers} registers of 32 bits")
-        return found
-
-    def _number(self, operand: ResolvedOperand, bits: int, name: str) -> tuple[int, int]:
-        """Return a register's offset and 0, or 0 and a constant."""
-        if isinstance(operand, Immediate):
-            return 0, operand.bits
-        if not isinstance(operand, Register) or operand.bits != bits or operand.is_predicate:
-            raise self.op.unsupported(f"{name} is a register of {bits} bits or a constant")
-        return operand.offset, 0
-
-    def _scale_d(self, operand: ResolvedOperand) -> tuple[int, int]:
-        negated = isinstance(operand, Negated) and operand.operator == "!"
-        if isinstance(operand, Negated) and negated:
-            operand = operand.operand
-        if isinstance(operand, Register) and operand.is_predicate:
-            return operand.offset, int(negated)
-        if isinstance(operand, Immediate) and operand.bits in (0, 1) and not negated:
-            return 0, operand.bits
-        raise self.op.unsupported("scale-d is a predicate, 0 or 1")
-
-    def _constant(self, operand: ResolvedOperand, allowed: tuple[int, ...], name: str) -> int:
-        sign = 1
-        if isinstance(operand, Negated) and operand.operator == "-":
-            sign, operand = -1, operand.operand
-        if isinstance(operand, Immediate):
-            number = operand.bits - (1 << 64) if operand.bits >> 63 else operand.bits
-            if sign * number in allowed:
-                return sign * number
-        choices = " or ".join(map(str, allowed))
-        raise self.op.unsupported(f"{name} is the constant {choices}")
+    return Step(_product(module, form, parsed.majors), [*words, *pairs])
 
 
 # the step ---------------------------------------------------------------------------------------------------
 
 
-def _product(module: ir.Module, form: Form) -> ir.Function:
+def _product(module: ir.Module, form: Form, majors: dict[str, Major]) -> ir.Function:
     """Return the function of the step for all N that one kernel of `arith` serves."""
-    return shared_code(
-        module,
-        f"{form.name} on {form.model.scheme}",
-        STEP_ARGUMENTS,
-        lambda code: _Writer(code, form).write(),
-    )
+    layouts = f"{majors['a']} {majors['b']}"
+    name = f"{form.name} {layouts} on {form.model.scheme}"
+    return shared_code(module, name, STEP_ARGUMENTS, lambda code: _Writer(code, form, majors).write())
 
 
 class _Writer:
     """Writes the function of a step."""
 
-    def __init__(self, code: BlockCode, form: Form) -> None:
-        self.code, self.form, self.instruction = code, form, form.instruction
+    def __init__(self, code: BlockCode, form: Form, majors: dict[str, Major]) -> None:
+        self.code, self.form, self.instruction, self.majors = code, form, form.instruction, majors
         self.words = code.record("operands")
 
     def write(self) -> None:
@@ -227,7 +154,7 @@ class _Writer:
         if self.instruction.a_source == "registers":
             bits = form.model.a.word_bits
             signs = sum(1 << (place + bits - 1) for place in range(0, 32, max(bits, 8))) if bits > 1 else 0
-            sign = self._flag(_NEGATE_A) * signs
+            sign = self._flag(NEGATE_A) * signs
             places = self._places(self.words.get(_COLUMNS))
             call(
                 code,
@@ -235,16 +162,20 @@ class _Writer:
                 [code["frame"], places, sign, self._at("a")],
             )
             return
-        rows, columns = ROWS, form.packed_k
-        for major in ("K", "MN") if form.bits == 16 else ("K",):
-            grid = grid_of(rows, columns, form.bits, major)
-            with code.when(self._flag(_MN_MAJOR_A).equals(int(major == "MN"))):
-                function = wgmma_operands.gather(code.module, form.bits, major, turned=major == "MN")
-                groups = code.constant(i64, grid.lines // LINES_TOGETHER)
-                pieces = code.constant(i64, grid.pieces)
-                flipped = self._flag(_NEGATE_A)
-                values = [code["frame"], self.words.get(_SITE), self._descriptor(_A), groups, pieces]
-                stop_unless_zero(code, call(code, function, [*values, self._at("a"), columns, flipped]))
+        grid = grid_of(ROWS, form.packed_k, form.bits, self.majors["a"])
+        groups, pieces = (code.constant(i64, each) for each in (grid.lines // LINES_TOGETHER, grid.pieces))
+        pitch = code.constant(i64, form.packed_k)
+        self._gather("a", _A, groups, pieces, pitch, self._flag(NEGATE_A))
+
+    def _gather(
+        self, name: str, operand: int, groups: Value, pieces: Value, pitch: Value, flipped: Value
+    ) -> None:
+        """Write a matrix into the stage through its descriptor: A as rows of K, B as rows of N."""
+        code, major = self.code, self.majors[name]
+        lines_are_rows = (major == "K") == (name == "a")
+        function = wgmma_operands.gather(code.module, self.form.bits, major, turned=not lines_are_rows)
+        values = [code["frame"], self.words.get(_SITE), self._descriptor(operand), groups, pieces]
+        stop_unless_zero(code, call(code, function, [*values, self._at(name), pitch, flipped]))
 
     def _places(self, n: Value) -> Value:
         """Return the address of the offsets of registers behind those of D."""
@@ -256,16 +187,13 @@ class _Writer:
         code, form = self.code, self.form
         with code.when(n.differs(self.columns)):
             zero_bytes(code, self._at("b"), self.columns * (form.k * form.bits // 8))
-        for major in ("K", "MN") if form.bits == 16 else ("K",):
-            with code.when(self._flag(_MN_MAJOR_B).equals(int(major == "MN"))):
-                function = wgmma_operands.gather(code.module, form.bits, major, turned=major == "K")
-                if major == "K":
-                    groups, pieces = n >> 3, code.constant(i64, form.k * form.bits // 128)
-                else:
-                    groups, pieces = code.constant(i64, form.k // LINES_TOGETHER), n >> 3
-                values = [code["frame"], self.words.get(_SITE), self._descriptor(_B), groups, pieces]
-                flipped = self._flag(_NEGATE_B)
-                stop_unless_zero(code, call(code, function, [*values, self._at("b"), self.columns, flipped]))
+        # Lines are taken by eights, and a piece of an MN-major matrix has eight elements.
+        grid = grid_of(LINES_TOGETHER, form.k, form.bits, self.majors["b"])
+        if self.majors["b"] == "K":
+            groups, pieces = n >> 3, code.constant(i64, grid.pieces)
+        else:
+            groups, pieces = code.constant(i64, grid.lines // LINES_TOGETHER), n >> 3
+        self._gather("b", _B, groups, pieces, self.columns, self._flag(NEGATE_B))
 
     def _sums_in(self, frame: Value, n: Value, accumulates: Value) -> None:
         """Write the accumulators of a warp into the stage, or zeros."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Rows of the product, and the most columns.
 ROWS, MOST_COLUMNS = 64, 256
+#: Bytes of the largest stage, which is that of a sparse product of bytes.
+LARGEST_STAGE = 1 << 18
 #: Elements that are converted at a time.
 TOGETHER = 16
 
