@@ -190,7 +190,7 @@ def _write_execute_load(module: ir.Module, name: str) -> None:
                     Record(code, target + number * 2).set(0, fill.to(half))
 
     walk(code, box, False, inside, outside)
-    note_written(code, box, box.get(AsyncOperation.shared_address), spanned_bytes(box))
+    note_written(code, box, box.get(AsyncOperation.target_address), spanned_bytes(box))
     finish(code, box)
 
 
