@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,12 @@ def test_text(report: lw.Report) -> None:
     ]
     assert lines[7].startswith("   6 ") and lines[7].endswith("tile[threadIdx.x][threadIdx.y];")
     assert lines[8].lstrip().startswith("^ tile[threadIdx.x][threadIdx.y]: 32-way bank conflict")
+
+
+def test_reports_go_to_other_processes(report: lw.Report) -> None:
+    again = pickle.loads(pickle.dumps(report))
+    assert again == report and again.performance == report.performance and str(again) == str(report)
+    assert again.listing()[0].lines[5].figures == report.listing()[0].lines[5].figures
 
 
 class Reader(HTMLParser):
