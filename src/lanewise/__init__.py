@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
+    from lanewise.tensor_maps import tensor_map
     from lanewise.traces.run import trace
 
 __version__ = "0.1.0"
@@ -84,6 +85,7 @@ _LATER = {
     "load": "ptx",
     "address": "launch",
     "surface": "ptx.textures",
+    "tensor_map": "tensor_maps",
     "texture": "ptx.textures",
     "check": "machine.checker.check",
     "trace": "traces.run",
@@ -143,6 +145,7 @@ __all__ = [
     "s8",
     "s32",
     "surface",
+    "tensor_map",
     "texture",
     "tf32",
     "trace",

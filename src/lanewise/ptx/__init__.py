@@ -6,7 +6,7 @@ What PTX computes is the machine's business; what a matrix instruction is, `lane
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lanewise.ptx.launch_refusals import shape_refusals
+from lanewise.ptx.launch_refusals import cluster_refusal, required_cluster, shape_refusals
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.loading import load
 from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
@@ -108,6 +108,7 @@ __all__ = [
     "Value",
     "Variable",
     "Vector",
+    "cluster_refusal",
     "constant",
     "cuda",
     "demangle",
@@ -116,6 +117,7 @@ __all__ = [
     "nvrtc",
     "parse",
     "ptxas",
+    "required_cluster",
     "shape_refusals",
 ]
 

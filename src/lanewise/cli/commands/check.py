@@ -17,6 +17,7 @@ from lanewise.cli.launching import (
     Asked,
     Bar,
     Block,
+    Cluster,
     Definitions,
     EntryName,
     Grid,
@@ -55,6 +56,7 @@ def check(
     grid: Grid = None,
     block: Block = None,
     shared: Shared = None,
+    cluster: Cluster = None,
     arg: Args = None,
     arch: Arch = None,
     steps: Steps = None,
@@ -91,7 +93,7 @@ def check(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), progress,
+        tuple(define or ()), progress, cluster,
     )  # fmt: skip
     if asked.is_script:
         return partial(_script, asked, schedules, lines, json)

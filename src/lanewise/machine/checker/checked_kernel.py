@@ -12,7 +12,7 @@ from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
-from lanewise.machine.analysis.control_registers import control_registers
+from lanewise.machine.analysis.control_registers import control_registers, time_decides
 from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
 from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.site_table import SiteTable, first_access_row, watched_sites
@@ -47,6 +47,11 @@ class CheckedKernel(Compiled):
         ]
         carry = range(WarpFrame.carry, WarpFrame.carry + abi.LANES)
         return np.array(sorted({offset for each in (carry, *bytes_of) for offset in each}), np.int64)
+
+    @cached_property
+    def time_decides(self) -> bool:
+        """Whether a clock may decide on what the kernel does."""
+        return time_decides(self.program)
 
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:

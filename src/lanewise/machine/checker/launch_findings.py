@@ -7,7 +7,7 @@ from lanewise.isa.launch_limits import STATIC_SHARED_BYTES, shared_bytes_of
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.ops import Program
 from lanewise.machine.runtime.fault_report import source_line
-from lanewise.ptx import Loc, Shape, shape_refusals
+from lanewise.ptx import Loc, Shape, cluster_refusal, shape_refusals
 
 
 def beyond_limits(program: Program, shape: Shape, arch: str) -> list[Finding]:
@@ -17,6 +17,8 @@ def beyond_limits(program: Program, shape: Shape, arch: str) -> list[Finding]:
     bound = target.endswith(("a", "f"))
     if number < arch_number(target) or (bound and number != arch_number(target)):
         found.append(f"PTX for {target} does not run on {arch}")
+    refused = cluster_refusal(shape, arch, target)
+    found += [refused] if refused is not None else []
     static = program.shared_bytes - program.shared_base
     if static > STATIC_SHARED_BYTES:
         found.append(

@@ -81,6 +81,8 @@ class BlockWatch(RecordLayout):
     start = field()
     first_warp = field()
     warps = field()
+    #: The blocks of its cluster.
+    cluster_blocks = field()
     # Shadow memory of shared memory, the distance of its planes, and the bytes of a cell as a power of two.
     shadow = field()
     stride = field()
@@ -211,6 +213,8 @@ class ShadowPlane(IntEnum):
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
 PENDING = 1 << 31
 EPOCHS = PENDING - 1
+#: The epoch of a write that every access counts as ordered with: one by a bulk copy.
+BY_NOBODY = EPOCHS
 # Bits of a publication: by a fence whose scope is the block; the parity of an mbarrier's phase; the warp knew
 # all that its block had done; it rests on publications of other blocks. The rest is an epoch.
 WITHIN_BLOCK, ODD_PHASE, WHOLE, CHAIN = 1 << 31, 1 << 30, 1 << 29, 1 << 28

@@ -14,13 +14,13 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.checker.records import BlockWatch, WatchRecord
-from lanewise.machine.checker.site_table import first_access_row
+from lanewise.machine.checker.site_table import ORDER_KINDS, first_access_row
 from lanewise.machine.checker.watch_code.access_hook import write_watch
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
 from lanewise.machine.program.basic_blocks import BasicBlock
-from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Waits
+from lanewise.machine.program.instruction_record import BlockEnd, Level, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.operands import Register
@@ -68,7 +68,7 @@ class CheckerSteps:
         found = self._values(data, op)
         if record.level is Level.LANE:
             return found
-        if record.orders is not Order.NOTHING:
+        if record.orders in ORDER_KINDS:
             found += _step(data, "check_order", [first], op)
         accesses = watched_accesses(op)
         for row, each in enumerate(accesses, first_access_row(op)):
@@ -83,7 +83,7 @@ class CheckerSteps:
                 found += _step(data, "check_access", [row], op)
         if record.waits is Waits.MEMBERS:
             found += _step(data, "check_members", [first], op)
-        elif record.waits is Waits.WARP and not accesses:
+        elif record.waits in (Waits.WARP, Waits.WARPGROUP) and not accesses:
             found += _step(data, "check_converged", [], op)
         return found
 
@@ -142,7 +142,8 @@ def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> lis
 def release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
     """Write a call of the function that handles a completed barrier."""
     type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
-    function = ir.Function(code.module, type, RELEASE)
+    declared = code.module.functions.get(RELEASE)
+    function = declared if declared is not None else ir.Function(code.module, type, RELEASE)
     code.builder.call(function, [block.address.handle, barrier.handle, counted.handle])
 
 

@@ -28,6 +28,7 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
+from lanewise.machine.checker.watch_code.asynchronous_writes import ASYNCHRONOUS_WRITE
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
@@ -141,6 +142,7 @@ class Watch:
             (BlockWatch.watch, address(self.record)),
             (BlockWatch.linear, -1),
             (BlockWatch.warps, warps),
+            (BlockWatch.cluster_blocks, self.launch.shape.cluster_blocks),
             (BlockWatch.shadow, address(shadow)),
             (BlockWatch.stride, shadow.strides[0]),
             (BlockWatch.cell_shift, shift),
@@ -153,6 +155,7 @@ class Watch:
         ):
             record[field // 8] = value
         state[BlockRecord.watch] = address(record)
+        state[BlockRecord.written_hook] = self.launch.compiled.native.place(ASYNCHRONOUS_WRITE)
         kept = (record, clocks, lane_clocks, barriers, shadow, local, assigned)
         self.block_bytes = sum(each.nbytes for each in kept)
         self._kept.append(kept)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.allocations.heap_checks import write_heap_check
 from lanewise.machine.checker.records import (
@@ -25,6 +25,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.watch_code.asynchronous_writes import write_asynchronous_writes
 from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
 from lanewise.machine.checker.watch_code.happens_before import write_happens_before
@@ -85,7 +86,10 @@ def _write_access(module: ir.Module) -> None:
     base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)
     pointer = addresses.pointer(0, U64)
     with code.when(base < 0):
-        pointer.store(displacement.to(U64).spread(LANES))
+        # A variable in shared memory is that of the own block.
+        first = warp.at(WarpFrame.block).get(BlockRecord.shared_first)
+        start = displacement + row.get(SiteRow.space).equals(Space.SHARED).select(first, 0)
+        pointer.store(start.to(U64).spread(LANES))
     with code.when(~(base < 0)):
         register = Record(code, warp.address + base)
         with code.when(row.get(SiteRow.base_bits).equals(32)):
@@ -148,11 +152,18 @@ def _write_region(module: ir.Module) -> ir.Function:
                 origin.set(code.number(window))
     shared, local = space.get().equals(Space.SHARED), space.get().equals(Space.LOCAL)
     with code.when(shared):
-        limit.set(observed.get(BlockWatch.shared_bytes))
-        plane.set(observed.get(BlockWatch.shadow))
-        stride.set(observed.get(BlockWatch.stride))
-        shift.set(observed.get(BlockWatch.cell_shift))
-        host.set(code.record("frame").at(WarpFrame.block).get(BlockRecord.shared))
+        # The memory of the own block, or of another one of the cluster; without a limit it is a fault.
+        block = code.record("frame").at(WarpFrame.block)
+        rank = ((address - origin.get()).to(U64) >> abi.RANK_SHIFT).to(i64)
+        with code.when(rank < block.at(BlockRecord.launch).get(LaunchRecord.cluster_blocks)):
+            member_row = Record(code, block.get(BlockRecord.members) + rank * MemberRow.BYTES)
+            owner = member_row.at(MemberRow.block).at(BlockRecord.watch)
+            origin.set(origin.get() + (rank << abi.RANK_SHIFT))
+            limit.set(member_row.get(MemberRow.bytes))
+            plane.set(owner.get(BlockWatch.shadow))
+            stride.set(owner.get(BlockWatch.stride))
+            shift.set(owner.get(BlockWatch.cell_shift))
+            host.set(member_row.get(MemberRow.shared))
     with code.when(local):
         limit.set(observed.get(BlockWatch.local_bytes))
     with code.when(space.get().equals(Space.GLOBAL)):
@@ -400,4 +411,5 @@ def write_watch() -> ir.Module:
     _write_shape(module)
     _write_region(module)
     _write_access(module)
+    write_asynchronous_writes(module)
     return module

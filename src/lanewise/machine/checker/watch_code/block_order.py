@@ -17,6 +17,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.watch_code.cluster_order import write_cluster_order
 from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish
 from lanewise.machine.checker.watch_code.vector_clocks import (
     FAR,
@@ -104,10 +105,13 @@ def arrive(module: ir.Module) -> None:
 def release(module: ir.Module) -> None:
     """Write `check_release(block, barrier, counted)`: warps that wait at a barrier take over its clock.
 
-    `counted` is how many threads it is for; 0 if it is for the whole block.
+    `counted` is how many threads it is for; 0 if it is for the whole block, or for its cluster.
     """
     code = WatchCode(module, "check_release", ("block", "barrier", "counted"), external=True)
     block = code.record("block")
+    with code.when(code["barrier"].equals(abi.WAITS_FOR_CLUSTER)):
+        code.call_number(module.functions["release_cluster"], block.address)
+        code.done()
     launch = block.at(BlockRecord.launch)
     observed = block.at(BlockRecord.watch)
     barrier = Record(code, observed.get(BlockWatch.barriers) + code["barrier"] * WarpClock.BYTES)
@@ -258,6 +262,7 @@ def order(module: ir.Module) -> None:
 
 def write_block_order(module: ir.Module) -> None:
     """Write all functions of barriers and fences into a module."""
+    write_cluster_order(module)
     arrive(module)
     release(module)
     order(module)

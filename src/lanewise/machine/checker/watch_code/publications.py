@@ -289,6 +289,9 @@ def _write_strong(module: ir.Module) -> ir.Function:
             chained = joins.select(code.number(records.CHAIN), 0)
             cell.set(ShadowPlane.PUBLICATION, (published | marks | chained).to(U32))
     clock.set(WarpClock.glimpsed, most(clock.get(WarpClock.glimpsed), taken.get()))
+    # Who arrives from other blocks of a cluster is not kept: a phase makes everything known.
+    with code.when(phases & reads & (observed.get(BlockWatch.cluster_blocks) > 1)):
+        clock.set(WarpClock.acquired, epoch)
     with code.when((flags & Flag.ACQUIRES).differs(0)):
         acquire(code, observed, ~in_block | phases)
     with code.when((flags & Flag.VOLATILE_ACCESS).equals(0)):

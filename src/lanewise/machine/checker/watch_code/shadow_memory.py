@@ -130,7 +130,7 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
     with code.when((constant & records.CONSTANT_READ).differs(0) & written & ~shared):
         code.tell(Suspicion.NOT_CONSTANT, wide(since & records.EPOCHS), other)
         code.done()
-    with code.when(floor < epoch):
+    with code.when((floor < epoch) & epoch.differs(records.BY_NOBODY)):
         pending = (stored & records.PENDING).differs(0)
         told = code.variable(code.constant(BOOL, 0))
         with code.when(pending):
@@ -200,6 +200,8 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
         clock = observed.at(BlockWatch.clock)
         weak = (me & (records.STRONG | records.STRONG_IN_BLOCK)).equals(0)
         known = shared & weak & (epoch_of_write < read_since) & ~(read_since < observed.get(BlockWatch.start))
+        # Warps of other blocks of a cluster are not told apart from those of the own one.
+        known = known & observed.get(BlockWatch.cluster_blocks).equals(1)
         with code.when(known), code.loop(observed.get(BlockWatch.warps)) as index:
             reads = ((cell.get(ShadowPlane.READ_WARPS) >> index.to(U32)) & 1).differs(0)
             seen = wide(clock.pointer(WarpClock.seen, U32).load(index))

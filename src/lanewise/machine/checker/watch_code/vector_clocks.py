@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Value, Variable, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.checker.records import (
     BlockWatch,
     LaneClocks,
@@ -164,8 +164,15 @@ def turn(module: ir.Module) -> ir.Function:
     observed = block.at(BlockRecord.watch)
     launch = observed.at(BlockWatch.watch)
     begins = block.get(BlockRecord.linear).differs(observed.get(BlockWatch.linear))
-    with code.when(begins):
-        code.call_number(module.functions["begin_block"], observed.address, block.get(BlockRecord.linear))
+    blocks = block.at(BlockRecord.launch).get(LaunchRecord.cluster_blocks)
+    with code.when(begins), code.loop(blocks) as rank:  # the blocks of a cluster begin together
+        row = Record(code, block.get(BlockRecord.members) + rank * MemberRow.BYTES)
+        member = row.at(MemberRow.block)
+        code.call_number(
+            module.functions["begin_block"],
+            member.get(BlockRecord.watch),
+            member.get(BlockRecord.linear),
+        )
     switches = begins | launch.get(WatchRecord.current).differs(warp.address)
     with code.when(switches):
         observed.set(BlockWatch.own_after, launch.get(WatchRecord.now))
