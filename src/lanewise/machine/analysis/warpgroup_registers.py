@@ -27,6 +27,8 @@ class Touch(IntEnum):
     WRITTEN = 1
     #: It is a copy of another one.
     COPIED = 2
+    #: It is set to a constant; compilers move such instructions to where they like.
+    SET = 3
 
 
 class RegisterEvent(NamedTuple):
@@ -93,9 +95,9 @@ def warpgroup_plan(blocks: list[BasicBlock]) -> WarpgroupPlan:
     while grown:
         grown = False
         for op in copies:
-            targets = op.registers(Role.DEFINED) - followed.keys()
-            if targets and op.registers(Role.USED) & followed.keys():
-                follow(targets)
+            targets, sources = op.registers(Role.DEFINED), op.registers(Role.USED)
+            if (targets | sources) & followed.keys() and (targets | sources) - followed.keys():
+                follow((targets | sources) - followed.keys())
                 grown = True
     made.registers = list(followed)
     for block in blocks:
@@ -116,7 +118,9 @@ def _events(op: Op, followed: dict[Register, int]) -> list[RegisterEvent]:
     if _copies(op) and written and read:
         (target,), (source,) = written, read
         return [RegisterEvent(Touch.COPIED, followed[target], followed[source], op.site)]
-    if _copies(op) and read:
+    if _copies(op) and written:
+        return [RegisterEvent(Touch.SET, followed[each], 0, op.site) for each in written]
+    if _copies(op):
         return []
     return [
         *(RegisterEvent(Touch.READ, followed[each], 0, op.site) for each in read),

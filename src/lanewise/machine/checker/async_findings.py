@@ -19,6 +19,8 @@ ASYNC_KINDS = {
     Suspicion.BARRIER_OVERWRITTEN: "mbarrier",
     Suspicion.BYTES_LEFT_OVER: "mbarrier",
     Suspicion.BARRIER_UNFENCED: "mbarrier",
+    Suspicion.SWIZZLE_DIFFERS: "wgmma",
+    Suspicion.MAP_UNFENCED: "proxy",
 }
 #: Suspicions about registers, whose other side is an instruction, and not an access.
 OF_REGISTERS = (Suspicion.REGISTER_IN_FLIGHT, Suspicion.REGISTER_UNFENCED)
@@ -99,8 +101,18 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             )
         case Suspicion.ENDED_COPYING:
             return (
-                f"the block ends while nobody has waited for this copy into shared memory (mbarrier at {place})"
+                f"the block ends while nobody has waited for this copy into shared memory (mbarrier: {place})"
                 ": wait for its phase first"
+            )
+        case Suspicion.SWIZZLE_DIFFERS:
+            return (
+                f"the matrix descriptor reads {place} with another swizzle than a tensor copy wrote it with: "
+                "give both the same"
+            )
+        case Suspicion.MAP_UNFENCED:
+            return (
+                "the tensor map was changed in this launch, and the thread has executed no "
+                "fence.proxy.tensormap::generic.acquire since: add one"
             )
         case Suspicion.BARRIER_OVERWRITTEN:
             return f"{place} is a live mbarrier: mbarrier.inval first"

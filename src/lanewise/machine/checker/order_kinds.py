@@ -21,6 +21,8 @@ class OrderKind(IntEnum):
     PROXY_FENCE_GLOBAL = 8
     #: What mbarrier.init wrote is visible to all.
     INIT_FENCE = 15
+    #: A tensor map that was changed is seen as it is.
+    MAP_FENCE = 16
     # Groups of wgmma and of bulk copies; how many of the latest are not waited for is the displacement.
     WGMMA_FENCE = 9
     WGMMA_COMMIT = 10

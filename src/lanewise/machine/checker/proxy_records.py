@@ -67,6 +67,8 @@ class RunView(RecordLayout):
     verified = field()
     verified_read = field()
     verified_earlier = field()
+    #: The bits of addresses that a matrix descriptor swizzles, plus one; 0 for other operations.
+    swizzle = field()
 
 
 class NotedOperation(RecordLayout):
@@ -83,7 +85,8 @@ class NotedOperation(RecordLayout):
     phase = field(4)
     #: Of a bulk group: the epoch in which its thread knew it to be complete; 0 before.
     completed = field(4)
-    unused = field(4)
+    #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
+    swizzle = field(4)
 
 
 class AsyncClock(RecordLayout):
@@ -108,8 +111,9 @@ class AsyncClock(RecordLayout):
     wrote_global = per_lane()
     fenced = per_lane()
     fenced_global = per_lane()
-    #: The last fence.mbarrier_init of each lane.
+    #: The last fence.mbarrier_init of each lane, and the last one that acquires tensor maps.
     init_fenced = per_lane()
+    map_fenced = per_lane()
     # Bulk groups of each lane: its last operation, how many groups were committed and in which epochs, the
     # epochs up to which it knows them to be read and to be complete, and when it learnt that.
     bulk_issued = per_lane()
@@ -142,11 +146,24 @@ class RegisterState(RecordLayout):
     # The number of the last group, plus one, in which it is an accumulator, and in which it is read.
     group = field(4)
     read_group = field(4)
-    #: The instruction of that group.
+    #: The instruction of that group, and how many accumulators it has.
     product = field(4)
+    shape = field(4)
     #: The fences that the warp had executed when another instruction wrote it, plus one; and which one.
     written = field(4)
     writer = field(4)
+
+
+class WarpFence(RecordLayout):
+    """The last fence between proxies of a warp, found by the last bits of its number in the watch."""
+
+    #: The number plus one, and the epoch.
+    warp = field(4)
+    epoch = field(4)
+
+
+#: Warps whose last fence a watch keeps, a power of two.
+FENCES_KEPT = 4096
 
 
 class PhaseRecord(RecordLayout):

@@ -36,8 +36,10 @@ class WatchRecord(RecordLayout):
     failed = field()
     #: A PartialRelease for each of RELEASES_KEPT epochs, by the last bits of the epoch.
     partial_releases = field()
-    #: The same for asynchronous operations, an AsyncOperation each; 0 if the kernel has none.
+    #: The same for asynchronous operations, a NotedOperation each; 0 if the kernel has none.
     operations = field()
+    #: A WarpFence for each of FENCES_KEPT warps.
+    fences = field()
 
 
 #: Releases by some lanes of a warp that are kept, a power of two.
@@ -305,6 +307,10 @@ class Suspicion(IntEnum):
     BYTES_LEFT_OVER = auto()
     #: The asynchronous proxy uses an mbarrier whose initialisation no fence has made visible to it.
     BARRIER_UNFENCED = auto()
+    #: wgmma reads with another swizzle than a tensor copy wrote with.
+    SWIZZLE_DIFFERS = auto()
+    #: A tensor map is used that was changed, without a fence that acquires it.
+    MAP_UNFENCED = auto()
     #: Memory that is read by ld.global.nc is written in the same launch.
     NOT_CONSTANT = auto()
     SAME_ADDRESS = auto()

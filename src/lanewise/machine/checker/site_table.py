@@ -57,6 +57,7 @@ ORDER_KINDS = {
     Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
     Order.PROXY_FENCE: OrderKind.PROXY_FENCE,
     Order.INIT_FENCE: OrderKind.INIT_FENCE,
+    Order.MAP_FENCE: OrderKind.MAP_FENCE,
     Order.WARPGROUP_FENCE: OrderKind.WGMMA_FENCE,
     Order.WARPGROUP_COMMIT: OrderKind.WGMMA_COMMIT,
     Order.WARPGROUP_WAIT: OrderKind.WGMMA_WAIT,

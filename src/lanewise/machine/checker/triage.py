@@ -79,7 +79,7 @@ _TOLD_ONCE = (Suspicion.WEAKLY_FENCED, Suspicion.BARRIER_UNFENCED)
 #: Suspicions about two accesses; the other one is told too.
 _OF_TWO = (
     *_RACES, Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ, Suspicion.NOT_CONSTANT, Suspicion.UNFENCED,
-    Suspicion.WEAKLY_FENCED,
+    Suspicion.WEAKLY_FENCED, Suspicion.SWIZZLE_DIFFERS, Suspicion.MAP_UNFENCED,
 )  # fmt: skip
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (

@@ -24,7 +24,8 @@ def event_operands(registers: int, events: list[RegisterEvent]) -> list[int]:
 def product_operands(registers: int, site: int, product: Product) -> list[int]:
     """Return the operands of `check_product`."""
     lists = (product.accumulators, product.read)
-    return [registers, site, *(word for each in lists for word in (len(each), *each))]
+    shape = len(product.accumulators)
+    return [registers, site, shape, *(word for each in lists for word in (len(each), *each))]
 
 
 class _Registers:
@@ -71,26 +72,32 @@ def touch_registers(code: BlockCode, operands: Record) -> None:
         copied = touch.equals(Touch.COPIED)
         with code.when(copied):
             origin = registers.state(source)
-            for field in RegisterState.FIELDS.values():
-                state.set(field.offset, origin.get(field.offset, U32))
+            for each in RegisterState.FIELDS.values():
+                state.set(each.offset, origin.get(each.offset, U32))
         other = state.get(RegisterState.product, U32).to(U64).to(i64)
-        busy = registers.in_flight(state) | (touch.equals(Touch.WRITTEN) & registers.is_read(state))
+        writes = touch.equals(Touch.WRITTEN) | touch.equals(Touch.SET)
+        busy = registers.in_flight(state) | (writes & registers.is_read(state))
         with code.when(~copied & busy):
             registers.tell(Suspicion.REGISTER_IN_FLIGHT, site, register, other)
-        with code.when(touch.equals(Touch.WRITTEN)):
-            state.set(RegisterState.group, code.constant(U32, 0))
-            state.set(RegisterState.read_group, code.constant(U32, 0))
-            state.set(RegisterState.written, (registers.clock.get(AsyncClock.fences) + 1).to(U32))
-            state.set(RegisterState.writer, site.to(U32))
+        with code.when(writes):
+            computed = touch.equals(Touch.WRITTEN)
+            fences = (registers.clock.get(AsyncClock.fences) + 1).to(U32)
+            for field, value in (
+                (RegisterState.group, code.constant(U32, 0)),
+                (RegisterState.read_group, code.constant(U32, 0)),
+                (RegisterState.written, computed.select(fences, code.constant(U32, 0))),
+                (RegisterState.writer, site.to(U32)),
+            ):
+                state.set(field, value)
 
 
 def check_product(code: BlockCode, operands: Record) -> None:
-    """Operands: followed, site, accumulators and registers that are read, each with their count."""
+    """Operands: followed, site, shape, accumulators and registers that are read, each with their count."""
     registers = _Registers(code, operands)
-    site = operands.get(_FIRST)
+    site, shape = operands.get(_FIRST), operands.get(_FIRST + 8).to(U32)
     fences, group = (registers.clock.get(each) for each in (AsyncClock.fences, AsyncClock.wgmma_groups))
-    place = code.variable(operands.address + (_FIRST + 8))
-    place.set(operands.address + (_FIRST + 8))
+    place = code.variable(operands.address + (_FIRST + 16))
+    place.set(operands.address + (_FIRST + 16))
     with code.when(code["active"].equals(0)):
         code.give(0)
     told = code.variable(code.constant(U32, 0))
@@ -109,6 +116,16 @@ def check_product(code: BlockCode, operands: Record) -> None:
                 other = state.get(RegisterState.writer, U32).to(U64).to(i64)
                 registers.tell(Suspicion.REGISTER_UNFENCED, site, register, other)
                 told.set(code.constant(U32, 1))
+            # Sums in flight may be those of this product, if it has the same shape, but not its factor.
+            busy = registers.in_flight(state)
+            if field == RegisterState.group:
+                busy = busy & state.get(RegisterState.shape, U32).differs(shape)
+            with code.when(busy & told.get().equals(0)):
+                other = state.get(RegisterState.product, U32).to(U64).to(i64)
+                registers.tell(Suspicion.REGISTER_IN_FLIGHT, site, register, other)
+                told.set(code.constant(U32, 1))
             state.set(field, (group + 1).to(U32))
             state.set(RegisterState.product, site.to(U32))
+            if field == RegisterState.group:
+                state.set(RegisterState.shape, shape)
         place.set(place.get() + count * 8 + 8)

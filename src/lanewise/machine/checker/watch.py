@@ -18,11 +18,13 @@ from lanewise.machine.checker.allocations.pointer_bounds import bound_to_own_sha
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.proxy_records import (
     BARRIERS_FOLLOWED,
+    FENCES_KEPT,
     OPERATIONS_KEPT,
     AsyncClock,
     FollowedBarrier,
     NotedOperation,
     RegisterState,
+    WarpFence,
 )
 from lanewise.machine.checker.records import (
     RELEASES_KEPT,
@@ -67,6 +69,7 @@ class Watch:
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
         self.partial_releases = zeroed_bytes(RELEASES_KEPT * PartialRelease.BYTES)
         self.operations = zeroed_bytes(OPERATIONS_KEPT * NotedOperation.BYTES * kernel.follows_async)
+        self.fences = zeroed_bytes(FENCES_KEPT * WarpFence.BYTES * kernel.follows_async)
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel, stay_alone)
         self.triage.operations = self.operations.view(np.uint32)
@@ -101,6 +104,7 @@ class Watch:
             (WatchRecord.begun, address(self.begun)),
             (WatchRecord.partial_releases, address(self.partial_releases)),
             (WatchRecord.operations, address(self.operations) if kernel.follows_async else 0),
+            (WatchRecord.fences, address(self.fences) if kernel.follows_async else 0),
         ):
             self.record[field // 8] = value
         self._kept: list[Any] = []

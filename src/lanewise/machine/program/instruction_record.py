@@ -192,6 +192,8 @@ class Order(Enum):
     PROXY_FENCE = auto()
     #: The initialisation of mbarriers is visible to the cluster and to the asynchronous proxy.
     INIT_FENCE = auto()
+    #: A tensor map that was changed by the generic proxy is seen by copies that follow.
+    MAP_FENCE = auto()
     #: The bulk copies of a thread up to here become a group.
     BULK_COMMIT = auto()
     #: All bulk groups but a number of the latest are complete; or they have read their sources.

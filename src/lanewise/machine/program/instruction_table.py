@@ -183,6 +183,7 @@ MEMORY = (
     *warp("membar.proxy fence.proxy", "use? use?"),
     *warp("fence.proxy.async", "", orders=Order.PROXY_FENCE, since=90),
     *warp("fence.mbarrier_init", "", orders=Order.INIT_FENCE, since=90),
+    *warp("fence.proxy.tensormap::generic.acquire", "use? use?", orders=Order.MAP_FENCE, since=90),
     *warp("prefetch prefetchu", "address"),
     *warp("discard applypriority", "address use", since=80),
     *warp("brkpt", ""),

@@ -10,7 +10,15 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.proxy_records import AsyncClock, AsyncFlag, AsyncKind, NotedOperation, RunView
+from lanewise.machine.checker.proxy_records import (
+    FENCES_KEPT,
+    AsyncClock,
+    AsyncFlag,
+    AsyncKind,
+    NotedOperation,
+    RunView,
+    WarpFence,
+)
 from lanewise.machine.checker.records import (
     AllocationShadow,
     BlockWatch,
@@ -108,12 +116,20 @@ def write_fenced(module: ir.Module) -> ir.Function:
     """Write `fenced(observed, epoch, lanes, shared)`: whether a plain write is visible to the other proxy."""
     code = WatchCode(module, "fenced", ("observed", "epoch", "lanes", "shared"))
     observed, epoch = code.record("observed"), code["epoch"]
-    local = owner_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
-    with code.when((local < 0) | ~(local < observed.get(BlockWatch.warps))):
-        code.done(FENCED)  # of another block: what it has fenced is not on record
+    owner = owner_of(code, observed, epoch)
+    local = owner - observed.get(BlockWatch.first_warp)
     index = running_index(observed)
     clock = async_clock(code, observed, index)
     shared = code["shared"].differs(0)
+    with code.when((local < 0) | ~(local < observed.get(BlockWatch.warps))):
+        # Of another block: its last fence is on record, or a thread of this one has fenced since.
+        table = observed.at(BlockWatch.watch).get(WatchRecord.fences)
+        last = Record(code, table + (owner & (FENCES_KEPT - 1)) * WarpFence.BYTES)
+        known = wide(last.get(WarpFence.warp, U32)).equals(owner + 1)
+        fenced_there = known & ~(wide(last.get(WarpFence.epoch, U32)) < epoch)
+        here = clock.get(AsyncClock.fenced_global, U32, LANES)
+        mine = ~(wide(code.intrinsic("vector.reduce.umax", U32, [here], of=here.type)) < epoch)
+        code.done((fenced_there | mine | shared).select(code.number(FENCED), UNFENCED))
     chosen = Value(
         code,
         BOOL.by(LANES),
@@ -144,7 +160,7 @@ def write_examine_async(module: ir.Module) -> ir.Function:
     """Write `examine_async(…)`: report what is not complete, ordered or fenced before an operation."""
     code = WatchCode(
         module, "examine_async",
-        ("frame", "observed", "home", "cell", "stride", "who", "site", "address", "flags"),
+        ("frame", "observed", "home", "cell", "stride", "who", "site", "address", "flags", "swizzle"),
     )  # fmt: skip
     observed, home = code.record("observed"), code.record("home")
     cell, me = Cell(code, code["cell"], code["stride"]), code["who"].to(U32)
@@ -172,6 +188,11 @@ def write_examine_async(module: ir.Module) -> ir.Function:
     is_async = (writer & records.ASYNC_PROXY).differs(0)
     with code.when((floor < epoch) & is_async & ~finished(epoch, 0)):
         tell(Suspicion.UNFINISHED_COPY, epoch, writer)
+        code.done()
+    swizzle = wide(operation(code, observed, epoch).get(NotedOperation.swizzle, U32))
+    differs = swizzle.differs(0) & code["swizzle"].differs(0) & swizzle.differs(code["swizzle"])
+    with code.when((floor < epoch) & is_async & differs):
+        tell(Suspicion.SWIZZLE_DIFFERS, epoch, writer)
         code.done()
     with code.when((floor < epoch) & ~is_async):
         lanes = wide(lanes_of(writer))
@@ -314,6 +335,7 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
         (RunView.verified, code.number(-1)),  # no epoch
         (RunView.verified_read, code.number(0)),
         (RunView.verified_earlier, code.number(0)),
+        (RunView.swizzle, code.number(0)),
     ):
         view.set(field, value)
     shared = (code["flags"] & AsyncFlag.SHARED).differs(0)
@@ -390,7 +412,7 @@ def write_look_at_run(module: ir.Module) -> ir.Function:
                         module.functions["examine_async"], view.get(RunView.frame),
                         view.get(RunView.observed), view.get(RunView.home), first + number * 4,
                         view.get(RunView.stride), view.get(RunView.who), view.get(RunView.site), address,
-                        flags,
+                        flags, view.get(RunView.swizzle),
                     )  # fmt: skip
                 together.remember()
             with code.when(reads):

@@ -11,12 +11,14 @@ from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import (
+    FENCES_KEPT,
     GROUPS_KEPT,
     OPERATIONS_KEPT,
     VECTORS,
     AsyncClock,
     AsyncKind,
     NotedOperation,
+    WarpFence,
 )
 from lanewise.machine.checker.records import BlockWatch, SiteRow, WarpClock, WatchRecord
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, at_site, most, wide
@@ -146,6 +148,7 @@ def async_order(module: ir.Module) -> None:
     observed.set(BlockWatch.fresh, 1)  # what follows belongs to another group, and lies behind the fence
     for fence, fields in (
         (OrderKind.INIT_FENCE, (AsyncClock.init_fenced,)),
+        (OrderKind.MAP_FENCE, (AsyncClock.map_fenced,)),
         (OrderKind.PROXY_FENCE, (AsyncClock.fenced, AsyncClock.fenced_global)),
         (OrderKind.PROXY_FENCE_SHARED, (AsyncClock.fenced,)),
         (OrderKind.PROXY_FENCE_GLOBAL, (AsyncClock.fenced_global,)),
@@ -155,8 +158,13 @@ def async_order(module: ir.Module) -> None:
             for field in fields:
                 last = clock.pointer(field, U32)
                 last.store(chosen.select(now.spread(LANES), last.load(0, LANES)))
-            if fence is OrderKind.INIT_FENCE:
+            if fence in (OrderKind.INIT_FENCE, OrderKind.MAP_FENCE):
                 continue
+            table = observed.at(BlockWatch.watch).get(WatchRecord.fences)
+            number = observed.get(BlockWatch.first_warp) + index
+            last_fence = Record(code, table + (number & (FENCES_KEPT - 1)) * WarpFence.BYTES)
+            last_fence.set(WarpFence.warp, (number + 1).to(U32))
+            last_fence.set(WarpFence.epoch, now)
             # What other warps wrote, and this one has learnt of, is fenced here.
             here = clock.pointer(AsyncClock.fenced_here_of, U32)
             here.store(here.load(0, LANES).max(observed.at(BlockWatch.clock).get(WarpClock.seen, U32, LANES)))
@@ -224,7 +232,7 @@ def _bulk_groups(
 
 def begin_operation(module: ir.Module) -> ir.Function:
     """Write `begin_operation(frame, kind, lane, barrier, phase)`: begin an operation; return its epoch."""
-    code = WatchCode(module, "begin_operation", ("frame", "kind", "lane", "barrier", "phase"))
+    code = WatchCode(module, "begin_operation", ("frame", "kind", "lane", "barrier", "phase", "swizzle"))
     warp = code.record("frame")
     code.call_number(module.functions["turn"], warp.address)
     observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
@@ -242,6 +250,7 @@ def begin_operation(module: ir.Module) -> ir.Function:
         (NotedOperation.barrier, code["barrier"]),
         (NotedOperation.phase, phase),
         (NotedOperation.completed, code.number(0)),
+        (NotedOperation.swizzle, code["swizzle"]),
     ):
         made.set(field, value.to(U32))
     with code.when(code["kind"].equals(AsyncKind.BULK_GROUP)):

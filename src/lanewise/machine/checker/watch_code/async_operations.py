@@ -6,19 +6,28 @@ The walkers of boxes and of matrix descriptors, which the machine copies and mul
 from __future__ import annotations
 
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
+from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
-from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import BlockWatch, SiteRow, WatchRecord
-from lanewise.machine.checker.watch_code.async_clocks import first_of_group
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn
-from lanewise.machine.codegen.function_code import U64, Record
+from lanewise.machine.checker.proxy_records import AsyncClock, AsyncFlag, AsyncKind, RunView
+from lanewise.machine.checker.records import (
+    AllocationShadow,
+    BlockWatch,
+    ShadowPlane,
+    SiteRow,
+    Suspicion,
+    WatchRecord,
+)
+from lanewise.machine.checker.watch_code.async_clocks import async_clock, first_of_group, running_index
+from lanewise.machine.checker.watch_code.shadow_cells import Cell
+from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, wide
+from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
-from lanewise.machine.tensor_core.descriptors import each_piece
+from lanewise.machine.tensor_core.descriptors import each_piece, swizzled_bits
 
 #: The functions that the machine calls when an operation is issued, and when a descriptor is read.
 ISSUED, OPERAND_READ = "check_issued", "check_operand_read"
@@ -58,6 +67,34 @@ def _who(code: WatchCode, observed: Record, row: Value, lane: Value) -> Value:
     return (number << records.SITE_SHIFT) | records.ASYNC_PROXY | lane
 
 
+def _look_at_map(code: WatchCode, observed: Record, operation: Record, row: Value) -> None:
+    """Write that the tensor map of a copy is looked at: whether it was changed, and a fence followed."""
+    launch, host = observed.at(BlockWatch.watch), operation.get(AsyncOperation.map)
+    clock = async_clock(code, observed, running_index(observed))
+    lane = operation.get(AsyncOperation.lane)
+    with code.loop(launch.get(WatchRecord.allocation_count)) as number:
+        shadow = Record(code, launch.get(WatchRecord.allocations) + number * AllocationShadow.BYTES)
+        offset, shift = host - shadow.get(AllocationShadow.host), shadow.get(AllocationShadow.cell_shift)
+        with code.when(offset.to(U64) < shadow.get(AllocationShadow.size, U64)):
+            first = shadow.get(AllocationShadow.plane) + ((offset >> shift) << 2)
+            newest, writer = (code.variable(code.constant(U32, 0)) for _ in range(2))
+            newest.set(code.constant(U32, 0))
+            writer.set(code.constant(U32, 0))
+            with code.loop(code.number(MAP_BYTES) >> shift) as index:
+                cell = Cell(code, first + index * 4, shadow.get(AllocationShadow.stride))
+                written = cell.get(ShadowPlane.WRITE_EPOCH) & records.EPOCHS
+                later = written > newest.get()
+                writer.set(later.select(cell.get(ShadowPlane.WRITER), writer.get()))
+                newest.set(later.select(written, newest.get()))
+            fenced = clock.pointer(AsyncClock.map_fenced, U32).load(lane)
+            with code.when(newest.get() > fenced):
+                address = shadow.get(AllocationShadow.first) + offset
+                code.suspect(
+                    Suspicion.MAP_UNFENCED, code["frame"], row, lane, address, wide(newest.get()),
+                    wide(writer.get()),
+                )  # fmt: skip
+
+
 def write_issued(module: ir.Module) -> None:
     """Write `check_issued(frame, operation)`: a bulk copy or reduction is about to be issued."""
     code = WatchCode(module, ISSUED, ("frame", "operation"), external=True)
@@ -86,9 +123,15 @@ def write_issued(module: ir.Module) -> None:
         phase.set(
             code.call_number(module.functions["phase_of_barrier"], owner.get(BlockRecord.watch), number.get())
         )
+    swizzle = code.variable(code.number(0))
+    swizzle.set(code.number(0))
+    with code.when(operation.get(AsyncOperation.element_bytes).differs(0)):
+        swizzle.set(operation.get(AsyncOperation.swizzle_mask) + 1)
+        _look_at_map(code, observed, operation, row)
     epoch = code.call_number(
-        module.functions["begin_operation"], warp.address, kind.get(), lane, number.get(), phase.get()
-    )
+        module.functions["begin_operation"], warp.address, kind.get(), lane, number.get(), phase.get(),
+        swizzle.get(),
+    )  # fmt: skip
     who = _who(code, observed, row, lane)
     block = warp.at(WarpFrame.block)
     is_box = operation.get(AsyncOperation.element_bytes).differs(0)
@@ -148,7 +191,7 @@ def write_operand_read(module: ir.Module) -> None:
     agent = first_of_group(warp.get(WarpFrame.index))
     zero = code.number(0)
     epoch = code.call_number(
-        module.functions["begin_operation"], warp.address, AsyncKind.WGMMA, zero, zero, zero
+        module.functions["begin_operation"], warp.address, AsyncKind.WGMMA, zero, zero, zero, zero
     )
     block = warp.at(WarpFrame.block)
     who = _who(code, observed, row, (agent & (LANES - 1)) | records.COLLECTIVE)
@@ -156,6 +199,7 @@ def write_operand_read(module: ir.Module) -> None:
     memory = block.get(BlockRecord.shared)
     limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
     runs = _Runs(code, row, block.address, memory, flags, epoch, who)
+    runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
         for address in addresses:
