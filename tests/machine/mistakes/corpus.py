@@ -91,7 +91,7 @@ DTYPES = {
 
 #: How the name of a kernel is found below its description, by the ending of the source.
 KERNEL_NAME = {
-    ".cu": r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(",
+    ".cu": r"__global__ void (?:__\w+__\([^)]*\) )?(\w+)\(",
     ".ptx": r"\.entry (\w+)",
     ".py": r"^def (\w+)",
 }

@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) registers_without_bound(con
     y[T] = x[T];
 }
 
-//@ setmaxnreg | setmaxnreg/registers/barrier/deadlock | 1, 256 | f32[256], f32[256]=0 | inc to fewer registers than a thread has
+//@ setmaxnreg | advice setmaxnreg/registers/barrier/deadlock | 1, 256 | f32[256], f32[256]=0 | inc to fewer registers than a thread has: ptxas starts all with 96
 extern "C" __global__ void __launch_bounds__(256, 2) registers_taken_downwards(const float* x, float* y) {
     if (WARP < 4) give<40>();
     else {
