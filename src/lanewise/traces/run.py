@@ -18,7 +18,7 @@ from lanewise.machine.tracer.traced_launch import (
     available_bytes,
     traced,
 )
-from lanewise.ptx import Shape, cluster_refusal, shape_refusals
+from lanewise.ptx import Shape, shape_refusals
 from lanewise.traces.arrays import argument_arrays
 from lanewise.traces.recording import Recording, Run
 from lanewise.traces.trace import Trace
