@@ -11,7 +11,6 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
-from lanewise.machine.checker.watch_code.asynchronous_writes import ASYNCHRONOUS_WRITE
 from lanewise.machine.codegen.function_code import (
     U8,
     U32,
@@ -270,7 +269,7 @@ def barrier_done(code: FunctionCode, block: Record, barrier: Value) -> None:
 def written(module: ir.Module) -> ir.Function:
     """Return `trace_written(block, address, bytes)`: an asynchronous copy wrote the block's shared memory.
 
-    It does what the checker does then, and logs the bytes.
+    It logs the bytes.
     """
     type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
     return shared(module, ASYNC_WRITTEN, type, _write_written)
@@ -279,8 +278,6 @@ def written(module: ir.Module) -> ir.Function:
 def _write_written(module: ir.Module, name: str) -> None:
     arguments = ("block", "address", "bytes")
     code = FunctionCode(module, name, arguments, ir.LONG, "")
-    checks = ir.Function(module, ir.FunctionType(ir.LONG, [ir.LONG] * 3), ASYNCHRONOUS_WRITE)
-    code.builder.call(checks, [code[each].handle for each in arguments])
     block = code.record("block")
     tracer, size = _tracer(block), code["bytes"]
     whole = (size + (AsyncWrite.BYTES + PAYLOAD_ALIGNMENT - 1)) & -PAYLOAD_ALIGNMENT
