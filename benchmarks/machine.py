@@ -1,4 +1,4 @@
-"""How fast the machine is: compiling, starting, warp-instructions a second, HGEMM, cost against size.
+"""How fast the machine is: compiling, starting, warp-instructions a second, HGEMM, TMA, cost against size.
 
 Run `python benchmarks/machine.py [--only NAME …] [--json PATH]`. The kernels are CUDA C++ in
 `kernels/machine.cu`; their PTX lies beside it, and `--ptx` makes it anew with NVRTC. Warp-instructions are
@@ -368,6 +368,26 @@ def measure_check() -> dict[str, Any]:
     return rows
 
 
+def measure_tensor_copies(size: int = 2048) -> dict[str, Any]:
+    """Bytes a second of TMA loads and stores on one core, in boxes of 8 KB, beside NumPy's copy."""
+    kernels = lw.load(KERNELS / "tensor_copies.ptx")
+    array = np.zeros((size, size), np.float16)
+    map = lw.tensor_map(array, (64, 64), swizzle="128B")
+    other = np.empty_like(array)
+    copied = seconds(lambda: np.copyto(other, array), 9)
+    rows: dict[str, Any] = {"numpy_GB_per_s": round(array.nbytes / copied / 1e9, 2)}
+    for name in ("load", "store"):
+        run = kernels[name][1, 1, 8192]
+        taken = seconds(lambda run=run: run(map, size, size), 9)
+        rows[f"{name}_GB_per_s"] = round(array.nbytes / taken / 1e9, 2)
+        rows[f"{name}_share_of_numpy"] = round(copied / taken, 3)
+        print(
+            f"TMA {name}s {rows[f'{name}_GB_per_s']} GB/s on one core, {copied / taken:.0%} of np.copyto",
+            flush=True,
+        )
+    return rows
+
+
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "compile": measure_compile,
     "start": measure_start,
@@ -376,6 +396,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "linear": measure_linear,
     "large": measure_large,
     "check": measure_check,
+    "tensor_copies": measure_tensor_copies,
 }
 
 

@@ -19,6 +19,7 @@ ROOMS = (
     "engines",
     "disk_cache",
     "recently_used",
+    "records",
     "formats",
     "layout",
     "isa",

@@ -1,4 +1,4 @@
-"""The pictures of the tutorial and the ladder, drawn again: `python docs/images/make.py [folder]`.
+"""The pictures of the pages, drawn again: `python docs/images/make.py [folder]`.
 
 Layouts and instructions draw themselves; the pipeline and the plot of the ladder are drawn here.
 """
@@ -9,6 +9,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import lanewise as lw
 
@@ -36,6 +38,8 @@ def pictures() -> dict[str, Any]:
         "order_rows.svg": (IN_ROWS, {}),
         "order_groups.svg": (IN_GROUPS, {}),
         "tiled_mma.svg": (tiled, {}),
+        "tensor_map.svg": (lw.tensor_map(np.zeros((1000, 200), np.float16), (8, 64), swizzle="128B"), {}),
+        "descriptor.svg": (lw.draw.described_matrix(0x4000_0040_0000_0040, rows=16), {}),
     }
 
 

@@ -57,6 +57,13 @@ _NUMBERS = _words("""
 """)
 
 
+#: Arguments that few launches get, by the names under which `serve` makes them.
+STRANGE = (
+    "none", "text", "0-d", "complex", "big-endian", "read-only", "reversed", "every other", "column", "empty",
+    "misaligned", "structured", "objects", "dates", "masked", "nan", "2**64", "a list",
+)  # fmt: skip
+
+
 class Mutator:
     """Changes PTX at random, one to three times."""
 
@@ -212,11 +219,25 @@ class Seed:
                 return [chance.randrange(4096)]
             return chance.choice((0, 1, -1, 1 << 20, 2**31 - 1))
 
+        arguments = [*map(passed, self.arguments)]
+        if chance.random() < 0.1:
+            arguments[chance.randrange(len(arguments))] = chance.choice(STRANGE)
+        mutated = chance.random() < 0.8  # some kernels as they are: other arguments, shapes and orders alone
         return json.dumps({
-            "text": Mutator(self.text, seed).mutant(), "entry": self.entry, "grid": self.grid,
-            "block": self.block, "shared": self.shared, "arguments": [*map(passed, self.arguments)],
-            "seed": seed, "check": chance.random() < 0.2,
+            "text": Mutator(self.text, seed).mutant() if mutated else self.text, "entry": self.entry,
+            "grid": self._shape(self.grid, chance), "block": self._shape(self.block, chance),
+            "shared": self.shared if chance.random() > 0.03 else chance.choice((0, 7, 1024, 50_000, -4)),
+            "arguments": arguments, "seed": seed, "check": chance.random() < 0.3,
+            "schedule": chance.choice(("in order", "reverse", chance.randrange(1 << 40), ["reverse", seed])),
         })  # fmt: skip
+
+    @staticmethod
+    def _shape(shape: tuple[int, ...], chance: random.Random) -> list[int]:
+        """A grid or block, now and then with another number in it."""
+        made = list(shape)
+        if chance.random() < 0.05:
+            made[chance.randrange(len(made))] = chance.choice((0, -1, 1, 2, 3, 31, 33, 65, 1025, 1 << 31))
+        return made
 
 
 class Runner:
@@ -288,11 +309,26 @@ def serve() -> None:
         inside[:] = chance.integers(0, 70, size, np.uint8)
         return whole, inside
 
+    floats = np.arange(64, dtype=np.float32)
+    read_only = floats.copy()
+    read_only.flags.writeable = False
+    strange: dict[str, Any] = {
+        "none": None, "text": "x", "0-d": np.array(3.0, np.float32), "complex": floats.astype(np.complex64),
+        "big-endian": floats.astype(">f4"), "read-only": read_only, "reversed": floats[::-1],
+        "every other": floats[::2], "column": floats.reshape(8, 8)[:, 3], "empty": floats[:0],
+        "misaligned": np.zeros(65, np.uint8)[1:].view(np.float32), "structured": np.zeros(4, "f4,i8"),
+        "objects": np.array([1, "x"], object), "dates": np.zeros(3, "datetime64[s]"),
+        "masked": np.ma.masked_array(floats, floats > 3), "nan": float("nan"), "2**64": 1 << 64,
+        "a list": [1, 2, 3],
+    }  # fmt: skip
+    assert set(strange) == set(STRANGE)
+
     for line in sys.stdin:
         job = json.loads(line)
         chance = np.random.default_rng(job["seed"])
         pairs = [
-            guarded(each[0], chance) if isinstance(each, list) else (None, each) for each in job["arguments"]
+            guarded(each[0], chance) if isinstance(each, list) else (None, strange.get(each, each))
+            for each in job["arguments"]
         ]
         try:
             module = lw.load(job["text"])
@@ -301,7 +337,8 @@ def serve() -> None:
             )
             kernel = module[name][tuple(job["grid"]), tuple(job["block"]), job["shared"]]
             if job["check"]:
-                str(lw.check(kernel, *[value for _, value in pairs], steps=STEPS // 10))
+                schedule = job["schedule"]
+                str(lw.check(kernel, *[value for _, value in pairs], steps=STEPS // 10, schedule=schedule))
             else:
                 kernel(*[value for _, value in pairs], steps=STEPS)
             answer = "ok"

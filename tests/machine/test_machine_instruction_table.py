@@ -127,7 +127,7 @@ def resolved(line: str) -> object:
         ("add.u32 %r0, %r1, [%rd0];", r"its operand 3 is not a value"),
         ("ld.global.u32 %r0, %rd0;", r"its operand 2 is not an address"),
         ("frobnicate.u32 %r0;", r"the machine cannot run 'frobnicate"),
-        ("wgmma.fence.sync.aligned;", r"warpgroups come later"),
+        ("tcgen05.fence::before_thread_sync;", r"tensor memory comes later"),
     ],
 )
 def test_operands_are_held_to_their_roles(line: str, message: str) -> None:

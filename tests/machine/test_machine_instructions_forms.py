@@ -17,7 +17,7 @@ from ptxas import assemble, find_ptxas
 
 #: Forms that the machine refuses, and why.
 REFUSED = {
-    r"(wgmma|tcgen05)": "later",
+    r"tcgen05": "later",
     r"tensormap.*swizzle_atomicity": "no field that sm_90 has",
     r"istypep": "removed texture and surface references",
     r"sust\.p": "formatted access",

@@ -201,4 +201,9 @@ def _plan(
             return None
         formats.append(code)
     types = tuple(type(value) for _, _, value in titles)
-    return Plan(kernel, shape, library, types, formats, max(aligns, default=1) or 1)
+    array_types = tuple(
+        None if where is None else type(_memory_of(value))
+        for (_, _, value), where in zip(titles, locations, strict=True)
+    )
+    align = max(aligns, default=1) or 1
+    return Plan(kernel, shape, library, types, formats, align, array_types=array_types)

@@ -94,7 +94,8 @@ def start(loaded: Loaded, record: Record) -> None:
 class Plan:
     """A launch of known types: called with arguments and a stream, it launches, or returns False.
 
-    `formats` say of each parameter how it is packed: `POINTER`, `TENSOR_MAP`, or as `number_format` says.
+    `formats` say of each parameter how it is packed: `POINTER`, `TENSOR_MAP`, or as `number_format` says;
+    `array_types` of which type its array is.
     """
 
     def __init__(
@@ -105,9 +106,13 @@ class Plan:
         types: tuple[type, ...],
         formats: Sequence[str],
         align: int = 1,
+        *,
+        array_types: tuple[type | None, ...],
     ) -> None:
         self.loaded, self.shape, self.library = loaded, shape, library
         self.types, self.formats = types, formats
+        #: The type of each argument's array, if it is one or is made of one.
+        self.array_types = array_types
         self.ordinal = loaded.context.ordinal
         arrays = [place for place, code in enumerate(formats) if code == POINTER]
         maps = [place for place, code in enumerate(formats) if code == TENSOR_MAP]
@@ -211,10 +216,10 @@ class Plan:
         """This launch in machine code; None where that cannot be."""
         from lanewise.gpu import native
 
-        kinds = {type_ for type_, code in zip(self.types, self.formats, strict=True) if code == POINTER}
-        reads = {native.exchange_function(kind) for kind in kinds}
+        reads = {native.exchange_function(kind) for kind in self.array_types if kind is not None}
         parameters = [
-            native.parameter(code, type_) for code, type_ in zip(self.formats, self.types, strict=True)
+            native.parameter(code, type_, array_type)
+            for code, type_, array_type in zip(self.formats, self.types, self.array_types, strict=True)
         ]
         expected = [each for each in parameters if each is not None]
         if len(reads) != 1 or len(expected) < len(parameters):

@@ -6,11 +6,11 @@ an H200 (benchmarks/results/wgmma_addresses.json, held by tests/isa/test_isa_mat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.layout import Swizzle
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 #: Bytes that a swizzle moves as one piece, and the unit of addresses and offsets in a descriptor.
 PIECE_BYTES = 16
-#: Shared memory as a descriptor sees it: addresses have 18 bits.
-ADDRESS_SPACE = 1 << 18
 
 Major = Literal["K", "MN"]
 
@@ -112,14 +110,15 @@ class Mode(NamedTuple):
 class PieceGrid(NamedTuple):
     """How the pieces of 16 bytes of a matrix lie before the swizzle: lines of pieces that are neighbours.
 
-    A line is a row of a K-major matrix (for B a column), and one k of an MN-major one. The last mode of each
-    goes on for as many lines or pieces as there are.
+    A line is a row of a K-major matrix (for B a column), and one k of an MN-major one. Eight lines are the
+    rows of a pattern; a row has as many pieces as the swizzle is wide. The second mode goes to further
+    patterns: of other lines, and of pieces for which a row is too short.
     """
 
     lines: int
     pieces: int
-    line_modes: tuple[Mode, ...]
-    piece_modes: tuple[Mode, ...]
+    line_modes: tuple[Mode, Mode]
+    piece_modes: tuple[Mode, Mode]
 
 
 def piece_grid(rows: int, k: int, bits: int, major: Major, swizzle: str) -> PieceGrid:
@@ -129,29 +128,26 @@ def piece_grid(rows: int, k: int, bits: int, major: Major, swizzle: str) -> Piec
     (Mode(extent=8, stride=128), Mode(extent=8, stride='stride_byte_offset'))
     """
     mode = swizzle_mode(swizzle)
-    plain = mode.row_pieces == 1
-    if major == "K":
-        lines, pieces = rows, k * bits // (8 * PIECE_BYTES)
-        line_modes = Mode(8, mode.row_bytes), Mode(-(-lines // 8), "stride_byte_offset")
-        piece_modes: tuple[Mode, ...] = (Mode(pieces, "leading_byte_offset" if plain else PIECE_BYTES),)
-    elif major == "MN":
-        if bits != 16:
-            raise LanewiseError(f"only matrices of 16-bit elements may be MN-major, not of {bits} bits")
-        lines, pieces = k, rows * bits // (8 * PIECE_BYTES)
-        outer: Stride = "leading_byte_offset" if plain else "stride_byte_offset"
-        line_modes = Mode(8, mode.row_bytes), Mode(-(-lines // 8), outer)
-        if plain:
-            piece_modes = (Mode(pieces, "stride_byte_offset"),)
-        else:
-            rest = Mode(-(-pieces // mode.row_pieces), "leading_byte_offset")
-            piece_modes = Mode(mode.row_pieces, PIECE_BYTES), rest
-    else:
+    if major not in ("K", "MN"):
         raise LanewiseError(f'a matrix is "K"-major or "MN"-major, not {major!r}')
-    return PieceGrid(lines, pieces, line_modes, piece_modes)
+    if major == "MN" and bits != 16:
+        raise LanewiseError(f"only matrices of 16-bit elements may be MN-major, not of {bits} bits")
+    lines, elements = (rows, k) if major == "K" else (k, rows)
+    pieces = elements * bits // (8 * PIECE_BYTES)
+    to_group: Stride = "stride_byte_offset"
+    to_row: Stride = "leading_byte_offset"
+    if major == "MN" and swizzle == "none":  # the two offsets change places
+        to_group, to_row = to_row, to_group
+    return PieceGrid(
+        lines,
+        pieces,
+        (Mode(8, mode.row_bytes), Mode(-(-lines // 8), to_group)),
+        (Mode(mode.row_pieces, PIECE_BYTES), Mode(-(-pieces // mode.row_pieces), to_row)),
+    )
 
 
 @dataclass(frozen=True)
-class MatrixDescriptor:
+class MatrixDescriptor(Drawn):
     """The matrix descriptor of wgmma, by its fields in bytes.
 
     >>> tile = MatrixDescriptor(0x400, stride_byte_offset=1024, swizzle="128B")
@@ -205,7 +201,7 @@ class MatrixDescriptor:
         """Return the byte address of each element (row, k) of a matrix; for B, (n, k).
 
         `bits` is the size of an element: that of the type, 32 for tf32. Elements of one bit have the address
-        of their byte.
+        of their byte. Addresses do not wrap around: one beyond shared memory is an error on a GPU.
 
         >>> MatrixDescriptor(0, 0, 1024, swizzle="128B").element_addresses(64, 16, 16)[9, 8]
         np.int64(1152)
@@ -215,7 +211,7 @@ class MatrixDescriptor:
         grid = piece_grid(rows, k, bits, major, self.swizzle)
         lines = _offsets(self, grid.line_modes, np.arange(grid.lines))
         pieces = _offsets(self, grid.piece_modes, np.arange(grid.pieces))
-        address = (self.start_address + lines[:, None] + pieces[None, :]) % ADDRESS_SPACE
+        address = self.start_address + lines[:, None] + pieces[None, :]
         inside = np.arange(8 * PIECE_BYTES // bits) * bits // 8
         elements = (self.swizzled(address)[..., None] + inside).reshape(grid.lines, -1)
         return np.ascontiguousarray(elements if major == "K" else elements.T)
@@ -230,20 +226,12 @@ def reserved_bits(descriptor: int) -> int:
     return index(descriptor) & ~sum(field.mask for field in FIELDS)
 
 
-def _offsets(descriptor: MatrixDescriptor, modes: tuple[Mode, ...], numbers: Any) -> Any:
+def _offsets(descriptor: MatrixDescriptor, modes: tuple[Mode, Mode], numbers: Any) -> Any:
     """Return the bytes that lines or pieces lie after the first."""
-    found = 0
-    for stride, part in zip((mode.stride for mode in modes), _digits(modes, numbers), strict=True):
-        found = found + part * (stride if isinstance(stride, int) else getattr(descriptor, stride))
-    return found
-
-
-def _digits(modes: tuple[Mode, ...], numbers: Any) -> Iterator[Any]:
-    """Split numbers into a digit for each mode, the fastest first; the last takes all that is left."""
-    for mode in modes[:-1]:
-        yield numbers % mode.extent
-        numbers = numbers // mode.extent
-    yield numbers
+    inner, outer = (
+        mode.stride if isinstance(mode.stride, int) else getattr(descriptor, mode.stride) for mode in modes
+    )
+    return numbers % modes[0].extent * inner + numbers // modes[0].extent * outer
 
 
 def _checked(field: Field, value: Any) -> int:

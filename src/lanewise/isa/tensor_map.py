@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
+from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.isa.tensor_map_fields import (
     DERIVED,
@@ -27,8 +28,11 @@ from lanewise.isa.tensor_map_fields import (
 )
 from lanewise.isa.tensor_map_rules import Tiling, address_violation, violation
 
+#: Bytes that a swizzle moves as one piece.
+SWIZZLE_UNIT = 16
 
-class TiledTensor(Tiling):
+
+class TiledTensor(Tiling, Drawn):
     """A tensor and its boxes as a tensor map has them; axis 0 is the innermost. Its address is left open.
 
     >>> matrix = TiledTensor("f16", (1024, 4096), (2048,), (64, 128), (1, 1), swizzle="128B")
@@ -59,14 +63,64 @@ class TiledTensor(Tiling):
         return INTERLEAVES[self.interleave]
 
     @property
+    def is_interleaved(self) -> bool:
+        """Whether 16 or 32 bytes of channels take the place of an element of the innermost axis."""
+        return self.interleave != "none"
+
+    @property
+    def place_bytes(self) -> int:
+        """The bytes that one place along the innermost axis has: those of an element, if not interleaved."""
+        return self.interleaving.alignment if self.is_interleaved else self.element.bytes
+
+    @property
     def copied(self) -> tuple[int, ...]:
-        """The elements that a copy takes along each axis: of every stride that begins in the box, one."""
-        return tuple(-(-box // step) for box, step in zip(self.box, self.element_strides, strict=True))
+        """The places that a copy takes along each axis: of every element stride that begins in the box, one.
+
+        Seen on an H200: the innermost axis has no element stride unless the layout is interleaved; an
+        interleaved box has one slice of channels, the axis before the outermost.
+        """
+        steps = (self.element_strides[0] if self.is_interleaved else 1, *self.element_strides[1:])
+        found = [-(-box // step) for box, step in zip(self.box, steps, strict=True)]
+        if self.is_interleaved:
+            found[-2] = 1
+        return tuple(found)
 
     @property
     def box_bytes(self) -> int:
-        """The bytes of the elements that a copy takes."""
-        return prod(self.copied) * self.element.bytes
+        """The bytes of what a copy takes: what its mbarrier has to expect."""
+        return prod(self.copied) * self.place_bytes
+
+    @property
+    def rows(self) -> int:
+        """The rows of a box in shared memory: the elements that a copy takes along all axes but axis 0."""
+        return prod(self.copied[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row of a box."""
+        return self.copied[0] * self.place_bytes
+
+    @property
+    def row_pitch(self) -> int:
+        """The bytes from one row to the next in shared memory; a swizzle has rows of its own width.
+
+        Seen on an H200: of a box that is narrower than its swizzle, the bytes between rows are not written.
+        """
+        return self.row_bytes if self.is_interleaved else self.swizzle_mode.row_bytes or self.row_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of shared memory from the first byte of a box to its last row's end."""
+        return self.rows * self.row_pitch
+
+    def swizzled(self, offset: int) -> int:
+        """Return where the byte lies that would lie at an offset of shared memory without the swizzle.
+
+        >>> TiledTensor("f16", (64, 64), (128,), (64, 64), (1, 1), swizzle="128B").swizzled(3 * 128)
+        432
+        """
+        bits = max((self.swizzle_mode.row_bytes // SWIZZLE_UNIT).bit_length() - 1, 0)
+        return offset ^ ((offset >> 7) & ((1 << bits) - 1)) << 4
 
     def require_legal(self) -> None:
         """Raise an error if the driver refuses to encode such a map: it names the rule and what is legal."""

@@ -84,7 +84,11 @@ FIELDS = (
     ),
     # The driver's own notes, which follow from the rest.
     Field("box_bytes", ((512, 32),), "bytes of a box, each axis rounded down to whole strides"),
-    Field("shared_alignment", ((576, 32),), "what a box's shared address is a multiple of"),
+    Field(
+        "shared_alignment",
+        ((576, 32),),
+        "bytes after which the swizzle repeats: alignment of a box in shared memory",
+    ),
 )
 FIELD = {field.name: field for field in FIELDS}
 #: What the driver derives from the other fields; a map that `tensormap.replace` has changed may disagree.

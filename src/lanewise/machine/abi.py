@@ -10,6 +10,8 @@ from enum import IntEnum
 from typing import ClassVar, NamedTuple, cast
 
 LANES = 32
+#: Warps of a warpgroup; the number of the first is a multiple of it.
+WARPGROUP = 4
 
 #: Names in a kernel's machine code: the function that runs thread blocks, the table of basic blocks.
 RUN, CODE_TABLE = "run", "code"
@@ -195,6 +197,8 @@ class WarpFrame(RecordLayout):
     together = field(4)
     #: The lanes that have arrived at the barrier of the cluster, as bits, until all threads have.
     cluster_arrived = field(4)
+    #: Not 0 once another warp of its warpgroup has computed the product that it is about to execute.
+    multiplied = field(4)
     mask_bytes = per_lane(1)
     #: The basic block that each lane runs next, PARKED beside it while the lane waits, or EXITED.
     pcs = per_lane()
@@ -265,17 +269,21 @@ class TextureRow(RecordLayout):
 
 
 class MmaEntry(RecordLayout):
-    """The function that a matrix instruction calls, and a buffer for registers where Python computes."""
+    """The function that a matrix instruction calls, and a buffer for registers where Python computes.
+
+    wgmma has a second function, which prepares B, and a buffer for its operands.
+    """
 
     function = field()
     stage = field()
+    pack_b = field()
 
 
 #: Numbers that a lane's pc may have beyond those of basic blocks.
 PARKED = 0x4000_0000
 EXITED = 0x7FFF_FFFF
 #: What a lane waits for if not for one of the sixteen barriers.
-WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE, WAITS_FOR_CLUSTER = 16, 17, 18
+WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE, WAITS_FOR_CLUSTER, WAITS_FOR_WARPGROUP = 16, 17, 18, 19
 BARRIERS = 16
 #: `together` has the basic block where the lanes go on, plus one, in its low bits, then the barrier's number;
 #: the last bit says that they may go on.
@@ -380,11 +388,35 @@ class FaultKind(IntEnum):
     EXITED_BLOCK = 15
     CLUSTER_BARRIER = 16
     BULK_COPY = 17
+    #: The size of such a fault is a WarpgroupFault.
+    WARPGROUP = 18
 
     @property
     def title(self) -> str:
         """The name of the fault as it appears in error messages, such as "out of bounds"."""
         return "read-only" if self is FaultKind.READ_ONLY else self.name.lower().replace("_", " ")
+
+
+class WarpgroupFault(IntEnum):
+    """What is wrong with an instruction of a warpgroup."""
+
+    INCOMPLETE = 1
+    DESCRIPTORS_DIFFER = 2
+    SCALES_DIFFER = 3
+    BAD_METADATA = 4
+
+    @property
+    def reason(self) -> str:
+        """The reason in words, for messages."""
+        return {
+            WarpgroupFault.INCOMPLETE: "the block has not four warps for this warpgroup (a multiple of 128 "
+            "threads is needed)",
+            WarpgroupFault.DESCRIPTORS_DIFFER: "a matrix descriptor is not the same in all threads of the "
+            "warpgroup",
+            WarpgroupFault.SCALES_DIFFER: "scale-d is not the same in all threads of the warpgroup",
+            WarpgroupFault.BAD_METADATA: "the sparsity selector or the metadata is not one that the "
+            "instruction takes",
+        }[self]
 
 
 #: Faults that an address is the reason for.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lanewise.engines import DEVICE_ADDRESS, Drawn
+from lanewise.engines import DEVICE_ADDRESS
 from lanewise.errors import LanewiseError
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_fields import MAP_BYTES
@@ -17,7 +17,7 @@ from lanewise.ptx.model.variables import Variable
 _POINTER_BYTES = 8
 
 
-class TensorMap(ArrayArgument, Drawn):
+class TensorMap(ArrayArgument):
     """An array with a tensor map of it: `lw.tensor_map` makes one.
 
     Shapes are in the array's order, the outermost axis first; `tensor` has them as the hardware does, the
@@ -26,8 +26,10 @@ class TensorMap(ArrayArgument, Drawn):
 
     def __init__(self, array: Any, tensor: TiledTensor) -> None:
         self.array, self.tensor = array, tensor
-        #: The address of the last encoding and its bytes, which a program that launches often asks for again.
-        self._encoded: tuple[int, bytes] = (-1, b"")
+        #: The last encoding, which a program that launches often asks for again: eight bytes of address, then
+        #: the map. Machine code reads it (`gpu/native.py`).
+        self.encoded = b""
+        self._address = -1
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,15 +58,18 @@ class TensorMap(ArrayArgument, Drawn):
         >>> len(lw.tensor_map(np.zeros((64, 64), np.float32), (8, 32)).encode(0x7F0000000000))
         128
         """
-        known, raw = self._encoded
-        if known != address:
+        if self._address != address:
             raw = self.tensor.encode(address)
-            self._encoded = address, raw
-        return raw
+            self.encoded, self._address = address.to_bytes(8, "little") + raw, address
+            return raw
+        return self.encoded[8:]
 
     def __bytes__(self) -> bytes:
         """Return the 128 bytes for the array where it lies, as `lw.address` says: for structs and arrays."""
         return self.encode(DEVICE_ADDRESS.function(self.array, "lw.tensor_map"))
+
+    def _repr_svg_(self) -> str | None:
+        return self.tensor._repr_svg_()
 
     def __repr__(self) -> str:
         return f"<tensor map of {self.tensor.described()}>"

@@ -95,12 +95,12 @@ class SiteCounters:
 
 
 def _of_product(op: Op, arch: str) -> tuple[int, int]:
-    """Return the tensor-core instructions of SASS and the operations of a matrix product."""
+    """Return the tensor-core instructions of SASS and the operations of a matrix product, for one warp."""
     instruction = op.source.instruction()
     if instruction is None or not instruction.multiplies:
         return 0, 0
     operations = 2 * instruction.m * instruction.n * instruction.k * instruction.products
-    return tensor_instructions(op, arch), operations
+    return tensor_instructions(op, arch), operations // (instruction.threads // 32)
 
 
 #: What is counted for each access, in the rows of the checker's table.

@@ -47,7 +47,8 @@ _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mm
 _RELEASING = frozenset(("release", "acq_rel"))
 _ACQUIRING = frozenset(("acquire", "acq_rel"))
 _SHUFFLES = {"up": ShuffleMode.UP, "down": ShuffleMode.DOWN, "bfly": ShuffleMode.BUTTERFLY}
-_ORDERS = {
+#: What the checker does at instructions that order something; those of wgmma and of bulk groups are not yet.
+ORDER_KINDS = {
     Order.FENCE: OrderKind.FENCE,
     Order.COMMIT: OrderKind.COMMIT,
     Order.WAIT_GROUP: OrderKind.WAIT,
@@ -55,22 +56,15 @@ _ORDERS = {
     Order.TRACK: OrderKind.TRACK,
     Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
 }
-#: Orders of which nothing is on record yet: bulk groups.
-_UNWATCHED_ORDERS = frozenset((Order.NOTHING, Order.BULK_COMMIT, Order.BULK_WAIT, Order.BULK_WAIT_READ))
 #: How many harmless suspicions of one kind an instruction may report to Python.
 PATIENCE = 20_000
 
 Row = dict[int, int]
 
 
-def has_order_row(op: Op) -> bool:
-    """Return whether the first row of an instruction says what it orders."""
-    return op.record.orders not in _UNWATCHED_ORDERS
-
-
 def first_access_row(op: Op) -> int:
     """Return the number of the row of an instruction's first access."""
-    return MOST_ROWS * op.site + has_order_row(op)
+    return MOST_ROWS * op.site + (op.record.orders in ORDER_KINDS)
 
 
 def access_of(op: Op, row: int) -> LocatedAccess | None:
@@ -172,7 +166,7 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))
-    if has_order_row(op):
+    if record.orders in ORDER_KINDS:
         found.append(_order(op))
     for access in watched_accesses(op):
         row = _access(op, access, program, arch)
@@ -214,7 +208,7 @@ def _barrier(op: Op) -> Row:
 
 def _order(op: Op) -> Row:
     """Return the row of a fence, commit or wait."""
-    row: Row = {SiteRow.flags: _ORDERS[op.record.orders]}
+    row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
         row[SiteRow.flags] = OrderKind.BLOCK_FENCE
     if op.record.orders is Order.WAIT_GROUP:

@@ -14,7 +14,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.checker.records import BlockWatch, WatchRecord
-from lanewise.machine.checker.site_table import first_access_row, has_order_row
+from lanewise.machine.checker.site_table import ORDER_KINDS, first_access_row
 from lanewise.machine.checker.watch_code.access_hook import write_watch
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
 from lanewise.machine.codegen.instrumentation import BarrierHook
@@ -68,7 +68,7 @@ class CheckerSteps:
         found = self._values(data, op)
         if record.level is Level.LANE:
             return found
-        if has_order_row(op):
+        if record.orders in ORDER_KINDS:
             found += _step(data, "check_order", [first], op)
         accesses = watched_accesses(op)
         for row, each in enumerate(accesses, first_access_row(op)):
@@ -83,7 +83,7 @@ class CheckerSteps:
                 found += _step(data, "check_access", [row], op)
         if record.waits is Waits.MEMBERS:
             found += _step(data, "check_members", [first], op)
-        elif record.waits is Waits.WARP and not accesses:
+        elif record.waits in (Waits.WARP, Waits.WARPGROUP) and not accesses:
             found += _step(data, "check_converged", [], op)
         return found
 

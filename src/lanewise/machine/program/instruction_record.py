@@ -34,6 +34,8 @@ class Role(Enum):
     USED = "use"
     #: An address of memory.
     ADDRESS = "address"
+    #: A matrix: its descriptor of shared memory, or the registers that hold it.
+    DESCRIPTOR = "descriptor"
     #: The handle of a texture or surface, with coordinates where texels are accessed.
     HANDLE = "handle"
     #: The address of a tensor map with the coordinates of a box.
@@ -79,6 +81,8 @@ class Size(Enum):
     MBARRIER = auto()
     #: Known only when the instruction runs: a register, or a tensor map.
     RUN_TIME = auto()
+    #: What a matrix descriptor names: pieces of 16 bytes, for the warpgroup as a whole.
+    DESCRIPTOR = auto()
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,8 @@ class Waits(Enum):
     MEMBERS = auto()
     #: All lanes of its warp.
     WARP = auto()
+    #: All lanes of its warp, then the other three warps of its warpgroup.
+    WARPGROUP = auto()
     #: Threads of its block, at one of the sixteen barriers.
     BARRIER = auto()
     #: The completion of a phase of an mbarrier.
@@ -153,6 +159,8 @@ class BlockEnd(Enum):
     HOST_CALL = "host call"
     #: Lanes wait for others of their warp.
     WARP_SYNC = "warp sync"
+    #: Warps wait for the others of their warpgroup.
+    WARPGROUP_SYNC = "warpgroup sync"
     BARRIER = "barrier"
     PHASE = "phase"
     CLUSTER = "cluster"
@@ -179,6 +187,12 @@ class Order(Enum):
     BULK_WAIT_READ = auto()
     #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
     CLUSTER_ARRIVAL = auto()
+    #: Registers and shared memory that were written before are seen by the wgmma that follow.
+    WARPGROUP_FENCE = auto()
+    #: The wgmma of a warpgroup up to here become a group.
+    WARPGROUP_COMMIT = auto()
+    #: All groups of wgmma but a number of the latest are complete.
+    WARPGROUP_WAIT = auto()
 
 
 class AddressFlow(Enum):
@@ -279,7 +293,7 @@ class InstructionRecord:
     refused: str = ""
 
     def __post_init__(self) -> None:
-        places = (Role.ADDRESS, Role.TENSOR)
+        places = (Role.ADDRESS, Role.DESCRIPTOR, Role.TENSOR)
         addresses = {number for number, role in enumerate(self.roles) if role in places}
         for access in self.memory:
             assert access.operand in addresses, f"{self.pattern}: operand {access.operand} is no address"

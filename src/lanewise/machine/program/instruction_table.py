@@ -40,6 +40,7 @@ from lanewise.machine.program.record_builders import (
     typed,
     warp,
 )
+from lanewise.machine.program.warpgroup_instructions import WARPGROUP
 
 #: Types of instructions, as PTX writes them.
 WORDS, LONG_WORDS = "b16 b32 b64", "b32 b64"
@@ -304,7 +305,6 @@ _REFERENCES = "it asks what kind of reference a handle is, and CUDA 12 removed t
 _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
 
 REFUSED = (
-    *refused("wgmma", "instructions of warpgroups come later", Level.WARPGROUP),
     *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
     *refused("multimem", "there is one device, and no multicast memory"),
     *refused("istypep", _REFERENCES),
@@ -314,7 +314,7 @@ REFUSED = (
 #: Of patterns that are equally long the first that matches counts.
 TABLE = (
     *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *BULK, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
-    *CLUSTERS,
+    *CLUSTERS, *WARPGROUP,
 )  # fmt: skip
 
 
@@ -343,8 +343,8 @@ def record_of(opcode: str, modifiers: tuple[str, ...]) -> InstructionRecord | No
 
     >>> record_of("cp", ("async", "wait_group")).orders
     <Order.WAIT_GROUP: 4>
-    >>> record_of("wgmma", ("fence", "sync", "aligned")).refused
-    'instructions of warpgroups come later'
+    >>> record_of("tcgen05", ("mma",)).refused
+    'tensor memory comes later'
     """
     present = set(modifiers)
     return next((each for each in _BY_OPCODE.get(opcode, ()) if each.modifiers <= present), None)

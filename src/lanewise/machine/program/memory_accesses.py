@@ -28,8 +28,11 @@ class LocatedAccess(NamedTuple):
 
 
 def accesses(op: Op) -> list[LocatedAccess]:
-    """Return the accesses of an instruction in the order of its record."""
-    return [located(op, access) for access in op.record.memory]
+    """Return the accesses of an instruction in the order of its record.
+
+    What matrix descriptors name is left out: it is no address of a lane (see `tensor_core/descriptors.py`).
+    """
+    return [located(op, each) for each in op.record.memory if each.size is not Size.DESCRIPTOR]
 
 
 def located(op: Op, access: MemoryAccess) -> LocatedAccess:
@@ -60,7 +63,7 @@ def size_of(op: Op, access: MemoryAccess) -> int:
             if not isinstance(operand, Immediate):
                 raise op.unsupported("its number of bytes is not a constant")
             return int(operand.bits)
-        case Size.MATRIX_ROW:
+        case Size.MATRIX_ROW | Size.DESCRIPTOR:  # both are read in pieces of 16 bytes
             return MATRIX_ROW_BYTES
         case Size.RUN_TIME:
             return 0

@@ -44,6 +44,7 @@ _FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
     Role.DEFINED: ((Register, RegisterPart, Sink), "a register"),
     Role.USED: (_VALUES, "a value"),
     Role.ADDRESS: ((MemoryOperand,), "an address"),
+    Role.DESCRIPTOR: (_VALUES, "a matrix descriptor or a register"),
     Role.HANDLE: ((TexelOperand, MemoryOperand), "the handle of a texture or surface"),
     Role.TENSOR: ((TexelOperand,), "a tensor map with coordinates"),
     Role.MEMBERS: (_VALUES, "a mask of lanes"),

@@ -141,6 +141,12 @@ def _asynchronous_access(state: BlockState, located: list[LocatedAccess]) -> Loc
     return next((each for each in located if each.space == "global"), located[0])
 
 
+def _warpgroup_reason(number: int) -> str:
+    """Return what is wrong with an instruction of a warpgroup."""
+    known = number in abi.WarpgroupFault.__members__.values()
+    return f"wgmma: {abi.WarpgroupFault(number).reason}" if known else ""
+
+
 def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     """Return the message of a fault, and its line."""
     kind = FaultKind(state[BlockRecord.fault_kind])
@@ -151,6 +157,8 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         return "\n".join([head, f"    {location_of(launch, op)}", f"    {thread}", f"    {reason}"]), op.line
     access = faulting_access(launch, state, op)
     verb, space = (access.access.kind.value, access.space) if access is not None else ("read", op.space)
+    if access is None and op.record.memory:  # by a descriptor
+        space = op.record.memory[0].space
     size, address = state[BlockRecord.fault_size], state[BlockRecord.fault_address] & (1 << 64) - 1
     thread = thread_of(launch, state, state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
     head = {
@@ -163,6 +171,7 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         FaultKind.BAD_OPERAND: "an operand out of range (a barrier is 0 to 15)",
         FaultKind.DIVERGENCE: "not all lanes of the warp are there",
         FaultKind.MBARRIER: f"mbarrier: {WRONG.get(size, '')}",
+        FaultKind.WARPGROUP: _warpgroup_reason(size),
         FaultKind.STACK: f"the stack of {abi.STACK_BYTES} bytes is used up (calls too deep, or alloca)",
         FaultKind.BULK_COPY: "a bulk copy that a GPU does not do",
         FaultKind.BAD_CALL: "a call through a register that holds no function of this kind",
@@ -199,6 +208,8 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
             return "for a phase of an mbarrier"
         if number == abi.WAITS_FOR_CLUSTER:
             return "at the barrier of the cluster"
+        if number == abi.WAITS_FOR_WARPGROUP:
+            return "for the other warps of their warpgroup"
         return "for their warp" if number == abi.WAITS_FOR_SIBLINGS else f"at barrier {number}"
 
     waits = "; ".join(

@@ -5,13 +5,14 @@ Debugging sections are kept as they are; nothing here interprets them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lanewise.ptx.model.statements import Label
 from lanewise.ptx.model.variables import Variable
+from lanewise.records import record
 
 
-@dataclass(slots=True)
+@record()
 class Pragma:
     """`.pragma`: strings for ptxas."""
 
@@ -23,7 +24,7 @@ class Pragma:
         return f".pragma {', '.join(self.strings)};"
 
 
-@dataclass(slots=True)
+@record()
 class File:
     """`.file`: the number by which `.loc` speaks of a source file."""
 
@@ -41,7 +42,7 @@ class File:
         return f'.file {self.index} "{self.name}"{more}'
 
 
-@dataclass(slots=True)
+@record()
 class Alias:
     """`.alias`: one more name of a function."""
 
@@ -54,7 +55,7 @@ class Alias:
         return f".alias {self.name}, {self.target};"
 
 
-@dataclass(slots=True)
+@record()
 class Limit:
     """A directive that bounds or tunes a function: `.maxntid 128, 1, 1`, `.explicitcluster`, `.noreturn`."""
 
@@ -67,7 +68,7 @@ class Limit:
         return f".{self.name} {', '.join(map(str, self.values))}".rstrip()
 
 
-@dataclass(slots=True)
+@record()
 class Prototype:
     """`.callprototype`: what a function that is called through a register takes and gives."""
 
@@ -85,7 +86,7 @@ class Prototype:
         return f".callprototype {returns}{self.name} ({parameters}){limits};"
 
 
-@dataclass(slots=True)
+@record()
 class Targets:
     """`.branchtargets` or `.calltargets`: where `brx.idx` or an indirect call may go."""
 
@@ -98,7 +99,7 @@ class Targets:
         return f".{self.kind} {', '.join(self.names)};"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Data:
     """`.b8`, `.b16`, `.b32` or `.b64` and its values, in a section: numbers, or labels as text."""
 
@@ -109,7 +110,7 @@ class Data:
         return f".b{self.bits} {', '.join(map(str, self.values))}"
 
 
-@dataclass(slots=True)
+@record()
 class Section:
     """`.section`: debugging data, kept as it is."""
 
@@ -122,7 +123,7 @@ class Section:
         return "\n".join((f".section {self.name}", "{", *map(str, self.items), "}"))
 
 
-@dataclass(slots=True)
+@record()
 class Dwarf:
     """A line `@@DWARF …` of old compilers, kept as it is."""
 

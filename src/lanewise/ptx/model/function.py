@@ -6,11 +6,12 @@ What one statement looks like as text, each statement says itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lanewise.ptx.model.directives import Dwarf, File, Limit, Pragma, Prototype, Section, Targets
 from lanewise.ptx.model.statements import BlockEnd, BlockStart, Label, Loc, Operation
 from lanewise.ptx.model.variables import Attribute, Variable
+from lanewise.records import record
 
 Statement = (
     Operation
@@ -28,7 +29,7 @@ Statement = (
 )
 
 
-@dataclass(slots=True)
+@record()
 class Scope:
     """What is declared between two braces: variables and labels, by name; `parent` is the scope around it.
 
@@ -59,7 +60,7 @@ class Scope:
         return None
 
 
-@dataclass(slots=True)
+@record()
 class Function:
     """A kernel (`entry`) or a device function: parameters, limits, and the body as a flat list of statements.
 

@@ -6,10 +6,12 @@ All are frozen, hashable and print themselves; what a name stands for, the scope
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from lanewise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Name:
     """A register, a variable, a label, a function or a special register; `_` is the sink."""
 
@@ -19,7 +21,7 @@ class Name:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Immediate:
     """A constant: its type (`s64`, `u64`, `f64`, or `f32` for 0f…) and bits; `text` is how it was written.
 
@@ -54,7 +56,7 @@ class Immediate:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Element:
     """One element of a vector, or a part of a register: `%tid.x`, `v.w`, `%r1.b0`."""
 
@@ -65,7 +67,7 @@ class Element:
         return f"{self.name}.{self.element}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Offset:
     """The address of a variable plus bytes, as an operand of `mov`: `table+16`."""
 
@@ -76,7 +78,7 @@ class Offset:
         return f"{self.name}+{self.offset}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Index:
     """An element of an array by its index: `table[3]`, `table[%r1]`, `table[%r1+3]`."""
 
@@ -89,7 +91,7 @@ class Index:
         return f"{self.name}[{inside or self.offset}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Unary:
     """A negated operand: `!%p1`, `-%r1`."""
 
@@ -100,7 +102,7 @@ class Unary:
         return f"{self.operator}{self.operand}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Pair:
     """Two destinations written as one operand: `%p1|%p2`, `%r1|%p1`, `{%f1, %f2}|%p1`."""
 
@@ -111,7 +113,7 @@ class Pair:
         return f"{self.first}|{self.second}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Vector:
     """Registers side by side: `{%f1, %f2}`."""
 
@@ -121,7 +123,7 @@ class Vector:
         return f"{{{', '.join(map(str, self.elements))}}}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Group:
     """The arguments or the results of a call: `(param0, param1)`."""
 
@@ -131,7 +133,7 @@ class Group:
         return f"({', '.join(map(str, self.elements))})"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Address:
     """What stands in brackets: a base and bytes; `rest` is what follows a comma (`[map, {x, y}]`).
 
@@ -155,7 +157,7 @@ class Address:
 Operand = Name | Immediate | Element | Offset | Index | Unary | Pair | Vector | Group | Address
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Guard:
     """The predicate before an instruction: `@%p1`, `@!%p1`."""
 

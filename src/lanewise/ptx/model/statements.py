@@ -5,12 +5,13 @@ They print themselves as PTX. Places, the `.loc` in force and the scope do not c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from lanewise.errors import IllegalInstruction
 from lanewise.isa import Instruction, instruction
 from lanewise.ptx.model.operands import Group, Guard, Name, Operand
+from lanewise.records import record
 
 #: The opcodes that `lanewise.isa` knows; `wgmma` also has fences and waits.
 MATRIX_OPCODES = frozenset(("mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix"))
@@ -18,7 +19,7 @@ MATRIX_OPCODES = frozenset(("mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "mov
 _instruction = lru_cache(maxsize=4096)(instruction)
 
 
-@dataclass(slots=True)
+@record()
 class Loc:
     """`.loc`: the line of the source from which the following instructions were compiled."""
 
@@ -46,7 +47,7 @@ class Loc:
         return text
 
 
-@dataclass(slots=True)
+@record()
 class Operation:
     """An instruction: opcode, modifiers in the order written, operands, and the predicate before it.
 
@@ -111,7 +112,7 @@ class Operation:
         return f"{guard}{self.head}{operands};"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Call:
     """The parts of a call: results, the function or the register that holds it, arguments, prototype."""
 
@@ -121,7 +122,7 @@ class Call:
     prototype: str
 
 
-@dataclass(slots=True)
+@record()
 class Label:
     """A name that a branch may go to, or that the directive after it has."""
 
@@ -134,7 +135,7 @@ class Label:
         return f"{self.name}:"
 
 
-@dataclass(slots=True)
+@record()
 class BlockStart:
     """`{`: from here on, names are declared in scope number `scope`."""
 
@@ -146,7 +147,7 @@ class BlockStart:
         return "{"
 
 
-@dataclass(slots=True)
+@record()
 class BlockEnd:
     """`}`: the end of scope number `scope`."""
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lanewise.ptx.model.operands import Immediate
+from lanewise.records import record
 
 _WIDTH = re.compile(r"[a-z]+([0-9]+)(?:x([0-9]+))?")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class SymbolAddress:
     """The address of a symbol as an initial value: `x+4`, `generic(x)`, `0xFF00(x)` (bytes under a mask)."""
 
@@ -29,7 +30,7 @@ class SymbolAddress:
         return address if self.mask is None else f"{self.mask:#x}({address})"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Setting:
     """A field of a texture, sampler or surface: `filter_mode = nearest`."""
 
@@ -40,7 +41,7 @@ class Setting:
         return f"{self.name} = {self.value}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Initialiser:
     """A list in braces; its items may be lists."""
 
@@ -53,7 +54,7 @@ class Initialiser:
 Value = Immediate | SymbolAddress | Setting | Initialiser
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Attribute:
     """One of `.attribute(…)`: `.managed`, `.unified(1, 2)`."""
 
@@ -64,7 +65,7 @@ class Attribute:
         return f".{self.name}({', '.join(map(str, self.arguments))})" if self.arguments else f".{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Pointer:
     """`.ptr` of a parameter: to which state space it points (empty: generic), and how aligned that is."""
 
@@ -75,7 +76,7 @@ class Pointer:
         return f".ptr{f' .{self.space}' if self.space else ''}{f' .align {self.align}' if self.align else ''}"
 
 
-@dataclass(slots=True)
+@record()
 class Variable:
     """A declaration: state space, type, name, and whatever else was said.
 
