@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from lanewise.isa.launch_limits import CLUSTERS_SINCE
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Unsupported
@@ -220,12 +219,8 @@ class Program:
     uses_grid: bool = False
     #: Whether it uses the shared memory that the system reserves in a block.
     uses_reserved_memory: bool = False
-
-    @property
-    def may_have_clusters(self) -> bool:
-        """Whether a GPU that the kernel is for has clusters."""
-        digits = re.match(r"sm_(\d+)", self.module.arch)  # a target that nobody knows is still a number
-        return digits is not None and int(digits.group(1)) >= CLUSTERS_SINCE
+    #: Whether it is for GPUs that have clusters.
+    may_have_clusters: bool = False
 
     def body(self, name: str) -> FunctionBody:
         """Return the body of a function by its name."""
