@@ -61,6 +61,17 @@ def test_a_rung_is_exact_and_clean(ladder: Any, number: int) -> None:
     assert [str(number), seen.rung.adds, conflicts, f"{seen.fetched:,}"] in rows_of_page("bank conflicts")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["2b", "4b", "5b", "7b"])
+def test_a_variant_is_exact_and_clean(ladder: Any, label: str) -> None:
+    variant = next(each for each in ladder.VARIANTS if each.label == label)
+    seen = ladder.climb(variant, 256, 128, 64)
+    assert seen.exact
+    assert seen.findings == 0
+    conflicts = f"{seen.conflicts:,} of {seen.wavefronts:,} wavefronts"
+    assert [label, variant.adds, conflicts, f"{seen.fetched:,}"] in rows_of_page("conflicts")
+
+
 @pytest.mark.parametrize(
     ("number", "dtype", "accumulate", "shape"),
     [
