@@ -133,3 +133,10 @@ def test_the_page_quotes_the_record() -> None:
     assert rows_of_page("TFLOP/s") == [
         [name, f"{tflops:.0f}", f"{share:.1%}".replace("%", " %")] for name, tflops, share in measured
     ]
+
+
+def test_the_page_quotes_the_record_of_variants() -> None:
+    record = PAGE.parents[1] / "benchmarks" / "results" / "h200_ladder_variants.json"
+    found = {row["rung"]: row["tflops"] for row in json.loads(record.read_text())["rungs"]}
+    for variant, rung in (("2b", 2), ("4b", 4), ("5b", 5), ("7b", 7)):
+        assert f"{variant} {found[variant]:.0f} ({rung}: {found[rung]:.0f})" in PAGE.read_text()
