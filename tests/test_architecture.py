@@ -35,9 +35,10 @@ ROOMS = (
     "launch",
     "lang",
     "linalg",
-    "trace",
+    "traces",
     "debug",
     "explore",
+    "pytest",
     "cli",
 )
 #: What connects the rooms and is the public API: may import every room, and no room imports it.
@@ -75,6 +76,7 @@ PACKAGES = {
         "compile",
         "runtime",
         "checker",
+        "tracer",
     ),
     "lang": ("trace", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
     "cli": ("terminal", "input", "explanation", "launching", "commands", "app", "__main__"),

@@ -38,7 +38,7 @@ from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruct
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
 if TYPE_CHECKING:
-    from lanewise import arith, atoms, draw, gpu, lang, ptx
+    from lanewise import arith, atoms, draw, gpu, lang, ptx, traces
     from lanewise.atoms import (
         Copy_Atom,
         MMA_Atom,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
     from lanewise.tensor_maps import tensor_map
+    from lanewise.traces.run import trace
 
 __version__ = "0.1.0"
 
@@ -68,6 +69,7 @@ _LATER = {
     "gpu": "",
     "lang": "",
     "ptx": "",
+    "traces": "",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
     "TiledCopy": "atoms",
@@ -86,6 +88,7 @@ _LATER = {
     "tensor_map": "tensor_maps",
     "texture": "ptx.textures",
     "check": "machine.checker.check",
+    "trace": "traces.run",
 }
 
 __all__ = [
@@ -145,6 +148,8 @@ __all__ = [
     "tensor_map",
     "texture",
     "tf32",
+    "trace",
+    "traces",
     "u4",
     "u8",
     "ue4m3",

@@ -12,13 +12,14 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.isa.launch_limits import MOST_SHARED_BYTES
-from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals
+from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lanewise.gpu.plan import Plan
+    from lanewise.isa.occupancy import Occupancy
+    from lanewise.machine.launch_info import LaunchInfo
     from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry
 
@@ -79,6 +80,13 @@ def _three(what: str, given: Any) -> tuple[int, int, int]:
         sizes.append(size)
     first, second, third = (*sizes, 1, 1)[:3]
     return first, second, third
+
+
+def require_shared_memory(info: LaunchInfo, shape: Shape, arch: str, name: str) -> None:
+    """Raise an error if a launch of a kernel wants more shared memory than an arch has."""
+    static, dynamic = info.shared_bytes - info.shared_base, info.dynamic_offset - info.shared_base
+    if refused := shared_refusals(static, dynamic, shape.shared_bytes, arch):
+        raise LanewiseError(f"{name}: {refused[0]}")
 
 
 class Options(TypedDict, total=False):
@@ -208,13 +216,7 @@ class Configured:
         if refused is not None:
             raise LanewiseError(refused)
         ready = compiled(module, self.entry.function, name)
-        info = ready.launch_info
-        static = (info.dynamic_offset if self.shape.shared_bytes else info.shared_bytes) - info.shared_base
-        if static + self.shape.shared_bytes > MOST_SHARED_BYTES:
-            raise LanewiseError(
-                f"{static} bytes of shared memory in the PTX and {self.shape.shared_bytes} dynamic ones "
-                f"are more than the {MOST_SHARED_BYTES} that any GPU has"
-            )
+        require_shared_memory(ready.launch_info, self.shape, name, self.entry.demangled)
         if executor is not None:
             if schedule is not None:
                 raise LanewiseError("schedule= is for launches in one process, without executor=")
@@ -223,6 +225,10 @@ class Configured:
             spread(ready, self.shape, arguments, executor, steps, progress)
             return
         Launch(ready, self.shape, arguments, steps, schedule=schedule).run(progress)
+
+    def occupancy(self, arch: str | None = None) -> Occupancy:
+        """How many of its blocks and warps a multiprocessor of an arch holds at a time, and why not more."""
+        return self.entry.occupancy(arch, block=self.shape.block, shared_bytes=self.shape.shared_bytes)
 
     def bind(self, *arguments: Any, arch: str | None = None) -> tuple[Configured, tuple[Any, ...]]:
         """The kernel and the arguments as they are launched: these, for any arch."""

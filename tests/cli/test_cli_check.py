@@ -78,17 +78,104 @@ def test_other_orders(lanewise: Callable[..., Any]) -> None:
     assert lanewise(*check("right.ptx", "--schedules", 0)).code == 2
 
 
-def test_counters_by_line(answered: Callable[..., str]) -> None:
+SPREAD = (
+    RACE.replace("shl.b32 %r1, %r0, 2;", "shl.b32 %r1, %r0, 7;")
+    .replace("tile[256]", "tile[8192]")
+    .replace("st.shared.u32 [tile], %r0;BARRIER", "st.shared.u32 [%r1], 7; bar.sync 0;")
+)
+
+
+def test_the_source_with_counters(answered: Callable[..., str]) -> None:
     """A word a lane, at distances of 32 words: a bank conflict of all lanes."""
-    spread = Path("right.ptx").read_text().replace("shl.b32 %r1, %r0, 2;", "shl.b32 %r1, %r0, 7;")
-    spread = spread.replace("tile[256]", "tile[8192]").replace(
-        "st.shared.u32 [tile], 7;", "st.shared.u32 [%r1], 7;"
+    Path("spread.ptx").write_text(SPREAD)
+    lines = answered(*check("spread.ptx", "--lines")).splitlines()
+    head = lines.index("PTX") + 1
+    columns = lines[head].split()
+    assert columns == ["line", "executed", "wavefronts", "conflicts", "requests", "sectors", "source"]
+    store = next(line for line in lines[head:] if "st.shared" in line)
+    assert store.split()[:4] == ["10", "4", "64", "62"] and store.endswith("bar.sync 0;")
+    (remark,) = [line for line in lines[head:] if line.lstrip().startswith("^")]
+    assert lines.index(remark) == lines.index(store) + 1 and "32-way bank conflict" in remark
+    numbers = [int(line.split()[0]) for line in lines[head + 1 :] if line and line.split()[0].isdigit()]
+    assert numbers == sorted(numbers) and numbers[0] == 8
+
+
+def test_asynchronous_copies_have_their_figures(answered: Callable[..., str]) -> None:
+    Path("copy.ptx").write_text(
+        RACE.replace("shl.b32 %r1, %r0, 2;", "shl.b32 %r1, %r0, 2; ld.param.u64 %rd1, [out];")
+        .replace(
+            "st.shared.u32 [tile], %r0;BARRIER",
+            "mad.wide.u32 %rd1, %r0, 4, %rd1;\n    cp.async.ca.shared.global [%r1], [%rd1], 4;\n"
+            "    cp.async.wait_all; bar.sync 0;",
+        )
+        .replace("    ld.param.u64 %rd0, [out];\n    mad.wide.u32 %rd0, %r0, 4, %rd0;\n", "")
+        .replace("st.global.u32 [%rd0], %r2;", "")
     )
-    Path("spread.ptx").write_text(spread.replace("setp.eq.u32 %p, %r0, 0; @%p ", ""))
-    rows = [line.split() for line in answered(*check("spread.ptx", "--lines")).splitlines()]
-    columns = next(row for row in rows if row[:2] == ["line", "instructions"])
-    store = next(row for row in rows if row and row[0] == "PTX:10")
-    assert (store[columns.index("wavefronts")], store[columns.index("excessive")]) == ("64", "62")
+    lines = answered(*check("copy.ptx", "--lines")).splitlines()
+    head = next(number for number, line in enumerate(lines) if line.split()[:2] == ["line", "executed"])
+    columns = lines[head].split()
+    copy = next(line for line in lines[head:] if "cp.async.ca" in line).split()
+    figures = dict(zip(columns, copy, strict=False))
+    assert (figures["executed"], figures["wavefronts"]) == ("2", "2")
+    assert (figures["requests"], figures["sectors"]) == ("2", "8")
+
+
+def test_what_wastes_time_and_strictly(lanewise: Callable[..., Any]) -> None:
+    Path("spread.ptx").write_text(SPREAD)
+    said = lanewise(*check("spread.ptx"))
+    assert said.code == 0 and said.out.startswith("PTX:10  tile: 32-way bank conflict, 62 of 66 wavefronts")
+    assert "k: nothing wrong, 1 thing that costs time" in said.out
+    said = lanewise(*check("spread.ptx", "--strict", "--json"))
+    data = json.loads(said.out)
+    assert said.code == 1 and data["ok"] is False
+    assert data["launches"][0]["ok"] and data["launches"][0]["performance"][0]["wasted"] == 62
+    assert lanewise(*check("right.ptx", "--strict")).code == 0
+
+
+def test_sarif(lanewise: Callable[..., Any]) -> None:
+    said = lanewise(*check("wrong.ptx", "--format", "sarif"))
+    log = json.loads(said.out)
+    assert said.code == 1 and log["version"] == "2.1.0" and log["$schema"].endswith("sarif-2.1.0.json")
+    (run,) = log["runs"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    results = run["results"]
+    assert {result["ruleId"] for result in results} == set(rules) >= {"race"}
+    race = next(result for result in results if result["ruleId"] == "race")
+    place = race["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "wrong.ptx"}, "region": {"startLine": 10}}
+    assert race["level"] == "error" and "by thread" in race["message"]["text"]
+    Path("spread.ptx").write_text(SPREAD)
+    for more, level in (((), "note"), (("--strict",), "warning")):
+        log = json.loads(lanewise(*check("spread.ptx", "--format", "sarif", *more)).out)
+        (result,) = log["runs"][0]["results"]
+        assert (result["ruleId"], result["level"]) == ("performance/bank-conflict", level)
+
+
+def test_annotations_of_github(lanewise: Callable[..., Any]) -> None:
+    said = lanewise(*check("wrong.ptx", "--format", "github"))
+    assert said.code == 1
+    assert said.out.splitlines()[0].startswith("::error file=wrong.ptx,line=10,title=race::shared ")
+    Path("spread.ptx").write_text(SPREAD)
+    said = lanewise(*check("spread.ptx", "--format", "github"))
+    assert said.code == 0 and said.out.startswith("::notice file=spread.ptx,line=10,title=bank conflict::")
+    assert "(94 %25)" in said.out  # a percent sign, as GitHub reads it
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.json", "report.sarif", "report.txt"])
+def test_saved_reports(lanewise: Callable[..., Any], name: str) -> None:
+    assert lanewise(*check("wrong.ptx", "--save", name)).code == 1
+    text = Path(name).read_text(encoding="utf-8")
+    assert "race" in text
+    if name.endswith(("json", "sarif")):
+        json.loads(text)
+    if name.endswith("html"):
+        assert text.startswith("<!DOCTYPE html>") and text.count("<table") == text.count("</table>")
+        assert "http" not in text and "st.shared.u32 [tile], %r0;" in text  # nothing is fetched
+
+
+def test_a_report_of_no_known_form(lanewise: Callable[..., Any]) -> None:
+    said = lanewise(*check("right.ptx", "--save", "report.pdf"))
+    assert said.code == 2 and ".html, .json, .sarif, .txt" in said.err
 
 
 def test_a_fault_is_a_finding(lanewise: Callable[..., Any]) -> None:
@@ -117,4 +204,6 @@ def test_script_that_fails_or_launches_nothing(lanewise: Callable[..., Any]) -> 
     assert said.code == 2 and "ZeroDivisionError" in said.err
     Path("script.py").write_text("")
     said = lanewise("check", "script.py")
-    assert said.code == 0 and "no launch" in said.out
+    assert said.code == 2 and said.out == "" and "script.py launches nothing" in said.err
+    said = lanewise("check", "script.py", "--json")
+    assert said.code == 2 and json.loads(said.out)["launches"] == []

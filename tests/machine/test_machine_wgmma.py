@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,12 @@ from gpu.test_gpu_arithmetic import choices, negated
 from lanewise.isa import Instruction
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES, MatrixDescriptor
 from lanewise.machine import KernelFault, Unsupported
+from lanewise.machine.analysis.chained_products import chained_products
 from lanewise.machine.codegen.function_code import Kernel
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import split
 from lanewise.machine.program.resolve import resolve
+from lanewise.machine.tensor_core.wgmma_statement import Statement
 from lanewise.ptx import parse
 from machine.warpgroup import ARCH, Machine, by_types, module, statement
 
@@ -135,6 +136,84 @@ def test_bits_of_no_field_are_ignored() -> None:
     assert np.array_equal(found[0], probe.expected(descriptor))
 
 
+# products that follow one another ---------------------------------------------------------------------------
+
+
+def chain_of(mma: Instruction, scales: str, between: str = "") -> tuple[NDArray[Any], NDArray[Any]]:
+    """What a kernel of one product after the other gives, and what the instruction gives one by one.
+
+    Product number i reads A and B at 32 · i bytes further along K; `scales` has its scale-d: 0 or 1.
+    """
+    copies = "\n".join(
+        f"ld.global.b32 %r10, [%rd3+{512 * number}]; st.shared.b32 [%r11+{512 * number}], %r10;"
+        for number in range(24)
+    )
+    products = f"\n{between}\n".join(
+        f"add.u64 %rd4, %rd0, {2 * number}; add.u64 %rd5, %rd0, {512 + 2 * number};\n"
+        + statement(mma, "%rd4", "%rd5", f"%p{scale}")
+        for number, scale in enumerate(scales)
+    )
+    stores = "\n".join(f"st.global.b32 [%rd6+{4 * number}], %f{number};" for number in range(mma.d.registers))
+    text = module(f"""
+    mad.wide.u32 %rd3, %r8, 4, %rd2;
+    mov.u32 %r11, tile; mad.lo.u32 %r11, %r8, 4, %r11;
+    {copies}
+    setp.ne.u32 %p0, 0, 0; setp.eq.u32 %p1, 0, 0;
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    {products}
+    mad.wide.u32 %rd6, %r8, {4 * mma.d.registers}, %rd2;
+    add.u64 %rd6, %rd6, 12288;
+    {stores}
+    """)
+    rng = np.random.default_rng(len(scales))
+    data = np.zeros(3072 + 128 * mma.d.registers, np.uint32)
+    tile = data[:3072].view(mma.a.format.dtype)
+    tile[:] = rng.normal(size=tile.size).astype(tile.dtype)
+    of_a, of_b = (MatrixDescriptor(start, 0, 1024, swizzle="128B") for start in (0, 8192))
+    places = [
+        [each.advanced(32 * step).element_addresses(rows, 16, 16) // 2 for step in range(len(scales))]
+        for each, rows in ((of_a, 64), (of_b, mma.n))
+    ]
+    lw.load(text)["k"][1, 128](data, arch=ARCH)
+    d = np.zeros((64, mma.n), mma.d.format.dtype)
+    for scale, a, b in zip(scales, *places, strict=True):
+        d = mma(tile[a], tile[b].T, d if scale == "1" else None, arch=ARCH)
+    return mma.d.unpack(data[3072:].reshape(128, -1)), d
+
+
+@pytest.mark.parametrize("scales", ["1", "0111", "1011", "1110"])
+@pytest.mark.parametrize("types", ["f32.bf16.bf16", "f16.f16.f16"])
+def test_products_that_follow_one_another(scales: str, types: str) -> None:
+    """They are computed together where nothing comes between them; a scale-d that is 0 begins anew."""
+    mma = lw.instruction(f"wgmma.mma_async.sync.aligned.m64n24k16.{types}")
+    found, expected = chain_of(mma, scales)
+    assert np.array_equal(found, expected)
+    apart, _ = chain_of(mma, scales, "mov.b32 %r12, %f0;")
+    assert np.array_equal(apart, expected)
+
+
+def test_which_products_are_computed_together() -> None:
+    """Only where registers cannot be seen in between: no label, no branch, no reader, no guard."""
+
+    def chained(*lines: str) -> int:
+        parsed = parse(module("\n".join(lines)))
+        return len(chained_products(resolve(parsed, parsed["k"].function)))
+
+    other = statement(lw.instruction(BF16.format(16)))
+    assert chained(WGMMA, WGMMA, WGMMA) == 2
+    assert chained(WGMMA, "wgmma.commit_group.sync.aligned;", "add.u64 %rd0, %rd0, 2;", WGMMA) == 1
+    for between in ("L:", "@%p0 bra L; L:", "mov.b32 %r0, %f3;", "mov.b32 %f0, 0;", "bar.sync 0;", other):
+        assert chained(WGMMA, between, WGMMA) == 0, between
+    assert chained(f"@%p0 {WGMMA}", WGMMA) == chained(WGMMA, f"@%p0 {WGMMA}") == 0
+    from_registers = next(
+        each for each in by_types("wgmma", 8) if each.types[1] == "bf16" and each.a_source == "registers"
+    )
+    assert chained(statement(from_registers), statement(from_registers)) == 1
+    overlapping = statement(from_registers).replace("{%r0, %r1, %r2, %r3}", "{%f0, %r1, %r2, %r3}")
+    assert chained(overlapping, overlapping) == 0
+
+
 # waiting ----------------------------------------------------------------------------------------------------
 
 
@@ -226,12 +305,41 @@ def test_mistakes_are_faults(threads: int, body: str, message: str) -> None:
         (", 1, 1, 1, 0, 0;", ", 1, 1, 1, 0, 2;", "an imm-trans is the constant 0 or 1"),
         (", 1, 1, 1, 0, 0;", ", %r0, 1, 1, 0, 0;", "scale-d is a predicate, 0 or 1"),
         ("%rd1", "%r1", "B's descriptor is a register of 64 bits"),
+        (", 1, 1, 1, 0, 0;", ", 1, 1, 1, 0;", "takes 8 operands"),
+        ("%f3}", "%rd3}", "D is 4 registers of 32 bits"),
     ],
 )
 def test_operands_are_checked_before_a_launch(written: str, instead: str, message: str) -> None:
     assert written in WGMMA
     with pytest.raises((Unsupported, lw.LanewiseError), match=message):
         lw.load(module(WGMMA.replace(written, instead)))["k"][1, 128](np.zeros(4, np.float32), arch=ARCH)
+
+
+def test_descriptors_may_be_constants() -> None:
+    """One with its highest bit set (64B), which names the zeros that shared memory begins with."""
+    mma = lw.instruction(BF16.format(8))
+    constant = hex(MatrixDescriptor(0x400, 0, 512, swizzle="64B").encode())
+    body = f"""
+    mov.b32 %f0, 0f40400000;
+    {statement(mma, a=constant, b=constant)}
+    mad.wide.u32 %rd3, %r8, 4, %rd2;
+    st.global.b32 [%rd3], %f0;
+    """
+    out = np.zeros(128, np.float32)
+    lw.load(module(body))["k"][1, 128](out, arch=ARCH)
+    assert (out == 3).all()
+
+
+def test_matrices_in_shared_memory_are_told() -> None:
+    """For those who look at accesses: which matrices an instruction reads, and how they lie."""
+    every = by_types("wgmma.sp", 16)
+    sparse = next(each for each in every if each.types[1:] == ("u8", "u8") and each.a_source == "descriptor")
+    parsed = parse(module(statement(sparse)))
+    op = next(op for op in resolve(parsed, parsed["k"].function).sites if op.record.multiplies)
+    a, b = Statement(op, op.source.instruction().on(ARCH)).matrices()
+    assert (a.name, a.rows, a.k, a.bits, a.major) == ("a", 64, 32, 8, "K")
+    assert (b.name, b.rows, b.k, b.bits, b.major) == ("b", 16, 64, 8, "K")
+    assert a.register and b.register and a.register != b.register
 
 
 def test_scale_d_as_a_predicate_and_its_negation() -> None:
@@ -253,22 +361,21 @@ def test_scale_d_as_a_predicate_and_its_negation() -> None:
 # a whole kernel ---------------------------------------------------------------------------------------------
 
 
-def gemm_source() -> str:
-    """The kernel of kernels/wgmma.cu with its instruction written out for 128 accumulators."""
-    registers = ", ".join(f"%{number}" for number in range(128))
-    results = ", ".join(f'"+f"(acc[{number}])' for number in range(128))
-    text = f"{BF16.format(256)} {{{registers}}}, %128, %129, 1, 1, 1, 0, 0;"
-    define = f'#define WGMMA(acc, a, b) asm volatile("{text}" : {results} : "l"(a), "l"(b))\n'
-    return define + (Path(__file__).parent / "kernels" / "wgmma.cu").read_text()
+GEMM, BY_TMA = (Path(__file__).parent / "kernels" / name for name in ("wgmma.cu", "wgmma_tma.cu"))
+#: Kernels of the file: threads, rows of a block's tile, bytes of shared memory.
+KERNELS = {"gemm": (128, 64, 320 * 128), "specialised": (384, 128, 3 * 384 * 128)}
 
 
-def test_gemm_in_cuda_is_the_instruction_repeated() -> None:
+@pytest.mark.parametrize("name", KERNELS)
+def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
+    """One warpgroup that loads and multiplies; three, of which one loads and two multiply."""
     pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
-    m, n, k = 128, 256, 192
+    m, n, k = 128, 256, 320
     rng = np.random.default_rng(5)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
     d = np.zeros((m, n), np.float32)
-    launched = lw.cuda(gemm_source(), arch=ARCH)["gemm"][(n // 256, m // 64), 128, 320 * 128]
+    threads, rows, shared = KERNELS[name]
+    launched = lw.cuda(GEMM, arch=ARCH)[name][(n // 256, m // rows), threads, shared]
     launched(a, b, d, n, k)
     expected = lw.instruction(BF16.format(256)).gemm(a, np.ascontiguousarray(b.T), arch=ARCH)
     assert np.array_equal(d.view(np.uint32), expected.view(np.uint32))
@@ -280,9 +387,25 @@ def test_gemm_in_cuda_is_the_instruction_repeated() -> None:
     assert report.counters["smsp__inst_executed_pipe_tensor.sum"] == 4 * (m // 64) * (n // 256) * (k // 16)
 
 
+def test_gemm_by_tma_is_the_instruction_repeated() -> None:
+    """One thread loads by TMA, two warpgroups multiply; under every schedule of the copies."""
+    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    m, n, k = 128, 256, 320
+    rng = np.random.default_rng(6)
+    a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
+    expected = lw.instruction(BF16.format(256)).gemm(a, np.ascontiguousarray(b.T), arch=ARCH)
+    maps = [lw.tensor_map(each, (rows, 64), swizzle="128B") for each, rows in ((a, 128), (b, 256))]
+    launched = lw.cuda(BY_TMA, arch=ARCH)["gemm"][(n // 256, m // 128), 384, 3 * 384 * 128]
+    for schedule in ("early", "late", 1):
+        d = np.zeros((m, n), np.float32)
+        launched(*maps, d, n, k, schedule=schedule)
+        assert np.array_equal(d.view(np.uint32), expected.view(np.uint32)), schedule
+
+
 def test_records_say_what_is_waited_for() -> None:
     parsed = parse(module(f"wgmma.fence.sync.aligned; {WGMMA}"))
     ops = resolve(parsed, parsed["k"].function).sites
     product = next(op for op in ops if op.record.multiplies)
     assert [access.proxy.name for access in product.record.memory] == ["ASYNC", "ASYNC"]
-    assert replace(product.record, counter="x").level.name == "WARPGROUP"
+    assert product.record.level.name == product.record.waits.name == "WARPGROUP"
+    assert {op.record.orders.name for op in ops if op.opcode == "wgmma"} == {"NOTHING", "WARPGROUP_FENCE"}

@@ -6,6 +6,16 @@ The figures are those of the CUDA C++ Programming Guide, compute capabilities.
 from __future__ import annotations
 
 from lanewise.isa.archs import arch_number
+from lanewise.isa.multiprocessor import MOST_SHARED_BYTES, known_multiprocessor
+
+__all__ = [
+    "LARGEST_BLOCK",
+    "LARGEST_GRID",
+    "MOST_SHARED_BYTES",
+    "MOST_THREADS",
+    "STATIC_SHARED_BYTES",
+    "shared_bytes_of",
+]
 
 LARGEST_GRID = (2**31 - 1, 65535, 65535)
 LARGEST_BLOCK = (1024, 1024, 64)
@@ -17,12 +27,6 @@ MOST_CLUSTER_BLOCKS = 16
 _LARGE_CLUSTERS = (90, 100, 101, 103, 110)
 #: Bytes of shared memory that a kernel may declare.
 STATIC_SHARED_BYTES = 48 * 1024
-_KIB_BY_ARCH = {
-    70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 101: 227, 103: 227, 110: 227,
-    120: 99, 121: 99,
-}  # fmt: skip
-#: Bytes of shared memory that no block of any GPU has more of.
-MOST_SHARED_BYTES = max(_KIB_BY_ARCH.values()) * 1024
 
 
 def shared_bytes_of(arch: str) -> int:
@@ -31,8 +35,8 @@ def shared_bytes_of(arch: str) -> int:
     >>> shared_bytes_of("sm_86"), shared_bytes_of("sm_90a")
     (101376, 232448)
     """
-    kib = _KIB_BY_ARCH.get(arch_number(arch))
-    return MOST_SHARED_BYTES if kib is None else kib * 1024
+    found = known_multiprocessor(arch)
+    return MOST_SHARED_BYTES if found is None else found.block_shared_bytes
 
 
 def cluster_blocks_of(arch: str) -> int:

@@ -112,6 +112,8 @@ class LaunchRecord(RecordLayout):
     #: A TextureRow for each texture and surface among the arguments.
     textures = field()
     texture_count = field()
+    #: The TracerRecord of a traced launch.
+    tracer = field()
 
 
 class CodeRow(RecordLayout):
@@ -180,8 +182,12 @@ class BlockRecord(RecordLayout):
     turn = field()
     #: The PendingOperations, if asynchronous operations do not all take effect at once; else 0.
     pending = field()
-    #: In a checked launch, a function(block, address, bytes): shared memory was written asynchronously.
+    #: In a traced launch, a function(block, address, bytes): shared memory was written asynchronously.
     written_hook = field()
+    # What a checked launch is told of: function(frame, operation) when an asynchronous operation is issued,
+    # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
+    issued_hook = field()
+    operand_hook = field()
 
 
 class WarpFrame(RecordLayout):
@@ -195,10 +201,10 @@ class WarpFrame(RecordLayout):
     base = field(4)
     #: Not 0 while all 32 lanes wait at a plain barrier together (see TOGETHER_BITS).
     together = field(4)
-    #: The lanes that have arrived at the barrier of the cluster, as bits, until all threads have.
-    cluster_arrived = field(4)
     #: Not 0 once another warp of its warpgroup has computed the product that it is about to execute.
     multiplied = field(4)
+    #: The lanes that have arrived at the barrier of the cluster, as bits, until all threads have.
+    cluster_arrived = field(4)
     mask_bytes = per_lane(1)
     #: The basic block that each lane runs next, PARKED beside it while the lane waits, or EXITED.
     pcs = per_lane()
@@ -283,7 +289,7 @@ class MmaEntry(RecordLayout):
 PARKED = 0x4000_0000
 EXITED = 0x7FFF_FFFF
 #: What a lane waits for if not for one of the sixteen barriers.
-WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE, WAITS_FOR_CLUSTER, WAITS_FOR_WARPGROUP = 16, 17, 18, 19
+WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE, WAITS_FOR_WARPGROUP, WAITS_FOR_CLUSTER = 16, 17, 18, 19
 BARRIERS = 16
 #: `together` has the basic block where the lanes go on, plus one, in its low bits, then the barrier's number;
 #: the last bit says that they may go on.
@@ -384,12 +390,12 @@ class FaultKind(IntEnum):
     STACK = 11
     BAD_CALL = 12
     BAD_TEXTURE = 13
-    BAD_RANK = 14
-    EXITED_BLOCK = 15
-    CLUSTER_BARRIER = 16
-    BULK_COPY = 17
     #: The size of such a fault is a WarpgroupFault.
-    WARPGROUP = 18
+    WARPGROUP = 14
+    BAD_RANK = 15
+    EXITED_BLOCK = 16
+    CLUSTER_BARRIER = 17
+    BULK_COPY = 18
 
     @property
     def title(self) -> str:

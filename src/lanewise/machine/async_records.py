@@ -65,6 +65,8 @@ class AsyncOperation(RecordLayout):
     # the host, the end of the memory that may be written, the box's shared address. Then for each dimension,
     # the innermost first: the tensor's elements and the bytes from one to the next, the box's elements, the
     # step from one to the next, and the coordinate of the first.
+    #: Where the tensor map lies on the host.
+    map = field()
     tensor = field()
     tensor_shift = field()
     tensor_end = field()

@@ -6,7 +6,14 @@ What PTX computes is the machine's business; what a matrix instruction is, `lane
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lanewise.ptx.launch_refusals import cluster_refusal, required_cluster, shape_refusals
+from lanewise.ptx.launch_refusals import (
+    cluster_refusal,
+    register_refusals,
+    required_cluster,
+    resources_or_none,
+    shape_refusals,
+    shared_refusals,
+)
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.loading import load
 from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
@@ -117,8 +124,11 @@ __all__ = [
     "nvrtc",
     "parse",
     "ptxas",
+    "register_refusals",
     "required_cluster",
+    "resources_or_none",
     "shape_refusals",
+    "shared_refusals",
 ]
 
 

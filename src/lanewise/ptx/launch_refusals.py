@@ -1,17 +1,26 @@
-"""Why no GPU would launch a kernel in a shape: grids and blocks beyond all limits, or the kernel's own."""
+"""Why a GPU would not launch a kernel: a grid, block or shared memory beyond its limits or the kernel's."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from lanewise.errors import LanewiseError
 from lanewise.isa.launch_limits import (
     CLUSTERS_SINCE,
     LARGEST_BLOCK,
     LARGEST_GRID,
     MOST_CLUSTER_BLOCKS,
     MOST_THREADS,
+    STATIC_SHARED_BYTES,
     cluster_blocks_of,
+    shared_bytes_of,
 )
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.model.function import Function
+
+if TYPE_CHECKING:
+    from lanewise.ptx.model.module import Entry
+    from lanewise.ptx.tools.assembler import Resources
 
 
 def shape_refusals(function: Function, shape: Shape) -> list[str]:
@@ -91,3 +100,45 @@ def cluster_refusal(shape: Shape, arch: str, target: str) -> str | None:
     if shape.cluster_blocks > most:
         return f"a cluster has at most {most} blocks on {arch}; {shape.cluster} has {shape.cluster_blocks}"
     return None
+
+
+def shared_refusals(static: int, dynamic_offset: int, dynamic: int, arch: str) -> list[str]:
+    """Why a GPU of an arch would not launch a kernel with so much shared memory; empty if it would.
+
+    `static` are the bytes that the kernel declares; dynamic ones begin at an offset behind them.
+
+    >>> shared_refusals(0, 0, 100_000, "sm_75")
+    ['100000 bytes of shared memory a block: sm_75 has 65536']
+    """
+    if static > STATIC_SHARED_BYTES:
+        return [
+            f"{static} bytes of static shared memory: a kernel may declare {STATIC_SHARED_BYTES}; "
+            "more has to be dynamic"
+        ]
+    whole = dynamic_offset + dynamic if dynamic else static
+    most = shared_bytes_of(arch)
+    return [f"{whole} bytes of shared memory a block: {arch} has {most}"] if whole > most else []
+
+
+def register_refusals(used: Resources, threads: int) -> list[str]:
+    """Why a GPU would not launch so many threads a block with the registers of a kernel; empty if it would.
+
+    >>> from lanewise.ptx import Resources
+    >>> register_refusals(Resources(registers=168, arch="sm_90"), 512)
+    ['168 registers a thread: a block has at most 384 threads with them, not 512; bound them (.maxntid, \
+__launch_bounds__)']
+    """
+    if threads <= used.threads:
+        return []
+    return [
+        f"{used.registers} registers a thread: a block has at most {used.threads} threads with them, not "
+        f"{threads}; bound them (.maxntid, __launch_bounds__)"
+    ]
+
+
+def resources_or_none(entry: Entry, arch: str) -> Resources | None:
+    """What ptxas says that a kernel uses on an arch; None without ptxas, or if it refuses the PTX."""
+    try:
+        return entry.resources(arch)
+    except (LanewiseError, OSError):
+        return None

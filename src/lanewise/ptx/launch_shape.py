@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Threads of a warp.
-WARP = 32
+from lanewise.isa.multiprocessor import WARP
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,7 +31,7 @@ from lanewise.cli.launching import (
     run_script,
     what_it_prints,
 )
-from lanewise.cli.terminal.answer import Answer, Table
+from lanewise.cli.terminal.answer import Answer
 from lanewise.cli.terminal.render import show
 
 if TYPE_CHECKING:
@@ -38,15 +41,32 @@ if TYPE_CHECKING:
 FOUND = 1
 #: Orders in which a launch may be repeated.
 MOST_SCHEDULES = 1000
-#: What is shown for each line: the sum of which counters.
-_COLUMNS = {
-    "instructions": ("smsp__inst_executed.sum",),
-    "tensor": ("smsp__inst_executed_pipe_tensor.sum",),
-    "wavefronts": ("memory_l1_wavefronts_shared",),
-    "excessive": ("derived__memory_l1_wavefronts_shared_excessive",),
-    "requests": tuple(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")),
-    "sectors": tuple(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")),
-}
+
+
+class Format(StrEnum):
+    """The forms in which a report is written to stdout."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How reports are to be shown."""
+
+    lines: bool
+    strict: bool
+    format: Format
+    save: Path | None
+    #: The file with the kernel, for lines of the PTX; a script has the kernels of others.
+    file: Path | None
+
+    @property
+    def is_data(self) -> bool:
+        """Whether stdout is for programs alone: what kernels print goes elsewhere."""
+        return self.format in (Format.JSON, Format.SARIF)
 
 
 def check(
@@ -62,8 +82,26 @@ def check(
     steps: Steps = None,
     define: Definitions = None,
     lines: Annotated[
-        bool, typer.Option("--lines", help="Show counters by line of the source, or of the PTX.")
+        bool, typer.Option("--lines", help="Show the source with counters and findings beside each line.")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What wastes time counts for the exit status too.")
+    ] = False,
+    format: Annotated[
+        Format,
+        typer.Option(
+            "--format", help="Text, JSON, SARIF 2.1.0, or annotations as GitHub reads them from a log."
+        ),
+    ] = Format.TEXT,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="Write the report to a file as well: .html, .json, .sarif or .txt.",
+            show_default=False,
+        ),
+    ] = None,
     schedules: Annotated[
         int,
         typer.Option(
@@ -76,10 +114,10 @@ def check(
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:
-    """Check a kernel while it runs on the CPU: races, bounds, barriers, alignment, bank conflicts.
+    """Check a kernel while it runs on the CPU: races, bounds, barriers, alignment, and what wastes time.
 
-    The exit status is 1 if an error was found, 0 if nothing or only advice was, 2 if there was nothing to
-    check. In a Python script every launch is checked.
+    The exit status is 1 if an error was found (with --strict also if something wastes time), 0 if nothing or
+    only advice was, 2 if there was nothing to check. In a Python script every launch is checked.
 
     \b
     lanewise check gemm.cu --entry mm --grid 8,8 --block 32 --arg random:f16:128x128 \\
@@ -87,7 +125,8 @@ def check(
     lanewise check kernel.ptx --block 64 --arg zeros:f32:64 --json > report.json
     lanewise check transpose.cu --block 32,8 --arg random:f32:32x32 --arg zeros:f32:32x32 --lines
     lanewise check kernel.cu --grid 8 --block 128 --arg zeros:f32:1024 --schedules 5
-    lanewise check script.py
+    lanewise check script.py --strict --save report.html
+    lanewise check kernel.cu --block 128 --arg zeros:f32:128 --format sarif > lanewise.sarif
     """
     from lanewise.cli.terminal.interrupt import ends_soon
 
@@ -95,12 +134,14 @@ def check(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
         tuple(define or ()), progress, cluster,
     )  # fmt: skip
+    shown = Format.JSON if json else format
     if asked.is_script:
-        return partial(_script, asked, schedules, lines, json)
-    with ends_soon(), what_it_prints(json):
+        return partial(_script, asked, schedules, Wanted(lines, strict, shown, save, None))
+    wanted = Wanted(lines, strict, shown, save, file)
+    with ends_soon(), what_it_prints(wanted.is_data):
         configured, values = asked.kernel()
         report = _checked(asked, schedules, configured, values, {})
-    return partial(_show, [report], lines, json)
+    return partial(_show, [report], wanted)
 
 
 def _checked(
@@ -110,37 +151,49 @@ def _checked(
     from lanewise.machine.checker.check import check as check_launch
     from lanewise.machine.checker.schedules import first_schedules
 
-    options = {"schedule": first_schedules(schedules), **options}
+    options = {"schedule": first_schedules(schedules), "resources": True, **options}
     with ProgressBar(configured.entry.demangled, asked.progress) as bar:
         return check_launch(configured, *values, **{"progress": bar, **asked.options, **options})
 
 
-def _script(asked: Asked, schedules: int, lines: bool, json: bool) -> int:
+def _script(asked: Asked, schedules: int, wanted: Wanted) -> int:
     reports: list[Report] = []
 
     def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         reports.append(_checked(asked, schedules, configured, arguments, options))
 
-    with what_it_prints(json):
+    with what_it_prints(wanted.is_data):
         status = run_script(asked, watcher)
-    found = _show(reports, lines, json)
+    found = _show(reports, wanted)
+    if not reports and not status:
+        print(f"lanewise: {asked.file} launches nothing: nothing was checked", file=sys.stderr)
+        return FAILED
     return FAILED if status else found
 
 
-def _show(reports: list[Report], lines: bool, json: bool) -> int:
-    ok = all(report.ok for report in reports)
-    if json:
-        show(Answer((), {"ok": ok, "launches": [report.to_dict() for report in reports]}), "json")
-        return 0 if ok else FOUND
-    for number, report in enumerate(reports):
-        if number:
-            print()
-        _say(report)
-        if lines:
-            print()
-            show(Answer((by_line(report),), {}), "text")
-    if not reports:
-        print("no launch: nothing was checked")
+def _show(reports: list[Report], wanted: Wanted) -> int:
+    from lanewise.machine.checker.reporting.github import workflow_commands
+    from lanewise.machine.checker.reporting.sarif import sarif
+    from lanewise.machine.checker.reporting.saving import save
+
+    ok = all(report.ok and not (wanted.strict and report.performance) for report in reports)
+    if wanted.save is not None:
+        save(reports, wanted.save, wanted.file)
+    match wanted.format:
+        case Format.JSON:
+            show(Answer((), {"ok": ok, "launches": [report.to_dict() for report in reports]}), "json")
+        case Format.SARIF:
+            show(Answer((), sarif(reports, wanted.file, wanted.strict)), "json")
+        case Format.GITHUB:
+            for line in workflow_commands(reports, wanted.file, wanted.strict):
+                print(line)
+        case Format.TEXT:
+            for number, report in enumerate(reports):
+                if number:
+                    print()
+                _say(report)
+                if wanted.lines:
+                    print(f"\n{report.listing_text()}")
     return 0 if ok else FOUND
 
 
@@ -156,13 +209,3 @@ def _say(report: Report) -> None:
     text.highlight_words(sorted({f"{finding.title}:" for finding in report.findings}), style="bold red")
     text.highlight_words([report.kernel], style="bold green" if report.ok else "bold")
     Console(highlight=False, markup=False).print(text, soft_wrap=True)
-
-
-def by_line(report: Report) -> Table:
-    """Counters by line of the source, or of the PTX where that does not tell: a table."""
-    sums: dict[str, list[int]] = {}
-    for line in report.lines:
-        row = sums.setdefault(line.source or f"PTX:{line.line}", [0] * len(_COLUMNS))
-        for place, names in enumerate(_COLUMNS.values()):
-            row[place] += sum(int(line.counters.get(name, 0)) for name in names)
-    return Table("", ("line", *_COLUMNS), [(place, *row) for place, row in sums.items()])

@@ -33,9 +33,12 @@ from lanewise.cli.launching import (
 from lanewise.cli.terminal.answer import Answer, Table, facts
 from lanewise.cli.terminal.render import show
 from lanewise.errors import LanewiseError
+from lanewise.isa import find_arch
+from lanewise.isa.multiprocessor import FITTING_THREADS
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
+    from lanewise.ptx import Entry
 
 #: The exit status of a kernel that a fault stopped, as of one that `check` finds fault with.
 STOPPED = 1
@@ -110,6 +113,7 @@ def launch(
             synchronize()  # so that its time is known
             arch = "GPU"
             return
+        _refuse_registers(entry, shape.threads, find_arch(arch))
         with ProgressBar(entry.demangled, asked.progress) as bar:
             configured(*arguments, **{"progress": bar, **asked.options, **options})
     except KernelFault as error:
@@ -118,6 +122,18 @@ def launch(
     finally:
         seconds = time.perf_counter() - begin
         ran.append(Ran(entry.demangled, shape.grid, shape.block, arch, shape.blocks, seconds, fault))
+
+
+def _refuse_registers(entry: Entry, threads: int, arch: str) -> None:
+    """Raise an error for a block that has too many threads for the kernel's registers, if ptxas is there."""
+    from lanewise.ptx import register_refusals, resources_or_none
+
+    bounded = entry.function.limit("maxntid") or entry.function.limit("reqntid")
+    if threads <= FITTING_THREADS or bounded is not None:
+        return  # any kernel fits, or ptxas has seen to it
+    used = resources_or_none(entry, arch)
+    if used is not None and (refused := register_refusals(used, threads)):
+        raise LanewiseError(f"{entry.demangled}: {refused[0]}")
 
 
 def run(

@@ -6,14 +6,18 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lanewise.cli.input.options import ArchName, AsJson
-from lanewise.cli.launching import Definitions, entry_of, module_in
+from lanewise.cli.launching import Definitions, entry_of, module_in, three
 from lanewise.cli.terminal.answer import Answer
 from lanewise.cli.terminal.render import show
+
+if TYPE_CHECKING:
+    from lanewise.isa.occupancy import Occupancy
+    from lanewise.ptx import Module, Resources
 
 
 def sass(
@@ -25,15 +29,27 @@ def sass(
         str | None, typer.Option(metavar="NAME", help="This kernel alone.", show_default=False)
     ] = None,
     define: Definitions = None,
+    block: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X[,Y[,Z]]",
+            help="Threads of a block, for its occupancy; by default one with which most warps are resident.",
+            show_default=False,
+        ),
+    ] = None,
+    shared: Annotated[
+        int, typer.Option(metavar="BYTES", help="Dynamic shared memory, for its occupancy.", min=0)
+    ] = 0,
     json: AsJson = False,
 ) -> Callable[[], None]:
     """Show the machine code (SASS) of a kernel for an arch; the PTX's own arch if none is named.
 
-    Each kernel's registers, shared memory and spills are on stderr.
+    Each kernel's registers, shared memory, spills and occupancy are on stderr.
 
     \b
     lanewise sass kernel.ptx --arch sm_86
     lanewise sass gemm.cu --arch sm_90 --entry "mm<half, float>" | grep MMA
+    lanewise sass gemm.cu --arch sm_86 --block 16,16 --shared 32768
     """
     from lanewise.ptx import demangle, ptxas
 
@@ -47,20 +63,49 @@ def sass(
     if wanted is not None:
         text = _section(text, wanted)
     used = {name: each for name, each in cubin.resources.items() if wanted in (None, name)}
+    resident = {name: _occupancy(module, name, each, block, shared) for name, each in used.items()}
     lines = [
         f"{demangle(name)}: {each.registers} registers, {each.shared} bytes of shared memory, "
         f"{each.spill_stores + each.spill_loads} bytes of spills"
+        + (f"; {resident[name]}" if resident[name] is not None else "")
         for name, each in used.items()
     ]
     if not json:
         return partial(_say, text, [*cubin.notes, *lines])
     resources = {
         name: {"registers": each.registers, "shared": each.shared, "stack": each.stack,
-               "spill_stores": each.spill_stores, "spill_loads": each.spill_loads}
+               "spill_stores": each.spill_stores, "spill_loads": each.spill_loads,
+               "occupancy": _plain(resident[name])}
         for name, each in used.items()
     }  # fmt: skip
     data = {"arch": cubin.arch, "sass": text, "resources": resources, "notes": list(cubin.notes)}
     return partial(show, Answer((), data), "json")
+
+
+def _occupancy(
+    module: Module, name: str, used: Resources, block: str | None, shared: int
+) -> Occupancy | None:
+    """How many blocks of a kernel are resident; None of a device function, and where an arch is not known."""
+    from lanewise.isa.multiprocessor import known_multiprocessor
+    from lanewise.ptx.model.module import occupancy_of
+
+    if name not in module.entries or known_multiprocessor(used.arch) is None:
+        return None
+    threads = three(block, "--block") if block is not None else None
+    return occupancy_of(used, module.entries[name], threads, shared)
+
+
+def _plain(found: Occupancy | None) -> dict[str, Any] | None:
+    """An occupancy as plain data."""
+    if found is None:
+        return None
+    return {
+        "threads": found.threads,
+        "blocks": found.blocks,
+        "warps": found.warps,
+        "most_warps": found.most_warps,
+        "limits": dict(found.limits),
+    }
 
 
 def _section(text: str, name: str) -> str:

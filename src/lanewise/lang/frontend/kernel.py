@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, overload
@@ -22,7 +22,9 @@ from lanewise.lang.trace.ptx_text import Writer
 from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
+    from lanewise.isa.occupancy import Occupancy
     from lanewise.ptx import Cubin, Module, Resources
+    from lanewise.ptx.model.source_names import SourceNames
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
@@ -117,10 +119,19 @@ class Kernel:
         """Trace the kernel anew and return the parsed module."""
         from lanewise.ptx import parse
 
-        return parse(self.traced_text(arch, constants))
+        text, names = self._trace(arch, constants)
+        module = parse(text)
+        module.names = names
+        return module
 
     def traced_text(self, arch: str | None, constants: dict[str, Any]) -> str:
         """Trace the kernel anew and return its PTX."""
+        return self._trace(arch, constants)[0]
+
+    def _trace(self, arch: str | None, constants: dict[str, Any]) -> tuple[str, SourceNames]:
+        """Trace the kernel anew and return its PTX, and the names of its variables in it."""
+        from lanewise.lang.frontend.source_names import source_names  # it loads the model of PTX
+
         rewritten = self.rewritten
         with use_builder(Builder(arch)) as builder:
             builder.sources[rewritten.file] = rewritten.lines
@@ -133,17 +144,19 @@ class Kernel:
                 else:
                     declared.append(declaration(each))
                     arguments[each.name] = traced_argument(builder, each)
+                    builder.bound[each.name] = [arguments[each.name]]
             rewritten.call(arguments)
             names = [each.name for each in self.parameters if not each.is_constexpr]
             self._require_register_bound(builder)
             if self.options.get("cluster"):
                 builder.need("cluster=", 90, "7.8")
-            text = Writer(builder, self.name, declared, self._limits()).text(names)
+            writer = Writer(builder, self.name, declared, self._limits())
+            text = writer.text(names)
             self._required_threads[text] = [
                 (count, what, builder.error("", location))
                 for count, what, location in builder.required_threads
             ]
-            return text
+            return text, source_names(builder.bound, writer.by_hint)
 
     def check_block(self, module: Module, block: tuple[int, ...]) -> None:
         """Raise an error for a block with other threads than a tiling over lw.thread_idx.x is for."""
@@ -201,6 +214,24 @@ class Kernel:
     def resources(self, arch: str | None = None, **constants: Any) -> Resources:
         """Return the registers, spills and shared bytes that ptxas counts."""
         return self.cubin(arch, **constants).resources[self.name]
+
+    def occupancy(
+        self,
+        arch: str | None = None,
+        *,
+        block: int | Sequence[int] | None = None,
+        shared_bytes: int = 0,
+        **constants: Any,
+    ) -> Occupancy:
+        """Return how many blocks and warps a multiprocessor of an arch holds at a time, and what bounds them.
+
+        `block` are the threads of a block, `shared_bytes` its dynamic shared memory. Without a block it is
+        one with which most warps are resident.
+        """
+        from lanewise.ptx.model.module import occupancy_of
+
+        function = self.module(arch, **constants).entries[self.name]
+        return occupancy_of(self.resources(arch, **constants), function, block, shared_bytes)
 
     # launching ------------------------------------------------------------------------------------------
 

@@ -233,6 +233,8 @@ class For(_TracedLoop):
         nonnegative = start.nonnegative and step.nonnegative
         self.index = Register(register_kind(start.dtype), self.name)
         self.value = Scalar(start.dtype, self.index, multiple=multiple, nonnegative=nonnegative)
+        if self.name:
+            self.builder.bound.setdefault(self.name, []).append(self.value)
         self._enter()
         yield self.value
 

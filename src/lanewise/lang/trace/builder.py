@@ -46,6 +46,8 @@ class Builder:
         self.open_control_flow: list[Any] = []
         #: Threads along x that a block must have: how many, for which tiling, and where that was said.
         self.required_threads: list[tuple[int, str, SourceLocation]] = []
+        #: What each Python variable was bound to, for those who show what the kernel did.
+        self.bound: dict[str, list[Any]] = {}
 
     # instructions ---------------------------------------------------------------------------------------
 

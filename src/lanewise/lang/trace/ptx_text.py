@@ -78,6 +78,8 @@ class Writer:
         self.builder, self.name, self.parameters, self.limits = builder, name, parameters, limits
         self.names = Names()
         self.registers: dict[str, list[str]] = {}
+        #: The registers by the Python name that they were given.
+        self.by_hint: dict[str, list[str]] = {}
         self.files: dict[str, int] = {}
         self.lines: list[str] = []
 
@@ -191,6 +193,7 @@ class Writer:
         stem = _STEMS[register.kind]
         if register.hint:
             register.name = self.names.plain(register.hint, "%")
+            self.by_hint.setdefault(register.hint, []).append(register.name)
         else:
             register.name = self.names.numbered(stem)
         self.registers.setdefault(register.kind, []).append(register.name)

@@ -18,6 +18,7 @@ class Wrong(IntEnum):
     TYPE = 8
     MULTICAST = 9
     MAP_TYPE = 10
+    LOCAL_MAP = 11
 
 
 _SENTENCES = {
@@ -37,6 +38,10 @@ _SENTENCES = {
     Wrong.TYPE: "elements of the tensor map's type (number {0}) cannot be reduced by this operation",
     Wrong.MULTICAST: "the mask {0:#x} names a block that is not in the cluster",
     Wrong.MAP_TYPE: "the tensor map has the unknown element type {0}",
+    Wrong.LOCAL_MAP: (
+        "the tensor map lies in local memory: a parameter has to be const __grid_constant__ CUtensorMap, and "
+        "its address must not be that of a copy"
+    ),
 }
 
 

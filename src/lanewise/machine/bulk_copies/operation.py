@@ -41,7 +41,13 @@ class Issue:
             kind = ir.ArrayType(ir.IntType(8), AsyncOperation.BYTES)
             place = code.builder.alloca(kind, align=8)
         self.record = Record(code, Value(code, i64, code.builder.ptrtoint(place, ir.LONG)))
-        for field in (AsyncOperation.barrier, AsyncOperation.target_block, AsyncOperation.combine):
+        for field in (
+            AsyncOperation.barrier,
+            AsyncOperation.target_block,
+            AsyncOperation.combine,
+            AsyncOperation.source,
+            AsyncOperation.element_bytes,
+        ):
             self.record.set(field, 0)
         self.record.set(AsyncOperation.group, OPEN_GROUP)
         self.record.set(AsyncOperation.site, code["site"])
@@ -117,7 +123,7 @@ def finish(code: FunctionCode, operation: Record) -> None:
 
 
 def note_written(code: FunctionCode, operation: Record, address: Value, size: Value) -> None:
-    """Tell the checker, if there is one, that bytes of a block's shared memory were written."""
+    """Tell a trace, if there is one, that bytes of a block's shared memory were written."""
     with code.when(operation.get(AsyncOperation.target_block).differs(0)):
         block = operation.at(AsyncOperation.target_block)
         with code.when(block.get(BlockRecord.written_hook).differs(0)):

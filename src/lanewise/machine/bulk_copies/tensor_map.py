@@ -15,6 +15,7 @@ from lanewise.isa.tensor_map_fields import (
     TILED,
 )
 from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import DIMENSIONS, at
 from lanewise.machine.bulk_copies.faults import Wrong
@@ -66,7 +67,11 @@ def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]
     """Write the box of an operation from a tensor map at a generic address; stop the launch if it is none."""
     code, box = issue.code, issue.record
     issue.aligned(address, alignment=MAP_ALIGNMENT)
-    fields = MapFields(issue, issue.host("generic", address, code.number(MAP_BYTES)))
+    local = (address - abi.LOCAL_WINDOW).to(U64) < abi.WINDOW_BYTES
+    issue.demand(~local, Wrong.LOCAL_MAP, address)
+    host = issue.host("generic", address, code.number(MAP_BYTES))
+    box.set(AsyncOperation.map, host)
+    fields = MapFields(issue, host)
     mode, held = fields.get("mode"), fields.get("rank")
     issue.demand(mode.equals(TILED), Wrong.MODE, mode)
     issue.demand(held.equals(rank), Wrong.RANK, held)

@@ -9,7 +9,7 @@ from lanewise.machine.analysis.pointer_provenance import shared_variables
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.ops import Op
-from lanewise.machine.runtime.fault_report import source_line
+from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.state import LaunchState
 
 _MASK = (1 << 64) - 1
@@ -89,6 +89,17 @@ def plain_name(name: str) -> str:
 
 
 def lanes_in_words(bits: int) -> str:
-    """Return a description of the lanes of a mask, such as "lanes 0, 3"."""
-    names = [str(lane) for lane in range(abi.LANES) if bits >> lane & 1]
-    return "lanes " + ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    """Return a description of the lanes of a mask.
+
+    >>> lanes_in_words(0xFFFF0000), lanes_in_words(0b1001), lanes_in_words(1)
+    ('lanes 16 to 31', 'lanes 0, 3', 'lane 0')
+    """
+    lanes = [lane for lane in range(abi.LANES) if bits >> lane & 1]
+    runs: list[list[int]] = []
+    for lane in lanes:
+        if runs and lane == runs[-1][-1] + 1:
+            runs[-1].append(lane)
+        else:
+            runs.append([lane])
+    names = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return f"lane{'s' if len(lanes) != 1 else ''} {', '.join(names) or 'not known'}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lanewise.errors import LanewiseError
@@ -12,6 +14,7 @@ from lanewise.machine.checker.launch_findings import beyond_limits
 from lanewise.machine.checker.report import Report
 from lanewise.machine.checker.schedules import run_schedules
 from lanewise.machine.runtime.launch import Progress
+from lanewise.ptx import resources_or_none
 
 
 def check(
@@ -22,6 +25,7 @@ def check(
     schedule: object = None,
     progress: Progress | None = None,
     cluster: Any = None,
+    resources: bool = False,
     **constants: Any,
 ) -> Report:
     """Run a kernel under watch and report hazards as `findings`, and `counters` as Nsight Compute names them.
@@ -29,7 +33,8 @@ def check(
     `schedule` is the order in which blocks and warps run: "in order", "reverse", or a seed, which gives the
     same run each time; with a list of them the launch is repeated, and a finding says under which it showed.
     `steps` bounds the basic blocks that a thread block may run; `cluster` is how many blocks make a cluster,
-    as at a launch. `constants` are arguments by name of a kernel
+    as at a launch. With `resources`, ptxas is asked for the kernel's registers and spills as well, if it is
+    installed. `constants` are arguments by name of a kernel
     of the language, its Constexpr ones among them.
 
     >>> import numpy as np
@@ -62,7 +67,13 @@ def check(
     module = bound.entry.module
     name = find_arch(arch if arch is not None else module.arch)
     ready = checked(module, bound.entry.function, name)
-    refused = beyond_limits(ready.program, bound.shape, name)
+    used = resources_or_none(bound.entry, name) if resources else None
+    refused = beyond_limits(ready.program, bound.shape, name, used)
     if refused:
-        return Report(bound.entry.name, refused, {}, [])
-    return run_checked(ready, bound.shape, values, steps, schedules, list(ready.notes), progress)
+        return Report(bound.entry.name, refused, {}, [], module=module)
+    report = run_checked(ready, bound.shape, values, steps, schedules, list(ready.notes), progress)
+    if used is None:
+        return report
+    from lanewise.machine.checker.cost.spills import judged_with_spills
+
+    return replace(report, judge=partial(judged_with_spills, report, bound.entry, used, bound.shape))

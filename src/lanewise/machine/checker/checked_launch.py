@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import address
@@ -23,7 +24,7 @@ from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.allocations.heap_checks import leaks
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.merged_findings import across_schedules, merged, with_chains
-from lanewise.machine.checker.report import Finding, Line, Report
+from lanewise.machine.checker.report import Finding, Inefficiency, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage
 from lanewise.machine.checker.watch import Watch, conflict
@@ -232,6 +233,7 @@ class CheckedLaunch(Launch):
         runs = sum((watch.runs for watch in self.watches), np.zeros_like(self.watches[0].runs))
         rows = sum((watch.rows for watch in self.watches), np.zeros_like(self.watches[0].rows))
         diverged = sum((watch.diverged for watch in self.watches), np.zeros_like(self.watches[0].diverged))
+        requests = [watch.last_requests for watch in self.watches]
         by_line: dict[tuple[int, str], Line] = {}
         by_site = []
         for op, counts in kernel.counters.of_launch(runs, rows, diverged):
@@ -250,6 +252,8 @@ class CheckedLaunch(Launch):
             counters.total_of(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,
+            partial(_judged, kernel, runs, rows, diverged, requests) if self.ended else None,
+            kernel.module,
         )
 
     def _more_than_a_gpu(self) -> list[Finding]:
@@ -263,6 +267,20 @@ class CheckedLaunch(Launch):
             f"{resident_blocks.ON_A_GPU} under way, and this launch would never end there"
         )
         return [Finding("deadlock", message, entry.line, f".entry {entry.name}", severity="advice")]
+
+
+def _judged(
+    kernel: CheckedKernel,
+    runs: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    diverged: npt.NDArray[np.int64],
+    requests: list[npt.NDArray[np.uint8]],
+) -> list[Inefficiency]:
+    """Return what wastes time in a launch, from what its watches counted."""
+    from lanewise.machine.checker.cost.launch_costs import LaunchCosts  # many checks are not asked for it
+    from lanewise.machine.checker.cost.verdicts import performance
+
+    return performance(LaunchCosts(kernel, runs, rows, diverged, requests))
 
 
 def run_checked(

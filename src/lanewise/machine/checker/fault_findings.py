@@ -27,6 +27,8 @@ _RENAMED = {
     "bad branch": "out of bounds",
     "bad operand": "barrier",
     "mbarrier": "barrier",
+    "bad rank": "cluster",
+    "exited block": "cluster",
     "host call": "trap",
 }
 _MASK = (1 << 64) - 1
@@ -63,7 +65,7 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
         kind = "trap"
     message = str(fault).split("\n")[0]
     address, allocation = None, ""
-    if state[BlockRecord.fault_kind] in (*abi.ADDRESS_FAULTS, FaultKind.BAD_TEXTURE):
+    if state[BlockRecord.fault_kind] in (*abi.ADDRESS_FAULTS, FaultKind.BAD_TEXTURE, FaultKind.BULK_COPY):
         message += f" ({str(fault).splitlines()[-1].strip()})"
     if handle_operand(op) is not None:
         allocation = title_of(launch, state, op)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from lanewise.isa.archs import arch_number
-from lanewise.isa.launch_limits import STATIC_SHARED_BYTES, shared_bytes_of
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.ops import Program
-from lanewise.machine.runtime.fault_report import source_line
-from lanewise.ptx import Loc, Shape, cluster_refusal, shape_refusals
+from lanewise.machine.program.source_lines import source_line
+from lanewise.ptx import (
+    Loc,
+    Resources,
+    Shape,
+    cluster_refusal,
+    register_refusals,
+    shape_refusals,
+    shared_refusals,
+)
 
 
-def beyond_limits(program: Program, shape: Shape, arch: str) -> list[Finding]:
-    """Return why a GPU of an arch would not launch a kernel in a shape; empty if it would."""
+def beyond_limits(program: Program, shape: Shape, arch: str, used: Resources | None = None) -> list[Finding]:
+    """Return why a GPU of an arch would not launch a kernel in a shape; empty if it would.
+
+    `used` is what ptxas says that the kernel uses there, if it was asked.
+    """
     found = shape_refusals(program.entry, shape)
     target, number = program.module.arch, arch_number(arch)
     bound = target.endswith(("a", "f"))
@@ -19,17 +29,12 @@ def beyond_limits(program: Program, shape: Shape, arch: str) -> list[Finding]:
         found.append(f"PTX for {target} does not run on {arch}")
     refused = cluster_refusal(shape, arch, target)
     found += [refused] if refused is not None else []
-    static = program.shared_bytes - program.shared_base
-    if static > STATIC_SHARED_BYTES:
-        found.append(
-            f"{static} bytes of static shared memory: a kernel may declare {STATIC_SHARED_BYTES}; "
-            "more has to be dynamic"
-        )
-    dynamic = program.dynamic_offset - program.shared_base + shape.shared_bytes
-    whole = dynamic if shape.shared_bytes else static
-    most = shared_bytes_of(arch)
-    if whole > most and static <= STATIC_SHARED_BYTES:
-        found.append(f"{whole} bytes of shared memory a block: {arch} has {most}")
+    base = program.shared_base
+    found += shared_refusals(
+        program.shared_bytes - base, program.dynamic_offset - base, shape.shared_bytes, arch
+    )
+    if used is not None:
+        found += register_refusals(used, shape.threads)
     body = program.entry.body or ()
     loc = next((each for each in body if isinstance(each, Loc)), None)
     source = source_line(program.module, loc) if loc is not None else None

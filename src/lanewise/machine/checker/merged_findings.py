@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.runtime.fault_report import source_chain
+from lanewise.machine.program.source_lines import source_chain
 
 if TYPE_CHECKING:
     from lanewise.machine.program.ops import Op, Program

@@ -1,129 +1,56 @@
-"""The result of a check: findings, counters, and the text that people read.
-
-`triage.py` decides what is a finding, `counters.py` computes the counters.
-"""
+"""The result of a check: its contents, and the forms in which people and programs read them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-Three = tuple[int, int, int]
-#: An error is wrong on every GPU; advice is about what PTX leaves undefined although GPUs are known to do it.
-Severity = Literal["error", "advice"]
+from lanewise.machine.checker.findings import Finding, Inefficiency, Line, ReportContents, Severity, Three
 
+if TYPE_CHECKING:
+    from lanewise.machine.checker.reporting.listing import ListedFile
 
-@dataclass(frozen=True)
-class Finding:
-    """Something wrong in a kernel: what it is, where, which thread did it first, and how often."""
-
-    kind: str
-    message: str
-    line: int
-    text: str
-    source: str | None = None
-    thread: Three | None = None
-    block: Three | None = None
-    address: int | None = None
-    allocation: str | None = None
-    count: int = 1
-    other: Finding | None = None
-    severity: Severity = "error"
-    #: For inlined code: its own line of the source, then the line of each call, up to the kernel.
-    chain: tuple[str, ...] = ()
-    #: The schedule under which it showed, such as "reverse" or "seed 1"; None if it did in order.
-    schedule: str | None = None
-
-    def with_other(self, other: Finding) -> Finding:
-        """Return the finding with its other place."""
-        return replace(self, other=other)
-
-    @property
-    def title(self) -> str:
-        """The kind of the finding, followed by its severity unless it is an error: "race (advice)"."""
-        return self.kind if self.severity == "error" else f"{self.kind} ({self.severity})"
-
-    @property
-    def location(self) -> str:
-        """The line of the PTX with its text, and the line of the source if it is known."""
-        source = f" ({self.source})" if self.source else ""
-        if self.chain:
-            source = f" ({', inlined at '.join(self.chain)})"
-        return f"line {self.line}: {self.text}{source}"
-
-    def __str__(self) -> str:
-        lines = [f"{self.title}: {self.message}"]
-        if self.line:
-            lines.append(f"    at {self.location}")
-        if self.thread is not None:
-            lines.append(f"    by thread {self.thread} in block {self.block}")
-        if self.address is not None:
-            where = f" in {self.allocation}" if self.allocation else ""
-            lines.append(f"    address {self.address:#x}{where}")
-        if self.other is not None:
-            lines.append(f"    and {self.other.message}")
-            if self.other.line:
-                lines.append(f"    at {self.other.location}")
-            if self.other.thread is not None:
-                lines.append(f"    by thread {self.other.thread} in block {self.other.block}")
-        if self.count > 1:
-            lines.append(f"    {self.count} times")
-        if self.schedule is not None:
-            lines.append(f"    under the schedule {self.schedule}")
-        return "\n".join(lines)
+__all__ = ["Finding", "Inefficiency", "Line", "Report", "Severity", "Three"]
 
 
-@dataclass(frozen=True)
-class Line:
-    """The counters of one line of the PTX."""
-
-    line: int
-    text: str
-    source: str | None
-    counters: Mapping[str, int | float]
-
-
-@dataclass(frozen=True)
-class Report:
+class Report(ReportContents):
     """The result of `lanewise.check`; it is true if it has no finding, or none but advice."""
 
-    kernel: str
-    findings: list[Finding]
-    counters: Mapping[str, int | float]
-    lines: list[Line]
-    notes: list[str] = field(default_factory=list)
+    def listing(self) -> list[ListedFile]:
+        """Return the source of the kernel in its order, each line with its counters and what was found there.
 
-    @property
-    def ok(self) -> bool:
-        """Whether no finding is an error; findings that are only advice do not count."""
-        return all(each.severity != "error" for each in self.findings)
+        It is CUDA C++ or Python where the PTX says from which line it came, else the PTX.
+        """
+        from lanewise.machine.checker.reporting.listing import listing
 
-    def __bool__(self) -> bool:
-        return self.ok
+        return listing(self)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as dicts, lists, strings and numbers, for JSON."""
-        return {
-            "kernel": self.kernel,
-            "ok": self.ok,
-            "findings": [asdict(each) for each in self.findings],
-            "counters": dict(self.counters),
-            "lines": [asdict(each) | {"counters": dict(each.counters)} for each in self.lines],
-            "notes": list(self.notes),
-        }
+    def listing_text(self) -> str:
+        """Return the source of the kernel with counters and findings beside its lines, as plain text."""
+        from lanewise.machine.checker.reporting.listing import listing_text
+
+        return listing_text(self.listing())
+
+    def save(self, path: str | Path) -> None:
+        """Write the report to a file, in the form that its name ends in: .html, .json, .sarif or .txt.
+
+        A page is one file that needs nothing else: it has the source with counters beside each line.
+        """
+        from lanewise.machine.checker.reporting.saving import save
+
+        save([self], Path(path))
+
+    def _repr_html_(self) -> str:
+        """Return the report as notebooks show it."""
+        from lanewise.machine.checker.reporting.html import fragment
+
+        return fragment([self])
 
     def __str__(self) -> str:
         parts = [str(each) for each in self.findings]
-        kinds = Counter(each.title for each in self.findings)
-        summary = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        total = len(self.findings)
-        parts.append(
-            f"{self.kernel}: {total} finding{'s' if total != 1 else ''} ({summary})"
-            if total
-            else f"{self.kernel}: nothing found"
-        )
+        if self.performance:
+            parts.append("\n".join(str(each) for each in self.performance))
+        parts.append(f"{self.kernel}: {self.summary}")
         if self.counters:
             width = max(len(name) for name in self.counters)
             parts.append(

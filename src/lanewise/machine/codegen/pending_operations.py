@@ -88,6 +88,8 @@ def _write_issue(code: BlockCode) -> None:
     block = code.block
     operation.set(AsyncOperation.block, block.address)
     operation.set(AsyncOperation.warp, code.frame.get(WarpFrame.index))
+    with code.when(block.get(BlockRecord.issued_hook).differs(0)):
+        call_function(code, block.get(BlockRecord.issued_hook), code["frame"], operation.address)
     with code.when(block.get(BlockRecord.pending).equals(0)):
         code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))
     queue = block.at(BlockRecord.pending)

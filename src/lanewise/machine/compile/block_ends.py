@@ -123,24 +123,6 @@ def barrier_end(module: ir.Module) -> ir.Function:
     return shared_code(module, "barrier_end", END_ARGUMENTS, write)
 
 
-def cluster_end(module: ir.Module) -> ir.Function:
-    """Operands: guard, following. Lanes wait until the barrier is complete at which they have arrived.
-
-    A lane that has not arrived since the barrier was last complete goes on.
-    """
-
-    def write(code: BlockCode) -> None:
-        words = code.record("operands")
-        bits, following = active_lanes(code, words, 0), words.get(16)
-        waits = bits & code.frame.get(WarpFrame.cluster_arrived, U32)
-        with code.when(waits.equals(0)):
-            code.give(following.to(U32))
-        condition = code.constant(U32, abi.WAITS_FOR_CLUSTER)
-        park(code, waits, following, condition, code.constant(U32, 0))
-
-    return shared_code(module, "cluster_end", END_ARGUMENTS, write)
-
-
 def warpgroup_end(module: ir.Module) -> ir.Function:
     """Operands: guard, following, site. A warp waits for the other three of its warpgroup.
 
@@ -172,6 +154,24 @@ def warpgroup_end(module: ir.Module) -> ir.Function:
         park(code, bits, following, code.constant(U32, abi.WAITS_FOR_WARPGROUP), code.constant(U32, 0))
 
     return shared_code(module, "warpgroup_end", END_ARGUMENTS, write)
+
+
+def cluster_end(module: ir.Module) -> ir.Function:
+    """Operands: guard, following. Lanes wait until the barrier is complete at which they have arrived.
+
+    A lane that has not arrived since the barrier was last complete goes on.
+    """
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        bits, following = active_lanes(code, words, 0), words.get(16)
+        waits = bits & code.frame.get(WarpFrame.cluster_arrived, U32)
+        with code.when(waits.equals(0)):
+            code.give(following.to(U32))
+        condition = code.constant(U32, abi.WAITS_FOR_CLUSTER)
+        park(code, waits, following, condition, code.constant(U32, 0))
+
+    return shared_code(module, "cluster_end", END_ARGUMENTS, write)
 
 
 # ends of one kernel -----------------------------------------------------------------------------------------
@@ -230,10 +230,10 @@ class EndWriter:
                 return end_words(exit_end(self.data), [*guard, following])
             case BlockEnd.WARP_SYNC:
                 return end_words(wait_end(self.data), [*guard, following, *members_of(op)])
-            case BlockEnd.CLUSTER:
-                return end_words(cluster_end(self.data), [*guard, following])
             case BlockEnd.WARPGROUP_SYNC:
                 return end_words(warpgroup_end(self.data), [*guard, following, op.site])
+            case BlockEnd.CLUSTER:
+                return end_words(cluster_end(self.data), [*guard, following])
             case BlockEnd.BARRIER:
                 number = plain_barrier(op)
                 if number is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lanewise.errors import InternalError
 from lanewise.jit import machine_code
+from lanewise.machine.errors import Unsupported
 from lanewise.machine.launch_info import LaunchInfo
 from lanewise.ptx import Function, Module
 from lanewise.recently_used import RecentlyUsed
@@ -49,6 +50,14 @@ class Compiled:
             return machine_code.link(key, self._images, self._note)
         except RuntimeError as error:  # LLVM refuses the IR
             raise InternalError(f"{self.function.name} could not be compiled", error) from error
+        except Unsupported as error:
+            raise self._with_source(error) from None
+
+    def _with_source(self, error: Unsupported) -> Unsupported:
+        """Return an error about a line of the PTX with the line of the source that it came from."""
+        from lanewise.machine.program.source_lines import with_source
+
+        return with_source(error, self.module)
 
     def _images(self) -> list[bytes]:
         """Return the images of machine code that the kernel is linked from."""
@@ -74,7 +83,10 @@ class Compiled:
         """The kernel and the functions that it reaches, resolved."""
         from lanewise.machine.program.resolve import resolve
 
-        return resolve(self.module, self.function)
+        try:
+            return resolve(self.module, self.function)
+        except Unsupported as error:
+            raise self._with_source(error) from None
 
     @cached_property
     def blocks(self) -> list[BasicBlock]:

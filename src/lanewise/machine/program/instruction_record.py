@@ -79,10 +79,10 @@ class Size(Enum):
     TILE_LINE = auto()
     #: An mbarrier object: 8 bytes.
     MBARRIER = auto()
-    #: Known only when the instruction runs: a register, or a tensor map.
-    RUN_TIME = auto()
     #: What a matrix descriptor names: pieces of 16 bytes, for the warpgroup as a whole.
     DESCRIPTOR = auto()
+    #: Known only when the instruction runs: a register, or a tensor map.
+    RUN_TIME = auto()
 
 
 @dataclass(frozen=True)
@@ -180,19 +180,25 @@ class Order(Enum):
     WAIT_ALL = auto()
     #: An mbarrier is told when the copies of a thread up to here are complete.
     TRACK = auto()
-    #: The bulk copies of a thread up to here become a group.
-    BULK_COMMIT = auto()
-    #: All bulk groups but a number of the latest are complete; or they have read their sources.
-    BULK_WAIT = auto()
-    BULK_WAIT_READ = auto()
-    #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
-    CLUSTER_ARRIVAL = auto()
     #: Registers and shared memory that were written before are seen by the wgmma that follow.
     WARPGROUP_FENCE = auto()
     #: The wgmma of a warpgroup up to here become a group.
     WARPGROUP_COMMIT = auto()
     #: All groups of wgmma but a number of the latest are complete.
     WARPGROUP_WAIT = auto()
+    #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
+    CLUSTER_ARRIVAL = auto()
+    #: What was accessed by the generic proxy before is seen by the asynchronous proxy after, and the reverse.
+    PROXY_FENCE = auto()
+    #: The initialisation of mbarriers is visible to the cluster and to the asynchronous proxy.
+    INIT_FENCE = auto()
+    #: A tensor map that was changed by the generic proxy is seen by copies that follow.
+    MAP_FENCE = auto()
+    #: The bulk copies of a thread up to here become a group.
+    BULK_COMMIT = auto()
+    #: All bulk groups but a number of the latest are complete; or they have read their sources.
+    BULK_WAIT = auto()
+    BULK_WAIT_READ = auto()
 
 
 class AddressFlow(Enum):

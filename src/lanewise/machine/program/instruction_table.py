@@ -181,6 +181,9 @@ MEMORY = (
     # Nothing is done for fences and hints, because memory is coherent here.
     *warp("membar fence", "", orders=Order.FENCE),
     *warp("membar.proxy fence.proxy", "use? use?"),
+    *warp("fence.proxy.async", "", orders=Order.PROXY_FENCE, since=90),
+    *warp("fence.mbarrier_init", "", orders=Order.INIT_FENCE, since=90),
+    *warp("fence.proxy.tensormap::generic.acquire", "use? use?", orders=Order.MAP_FENCE, since=90),
     *warp("prefetch prefetchu", "address"),
     *warp("discard applypriority", "address use", since=80),
     *warp("brkpt", ""),
@@ -314,7 +317,8 @@ REFUSED = (
 #: Of patterns that are equally long the first that matches counts.
 TABLE = (
     *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *BULK, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
-    *CLUSTERS, *WARPGROUP,
+    *WARPGROUP,
+    *CLUSTERS,
 )  # fmt: skip
 
 

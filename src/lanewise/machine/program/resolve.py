@@ -423,7 +423,7 @@ class _Resolver:
             yield target
 
     def _dynamic(self, variable: Variable) -> Symbol:
-        """Return the begin of dynamic shared memory, which is aligned as its variables ask for."""
+        """Return dynamic shared memory, which begins at a multiple of the largest alignment that it has."""
         self.program.dynamic_alignment = max(self.program.dynamic_alignment, variable.alignment)
         return Symbol(variable.name, "dynamic", 0, 0)
 

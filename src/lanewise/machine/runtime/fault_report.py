@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import numpy as np
 
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, FaultKind
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
 from lanewise.machine.bulk_copies.faults import sentence
-from lanewise.machine.program.instruction_record import Proxy
-from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
+from lanewise.machine.program.instruction_record import Proxy, Waits
+from lanewise.machine.program.memory_accesses import MBARRIER_BYTES, LocatedAccess, accesses
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op
+from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.runtime.texture_faults import describe_texture_fault, handle_operand
-from lanewise.machine.warp_ops.mbarrier import WRONG
-from lanewise.ptx import Loc, Module
+from lanewise.machine.warp_ops.mbarrier import WRONG, described_phase
 
 
 def location_of(launch: LaunchState, op: Op) -> str:
@@ -23,24 +23,6 @@ def location_of(launch: LaunchState, op: Op) -> str:
     if op.loc is not None:
         text += f"\n    from {source_line(launch.compiled.program.module, op.loc)}"
     return text
-
-
-def source_line(module: Module, loc: Loc) -> str:
-    """Return file and line of the source; for inlined code from a header, those of the caller.
-
-    A file that does not exist is given by its name only.
-    """
-    return _place(*module.origin(loc))
-
-
-def source_chain(module: Module, loc: Loc) -> tuple[str, ...]:
-    """Return file and line of the source, then those of each call that inlined it; empty if none did."""
-    chain = module.inlined_through(loc)
-    return tuple(_place(*each) for each in chain) if len(chain) > 1 else ()
-
-
-def _place(name: str, line: int) -> str:
-    return f"{name if Path(name).exists() else Path(name).name}:{line}"
 
 
 #: Addresses below this are offsets from a null pointer.
@@ -119,11 +101,17 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
         warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
         start = int(state.lanes(warp, base.offset, base.bits)[lane])
     else:
-        start = base.address if isinstance(base, Symbol) else base.bits
+        start = base.address + state[BlockRecord.shared_first] if isinstance(base, Symbol) else base.bits
     start += target.address.offset
-    size = state[BlockRecord.fault_size]
-    good = start % size == 0 and 0 <= start <= launch.shared_limit - size
+    size, first = state[BlockRecord.fault_size], state[BlockRecord.shared_first]
+    good = start % size == 0 and 0 <= start - first <= launch.shared_limit - size
     return located[1] if start != fault or good else target
+
+
+def _warpgroup_reason(number: int) -> str:
+    """Return what is wrong with an instruction of a warpgroup."""
+    known = number in abi.WarpgroupFault.__members__.values()
+    return f"wgmma: {abi.WarpgroupFault(number).reason}" if known else ""
 
 
 def _asynchronous_access(state: BlockState, located: list[LocatedAccess]) -> LocatedAccess:
@@ -139,12 +127,6 @@ def _asynchronous_access(state: BlockState, located: list[LocatedAccess]) -> Loc
         if start + each.address.offset == fault:
             return each
     return next((each for each in located if each.space == "global"), located[0])
-
-
-def _warpgroup_reason(number: int) -> str:
-    """Return what is wrong with an instruction of a warpgroup."""
-    known = number in abi.WarpgroupFault.__members__.values()
-    return f"wgmma: {abi.WarpgroupFault(number).reason}" if known else ""
 
 
 def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
@@ -189,6 +171,21 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     return "\n".join(lines), op.line
 
 
+def describe_limit(launch: LaunchState, state: BlockState) -> tuple[str, int]:
+    """Return the message of a block that ran longer than `steps=` allows, and its first thread's line."""
+    allowed = launch[LaunchRecord.step_limit]
+    message = f"{launch.compiled.function.name}: a block ran more than the {allowed} steps allowed (steps=)"
+    for warp in range(launch.shape.warps):
+        pcs = state.lanes(warp, abi.WarpFrame.pcs, 32)
+        for lane in np.flatnonzero(pcs < abi.PARKED):
+            block = launch.compiled.blocks[int(pcs[lane])]
+            op = next(iter(block.ops), block.op)
+            if op is not None:
+                thread = thread_of(launch, state, warp, int(lane))
+                return f"{message}\n    {location_of(launch, op)}\n    {thread}", op.line
+    return message, 0
+
+
 def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str, int]:
     """Return the message of a deadlock (how many threads wait for what), its kind, its first line."""
     lines: dict[tuple[int, int], int] = {}
@@ -206,18 +203,63 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
     def awaited(number: int) -> str:
         if number == abi.WAITS_FOR_PHASE:
             return "for a phase of an mbarrier"
-        if number == abi.WAITS_FOR_CLUSTER:
-            return "at the barrier of the cluster"
         if number == abi.WAITS_FOR_WARPGROUP:
             return "for the other warps of their warpgroup"
+        if number == abi.WAITS_FOR_CLUSTER:
+            return "at the barrier of the cluster"
         return "for their warp" if number == abi.WAITS_FOR_SIBLINGS else f"at barrier {number}"
 
+    def place(line: int) -> str:
+        ops = (op for op in launch.compiled.program.sites if op.line == line and op.loc is not None)
+        found = next((source_line(launch.compiled.module, op.loc) for op in ops if op.loc is not None), None)
+        return f"line {line}" + (f" ({found})" if found else "")
+
     waits = "; ".join(
-        f"{count} threads wait {awaited(barrier)} before line {line}"
+        f"{count} threads wait {awaited(barrier)} before {place(line)}"
         for (line, barrier), count in sorted(lines.items())
     )
+    missing = _missing_from_phases(launch, stuck)
     first = min((line for line, _ in lines), default=0)
     where = (
         f"block {stuck[0].ctaid}" if len(stuck) == 1 else f"blocks {', '.join(str(b.ctaid) for b in stuck)}"
     )
-    return f"deadlock in {where}: {waits}", "deadlock", first
+    return f"deadlock in {where}: {waits}{missing}", "deadlock", first
+
+
+def _missing_from_phases(launch: LaunchState, stuck: list[BlockState]) -> str:
+    """Return what the mbarriers that threads wait for still lack, for the message of a deadlock."""
+    found: dict[tuple[int, int], str] = {}
+    for block in stuck:
+        for warp in range(launch.shape.warps):
+            pcs, reasons = (
+                block.lanes(warp, field, 32) for field in (abi.WarpFrame.pcs, abi.WarpFrame.barrier)
+            )
+            for lane, (pc, reason) in enumerate(zip(pcs, reasons, strict=True)):
+                if not abi.PARKED <= pc < abi.EXITED or reason != abi.WAITS_FOR_PHASE:
+                    continue
+                address = _awaited_barrier(launch, block, warp, lane, int(pc) & (abi.PARKED - 1))
+                if address is None:
+                    continue
+                rank, offset = address >> abi.RANK_SHIFT, address & ((1 << abi.RANK_SHIFT) - 1)
+                owner = stuck[0].members[rank] if rank < len(stuck[0].members) else block
+                if offset + MBARRIER_BYTES > len(owner.shared):
+                    continue
+                word = int.from_bytes(owner.shared[offset : offset + MBARRIER_BYTES].tobytes(), "little")
+                found[rank, offset] = described_phase(word)
+    told = [f"the mbarrier at shared address {offset:#x} lacks {what}" for (_, offset), what in found.items()]
+    return "".join(f"; {each}" for each in told[:4])
+
+
+def _awaited_barrier(launch: LaunchState, block: BlockState, warp: int, lane: int, number: int) -> int | None:
+    """Return the address of the mbarrier that a lane waits for in a basic block; None if it is not known."""
+    ops = launch.compiled.blocks[number].ops
+    op = next((each for each in ops if each.record.waits is Waits.PHASE), None)
+    if op is None:
+        return None
+    base = op.address(1).base
+    if isinstance(base, Register):
+        start = int(block.lanes(warp, base.offset, base.bits)[lane])
+    else:
+        start = base.address if isinstance(base, Symbol) else base.bits
+    found = (start + op.address(1).offset) & ((1 << 64) - 1)
+    return found - abi.SHARED_WINDOW if found >= abi.SHARED_WINDOW else found

@@ -228,11 +228,10 @@ class Launch(LaunchState):
 
             raise Deadlock(*describe_deadlock(self, state))
         if status == RunStatus.LIMIT:
-            allowed = self[LaunchRecord.step_limit]
-            name = self.compiled.function.name
-            raise KernelFault(
-                f"{name}: a block ran more than the {allowed} steps allowed (steps=)", "endless"
-            )
+            from lanewise.machine.runtime.fault_report import describe_limit
+
+            message, line = describe_limit(self, state)
+            raise KernelFault(message, "endless", line)
         if state.mma_table is not None and state.mma_table.failures:
             raise state.mma_table.failures[0]
         from lanewise.machine.runtime.fault_report import describe

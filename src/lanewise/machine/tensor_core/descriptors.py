@@ -93,6 +93,12 @@ def each_piece(
         body(group_number, piece_number, addresses)
 
 
+def swizzled_bits(code: FunctionCode, descriptor: Value) -> Value:
+    """Return the bits of an address that the swizzle of a descriptor changes."""
+    rows = table(code, "how K-major matrices lie", [each for row in _rows_of("K") for each in row])
+    return rows.load(field_of(code, descriptor, "swizzle") * _COLUMNS + _SWIZZLE_BITS).to(i64)
+
+
 def grid_of(rows: int, k: int, bits: int, major: Major) -> PieceGrid:
     """Return how many lines and pieces a matrix has, which is the same for all swizzles."""
     return piece_grid(rows, k, bits, major, "none")

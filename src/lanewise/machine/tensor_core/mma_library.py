@@ -101,6 +101,7 @@ class MmaTable:
         self.table = zeroed_bytes(MmaEntry.BYTES * info.sites).view(np.int64)
         self.keep: list[Any] = []
         self.failures: list[BaseException] = []
+        self._warpgroup_stage: Any = None
         for text, key, sites in info.products:
             row = self._row(text, key, arch)
             for site in sites:
@@ -121,13 +122,15 @@ class MmaTable:
 
     def _of_warpgroup(self, text: str, arch: str) -> dict[int, int]:
         """The kernels of `arith` that wgmma calls, and a buffer for its operands."""
-        from lanewise.machine.tensor_core.wgmma_product import form_of
+        from lanewise.machine.tensor_core.wgmma_product import LARGEST_STAGE, form_of
 
         form = form_of(instruction(text).on(arch), arch)
         program, pack_b, function = form.program()
-        stage = zeroed_bytes(form.stage["size"])
-        self.keep += [program, stage]
-        found = {MmaEntry.function: program.place(function), MmaEntry.stage: address(stage)}
+        self.keep.append(program)
+        if self._warpgroup_stage is None:  # all products of a block share it, since they run one by one
+            self._warpgroup_stage = zeroed_bytes(LARGEST_STAGE)
+        assert form.stage["size"] <= LARGEST_STAGE, text
+        found = {MmaEntry.function: program.place(function), MmaEntry.stage: address(self._warpgroup_stage)}
         return found | ({MmaEntry.pack_b: program.place(pack_b)} if pack_b else {})
 
     def _python(self, instruction: Instruction, arch: str) -> int:

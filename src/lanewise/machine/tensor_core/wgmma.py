@@ -1,16 +1,18 @@
 """wgmma.mma_async: the last of four warps to arrive computes the product for the whole warpgroup.
 
 It gathers A and B through their descriptors once, brings the accumulators of the four warps into a matrix,
-multiplies, and puts them back. The product is complete at once: fences and groups of wgmma order nothing
-here. That the operands are read when all four warps are there is what hardware does, too: kernels let one
-thread of the four warps say that a buffer may be written again.
+multiplies, and puts them back. Products that follow one another on the same accumulators, with nothing in
+between that could see them, are gathered one by one and computed together, as one of a longer K. Else a
+product is complete at once: fences and groups of wgmma order nothing here. That the operands are read when
+all four warps are there is what hardware does, too: kernels let one thread of the four warps say that a
+buffer may be written again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from lanewise.isa import Instruction
+from lanewise.isa.matrix_descriptor import Major
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
@@ -22,6 +24,7 @@ from lanewise.machine.abi import (
     WarpFrame,
     WarpgroupFault,
 )
+from lanewise.machine.analysis.chained_products import chained_products
 from lanewise.machine.codegen.function_code import (
     U8,
     U32,
@@ -33,20 +36,20 @@ from lanewise.machine.codegen.function_code import (
     shared_code,
     zero_bytes,
 )
+from lanewise.machine.codegen.pending_operations import call_function
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
-from lanewise.machine.program.operands import Negated, Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core import wgmma_operands
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, grid_of
 from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, stop_unless_zero, warp_frames
-from lanewise.machine.tensor_core.wgmma_product import ROWS, Form, Product, form_of
-from lanewise.ptx import Immediate
+from lanewise.machine.tensor_core.wgmma_product import ACCUMULATES, ROWS, WAITING, Form, Product, form_of
+from lanewise.machine.tensor_core.wgmma_statement import NEGATE_A, NEGATE_B, Statement
 
 #: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number for A's
 #: descriptor, B's, and scale-d (with a register, the number is 1 if it is negated); flags, the sparsity
 #: selector, and the offsets of registers as words of 32 bits: those of D, of A, of the metadata.
+_CHAINED = 4
 _SITE, _COLUMNS, _A, _B, _SCALE_D, _FLAGS, _SELECTOR, _PLACES = 0, 8, 16, 32, 48, 64, 72, 80
-_NEGATE_A, _NEGATE_B, _MN_MAJOR_A, _MN_MAJOR_B = 1, 2, 4, 8
 
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
@@ -55,100 +58,30 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     if found is None or not found.family.startswith("wgmma"):
         raise op.unsupported()
     instruction = found.on(kernel.arch)
-    parsed = _Operands(op, instruction)
+    parsed = Statement(op, instruction)
     form = form_of(instruction, kernel.arch)
     offsets = [each.offset for each in parsed.registers]
     pairs = [low | high << 32 for low, high in zip(offsets[::2], [*offsets[1::2], 0], strict=False)]
-    words = [op.site, instruction.n, *parsed.a, *parsed.b, *parsed.scale_d, parsed.flags, parsed.selector]
-    return Step(_product(module, form), [*words, *pairs])
-
-
-class _Operands:
-    """The operands of one instruction, as the words of its step."""
-
-    def __init__(self, op: Op, instruction: Instruction) -> None:
-        self.op = op
-        rest = list(op.operands)
-        self.registers = self._vector(rest.pop(0), instruction, "d")
-        self.a = 0, 0
-        if instruction.a_source == "registers":
-            self.registers += self._vector(rest.pop(0), instruction, "a")
-        else:
-            self.a = self._number(rest.pop(0), 64, "A's descriptor")
-        self.b = self._number(rest.pop(0), 64, "B's descriptor")
-        self.selector = 0
-        if instruction.sparse:
-            self.registers += self._vector(rest.pop(0), instruction, "metadata")
-            self.selector = self._constant(rest.pop(0), (0, 1, 2, 3), "the sparsity selector")
-        self.scale_d = self._scale_d(rest.pop(0))
-        self.flags = 0
-        if instruction.types[0] != "s32":
-            for flag in (_NEGATE_A, _NEGATE_B):
-                if self._constant(rest.pop(0), (1, -1), "an imm-scale") == -1:
-                    self.flags |= flag
-        if instruction.types[1] in ("f16", "bf16"):
-            majors = (_MN_MAJOR_A, _MN_MAJOR_B) if instruction.a_source == "descriptor" else (_MN_MAJOR_B,)
-            for flag in majors:
-                self.flags |= flag * self._constant(rest.pop(0), (0, 1), "an imm-trans")
-        if rest:
-            raise op.unsupported(f"it takes {len(op.operands) - len(rest)} operands")
-
-    def _vector(self, operand: ResolvedOperand, instruction: Instruction, name: str) -> list[Register]:
-        wanted = instruction.operands[name]
-        elements = elements_of(operand)
-        found = [each for each in elements if isinstance(each, Register) and each.bits == 32]
-        if len(found) != len(elements) or len(found) != wanted.registers:
-            raise self.op.unsupported(f"{wanted.name} is {wanted.registers} registers of 32 bits")
-        return found
-
-    def _number(self, operand: ResolvedOperand, bits: int, name: str) -> tuple[int, int]:
-        """Return a register's offset and 0, or 0 and a constant."""
-        if isinstance(operand, Immediate):
-            return 0, operand.bits
-        if not isinstance(operand, Register) or operand.bits != bits or operand.is_predicate:
-            raise self.op.unsupported(f"{name} is a register of {bits} bits or a constant")
-        return operand.offset, 0
-
-    def _scale_d(self, operand: ResolvedOperand) -> tuple[int, int]:
-        negated = isinstance(operand, Negated) and operand.operator == "!"
-        if isinstance(operand, Negated) and negated:
-            operand = operand.operand
-        if isinstance(operand, Register) and operand.is_predicate:
-            return operand.offset, int(negated)
-        if isinstance(operand, Immediate) and operand.bits in (0, 1) and not negated:
-            return 0, operand.bits
-        raise self.op.unsupported("scale-d is a predicate, 0 or 1")
-
-    def _constant(self, operand: ResolvedOperand, allowed: tuple[int, ...], name: str) -> int:
-        sign = 1
-        if isinstance(operand, Negated) and operand.operator == "-":
-            sign, operand = -1, operand.operand
-        if isinstance(operand, Immediate):
-            number = operand.bits - (1 << 64) if operand.bits >> 63 else operand.bits
-            if sign * number in allowed:
-                return sign * number
-        choices = " or ".join(map(str, allowed))
-        raise self.op.unsupported(f"{name} is the constant {choices}")
+    flags = parsed.flags | (_CHAINED if op.site in chained_products(kernel.program) else 0)
+    words = [op.site, instruction.n, *parsed.a, *parsed.b, *parsed.scale_d, flags, parsed.selector]
+    return Step(_product(module, form, parsed.majors), [*words, *pairs])
 
 
 # the step ---------------------------------------------------------------------------------------------------
 
 
-def _product(module: ir.Module, form: Form) -> ir.Function:
+def _product(module: ir.Module, form: Form, majors: dict[str, Major]) -> ir.Function:
     """Return the function of the step for all N that one kernel of `arith` serves."""
-    return shared_code(
-        module,
-        f"{form.name} on {form.model.scheme}",
-        STEP_ARGUMENTS,
-        lambda code: _Writer(code, form).write(),
-    )
+    layouts = f"{majors['a']} {majors['b']}"
+    name = f"{form.name} {layouts} on {form.model.scheme}"
+    return shared_code(module, name, STEP_ARGUMENTS, lambda code: _Writer(code, form, majors).write())
 
 
 class _Writer:
     """Writes the function of a step."""
 
-    def __init__(self, code: BlockCode, form: Form) -> None:
-        self.code, self.form, self.instruction = code, form, form.instruction
+    def __init__(self, code: BlockCode, form: Form, majors: dict[str, Major]) -> None:
+        self.code, self.form, self.instruction, self.majors = code, form, form.instruction, majors
         self.words = code.record("operands")
 
     def write(self) -> None:
@@ -164,13 +97,17 @@ class _Writer:
             code.give(0)
         table = code.block.get(BlockRecord.mma_table)
         self.entry = Record(code, table + words.get(_SITE) * MmaEntry.BYTES)
-        self.stage = self.entry.get(MmaEntry.stage)
         n = words.get(_COLUMNS)
         self.columns = (n + (form.strip - 1)) & -form.strip
-        accumulates = self._scale_d()
+        self.waiting = code.variable(code.constant(i64, 0))
+        product = Product(code, form, self.entry, self.columns, code.constant(i64, 1))
+        self.at = product.at
+        accumulates = self._chain(self._scale_d()) if form.chain > 1 else self._scale_d()
         self._gather_a()
         self._gather_b(n)
-        product = Product(code, form, self.entry, self.stage, self.columns)
+        if form.chain > 1:
+            accumulates = self._wait_for_next()
+            product.chained = self.waiting.get()
         if self.instruction.sparse:
             places = self._places(n) + (16 if self.instruction.a_source == "registers" else 0)
             self._fault(product.spread(words.get(_SELECTOR), places), WarpgroupFault.BAD_METADATA)
@@ -185,8 +122,33 @@ class _Writer:
         code.give(0)
 
     def _at(self, name: str) -> Value:
-        """Return the address of something in the stage."""
-        return self.stage + self.form.stage[name]
+        """Return the address of something in the stage; of A and B, behind the products that wait."""
+        if name == "a":
+            return self.at[name] + self.waiting.get() * (self.form.packed_k * self.form.bits // 8)
+        if name == "b":
+            return self.at[name] + self.waiting.get() * self.columns * (self.form.k * self.form.bits // 8)
+        return self.at[name]
+
+    def _chain(self, accumulates: Value) -> Value:
+        """Find how many products wait for this one: none if it does not add to what they would give."""
+        code, state = self.code, Record(self.code, self.at["state"])
+        with code.when(~accumulates):
+            state.set(WAITING, 0)
+        self.waiting.set(state.get(WAITING))
+        with code.when(self.waiting.get().equals(0)):
+            state.set(ACCUMULATES, accumulates.to(U64).to(i64))
+        return accumulates
+
+    def _wait_for_next(self) -> Value:
+        """Let this product wait for the next one, if there is one; else return whether C is added."""
+        code, state = self.code, Record(self.code, self.at["state"])
+        waiting = self.waiting.get() + 1
+        self.waiting.set(waiting)
+        with code.when(self._flag(_CHAINED).differs(0) & (waiting < self.form.chain)):
+            state.set(WAITING, waiting)
+            code.give(0)
+        state.set(WAITING, 0)
+        return state.get(ACCUMULATES).differs(0)
 
     def _fault(self, wrong: Value, reason: WarpgroupFault) -> None:
         with self.code.when(wrong):
@@ -227,24 +189,40 @@ class _Writer:
         if self.instruction.a_source == "registers":
             bits = form.model.a.word_bits
             signs = sum(1 << (place + bits - 1) for place in range(0, 32, max(bits, 8))) if bits > 1 else 0
-            sign = self._flag(_NEGATE_A) * signs
+            sign = self._flag(NEGATE_A) * signs
             places = self._places(self.words.get(_COLUMNS))
             call(
                 code,
                 wgmma_operands.a_from_registers(code.module),
-                [code["frame"], places, sign, self._at("a")],
+                [code["frame"], places, sign, self._at("a"), self._pitch_of_a * form.bits // 8],
             )
             return
-        rows, columns = ROWS, form.packed_k
-        for major in ("K", "MN") if form.bits == 16 else ("K",):
-            grid = grid_of(rows, columns, form.bits, major)
-            with code.when(self._flag(_MN_MAJOR_A).equals(int(major == "MN"))):
-                function = wgmma_operands.gather(code.module, form.bits, major, turned=major == "MN")
-                groups = code.constant(i64, grid.lines // LINES_TOGETHER)
-                pieces = code.constant(i64, grid.pieces)
-                flipped = self._flag(_NEGATE_A)
-                values = [code["frame"], self.words.get(_SITE), self._descriptor(_A), groups, pieces]
-                stop_unless_zero(code, call(code, function, [*values, self._at("a"), columns, flipped]))
+        grid = grid_of(ROWS, form.packed_k, form.bits, self.majors["a"])
+        groups, pieces = (code.constant(i64, each) for each in (grid.lines // LINES_TOGETHER, grid.pieces))
+        pitch = code.constant(i64, self._pitch_of_a)
+        self._gather("a", _A, groups, pieces, pitch, self._flag(NEGATE_A))
+
+    @property
+    def _pitch_of_a(self) -> int:
+        """The elements from a row of A to the next."""
+        return self.form.chain * self.form.packed_k
+
+    def _gather(
+        self, name: str, operand: int, groups: Value, pieces: Value, pitch: Value, flipped: Value
+    ) -> None:
+        """Write a matrix into the stage through its descriptor: A as rows of K, B as rows of N."""
+        code, major = self.code, self.majors[name]
+        lines_are_rows = (major == "K") == (name == "a")
+        function = wgmma_operands.gather(code.module, self.form.bits, major, turned=not lines_are_rows)
+        values = [code["frame"], self.words.get(_SITE), self._descriptor(operand), groups, pieces]
+        self._tell_read(values, major)
+        stop_unless_zero(code, call(code, function, [*values, self._at(name), pitch, flipped]))
+
+    def _tell_read(self, values: list[Value], major: str) -> None:
+        """Tell a checked launch which matrix is about to be read."""
+        code, hook = self.code, self.code.block.get(BlockRecord.operand_hook)
+        with code.when(hook.differs(0)):
+            call_function(code, hook, *values, code.constant(i64, int(major == "MN")))
 
     def _places(self, n: Value) -> Value:
         """Return the address of the offsets of registers behind those of D."""
@@ -256,16 +234,13 @@ class _Writer:
         code, form = self.code, self.form
         with code.when(n.differs(self.columns)):
             zero_bytes(code, self._at("b"), self.columns * (form.k * form.bits // 8))
-        for major in ("K", "MN") if form.bits == 16 else ("K",):
-            with code.when(self._flag(_MN_MAJOR_B).equals(int(major == "MN"))):
-                function = wgmma_operands.gather(code.module, form.bits, major, turned=major == "K")
-                if major == "K":
-                    groups, pieces = n >> 3, code.constant(i64, form.k * form.bits // 128)
-                else:
-                    groups, pieces = code.constant(i64, form.k // LINES_TOGETHER), n >> 3
-                values = [code["frame"], self.words.get(_SITE), self._descriptor(_B), groups, pieces]
-                flipped = self._flag(_NEGATE_B)
-                stop_unless_zero(code, call(code, function, [*values, self._at("b"), self.columns, flipped]))
+        # Lines are taken by eights, and a piece of an MN-major matrix has eight elements.
+        grid = grid_of(LINES_TOGETHER, form.k, form.bits, self.majors["b"])
+        if self.majors["b"] == "K":
+            groups, pieces = n >> 3, code.constant(i64, grid.pieces)
+        else:
+            groups, pieces = code.constant(i64, grid.lines // LINES_TOGETHER), n >> 3
+        self._gather("b", _B, groups, pieces, self.columns, self._flag(NEGATE_B))
 
     def _sums_in(self, frame: Value, n: Value, accumulates: Value) -> None:
         """Write the accumulators of a warp into the stage, or zeros."""

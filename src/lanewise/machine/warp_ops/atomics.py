@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Type, Value, f32, f64
+from lanewise.machine import abi
 from lanewise.machine.arithmetic import integer
 from lanewise.machine.arithmetic.float_bits import pick
 from lanewise.machine.arithmetic.floating import small_operate
@@ -103,7 +104,8 @@ def lower(code: BlockCode, op: Op) -> None:
         else (destination,) * len(elements)
     )
     with code.each_lane(code.bits(code.active(op))) as lane:
-        host = access.host(code.address_of(located.address, lane), lane)
+        device_address = code.address_of(located.address, lane)
+        host = access.host(device_address, lane)
         for number, element in enumerate(elements):
             address = code.builder.gep(host, [ir.Constant(ir.IntType(64), number * size)])
             pointer = code.builder.bitcast(address, word.ir.as_pointer())
@@ -112,9 +114,25 @@ def lower(code: BlockCode, op: Op) -> None:
                 other = code.lane_read(sources[1], word, lane)
                 pair = code.builder.cmpxchg(pointer, operand.handle, other.handle, "seq_cst", "seq_cst")
                 old = Value(code, word, code.builder.extract_value(pair, 0))
+            elif located.space == "generic" and fmt in ("f32", "f64"):
+                old = _by_address(code, op, name, fmt, pointer, operand, device_address)
             else:
                 old = atomic_update(code, op, name, fmt, pointer, operand, located.space)
             code.lane_write(targets[number], old, lane)
+
+
+def _by_address(
+    code: BlockCode, op: Op, name: str, fmt: str, pointer: ir.Operand, operand: Value, address: Value
+) -> Value:
+    """Write an operation on floats at a generic address: sums in shared and in global memory differ."""
+    found = code.variable(operand)
+    in_shared = (address - abi.SHARED_WINDOW) < abi.WINDOW_BYTES
+    with code.builder.if_else(in_shared.handle) as (shared, elsewhere):
+        with shared:
+            found.set(atomic_update(code, op, name, fmt, pointer, operand, "shared"))
+        with elsewhere:
+            found.set(atomic_update(code, op, name, fmt, pointer, operand, "global"))
+    return found.get()
 
 
 def atomic_update(

@@ -28,6 +28,21 @@ WRONG = {
 }
 
 
+def described_phase(word: int) -> str:
+    """Return in words what the phase of an mbarrier object still lacks.
+
+    >>> described_phase(2 | 1 << 20 | 4096 << 40 | 1 << 62)
+    '1 of 2 arrivals and 4096 bytes'
+    """
+    expected, pending = word & MOST, (word >> PENDING) & MOST
+    count = (word >> BYTES) & ((1 << BYTES_BITS) - 1)
+    count -= count >> (BYTES_BITS - 1) << BYTES_BITS
+    more = f"{count} bytes" if count >= 0 else f"an expect_tx for {-count} bytes that have come"
+    arrivals = f"{pending} of {expected} arrivals"
+    parts = [*([arrivals] if pending else []), *([more] if count else [])]
+    return " and ".join(parts) or "nothing: another phase is waited for"
+
+
 class _Object:
     """One lane's mbarrier object while its instruction is lowered."""
 

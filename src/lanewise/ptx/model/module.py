@@ -10,6 +10,7 @@ from collections.abc import Container, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lanewise.engines import GLOBALS, KERNEL_FIDELITY, LAUNCH, FidelityNote, Launchable
@@ -24,6 +25,8 @@ from lanewise.ptx.model.variables import Variable
 from lanewise.ptx.targets import assembled_for
 
 if TYPE_CHECKING:
+    from lanewise.isa.occupancy import Occupancy
+    from lanewise.ptx.model.source_names import SourceNames
     from lanewise.ptx.tools.assembler import Resources
 
 #: Configurations of a kernel that are remembered.
@@ -104,7 +107,18 @@ class Entry:
         """What ptxas says that it uses on an arch: registers, spills, shared, local and constant bytes."""
         from lanewise.ptx.tools.assembler import ptxas
 
-        return ptxas(self.module, self._arch(arch)).resources[self.name]
+        only = ("--entry", self.name)
+        return ptxas(self.module, self._arch(arch), options=only).resources[self.name]
+
+    def occupancy(
+        self, arch: str | None = None, *, block: int | Sequence[int] | None = None, shared_bytes: int = 0
+    ) -> Occupancy:
+        """How many blocks and warps of it a multiprocessor of an arch holds at a time, and what bounds them.
+
+        `block` are the threads of a block, `shared_bytes` its dynamic shared memory. Without a block it is
+        the one that the kernel requires, or else one with which most warps are resident.
+        """
+        return occupancy_of(self.resources(arch), self.function, block, shared_bytes)
 
     def _arch(self, arch: str | None) -> str:
         """The arch to assemble for: the module's target, or the one given if the PTX runs there."""
@@ -112,6 +126,19 @@ class Entry:
 
     def __repr__(self) -> str:
         return f"<entry {self.demangled}>"
+
+
+def occupancy_of(
+    used: Resources, function: Function, block: int | Sequence[int] | None, shared_bytes: int
+) -> Occupancy:
+    """How many blocks of a function with these resources a multiprocessor of their arch holds at a time."""
+    threads = function.limit("reqntid") if block is None else (block,) if isinstance(block, int) else block
+    if threads is not None:
+        return used.occupancy(prod(threads), shared_bytes)
+    bound = function.limit("maxntid")
+    if bound is None:
+        return used.occupancy(shared_bytes=shared_bytes)
+    return used.occupancy(shared_bytes=shared_bytes, most_threads=prod(bound))
 
 
 @dataclass(frozen=True)
@@ -168,6 +195,8 @@ class Module:
     text: str = field(default="", compare=False, repr=False)
     #: The CUDA C++ it was compiled from, if it was compiled here.
     cuda: CompiledSource | None = field(default=None, compare=False, repr=False)
+    #: The names of the source's variables, if the kernel language traced it.
+    names: SourceNames | None = field(default=None, compare=False, repr=False)
     #: What the host has written to variables, for a device on which the module is not loaded yet.
     written_globals: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
     #: The module that an instance of a template was compiled for, and the instances compiled for it.

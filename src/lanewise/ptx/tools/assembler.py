@@ -11,7 +11,9 @@ from typing import Protocol, runtime_checkable
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
-from lanewise.ptx.launch_shape import WARP
+from lanewise.isa.launch_limits import MOST_THREADS
+from lanewise.isa.multiprocessor import REGISTER_UNIT, REGISTERS, SCHEDULERS, WARP
+from lanewise.isa.occupancy import Occupancy, best_block, occupancy
 from lanewise.ptx.lexer import Source
 from lanewise.ptx.targets import as_ascii, with_version
 from lanewise.ptx.tools.toolkit import EXTRA, Tool, ToolFailed, ToolMissing, find_tool, find_tools
@@ -26,9 +28,6 @@ _PROPERTIES = re.compile(
     r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
     r"(?:\s*\n[^\n]*?: Used (?P<registers>\d+) registers(?P<rest>[^\n]*))?"
 )
-#: Registers of a multiprocessor, and how many at a time a warp gets: so on every GPU since Volta.
-_REGISTERS = 65536
-_GRAIN = 256
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 
 
@@ -43,6 +42,8 @@ class Resources:
     shared: int = 0
     barriers: int = 0
     constant: Mapping[int, int] = field(default_factory=dict)
+    #: The arch that it was assembled for; empty if that is not known.
+    arch: str = ""
 
     @property
     def shared_bytes(self) -> int:
@@ -66,8 +67,25 @@ class Resources:
         >>> Resources(registers=64).threads, Resources(registers=168).threads
         (1024, 384)
         """
-        warps = _REGISTERS // max(-(-self.registers * WARP // _GRAIN) * _GRAIN, 1)
-        return min(warps // 4 * 4 * WARP, 1024)  # four schedulers, each with a quarter of the registers
+        warps = REGISTERS // max(-(-self.registers * WARP // REGISTER_UNIT) * REGISTER_UNIT, 1)
+        return min(warps // SCHEDULERS * SCHEDULERS * WARP, MOST_THREADS)
+
+    def occupancy(
+        self, threads: int | None = None, shared_bytes: int = 0, *, most_threads: int = MOST_THREADS
+    ) -> Occupancy:
+        """How many blocks of so many threads, with so much dynamic shared memory, are resident at a time.
+
+        Without `threads` it is the block, of up to `most_threads`, with which most warps are resident.
+
+        >>> print(Resources(registers=40, arch="sm_86").occupancy(256))
+        sm_86: 6 blocks of 256 threads, 48 of 48 warps (100 %), limited by warps and registers
+        """
+        if not self.arch:
+            raise LanewiseError("occupancy is that of an arch, and these resources do not say of which")
+        shared = self.shared + shared_bytes
+        if threads is None:
+            return best_block(self.arch, self.registers, shared, self.barriers, most_threads)
+        return occupancy(self.arch, threads, self.registers, shared, self.barriers)
 
 
 @dataclass(frozen=True)
@@ -129,7 +147,7 @@ def ptxas(
         if done.returncode:
             raise ToolFailed(_refusal(log, text, name, done.returncode), log)
         image = Path(folder, "module.cubin").read_bytes()
-    return Cubin(image, name, _resources(log), log, notes)
+    return Cubin(image, name, _resources(log, name), log, notes)
 
 
 def _words(tool: Tool) -> str:
@@ -166,7 +184,7 @@ def _refusal(log: str, text: str, arch: str, status: int) -> str:
     )
 
 
-def _resources(log: str) -> dict[str, Resources]:
+def _resources(log: str, arch: str) -> dict[str, Resources]:
     """What `ptxas -v` says of each function."""
     found = {}
     for match in _PROPERTIES.finditer(log):
@@ -181,6 +199,7 @@ def _resources(log: str) -> dict[str, Resources]:
             int(shared.group(1)) if shared else 0,
             int(barriers.group(1)) if barriers else 0,
             {int(bank): int(size) for size, bank in re.findall(r"(\d+) bytes cmem\[(\d+)\]", rest)},
+            arch,
         )
     return found
 

@@ -25,10 +25,13 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.watch_code.asynchronous_writes import write_asynchronous_writes
+from lanewise.machine.checker.watch_code.async_accesses import write_async_accesses, write_async_finished
+from lanewise.machine.checker.watch_code.async_clocks import follows, note_written, write_async_clocks
+from lanewise.machine.checker.watch_code.async_operations import write_async_operations
 from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
-from lanewise.machine.checker.watch_code.happens_before import write_happens_before
+from lanewise.machine.checker.watch_code.happens_before import write_completion, write_happens_before
+from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
 from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
 from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
@@ -144,6 +147,7 @@ def _write_region(module: ir.Module) -> ir.Function:
     space = code.variable(row.get(SiteRow.space))
     origin, limit = code.variable(code.number(0)), code.variable(code.number(0))
     plane, stride, shift, host = (code.variable(code.number(0)) for _ in range(4))
+    home = code.variable(observed.address)
     with code.when(space.get().equals(Space.GENERIC)):
         space.set(code.number(Space.GLOBAL))
         for window, meant in ((abi.SHARED_WINDOW, Space.SHARED), (abi.LOCAL_WINDOW, Space.LOCAL)):
@@ -160,6 +164,7 @@ def _write_region(module: ir.Module) -> ir.Function:
             owner = member_row.at(MemberRow.block).at(BlockRecord.watch)
             origin.set(origin.get() + (rank << abi.RANK_SHIFT))
             limit.set(member_row.get(MemberRow.bytes))
+            home.set(owner.address)
             plane.set(owner.get(BlockWatch.shadow))
             stride.set(owner.get(BlockWatch.stride))
             shift.set(owner.get(BlockWatch.cell_shift))
@@ -300,8 +305,19 @@ def _write_region(module: ir.Module) -> ir.Function:
         mark((flags & Flag.VOLATILE_ACCESS).differs(0), records.VOLATILE)
         code.call_number(
             module.functions["strong"], code["frame"], observed.address, offsets.address, wide(chosen),
-            plane.get(), stride.get(), shift.get(), host.get(), flags,
+            plane.get(), stride.get(), shift.get(), host.get(), flags, home.get(), code["site"],
         )  # fmt: skip
+    with code.when(writes & follows(observed)):
+        note_written(code, observed, chosen, shared)
+        phases = (flags & Flag.PHASES).differs(0)
+        initialises = phases & weak
+        invalidates = (flags & Flag.INVALIDATES).differs(0)
+        with code.when(shared & (initialises | ~phases)):
+            init = invalidates.select(code.number(2), initialises.to(U64).to(i64))
+            code.call_number(
+                module.functions["written_over"], code["frame"], code["site"], home.get(), offsets.address,
+                wide(chosen), size, host.get(), init,
+            )  # fmt: skip
     copies = (flags & Flag.COPIES).differs(0)
     pending = copies.select(code.number(records.PENDING), 0)
     with code.when(copies):
@@ -400,16 +416,21 @@ def write_watch() -> ir.Module:
     """Return a module with all functions behind the steps of a checked kernel."""
     module = ir.Module("checker")
     write_clocks(module)
+    write_async_clocks(module)
     write_warp_order(module)
     write_block_order(module)
     write_banks(module)
     write_happens_before(module)
+    write_phases(module)
+    write_async_finished(module)
+    write_completion(module)
     write_shadow(module)
     write_heap_check(module)
     _write_find(module)
+    write_async_accesses(module)
+    write_async_operations(module)
     write_publications(module)
     _write_shape(module)
     _write_region(module)
     _write_access(module)
-    write_asynchronous_writes(module)
     return module

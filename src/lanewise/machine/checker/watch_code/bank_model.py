@@ -111,15 +111,30 @@ def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:
 
 
 def sectors(module: ir.Module) -> ir.Function:
-    """Write `sectors(addresses, active, size)`, which returns how many distinct sectors the lanes touch."""
+    """Write `sectors(addresses, active, size)`, which returns sectors | least << 32.
+
+    These are the distinct sectors that the lanes touch, and the sectors that the same bytes would take if
+    they lay side by side. Lanes with one address count once for the latter if they follow each other.
+    """
     code = WatchCode(module, "sectors", ("addresses", "active", "size"))
     addresses = code.record("addresses")
     active = code["active"].to(U32)
-    all_sectors = addresses.get(0, U64, LANES) >> 5
+    every_address = addresses.get(0, U64, LANES)
+    all_sectors = every_address >> 5
     chosen = _conditions(code, active, LANES)
     none = code.constant(Type("u", 64), -1)
     previous, ascending = code.variable(none), code.variable(code.constant(BOOL, 1))
-    total = code.variable(code.number(0))
+    last_start = code.variable(none)
+    total, distinct = code.variable(code.number(0)), code.variable(code.number(0))
+
+    def answer() -> Value:
+        bytes_touched = distinct.get() * code["size"]
+        packed = (bytes_touched + 31) >> 5
+        return total.get() | ((packed < total.get()).select(packed, total.get()) << 32)
+
+    def one_if(condition: Value) -> Value:
+        return condition.to(Type("u", 64)).view(Type("i", 64))
+
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
         start = addresses.pointer(0, U64).load(lane)
         sector = start >> 5
@@ -127,24 +142,29 @@ def sectors(module: ir.Module) -> ir.Function:
         ascending.set(ascending.get() & (before.equals(none) | ~(sector < before)))
         last = (start + (code["size"] - 1).to(U64)) >> 5
         new = before.equals(none) | sector.differs(before)
-        total.set(
-            total.get() + (last - sector).view(Type("i", 64)) + new.to(Type("u", 64)).view(Type("i", 64))
-        )
+        total.set(total.get() + (last - sector).view(Type("i", 64)) + one_if(new))
+        distinct.set(distinct.get() + one_if(start.differs(last_start.get())))
         previous.set(last)
+        last_start.set(start)
     with code.when(ascending.get()):
-        code.done(total.get())
-    # The addresses do not ascend: a sector is counted at its first lane.
+        code.done(answer())
+    # The addresses do not ascend: a sector, or an address, is counted at its first lane.
     total.set(code.number(0))
+    distinct.set(code.number(0))
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
         start = addresses.pointer(0, U64).load(lane)
         sector = start >> 5
-        same = all_sectors.equals(sector.spread(LANES)) & chosen
-        bits = Value(code, U32, code.builder.bitcast(same.handle, ir.IntType(32)))
-        earlier = bits & ((code.constant(U32, 1) << lane.to(U32)) - 1)
+        below = (code.constant(U32, 1) << lane.to(U32)) - 1
+
+        def is_first(everyone: Value, own: Value, below: Value = below) -> Value:
+            same = everyone.equals(own.spread(LANES)) & chosen
+            return (Value(code, U32, code.builder.bitcast(same.handle, ir.IntType(32))) & below).equals(0)
+
         last = (start + (code["size"] - 1).to(U64)) >> 5
         more = (last - sector).view(Type("i", 64))
-        total.set(total.get() + more + earlier.equals(0).to(Type("u", 64)).view(Type("i", 64)))
-    code.done(total.get())
+        total.set(total.get() + more + one_if(is_first(all_sectors, sector)))
+        distinct.set(distinct.get() + one_if(is_first(every_address, start)))
+    code.done(answer())
     return code.function
 
 

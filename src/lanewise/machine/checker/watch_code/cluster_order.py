@@ -12,6 +12,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, PartialRelease, WarpClock, WatchRecord
+from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, least, wide
 from lanewise.machine.codegen.function_code import U32, Record
 
@@ -46,5 +47,7 @@ def write_cluster_order(module: ir.Module) -> None:
             with code.when(lanes.differs(0)):
                 code.call_number(module.functions["synchronise"], warp.address, wide(lanes))
             observed.set(BlockWatch.fresh, 1)
+        with code.when(follows(observed)):
+            code.call_number(module.functions["meet_async"], observed.address)
     watch.set(WatchRecord.current, 0)
     code.done()

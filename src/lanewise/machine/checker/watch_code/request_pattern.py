@@ -9,7 +9,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.checker.records import CELLS_TOGETHER, COSTS, Flag, LastRequest, SiteRow
+from lanewise.machine.checker.records import CELLS_TOGETHER, COSTS, MOST_SAMPLES, Flag, LastRequest, SiteRow
 from lanewise.machine.checker.watch_code.bank_model import ROWS, lane_is_in
 from lanewise.machine.checker.watch_code.vector_clocks import WatchCode, wide
 from lanewise.machine.codegen.function_code import U8, U32, U64, Record
@@ -41,6 +41,17 @@ def remember(
         kept.set(field, code.intrinsic(f"vector.reduce.{name}", i64, [extent], of=extent.type))
     _find_tiling(code, row, kept, offsets, base, active, shift)
     count_costs(code, row, kept, offsets, active, shared)
+    _keep_sample(code, kept, offsets, active, shared)
+
+
+def _keep_sample(code: WatchCode, kept: Record, offsets: Record, active: Value, shared: Value) -> None:
+    """Keep the addresses of a request, unless as many were kept before as there is room for."""
+    count = kept.get(LastRequest.sample_count)
+    with code.when(count < MOST_SAMPLES):
+        kept.set(LastRequest.sample_count, count + 1)
+        kept.pointer(LastRequest.sample_shared, i64).store(shared.to(U64).to(i64), count)
+        kept.pointer(LastRequest.sample_lanes, i64).store(wide(active), count)
+        kept.pointer(LastRequest.sample_offsets, U64).store(offsets.get(0, U64, LANES), count * LANES)
 
 
 def _find_tiling(
@@ -80,7 +91,7 @@ def count_costs(
 ) -> None:
     """Count the wavefronts of shared memory, or the sectors of global memory, that a request takes."""
     size, lanes = row.get(SiteRow.access_size), wide(active)
-    wavefronts, ideal, sectors = (field for field, _ in COSTS)
+    wavefronts, ideal, sectors, least = (field for field, _ in COSTS)
     functions = code.module.functions
     with code.when(shared):
         rows = (row.get(SiteRow.flags) & (Flag.MATRIX | Flag.TILE)).differs(0)
@@ -95,7 +106,10 @@ def count_costs(
                 kept.set(wavefronts, answer & 0xFFFFFFFF)
                 kept.set(ideal, answer >> 32)
                 kept.set(sectors, 0)
+                kept.set(least, 0)
     with code.when(~shared):
         kept.set(wavefronts, 0)
         kept.set(ideal, 0)
-        kept.set(sectors, code.call_number(functions["sectors"], offsets.address, lanes, size))
+        answer = code.call_number(functions["sectors"], offsets.address, lanes, size)
+        kept.set(sectors, answer & 0xFFFFFFFF)
+        kept.set(least, answer >> 32)

@@ -13,6 +13,7 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Code, Value, Variable, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
+from lanewise.machine.checker.proxy_records import AsyncClock
 from lanewise.machine.checker.records import (
     BlockWatch,
     LaneClocks,
@@ -152,6 +153,11 @@ def begin_block(module: ir.Module) -> ir.Function:
         for each in (LaneClocks.groups, LaneClocks.issued, LaneClocks.copied):
             lanes.pointer(each, U32).store(code.constant(U32.by(LANES), 0))
     observed.set(BlockWatch.own_after, now)
+    observed.set(BlockWatch.followed_count, 0)
+    with code.when(observed.get(BlockWatch.async_clocks).differs(0)):
+        size = (warps + abi.BARRIERS) * AsyncClock.BYTES
+        zero_bytes(code, observed.get(BlockWatch.async_clocks), size)
+        zero_bytes(code, observed.get(BlockWatch.register_states), observed.get(BlockWatch.register_bytes))
     code.done()
     return code.function
 

@@ -1,0 +1,91 @@
+"""What a multiprocessor of each arch has: warps, blocks, shared memory, barriers; what a block reserves.
+
+The figures are those of the CUDA C++ Programming Guide (compute capabilities) and of `cuda_occupancy.h` of
+CUDA 13. What is the same on every GPU since Volta is a constant.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lanewise.errors import LanewiseError
+from lanewise.isa.archs import arch_number
+
+#: Registers of a multiprocessor, which are also the most that a block may have.
+REGISTERS = 65536
+#: A thread has at most so many registers.
+MOST_REGISTERS = 255
+#: Registers are given to a warp in multiples of this.
+REGISTER_UNIT = 256
+#: Each of the four schedulers of a multiprocessor has a quarter of the registers.
+SCHEDULERS = 4
+#: Threads of a warp.
+WARP = 32
+#: Threads that a block may have whatever registers its kernel uses.
+FITTING_THREADS = REGISTERS // (MOST_REGISTERS + 1)
+
+
+class Multiprocessor(NamedTuple):
+    """The resources of one multiprocessor that resident blocks share."""
+
+    warps: int
+    blocks: int
+    shared_bytes: int
+    #: Bytes of shared memory that the system keeps for itself in each block.
+    reserved_bytes: int
+    #: Shared memory is given to a block in multiples of this.
+    shared_unit: int
+    #: Barriers of all blocks together; None where they are not what bounds the number of blocks.
+    barriers: int | None
+
+    @property
+    def block_shared_bytes(self) -> int:
+        """The bytes of shared memory that one block may have."""
+        return self.shared_bytes - self.reserved_bytes
+
+
+def _volta(warps: int, blocks: int, shared: int) -> Multiprocessor:
+    return Multiprocessor(warps, blocks, shared * 1024, 0, 256, None)
+
+
+def _ampere(warps: int, blocks: int, shared: int, barriers: int | None = None) -> Multiprocessor:
+    return Multiprocessor(warps, blocks, shared * 1024, 1024, 128, barriers)
+
+
+#: By the number of the arch. None are published for sm_88.
+_TABLE = {
+    70: _volta(64, 32, 96),
+    72: _volta(64, 32, 96),
+    75: _volta(32, 16, 64),
+    80: _ampere(64, 32, 164),
+    86: _ampere(48, 16, 100),
+    87: _ampere(48, 16, 164),
+    89: _ampere(48, 24, 100),
+    90: _ampere(64, 32, 228, 64),
+    100: _ampere(64, 32, 228, 64),
+    101: _ampere(48, 24, 228, 24),
+    103: _ampere(64, 32, 228, 64),
+    110: _ampere(48, 24, 228, 24),
+    120: _ampere(48, 24, 100, 24),
+    121: _ampere(48, 24, 100, 24),
+}
+#: Bytes of shared memory that no block of any GPU has more of.
+MOST_SHARED_BYTES = max(each.block_shared_bytes for each in _TABLE.values())
+
+
+def known_multiprocessor(arch: str) -> Multiprocessor | None:
+    """Return the multiprocessor of an arch; None if its figures are not published."""
+    return _TABLE.get(arch_number(arch))
+
+
+def multiprocessor(arch: str) -> Multiprocessor:
+    """Return the multiprocessor of an arch.
+
+    >>> multiprocessor("sm_86").warps, multiprocessor("sm_90a").shared_bytes
+    (48, 233472)
+    """
+    found = known_multiprocessor(arch)
+    if found is None:
+        known = ", ".join(f"sm_{number}" for number in _TABLE)
+        raise LanewiseError(f"how much a multiprocessor of {arch} has is not published; known are {known}")
+    return found

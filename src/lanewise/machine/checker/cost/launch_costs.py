@@ -1,0 +1,117 @@
+"""What a checked launch counted, as verdicts need it: instructions by line, accesses with their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.machine import abi
+from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.cost.requests import Requests
+from lanewise.machine.checker.records import LastRequest, SiteRow
+from lanewise.machine.checker.site_table import first_access_row
+from lanewise.machine.program.instruction_record import Size
+from lanewise.machine.program.instruction_table import MOST_ROWS
+from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
+from lanewise.machine.program.ops import Op
+
+
+@dataclass(frozen=True)
+class AccessCost:
+    """One access of one instruction, with what its requests took in all."""
+
+    op: Op
+    located: LocatedAccess
+    #: Its row in the site table.
+    row: int
+    requests: int
+    threads: int
+    wavefronts: int
+    ideal: int
+    sectors: int
+    least_sectors: int
+    #: The bounds of the shared variable that the address was made from; both 0 if it is not known.
+    lowest: int
+    highest: int
+    #: Some of its requests to shared memory, and to global memory.
+    samples: Requests | None = field(repr=False, default=None)
+    global_samples: Requests | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True)
+class LaunchCosts:
+    """The counts of a launch, added up over all watches."""
+
+    kernel: CheckedKernel
+    #: For each basic block: how often it ran, and with how many threads in all.
+    runs: npt.NDArray[np.int64]
+    #: The site table with what was counted.
+    rows: npt.NDArray[np.int64]
+    #: For each instruction: how often lanes diverged at it.
+    diverged: npt.NDArray[np.int64]
+    #: The LastRequest of each row, for each watch.
+    last_requests: Sequence[npt.NDArray[np.uint8]]
+
+    @cached_property
+    def instructions(self) -> int:
+        """The instructions that warps executed."""
+        return sum(int(self.runs[each.number, 0]) * len(each.executed) for each in self.kernel.blocks)
+
+    def row(self, op: Op, field: int) -> int:
+        """Return a field of the first row of an instruction."""
+        return int(self.rows[MOST_ROWS * op.site, field // 8])
+
+    @cached_property
+    def accesses(self) -> list[AccessCost]:
+        """All accesses that were made."""
+        return list(self._accesses())
+
+    def _accesses(self) -> Iterator[AccessCost]:
+        for op in self.kernel.program.sites:
+            for row, located in enumerate(watched_accesses(op), first_access_row(op)):
+                counted = self.rows[row]
+                if not counted[SiteRow.requests // 8]:
+                    continue
+                watches = max(len(self.last_requests), 1)
+                figures = {
+                    name: int(counted[getattr(SiteRow, name) // 8])
+                    for name in ("requests", "threads", "wavefronts", "ideal", "sectors", "least_sectors")
+                }
+                bounds = {name: int(counted[getattr(SiteRow, name) // 8]) // watches for name in _BOUNDS}
+                shared, elsewhere = self._samples(row, located)
+                yield AccessCost(
+                    op, located, row, **figures, **bounds, samples=shared, global_samples=elsewhere
+                )
+
+    def _samples(self, row: int, located: LocatedAccess) -> tuple[Requests | None, Requests | None]:
+        """Return the sampled requests of a row to shared and to global memory; None where there are none."""
+        seen: dict[tuple[bool, int, bytes], npt.NDArray[np.int64]] = {}
+        for requests in self.last_requests:
+            memory = requests[row].view(np.int64)
+            for number in range(int(memory[LastRequest.sample_count // 8])):
+                start = LastRequest.sample_offsets // 8 + number * abi.LANES
+                offsets = memory[start : start + abi.LANES]
+                shared = bool(memory[LastRequest.sample_shared // 8 + number])
+                lanes = int(memory[LastRequest.sample_lanes // 8 + number]) & 0xFFFFFFFF
+                seen[shared, lanes, offsets.tobytes()] = offsets.copy()
+        return self._requests(True, seen, located), self._requests(False, seen, located)
+
+    def _requests(
+        self,
+        shared: bool,
+        seen: dict[tuple[bool, int, bytes], npt.NDArray[np.int64]],
+        located: LocatedAccess,
+    ) -> Requests | None:
+        chosen = {key: each for key, each in sorted(seen.items()) if key[0] is shared}
+        if not chosen:
+            return None
+        bits = np.array([key[1] for key in chosen], np.int64)[:, None] >> np.arange(abi.LANES)
+        by_rows = located.access.size in (Size.MATRIX_ROW, Size.TILE_LINE)
+        return Requests(np.array(list(chosen.values())), (bits & 1).astype(bool), located.size, by_rows)
+
+
+_BOUNDS = ("lowest", "highest")

@@ -1,0 +1,185 @@
+"""Barriers that keep nothing apart, whatever the data are: found in the flow of control, not in one launch.
+
+A barrier is needed if something that is accessed between the barrier before and it may be the same memory as
+something that is accessed between it and the next one, and one of the two is a write. Shared memory is told
+apart by variables, global memory by the parameters that addresses are made from. Fences, atomics, waits for
+copies, and whatever else may be part of a longer order make the barriers next to them needed: when in doubt,
+a barrier is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lanewise.machine.analysis.pointer_provenance import sources, variable
+from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.site_table import first_access_row
+from lanewise.machine.program.basic_blocks import BasicBlock, successors
+from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Proxy, Role, Size, Waits
+from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
+from lanewise.machine.program.operands import Register, Symbol
+from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.texture_faults import handle_operand
+
+
+class Memory(NamedTuple):
+    """Memory that an access may touch: a state space, and in it a variable or a parameter; None for any."""
+
+    space: str | None = None
+    which: object = None
+
+    def may_be(self, other: Memory) -> bool:
+        """Return whether two of them may be the same memory."""
+        if self.space is None or other.space is None:
+            return True
+        any_of_space = self.which is None or other.which is None
+        return self.space == other.space and (any_of_space or self.which == other.which)
+
+
+class Accesses(NamedTuple):
+    """The memory that some code reads and writes; whether it may be part of a longer order."""
+
+    read: frozenset[Memory] = frozenset()
+    written: frozenset[Memory] = frozenset()
+    orders: bool = False
+
+    def __or__(self, other: object) -> Accesses:
+        assert isinstance(other, Accesses)
+        return Accesses(self.read | other.read, self.written | other.written, self.orders or other.orders)
+
+    def conflicts_with(self, other: Accesses) -> bool:
+        """Return whether a barrier is needed between the two."""
+        if self.orders or other.orders:
+            return True
+        return (
+            _meet(self.written, other.read)
+            or _meet(self.written, other.written)
+            or _meet(self.read, other.written)
+        )
+
+
+def _meet(one: frozenset[Memory], other: frozenset[Memory]) -> bool:
+    """Return whether two sets may have memory in common."""
+    return any(each.may_be(another) for each in one for another in other)
+
+
+def needless_barriers(kernel: CheckedKernel) -> list[Op]:
+    """Return the barriers of the whole block that can all be taken out of a kernel."""
+    blocks = kernel.blocks
+    if any(block.end is BlockEnd.CALL for block in blocks) or not _is_plain(kernel.program.sites):
+        return []
+    finder = _Finder(kernel)
+    needless: list[Op] = []
+    taken_out: set[int] = set()
+    for block in blocks:
+        if _is_block_barrier(block):
+            before, after = finder.before(block, taken_out), finder.after(block, taken_out)
+            if not before.conflicts_with(after):
+                assert block.op is not None
+                needless.append(block.op)
+                taken_out.add(block.number)
+    return needless
+
+
+def _is_plain(sites: Iterable[Op]) -> bool:
+    """Return whether only accesses can be the reason for a barrier: not clocks, no asynchronous proxy."""
+    for op in sites:
+        if op.record.level in (Level.WARPGROUP, Level.CLUSTER) or "%clock" in str(op.source):
+            return False
+        if any(access.proxy is Proxy.ASYNC for access in op.record.memory):
+            return False
+    return True
+
+
+def _is_block_barrier(block: BasicBlock) -> bool:
+    """Return whether a basic block ends with a barrier of the whole block that returns no value."""
+    op = block.op
+    if block.end is not BlockEnd.BARRIER or op is None or op.guard is not None or op.has("arrive"):
+        return False
+    return op.record.role(0) is not Role.DEFINED and len(op.operands) < 2
+
+
+class _Finder:
+    """Finds what is accessed between barriers."""
+
+    def __init__(self, kernel: CheckedKernel) -> None:
+        self.parameters = kernel.address_parameters
+        self.variables = sources(kernel.program)
+        self.by_block = {block.number: self._of_block(block) for block in kernel.blocks}
+        self.predecessors: dict[int, list[BasicBlock]] = {}
+        for block in kernel.blocks:
+            for each in successors(block):
+                self.predecessors.setdefault(each.number, []).append(block)
+
+    def after(self, barrier: BasicBlock, taken_out: set[int]) -> Accesses:
+        """Return what may be accessed after a barrier, up to the next ones that stay."""
+        found, seen, pending = Accesses(), set[int](), successors(barrier)
+        while pending:
+            block = pending.pop()
+            if block.number in seen:
+                continue
+            seen.add(block.number)
+            found |= self.by_block[block.number]
+            if not _is_block_barrier(block) or block.number in taken_out:
+                pending += successors(block)
+        return found
+
+    def before(self, barrier: BasicBlock, taken_out: set[int]) -> Accesses:
+        """Return what may be accessed before a barrier, back to the previous ones that stay."""
+        found, seen, pending = Accesses(), set[int](), [barrier]
+        while pending:
+            block = pending.pop()
+            if block.number in seen:
+                continue
+            seen.add(block.number)
+            found |= self.by_block[block.number]
+            pending += [
+                each
+                for each in self.predecessors.get(block.number, ())
+                if not _is_block_barrier(each) or each.number in taken_out
+            ]
+        return found
+
+    def _of_block(self, block: BasicBlock) -> Accesses:
+        found = Accesses()
+        if block.end is BlockEnd.HOST_CALL:
+            found = Accesses(orders=True)
+        for op in block.executed:
+            found |= self._of_op(op)
+        return found
+
+    def _of_op(self, op: Op) -> Accesses:
+        """Return what one instruction accesses."""
+        record = op.record
+        waits = record.waits in (Waits.BARRIER, Waits.PHASE) and not _is_whole_barrier(op)
+        if record.orders not in (Order.NOTHING, Order.COMMIT) or waits or handle_operand(op) is not None:
+            return Accesses(orders=True)
+        found = Accesses()
+        for row, located in enumerate(watched_accesses(op), first_access_row(op)):
+            access = located.access
+            if record.is_atomic or access.strong or access.size is Size.MBARRIER or op.has("volatile"):
+                return Accesses(orders=True)
+            if located.space == "local":
+                continue
+            memory = self._memory(row, located)
+            read = memory if access.reads else frozenset[Memory]()
+            written = memory if access.writes else frozenset[Memory]()
+            found |= Accesses(read, written)
+        return found
+
+    def _memory(self, row: int, located: LocatedAccess) -> frozenset[Memory]:
+        base = located.address.base
+        if located.space == "shared":
+            symbol = self.variables.get(base) if isinstance(base, Register) else base
+            known = variable(symbol) if isinstance(symbol, Symbol) else None
+            return frozenset((Memory("shared", known),))
+        if located.space != "global":
+            return frozenset((Memory(),))
+        parameters = self.parameters.get(row) or (None,)
+        return frozenset(Memory("global", each) for each in parameters)
+
+
+def _is_whole_barrier(op: Op) -> bool:
+    """Return whether an instruction is a barrier for all threads of the block."""
+    return op.record.waits is Waits.BARRIER and not op.has("arrive") and len(op.operands) < 2

@@ -1,0 +1,197 @@
+"""What a check tells: findings, what wastes time, the counters of a line, and the contents of a report.
+
+`triage.py` decides what is a finding, `cost/` what wastes time; `reporting/` writes reports in other forms.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from lanewise.ptx import Module
+
+Three = tuple[int, int, int]
+#: An error is wrong on every GPU; advice is about what PTX leaves undefined although GPUs are known to do it.
+Severity = Literal["error", "advice"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong in a kernel: what it is, where, which thread did it first, and how often."""
+
+    kind: str
+    message: str
+    line: int
+    text: str
+    source: str | None = None
+    thread: Three | None = None
+    block: Three | None = None
+    address: int | None = None
+    allocation: str | None = None
+    count: int = 1
+    other: Finding | None = None
+    severity: Severity = "error"
+    #: For inlined code: its own line of the source, then the line of each call, up to the kernel.
+    chain: tuple[str, ...] = ()
+    #: The schedule under which it showed, such as "reverse" or "seed 1"; None if it did in order.
+    schedule: str | None = None
+
+    def with_other(self, other: Finding) -> Finding:
+        """Return the finding with its other place."""
+        return replace(self, other=other)
+
+    @property
+    def title(self) -> str:
+        """The kind of the finding, followed by its severity unless it is an error: "race (advice)"."""
+        return self.kind if self.severity == "error" else f"{self.kind} ({self.severity})"
+
+    @property
+    def location(self) -> str:
+        """The line of the PTX with its text, and the line of the source if it is known."""
+        source = f" ({self.source})" if self.source else ""
+        if self.chain:
+            source = f" ({', inlined at '.join(self.chain)})"
+        return f"line {self.line}: {self.text}{source}"
+
+    def __str__(self) -> str:
+        lines = [f"{self.title}: {self.message}"]
+        if self.line:
+            lines.append(f"    at {self.location}")
+        if self.thread is not None:
+            lines.append(f"    by thread {self.thread} in block {self.block}")
+        if self.address is not None:
+            where = f" in {self.allocation}" if self.allocation else ""
+            lines.append(f"    address {self.address:#x}{where}")
+        if self.other is not None:
+            lines.append(f"    and {self.other.message}")
+            if self.other.line:
+                lines.append(f"    at {self.other.location}")
+            if self.other.thread is not None:
+                lines.append(f"    by thread {self.other.thread} in block {self.other.block}")
+        if self.count > 1:
+            lines.append(f"    {self.count} times")
+        if self.schedule is not None:
+            lines.append(f"    under the schedule {self.schedule}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Inefficiency:
+    """Something in a kernel that wastes time: what it is, where, how much of what is wasted, and a remedy."""
+
+    kind: str
+    #: What it is about, such as `tile[threadIdx.x][…]`.
+    subject: str
+    #: What is wrong with it, such as "32-way bank conflict".
+    message: str
+    line: int
+    text: str
+    source: str | None
+    wasted: int
+    #: All of the launch; 0 if that is not known.
+    total: int
+    #: What is counted: wavefronts, sectors, instructions.
+    unit: str
+    #: What would mend it, tried on the addresses that were observed; empty if nothing is known.
+    remedy: str = ""
+    #: The cycles that it is estimated to cost, by which a report ranks.
+    cycles: float = 0.0
+
+    @property
+    def location(self) -> str:
+        """The line of the source, or of the PTX if the source is not known."""
+        return _short(self.source) if self.source else f"PTX:{self.line}"
+
+    @property
+    def share(self) -> float:
+        """The part of all that is wasted."""
+        return self.wasted / self.total if self.total else 0.0
+
+    @property
+    def description(self) -> str:
+        """It in one line, without the place."""
+        subject = f"{self.subject}: " if self.subject else ""
+        cost = f", {self.wasted:,} of {self.total:,} {self.unit} wasted ({100 * self.share:.0f} %)"
+        cost = cost if self.total else ""
+        return f"{subject}{self.message}{cost}" + (f"; {self.remedy}" if self.remedy else "")
+
+    def __str__(self) -> str:
+        return f"{self.location}  {self.description}"
+
+
+def _short(place: str) -> str:
+    """Return a place with its path from the folder that one is in, if it is below that."""
+    return place.removeprefix(f"{Path.cwd()}{os.sep}")
+
+
+@dataclass(frozen=True)
+class Line:
+    """The counters of one line of the PTX."""
+
+    line: int
+    text: str
+    source: str | None
+    counters: Mapping[str, int | float]
+
+
+@dataclass(frozen=True)
+class ReportContents:
+    """The contents of a report; `Report` adds the forms in which it is read."""
+
+    kernel: str
+    findings: list[Finding]
+    counters: Mapping[str, int | float]
+    lines: list[Line]
+    notes: list[str] = field(default_factory=list)
+    #: Judges what wastes time, when that is first asked for.
+    judge: Callable[[], list[Inefficiency]] | None = field(default=None, repr=False, compare=False)
+    #: The module of the kernel, for the text of its source and of its PTX.
+    module: Module | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def performance(self) -> list[Inefficiency]:
+        """What wastes time, the most expensive first; it does not count for `ok`."""
+        return self.judge() if self.judge is not None else []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: what wastes time is judged before, since compiled code stays behind."""
+        return {**self.__dict__, "performance": self.performance, "judge": None, "module": None}
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error; findings that are only advice do not count."""
+        return all(each.severity != "error" for each in self.findings)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    @property
+    def summary(self) -> str:
+        """How many findings there are of each kind, and how many things waste time, in words."""
+        kinds = Counter(each.title for each in self.findings)
+        total = len(self.findings)
+        told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        found = f"{total} finding{'s' if total != 1 else ''} ({told})" if total else "nothing found"
+        count = len(self.performance)
+        if not count:
+            return found
+        slow = f"{count} thing{'s' if count != 1 else ''} that cost{'s' if count == 1 else ''} time"
+        return f"{found}, {slow}" if total else f"nothing wrong, {slow}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as dicts, lists, strings and numbers, for JSON."""
+        return {
+            "kernel": self.kernel,
+            "ok": self.ok,
+            "findings": [asdict(each) for each in self.findings],
+            "counters": dict(self.counters),
+            "lines": [asdict(each) | {"counters": dict(each.counters)} for each in self.lines],
+            "notes": list(self.notes),
+            "performance": [asdict(each) | {"location": each.location} for each in self.performance],
+        }

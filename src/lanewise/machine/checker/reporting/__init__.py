@@ -1,0 +1,1 @@
+"""Reports of checks in other forms: the source with counters beside each line, HTML, SARIF, annotations."""

@@ -1,0 +1,96 @@
+"""Reports as SARIF 2.1.0, the format in which CI systems take what tools find in a source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from lanewise.machine.checker.findings import Finding, Inefficiency, ReportContents
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {"error": "error", "advice": "warning"}
+#: What the kinds of inefficiencies are called, to tell them from findings.
+_PREFIX = "performance/"
+
+
+def sarif(
+    reports: Sequence[ReportContents], file: Path | None = None, strict: bool = False
+) -> dict[str, Any]:
+    """Return reports as one SARIF log; `file` is the file with the kernel, for lines of the PTX.
+
+    What wastes time is a note, or a warning if that is to be taken `strict`ly.
+    """
+    results = [
+        result
+        for report in reports
+        for result in (
+            *(_finding(each, file) for each in report.findings),
+            *(_performance(each, file, strict) for each in report.performance),
+        )
+    ]
+    rules = sorted({result["ruleId"] for result in results})
+    driver = {"name": "lanewise", "rules": [_rule(each) for each in rules]}
+    with suppress(PackageNotFoundError):  # where it is run from its source
+        driver["version"] = version("lanewise")
+    run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(name: str) -> dict[str, Any]:
+    words = name.removeprefix(_PREFIX).replace("-", " ")
+    kind = "wastes time" if name.startswith(_PREFIX) else "is wrong"
+    return {"id": name, "shortDescription": {"text": f"A kernel {kind}: {words}."}}
+
+
+def _finding(finding: Finding, file: Path | None) -> dict[str, Any]:
+    where = f" by thread {finding.thread} in block {finding.block}" if finding.thread is not None else ""
+    found = {
+        "ruleId": finding.kind.replace(" ", "-"),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{finding.message}{where}"},
+        "locations": _locations(finding.source, finding.line, file),
+    }
+    if finding.other is not None and finding.other.line:
+        related = _locations(finding.other.source, finding.other.line, file)
+        found["relatedLocations"] = [each | {"message": {"text": finding.other.message}} for each in related]
+    return found
+
+
+def _performance(each: Inefficiency, file: Path | None, strict: bool) -> dict[str, Any]:
+    return {
+        "ruleId": _PREFIX + each.kind.replace(" ", "-"),
+        "level": "warning" if strict else "note",
+        "message": {"text": each.description},
+        "locations": _locations(each.source, each.line, file),
+    }
+
+
+def _locations(source: str | None, line: int, file: Path | None) -> list[dict[str, Any]]:
+    """Return the place of a result; none if no file is known."""
+    found = place(source, line, file)
+    if found is None:
+        return []
+    path, number = found
+    below = path.is_absolute()
+    artifact = {"uri": path.as_uri() if below else path.as_posix()}
+    return [{"physicalLocation": {"artifactLocation": artifact, "region": {"startLine": number}}}]
+
+
+def place(source: str | None, line: int, file: Path | None) -> tuple[Path, int] | None:
+    """Return the file and line of something; the file from the folder that one is in, if it is below that.
+
+    Of a line of the PTX, `file` is the file. None if no file is known.
+    """
+    if source is not None:
+        name, _, number = source.rpartition(":")
+        path, line = Path(name), int(number)
+    elif file is not None and line:
+        path = file
+    else:
+        return None
+    here = Path.cwd()
+    whole = path if path.is_absolute() else here / path
+    return (whole.relative_to(here) if whole.is_relative_to(here) else whole), line

@@ -1,0 +1,42 @@
+"""The line of the source that an instruction of the PTX came from, as messages name it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from lanewise.machine.errors import Unsupported
+from lanewise.ptx import Loc, Module, Operation
+
+_LINE = re.compile(r"line (\d+)\b")
+
+
+def source_line(module: Module, loc: Loc) -> str:
+    """Return file and line of the source; for inlined code from a header, those of the caller.
+
+    A file that does not exist is given by its name only.
+    """
+    return _place(*module.origin(loc))
+
+
+def source_chain(module: Module, loc: Loc) -> tuple[str, ...]:
+    """Return file and line of the source, then those of each call that inlined it; empty if none did."""
+    chain = module.inlined_through(loc)
+    return tuple(_place(*each) for each in chain) if len(chain) > 1 else ()
+
+
+def _place(name: str, line: int) -> str:
+    return f"{name if Path(name).exists() else Path(name).name}:{line}"
+
+
+def with_source(error: Unsupported, module: Module) -> Unsupported:
+    """Return an error that names a line of the PTX with the line of the source beside it, if it is known."""
+    found = _LINE.match(str(error))
+    if found is None or "\n" in str(error):  # no line, or its source has been added before
+        return error
+    functions = (*module.entries.values(), *module.functions.values())
+    statements = (each for function in functions for each in function.body or ())
+    for each in statements:
+        if isinstance(each, Operation) and each.line == int(found[1]) and each.loc is not None:
+            return Unsupported(f"{error}\n    from {source_line(module, each.loc)}")
+    return error

@@ -1,0 +1,90 @@
+"""A plugin for pytest that checks every launch of a test.
+
+Say `pytest_plugins = ["lanewise.pytest"]` in a conftest.py. Then a test that takes the fixture
+`lanewise_check` fails at the first launch in which something is found; with `pytest --lanewise-check` every
+test does. Nothing of lanewise is loaded before a test asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from lanewise.launch import Configured
+    from lanewise.machine.checker.report import Report
+
+
+class LaunchFailed(AssertionError):
+    """A launch in which a check found something; `report` has all of it."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(f"lanewise.check found something\n\n{_words(report)}")
+        self.report = report
+
+
+def _words(report: Report) -> str:
+    """Return the findings and what wastes time, without the counters."""
+    slow = "\n".join(str(each) for each in report.performance)
+    parts = [*(str(each) for each in report.findings), slow, f"{report.kernel}: {report.summary}"]
+    return "\n\n".join(each for each in parts if each)
+
+
+class CheckedLaunches:
+    """The launches of a test, each of which is checked; what may be found is set by attributes."""
+
+    def __init__(self) -> None:
+        #: The report of each launch so far.
+        self.reports: list[Report] = []
+        #: Whether a launch also fails for what wastes time.
+        self.strict = False
+        #: The orders of blocks and warps in which a launch is repeated, as `lanewise.check` takes them.
+        self.schedule: Any = None
+        #: Whether launches are left alone.
+        self.off = False
+
+    def __call__(self, configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Check a launch instead of making it; one of arrays on a GPU is made as it is."""
+        from lanewise.gpu import any_on_gpu
+        from lanewise.machine.checker.check import check
+
+        if self.off or "stream" in options or any_on_gpu(arguments):
+            configured(*arguments, **options)
+            return
+        taken = {name: value for name, value in options.items() if name in ("arch", "steps", "progress")}
+        report = check(configured, *arguments, schedule=self.schedule, **taken)
+        self.reports.append(report)
+        if not report.ok or (self.strict and report.performance):
+            raise LaunchFailed(report)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the plugin to pytest."""
+    group = parser.getgroup("lanewise")
+    group.addoption("--lanewise-check", action="store_true", help="check every launch of every test")
+    group.addoption(
+        "--lanewise-strict", action="store_true", help="let launches also fail for what wastes time"
+    )
+
+
+@pytest.fixture
+def lanewise_check(request: pytest.FixtureRequest) -> Iterator[CheckedLaunches]:
+    """Check every launch of the test on the CPU; the test fails at one in which something is found.
+
+    The fixture has the `reports` so far; `strict`, `schedule` and `off` change what follows.
+    """
+    from lanewise.launch import watched
+
+    launches = CheckedLaunches()
+    launches.strict = bool(request.config.getoption("--lanewise-strict"))
+    with watched(launches):
+        yield launches
+
+
+@pytest.fixture(autouse=True)
+def _every_launch(request: pytest.FixtureRequest) -> None:
+    """Use `lanewise_check` in every test, if pytest was started so."""
+    if request.config.getoption("--lanewise-check"):
+        request.getfixturevalue("lanewise_check")
