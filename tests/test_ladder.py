@@ -61,6 +61,17 @@ def test_a_rung_is_exact_and_clean(ladder: Any, number: int) -> None:
     assert [str(number), seen.rung.adds, conflicts, f"{seen.fetched:,}"] in rows_of_page("bank conflicts")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["2b", "4b", "5b", "7b"])
+def test_a_variant_is_exact_and_clean(ladder: Any, label: str) -> None:
+    variant = next(each for each in ladder.VARIANTS if each.label == label)
+    seen = ladder.climb(variant, 256, 128, 64)
+    assert seen.exact
+    assert seen.findings == 0
+    conflicts = f"{seen.conflicts:,} of {seen.wavefronts:,} wavefronts"
+    assert [label, variant.adds, conflicts, f"{seen.fetched:,}"] in rows_of_page("conflicts")
+
+
 @pytest.mark.parametrize(
     ("number", "dtype", "accumulate", "shape"),
     [
@@ -122,3 +133,10 @@ def test_the_page_quotes_the_record() -> None:
     assert rows_of_page("TFLOP/s") == [
         [name, f"{tflops:.0f}", f"{share:.1%}".replace("%", " %")] for name, tflops, share in measured
     ]
+
+
+def test_the_page_quotes_the_record_of_variants() -> None:
+    record = PAGE.parents[1] / "benchmarks" / "results" / "h200_ladder_variants.json"
+    found = {row["rung"]: row["tflops"] for row in json.loads(record.read_text())["rungs"]}
+    for variant, rung in (("2b", 2), ("4b", 4), ("5b", 5), ("7b", 7)):
+        assert f"{variant} {found[variant]:.0f} ({rung}: {found[rung]:.0f})" in PAGE.read_text()

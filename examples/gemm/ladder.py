@@ -43,6 +43,14 @@ class Rung:
     module: str
     adds: str
     arch: str = "sm_90"
+    #: The function of the module that prepares it, if it is a variant of a rung, and its letter.
+    function: str = "prepare"
+    letter: str = ""
+
+    @property
+    def label(self) -> str:
+        """The number, and the letter of a variant."""
+        return f"{self.number}{self.letter}"
 
     def instruction(self, dtype: lw.Format, accumulate: lw.Format) -> lw.Instruction:
         """The instruction whose sums along K the rung has, bit for bit."""
@@ -55,7 +63,7 @@ class Rung:
 
     def prepare(self, *arguments: Any) -> Any:
         """The configured kernel, its arguments and constants, for A, B, C and a format of the sums."""
-        return import_module(self.module).prepare(*arguments)
+        return getattr(import_module(self.module), self.function)(*arguments)
 
 
 RUNGS = (
@@ -70,6 +78,13 @@ RUNGS = (
     Rung(9, "rung9_tma_wgmma", "TMA and wgmma", "sm_90a"),
     Rung(10, "rung10_specialised", "one warp loads, two warpgroups multiply", "sm_90a"),
     Rung(11, "rung11_persistent", "persistent blocks, clusters that share B, TMA stores", "sm_90a"),
+)
+#: Rungs with one thing done another way.
+VARIANTS = (
+    Rung(2, "variants", "WMMA over padded block tiles", function="wmma_tiles", letter="b"),
+    Rung(4, "variants", "padded, not swizzled", function="padded", letter="b"),
+    Rung(5, "variants", "two stages, not four", function="two_stages", letter="b"),
+    Rung(7, "variants", "sums to shared memory by stmatrix", function="stored_as_matrices", letter="b"),
 )
 #: Cycles that the GPU sleeps before each run, so that what follows is queued when it wakes up.
 _HEAD_START = 500_000
@@ -162,7 +177,7 @@ def measure(
         configured(*arguments, **constants)
         wrong = int((~((c.double() - exact).abs() <= allowed)).sum())
         if wrong:
-            raise SystemExit(f"rung {rung.number}: {wrong} of {c.numel()} elements are wrong")
+            raise SystemExit(f"rung {rung.label}: {wrong} of {c.numel()} elements are wrong")
         differ[rung] = int((c != wanted).sum())
         runs[rung] = partial(configured, *arguments, **constants)
     times: dict[Any, list[float]] = {name: [] for name in runs}
@@ -194,7 +209,8 @@ def measure(
         "torch_tflops": flops / median["torch"] / 1e9,
         "rungs": [
             {
-                "rung": rung.number, "adds": rung.adds, "milliseconds": median[rung],
+                "rung": rung.label if rung.letter else rung.number, "adds": rung.adds,
+                "milliseconds": median[rung],
                 "tflops": flops / median[rung] / 1e9, "share_of_torch": median["torch"] / median[rung],
                 "elements_unlike_torch": differ[rung],
             }
@@ -211,6 +227,7 @@ def main(
     sass: Annotated[
         int | None, typer.Option(min=1, max=len(RUNGS), help="Print the inner loop of this rung and end.")
     ] = None,
+    variants: Annotated[bool, typer.Option(help="Climb the variants of rungs, too.")] = False,
     gpu: Annotated[bool, typer.Option(help="Measure on a GPU as well (needs torch).")] = False,
     sizes: Annotated[str, typer.Option(help="M = N = K on the GPU, one or several.")] = "4096",
     dtype: Annotated[str, typer.Option(help="Formats: bf16, f16, or f16/f16 with sums in f16.")] = "bf16",
@@ -223,7 +240,8 @@ def main(
         except lw.LanewiseError as error:  # no nvdisasm, say
             raise typer.BadParameter(str(error)) from None
         return
-    chosen = [each for each in RUNGS if not rung or each.number in rung]
+    every = sorted([*RUNGS, *(VARIANTS if variants else ())], key=lambda each: (each.number, each.letter))
+    chosen = [each for each in every if not rung or each.number in rung]
     console = Console()
     table = Table(
         "rung", "what it adds", "bits", "findings", "bank conflicts", title=f"CPU, {m} × {n} × {k}, sm_90"
@@ -231,7 +249,7 @@ def main(
     for each in chosen:
         seen = climb(each, m, n, k)
         table.add_row(
-            str(each.number), each.adds, "exact" if seen.exact else "WRONG", str(seen.findings),
+            each.label, each.adds, "exact" if seen.exact else "WRONG", str(seen.findings),
             f"{seen.conflicts:,} of {seen.wavefronts:,} wavefronts",
         )  # fmt: skip
     console.print(table)

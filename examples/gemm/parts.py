@@ -41,6 +41,8 @@ class Tiling:
     WM: int
     WN: int
     stages: int = 1
+    #: Elements between the end of a row in shared memory and the beginning of the next.
+    padding: int = 0
 
     @property
     def threads(self) -> int:
@@ -50,7 +52,7 @@ class Tiling:
     @property
     def stage(self) -> int:
         """Elements of one tile of A and one of B."""
-        return (self.BM + self.BN) * self.BK
+        return self.BM * (self.BK + self.padding) + self.BK * (self.BN + self.padding)
 
     @property
     def shared_bytes(self) -> int:
@@ -93,11 +95,12 @@ def arrays(dtype: lw.Format, tiling: Tiling, swizzled: bool = True) -> tuple[Any
     shapes = (tiling.BM, tiling.BK), (tiling.BK, tiling.BN)
     found, offset = [], 0
     for rows, cols in shapes:
-        layout = lw.Layout((rows, cols, tiling.stages), (cols, 1, tiling.stage))
+        length = cols + tiling.padding
+        layout = lw.Layout((rows, cols, tiling.stages), (length, 1, tiling.stage))
         found.append(
             lw.dynamic_shared(dtype, layout, swizzle=swizzle(cols) if swizzled else None, offset=offset)
         )
-        offset += 2 * rows * cols
+        offset += 2 * rows * length
     return found[0], found[1]
 
 
@@ -268,8 +271,13 @@ def store(
 
 
 @lw.device
-def store_rows(acc: list[list[Any]], matrix: Any, leading: Any, row: Any, col: Any, limits: Any) -> None:
-    """Sums of a warp by way of shared memory, 16 rows at a time, so that 16 bytes leave at once."""
+def store_rows(
+    acc: list[list[Any]], matrix: Any, leading: Any, row: Any, col: Any, limits: Any, matrices: bool = False
+) -> None:
+    """Sums of a warp by way of shared memory, 16 rows at a time, so that 16 bytes leave at once.
+
+    With `matrices` they go there by stmatrix, four 8×8 blocks at a time.
+    """
     rows, cols = limits or (None, None)
     wide = 8 * len(acc[0])
     padded = wide + 8  # rows begin in other banks
@@ -278,10 +286,15 @@ def store_rows(acc: list[list[Any]], matrix: Any, leading: Any, row: Any, col: A
     lw.syncthreads()  # nobody reads tiles any more
     for i in range(len(acc)):
         lw.syncwarp()
-        for j in range(len(acc[i])):
-            for first in range(0, 4, 2):
-                r, c = acc[i][j].element(first)
-                stage.ptr(r, j * 8 + c).store([acc[i][j][first + n].to(matrix.dtype) for n in range(2)])
+        for j in range(0, len(acc[i]), 2 if matrices else 1):
+            if matrices:
+                lane = lw.lane_id()
+                four = [lw.pack(*pairs(acc[i][j + n // 2], n % 2, matrix.dtype)) for n in range(4)]
+                lw.stmatrix(stage.ptr(lane % 16, j * 8 + lane // 16 * 8), four)
+            else:
+                for half in range(2):
+                    r, c = acc[i][j].element(2 * half)
+                    stage.ptr(r, j * 8 + c).store(pairs(acc[i][j], half, matrix.dtype))
         lw.syncwarp()
         for number in range(16 * wide // 8 // LANES):
             piece = lw.lane_id() + number * LANES
@@ -294,6 +307,11 @@ def store_rows(acc: list[list[Any]], matrix: Any, leading: Any, row: Any, col: A
             else:
                 if (r < rows) & (c < cols):
                     place.store(values)
+
+
+def pairs(sums: Any, half: int, dtype: lw.Format) -> list[Any]:
+    """The two neighbouring sums of the upper or the lower eight rows, rounded."""
+    return [sums[2 * half + n].to(dtype) for n in range(2)]
 
 
 def format_of(array: Any) -> lw.Format:

@@ -27,6 +27,7 @@ def kernel(
     tiling: parts.Tiling = TILING,
     order: Any = in_rows,
     rows: bool = False,
+    matrices: bool = False,
 ) -> lw.Kernel:
     """The kernel for a format of A, B and C, one of the sums, and an order of the blocks."""
     mma = parts.instruction(dtype, accumulate)
@@ -72,7 +73,7 @@ def kernel(
         lw.cp_async_wait(0)
         limits = None if WHOLE else (M, N)
         if rows and WIDTH_B == 8:
-            parts.store_rows(acc, C, N, row + wm, col + wn, limits)
+            parts.store_rows(acc, C, N, row + wm, col + wn, limits, matrices)
         else:
             parts.store(acc, C, N, row + wm, col + wn, limits, WIDTH_B)
 

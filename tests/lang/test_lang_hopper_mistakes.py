@@ -150,6 +150,16 @@ def step_of_half_a_piece():
     return k
 
 
+@mistake("coordinate 4 of mode 2 is outside of its 4")
+def stage_beyond_the_last():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        stages = lw.dynamic_shared(lw.bf16, lw.Layout((64, 64, 4), (64, 1, 4096)), swizzle=SW128)
+        lw.make_gmma_desc(stages)[0, 0, 4]  # here
+
+    return k
+
+
 @mistake("has 2 modes (row, k, …); 3 coordinates are given")
 def descriptor_without_stages():
     @lw.kernel
@@ -711,6 +721,9 @@ def test_mistake_is_named_with_its_line(case: Callable[..., Any]) -> None:
     assert int(place[1]) in marked_lines(case), message
 
 
+X = np.zeros((64, 64), np.float16)
+
+
 @lw.kernel
 def maps(A: Box):
     pass
@@ -729,6 +742,13 @@ OUTSIDE = [
     (lambda: lw.kernel(cluster=(2, 0))(maps.function), "cluster= of @lw.kernel is an integer or up to three"),
     (lambda: maps[1, 32](np.zeros(4)), "takes lw.tensor_map(array, box), or its 128 bytes; not ndarray"),
     (lambda: maps[1, 32](bytes(64)), "a tensor map has 128 bytes, and 64 are given"),
+    (lambda: maps[1, 32](lw.tensor_map(X, (32, 64), swizzle="128B")), "its box is (64, 64), and that of"),
+    (lambda: maps[1, 32](lw.tensor_map(X, (64, 64))), "its swizzle is '128B', and that of"),
+    (lambda: maps[1, 32](lw.tensor_map(X[0], (64,), swizzle="128B")), "its rank is 2, and that of"),
+    (
+        lambda: maps[1, 32](lw.tensor_map(X.astype(np.uint8), (64, 64), swizzle="128B")),
+        "its bytes of an element is 2, and that of",
+    ),
     (lambda: lw.instruction("wgmma.mma_async.sync.aligned.m64n260k16.f32.bf16.bf16"), "n256"),
     (lambda: lw.mbarrier(2), "this works inside a kernel only"),
     (lambda: lw.tma.commit(), "this works inside a kernel only"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lanewise.formats import Format
 from lanewise.lang.frontend.parameters import Parameter
 from lanewise.lang.trace.errors import KernelError
-from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred
+from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred, storage_bytes
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
@@ -155,13 +155,18 @@ def _check_tensor_map(kernel: TraceableKernel, parameter: Parameter, value: Any)
         if len(value) != 128:
             raise KernelError(f"{what}; a tensor map has 128 bytes, and {len(value)} are given")
         return bytes(value)
-    if not callable(getattr(value, "encode", None)) or isinstance(value, str):
+    tensor = getattr(value, "tensor", None)
+    if tensor is None or not callable(getattr(value, "encode", None)):
         given = type(value).__name__
         raise KernelError(f"{what} and takes lw.tensor_map(array, box), or its 128 bytes; not {given}")
-    for name, wanted in (("box", kind.box), ("swizzle", kind.swizzle)):
-        found = getattr(value, name, None)
-        if wanted is not None and found is not None and found != wanted:
-            raise KernelError(f"{what}, and the tensor map has the {name} {found!r}")
+    for name, wanted, found in (
+        ("rank", kind.rank, tensor.rank),
+        ("box", kind.box, value.box),
+        ("swizzle", kind.swizzle, tensor.swizzle),
+        ("bytes of an element", storage_bytes(kind.dtype), tensor.element.bytes),
+    ):
+        if wanted is not None and found != wanted:
+            raise KernelError(f"{what}: its {name} is {wanted!r}, and that of {value!r} is {found!r}")
     return value
 
 

@@ -19,8 +19,6 @@ from lanewise.lang.trace.ir import Address, Symbol
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import SCALARS, Constexpr, Ptr, TensorMapType, parameter_type, register_kind
 
-#: A tensor map as a parameter.
-_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
 #: Names that PTX allows.
 _PTX_NAME = re.compile(r"[a-zA-Z]\w*|_\w+", re.ASCII)
 
@@ -80,7 +78,9 @@ def declaration(parameter: Parameter) -> str:
     if isinstance(parameter.kind, Ptr):
         return f".param .u64 .ptr .global .align {parameter.kind.align} {parameter.name}"
     if isinstance(parameter.kind, TensorMapType):
-        return f".param .align {_MAP_ALIGNMENT} .b8 {parameter.name}[{_MAP_BYTES}]"
+        from lanewise.isa.tensor_map_fields import MAP_ALIGNMENT, MAP_BYTES  # where a kernel needs it
+
+        return f".param .align {MAP_ALIGNMENT} .b8 {parameter.name}[{MAP_BYTES}]"
     return f".param .{parameter_type(parameter.kind)} {parameter.name}"
 
 

@@ -97,6 +97,10 @@ class Descriptor(Node):
             if isinstance(each, bool) or not isinstance(each, int | Scalar):
                 raise current().error(f"a coordinate of {self} is an integer, traced or not: {each!r}")
             if isinstance(each, int):
+                if each < 0 or (mode >= 2 and each >= layout[mode].size()):
+                    raise current().error(
+                        f"{self}: coordinate {each} of mode {mode} is outside of its {layout[mode].size()}"
+                    )
                 bytes_further = int(layout[mode](each)) * size
                 if bytes_further % PIECE_BYTES:
                     raise current().error(
