@@ -1,4 +1,4 @@
-"""How fast the machine is: compiling, starting, warp-instructions a second, HGEMM, cost against size.
+"""How fast the machine is: compiling, starting, warp-instructions a second, HGEMM, TMA, cost against size.
 
 Run `python benchmarks/machine.py [--only NAME …] [--json PATH]`. The kernels are CUDA C++ in
 `kernels/machine.cu`; their PTX lies beside it, and `--ptx` makes it anew with NVRTC. Warp-instructions are
@@ -26,6 +26,8 @@ from lanewise.machine import compiled
 from lanewise.ptx import Label, Operation, parse
 
 KERNELS = Path(__file__).parent / "kernels"
+#: A GEMM by TMA and wgmma, which NVRTC compiles.
+WGMMA = Path(__file__).parent.parent / "tests" / "machine" / "kernels" / "wgmma_tma.cu"
 #: What typical code is made of: integer and address arithmetic, floats, choices, conversions, memory.
 MIX = """
 add.s32 R, A, B; mad.lo.s32 R, A, B, C; shl.b32 R, A, 3; and.b32 R, A, B; xor.b32 R, A, B; sub.s32 R, A, B;
@@ -311,6 +313,43 @@ def measure_hgemm(size: int = 1024) -> dict[str, Any]:
     }
 
 
+def measure_wgmma(size: int = 512) -> dict[str, Any]:
+    """A warp-specialised GEMM of bf16 by TMA and wgmma, beside the product by `gemm`; and a check of it."""
+    kernel = lw.cuda(WGMMA, arch="sm_90a")["gemm"][(size // 256, size // 128), 384, 3 * 384 * 128]
+    rng = np.random.default_rng(0)
+    bf16 = lw.instruction("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16")
+    a, b = (rng.standard_normal((size, size)).astype(bf16.a.format.dtype) for _ in range(2))
+    transposed, d = np.ascontiguousarray(b.T), np.zeros((size, size), np.float32)
+    flops = 2 * size**3 / 1e9
+    maps = [lw.tensor_map(each, (rows, 64), swizzle="128B") for each, rows in ((a, 128), (b, 256))]
+
+    def on_machine() -> None:
+        kernel(*maps, d, size, size)
+
+    def by_gemm() -> None:
+        bf16.gemm(a, transposed, arch="sm_90a")
+
+    on_machine()
+    assert (d == bf16.gemm(a, transposed, arch="sm_90a")).all()
+    rounds = [(seconds(on_machine, 1), seconds(by_gemm, 1)) for _ in range(20)]
+    ours, whole = (flops / min(times) for times in zip(*rounds, strict=True))
+    spent = [processor_seconds(work, 20) for work in (by_gemm, on_machine)]
+    checked = seconds(lambda: lw.check(kernel, *maps, d, size, size), 3) / min(each[0] for each in rounds)
+    print(
+        f"wgmma {size}^3: {ours:.2f} GFLOP/s, gemm {whole:.2f}, share {ours / whole:.2f} "
+        f"({spent[0] / spent[1]:.2f} by processors' time); a check takes {checked:.2f} times as long",
+        flush=True,
+    )
+    return {
+        "size": size,
+        "gflops": round(ours, 3),
+        "gemm_gflops": round(whole, 3),
+        "share": round(ours / whole, 3),
+        "share_of_processor_seconds": round(spent[0] / spent[1], 3),
+        "check": round(checked, 2),
+    }
+
+
 def measure_linear() -> dict[str, Any]:
     """Seconds a unit over three decades of blocks and of instructions executed."""
     rows: dict[str, Any] = {}
@@ -368,14 +407,36 @@ def measure_check() -> dict[str, Any]:
     return rows
 
 
+def measure_tensor_copies(size: int = 2048) -> dict[str, Any]:
+    """Bytes a second of TMA loads and stores on one core, in boxes of 8 KB, beside NumPy's copy."""
+    kernels = lw.load(KERNELS / "tensor_copies.ptx")
+    array = np.zeros((size, size), np.float16)
+    map = lw.tensor_map(array, (64, 64), swizzle="128B")
+    other = np.empty_like(array)
+    copied = seconds(lambda: np.copyto(other, array), 9)
+    rows: dict[str, Any] = {"numpy_GB_per_s": round(array.nbytes / copied / 1e9, 2)}
+    for name in ("load", "store"):
+        run = kernels[name][1, 1, 8192]
+        taken = seconds(lambda run=run: run(map, size, size), 9)
+        rows[f"{name}_GB_per_s"] = round(array.nbytes / taken / 1e9, 2)
+        rows[f"{name}_share_of_numpy"] = round(copied / taken, 3)
+        print(
+            f"TMA {name}s {rows[f'{name}_GB_per_s']} GB/s on one core, {copied / taken:.0%} of np.copyto",
+            flush=True,
+        )
+    return rows
+
+
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "compile": measure_compile,
     "start": measure_start,
     **{name: lambda name=name: measure_rate(name) for name in CASES},
     "hgemm": measure_hgemm,
+    "wgmma": measure_wgmma,
     "linear": measure_linear,
     "large": measure_large,
     "check": measure_check,
+    "tensor_copies": measure_tensor_copies,
 }
 
 

@@ -303,7 +303,12 @@ def main() -> None:
     parser.add_argument("--go-on", type=Path, help="a record that was cut short: run what it lacks")
     options = parser.parse_args()
     start = time.monotonic()
-    described = [(pair, f"{pair.name} {pair.cause} {pair.file}") for pair in PAIRS]
+    # compute-sanitizer does not see the asynchronous proxy: the pairs in hopper/ are not for it.
+    described = [
+        (pair, f"{pair.name} {pair.cause} {pair.file}")
+        for pair in PAIRS
+        if not pair.file.startswith("hopper/")
+    ]
     pairs = [p for p, text in described if not options.words or any(word in text for word in options.words)]
     folder = Path(tempfile.mkdtemp(prefix="sanitizer-"))
     session = Session(pairs, folder, start + options.seconds, options.workers)

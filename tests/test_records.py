@@ -93,3 +93,13 @@ def test_the_table_of_planted_mistakes_is_that_of_the_record() -> None:
 def page_lines(name: str) -> list[str]:
     """The lines of a page."""
     return (ROOT / name).read_text().splitlines()
+
+
+def test_docs_may_say_that_tensor_maps_are_the_drivers() -> None:
+    seen = record("h200_tensor_maps")
+    counts = seen["counts"]
+    assert seen["device"] and seen["driver"] and seen["toolkit"] and seen["date"]
+    assert f"{counts['legal']:,} random maps have the driver's bytes" in page("docs/hopper.md")
+    asked, refused = counts["at_limits"], counts["at_limits_refused"]
+    quoted = f"all of {asked:,} calls at the limits of the rules, {refused:,} of which"
+    assert quoted in page("docs/hopper.md")

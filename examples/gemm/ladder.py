@@ -4,6 +4,7 @@ python examples/gemm/ladder.py                     # all rungs on the CPU, 256 �
 python examples/gemm/ladder.py --rung 3 --rung 4   # some of them
 python examples/gemm/ladder.py --sass 7            # the machine code of a rung's inner loop, for sm_90
 python examples/gemm/ladder.py --gpu --json ladder.json   # 4096³ in bf16 on a GPU, with torch
+python examples/gemm/ladder.py --gpu --dtype bf16,f16/f16 --sizes 256,1024,4096   # curves
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import re
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,11 +37,21 @@ FETCHED = ("smsp__sass_data_bytes_mem_global_op_ld.sum", "smsp__sass_data_bytes_
 
 @dataclass(frozen=True)
 class Rung:
-    """One kernel of the ladder: its number, its module beside this file, and what it adds."""
+    """One kernel of the ladder: its number, its module beside this file, what it adds, and its arch."""
 
     number: int
     module: str
     adds: str
+    arch: str = "sm_90"
+
+    def instruction(self, dtype: lw.Format, accumulate: lw.Format) -> lw.Instruction:
+        """The instruction whose sums along K the rung has, bit for bit."""
+        found = getattr(import_module(self.module), "instruction", parts.instruction)
+        return found(dtype, accumulate)
+
+    def takes(self, n: int, k: int) -> bool:
+        """Whether it can multiply matrices of so many columns: TMA wants rows of whole 16 bytes."""
+        return self.arch == "sm_90" or not (n % 8 or k % 8)
 
     def prepare(self, *arguments: Any) -> Any:
         """The configured kernel, its arguments and constants, for A, B, C and a format of the sums."""
@@ -54,7 +67,14 @@ RUNGS = (
     Rung(6, "rung6_double_buffered", "fragments of the next step ahead of time"),
     Rung(7, "rung7_rasterised", "blocks ordered for L2, 256×128 tiles, rows written whole"),
     Rung(8, "rung8_tiled", "the same in tiles, CuTe's way"),
+    Rung(9, "rung9_tma_wgmma", "TMA and wgmma", "sm_90a"),
+    Rung(10, "rung10_specialised", "one warp loads, two warpgroups multiply", "sm_90a"),
+    Rung(11, "rung11_persistent", "persistent blocks, clusters that share B, TMA stores", "sm_90a"),
 )
+#: Cycles that the GPU sleeps before each run, so that what follows is queued when it wakes up.
+_HEAD_START = 500_000
+#: What torch calls the formats.
+TORCH = {lw.f16: "float16", lw.bf16: "bfloat16"}
 
 
 @dataclass
@@ -77,8 +97,8 @@ def climb(
     a, b = (rng.normal(size=shape).astype(dtype.dtype) for shape in ((m, k), (k, n)))
     c = np.zeros((m, n), dtype.dtype)
     configured, arguments, constants = rung.prepare(a, b, c, accumulate)
-    report = lw.check(configured, *arguments, **constants, arch="sm_90")
-    wanted = parts.instruction(dtype, accumulate).gemm(a, b, arch="sm_90").astype(dtype.dtype)
+    report = lw.check(configured, *arguments, **constants, arch=rung.arch)
+    wanted = rung.instruction(dtype, accumulate).gemm(a, b, arch=rung.arch).astype(dtype.dtype)
     if not report.ok:
         print(report, file=sys.stderr)
     return Outcome(
@@ -103,60 +123,64 @@ def inner_loop(sass: str) -> list[str]:
             back = re.search(r"\bBRA.*`\((\.L_\w+)\)", found[1])
             if back and back[1] in labels:
                 loop = instructions[labels[back[1]] :]
-                if any("HMMA" in each for each in loop):
+                if any("HMMA" in each or "HGMMA" in each for each in loop):
                     return loop
     return []
 
 
-def machine_code(rung: Rung, arch: str = "sm_90") -> str:
+def machine_code(rung: Rung) -> str:
     """What ptxas makes of a rung, for whole tiles of f16 summed in f32."""
     a, b, c = (np.zeros(shape, np.float16) for shape in ((256, 64), (64, 128), (256, 128)))
     configured, _, constants = rung.prepare(a, b, c, lw.f32)
-    return str(configured.kernel.sass(arch, **constants))
+    return str(configured.kernel.sass(rung.arch, **constants))
 
 
-def measure(rungs: list[Rung], size: int, repeats: int = 30) -> dict[str, Any]:
-    """Run rungs on a GPU beside torch.matmul, in bf16: medians, with the L2 cache swept before each run."""
+def measure(
+    rungs: list[Rung], size: int, dtype: lw.Format = lw.bf16, accumulate: lw.Format = lw.f32, rounds: int = 30
+) -> dict[str, Any]:
+    """Run rungs on a GPU beside torch.matmul by turns: medians, with the L2 cache swept before each run.
+
+    Each rung's product is held against float64 first, to half a unit of the result's format and what sums of
+    the length may lose.
+    """
     import torch
 
-    torch.manual_seed(0)
-    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    kind = getattr(torch, TORCH[dtype])
+    torch.backends.cuda.matmul.allow_fp16_accumulation = accumulate is lw.f16
+    a, b = (torch.randn(size, size, device="cuda").to(kind) for _ in range(2))
     c = torch.empty_like(a)
     sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-
-    def median(run: Any) -> float:
-        times = []
-        for number in range(repeats + 5):
+    wanted = torch.matmul(a, b)
+    exact = a.double() @ b.double()
+    lost = {lw.f32: 2.0**-23, lw.f16: 2.0**-10}[accumulate] * (4 * size**0.5 + size / 16)
+    allowed = exact.abs() * torch.finfo(kind).eps / 2 + lost * exact.abs().mean()
+    runs: dict[Any, Any] = {"torch": lambda: torch.matmul(a, b, out=c)}
+    differ = {}
+    for rung in rungs:
+        configured, arguments, constants = rung.prepare(a, b, c, accumulate)
+        c.fill_(float("nan"))
+        configured(*arguments, **constants)
+        wrong = int((~((c.double() - exact).abs() <= allowed)).sum())
+        if wrong:
+            raise SystemExit(f"rung {rung.number}: {wrong} of {c.numel()} elements are wrong")
+        differ[rung] = int((c != wanted).sum())
+        runs[rung] = partial(configured, *arguments, **constants)
+    times: dict[Any, list[float]] = {name: [] for name in runs}
+    for number in range(rounds + 3):
+        for name, run in runs.items():
+            if number > 5 and sum(times[name]) > 500:  # milliseconds: slow ones have run often enough
+                continue
             sweep.zero_()
+            torch.cuda._sleep(_HEAD_START)
             before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             before.record()
             run()
             after.record()
             torch.cuda.synchronize()
-            if number >= 5:
-                times.append(before.elapsed_time(after))
-        return sorted(times)[len(times) // 2]
-
+            if number >= 3:
+                times[name].append(before.elapsed_time(after))
     flops = 2 * size**3
-    peer = median(lambda: torch.matmul(a, b, out=c))
-    wanted = torch.matmul(a, b)
-    rows = []
-    for rung in rungs:
-        configured, arguments, constants = rung.prepare(a, b, c)
-        c.zero_()
-        configured(*arguments, **constants)
-        differ = int((c != wanted).sum())
-        time = median(
-            lambda configured=configured, arguments=arguments, constants=constants: configured(
-                *arguments, **constants
-            )
-        )
-        rows.append(
-            {
-                "rung": rung.number, "adds": rung.adds, "milliseconds": time, "tflops": flops / time / 1e9,
-                "share_of_torch": peer / time, "elements_unlike_torch": differ,
-            }
-        )  # fmt: skip
+    median = {name: sorted(each)[len(each) // 2] for name, each in times.items()}
     device = lw.gpu.devices()[0]
     return {
         "device": device.name,
@@ -165,10 +189,18 @@ def measure(rungs: list[Rung], size: int, repeats: int = 30) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "size": size,
-        "dtype": "bfloat16",
-        "torch_tflops": flops / peer / 1e9,
-        "rungs": rows,
-    }
+        "dtype": TORCH[dtype],
+        "accumulate": accumulate.name,
+        "torch_tflops": flops / median["torch"] / 1e9,
+        "rungs": [
+            {
+                "rung": rung.number, "adds": rung.adds, "milliseconds": median[rung],
+                "tflops": flops / median[rung] / 1e9, "share_of_torch": median["torch"] / median[rung],
+                "elements_unlike_torch": differ[rung],
+            }
+            for rung in rungs
+        ],
+    }  # fmt: skip
 
 
 def main(
@@ -177,10 +209,11 @@ def main(
     n: int = 256,
     k: int = 128,
     sass: Annotated[
-        int | None, typer.Option(min=1, max=8, help="Print the inner loop of this rung and end.")
+        int | None, typer.Option(min=1, max=len(RUNGS), help="Print the inner loop of this rung and end.")
     ] = None,
     gpu: Annotated[bool, typer.Option(help="Measure on a GPU as well (needs torch).")] = False,
-    size: Annotated[int, typer.Option(help="M = N = K on the GPU.")] = 4096,
+    sizes: Annotated[str, typer.Option(help="M = N = K on the GPU, one or several.")] = "4096",
+    dtype: Annotated[str, typer.Option(help="Formats: bf16, f16, or f16/f16 with sums in f16.")] = "bf16",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the GPU's figures here.")] = None,
 ) -> None:
     """Climb the ladder."""
@@ -204,14 +237,20 @@ def main(
     console.print(table)
     if not gpu:
         return
-    figures = measure(chosen, size)
-    table = Table("rung", "what it adds", "TFLOP/s", "of cuBLAS", title=f"{figures['device']}, {size}³ bf16")
-    for row in figures["rungs"]:
-        table.add_row(str(row["rung"]), row["adds"], f"{row['tflops']:.0f}", f"{row['share_of_torch']:.1%}")
-    table.add_row("", "torch.matmul", f"{figures['torch_tflops']:.0f}", "100 %")
-    console.print(table)
+    runs = []
+    for pair, size in product(dtype.split(","), map(int, sizes.split(","))):
+        inner, _, outer = pair.partition("/")
+        figures = measure(chosen, size, lw.format_of(inner), lw.format_of(outer or "f32"))
+        runs.append(figures)
+        title = f"{figures['device']}, {size}³ {inner}, sums in {outer or 'f32'}"
+        table = Table("rung", "what it adds", "TFLOP/s", "of cuBLAS", title=title)
+        for row in figures["rungs"]:
+            share = f"{row['share_of_torch']:.1%}"
+            table.add_row(str(row["rung"]), row["adds"], f"{row['tflops']:.0f}", share)
+        table.add_row("", "torch.matmul", f"{figures['torch_tflops']:.0f}", "100 %")
+        console.print(table)
     if json_file:
-        json_file.write_text(json.dumps(figures, indent=1) + "\n")
+        json_file.write_text(json.dumps({**runs[0], "runs": runs[1:]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

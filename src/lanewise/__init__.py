@@ -38,7 +38,7 @@ from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruct
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
 if TYPE_CHECKING:
-    from lanewise import arith, atoms, draw, gpu, lang, ptx
+    from lanewise import arith, atoms, draw, gpu, lang, ptx, traces
     from lanewise.atoms import (
         Copy_Atom,
         MMA_Atom,
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
+    from lanewise.tensor_maps import tensor_map
+    from lanewise.traces.run import trace
 
 __version__ = "0.1.0"
 
@@ -67,6 +69,7 @@ _LATER = {
     "gpu": "",
     "lang": "",
     "ptx": "",
+    "traces": "",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
     "TiledCopy": "atoms",
@@ -82,8 +85,10 @@ _LATER = {
     "load": "ptx",
     "address": "launch",
     "surface": "ptx.textures",
+    "tensor_map": "tensor_maps",
     "texture": "ptx.textures",
     "check": "machine.checker.check",
+    "trace": "traces.run",
 }
 
 __all__ = [
@@ -140,8 +145,11 @@ __all__ = [
     "s8",
     "s32",
     "surface",
+    "tensor_map",
     "texture",
     "tf32",
+    "trace",
+    "traces",
     "u4",
     "u8",
     "ue4m3",

@@ -136,6 +136,8 @@ PRINT_LATEX: EntryPoint[Callable[[object], None]] = EntryPoint("print_latex")
 LAUNCH: EntryPoint[Callable[[Any, Any], Launchable]] = EntryPoint("launch")
 #: The variables of a module by name, read and written where its kernels run.
 GLOBALS: EntryPoint[Callable[[Any], MutableMapping[str, Any]]] = EntryPoint("reach a module's variables")
+#: The device address of an array, on the CPU machine or on its GPU; messages name who asked for it.
+DEVICE_ADDRESS: EntryPoint[Callable[[Any, str], int]] = EntryPoint("give an array a device address")
 #: Inside a kernel: an instruction emitted.
 EMIT: EntryPoint[Emit] = EntryPoint("emit")
 #: Inside a kernel: a fragment of an operand, with one value in every element, or made of registers.

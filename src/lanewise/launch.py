@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.ptx import Shape, shape_refusals, shared_refusals
+from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lanewise.gpu.plan import Plan
     from lanewise.isa.occupancy import Occupancy
+    from lanewise.machine.launch_info import LaunchInfo
     from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry
 
@@ -58,11 +60,9 @@ def _any_on_gpu(arguments: tuple[Any, ...]) -> bool:
     if all(each is None or isinstance(each, int | float | np.ndarray | np.generic) for each in arguments):
         return False
     from lanewise.gpu.arrays import any_on_gpu
-    from lanewise.ptx.arguments import HandleArgument
+    from lanewise.ptx.arguments import ArrayArgument
 
-    return any_on_gpu(
-        [getattr(each, "array", each) if isinstance(each, HandleArgument) else each for each in arguments]
-    )
+    return any_on_gpu([each.array if isinstance(each, ArrayArgument) else each for each in arguments])
 
 
 def _three(what: str, given: Any) -> tuple[int, int, int]:
@@ -82,6 +82,13 @@ def _three(what: str, given: Any) -> tuple[int, int, int]:
     return first, second, third
 
 
+def require_shared_memory(info: LaunchInfo, shape: Shape, arch: str, name: str) -> None:
+    """Raise an error if a launch of a kernel wants more shared memory than an arch has."""
+    static, dynamic = info.shared_bytes - info.shared_base, info.dynamic_offset - info.shared_base
+    if refused := shared_refusals(static, dynamic, shape.shared_bytes, arch):
+        raise LanewiseError(f"{name}: {refused[0]}")
+
+
 class Options(TypedDict, total=False):
     """Options of a launch on the CPU machine."""
 
@@ -89,6 +96,7 @@ class Options(TypedDict, total=False):
     steps: int | None
     progress: Progress | None
     executor: Executor | None
+    schedule: str | int | None
 
 
 class Configured:
@@ -101,15 +109,36 @@ class Configured:
         self._native: Callable[[tuple[Any, ...], int], int] | None = None
         self._current_stream: Callable[[int], int] = int
         self._ordinal = 0
+        #: The same in clusters, by the cluster's shape.
+        self._clustered: dict[tuple[int, int, int], Configured] = {}
 
-    def __call__(self, *arguments: Any, stream: Any = None, **options: Unpack[Options]) -> None:
+    def in_clusters(self, cluster: Any) -> Configured:
+        """Return the same launch in clusters of some blocks: an integer, or up to three of them."""
+        shape = _three("a cluster", cluster)
+        if shape == self.shape.cluster:
+            return self
+        found = self._clustered.get(shape)
+        if found is None:
+            found = self._clustered[shape] = Configured(self.entry, replace(self.shape, cluster=shape))
+        return found
+
+    def __call__(
+        self, *arguments: Any, stream: Any = None, cluster: Any = None, **options: Unpack[Options]
+    ) -> None:
         """Run it where its arrays lie: NumPy arrays on the CPU machine, CUDA arrays on their GPU.
 
+        `cluster` is how many blocks make a cluster, (x, y, z) or the first of these; a kernel with
+        `.reqnctapercluster` or `__cluster_dims__` says so itself.
         On the machine, `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run;
         `progress` is called with the blocks done and the blocks in all, about five times a second;
-        `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead.
+        `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead;
+        `schedule` says when asynchronous copies take effect: "early" (as soon as they are issued), "late"
+        (when somebody waits for them and nothing else can go on), or a seed that draws it.
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
+        if cluster is not None:
+            self.in_clusters(cluster)(*arguments, stream=stream, **options)
+            return
         native = self._native  # as `warm` does it, without a further call
         if native is not None and stream is None and not options and not _WATCHERS:
             status = native(arguments, self._current_stream(self._ordinal))
@@ -125,8 +154,11 @@ class Configured:
         steps: int | None = None,
         progress: Progress | None = None,
         executor: Executor | None = None,
+        schedule: str | int | None = None,
     ) -> None:
-        options = {"arch": arch, "steps": steps, "progress": progress, "executor": executor}
+        options = {
+            "arch": arch, "steps": steps, "progress": progress, "executor": executor, "schedule": schedule,
+        }  # fmt: skip
         if not any(value is not None for value in options.values()) and self.warm(arguments, stream):
             return
         if _taken(self, arguments, options | {"stream": stream}):
@@ -134,13 +166,13 @@ class Configured:
         if refused := shape_refusals(self.entry.function, self.shape):
             raise LanewiseError(refused[0])
         if stream is not None or _any_on_gpu(arguments):
-            if steps is not None or progress is not None or executor is not None:
+            if any(each is not None for each in (steps, progress, executor, schedule)):
                 raise LanewiseError(
-                    "steps=, progress= and executor= are for NumPy arrays, on the CPU machine"
+                    "steps=, progress=, executor= and schedule= are for NumPy arrays, on the CPU machine"
                 )
             self._on_gpu(arguments, stream, arch)
         else:
-            self._on_machine(arguments, arch, steps, progress, executor)
+            self._on_machine(arguments, arch, steps, progress, executor, schedule)
 
     def warm(self, arguments: tuple[Any, ...], stream: Any = None) -> bool:
         """Launch on a GPU if everything is prepared for such arguments; False if nothing was done."""
@@ -174,22 +206,25 @@ class Configured:
         steps: int | None,
         progress: Progress | None,
         executor: Executor | None,
+        schedule: str | int | None,
     ) -> None:
         from lanewise.machine import Launch, compiled
 
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
+        refused = cluster_refusal(self.shape, name, module.arch)
+        if refused is not None:
+            raise LanewiseError(refused)
         ready = compiled(module, self.entry.function, name)
-        info = ready.launch_info
-        base, dynamic = info.shared_base, self.shape.shared_bytes
-        if refused := shared_refusals(info.shared_bytes - base, info.dynamic_offset - base, dynamic, name):
-            raise LanewiseError(f"{self.entry.demangled}: {refused[0]}")
+        require_shared_memory(ready.launch_info, self.shape, name, self.entry.demangled)
         if executor is not None:
+            if schedule is not None:
+                raise LanewiseError("schedule= is for launches in one process, without executor=")
             from lanewise.machine.runtime.distributed import spread
 
             spread(ready, self.shape, arguments, executor, steps, progress)
             return
-        Launch(ready, self.shape, arguments, steps).run(progress)
+        Launch(ready, self.shape, arguments, steps, schedule=schedule).run(progress)
 
     def occupancy(self, arch: str | None = None) -> Occupancy:
         """How many of its blocks and warps a multiprocessor of an arch holds at a time, and why not more."""
@@ -200,7 +235,8 @@ class Configured:
         return self, arguments
 
     def __repr__(self) -> str:
-        return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]>"
+        cluster = f" in clusters of {self.shape.cluster}" if self.shape.cluster is not None else ""
+        return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]{cluster}>"
 
 
 class Address(int):
@@ -230,24 +266,28 @@ def address(array: Any) -> Address:
     >>> lw.address(rows[0][1:]) - lw.address(rows[0])
     4
     """
+    found = Address(device_address(array, "lw.address"))
+    found.array = array
+    return found
+
+
+def device_address(array: Any, asked_by: str) -> int:
+    """Return the device address of an array; messages name the function of the library that asked for it."""
     if isinstance(array, np.ndarray):
         from lanewise.machine.runtime.address_book import ADDRESSES
         from lanewise.ptx.arguments import require_plain_array
 
-        require_plain_array("of lw.address", array)
-        found = Address(ADDRESSES.enter(array))
-    else:
-        from lanewise.gpu.arrays import locate
+        require_plain_array(f"of {asked_by}", array)
+        return ADDRESSES.enter(array, asked_by)
+    from lanewise.gpu.arrays import locate
 
-        where = locate(array, 0)
-        if where is None or not where.on_gpu:
-            raise LanewiseError(
-                f"lw.address takes a NumPy array or an array on a GPU, not {type(array).__name__}"
-                + ("; numpy.asarray makes a NumPy array of it without a copy" if where is not None else "")
-            )
-        found = Address(where.address)
-    found.array = array
-    return found
+    where = locate(array, 0)
+    if where is None or not where.on_gpu:
+        raise LanewiseError(
+            f"{asked_by} takes a NumPy array or an array on a GPU, not {type(array).__name__}"
+            + ("; numpy.asarray makes a NumPy array of it without a copy" if where is not None else "")
+        )
+    return where.address
 
 
 def launch(entry: Entry, configuration: Any) -> Configured:
@@ -260,4 +300,4 @@ def launch(entry: Entry, configuration: Any) -> Configured:
     shared = configuration[2] if len(configuration) == 3 else 0
     if not isinstance(shared, int | np.integer) or shared < 0:
         raise LanewiseError(f"shared memory is a number of bytes, not {shared!r}")
-    return Configured(entry, Shape(grid, block, int(shared)))
+    return Configured(entry, Shape(grid, block, int(shared), required_cluster(entry.function)))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
+from lanewise.ptx.arguments import ArrayArgument
 from lanewise.ptx.cuda_declarations import aliased_type, declared_variable, named_number
 from lanewise.ptx.cuda_types import cuda_type
 from lanewise.ptx.model.names import demangle, listed, matching_variables, plain_name
@@ -168,7 +169,12 @@ class GlobalVariable:
         return GlobalVariable(self._module, self._variable, self.dtype, self.shape, device)
 
     def set(self, value: Any) -> None:
-        """Write all of it: an array of its shape, a number for every element, or raw bytes of its size."""
+        """Write all of it: an array of its shape, a number for every element, raw bytes of its size.
+
+        A tensor map is written as its 128 bytes; the module keeps its array.
+        """
+        if isinstance(value, ArrayArgument):
+            value = self._kept_bytes(value)
         if isinstance(value, bytes | bytearray) or (
             isinstance(value, np.ndarray | np.generic)
             and value.dtype != self.dtype
@@ -181,6 +187,19 @@ class GlobalVariable:
             self.view(np.uint8)[:] = np.frombuffer(raw, np.uint8)
             return
         self[...] = value
+
+    def _kept_bytes(self, value: ArrayArgument) -> bytes:
+        """Return the bytes of a tensor map, which the module keeps from now on."""
+        from lanewise.machine.runtime.device_memory import module_memory
+        from lanewise.ptx.tensor_maps import TensorMap
+
+        if not isinstance(value, TensorMap):
+            raise LanewiseError(
+                f"{self.name} cannot hold a {type(value).__name__.lower()}: pass it to a kernel"
+            )
+        raw = bytes(value)
+        module_memory(self._module).pointed_to[self._variable.name] = value
+        return raw
 
     # as an array ------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lanewise.engines import (
     COMPUTE,
+    DEVICE_ADDRESS,
     DRAW_SVG,
     EMIT,
     FRAGMENT_OF_REGISTERS,
@@ -85,6 +86,13 @@ def _launch() -> Callable[[Any, Any], Launchable]:
     from lanewise.launch import launch
 
     return launch
+
+
+@DEVICE_ADDRESS.provided_by
+def _device_address() -> Callable[[Any, str], int]:
+    from lanewise.launch import device_address
+
+    return device_address
 
 
 @GLOBALS.provided_by

@@ -274,3 +274,18 @@ with ends_soon():
     status, err, seconds = interrupted([sys.executable, "-c", code], until="now\n")
     assert (status, err) == (130, "now\nlanewise: interrupted\n")
     assert seconds < 1
+
+
+def test_clusters(lanewise: Callable[..., Any]) -> None:
+    text = SAXPY.replace(".target sm_80", ".target sm_90").replace("saxpy(", "size(").split("{")[0]
+    body = (
+        "{ .reg .b32 %r<2>; .reg .b64 %rd; ld.param.u64 %rd, [x]; mov.u32 %r0, %cluster_nctarank; "
+        "st.global.u32 [%rd], %r0; ret; }"
+    )
+    Path("size.ptx").write_text(text + body)
+    arguments = ["size.ptx", "--grid", "4", "--block", "32", "--arg", "1", "--arg", "zeros:u32:1"]
+    arguments += ["--arg", "null", "--arg", "1", "--print", "1", "--json"]
+    said = lanewise("run", *arguments, "--cluster", "2,2")
+    assert said.code == 2 and "not a multiple of (2, 2, 1)" in said.err
+    said = lanewise("run", *arguments, "--cluster", "4")
+    assert said.code == 0 and json.loads(said.out)["arguments"]["1"]["values"] == [4]

@@ -32,6 +32,8 @@ class Kernel:
     ptx: str
     threads: int
     arch: str
+    #: Bytes of dynamic shared memory.
+    shared: int = 0
 
 
 def available() -> bool:
@@ -89,7 +91,9 @@ class Device:
     def _function(self, kernel: Kernel) -> Any:
         if kernel.ptx not in self._functions:
             module = _call(self.cu.cuModuleLoadData(assembled(kernel).result()))
-            self._functions[kernel.ptx] = _call(self.cu.cuModuleGetFunction(module, b"k"))
+            function = self._functions[kernel.ptx] = _call(self.cu.cuModuleGetFunction(module, b"k"))
+            most = self.cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _call(self.cu.cuFuncSetAttribute(function, most, kernel.shared))
         return self._functions[kernel.ptx]
 
     def run(self, kernel: Kernel, inputs: list[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:
@@ -108,7 +112,8 @@ class Device:
                 _call(cu.cuMemcpyHtoD(pointers[-1], array.ctypes.data, array.nbytes))
             values = tuple(int(pointer) for pointer in pointers)
             arguments = (values, (ctypes.c_uint64,) * len(values))
-            _call(cu.cuLaunchKernel(function, blocks, 1, 1, kernel.threads, 1, 1, 0, 0, arguments, 0))
+            shape = (blocks, 1, 1, kernel.threads, 1, 1)
+            _call(cu.cuLaunchKernel(function, *shape, kernel.shared, 0, arguments, 0))
             _call(cu.cuCtxSynchronize())
             results = [np.empty_like(array) for array in arrays]
             for result, pointer in zip(results, pointers, strict=True):

@@ -666,7 +666,7 @@ LAUNCHES = [
     (lambda: lw.Ptr[lw.f16, 3], "an alignment is a power of two"),
     (
         lambda: lw.kernel(threads=64)(plain.function),
-        "takes max_threads, min_blocks, max_registers; not threads",
+        "takes max_threads, min_blocks, max_registers, cluster; not threads",
     ),
     (
         lambda: lw.kernel(max_threads=0)(plain.function),

@@ -478,10 +478,17 @@ mma = lw.make_tiled_mma(name)
 mma.get_slice(lw.thread_idx.x).partition_fragment_A((16, 64))""",
         "for mma.sync",
     ),
-    "wgmma": (
-        """mma = lw.make_tiled_mma("SM90::GMMA::MMA_64x8x16_F32F16F16_RS<GMMA::Major::K, GMMA::Major::K>")
-mma.get_slice(lw.thread_idx.x).partition_fragment_A(lw.shared(lw.f16, (64, 16)))""",
-        "for mma.sync",
+    "wgmma of another major": (
+        """mma = lw.make_tiled_mma("SM90::GMMA::MMA_64x8x16_F32F16F16_SS<GMMA::Major::MN, GMMA::Major::K>")
+tile = lw.shared(lw.f16, (64, 16), swizzle=lw.Swizzle(1, 3, 3))
+mma.get_slice(lw.thread_idx.x).partition_fragment_A(tile)""",
+        "name the atom with GMMA::Major::K for A",
+    ),
+    "wgmma and registers in place of descriptors": (
+        """mma = lw.make_tiled_mma("SM90::GMMA::MMA_64x8x16_F32F16F16_SS<GMMA::Major::K, GMMA::Major::K>")
+acc = mma.get_slice(lw.thread_idx.x).partition_fragment_C((64, 8))
+lw.gemm(mma, acc, acc, acc)""",
+        "takes a tensor of descriptors for A",
     ),
 }
 

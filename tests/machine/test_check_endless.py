@@ -131,3 +131,10 @@ def test_blocks_that_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = check(body, 20, 32, 1, 22).findings
     assert finding.kind == "deadlock" and "15 more cannot begin" in finding.message
     assert finding.text.startswith("ld.volatile") and finding.allocation == "argument 0 (f)"
+
+
+def test_a_loop_that_waits_for_time_ends() -> None:
+    body = """mov.u64 %rd4, %clock64;
+AGAIN: mov.u64 %rd5, %clock64; sub.u64 %rd5, %rd5, %rd4; setp.lt.u64 %p0, %rd5, 300000;
+    @%p0 bra AGAIN; ret;"""
+    assert not check(body, 2, 32, 0).findings

@@ -17,12 +17,15 @@ from ptxas import assemble, find_ptxas
 
 #: Forms that the machine refuses, and why.
 REFUSED = {
-    r"(wgmma|tcgen05|tensormap)": "later",
+    r"tcgen05": "later",
+    r"tensormap.*swizzle_atomicity": "no field that sm_90 has",
     r"istypep": "removed texture and surface references",
     r"sust\.p": "formatted access",
     r"txq\.(channel_order|filter_mode)": "it can be asked for",
-    r"(barrier\.cluster|st\.async|red\.async|clusterlaunchcontrol)": "cluster",
-    r"(cp\.async\.bulk|st\.bulk|cp\.reduce)": "bulk copies",
+    r"clusterlaunchcontrol": "cancels clusters",
+    r"cp\.(async|reduce)\.(?!.*prefetch).*im2col": "a mode that is not run",
+    r"cp.*(gather4|scatter4|cp_mask|cta_group)": "needs sm_100",
+    r"(st\.bulk|red\.async.*global)": "sm_100",
     r"multimem": "multicast",
 }
 TARGETS = ("sm_90a", "sm_100a")

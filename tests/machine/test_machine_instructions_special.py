@@ -100,17 +100,18 @@ AGAIN:
 @pytest.mark.parametrize(
     ("instruction", "why"),
     [
-        ("wgmma.fence.sync.aligned;", "warpgroups"),
-        ("cp.async.bulk.commit_group;", "TMA"),
-        ("cp.async.bulk.prefetch.L2.global [%rd0], %r1;", "TMA"),
-        ("barrier.cluster.arrive;", "cluster"),
-        ("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%rd0], %r1, [%rd1];", "cluster"),
+        ("cp.async.bulk.wait_group %r1;", "its number of groups is not a constant"),
+        ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %r1;", "cancels clusters"),
+        ("st.async.mmio.release.gpu.global.u32 [%rd0], %r1;", "needs sm_100"),
+        ("setmaxnreg.inc.sync.aligned.u32 65;", "24 to 256 in steps of 8"),
+        ("setmaxnreg.dec.sync.aligned.u32 %r1;", "24 to 256 in steps of 8"),
         ("multimem.red.relaxed.sys.global.add.f32 [%rd0], %r1;", "multicast"),
         (
             "tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4, %r4, %r4, %r4}];",
             "textures and surfaces are 1d",
         ),
-        ("tensormap.replace.tile.rank.global.b1024.b32 [%rd0], 3;", "TMA"),
+        ("tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%rd0], 1;", "no field that sm_90 has"),
+        ("tensormap.replace.tile.box_dim.global.b1024.b32 [%rd0], 5, %r1;", "a constant from 0 to 4"),
         ("tcgen05.fence::before_thread_sync;", "tensor memory"),
         ("frobnicate.u32 %r0, %r1;", "cannot run"),
         ("add.frob.u32 %r0, %r1, %r2, %r3, %r4;", "cannot run"),
@@ -123,9 +124,3 @@ def test_what_cannot_run_is_named_before_anything_runs(instruction: str, why: st
     with pytest.raises(Unsupported, match=rf"line {line}: .*{why}"):
         parse(text)["k"][1, 32](out)
     assert not out.any()
-
-
-def test_clusters_of_several_blocks_are_refused() -> None:
-    text = kernel("").replace("(.param .u64 out)\n", "(.param .u64 out)\n.reqnctapercluster 2, 1, 1\n")
-    with pytest.raises(Unsupported, match="clusters"):
-        parse(text)["k"][1, 32](np.zeros(8, np.uint32))

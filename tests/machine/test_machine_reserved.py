@@ -111,3 +111,26 @@ def test_shared_memory_begins_behind_the_reserved_one_from_sm_90_on() -> None:
         kernel[1, 1, 64](out, 2**32 - 64)
     with pytest.raises(KernelFault, match="the block has 0 bytes of shared memory"):
         kernel[1, 1](out, 0)
+
+
+@pytest.mark.parametrize(("alignment", "first"), [(16, 0x430), (128, 0x480), (1024, 0x800)])
+def test_dynamic_memory_begins_where_its_alignment_says(alignment: int, first: int) -> None:
+    """Behind 48 bytes of static memory: the addresses that ptxas 13.0 puts into the machine code."""
+    text = f"""
+.version 8.0
+.target sm_90
+.address_size 64
+.extern .shared .align {alignment} .b8 tile[];
+.visible .entry k(.param .u64 out) {{
+    .shared .align 8 .b8 own[48];
+    .reg .b64 %rd0; .reg .b32 %r<2>;
+    ld.param.u64 %rd0, [out];
+    mov.u32 %r0, own;
+    mov.u32 %r1, tile;
+    st.global.v2.u32 [%rd0], {{%r0, %r1}};
+    ret;
+}}
+"""
+    out = np.zeros(2, np.uint32)
+    lw.load(text)["k"][1, 32, 64](out)
+    assert out.tolist() == [0x400, first]

@@ -33,16 +33,26 @@ def run_plain(model: Model, product: Product) -> Array:
     return run_steps(model, product, passes_nans=True) if np.isnan(sums).any() else sums
 
 
+def cut_for(model: Model, columns: int) -> plain_kernel.Cut:
+    """Return the vectors and strips for matrices with a number of columns."""
+    return plain_kernel.Cut(
+        *vectors_for(columns, machine_code.lanes_of(plain_kernel.step_of(model).sum.bits))
+    )
+
+
+def program_for(model: Model, columns: int, passes_nans: bool = False) -> machine_code.Program:
+    """Return the compiled kernel for matrices with a number of columns; its key has all it depends on."""
+    cut = cut_for(model, columns)
+    facts = (model.scheme, model.satfinite, model.bitop, model.rounding)
+    return machine_code.load(
+        f"plain {facts} {cut} {passes_nans}", lambda: plain_kernel.write_module(model, cut, passes_nans)
+    )
+
+
 def run_steps(model: Model, product: Product, passes_nans: bool = False) -> Array:
     """Run the model's compiled loop over a whole batch and return the sums."""
     columns = product.sums.shape[-1]
-    step = plain_kernel.step_of(model)
-    lanes, strip = vectors_for(columns, machine_code.lanes_of(step.sum.bits))
-    cut = plain_kernel.Cut(lanes, strip)
-    facts = (model.scheme, model.satfinite, model.bitop, model.rounding)
-    program = machine_code.load(
-        f"plain {facts} {cut} {passes_nans}", lambda: plain_kernel.write_module(model, cut, passes_nans)
-    )
+    strip, program = cut_for(model, columns).strip, program_for(model, columns, passes_nans)
     padded = columns + -columns % strip
     a = contiguous(elements(model, model.a, product.a, axis=-1))
     b = in_strips(pad_columns(elements(model, model.b, product.b, axis=-2), padded), strip)

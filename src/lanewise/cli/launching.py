@@ -63,6 +63,15 @@ Shared = Annotated[
     int | None,
     typer.Option(metavar="BYTES", help="Dynamic shared memory.", rich_help_panel=_SHAPE, show_default=False),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X[,Y[,Z]]",
+        help="Blocks of a cluster (sm_90 on); a kernel that says it itself needs no such option.",
+        rich_help_panel=_SHAPE,
+        show_default=False,
+    ),
+]
 Arch = Annotated[
     str | None,
     typer.Option(
@@ -162,6 +171,7 @@ class Asked:
     args: tuple[str, ...] = ()
     definitions: tuple[str, ...] = ()
     progress: bool | None = None
+    cluster: str | None = None
 
     @property
     def is_script(self) -> bool:
@@ -177,6 +187,7 @@ class Asked:
             "--grid": self.grid,
             "--block": self.block,
             "--shared": self.shared,
+            "--cluster": self.cluster,
             "--arg": self.args or None,
             "--define": self.definitions or None,
         }
@@ -217,6 +228,8 @@ class Asked:
         if block is None:
             raise LanewiseError(f"say how many threads a block of {entry.demangled} has: --block 128")
         configured: Configured = entry[grid, block, self.shared or 0]
+        if self.cluster is not None:
+            configured = configured.in_clusters(three(self.cluster, "--cluster"))
         return configured, values
 
 

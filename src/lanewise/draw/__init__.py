@@ -1,9 +1,10 @@
-"""Pictures of layouts, instructions, operands, atoms and bank maps, as SVG, HTML, LaTeX and text.
+"""Pictures of layouts, instructions, atoms, bank maps, descriptors, tensor maps: SVG, HTML, LaTeX, text.
 
 What is drawn comes from the rooms below; this one only shows it.
 """
 
 from lanewise.draw.banks import BankMap, bank_map
+from lanewise.draw.descriptors import DescribedMatrix, described_matrix
 from lanewise.draw.layouts import TVLayout, tv
 from lanewise.draw.options import Options
 from lanewise.draw.picture import Picture
@@ -11,10 +12,12 @@ from lanewise.draw.render import html, latex, print_latex, save, svg, text
 
 __all__ = [
     "BankMap",
+    "DescribedMatrix",
     "Options",
     "Picture",
     "TVLayout",
     "bank_map",
+    "described_matrix",
     "html",
     "latex",
     "print_latex",

@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.atoms import Copy_Atom, MMA_Atom
-from lanewise.draw import banks, copy_atoms, instructions, layouts, mma_atoms, moves
+from lanewise.draw import (
+    banks,
+    copy_atoms,
+    descriptors,
+    instructions,
+    layouts,
+    mma_atoms,
+    moves,
+    tensor_maps,
+)
 from lanewise.draw.options import Options
 from lanewise.draw.picture import Picture
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, Operand
+from lanewise.isa.matrix_descriptor import MatrixDescriptor
+from lanewise.isa.tensor_map import TiledTensor
 from lanewise.layout import ComposedLayout, Layout, Tensor
 
 
@@ -36,9 +47,19 @@ def describe(thing: Any, options: Options) -> Picture:
             return layouts.picture_of_layout(thing, options)
         case Tensor():
             return layouts.picture_of_tensor(thing, options)
+        case TiledTensor():
+            return tensor_maps.picture_of_tensor_map(thing, options)
+        case MatrixDescriptor():
+            return descriptors.picture_of_matrix(descriptors.described_matrix(thing), options)
+        case descriptors.DescribedMatrix():
+            return descriptors.picture_of_matrix(thing, options)
         case Picture():
             return thing
+    tensor = getattr(thing, "tensor", None)
+    if isinstance(tensor, TiledTensor):  # a tensor map of an array
+        return tensor_maps.picture_of_tensor_map(tensor, options)
     raise LanewiseError(
         f"{type(thing).__name__} has no picture: layouts, tensors, tv(layout, shape), "
-        "bank_map(layout, bits), instructions, their operands, atoms, TiledMMA and TiledCopy have"
+        "bank_map(layout, bits), instructions, their operands, atoms, TiledMMA and TiledCopy, matrix "
+        "descriptors and tensor maps have"
     )

@@ -18,7 +18,7 @@ from lanewise.errors import LanewiseError
 from lanewise.gpu.device import context
 
 #: Device types of DLPack: CUDA memory, and CUDA managed memory.
-_DLPACK_CUDA = (2, 13)
+DLPACK_CUDA = (2, 13)
 _DLPACK_HOST = (1, 3)
 _POINTER_ORDINAL = 9
 
@@ -69,11 +69,11 @@ def _on_gpu(value: Any) -> bool:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return bool(value.is_cuda)
-    device = _dlpack_device(value)
-    return device[0] in _DLPACK_CUDA if device is not None else _interface(value) is not None
+    device = dlpack_device(value)
+    return device[0] in DLPACK_CUDA if device is not None else interface_of(value) is not None
 
 
-def _dlpack_device(value: Any) -> tuple[int, int] | None:
+def dlpack_device(value: Any) -> tuple[int, int] | None:
     ask = getattr(value, "__dlpack_device__", None)
     if ask is None:
         return None
@@ -95,11 +95,11 @@ def locate(value: Any, stream: int) -> ArrayLocation | None:
     if value is None or isinstance(value, int | float | bytes | bytearray | np.generic):
         return None
     package = type(value).__module__.partition(".")[0]
-    interface = _interface(value)
+    interface = interface_of(value)
     if interface is not None:
         return _by_interface(package, interface)
-    device = _dlpack_device(value)
-    if device is not None and device[0] in _DLPACK_CUDA:
+    device = dlpack_device(value)
+    if device is not None and device[0] in DLPACK_CUDA:
         return _by_dlpack(package, value, device[1], stream)
     if (device is not None and device[0] in _DLPACK_HOST) or hasattr(value, "__array_interface__"):
         return ArrayLocation(package, on_gpu=False)
@@ -179,8 +179,8 @@ def dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 # everyone else ---------------------------------------------------------------------------------------------
 
 
-def _interface(value: Any) -> dict[str, Any] | None:
-    """`__cuda_array_interface__`; libraries raise one of these where they have none, and DLPack has to do.
+def interface_of(value: Any) -> dict[str, Any] | None:
+    """What `__cuda_array_interface__` says; where there is none, which libraries say so, DLPack has to do.
 
     JAX does so for types that NumPy has not, PyTorch for tensors with a gradient.
     """
@@ -223,6 +223,8 @@ def ordinal_of(address: int | None) -> int | None:
 class _Tensor(ctypes.Structure):
     """The beginning of DLPack's DLManagedTensor: a DLTensor."""
 
+    #: What owns the memory.
+    capsule: Any = None
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device_type", ctypes.c_int32),
@@ -244,11 +246,18 @@ def _capsule_pointer() -> Any:
     return read
 
 
-def _by_dlpack(package: str, value: Any, ordinal: int, stream: int) -> ArrayLocation:
-    capsule = value.__dlpack__(stream=stream or 1)  # 1 is the legacy default stream's number there
+def dlpack_tensor(value: Any, stream: int = 1) -> _Tensor:
+    """The DLTensor of an array; it has what keeps the array's memory. 1 is the legacy default stream."""
+    capsule = value.__dlpack__(stream=stream)
     tensor = _Tensor.from_address(_capsule_pointer()(capsule, b"dltensor"))
+    tensor.capsule = capsule
+    return tensor
+
+
+def _by_dlpack(package: str, value: Any, ordinal: int, stream: int) -> ArrayLocation:
+    tensor = dlpack_tensor(value, stream or 1)
     shape = tensor.shape[: tensor.ndim] if tensor.ndim else []
     whole = not tensor.strides or dense(shape, tensor.strides[: tensor.ndim])
     return ArrayLocation(
-        package, True, ordinal, (tensor.data or 0) + tensor.byte_offset, whole, owner=capsule
+        package, True, ordinal, (tensor.data or 0) + tensor.byte_offset, whole, owner=tensor.capsule
     )

@@ -44,6 +44,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuModuleLoadData": (_HANDLE, c_char_p),
     "cuModuleGetFunction": (_HANDLE, c_void_p, c_char_p),
     "cuModuleGetGlobal_v2": (POINTER(c_uint64), POINTER(c_size_t), c_void_p, c_char_p),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemFree_v2": (c_uint64,),
     "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
     "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
     "cuFuncGetAttribute": (_NUMBER, c_int, c_void_p),

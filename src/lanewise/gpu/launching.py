@@ -9,11 +9,18 @@ from lanewise.errors import LanewiseError
 from lanewise.gpu.arrays import ArrayLocation, library_of, locate
 from lanewise.gpu.device import Context, context
 from lanewise.gpu.loading import Loaded, loaded
-from lanewise.gpu.plan import POINTER, Plan, Record, number_format, start
+from lanewise.gpu.plan import POINTER, TENSOR_MAP, Plan, Record, number_format, start
 from lanewise.gpu.streams import stream_handle, wait_for
 from lanewise.gpu.textures import DeviceImage, device_image, fetches_integers
 from lanewise.isa import find_arch
-from lanewise.ptx.arguments import ParameterTypes, encode, require_alignment, require_pointer, titled
+from lanewise.ptx.arguments import (
+    ArrayArgument,
+    ParameterTypes,
+    encode,
+    require_alignment,
+    require_pointer,
+    titled,
+)
 from lanewise.ptx.textures import ImageObject, Surface, require_handle
 
 if TYPE_CHECKING:
@@ -31,7 +38,10 @@ def launch(
     titles = list(titled(entry.function, arguments))
     handle = None if stream is None else stream_handle(stream)
     locations = [
-        locate(_memory_of(value), handle or 0) if not variable.dims else None for _, variable, value in titles
+        locate(_memory_of(value), handle or 0)
+        if not variable.dims or isinstance(value, ArrayArgument)
+        else None
+        for _, variable, value in titles
     ]
     there = _device(titles, locations, handle)
     _require_arch(arch, there)
@@ -44,7 +54,7 @@ def launch(
     raw = [
         images[title].handle.to_bytes(8, "little")
         if title in images
-        else _bytes(title, variable, value, where, types)
+        else _bytes(title, variable, value, where, types, there)
         for (title, variable, value), where in zip(titles, locations, strict=True)
     ]
     offsets, size = [], 0
@@ -71,8 +81,8 @@ def launch(
 
 
 def _memory_of(value: Any) -> Any:
-    """The array of a texture or surface; any other argument as it is."""
-    return value.array if isinstance(value, ImageObject) else value
+    """The array of a texture, surface or tensor map; any other argument as it is."""
+    return value.array if isinstance(value, ArrayArgument) else value
 
 
 def _images(
@@ -93,10 +103,21 @@ def _images(
 
 
 def _bytes(
-    title: str, variable: Variable, value: Any, where: ArrayLocation | None, types: ParameterTypes
+    title: str,
+    variable: Variable,
+    value: Any,
+    where: ArrayLocation | None,
+    types: ParameterTypes,
+    there: Context,
 ) -> bytes:
     if where is None:
         return encode(title, value, variable, types)
+    if isinstance(value, ArrayArgument):
+        from lanewise.gpu.tensor_maps import tensor_map_bytes  # few kernels take one
+        from lanewise.ptx.tensor_maps import TensorMap
+
+        assert isinstance(value, TensorMap)
+        return tensor_map_bytes(title, variable, value, there, where.address)
     require_pointer(title, variable)
     if not where.in_one_piece:
         raise LanewiseError(
@@ -162,7 +183,9 @@ def _plan(
 ) -> Plan | None:
     """A plan for arguments of these types, if they are of one library, the others plain numbers."""
     libraries = {
-        library_of(value) for (_, _, value), where in zip(titles, locations, strict=True) if where is not None
+        library_of(_memory_of(value))
+        for (_, _, value), where in zip(titles, locations, strict=True)
+        if where is not None
     }
     library = libraries.pop() if len(libraries) == 1 else None
     if library is None:
@@ -170,9 +193,17 @@ def _plan(
     aligns = [variable.pointer.align for _, variable, _ in titles if variable.pointer is not None]
     formats = []
     for (_, variable, value), where in zip(titles, locations, strict=True):
-        code = POINTER if where is not None else number_format(variable, value)
+        if isinstance(value, ArrayArgument):
+            code: str | None = TENSOR_MAP if variable.dims else None
+        else:
+            code = POINTER if where is not None else number_format(variable, value)
         if code is None:
             return None
         formats.append(code)
     types = tuple(type(value) for _, _, value in titles)
-    return Plan(kernel, shape, library, types, formats, max(aligns, default=1) or 1)
+    array_types = tuple(
+        None if where is None else type(_memory_of(value))
+        for (_, _, value), where in zip(titles, locations, strict=True)
+    )
+    align = max(aligns, default=1) or 1
+    return Plan(kernel, shape, library, types, formats, align, array_types=array_types)

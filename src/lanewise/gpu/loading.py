@@ -10,13 +10,14 @@ from lanewise.gpu.assemble import cubin
 from lanewise.gpu.device import Context, context
 from lanewise.gpu.faults import GpuError
 from lanewise.gpu.module_variables import write_variable
-from lanewise.ptx import Shape
+from lanewise.isa.launch_limits import PORTABLE_CLUSTER_BLOCKS
+from lanewise.ptx import Shape, cluster_refusal
 
 if TYPE_CHECKING:
     from lanewise.ptx import Entry, Module
 
 #: Numbers of attributes of a function (CUfunction_attribute).
-_MOST_THREADS, _SHARED, _REGISTERS, _MOST_DYNAMIC = 0, 1, 4, 8
+_MOST_THREADS, _SHARED, _REGISTERS, _MOST_DYNAMIC, _LARGE_CLUSTERS = 0, 1, 4, 8, 14
 #: Shared memory that a block has without asking for more.
 _PLAIN_SHARED = 48 * 1024
 
@@ -78,7 +79,19 @@ class Loaded:
                     "cuFuncSetAttribute", self.function, _MOST_DYNAMIC, shape.shared_bytes, kernel=self.name
                 )
             self._dynamic = shape.shared_bytes
+        if shape.cluster is not None:
+            self._fit_cluster(shape)
         self._fitting.add(shape)
+
+    def _fit_cluster(self, shape: Shape) -> None:
+        """See to it that the device can launch clusters of this shape, or say why it cannot."""
+        arch = self.context.device.arch
+        refused = cluster_refusal(shape, arch, arch)
+        if refused is not None:
+            raise GpuError(f"{self.name}: {refused}", self.name, "CUDA_ERROR_INVALID_CLUSTER_SIZE")
+        if shape.cluster_blocks > PORTABLE_CLUSTER_BLOCKS:
+            with self.context.current():
+                self.context.driver("cuFuncSetAttribute", self.function, _LARGE_CLUSTERS, 1, kernel=self.name)
 
 
 def loaded(entry: Entry, there: Context) -> Loaded:

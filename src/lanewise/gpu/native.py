@@ -19,18 +19,20 @@ from lanewise.jit import machine_code
 #: Returned where the arguments are not as expected; else the driver's status.
 NOT_TAKEN = -1
 _CUDA = 2
-#: How a parameter is read: an array's address, or a number as the C type that it becomes.
-ARRAY, SIGNED, UNSIGNED, FLOAT, DOUBLE = range(5)
+#: How a parameter is read: an array's address, a number as the C type that it becomes, a tensor map.
+ARRAY, SIGNED, UNSIGNED, FLOAT, DOUBLE, TENSOR_MAP = range(6)
 
 #: What of Python's C interface is called, in the order of the table.
 _PYTHON = (
     "PyTuple_Size", "PyTuple_GetItem", "PyLong_AsLongLong", "PyLong_AsUnsignedLongLong", "PyFloat_AsDouble",
     "PyErr_Occurred", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong",
+    "PyObject_GetAttrString", "PyBytes_AsString", "PyBytes_Size", "Py_DecRef",
 )  # fmt: skip
 #: The table: Python's functions; then these, a word each; then CUlaunchConfig in seven words; then of each
-#: parameter how it is read, its Python type, the least and the greatest value.
-_READ, _LAUNCH, _CURRENT, _CONTEXT, _FUNCTION, _DEVICE, _LOW_BITS, _COUNT = range(10, 18)
-_LAST, _NAME, _CONFIG = range(18, 21)
+#: parameter how it is read, its Python type, the least and the greatest value; of a tensor map, in place of
+#: the least, the type of its array.
+_READ, _LAUNCH, _CURRENT, _CONTEXT, _FUNCTION, _DEVICE, _LOW_BITS, _COUNT = range(14, 22)
+_LAST, _NAME, _CONFIG = range(22, 25)
 _PARAMETERS, _WORDS = _CONFIG + 7, 4
 
 #: What stands for a place in the table in the text below.
@@ -101,6 +103,65 @@ yes:
   ret i1 true
 }
 
+@array_name = private constant [6 x i8] c"array\\00"
+@encoded_name = private constant [8 x i8] c"encoded\\00"
+
+; Copies the bytes of a tensor map to %to; whether its array is as expected and where it was when encoded.
+define internal i1 @take_map(ptr %table, ptr %object, i64 %array_type, ptr %tensor, ptr %to) {
+entry:
+  %get = call ptr @address(ptr %table, i64 10)
+  %as_bytes = call ptr @address(ptr %table, i64 11)
+  %length = call ptr @address(ptr %table, i64 12)
+  %free = call ptr @address(ptr %table, i64 13)
+  %read = call ptr @address(ptr %table, i64 READ)
+  %device = call i64 @word(ptr %table, i64 DEVICE)
+  %array = call ptr %get(ptr %object, ptr @array_name)
+  %has_array = icmp ne ptr %array, null
+  br i1 %has_array, label %typed, label %no
+typed:
+  %its_type = call i64 @word(ptr %array, i64 1)
+  %same = icmp eq i64 %its_type, %array_type
+  br i1 %same, label %look, label %let_go
+look:
+  %failed = call i32 %read(ptr %array, ptr %tensor)
+  %was_read = icmp eq i32 %failed, 0
+  br label %let_go
+let_go:
+  %known = phi i1 [ false, %typed ], [ %was_read, %look ]
+  call void %free(ptr %array)
+  br i1 %known, label %where, label %no
+where:
+  %its_device = call i64 @word(ptr %tensor, i64 1)
+  %on_device = icmp eq i64 %its_device, %device
+  br i1 %on_device, label %encoding, label %no
+encoding:
+  %data = call i64 @word(ptr %tensor, i64 0)
+  %offset = call i64 @word(ptr %tensor, i64 5)
+  %first = add i64 %data, %offset
+  %encoded = call ptr %get(ptr %object, ptr @encoded_name)
+  %has_encoded = icmp ne ptr %encoded, null
+  br i1 %has_encoded, label %size, label %no
+size:
+  %bytes = call i64 %length(ptr %encoded)
+  %whole = icmp eq i64 %bytes, 136
+  br i1 %whole, label %compare, label %end
+compare:
+  %from = call ptr %as_bytes(ptr %encoded)
+  %encoded_for = call i64 @word(ptr %from, i64 0)
+  %there = icmp eq i64 %encoded_for, %first
+  br i1 %there, label %copy, label %end
+copy:
+  %map = getelementptr i8, ptr %from, i64 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %map, i64 128, i1 false)
+  br label %end
+end:
+  %taken = phi i1 [ false, %size ], [ false, %compare ], [ true, %copy ]
+  call void %free(ptr %encoded)
+  ret i1 %taken
+no:
+  ret i1 false
+}
+
 ; A method of Python: self is the table's address, the arguments a tuple and the stream's handle.
 define ptr @launch(ptr %self, ptr %arguments, i64 %given) {
 entry:
@@ -128,7 +189,8 @@ entry:
   %config = alloca [7 x i64], align 16
   %tensor = alloca [6 x i64], align 16
   %there = alloca i64
-  %values = alloca i64, i64 %count, align 16
+  %room = mul i64 %count, 16
+  %values = alloca i64, i64 %room, align 16
   %places = alloca ptr, i64 %count, align 16
   %template = getelementptr i64, ptr %table, i64 CONFIG
   call void @llvm.memcpy.p0.p0.i64(ptr %config, ptr %template, i64 56, i1 false)
@@ -139,7 +201,7 @@ entry:
 
 loop:
   %n = phi i64 [ 0, %entry ], [ %n1, %next ]
-  %seen = phi i64 [ 0, %entry ], [ %bits, %next ]
+  %seen = phi i64 [ 0, %entry ], [ %all_bits, %next ]
   %done = icmp sge i64 %n, %count
   br i1 %done, label %check, label %item
 item:
@@ -152,7 +214,8 @@ item:
   %type = call i64 @word(ptr %table, i64 %row1)
   %low = call i64 @word(ptr %table, i64 %row2)
   %high = call i64 @word(ptr %table, i64 %row3)
-  %value_at = getelementptr i64, ptr %values, i64 %n
+  %value_place = mul i64 %n, 16
+  %value_at = getelementptr i64, ptr %values, i64 %value_place
   %place_at = getelementptr ptr, ptr %places, i64 %n
   store ptr %value_at, ptr %place_at
   %object = call ptr %tuple_item(ptr %tuple, i64 %n)
@@ -164,7 +227,8 @@ which:
                                     i64 1, label %signed
                                     i64 2, label %unsigned
                                     i64 3, label %float
-                                    i64 4, label %double ]
+                                    i64 4, label %double
+                                    i64 5, label %tensor_map ]
 
 array:
   %failed = call i32 %read(ptr %object, ptr %tensor)
@@ -223,6 +287,10 @@ ask_real:
   %no_error = icmp eq ptr %real_error, null
   br i1 %no_error, label %keep, label %wrong
 
+tensor_map:
+  %taken = call i1 @take_map(ptr %table, ptr %object, i64 %low, ptr %tensor, ptr %value_at)
+  br i1 %taken, label %next, label %wrong
+
 keep:
   %word = phi i64 [ %first, %pointer ], [ %whole_number, %said ], [ %whole_number, %ask_error ],
                   [ %real_word, %real ], [ %real_word, %ask_real ]
@@ -231,6 +299,7 @@ keep:
   store i64 %word, ptr %value_at
   br label %next
 next:
+  %all_bits = phi i64 [ %bits, %keep ], [ %seen, %tensor_map ]
   %n1 = add i64 %n, 1
   br label %loop
 
@@ -283,14 +352,18 @@ _NUMBERS = {
 }
 
 
-def parameter(code: str, type_: type) -> tuple[int, type, int, int] | None:
+def parameter(code: str, type_: type, array_type: type | None = None) -> tuple[int, type, int, int] | None:
     """A parameter's row of the table: how it is read, its Python type, least and greatest value.
+
+    `array_type` is the type of a tensor map's array.
 
     >>> parameter("h6x", int)
     (1, <class 'int'>, -32768, 32767)
     """
     if code == "P":
         return ARRAY, type_, 0, 0
+    if code == "128s":
+        return TENSOR_MAP, type_, id(array_type), 0
     if code[0] not in _NUMBERS:
         return None
     kind, bits = _NUMBERS[code[0]]

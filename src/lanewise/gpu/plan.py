@@ -9,14 +9,18 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cache, reduce
+from itertools import accumulate
 from operator import itemgetter, or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lanewise.gpu.arrays import Library
+from lanewise.gpu.arrays import Library, library_of
 from lanewise.gpu.loading import Loaded
 from lanewise.gpu.streams import stream_handle
 from lanewise.ptx import Shape, Variable
+
+if TYPE_CHECKING:
+    from lanewise.ptx.tensor_maps import TensorMap
 
 #: How a number goes into a parameter, by its kind and size: each takes a place of eight bytes.
 _FORMATS = {
@@ -27,19 +31,33 @@ _FORMATS = {
 #: CUlaunchConfig: grid, block, dynamic shared memory, stream, attributes.
 _CONFIG = struct.Struct("<7I4xQQI4x")
 _CONFIG_STREAM = 32
+#: CUlaunchAttribute: its kind, then a value of 64 bytes; the kind of a cluster's shape.
+_ATTRIBUTE, _CLUSTER_DIMENSION = struct.Struct("<I4x3I52x"), 4
 #: CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_INVALID_HANDLE: what a launch in a wrong context gets.
 _WRONG_CONTEXT = (201, 400)
 
 
-#: How an array goes into a parameter.
+#: How an array goes into a parameter, and how a tensor map does: as its 128 bytes.
 POINTER = "P"
+TENSOR_MAP = "128s"
 #: Launches after which one is worth compiling: a program that launches a few times does not wait for that.
 OFTEN = 16
 
 
+@cache
+def _cluster_attribute(cluster: tuple[int, int, int]) -> Any:
+    """A CUlaunchAttribute that says the shape of clusters. It is kept: launches refer to its memory."""
+    return ctypes.create_string_buffer(_ATTRIBUTE.pack(_CLUSTER_DIMENSION, *cluster), _ATTRIBUTE.size)
+
+
+def _attributes(shape: Shape) -> tuple[int, ...]:
+    """The address and number of a launch's attributes; empty if it has none."""
+    return () if shape.cluster is None else (ctypes.addressof(_cluster_attribute(shape.cluster)), 1)
+
+
 def _config(shape: Shape) -> bytes:
     """A CUlaunchConfig, the stream left open."""
-    return _CONFIG.pack(*shape.grid, *shape.block, shape.shared_bytes, 0, 0, 0)
+    return _CONFIG.pack(*shape.grid, *shape.block, shape.shared_bytes, 0, *(_attributes(shape) or (0, 0)))
 
 
 class Record:
@@ -76,7 +94,8 @@ def start(loaded: Loaded, record: Record) -> None:
 class Plan:
     """A launch of known types: called with arguments and a stream, it launches, or returns False.
 
-    `formats` say of each parameter how it is packed: `POINTER`, or as `number_format` says.
+    `formats` say of each parameter how it is packed: `POINTER`, `TENSOR_MAP`, or as `number_format` says;
+    `array_types` of which type its array is.
     """
 
     def __init__(
@@ -87,22 +106,33 @@ class Plan:
         types: tuple[type, ...],
         formats: Sequence[str],
         align: int = 1,
+        *,
+        array_types: tuple[type | None, ...],
     ) -> None:
         self.loaded, self.shape, self.library = loaded, shape, library
         self.types, self.formats = types, formats
+        #: The type of each argument's array, if it is one or is made of one.
+        self.array_types = array_types
         self.ordinal = loaded.context.ordinal
         arrays = [place for place, code in enumerate(formats) if code == POINTER]
-        numbers = [place for place, code in enumerate(formats) if code != POINTER]
+        maps = [place for place, code in enumerate(formats) if code == TENSOR_MAP]
+        numbers = [place for place, code in enumerate(formats) if code not in (POINTER, TENSOR_MAP)]
         self._ordinals = [self.ordinal] * len(arrays)
         #: Bits that no array's address has if all are aligned; one that has some takes the long way.
         self._low_bits = align - 1
         self._arrays, self._numbers = _taken(arrays), _taken(numbers)
-        # Arrays come first in the memory of a launch, then numbers; the pointers to values have their order.
-        order = [*arrays, *numbers]
-        self._offsets = [8 * order.index(place) for place in range(len(formats))]
-        # One step packs the stream, no attributes, and the values that lie behind them.
+        self._maps = _taken(maps) if maps else None
+        # Arrays come first in the memory of a launch, then numbers, then tensor maps; the pointers to values
+        # have their order.
+        order = [*arrays, *numbers, *maps]
+        sizes = [struct.calcsize(f"<{formats[place]}") if place in maps else 8 for place in order]
+        offsets = dict(zip(order, accumulate(sizes, initial=0), strict=False))
+        self._offsets, self._size = [offsets[place] for place in range(len(formats))], sum(sizes)
+        # One step packs the stream, the attributes, and the values that lie behind them.
         codes = "".join("Q" if formats[place] == POINTER else formats[place] for place in order)
-        self._pack_into = struct.Struct(f"<Q16x{codes}").pack_into
+        self._attributes = _attributes(shape)
+        middle = "QI4x" if self._attributes else "16x"
+        self._pack_into = struct.Struct(f"<Q{middle}{codes}").pack_into
         self._context, self._name, self._launch = loaded.context, loaded.name, loaded.context.driver.launch
         self.current_stream = library.current_stream
         #: Records that no launch is using; threads take them and put them back.
@@ -113,7 +143,7 @@ class Plan:
         self._launches = 0
 
     def _record(self) -> Record:
-        return Record(self.loaded, self.shape, self._offsets, 8 * len(self._offsets))
+        return Record(self.loaded, self.shape, self._offsets, self._size)
 
     def __call__(self, arguments: tuple[Any, ...], stream: Any) -> bool:
         """Launch; False if these arguments are not of the kind that was prepared for."""
@@ -134,14 +164,25 @@ class Plan:
         if not all(map(library.contiguous, arrays)) and not all(map(library.in_one_piece, arrays)):
             return False
         addresses = list(map(library.address, arrays))
-        if self._low_bits and reduce(or_, addresses) & self._low_bits:
+        if self._low_bits and reduce(or_, addresses, 0) & self._low_bits:
+            return False
+        maps = self._encoded(self._maps(arguments)) if self._maps is not None else ()
+        if maps is None:
             return False
         try:
             record = self._free.pop()
         except IndexError:  # other threads have them all
             record = self._record()
         try:
-            self._pack_into(record.buffer, self._stream, handle, *addresses, *self._numbers(arguments))
+            self._pack_into(
+                record.buffer,
+                self._stream,
+                handle,
+                *self._attributes,
+                *addresses,
+                *self._numbers(arguments),
+                *maps,
+            )
         except (struct.error, OverflowError):  # a number that does not fit as it is
             self._free.append(record)
             return False
@@ -155,6 +196,14 @@ class Plan:
             self.native = self._compiled()
         return True
 
+    def _encoded(self, maps: tuple[TensorMap, ...]) -> list[bytes] | None:
+        """The bytes of tensor maps; None if their arrays are of another library or on another device."""
+        library = self.library
+        for each in maps:
+            if library_of(each.array) is not library or library.ordinal(each.array) != self.ordinal:
+                return None
+        return [each.encode(library.address(each.array)) for each in maps]
+
     def _again(self, record: Record, status: int) -> None:
         """A launch that failed: once more if the context of this thread was another, else raise."""
         context = self.loaded.context
@@ -167,10 +216,10 @@ class Plan:
         """This launch in machine code; None where that cannot be."""
         from lanewise.gpu import native
 
-        kinds = {type_ for type_, code in zip(self.types, self.formats, strict=True) if code == POINTER}
-        reads = {native.exchange_function(kind) for kind in kinds}
+        reads = {native.exchange_function(kind) for kind in self.array_types if kind is not None}
         parameters = [
-            native.parameter(code, type_) for code, type_ in zip(self.formats, self.types, strict=True)
+            native.parameter(code, type_, array_type)
+            for code, type_, array_type in zip(self.formats, self.types, self.array_types, strict=True)
         ]
         expected = [each for each in parameters if each is not None]
         if len(reads) != 1 or len(expected) < len(parameters):

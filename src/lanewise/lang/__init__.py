@@ -3,8 +3,13 @@
 This is the one list of what the language exports; `lanewise` itself passes it on to users. The packages stand
 in this order, and each imports only itself and those before it:
 
-trace → memory → matrix → intrinsics → wmma → tiles → frontend
+trace → memory → matrix → intrinsics → wmma → hopper → tiles → frontend
+
+What only some kernels need, such as TMA, is loaded when it is first asked for.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from lanewise.lang import wmma
 from lanewise.lang.frontend.device import Device, device
@@ -99,6 +104,53 @@ from lanewise.lang.trace.special_registers import (
 )
 from lanewise.lang.trace.types import Constexpr, Ptr, bf16x2, f16x2, i8, i16, i32, i64, pred, u16, u32, u64
 
+if TYPE_CHECKING:
+    from lanewise.lang.hopper import cluster, tma
+    from lanewise.lang.hopper.fences import (
+        fence_mbarrier_init,
+        fence_proxy_async,
+        launch_dependents,
+        wait_on_dependencies,
+    )
+    from lanewise.lang.hopper.mbarrier import mbarrier
+    from lanewise.lang.hopper.tensor_map import TensorMap
+    from lanewise.lang.hopper.warpgroup import (
+        elect_one,
+        setmaxnreg_dec,
+        setmaxnreg_inc,
+        wgmma_commit,
+        wgmma_fence,
+        wgmma_wait,
+    )
+    from lanewise.lang.matrix.descriptor import make_gmma_desc
+    from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
+    from lanewise.lang.tiles.scheduler import PersistentTiles
+    from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
+
+#: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
+_LATER = {
+    "cluster": "hopper.cluster",
+    "tma": "hopper.tma",
+    "fence_mbarrier_init": "hopper.fences",
+    "fence_proxy_async": "hopper.fences",
+    "launch_dependents": "hopper.fences",
+    "wait_on_dependencies": "hopper.fences",
+    "mbarrier": "hopper.mbarrier",
+    "TensorMap": "hopper.tensor_map",
+    "elect_one": "hopper.warpgroup",
+    "setmaxnreg_dec": "hopper.warpgroup",
+    "setmaxnreg_inc": "hopper.warpgroup",
+    "wgmma_commit": "hopper.warpgroup",
+    "wgmma_fence": "hopper.warpgroup",
+    "wgmma_wait": "hopper.warpgroup",
+    "make_gmma_desc": "matrix.descriptor",
+    "Pipeline": "tiles.pipeline",
+    "PipelineState": "tiles.pipeline",
+    "PersistentTiles": "tiles.scheduler",
+    "make_tma_copy": "tiles.tma_copy",
+    "tma_partition": "tiles.tma_copy",
+}
+
 __all__ = [
     "Array",
     "Constexpr",
@@ -106,8 +158,12 @@ __all__ = [
     "Fragment",
     "Kernel",
     "KernelError",
+    "PersistentTiles",
+    "Pipeline",
+    "PipelineState",
     "Pointer",
     "Ptr",
+    "TensorMap",
     "abs",
     "activemask",
     "all_sync",
@@ -138,6 +194,7 @@ __all__ = [
     "ceil",
     "clear",
     "clock",
+    "cluster",
     "clz",
     "copy",
     "cos",
@@ -147,10 +204,13 @@ __all__ = [
     "device",
     "div",
     "dynamic_shared",
+    "elect_one",
     "exp",
     "exp2",
     "f16x2",
     "fence",
+    "fence_mbarrier_init",
+    "fence_proxy_async",
     "fill",
     "floor",
     "fma",
@@ -164,6 +224,7 @@ __all__ = [
     "isnan",
     "kernel",
     "lane_id",
+    "launch_dependents",
     "ldmatrix",
     "local",
     "local_partition",
@@ -171,11 +232,14 @@ __all__ = [
     "log",
     "log2",
     "make_fragment_like",
+    "make_gmma_desc",
     "make_identity_tensor",
     "make_tensor",
+    "make_tma_copy",
     "match_all_sync",
     "match_any_sync",
     "max",
+    "mbarrier",
     "min",
     "movmatrix",
     "mul_wide",
@@ -197,6 +261,8 @@ __all__ = [
     "rem",
     "round",
     "rsqrt",
+    "setmaxnreg_dec",
+    "setmaxnreg_inc",
     "shared",
     "shfl_down_sync",
     "shfl_sync",
@@ -211,6 +277,8 @@ __all__ = [
     "tensor",
     "thread_idx",
     "thread_rank",
+    "tma",
+    "tma_partition",
     "tracing",
     "trap",
     "trunc",
@@ -218,7 +286,21 @@ __all__ = [
     "u32",
     "u64",
     "unpack",
+    "wait_on_dependencies",
     "warp_id",
+    "wgmma_commit",
+    "wgmma_fence",
+    "wgmma_wait",
     "where",
     "wmma",
 ]
+
+
+def __getattr__(name: str) -> object:
+    home = _LATER.get(name)
+    if home is None:
+        raise AttributeError(f"module 'lanewise.lang' has no attribute {name!r}")
+    module = import_module(f"lanewise.lang.{home}")
+    value = module if home.endswith(f".{name}") and not hasattr(module, name) else getattr(module, name)
+    globals()[name] = value
+    return value

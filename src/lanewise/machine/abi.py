@@ -10,6 +10,8 @@ from enum import IntEnum
 from typing import ClassVar, NamedTuple, cast
 
 LANES = 32
+#: Warps of a warpgroup; the number of the first is a multiple of it.
+WARPGROUP = 4
 
 #: Names in a kernel's machine code: the function that runs thread blocks, the table of basic blocks.
 RUN, CODE_TABLE = "run", "code"
@@ -73,6 +75,11 @@ class LaunchRecord(RecordLayout):
     parameter_bytes = field()
     ntid = field(elements=3)
     nctaid = field(elements=3)
+    #: The blocks of a cluster along x, y and z, and in all; 1 for a launch without clusters.
+    cluster = field(elements=3)
+    cluster_blocks = field()
+    #: Whether the launch says how large a cluster is.
+    explicit_cluster = field()
     warps = field()
     threads = field()
     #: The bytes of shared memory that a block may touch; those of the kernel itself, and how many of them are
@@ -85,6 +92,7 @@ class LaunchRecord(RecordLayout):
     frame_bytes = field()
     #: Basic blocks that a thread block may run in all.
     step_limit = field()
+    #: The next block to begin, and the end of the blocks to run. Blocks are numbered cluster by cluster here.
     next_block = field()
     end_block = field()
     #: The frames of a block at its start.
@@ -94,12 +102,18 @@ class LaunchRecord(RecordLayout):
     #: The slice and the turns (see BlockRecord) with which a block begins.
     first_slice = field()
     first_turns = field()
+    #: Whether the kernel reads a clock, so that a loop may end by itself although nothing changes.
+    reads_clock = field()
     # The order of the blocks and warps of a checked launch, a RunOrder, and the seed of a random one.
     order = field()
     seed = field()
+    #: When asynchronous operations take effect, a Completion (`async_records.py`).
+    completion = field()
     #: A TextureRow for each texture and surface among the arguments.
     textures = field()
     texture_count = field()
+    #: The TracerRecord of a traced launch.
+    tracer = field()
 
 
 class CodeRow(RecordLayout):
@@ -138,12 +152,26 @@ class BlockRecord(RecordLayout):
     saved_registers = field()
     #: For each of the barriers: threads that arrived without waiting.
     arrived = field(elements=16)
-    # Phases of mbarriers that were completed, those that the scheduler has seen, how often it waited in vain.
+    # Phases of mbarriers that were completed, those that the scheduler has seen, how often it waited in vain,
+    # and a digest of the registers after many such tries.
     phases = field()
     phases_seen = field()
     phase_tries = field()
+    vain_digest = field()
+    #: The time that has passed while it waited in vain, in the units of the clocks.
+    idle_time = field()
     #: The BlockWatch of a checked launch.
     watch = field()
+    #: Its rank in its cluster, and the first address of its shared memory.
+    rank = field()
+    shared_first = field()
+    #: A MemberRow for each block of the cluster, by rank; and the row of a block that is alone.
+    members = field()
+    own_row = field(elements=3)
+    #: Whether all of its threads have exited.
+    ended = field()
+    #: Of the first block of a cluster: the rank of the block that runs.
+    running_member = field()
     #: Basic blocks that a path of a warp may run before another path or warp has its turn.
     slice = field()
     #: Turns of all warps that the block has before another block may have its own.
@@ -152,6 +180,14 @@ class BlockRecord(RecordLayout):
     order = field()
     whole_slice = field()
     turn = field()
+    #: The PendingOperations, if asynchronous operations do not all take effect at once; else 0.
+    pending = field()
+    #: In a traced launch, a function(block, address, bytes): shared memory was written asynchronously.
+    written_hook = field()
+    # What a checked launch is told of: function(frame, operation) when an asynchronous operation is issued,
+    # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
+    issued_hook = field()
+    operand_hook = field()
 
 
 class WarpFrame(RecordLayout):
@@ -165,10 +201,14 @@ class WarpFrame(RecordLayout):
     base = field(4)
     #: Not 0 while all 32 lanes wait at a plain barrier together (see TOGETHER_BITS).
     together = field(4)
+    #: Not 0 once another warp of its warpgroup has computed the product that it is about to execute.
+    multiplied = field(4)
+    #: The lanes that have arrived at the barrier of the cluster, as bits, until all threads have.
+    cluster_arrived = field(4)
     mask_bytes = per_lane(1)
     #: The basic block that each lane runs next, PARKED beside it while the lane waits, or EXITED.
     pcs = per_lane()
-    #: What each lane waits for: the number of a barrier, or WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE.
+    #: What each lane waits for: the number of a barrier, or one of the WAITS_FOR_… below.
     barrier = per_lane()
     barrier_argument = per_lane()
     barrier_value = per_lane()
@@ -178,6 +218,15 @@ class WarpFrame(RecordLayout):
     #: The carry flag of add.cc, sub.cc and mad.cc.
     carry = per_lane(1)
     registers = field(1, 0, 64)
+
+
+class MemberRow(RecordLayout):
+    """An entry of the table of a cluster's blocks: the block's record, and its shared memory on the host."""
+
+    block = field()
+    shared = field()
+    #: The bytes of shared memory that may be touched; 0 once the block has exited.
+    bytes = field()
 
 
 class AllocationRow(RecordLayout):
@@ -226,17 +275,21 @@ class TextureRow(RecordLayout):
 
 
 class MmaEntry(RecordLayout):
-    """The function that a matrix instruction calls, and a buffer for registers where Python computes."""
+    """The function that a matrix instruction calls, and a buffer for registers where Python computes.
+
+    wgmma has a second function, which prepares B, and a buffer for its operands.
+    """
 
     function = field()
     stage = field()
+    pack_b = field()
 
 
 #: Numbers that a lane's pc may have beyond those of basic blocks.
 PARKED = 0x4000_0000
 EXITED = 0x7FFF_FFFF
 #: What a lane waits for if not for one of the sixteen barriers.
-WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE = 16, 17
+WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE, WAITS_FOR_WARPGROUP, WAITS_FOR_CLUSTER = 16, 17, 18, 19
 BARRIERS = 16
 #: `together` has the basic block where the lanes go on, plus one, in its low bits, then the barrier's number;
 #: the last bit says that they may go on.
@@ -272,6 +325,8 @@ class RunStatus(IntEnum):
     INTERRUPTED = 3
     DEADLOCKED = 4
     LIMIT = 5
+    #: Its lanes wait for what only other blocks of its cluster can do.
+    BLOCKED = 6
 
 
 class RunOrder(IntEnum):
@@ -335,6 +390,12 @@ class FaultKind(IntEnum):
     STACK = 11
     BAD_CALL = 12
     BAD_TEXTURE = 13
+    #: The size of such a fault is a WarpgroupFault.
+    WARPGROUP = 14
+    BAD_RANK = 15
+    EXITED_BLOCK = 16
+    CLUSTER_BARRIER = 17
+    BULK_COPY = 18
 
     @property
     def title(self) -> str:
@@ -342,8 +403,36 @@ class FaultKind(IntEnum):
         return "read-only" if self is FaultKind.READ_ONLY else self.name.lower().replace("_", " ")
 
 
+class WarpgroupFault(IntEnum):
+    """What is wrong with an instruction of a warpgroup."""
+
+    INCOMPLETE = 1
+    DESCRIPTORS_DIFFER = 2
+    SCALES_DIFFER = 3
+    BAD_METADATA = 4
+
+    @property
+    def reason(self) -> str:
+        """The reason in words, for messages."""
+        return {
+            WarpgroupFault.INCOMPLETE: "the block has not four warps for this warpgroup (a multiple of 128 "
+            "threads is needed)",
+            WarpgroupFault.DESCRIPTORS_DIFFER: "a matrix descriptor is not the same in all threads of the "
+            "warpgroup",
+            WarpgroupFault.SCALES_DIFFER: "scale-d is not the same in all threads of the warpgroup",
+            WarpgroupFault.BAD_METADATA: "the sparsity selector or the metadata is not one that the "
+            "instruction takes",
+        }[self]
+
+
 #: Faults that an address is the reason for.
-ADDRESS_FAULTS = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED, FaultKind.READ_ONLY)
+ADDRESS_FAULTS = (
+    FaultKind.OUT_OF_BOUNDS,
+    FaultKind.MISALIGNED,
+    FaultKind.READ_ONLY,
+    FaultKind.BAD_RANK,
+    FaultKind.EXITED_BLOCK,
+)
 #: Bytes of a thread's stack, for frames of recursive functions and for alloca.
 STACK_BYTES = 32768
 
@@ -354,6 +443,11 @@ RESERVED_SHARED_BYTES, RESERVED_USED_BYTES = 1024, 288
 RESERVED_FIRST_ARCH = 90
 #: The alignment of that memory where it lies behind.
 RESERVED_ALIGNMENT = 128
+
+#: The bits of an address in shared memory: the offset in the memory of a block, then the block's rank in its
+#: cluster, as the addresses of an H200 have it.
+RANK_SHIFT = 24
+OFFSET_MASK = (1 << RANK_SHIFT) - 1
 
 # Address windows.
 CONST_BASE = 0x1_0000_0000

@@ -31,6 +31,7 @@ class LaunchInfo(NamedTuple):
     uses_heap: bool
     uses_grid: bool
     uses_reserved_memory: bool
+    reads_clock: bool
     #: How many instructions there are, calls and returns included.
     sites: int
     #: The basic block where it begins, and the line of each.

@@ -6,7 +6,14 @@ What PTX computes is the machine's business; what a matrix instruction is, `lane
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lanewise.ptx.launch_refusals import register_refusals, resources_or_none, shape_refusals, shared_refusals
+from lanewise.ptx.launch_refusals import (
+    cluster_refusal,
+    register_refusals,
+    required_cluster,
+    resources_or_none,
+    shape_refusals,
+    shared_refusals,
+)
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.loading import load
 from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
@@ -108,6 +115,7 @@ __all__ = [
     "Value",
     "Variable",
     "Vector",
+    "cluster_refusal",
     "constant",
     "cuda",
     "demangle",
@@ -117,6 +125,7 @@ __all__ = [
     "parse",
     "ptxas",
     "register_refusals",
+    "required_cluster",
     "resources_or_none",
     "shape_refusals",
     "shared_refusals",

@@ -114,7 +114,13 @@ def require_alignment(title: str, variable: Variable, address: int) -> None:
         )
 
 
-class HandleArgument:
+class ArrayArgument:
+    """An argument that is made of an array, its `array`: a texture, a surface or a tensor map."""
+
+    array: Any
+
+
+class HandleArgument(ArrayArgument):
     """An argument that a kernel knows by a handle of 64 bits: a texture or a surface."""
 
 

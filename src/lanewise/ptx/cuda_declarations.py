@@ -26,6 +26,8 @@ class Declared(NamedTuple):
 
     type: str
     sizes: tuple[str, ...]
+    #: The name, of a parameter that has one.
+    name: str = ""
 
 
 def _plain(source: str) -> str:
@@ -126,17 +128,18 @@ def declared_parameters(source: str, kernel: str) -> list[Declared] | None:
     """Return the parameters of a `__global__` function; None if it is not seen, or seen more than once.
 
     >>> found = declared_parameters('__global__ void k(const float4 *x, half2 s, int n = 3) {}', "k")
-    >>> [each.type for each in found]
-    ['const float4*', 'half2', 'int']
+    >>> [(each.type, each.name) for each in found]
+    [('const float4*', 'x'), ('half2', 's'), ('int', 'n')]
     """
     text = _plain(source)
     found = {
-        tuple(_parameters(match.group(1)))
+        tuple(each.type for each in parameters): parameters  # declarations may name them otherwise
         for match in re.finditer(
             rf"__global__[^;{{}}()]*\b{re.escape(kernel)}\s*\(([^{{;]*?)\)\s*[{{;]", text
         )
+        for parameters in [_parameters(match.group(1))]
     }
-    return list(found.pop()) if len(found) == 1 else None
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _parameters(text: str) -> list[Declared]:
@@ -151,11 +154,12 @@ def _parameters(text: str) -> list[Declared]:
 
 
 def _parameter(text: str) -> Declared:
-    """Return one parameter: its type, without its name."""
+    """Return one parameter: its type, and its name if it has one."""
     match = _DECLARATOR.fullmatch(text)
     kind = (match.group(1) or "").strip() if match else text
     if match is None or not kind or kind in ("const", "unsigned", "struct"):
         kind = text  # a parameter without a name
+    name = match.group(2) if match is not None and kind != text else ""
     sizes = re.findall(r"\[([^\]]*)\]", match.group(3)) if match else []
     stars = "*" if sizes else ""
-    return Declared(re.sub(r"\s*\*", "*", " ".join(kind.split())) + stars, ())
+    return Declared(re.sub(r"\s*\*", "*", " ".join(kind.split())) + stars, (), name)

@@ -23,7 +23,13 @@ from lanewise.ptx.cplusplus.source_file import SourceFile
 from lanewise.ptx.model.left_out import LeftOut
 from lanewise.ptx.tools.nvrtc_library import installed_libraries
 from lanewise.ptx.tools.runtime_compiler import Compiled, compile_source
-from lanewise.ptx.tools.standard_headers import PRELUDE, PRELUDE_NAME, STANDARD_HEADERS, THRUST_PRELUDE
+from lanewise.ptx.tools.standard_headers import (
+    PRELUDE,
+    PRELUDE_NAME,
+    STANDARD_HEADERS,
+    TENSOR_MAP_PRELUDE,
+    THRUST_PRELUDE,
+)
 from lanewise.ptx.tools.toolkit import ToolFailed, include_folders
 
 _SUFFIX = ".nvrtc"
@@ -39,6 +45,11 @@ _EXPRESSION = re.compile(r"#pragma nv_mangled_name (.+)")
 _EXPRESSIONS_FILE = "__nv_name_map"
 #: Words of C++20 without which its sources do not compile.
 _CPP20 = re.compile(r"\b(?:concept\s+\w+\s*=|requires\s*[({\w]|consteval\b|constinit\b)|\boperator\s*<=>")
+#: A tensor map's type named, and defined by the source itself.
+_TENSOR_MAP = re.compile(r"\bCUtensorMap\b")
+_OWN_MAP = re.compile(
+    r"}\s*CUtensorMap\s*;|\b(?:struct|union|class)\b[^;{}]*\bCUtensorMap\s*{|\busing\s+CUtensorMap\s*="
+)
 _STANDARD = re.compile(r"-{1,2}std(?:=.*)?")
 
 
@@ -193,6 +204,9 @@ class _Rounds:
             name.startswith("thrust/") for name in self.headers.external.keys() - self.headers.empty
         )
         prelude = PRELUDE + (THRUST_PRELUDE if uses_thrust else "")
+        compiled = (main, *texts.values())
+        if any(_TENSOR_MAP.search(text) for text in compiled) and not any(map(_OWN_MAP.search, compiled)):
+            prelude += TENSOR_MAP_PRELUDE
         empty = empty_headers((*HOST_HEADERS, *self.headers.empty))
         return compile_source(
             main,

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.launch_limits import (
+    CLUSTERS_SINCE,
     LARGEST_BLOCK,
     LARGEST_GRID,
+    MOST_CLUSTER_BLOCKS,
     MOST_THREADS,
     STATIC_SHARED_BYTES,
+    cluster_blocks_of,
     shared_bytes_of,
 )
 from lanewise.ptx.launch_shape import Shape
@@ -41,7 +44,62 @@ def shape_refusals(function: Function, shape: Shape) -> list[str]:
             found.append(
                 f"{function.name} says .{limit} {full}: {wanted} {product} threads a block, not {shape.block}"
             )
+    return found + _cluster_refusals(function, shape)
+
+
+def required_cluster(function: Function) -> tuple[int, int, int] | None:
+    """The cluster that `.reqnctapercluster` of a kernel asks for; None if it asks for none."""
+    values = function.limit("reqnctapercluster")
+    if values is None:
+        return None
+    x, y, z = (*values, 1, 1)[:3]
+    return x, y, z
+
+
+def _cluster_refusals(function: Function, shape: Shape) -> list[str]:
+    """Why no GPU would launch a kernel in clusters of such a shape."""
+    if shape.cluster is None:
+        if function.limit("explicitcluster") is not None and required_cluster(function) is None:
+            return [f"{function.name} says .explicitcluster: give the blocks of a cluster, cluster=(x, y, z)"]
+        return []
+    found = []
+    required, most = required_cluster(function), function.limit("maxclusterrank")
+    if required is not None and shape.cluster != required:
+        found.append(
+            f"{function.name} says .reqnctapercluster {required}: cluster={shape.cluster} contradicts it; "
+            "leave cluster= out"
+        )
+    if most is not None and shape.cluster_blocks > most[0]:
+        found.append(
+            f"{function.name} says .maxclusterrank {most[0]}: a cluster of {shape.cluster} has "
+            f"{shape.cluster_blocks} blocks"
+        )
+    if shape.cluster_blocks > MOST_CLUSTER_BLOCKS:
+        found.append(
+            f"a cluster has at most {MOST_CLUSTER_BLOCKS} blocks; {shape.cluster} has {shape.cluster_blocks}"
+        )
+    if any(blocks % size for blocks, size in zip(shape.grid, shape.cluster, strict=True)):
+        found.append(
+            f"a grid is a whole number of clusters along each axis: {shape.grid} is not a multiple of "
+            f"{shape.cluster}"
+        )
     return found
+
+
+def cluster_refusal(shape: Shape, arch: str, target: str) -> str | None:
+    """Why a GPU of an arch would not launch PTX with a target in clusters of this shape; None if it would."""
+    if shape.cluster is None:
+        return None
+    for each in (target, arch):
+        if not cluster_blocks_of(each):
+            return (
+                f"clusters need sm_{CLUSTERS_SINCE} or later, and this is for {each}: compile the kernel for "
+                f"sm_{CLUSTERS_SINCE}, or leave cluster= out"
+            )
+    most = cluster_blocks_of(arch)
+    if shape.cluster_blocks > most:
+        return f"a cluster has at most {most} blocks on {arch}; {shape.cluster} has {shape.cluster_blocks}"
+    return None
 
 
 def shared_refusals(static: int, dynamic_offset: int, dynamic: int, arch: str) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import lanewise as lw
+
 ARGUMENTS: dict[str, Callable[[], list[Any]]] = {}
 
 
@@ -78,3 +80,25 @@ def interior_view() -> list[Any]:
 def array_at_odd_address() -> list[Any]:
     """An array whose host memory begins at an odd address: a copy of it on a GPU does not."""
     return [np.frombuffer(bytearray(8 * 4 + 1), np.int32, 8, 1)]
+
+
+@builder
+def map_of_output() -> list[Any]:
+    """A tensor map with a box of 8 × 32 floats of an array, and the array itself, which the kernel writes."""
+    array = np.zeros((8, 32), np.float32)
+    return [lw.tensor_map(array, (8, 32)), array]
+
+
+@builder
+def map_to_copy() -> list[Any]:
+    """A tensor map for a pointer parameter, and 128 bytes for a copy of it."""
+    array = np.arange(256, dtype=np.float32).reshape(8, 32)
+    return [lw.tensor_map(array, (8, 32)), np.zeros(32, np.uint32)]
+
+
+@builder
+def map_to_change() -> list[Any]:
+    """The 128 bytes of a tensor map in an array that the kernel may change, and the array to put into it."""
+    array = np.arange(256, dtype=np.float32).reshape(8, 32)
+    encoded = lw.tensor_map(array, (8, 32)).encode(0x1000)
+    return [np.frombuffer(bytearray(encoded), np.uint32), array]

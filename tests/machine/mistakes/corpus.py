@@ -11,13 +11,14 @@ marker at the end of a line says what the line is:
 A line that a version leaves out becomes an empty line, so that line numbers agree. Above each kernel one
 comment describes the pair, its fields parted by bars:
 
-    //@ cause | kinds of finding | grid, block[, bytes of dynamic shared memory] | arguments | what a GPU does
+    //@ cause | kinds of finding | grid, block[, bytes of dynamic shared memory][, cluster 2x1] | arguments | what a GPU does
 
 Kinds are parted by "/"; "-" says that the kernel is right and has no wrong twin; "advice " before them says
 that the construct is undefined but safe on today's hardware: a finding of severity "advice" is enough. The
 first line of a source may name its arch: `//@arch sm_90`. Arguments are `f32[64]` (values), `f32[64]=0`
-(filled), `i32[64]%8` (0 to 7, repeated), `i32:5` (a number), `null`, `readonly f32[64]`, or `@name`, a
-function of `arguments.py`. `language.py` holds pairs in the Python language, where a constant decides
+(filled), `i32[64]%8` (0 to 7, repeated), `i32[8x8]` (two axes), `i32:5` (a number), `null`, `readonly f32[64]`,
+`map f16[64x64] 8x64 128B` (a tensor map of that array with a box and a swizzle), or `@name`, a function of
+`arguments.py`. `hopper/` holds what only sm_90a has; its sources share `hopper/instructions.cuh`. `language.py` holds pairs in the Python language, where a constant decides
 which twin is traced; there the comment begins with `# @`, and `#!` marks a line.
 """
 
@@ -65,6 +66,12 @@ CAUSES = {
     "alignment": "addresses that are no multiple of the access",
     "endless": "loops that never end, waits that nobody ends",
     "calls": "recursion, null pointers, traps",
+    "wgmma": "wgmma: registers in flight, fences, groups, warpgroups, descriptors",
+    "proxies": "the generic and the asynchronous proxy with no fence between them",
+    "TMA": "bulk and tensor copies: phases, bytes, groups, addresses, coordinates",
+    "transactions": "mbarriers of TMA pipelines: init, parity, arrivals, bytes",
+    "clusters": "distributed shared memory, remote barriers, multicast",
+    "setmaxnreg": "registers moved between warpgroups",
 }
 
 DTYPES = {
@@ -83,7 +90,11 @@ DTYPES = {
 }
 
 #: How the name of a kernel is found below its description, by the ending of the source.
-KERNEL_NAME = {".cu": r"__global__ void (\w+)\(", ".ptx": r"\.entry (\w+)", ".py": r"^def (\w+)"}
+KERNEL_NAME = {
+    ".cu": r"__global__ void (?:__\w+__\([^)]*\) )?(\w+)\(",
+    ".ptx": r"\.entry (\w+)",
+    ".py": r"^def (\w+)",
+}
 #: Bounds a block in each check, so that an endless kernel ends in a finding.
 STEPS = 200_000
 
@@ -103,6 +114,7 @@ class Pair:
     lines: frozenset[int]
     hardware: str
     advice: bool = False
+    cluster: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         assert self.cause in CAUSES, f"{self.file}: {self.name} names no cause of the table: {self.cause!r}"
@@ -118,7 +130,8 @@ class Pair:
             kernel = getattr(language, self.name)[self.grid, self.block]
             return lw.check(kernel, *self.make_arguments(), WRONG=wrong, steps=STEPS)
         launch: Any = (self.grid, self.block, self.shared) if self.shared else (self.grid, self.block)
-        return lw.check(module(self.file, wrong)[self.name][launch], *self.make_arguments(), steps=STEPS)
+        kernel = module(self.file, wrong)[self.name][launch]
+        return lw.check(kernel, *self.make_arguments(), steps=STEPS, cluster=self.cluster)
 
     def found(self, report: Report) -> bool:
         """Say whether the report tells the mistake: an expected kind on an accepted line."""
@@ -149,6 +162,8 @@ def make_arguments(text: str) -> list[Any]:
             arguments += ARGUMENTS[word[1:]]()
         elif word == "null":
             arguments.append(0)
+        elif word.startswith("map "):
+            arguments.append(make_tensor_map(*word.split()[1:]))
         elif match := re.fullmatch(r"(\w+):(\S+)", word):
             arguments.append(DTYPES[match[1]](float(match[2]) if match[1][0] == "f" else int(match[2])))
         else:
@@ -157,23 +172,35 @@ def make_arguments(text: str) -> list[Any]:
 
 
 def make_array(word: str) -> np.ndarray[Any, Any]:
-    """Return the array that `f32[64]`, `f32[64]=0`, `i32[64]%8` or `readonly f32[64]` names."""
-    match = re.fullmatch(r"(readonly )?(\w+)\[(\d+)\](?:=(-?\d+)|%(\d+))?", word)
+    """Return the array that `f32[64]`, `f32[64]=0`, `i32[8x8]%8` or `readonly f32[64]` names."""
+    match = re.fullmatch(r"(readonly )?(\w+)\[([\dx]+)\](?:=(-?\d+)|%(\d+))?", word)
     assert match, f"not an argument: {word!r}"
-    size, dtype = int(match[3]), DTYPES[match[2]]
+    shape, dtype = sizes(match[3]), DTYPES[match[2]]
     if match[4]:
-        array = np.full(size, int(match[4])).astype(dtype)
+        array = np.full(shape, int(match[4])).astype(dtype)
     else:
-        array = (np.arange(size) % int(match[5] or 97)).astype(dtype)
+        array = (np.arange(np.prod(shape)) % int(match[5] or 97)).astype(dtype).reshape(shape)
     array.setflags(write=not match[1])
     return array
+
+
+def make_tensor_map(array: str, box: str, swizzle: Any = "none") -> Any:
+    """Return the tensor map that `map f16[64x64] 8x64 128B` names: of an array, with a box and a swizzle."""
+    return lw.tensor_map(make_array(array), sizes(box), swizzle=swizzle)
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Return the numbers of `8x64`."""
+    return tuple(map(int, text.split("x")))
 
 
 @functools.cache
 def module(file: str, wrong: bool) -> Any:
     """Compile the wrong kernels of a source, or the right twins, as one module."""
     text, arch = version(file, wrong), arch_of(file)
-    return lw.load(text) if file.endswith(".ptx") else lw.cuda(text, arch=arch)
+    if file.endswith(".ptx"):
+        return lw.load(text)
+    return lw.cuda(text, arch=arch, options=[f"-I{FOLDER / 'hopper'}"] if file.startswith("hopper/") else [])
 
 
 def arch_of(file: str) -> str:
@@ -199,19 +226,22 @@ def read(file: str) -> Iterator[Pair]:
     def pair() -> Pair:
         cause, kinds, launch, arguments, *hardware = (field.strip() for field in fields)
         advice = kinds.startswith("advice ")
-        grid, block, *shared = (part.strip() for part in launch.split(","))
+        grid, block, *more = (part.strip() for part in launch.split(","))
+        clusters = [part.removeprefix("cluster ") for part in more if part.startswith("cluster ")]
+        shared = [part for part in more if part.isdigit()]
         return Pair(
             name,
             cause,
             frozenset() if kinds == "-" else frozenset(kinds.removeprefix("advice ").split("/")),
             file,
-            tuple(map(int, grid.split("x"))),
-            tuple(map(int, block.split("x"))),
+            sizes(grid),
+            sizes(block),
             int(shared[0]) if shared else 0,
             arguments,
             frozenset(marked | common) if kinds != "-" else frozenset(),
             hardware[0] if hardware else "",
             advice,
+            sizes(clusters[0]) if clusters else None,
         )
 
     for number, line in enumerate((FOLDER / file).read_text().splitlines(), 1):
@@ -229,7 +259,8 @@ def read(file: str) -> Iterator[Pair]:
 
 def read_all() -> list[Pair]:
     """Return every pair of every source, in the order of file names."""
-    files = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".cu", ".ptx"))
+    paths = (path.relative_to(FOLDER) for path in FOLDER.rglob("*") if path.suffix in (".cu", ".ptx"))
+    files = sorted(map(str, paths))
     pairs = [pair for file in [*files, "language.py"] for pair in read(file)]
     names = [pair.name for pair in pairs]
     assert len(set(names)) == len(names), f"used twice: {sorted({n for n in names if names.count(n) > 1})}"

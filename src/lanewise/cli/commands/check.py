@@ -20,6 +20,7 @@ from lanewise.cli.launching import (
     Asked,
     Bar,
     Block,
+    Cluster,
     Definitions,
     EntryName,
     Grid,
@@ -75,6 +76,7 @@ def check(
     grid: Grid = None,
     block: Block = None,
     shared: Shared = None,
+    cluster: Cluster = None,
     arg: Args = None,
     arch: Arch = None,
     steps: Steps = None,
@@ -130,7 +132,7 @@ def check(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), progress,
+        tuple(define or ()), progress, cluster,
     )  # fmt: skip
     shown = Format.JSON if json else format
     if asked.is_script:

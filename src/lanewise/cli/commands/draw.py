@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from lanewise.cli.explanation.holdings import operand_named
+from lanewise.cli.input.encoded import drawable, read_encoded
 from lanewise.cli.input.layout_text import read_integers, read_layout, read_plain_layout, read_swizzle
 from lanewise.cli.input.options import ASource, InstructionText, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named
@@ -62,12 +63,14 @@ def draw_app() -> typer.Typer:
         ("swizzle", swizzle),
         ("instruction", instruction),
         ("banks", banks),
+        ("descriptor", descriptor),
+        ("tensor-map", tensor_map),
     ):
         app.command(name)(function)
     return app
 
 
-_HELP = """Draw layouts, atoms, tilings, swizzles, instructions, banks.
+_HELP = """Draw layouts, atoms, tilings, swizzles, instructions, banks, descriptors, tensor maps.
 
 \b
 lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))"
@@ -75,6 +78,7 @@ lanewise draw instruction mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 -o m
 lanewise draw atom SM80_16x8x16_F32F16F16F32_TN -o atom.tex
 lanewise draw tiled-mma SM80_16x8x16_F32F16F16F32_TN --atom-layout 2,2,1 -o tiled.svg
 lanewise draw swizzle 3,4,3 --layout "(8,64):(64,1)" --bits 16 -o swizzle.html
+lanewise draw descriptor 0x4000004000000040 -o descriptor.svg
 """
 
 
@@ -294,6 +298,54 @@ def banks(
     from lanewise import draw
 
     return _drawn(draw.bank_map(read_layout(layout), bits, unit=unit), output, labels=labels)
+
+
+def descriptor(
+    descriptor: Annotated[
+        str, typer.Argument(metavar="DESCRIPTOR", help="64 bits, such as 0x4000004000000040.")
+    ],
+    rows: Annotated[int, typer.Option(metavar="ROWS", help="Rows of the operand: M of A, N of B.")] = 64,
+    k: Annotated[
+        int | None, typer.Option(metavar="K", help="Its K; 32 bytes by default.", show_default=False)
+    ] = None,
+    bits: Bits = 16,
+    major: Annotated[str, typer.Option(metavar="MAJOR", help="K or MN: along which elements adjoin.")] = "K",
+    output: Output = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw which bytes of shared memory a matrix descriptor of wgmma names.
+
+    \b
+    lanewise draw descriptor 0x4000004000000040
+    lanewise draw descriptor 0x4000004001000040 --bits 16 --major MN -o descriptor.svg
+    """
+    from lanewise import draw
+
+    encoded = read_encoded(descriptor)
+    if not isinstance(encoded, int):
+        raise LanewiseError(
+            f"{descriptor!r} is no matrix descriptor: give 64 bits, such as 0x4000004000000040"
+        )
+    return _drawn(draw.described_matrix(encoded, rows, k, bits, major.upper()), output, labels=labels)
+
+
+def tensor_map(
+    tensor_map: Annotated[
+        str,
+        typer.Argument(metavar="MAP", help="A file of 128 bytes or of hexadecimal words; or these words."),
+    ],
+    output: Output = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw the boxes of a tensor map, and how one lies in shared memory.
+
+    \b
+    lanewise draw tensor-map map.bin -o map.svg
+    """
+    encoded = read_encoded(tensor_map)
+    if not isinstance(encoded, bytes):
+        raise LanewiseError("a tensor map is 128 bytes: give a file that has them, or 256 hexadecimal digits")
+    return _drawn(drawable(encoded), output, labels=labels)
 
 
 def _period(swizzle: Swizzle) -> Layout:

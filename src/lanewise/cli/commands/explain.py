@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lanewise.cli.explanation.question import Question
+from lanewise.cli.input.encoded import drawable, read_encoded
 from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown, ASource, InstructionText, Stride
 from lanewise.cli.input.subject import instruction_named
 from lanewise.cli.terminal.render import show, style_of
+from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
     from lanewise.isa import Instruction
@@ -66,7 +68,7 @@ def explain(
         Path | None, typer.Option(metavar="FILE", help="Draw it, as LaTeX, into a file.", show_default=False)
     ] = None,
 ) -> Callable[[], None]:
-    """Explain one instruction, or answer one question about it.
+    """Explain an instruction, or answer a question about it; or a matrix descriptor, or a tensor map.
 
     \b
     MMA=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
@@ -79,12 +81,34 @@ def explain(
     lanewise explain $MMA --operand B --by-lane --csv > b.csv
     lanewise explain $MMA --svg mma.svg            draw it
     lanewise explain SM80_16x8x16_F32F16F16F32_TN  the same by CUTLASS's name
+    lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma says
+    lanewise explain map.bin                       what the 128 bytes of a tensor map say (or hex text)
     """
     style = style_of(json=json, csv=csv, markdown=markdown)
     question = Question(lane, element, register, operand, by_lane, transpose, inputs, product)
+    encoded = read_encoded(instruction)
+    if encoded is not None:
+        if question != Question() or (arch, a_source, stride) != (None, None, None):
+            raise LanewiseError("questions are about instructions; of a descriptor or tensor map all is told")
+        return _encoded(encoded, style, svg, latex)
     subject = instruction_named(instruction, arch=arch, a_source=a_source, stride=stride)
     answer = question.answer(subject, arch)
     _save_pictures(subject, question, svg, latex)
+    return partial(show, answer, style)
+
+
+def _encoded(encoded: int | bytes, style: str, svg: Path | None, latex: Path | None) -> Callable[[], None]:
+    """Explain a matrix descriptor or a tensor map, and draw it if that is asked for."""
+    from lanewise.cli.explanation.encoded import of_descriptor, of_tensor_map
+
+    answer = of_descriptor(encoded) if isinstance(encoded, int) else of_tensor_map(encoded)
+    if svg is not None or latex is not None:
+        from lanewise import draw
+
+        subject = drawable(encoded)
+        for path, write in ((svg, draw.svg), (latex, draw.latex)):
+            if path is not None:
+                path.write_text(write(subject), encoding="utf-8")
     return partial(show, answer, style)
 
 

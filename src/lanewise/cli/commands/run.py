@@ -19,6 +19,7 @@ from lanewise.cli.launching import (
     Asked,
     Bar,
     Block,
+    Cluster,
     Definitions,
     EntryName,
     Grid,
@@ -142,6 +143,7 @@ def run(
     grid: Grid = None,
     block: Block = None,
     shared: Shared = None,
+    cluster: Cluster = None,
     arg: Args = None,
     save: Annotated[
         list[str] | None,
@@ -181,7 +183,7 @@ def run(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), progress,
+        tuple(define or ()), progress, cluster,
     )  # fmt: skip
     if asked.is_script:
         if save or print_:

@@ -280,6 +280,7 @@ def _name(name: str, value: Any) -> None:
     """Give the registers of a value, or of those in a list or tuple, a Python name."""
     if isinstance(value, Traced) and hasattr(value, "named"):
         value.named(name)
+        current().bound.setdefault(name, []).append(value)
     elif isinstance(value, list | tuple):
         for number, each in enumerate(value):
             if isinstance(each, Traced):

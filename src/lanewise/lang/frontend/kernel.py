@@ -24,13 +24,16 @@ from lanewise.recently_used import RecentlyUsed
 if TYPE_CHECKING:
     from lanewise.isa.occupancy import Occupancy
     from lanewise.ptx import Cubin, Module, Resources
+    from lanewise.ptx.model.source_names import SourceNames
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
 #: Modules that a kernel keeps: it is traced once for each arch and values of its Constexpr parameters.
 _MOST_MODULES = 256
 #: What @lw.kernel(…) takes.
-_OPTIONS = ("max_threads", "min_blocks", "max_registers")
+_OPTIONS = ("max_threads", "min_blocks", "max_registers", "cluster")
+#: Blocks of a cluster that every GPU with clusters runs.
+_LARGEST_CLUSTER = 8
 
 
 class Kernel:
@@ -116,10 +119,19 @@ class Kernel:
         """Trace the kernel anew and return the parsed module."""
         from lanewise.ptx import parse
 
-        return parse(self.traced_text(arch, constants))
+        text, names = self._trace(arch, constants)
+        module = parse(text)
+        module.names = names
+        return module
 
     def traced_text(self, arch: str | None, constants: dict[str, Any]) -> str:
         """Trace the kernel anew and return its PTX."""
+        return self._trace(arch, constants)[0]
+
+    def _trace(self, arch: str | None, constants: dict[str, Any]) -> tuple[str, SourceNames]:
+        """Trace the kernel anew and return its PTX, and the names of its variables in it."""
+        from lanewise.lang.frontend.source_names import source_names  # it loads the model of PTX
+
         rewritten = self.rewritten
         with use_builder(Builder(arch)) as builder:
             builder.sources[rewritten.file] = rewritten.lines
@@ -132,14 +144,19 @@ class Kernel:
                 else:
                     declared.append(declaration(each))
                     arguments[each.name] = traced_argument(builder, each)
+                    builder.bound[each.name] = [arguments[each.name]]
             rewritten.call(arguments)
             names = [each.name for each in self.parameters if not each.is_constexpr]
-            text = Writer(builder, self.name, declared, self._limits()).text(names)
+            self._require_register_bound(builder)
+            if self.options.get("cluster"):
+                builder.need("cluster=", 90, "7.8")
+            writer = Writer(builder, self.name, declared, self._limits())
+            text = writer.text(names)
             self._required_threads[text] = [
                 (count, what, builder.error("", location))
                 for count, what, location in builder.required_threads
             ]
-            return text
+            return text, source_names(builder.bound, writer.by_hint)
 
     def check_block(self, module: Module, block: tuple[int, ...]) -> None:
         """Raise an error for a block with other threads than a tiling over lw.thread_idx.x is for."""
@@ -160,7 +177,21 @@ class Kernel:
             found.append(f".minnctapersm {blocks}")
         if registers := self.options.get("max_registers"):
             found.append(f".maxnreg {registers}")
+        if cluster := self.options.get("cluster"):
+            found.append(f".reqnctapercluster {', '.join(map(str, cluster))}")
         return found
+
+    def _require_register_bound(self, builder: Builder) -> None:
+        """Raise an error for setmaxnreg in a kernel whose registers at the start are not bounded."""
+        bounded = self.options.get("max_registers") or (
+            self.options.get("max_threads") and self.options.get("min_blocks")
+        )
+        if builder.changes_registers is not None and not bounded:
+            raise builder.error(
+                "setmaxnreg needs to know how many registers a thread begins with: write "
+                "@lw.kernel(max_threads=384, min_blocks=1), or max_registers=168",
+                builder.changes_registers,
+            )
 
     # PTX and machine code -------------------------------------------------------------------------------
 
@@ -238,13 +269,18 @@ def _is_hashable(value: Any) -> bool:
 def kernel(function: Callable[..., Any]) -> Kernel: ...
 @overload
 def kernel(
-    *, max_threads: int | None = None, min_blocks: int | None = None, max_registers: int | None = None
+    *,
+    max_threads: int | None = None,
+    min_blocks: int | None = None,
+    max_registers: int | None = None,
+    cluster: int | tuple[int, ...] | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a kernel. Its control flow on traced values becomes the kernel's own.
 
     `max_threads` a block, `min_blocks` on a multiprocessor and `max_registers` a thread guide ptxas, as
-    CUDA's `__launch_bounds__` and `__maxnreg__` do.
+    CUDA's `__launch_bounds__` and `__maxnreg__` do; `cluster` is how many blocks run side by side, as
+    `__cluster_dims__` says it: 2, or (2, 1).
     """
     if function is None:
         return lambda given: _kernel(given, options, sys._getframe(1).f_locals)
@@ -259,8 +295,29 @@ def _kernel(function: Any, options: dict[str, Any], around: Mapping[str, Any]) -
     for name, value in options.items():
         if name not in _OPTIONS:
             raise KernelError(f"@lw.kernel takes {', '.join(_OPTIONS)}; not {name}")
+        if name == "cluster":
+            options = options | {"cluster": _cluster_shape(value)}
+            continue
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise KernelError(f"{name}= of @lw.kernel is an integer of at least 1, not {value!r}")
     if not inspect.isfunction(function):
         raise KernelError(f"@lw.kernel goes on a function defined with `def`, not on {function!r}")
     return Kernel(function, options, annotation_names(function, around))
+
+
+def _cluster_shape(cluster: Any) -> tuple[int, int, int] | None:
+    """Return the blocks of a cluster along x, y and z; an error if no GPU has such."""
+    if cluster is None:
+        return None
+    entries = tuple(cluster) if isinstance(cluster, tuple | list) else (cluster,)
+    integers = all(isinstance(each, int) and not isinstance(each, bool) and each >= 1 for each in entries)
+    if not integers or not 1 <= len(entries) <= 3:
+        raise KernelError(
+            f"cluster= of @lw.kernel is an integer or up to three, as in (2, 1); not {cluster!r}"
+        )
+    x, y, z = (*entries, 1, 1)[:3]
+    if x * y * z > _LARGEST_CLUSTER:
+        raise KernelError(
+            f"cluster={cluster!r} of @lw.kernel: {x * y * z} blocks; a cluster has at most {_LARGEST_CLUSTER}"
+        )
+    return x, y, z

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lanewise.formats import Format
 from lanewise.lang.frontend.parameters import Parameter
 from lanewise.lang.trace.errors import KernelError
-from lanewise.lang.trace.types import Ptr, dtype_name, is_int, pred
+from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
     from lanewise.ptx import Module
 
 #: Keywords of a launch that are no parameters of the kernel.
-_OPTIONS = ("steps", "progress", "executor", "stream")
+_OPTIONS = ("steps", "progress", "executor", "schedule", "stream", "cluster")
 #: Values of the Constexpr parameters whose warm launches are remembered. Not those used last: to keep their
 #: order would take longer than the rest of a warm launch.
 _MOST_LAUNCHED = 256
@@ -60,8 +60,8 @@ class ConfiguredKernel:
     def __call__(self, *args: Any, arch: str | None = None, stream: Any = None, **kwargs: Any) -> None:
         """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.
 
-        `steps`, `progress`, `executor` and `stream` are passed on to the launch; other keywords are
-        parameters.
+        `steps`, `progress`, `executor`, `stream` and `cluster` are passed on to the launch; other keywords
+        are parameters.
         """
         if arch is None:
             try:
@@ -123,6 +123,8 @@ def split_arguments(
             constants[each.name] = value
         elif isinstance(each.kind, Ptr):
             arguments.append(_check_pointer(kernel, each, value))
+        elif isinstance(each.kind, TensorMapType):
+            arguments.append(_check_tensor_map(kernel, each, value))
         else:
             arguments.append(_check_scalar(kernel, each, value))
     return tuple(arguments), constants
@@ -143,6 +145,23 @@ def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: Any) ->
         raise KernelError(
             f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {value!r}"
         )
+    return value
+
+
+def _check_tensor_map(kernel: TraceableKernel, parameter: Parameter, value: Any) -> Any:
+    """Return the argument for a tensor map; an error unless it is one of the annotation's kind."""
+    kind, what = parameter.kind, f"{kernel.name}: {parameter.name} is {parameter.kind}"
+    if isinstance(value, bytes | bytearray):  # as the driver made it
+        if len(value) != 128:
+            raise KernelError(f"{what}; a tensor map has 128 bytes, and {len(value)} are given")
+        return bytes(value)
+    if not callable(getattr(value, "encode", None)) or isinstance(value, str):
+        given = type(value).__name__
+        raise KernelError(f"{what} and takes lw.tensor_map(array, box), or its 128 bytes; not {given}")
+    for name, wanted in (("box", kind.box), ("swizzle", kind.swizzle)):
+        found = getattr(value, name, None)
+        if wanted is not None and found is not None and found != wanted:
+            raise KernelError(f"{what}, and the tensor map has the {name} {found!r}")
     return value
 
 

@@ -182,6 +182,8 @@ class _TracedLoop:
         """
         needed = []
         for register, initial in self.initial_values:
+            if initial.register is register:
+                continue
             if id(register) in self.changed:
                 needed.append((register, initial))
             else:
@@ -231,6 +233,8 @@ class For(_TracedLoop):
         nonnegative = start.nonnegative and step.nonnegative
         self.index = Register(register_kind(start.dtype), self.name)
         self.value = Scalar(start.dtype, self.index, multiple=multiple, nonnegative=nonnegative)
+        if self.name:
+            self.builder.bound.setdefault(self.name, []).append(self.value)
         self._enter()
         yield self.value
 

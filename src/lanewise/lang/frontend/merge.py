@@ -271,7 +271,10 @@ def loop_registers(values: CarriedValues, what: str) -> tuple[list[Any], list[li
             label = name if len(snapshot.leaves) == 1 else f"{name}{position}"
             if isinstance(leaf, Scalar) or (bound and is_number(leaf) and snapshot.children is None):
                 start = leaf if isinstance(leaf, Scalar) else literal(leaf, default_dtype(plain_number(leaf)))
-                register = Register(register_kind(start.dtype), label)
+                if start.register is not None and start.register.in_place:
+                    register = start.register  # what the loop does to it stays in it
+                else:
+                    register = Register(register_kind(start.dtype), label)
                 leaves.append(Scalar(start.dtype, register))
                 own.append((register, start))
             else:

@@ -17,8 +17,10 @@ from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import Builder
 from lanewise.lang.trace.ir import Address, Symbol
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.types import SCALARS, Constexpr, Ptr, parameter_type, register_kind
+from lanewise.lang.trace.types import SCALARS, Constexpr, Ptr, TensorMapType, parameter_type, register_kind
 
+#: A tensor map as a parameter.
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
 #: Names that PTX allows.
 _PTX_NAME = re.compile(r"[a-zA-Z]\w*|_\w+", re.ASCII)
 
@@ -64,10 +66,10 @@ def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
             raise rewritten.error(
                 f"parameter {name}: {kind.name} is not a scalar type; lw.Ptr[lw.{kind.name}] is a pointer"
             )
-        if kind is not Constexpr and not isinstance(kind, Ptr | Format):
+        if kind is not Constexpr and not isinstance(kind, Ptr | Format | TensorMapType):
             raise rewritten.error(
-                f"parameter {name}: {kind!r} is no type here; write lw.Ptr[lw.f16], lw.i32, lw.f32 "
-                "or lw.Constexpr"
+                f"parameter {name}: {kind!r} is no type here; write lw.Ptr[lw.f16], lw.i32, lw.f32, "
+                "lw.TensorMap[lw.f16, (64, 64)] or lw.Constexpr"
             )
         found.append(Parameter(name, kind, each.default, layout))
     return found
@@ -77,6 +79,8 @@ def declaration(parameter: Parameter) -> str:
     """Return the declaration of a parameter in the PTX of its kernel."""
     if isinstance(parameter.kind, Ptr):
         return f".param .u64 .ptr .global .align {parameter.kind.align} {parameter.name}"
+    if isinstance(parameter.kind, TensorMapType):
+        return f".param .align {_MAP_ALIGNMENT} .b8 {parameter.name}[{_MAP_BYTES}]"
     return f".param .{parameter_type(parameter.kind)} {parameter.name}"
 
 
@@ -84,12 +88,25 @@ def traced_argument(builder: Builder, parameter: Parameter) -> Any:
     """Return the value of a parameter inside the kernel, loaded at its beginning."""
     symbol = Symbol(parameter.name)
     symbol.name = parameter.name
+    if isinstance(parameter.kind, TensorMapType):
+        builder.need("a tensor map", 90, "8.0")
     with builder.at_entry():
         if isinstance(parameter.kind, Ptr):
             generic = builder.define("ld.param.u64", "b64", Address(symbol))
             base = builder.define("cvta.to.global.u64", "b64", generic, hint=parameter.name)
             pointer = Pointer(parameter.kind.dtype, "global", base, 0, parameter.kind.align)
             return pointer if parameter.layout is None else Array(pointer, parameter.layout)
+        if isinstance(parameter.kind, TensorMapType):
+            return _tensor_map(builder, parameter, symbol)
         kind = register_kind(parameter.kind)
         opcode = f"ld.param.{parameter_type(parameter.kind)}"
         return Scalar(parameter.kind, builder.define(opcode, kind, Address(symbol), hint=parameter.name))
+
+
+def _tensor_map(builder: Builder, parameter: Parameter, symbol: Symbol) -> Any:
+    """Return a tensor map inside the kernel: the generic address of its parameter."""
+    from lanewise.lang.hopper.tensor_map import TensorMap  # loaded where a kernel needs it
+
+    address = builder.define("mov.b64", "b64", symbol)
+    generic = builder.define("cvta.param.u64", "b64", address, hint=parameter.name)
+    return TensorMap(parameter.kind, generic, parameter.name)

@@ -10,16 +10,21 @@ from typing import Any
 from lanewise.isa import Operand
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.special_registers import lane_id
+from lanewise.lang.trace.special_registers import lane_id, thread_rank
 from lanewise.layout import flatten
+
+#: Threads that hold an operand together.
+_WARP, _WARPGROUP = 32, 128
 
 
 def element_coordinates(operand: Operand, index: int) -> tuple[Scalar, Scalar]:
     """Return (row, column) of this lane's `index`-th element of an operand."""
-    if operand.thr_id is not None or operand.threads != 32:
-        raise current().error(f"{operand.title}: places of elements are known for operands of one warp")
+    if operand.thr_id is not None or operand.threads not in (_WARP, _WARPGROUP):
+        raise current().error(
+            f"{operand.title}: places of elements are known for operands of one warp or warpgroup"
+        )
     outer = operand.cols if operand.transposed else operand.rows
-    lane = lane_id()
+    lane = lane_id() if operand.threads == _WARP else thread_rank() % _WARPGROUP
     inner: Any = 0
     high: Any = 0
     shapes, strides = flatten(operand.layout[0].shape), flatten(operand.layout[0].stride)

@@ -35,6 +35,10 @@ def require(instruction: Instruction) -> None:
 
 def emit(instruction: Instruction, *operands: Any, **options: Any) -> Any:
     """Emit an instruction of the catalogue in the kernel that is being traced; return its result."""
+    if instruction.family in ("wgmma", "wgmma.sp"):
+        from lanewise.lang.matrix.wgmma import multiply_async  # loaded where a kernel needs it
+
+        return multiply_async(instruction, *operands, **options)
     require(instruction)
     if instruction.multiplies and instruction.family in ("mma", "mma.sp", "mma.sp::ordered_metadata"):
         return multiply(instruction, *operands, **options)
@@ -45,7 +49,7 @@ def emit(instruction: Instruction, *operands: Any, **options: Any) -> Any:
     if instruction.family == "movmatrix":
         return transpose_matrix(instruction, *operands)
     raise current().error(
-        f"{instruction.text} is not for calling in a kernel: WMMA has its own functions, wgmma none yet"
+        f"{instruction.text} is not for calling in a kernel: WMMA has functions of its own, lw.wmma"
     )
 
 

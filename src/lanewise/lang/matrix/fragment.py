@@ -12,11 +12,12 @@ from lanewise.formats import Format, f32
 from lanewise.isa import Operand
 from lanewise.lang.matrix.element_coordinates import element_coordinates
 from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.ir import Register
 from lanewise.lang.trace.packed_register import pack_register, register_dtype, unpack_register
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import Traced, describe, refuse
-from lanewise.lang.trace.types import dtype_name, u16, u32
+from lanewise.lang.trace.types import dtype_name, register_kind, u16, u32
 
 
 def element_dtype(operand: Operand) -> Format:
@@ -24,10 +25,49 @@ def element_dtype(operand: Operand) -> Format:
     return u16 if operand.format.name == "b16" else operand.format
 
 
+def is_accumulator(operand: Operand) -> bool:
+    """Return whether an operand is the accumulator of wgmma, which changes its registers in place."""
+    return operand.threads == 128 and operand.name in ("C", "D")
+
+
+def accumulator_registers(values: list[Scalar]) -> list[Scalar]:
+    """Return values moved into registers of their own, which wgmma may change in place."""
+    found = []
+    for each in values:
+        register = Register(register_kind(each.dtype), in_place=True)
+        current().emit(f"mov.{register.kind}", register, each.operand)
+        found.append(Scalar(each.dtype, register))
+    return found
+
+
+def read_register(held: Scalar) -> Scalar:
+    """Return what a register holds now: a copy, if it is changed in place later."""
+    if held.register is None or not held.register.in_place:
+        return held
+    kind = held.register.kind
+    return Scalar(held.dtype, current().result(f"mov.{kind}", kind, held.register))
+
+
+def write_register(held: Scalar, value: Scalar) -> Scalar:
+    """Return the register of a new value: the same one, set to it, if it is changed in place."""
+    if held.register is None or not held.register.in_place:
+        return value
+    current().emit(f"mov.{held.register.kind}", held.register, value.operand)
+    return held
+
+
+def mark_accumulator(registers: list[Any]) -> None:
+    """Note that registers, which a loop or branch made, are those of an accumulator and changed in place."""
+    for each in registers:
+        if isinstance(each, Scalar) and each.register is not None:
+            each.register.in_place = True
+
+
 class Fragment(Node):
     """An operand of a matrix instruction as this lane holds it: `f[i]` is an element, `f.registers` are all.
 
-    A fragment of one instruction is taken by another whose operand has the same layout and format.
+    A fragment of one instruction is taken by another whose operand has the same layout and format. The
+    accumulator of wgmma stays in its registers, which are changed in place: elements are read as copies.
     """
 
     __slots__ = ("_registers", "operand")
@@ -42,8 +82,10 @@ class Fragment(Node):
 
     def with_children(self, children: list[Any], fresh: bool = False) -> Fragment:
         if fresh:
-            return Fragment(self.operand, list(children))
+            return Fragment(self.operand, list(self.children())).with_children(children)
         self._registers[:] = children
+        if is_accumulator(self.operand):
+            mark_accumulator(self._registers)
         return self
 
     def same_kind(self, other: Any) -> bool:
@@ -52,7 +94,7 @@ class Fragment(Node):
     @property
     def registers(self) -> tuple[Scalar, ...]:
         """The registers: f32, f64, i32, or u32 with several elements in each."""
-        return tuple(self._registers)
+        return tuple(map(read_register, self._registers))
 
     @property
     def dtype(self) -> Format:
@@ -83,7 +125,7 @@ class Fragment(Node):
 
     def _elements(self, register: int) -> list[Scalar]:
         """Return the elements of one register, lowest first."""
-        held = self._registers[register]
+        held = read_register(self._registers[register])
         if self.operand.slots == 1:
             dtype = self.dtype
             return [held if held.dtype == dtype else Scalar(dtype, held.in_register)]
@@ -93,7 +135,7 @@ class Fragment(Node):
         register, slot = self._register_and_slot(index)
         elements = self._elements(register)
         elements[slot] = scalar(value, self.dtype, f"an element of {self}")
-        self._registers[register] = _packed(self.operand, elements)
+        self._registers[register] = write_register(self._registers[register], _packed(self.operand, elements))
 
     def __iter__(self) -> Iterator[Scalar]:
         return (self[index] for index in range(len(self)))
@@ -110,9 +152,9 @@ class Fragment(Node):
         """Return the fragment with f applied to each element, of the same format."""
         values = [scalar(f(each), self.dtype, "what .map makes of an element") for each in self]
         slots = self.operand.slots
+        packed = [_packed(self.operand, values[at : at + slots]) for at in range(0, len(values), slots)]
         return Fragment(
-            self.operand,
-            [_packed(self.operand, values[at : at + slots]) for at in range(0, len(values), slots)],
+            self.operand, accumulator_registers(packed) if is_accumulator(self.operand) else packed
         )
 
     def element(self, index: int) -> tuple[Scalar, Scalar]:
@@ -160,12 +202,14 @@ def full_fragment(operand: Operand, value: Any) -> Fragment:
         one = Scalar(u32, constant=0)
     else:
         one = _packed(operand, [scalar(value, dtype, f"a fragment of {operand.title}")] * operand.slots)
-    return Fragment(operand, [one] * operand.registers)
+    registers = [one] * operand.registers
+    return Fragment(operand, accumulator_registers(registers) if is_accumulator(operand) else registers)
 
 
 def fragment_of_registers(operand: Operand, registers: Any) -> Fragment:
     """Return a fragment made of registers: as many as the operand has, of its dtype or u32."""
-    return Fragment(operand, operand_registers(operand, registers, operand.name, operand.instruction))
+    found = operand_registers(operand, registers, operand.name, operand.instruction)
+    return Fragment(operand, accumulator_registers(found) if is_accumulator(operand) else found)
 
 
 def operand_registers(operand: Operand, given: Any, name: str, instruction: str) -> list[Scalar]:

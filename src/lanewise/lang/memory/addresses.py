@@ -85,6 +85,17 @@ class SwizzledAddresses:
             found = self.pointer + self._swizzled(self.swizzle, low) + (index - low)
         return found if self.outer is None else found + self.outer
 
+    def linear_pointer(self) -> Pointer:
+        """Return the pointer to where the first element would lie without the swizzle, as descriptors say it.
+
+        Its alignment is that of the memory, from which the swizzle's pattern counts.
+        """
+        found = self.pointer + self.static
+        for each in (self.inner, self.outer):
+            found = found if each is None else found + each
+        whole = self.outer is None or self.outer.multiple % (self.swizzle.size() if self.swizzle else 1) == 0
+        return Pointer(found.dtype, found.space, found.base, found.offset, self.pointer.align if whole else 1)
+
     def _swizzled(self, swizzle: Swizzle, low: int) -> Any:
         """Return swizzle(inner + low) for a constant `low` smaller than the swizzle's period."""
         if self.inner is None:

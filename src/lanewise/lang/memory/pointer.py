@@ -32,6 +32,8 @@ from lanewise.lang.trace.types import (
 _CACHES = {"ld": ("ca", "cg", "cs", "lu", "cv", "nc"), "st": ("wb", "cg", "cs", "wt")}
 #: Bytes that one load or store moves at most.
 _WIDEST_ACCESS = 16
+#: State spaces whose addresses are 32-bit.
+NARROW_SPACES = ("shared", "local", "shared::cluster")
 #: Offsets of addresses are 32-bit; far smaller ones are enough.
 _LARGEST_OFFSET = 1 << 20
 
@@ -75,7 +77,7 @@ class Pointer(Node):
     @property
     def address(self) -> Scalar:
         """The address as a number: u32 in shared and local memory, else u64."""
-        dtype = u32 if self.space in ("shared", "local") else u64
+        dtype = u32 if self.space in NARROW_SPACES else u64
         base = self.base
         if isinstance(base, Symbol):
             base = current().define(f"mov.u{dtype.bits}", f"b{dtype.bits}", base)
@@ -130,7 +132,7 @@ class Pointer(Node):
                 "convert it with .to(lw.i32)"
             )
         root, addend = (index.root, index.addend) if index.root is not None else (index, 0)
-        if addend and index.dtype == u32 and self.space not in ("shared", "local"):
+        if addend and index.dtype == u32 and self.space not in NARROW_SPACES:
             root, addend = Scalar(u32, index.in_register), 0  # u32 wraps, and 64-bit addresses do not
         if root.constant is not None:
             return self.moved(root.constant + addend, size)
@@ -147,7 +149,7 @@ class Pointer(Node):
         """Return the register with the base plus a traced index times a size in bytes."""
         builder = current()
         base = self.base
-        narrow = self.space in ("shared", "local")
+        narrow = self.space in NARROW_SPACES
         bits = 32 if narrow else 64
         if isinstance(base, Symbol):
             base = builder.define(f"mov.u{bits}", f"b{bits}", base)
@@ -273,12 +275,14 @@ def pointer(address: Any, dtype: Format, space: str = "", align: int = 0) -> Poi
 
     `space` is global, shared, local, or '' for a generic address.
     """
-    bits = 32 if space in ("shared", "local") else 64
+    bits = 32 if space in NARROW_SPACES else 64
     value = scalar(address, None, "lw.pointer")
     if value.dtype.bits != bits or not is_int(value.dtype):
         raise current().error(
             f"an address in {space or 'generic'} memory is u{bits}, not {dtype_name(value.dtype)}"
         )
-    if space not in ("", "global", "shared", "local"):
-        raise current().error(f"a space is global, shared, local or '' (generic), not {space!r}")
+    if space not in ("", "global", *NARROW_SPACES):
+        raise current().error(
+            f"a space is global, shared, shared::cluster, local or '' (generic), not {space!r}"
+        )
     return Pointer(dtype, space, value.in_register, 0, align or storage_bytes(dtype))

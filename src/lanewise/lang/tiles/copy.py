@@ -42,6 +42,11 @@ def copy(*arguments: Any, pred: Any = None, fill: int | None = None) -> None:
     builder = current()
     if len(arguments) not in (2, 3):
         raise builder.error("lw.copy takes a tiled copy, a source and a target; or a source and a target")
+    if len(arguments) == 3 and hasattr(arguments[0], "copy_boxes"):
+        if pred is not None or fill is not None:
+            raise builder.error("a copy by TMA takes no predicate: what lies outside of the tensor is zeros")
+        arguments[0].copy_boxes(*arguments[1:])
+        return
     source, target = (_tensor(each) for each in arguments[-2:])
     if fill not in (None, 0):
         raise builder.error(f"lw.copy: fill is 0 or nothing, not {fill!r}")

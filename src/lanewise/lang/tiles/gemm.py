@@ -22,12 +22,18 @@ from lanewise.layout import size
 def gemm(tiled_mma: Any, acc: Any, a: Any, b: Any) -> None:
     """Emit acc += a · b over fragments (V, M, N), (V, M[, K]) and (V, N[, K]), every other row backwards.
 
-    Inside a kernel: `lw.gemm(tiled_mma, tCrC, tCrA[None, None, k], tCrB[None, None, k])`.
+    Inside a kernel: `lw.gemm(tiled_mma, tCrC, tCrA[None, None, k], tCrB[None, None, k])`. SM90's atoms are
+    wgmma: lw.wgmma_fence() stands before, lw.wgmma_commit() and lw.wgmma_wait() after; with
+    `tiled_mma.with_(0)` the product begins the sums.
     """
     builder = current()
     if not isinstance(tiled_mma, MMA_Atom):
         raise builder.error(f"lw.gemm takes a TiledMMA or an MMA atom first, not {describe(tiled_mma)}")
     instruction = tiled_mma.instruction
+    if instruction.family == "wgmma":
+        from lanewise.lang.tiles.warpgroup_gemm import gemm_async  # loaded where a kernel needs it
+
+        return gemm_async(tiled_mma, acc, a, b)
     for name, given, ranks in (("c", acc, (3,)), ("a", a, (2, 3)), ("b", b, (2, 3))):
         dtype = operand_dtype(tiled_mma, name)
         if not isinstance(given, RegisterTensor):

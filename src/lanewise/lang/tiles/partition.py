@@ -74,12 +74,18 @@ class ThreadMMA:
         threads, rest = _with_line(self.mma.by_index, name, whole.layout)
         return _share(whole, threads, _flat_rest(rest), self.thr_idx)
 
-    def partition_fragment_A(self, tensor: Any) -> RegisterTensor:
-        """Return a tensor of zeros in registers for the elements of partition_A(tensor)."""
+    def partition_fragment_A(self, tensor: Any) -> Any:
+        """Return a tensor of zeros in registers for the elements of partition_A(tensor).
+
+        An operand that wgmma reads from shared memory has descriptors instead, (1, RestM, RestK, …).
+        """
         return self._fragment("A", tensor)
 
-    def partition_fragment_B(self, tensor: Any) -> RegisterTensor:
-        """Return a tensor of zeros in registers for the elements of partition_B(tensor)."""
+    def partition_fragment_B(self, tensor: Any) -> Any:
+        """Return a tensor of zeros in registers for the elements of partition_B(tensor).
+
+        An operand that wgmma reads from shared memory has descriptors instead, (1, RestN, RestK, …).
+        """
         return self._fragment("B", tensor)
 
     def partition_fragment_C(self, tensor: Any) -> RegisterTensor:
@@ -87,15 +93,22 @@ class ThreadMMA:
 
         A shape will do for the tensor.
         """
-        return self._fragment("C", tensor)
+        found: RegisterTensor = self._fragment("C", tensor)
+        return found
 
-    def _fragment(self, name: str, tensor: Any) -> RegisterTensor:
+    def _fragment(self, name: str, tensor: Any) -> Any:
+        operand = self.mma.instruction.operands[name.lower()]
+        if operand.where != "registers":
+            from lanewise.lang.tiles.descriptor_tensor import descriptor_tensor  # where a kernel needs it
+
+            return descriptor_tensor(self.mma, name, self._partition(name, tensor))
         if isinstance(tensor, tuple):
             layout = _with_line(Layout, tensor)
         else:
             layout = as_view(tensor, f"partition_fragment_{name}").layout
         _, rest = _with_line(self.mma.by_index, name, layout)
-        return make_register_tensor(operand_dtype(self.mma, name), _flat_rest(rest))
+        in_place = name == "C" and self.mma.instruction.family == "wgmma"
+        return make_register_tensor(operand_dtype(self.mma, name), _flat_rest(rest), in_place)
 
     def __repr__(self) -> str:
         return f"<a thread of {self.mma!r}>"
@@ -113,8 +126,10 @@ def operand_dtype(mma: MMA_Atom, name: str) -> Format:
     """
     inst = mma.instruction
     operand: Operand = inst.operands[name.lower()]
-    if inst.family != "mma" or operand.where != "registers":
-        raise current().error(f"{mma.name} is {inst.family}: tiles inside kernels are for mma.sync")
+    if inst.family not in ("mma", "wgmma") or operand.where != "registers":
+        raise current().error(
+            f"{mma.name} is {inst.family}: tiles inside kernels are for mma.sync and dense wgmma"
+        )
     element = getattr(mma, f"ValType{name.upper()}").format
     if element != operand.format or (operand.slots > 1 and operand.slot_bits != operand.format.bits):
         raise current().error(f"{mma.name}: {operand.title} is not held as plain elements in registers")

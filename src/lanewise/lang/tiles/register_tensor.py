@@ -10,6 +10,12 @@ from typing import Any
 from weakref import WeakSet
 
 from lanewise.formats import Format, f32
+from lanewise.lang.matrix.fragment import (
+    accumulator_registers,
+    mark_accumulator,
+    read_register,
+    write_register,
+)
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.layout_index import UNKNOWN, shape_text
 from lanewise.lang.memory.view import View, as_coordinate, slice_layout
@@ -27,11 +33,20 @@ from lanewise.layout.coordinates import has_none
 
 
 class RegisterStorage(list[Scalar]):
-    """A list of registers that knows the tensors which share them."""
+    """A list of registers that knows the tensors which share them; those of wgmma are changed in place."""
 
-    def __init__(self, registers: list[Scalar]) -> None:
+    def __init__(self, registers: list[Scalar], in_place: bool = False) -> None:
         super().__init__(registers)
         self.tensors: WeakSet[RegisterTensor] = WeakSet()
+        self.in_place = in_place
+
+    def read(self, number: int) -> Scalar:
+        """Return what a register holds now."""
+        return read_register(self[number])
+
+    def write(self, number: int, value: Scalar) -> None:
+        """Set a register to a value."""
+        self[number] = write_register(self[number], value)
 
 
 class RegisterTensor(Node):
@@ -59,8 +74,13 @@ class RegisterTensor(Node):
                     "which would keep the old one: change it in place, as lw.copy(value, fragment) does, or "
                     "give the new value another name"
                 )
-            return RegisterTensor(self.dtype, self.layout, list(children), self.offset)
+            made = RegisterStorage(list(children), self.registers.in_place)
+            if made.in_place:
+                mark_accumulator(made)
+            return RegisterTensor(self.dtype, self.layout, made, self.offset)
         self.registers[:] = children
+        if self.registers.in_place:
+            mark_accumulator(self.registers)
         return self
 
     def same_kind(self, other: Any) -> bool:
@@ -106,7 +126,7 @@ class RegisterTensor(Node):
 
     def element(self, index: int) -> Scalar:
         """Return an element by its index among all elements of the registers."""
-        held = self.registers[index // self.slots]
+        held = self.registers.read(index // self.slots)
         if self.slots == 1:
             return held if held.dtype == self.dtype else Scalar(self.dtype, held.in_register)
         return unpack_register(held.in_register, self.dtype, self.dtype.bits)[index % self.slots]
@@ -115,7 +135,7 @@ class RegisterTensor(Node):
         """Return one register with some elements side by side: the very register, if they lie so."""
         first = indices[0]
         if first % self.slots == 0 and indices == list(range(first, first + self.slots)):
-            return self.registers[first // self.slots]
+            return self.registers.read(first // self.slots)
         return Scalar(u32, pack_register([self.element(each) for each in indices], self.dtype.bits))
 
     def set_elements(self, indices: list[int], values: list[Scalar]) -> None:
@@ -126,19 +146,19 @@ class RegisterTensor(Node):
             new.setdefault(index // slots, {})[index % slots] = value
         for number, elements in new.items():
             if slots == 1:
-                self.registers[number] = as_register(elements[0], register_dtype(self.dtype))
+                self.registers.write(number, as_register(elements[0], register_dtype(self.dtype)))
                 continue
             if len(elements) < slots:
-                held = unpack_register(self.registers[number].in_register, self.dtype, self.dtype.bits)
+                held = unpack_register(self.registers.read(number).in_register, self.dtype, self.dtype.bits)
                 elements = {**dict(enumerate(held)), **elements}
             packed = pack_register([elements[slot] for slot in range(slots)], self.dtype.bits)
-            self.registers[number] = Scalar(u32, packed)
+            self.registers.write(number, Scalar(u32, packed))
 
     def set_packed(self, indices: list[int], register: Scalar) -> None:
         """Set elements from one register that holds them side by side."""
         first = indices[0]
         if first % self.slots == 0 and indices == list(range(first, first + self.slots)):
-            self.registers[first // self.slots] = as_register(register, register_dtype(self.dtype))
+            self.registers.write(first // self.slots, as_register(register, register_dtype(self.dtype)))
         else:
             self.set_elements(indices, unpack_register(register.in_register, self.dtype, self.dtype.bits))
 
@@ -225,8 +245,11 @@ def as_register(value: Scalar, dtype: Format) -> Scalar:
     return bitcast(value, dtype)
 
 
-def make_register_tensor(dtype: Format, layout: Layout) -> RegisterTensor:
-    """Return a tensor of zeros in registers for a shape, in the order of a layout, made compact."""
+def make_register_tensor(dtype: Format, layout: Layout, in_place: bool = False) -> RegisterTensor:
+    """Return a tensor of zeros in registers for a shape, in the order of a layout, made compact.
+
+    With `in_place` they are registers that wgmma may change.
+    """
     if any(isinstance(each, ScaledBasis) for each in flatten((layout.stride,))):
         ordered = Layout(layout.shape)
     else:
@@ -238,7 +261,10 @@ def make_register_tensor(dtype: Format, layout: Layout) -> RegisterTensor:
         )
     zero = literal(0, register_dtype(dtype))
     count = -(-ordered.cosize() // max(1, 32 // dtype.bits))
-    return RegisterTensor(dtype, ordered, [zero] * count)
+    registers = [zero] * count
+    if in_place:
+        return RegisterTensor(dtype, ordered, RegisterStorage(accumulator_registers(registers), True))
+    return RegisterTensor(dtype, ordered, registers)
 
 
 def make_fragment_like(tensor: Any, dtype: Format | None = None) -> RegisterTensor:

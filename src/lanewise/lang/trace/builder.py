@@ -34,6 +34,10 @@ class Builder:
         #: PTX versions that instructions need, by the instruction.
         self.needs: dict[str, str] = {}
         self.minimum_arch = 0
+        #: The arch-specific target that an instruction asks for, as `sm_90a`, and the instruction.
+        self.specific_arch: tuple[str, str] | None = None
+        #: Where setmaxnreg was called first, which asks for a bound of registers on the kernel.
+        self.changes_registers: SourceLocation | None = None
         #: Pure operations that have been computed, and their registers: one dict for each open list of code.
         self.scopes: list[dict[Any, Any]] = [{}]
         #: The lines of the Python files that are traced, for comments and errors.
@@ -42,6 +46,8 @@ class Builder:
         self.open_control_flow: list[Any] = []
         #: Threads along x that a block must have: how many, for which tiling, and where that was said.
         self.required_threads: list[tuple[int, str, SourceLocation]] = []
+        #: What each Python variable was bound to, for those who show what the kernel did.
+        self.bound: dict[str, list[Any]] = {}
 
     # instructions ---------------------------------------------------------------------------------------
 
@@ -134,6 +140,19 @@ class Builder:
             raise self.error(f"{what} needs sm_{arch}; the kernel is traced for {self.arch}")
         self.minimum_arch = max(self.minimum_arch, arch)
         self.needs[what] = version
+
+    def need_specific(self, what: str, arch: str, version: str) -> None:
+        """Note that an instruction exists on an arch-specific target alone, such as sm_90a.
+
+        A kernel that is traced for no arch is traced for that one; another arch is an error.
+        """
+        if self.arch is not None and self.arch != arch:
+            raise self.error(
+                f"{what} exists on {arch} alone; the kernel is traced for {self.arch}: launch or trace it "
+                f'with arch="{arch}"'
+            )
+        self.specific_arch = (arch, what)
+        self.need(what, arch_number(arch), version)
 
     def error(self, message: str, location: SourceLocation | None = None) -> KernelError:
         """Return an error that names the Python line being traced, or another location."""

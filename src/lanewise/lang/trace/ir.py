@@ -12,10 +12,13 @@ from typing import Any
 class Register:
     """A PTX register. It gets its name when the PTX is written, from the Python name if there is one."""
 
-    __slots__ = ("alias", "hint", "kind", "name")
+    __slots__ = ("alias", "hint", "in_place", "kind", "name")
 
-    def __init__(self, kind: str, hint: str = "") -> None:
+    def __init__(self, kind: str, hint: str = "", in_place: bool = False) -> None:
         self.kind, self.hint = kind, hint
+        #: Whether instructions change what it holds, as wgmma does its accumulators: whoever reads the value
+        #: takes a copy, and loops carry the register itself.
+        self.in_place = in_place
         self.name = ""
         #: The operand that is written instead, once it turned out that the register never changes.
         self.alias: Any = None
@@ -36,6 +39,14 @@ class Address:
 
     base: Any
     offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorAddress:
+    """A tensor map and the coordinates of a box in its tensor, written as `[map, {x, y}]`."""
+
+    map: Any
+    coordinates: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)

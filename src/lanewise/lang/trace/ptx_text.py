@@ -23,6 +23,7 @@ from lanewise.lang.trace.ir import (
     ResultPair,
     SourceLocation,
     Symbol,
+    TensorAddress,
 )
 from lanewise.lang.trace.special_registers import SPECIAL_REGISTERS
 
@@ -77,6 +78,8 @@ class Writer:
         self.builder, self.name, self.parameters, self.limits = builder, name, parameters, limits
         self.names = Names()
         self.registers: dict[str, list[str]] = {}
+        #: The registers by the Python name that they were given.
+        self.by_hint: dict[str, list[str]] = {}
         self.files: dict[str, int] = {}
         self.lines: list[str] = []
 
@@ -172,6 +175,8 @@ class Writer:
         if isinstance(item, Address):
             offset = f"+{item.offset}" if item.offset else ""  # [%rd1+-4]: PTX has no other minus
             return f"[{self._operand(item.base)}{offset}]"
+        if isinstance(item, TensorAddress):
+            return f"[{self._operand(item.map)}, {self._operand(item.coordinates)}]"
         if isinstance(item, CallOperands):
             return f"({', '.join(map(self._operand, item.items))})"
         if isinstance(item, ResultPair):
@@ -188,6 +193,7 @@ class Writer:
         stem = _STEMS[register.kind]
         if register.hint:
             register.name = self.names.plain(register.hint, "%")
+            self.by_hint.setdefault(register.hint, []).append(register.name)
         else:
             register.name = self.names.numbered(stem)
         self.registers.setdefault(register.kind, []).append(register.name)
@@ -203,6 +209,13 @@ def target(builder: Builder) -> str:
     if builder.arch is not None:
         return builder.arch
     number = max(80, builder.minimum_arch)
+    if builder.specific_arch is not None:
+        arch, what = builder.specific_arch
+        if arch_number(arch) < number:
+            raise builder.error(
+                f"{what} exists on {arch} alone, and other instructions of the kernel need sm_{number}"
+            )
+        return arch
     return next((arch for arch in ARCHS if arch_number(arch) >= number), ARCHS[-1])
 
 

@@ -99,6 +99,21 @@ class Ptr:
         return f"Ptr[{self.dtype.name}{more}]"
 
 
+@dataclass(frozen=True)
+class TensorMapType:
+    """What a kernel knows of a tensor map while it is traced: element, rank or box, and the swizzle."""
+
+    dtype: Format
+    rank: int
+    box: tuple[int, ...] | None
+    swizzle: str | None
+
+    def __repr__(self) -> str:
+        box = self.rank if self.box is None else self.box
+        more = f", {self.swizzle.removesuffix('B')}" if self.swizzle else ""
+        return f"TensorMap[{self.dtype.name}, {box}{more}]"
+
+
 class Constexpr:
     """The annotation of a parameter whose value is known when the kernel is traced: any hashable object."""
 

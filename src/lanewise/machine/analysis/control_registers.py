@@ -6,11 +6,12 @@ A loop that counts how often it looked at a flag makes no progress: the counter 
 from __future__ import annotations
 
 from lanewise.machine.program.instruction_record import BlockEnd, Role
-from lanewise.machine.program.operands import Register, registers_in
+from lanewise.machine.program.operands import Register, SpecialRegister, registers_in
 from lanewise.machine.program.ops import Op, Program
+from lanewise.machine.program.special_registers import CLOCK_REGISTERS
 
 #: Roles of operands that decide on where lanes go on, or on what is accessed.
-_DECIDING = (Role.ADDRESS, Role.MEMBERS, Role.BARRIER)
+_DECIDING = (Role.ADDRESS, Role.DESCRIPTOR, Role.MEMBERS, Role.BARRIER)
 
 
 def control_registers(program: Program) -> set[Register] | None:
@@ -35,6 +36,24 @@ def control_registers(program: Program) -> set[Register] | None:
             if not found.isdisjoint(op.registers(Role.DEFINED)):
                 found |= _sources(op)
     return found
+
+
+def time_decides(program: Program) -> bool:
+    """Return whether a clock may decide on what a kernel does: then a loop ends although nothing changes."""
+    deciding = control_registers(program)
+    return any(
+        reads_clock(op)
+        for body in program.bodies
+        for op in body.ops
+        if deciding is None or not deciding.isdisjoint(op.registers(Role.DEFINED))
+    )
+
+
+def reads_clock(op: Op) -> bool:
+    """Return whether an instruction reads a register that counts time."""
+    return any(
+        isinstance(operand, SpecialRegister) and operand.name in CLOCK_REGISTERS for operand in op.operands
+    )
 
 
 def _sources(op: Op) -> set[Register]:

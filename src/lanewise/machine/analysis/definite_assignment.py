@@ -43,7 +43,7 @@ def needed(op: Op) -> set[Register]:
     found = {op.guard[0]} if op.guard is not None else set()
     if op.record.second_half or op.record.does_nothing:
         return found
-    found |= op.registers(Role.ADDRESS, Role.HANDLE, Role.MEMBERS, Role.BARRIER)
+    found |= op.registers(Role.ADDRESS, Role.DESCRIPTOR, Role.HANDLE, Role.TENSOR, Role.MEMBERS, Role.BARRIER)
     stores_copy = op.record.is_plain_store and op.space in _COPIES
     if op.record.shuffles:  # what it reads counts by lanes
         return found | {each for operand in op.operands[2:] for each in registers_in(operand)}

@@ -28,6 +28,8 @@ def written_parameters(program: Program) -> frozenset[int] | None:
         for access in op.record.memory:
             if not access.writes or (access.space or op.space) in ("shared", "local", "param"):
                 continue
+            if op.record.role(access.operand) is Role.TENSOR:  # the map has the address, and may be anywhere
+                return None
             origin = origin_of(op.operands[access.operand], origins)
             if origin is None:
                 return None

@@ -228,7 +228,10 @@ def is_space(lanes: Lanes, op: Op) -> None:
     address = lanes.read(op.operands[1], U64)
     windows = {"shared": abi.SHARED_WINDOW, "local": abi.LOCAL_WINDOW, "param": abi.PARAM_WINDOW}
     space = op.modifiers[0].split("::")[0]
-    if space in windows:
+    if space == "shared" and not op.has("shared::cluster"):  # that of the block alone
+        first = lanes.number_at(lanes.record(abi.WarpFrame.block), abi.BlockRecord.shared_first).to(U64)
+        found = (address - abi.SHARED_WINDOW - first).__lt__(1 << abi.RANK_SHIFT)
+    elif space in windows:
         found = (address - windows[space]).__lt__(abi.WINDOW_BYTES)
     elif space == "global":
         found = (address - abi.GLOBAL_BASE).__lt__(abi.SHARED_WINDOW - abi.GLOBAL_BASE)
@@ -281,10 +284,27 @@ def find_nth(lanes: Lanes, op: Op) -> None:
 
 
 def map_address(lanes: Lanes, op: Op) -> None:
-    """Lower mapa: a block is the only one of its cluster, so the address stays the same."""
-    lanes.write(op.operands[0], lanes.read(op.operands[1], integer_type(op)))
+    """Lower mapa: the address of the same variable in another block of the cluster.
+
+    Bits 24 to 31 of an address in shared memory, also of a generic one, are the rank (seen on an H200).
+    """
+    from lanewise.machine import abi
+
+    word = integer_type(op)
+    address, rank = lanes.read(op.operands[1], word), lanes.read(op.operands[2], U32)
+    wide = rank.to(Type("u", word.bits)).view(word) if word.bits != 32 else rank.view(word)
+    kept = ~(0xFF << abi.RANK_SHIFT) & (1 << word.bits) - 1
+    lanes.write(op.operands[0], (address & kept) | ((wide & 0xFF) << abi.RANK_SHIFT))
+
+
+def cluster_rank(lanes: Lanes, op: Op) -> None:
+    """Lower getctarank: the rank of the block whose shared memory has an address."""
+    from lanewise.machine import abi
+
+    address = lanes.read(op.operands[1], integer_type(op))
+    lanes.write(op.operands[0], (address >> abi.RANK_SHIFT).to(U32) & 0xFF)
 
 
 def nothing_known(lanes: Lanes, op: Op) -> None:
-    """Lower instructions whose result is always 0: ranks in a cluster of one block, cache policies."""
+    """Lower instructions whose result is always 0: cache policies."""
     lanes.write(op.operands[0], lanes.constant(U64, 0))

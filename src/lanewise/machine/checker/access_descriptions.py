@@ -50,7 +50,8 @@ def space_of_generic(address: int) -> tuple[str, int]:
 
 
 def shared_name(launch: LaunchState, offset: int) -> str:
-    """Return a description of the variable of shared memory at an offset."""
+    """Return a description of the variable of shared memory at an offset, or at an address in a cluster."""
+    offset &= abi.OFFSET_MASK
     program = launch.compiled.program
     for symbol in shared_variables(program):
         if symbol.address <= offset < symbol.address + symbol.size:

@@ -24,6 +24,7 @@ def check(
     steps: int | None = None,
     schedule: object = None,
     progress: Progress | None = None,
+    cluster: Any = None,
     resources: bool = False,
     **constants: Any,
 ) -> Report:
@@ -31,8 +32,9 @@ def check(
 
     `schedule` is the order in which blocks and warps run: "in order", "reverse", or a seed, which gives the
     same run each time; with a list of them the launch is repeated, and a finding says under which it showed.
-    `steps` bounds the basic blocks that a thread block may run. With `resources`, ptxas is asked for the
-    kernel's registers and spills as well, if it is installed. `constants` are arguments by name of a kernel
+    `steps` bounds the basic blocks that a thread block may run; `cluster` is how many blocks make a cluster,
+    as at a launch. With `resources`, ptxas is asked for the kernel's registers and spills as well, if it is
+    installed. `constants` are arguments by name of a kernel
     of the language, its Constexpr ones among them.
 
     >>> import numpy as np
@@ -60,6 +62,8 @@ def check(
         )
     schedules = run_schedules(schedule)
     bound, values = configured.bind(*arguments, arch=arch, **constants)
+    if cluster is not None:
+        bound = bound.in_clusters(cluster)
     module = bound.entry.module
     name = find_arch(arch if arch is not None else module.arch)
     ready = checked(module, bound.entry.function, name)

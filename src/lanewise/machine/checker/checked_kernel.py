@@ -12,10 +12,11 @@ from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
-from lanewise.machine.analysis.control_registers import control_registers
+from lanewise.machine.analysis.control_registers import control_registers, time_decides
+from lanewise.machine.analysis.warpgroup_registers import WarpgroupPlan, warpgroup_plan
 from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
 from lanewise.machine.checker.counters import SiteCounters
-from lanewise.machine.checker.site_table import SiteTable, first_access_row, watched_sites
+from lanewise.machine.checker.site_table import SiteTable, by_async_proxy, first_access_row, watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
 from lanewise.machine.program.source_lines import source_line
@@ -29,12 +30,19 @@ class CheckedKernel(Compiled):
         super().__init__(module, function, arch, "checked", self._instrumentation)
 
     def _instrumentation(self) -> CheckerSteps:
-        return CheckerSteps(self.plan)
+        made = CheckerSteps(self.plan, self.warpgroups)
+        made.follows_async = self.follows_async
+        return made
 
     @cached_property
     def plan(self) -> definite_assignment.Plan:
         """The registers that a check tracks because a path may leave them without a value."""
         return definite_assignment.plan(self.blocks)
+
+    @cached_property
+    def warpgroups(self) -> WarpgroupPlan:
+        """The registers of wgmma, and what touches them."""
+        return warpgroup_plan(self.blocks)
 
     @cached_property
     def deciding_bytes(self) -> npt.NDArray[np.int64] | None:
@@ -47,6 +55,11 @@ class CheckedKernel(Compiled):
         ]
         carry = range(WarpFrame.carry, WarpFrame.carry + abi.LANES)
         return np.array(sorted({offset for each in (carry, *bytes_of) for offset in each}), np.int64)
+
+    @cached_property
+    def time_decides(self) -> bool:
+        """Whether a clock may decide on what the kernel does."""
+        return time_decides(self.program)
 
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
@@ -85,6 +98,11 @@ class CheckedKernel(Compiled):
         sites = self.program.sites
         found = address_parameters(self.program)
         return {first_access_row(sites[site]) + number: each for (site, number), each in found.items()}
+
+    @cached_property
+    def follows_async(self) -> bool:
+        """Whether the kernel has instructions that access memory by the asynchronous proxy."""
+        return any(by_async_proxy(op) for op in self.program.sites)
 
     @cached_property
     def blocks_are_independent(self) -> bool:

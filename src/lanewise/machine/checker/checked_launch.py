@@ -74,6 +74,7 @@ class CheckedLaunch(Launch):
         super().__init__(kernel, shape, values, steps)
         self.kernel, self.side_by_side, self.schedule = kernel, side_by_side, schedule
         self[LaunchRecord.order], self[LaunchRecord.seed] = schedule.order, schedule.seed
+        self[LaunchRecord.completion] = schedule.completion
         #: Whether all blocks ran to their end.
         self.ended = False
         self.resident: list[ResidentBlocks] = []
@@ -136,7 +137,8 @@ class CheckedLaunch(Launch):
     def new_block(self, worker: int) -> BlockState:
         """Return the memory of a thread block, with its watch attached."""
         state = super().new_block(worker)
-        self._watches[worker].attach(state)
+        for member in state.members:
+            self._watches[worker].attach(member)
         return state
 
     def resident_blocks(self, worker: int) -> ResidentBlocks:
@@ -150,13 +152,15 @@ class CheckedLaunch(Launch):
             order,
             self._end_endless,
             self.kernel.deciding_bytes,
+            self.kernel.time_decides,
         )
         self.resident.append(made)
         return made
 
     def resident_limit(self, bytes: int) -> int:
         """Return how many blocks may be under way, each of some bytes, with its records of the check."""
-        return min(MOST_RESIDENT, resident_blocks.MOST_BYTES // (bytes + self.watches[0].block_bytes))
+        watched = self.watches[0].block_bytes * self.shape.cluster_blocks
+        return min(MOST_RESIDENT, resident_blocks.MOST_BYTES // (bytes + watched))
 
     def allocated(self, given: list[tuple[int, int]]) -> None:
         """Forget the accesses to heap memory that was freed and is allocated again."""

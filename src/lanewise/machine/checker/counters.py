@@ -17,6 +17,7 @@ from lanewise.machine.checker.records import SiteRow
 from lanewise.machine.checker.site_table import first_access_row
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
+from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.ops import Op
 
 Counts = dict[str, int | float]
@@ -87,19 +88,19 @@ class SiteCounters:
         if record.waits is Waits.BARRIER:
             found[BARRIERS] = times
         first = first_access_row(op)
-        for cost in costs[first : first + len(record.memory)]:
+        for cost in costs[first : first + len(watched_accesses(op))]:
             if cost[0]:
                 _add(found, _of_memory(op, *cost))
         return found
 
 
 def _of_product(op: Op, arch: str) -> tuple[int, int]:
-    """Return the tensor-core instructions of SASS and the operations of a matrix product."""
+    """Return the tensor-core instructions of SASS and the operations of a matrix product, for one warp."""
     instruction = op.source.instruction()
     if instruction is None or not instruction.multiplies:
         return 0, 0
     operations = 2 * instruction.m * instruction.n * instruction.k * instruction.products
-    return tensor_instructions(op, arch), operations
+    return tensor_instructions(op, arch), operations // (instruction.threads // 32)
 
 
 #: What is counted for each access, in the rows of the checker's table.

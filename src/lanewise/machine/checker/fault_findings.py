@@ -27,6 +27,8 @@ _RENAMED = {
     "bad branch": "out of bounds",
     "bad operand": "barrier",
     "mbarrier": "barrier",
+    "bad rank": "cluster",
+    "exited block": "cluster",
     "host call": "trap",
 }
 _MASK = (1 << 64) - 1
@@ -63,7 +65,7 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
         kind = "trap"
     message = str(fault).split("\n")[0]
     address, allocation = None, ""
-    if state[BlockRecord.fault_kind] in (*abi.ADDRESS_FAULTS, FaultKind.BAD_TEXTURE):
+    if state[BlockRecord.fault_kind] in (*abi.ADDRESS_FAULTS, FaultKind.BAD_TEXTURE, FaultKind.BULK_COPY):
         message += f" ({str(fault).splitlines()[-1].strip()})"
     if handle_operand(op) is not None:
         allocation = title_of(launch, state, op)
@@ -77,19 +79,21 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
 
 def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     """Return the finding of a deadlock: threads wait for lanes elsewhere, or at barriers."""
-    waiting: list[tuple[bool, int, int, int]] = []
-    for warp in range(launch.shape.warps):
-        pcs = state.lanes(warp, WarpFrame.pcs, 32)
-        barriers = state.lanes(warp, WarpFrame.barrier, 32)
-        for parked in np.flatnonzero((pcs >= abi.PARKED) & (pcs < abi.EXITED)):
-            at_barrier = int(barriers[parked]) != abi.WAITS_FOR_SIBLINGS
-            waiting.append((at_barrier, warp, int(parked), int(pcs[parked])))
+    waiting: list[tuple[bool, int, int, int, int]] = []
+    for rank, block in enumerate(state.members or [state]):
+        for warp in range(launch.shape.warps):
+            pcs = block.lanes(warp, WarpFrame.pcs, 32)
+            barriers = block.lanes(warp, WarpFrame.barrier, 32)
+            for parked in np.flatnonzero((pcs >= abi.PARKED) & (pcs < abi.EXITED)):
+                at_barrier = int(barriers[parked]) != abi.WAITS_FOR_SIBLINGS
+                waiting.append((at_barrier, rank, warp, int(parked), int(pcs[parked])))
     if not waiting:
         return finding_at(launch, "deadlock", message, None, None, state)
-    at_barrier, warp, lane, pc = min(waiting)
+    at_barrier, rank, warp, lane, pc = min(waiting)
     op = _waited_for(launch.compiled.blocks, pc & (abi.PARKED - 1))
     kind = "barrier" if at_barrier else "divergence"
-    return finding_at(launch, kind, message, op, launch.thread_at(warp, lane), state)
+    where = (state.members or [state])[rank]
+    return finding_at(launch, kind, message, op, launch.thread_at(warp, lane), where)
 
 
 def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
@@ -229,6 +233,7 @@ def _address(state: BlockState, warp: int, lane: int, access: LocatedAccess) -> 
     elif isinstance(base, Symbol):
         program = state.launch.compiled.program
         start = base.address + (program.dynamic_offset if base.space == "dynamic" else 0)
+        start += state[BlockRecord.shared_first] if access.space == "shared" else 0
     else:
         start = base.bits
     return (start + access.address.offset) & _MASK
@@ -259,6 +264,9 @@ def _value(state: BlockState, space: str, address: int, size: int) -> int | None
         return None
     if space == "shared":
         offset = space_of_generic(address)[1] if address >= abi.SHARED_WINDOW else address
+        offset -= state[BlockRecord.shared_first]
+        if not 0 <= offset <= state.shared.size - size:  # in another block of the cluster
+            return None
         return int.from_bytes(state.shared[offset : offset + size].tobytes(), "little")
     for each in state.launch.allocations:
         if address in each and address + size <= each.first + each.size:

@@ -6,7 +6,15 @@ from lanewise.isa.archs import arch_number
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.ops import Program
 from lanewise.machine.program.source_lines import source_line
-from lanewise.ptx import Loc, Resources, Shape, register_refusals, shape_refusals, shared_refusals
+from lanewise.ptx import (
+    Loc,
+    Resources,
+    Shape,
+    cluster_refusal,
+    register_refusals,
+    shape_refusals,
+    shared_refusals,
+)
 
 
 def beyond_limits(program: Program, shape: Shape, arch: str, used: Resources | None = None) -> list[Finding]:
@@ -19,6 +27,8 @@ def beyond_limits(program: Program, shape: Shape, arch: str, used: Resources | N
     bound = target.endswith(("a", "f"))
     if number < arch_number(target) or (bound and number != arch_number(target)):
         found.append(f"PTX for {target} does not run on {arch}")
+    refused = cluster_refusal(shape, arch, target)
+    found += [refused] if refused is not None else []
     base = program.shared_base
     found += shared_refusals(
         program.shared_bytes - base, program.dynamic_offset - base, shape.shared_bytes, arch

@@ -36,6 +36,10 @@ class WatchRecord(RecordLayout):
     failed = field()
     #: A PartialRelease for each of RELEASES_KEPT epochs, by the last bits of the epoch.
     partial_releases = field()
+    #: The same for asynchronous operations, a NotedOperation each; 0 if the kernel has none.
+    operations = field()
+    #: A WarpFence for each of FENCES_KEPT warps.
+    fences = field()
 
 
 #: Releases by some lanes of a warp that are kept, a power of two.
@@ -81,6 +85,8 @@ class BlockWatch(RecordLayout):
     start = field()
     first_warp = field()
     warps = field()
+    #: The blocks of its cluster.
+    cluster_blocks = field()
     # Shadow memory of shared memory, the distance of its planes, and the bytes of a cell as a power of two.
     shadow = field()
     stride = field()
@@ -98,6 +104,14 @@ class BlockWatch(RecordLayout):
     #: A LaneClocks for each warp, and that of the running warp.
     lane_clocks = field()
     running_lanes = field()
+    # An AsyncClock for each warp, then one for each barrier; 0 if the kernel has no asynchronous operations.
+    # Then its mbarriers, a FollowedBarrier each, and how many there are.
+    async_clocks = field()
+    followed = field()
+    followed_count = field()
+    #: For each warp and each register of wgmma that is followed: a RegisterState.
+    register_states = field()
+    register_bytes = field()
 
 
 #: Acquires by some of its lanes that a warp's clock keeps.
@@ -206,6 +220,11 @@ class ShadowPlane(IntEnum):
     # block that have read it since, as bits.
     FIRST_READ = 9
     READ_WARPS = 10
+    # The last asynchronous read, and the last one by another warpgroup or warp.
+    ASYNC_READ_EPOCH = 11
+    ASYNC_READER = 12
+    ASYNC_EARLIER_EPOCH = 13
+    ASYNC_EARLIER_READER = 14
 
 
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
@@ -230,7 +249,9 @@ VOLATILE = 1 << 9
 ATOMIC = 1 << 10
 #: A read by ld.global.nc, of memory that must not be written while the kernel runs.
 CONSTANT_READ = 1 << 11
-SITE_SHIFT = 12
+#: An asynchronous operation, which accesses memory by the asynchronous proxy.
+ASYNC_PROXY = 1 << 12
+SITE_SHIFT = 13
 MOST_NUMBERS = (1 << 32 - SITE_SHIFT) - 1
 
 
@@ -264,6 +285,30 @@ class Suspicion(IntEnum):
     WEAKLY_AFTER_READ = auto()
     UNINITIALISED = auto()
     UNFINISHED_COPY = auto()
+    #: An asynchronous operation may still be reading what is written.
+    UNFINISHED_READ = auto()
+    # What plain stores wrote, and an asynchronous operation accesses: without a fence between the proxies, or
+    # with one, but not in the thread that wrote.
+    UNFENCED = auto()
+    WEAKLY_FENCED = auto()
+    # Registers of wgmma: touched while it is in flight; written without a fence after it; no fence at all.
+    REGISTER_IN_FLIGHT = auto()
+    REGISTER_UNFENCED = auto()
+    NO_WGMMA_FENCE = auto()
+    #: A thread exits while its bulk copies may still be reading shared memory.
+    EXITED_COPYING = auto()
+    #: A block ends while a bulk copy into its shared memory was never waited for.
+    ENDED_COPYING = auto()
+    #: A live mbarrier is overwritten, or initialised again.
+    BARRIER_OVERWRITTEN = auto()
+    #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
+    BYTES_LEFT_OVER = auto()
+    #: The asynchronous proxy uses an mbarrier whose initialisation no fence has made visible to it.
+    BARRIER_UNFENCED = auto()
+    #: wgmma reads with another swizzle than a tensor copy wrote with.
+    SWIZZLE_DIFFERS = auto()
+    #: A tensor map is used that was changed, without a fence that acquires it.
+    MAP_UNFENCED = auto()
     #: Memory that is read by ld.global.nc is written in the same launch.
     NOT_CONSTANT = auto()
     SAME_ADDRESS = auto()
@@ -424,6 +469,8 @@ class Flag(IntFlag):
     CONSTANT = auto()
     #: It reads registers of other lanes.
     SHUFFLES = auto()
+    #: It ends the life of an mbarrier.
+    INVALIDATES = auto()
 
 
 class ShuffleMode(IntEnum):
@@ -433,15 +480,3 @@ class ShuffleMode(IntEnum):
     UP = 1
     DOWN = 2
     BUTTERFLY = 3
-
-
-class OrderKind(IntEnum):
-    """The kinds of ordering instructions, kept in the flags of a row."""
-
-    FENCE = 1
-    COMMIT = 2
-    #: Waits for all groups but the latest ones, as many as the displacement says; -1: for all copies.
-    WAIT = 3
-    TRACK = 4
-    #: A fence whose scope is the block.
-    BLOCK_FENCE = 5

@@ -1,14 +1,18 @@
-"""The orders in which a check can run blocks and warps: in order, in reverse, or as a seed draws them."""
+"""The orders in which a check can run blocks and warps: in order, in reverse, or as a seed draws them.
+
+With them goes when asynchronous operations take effect: early, late, or as the seed draws it.
+"""
 
 from __future__ import annotations
 
-import operator
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import RunOrder
+from lanewise.machine.async_records import Completion
+from lanewise.machine.runtime.completion import EARLY, LATE, seed_of
 from lanewise.machine.runtime.resident_blocks import POLL, WHOLE, InOrder, Schedule, Share
 
 IN_ORDER, REVERSE = "in order", "reverse"
@@ -16,8 +20,6 @@ IN_ORDER, REVERSE = "in order", "reverse"
 FIRST = Share(3 * POLL.slice, 0)
 #: Blocks that a random schedule has under way at a time while others could begin.
 MOST_INTERLEAVED = 64
-#: Seeds are 64-bit numbers.
-MOST_SEED = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,13 @@ class RunSchedule:
     name: str
     order: RunOrder
     seed: int = 0
+    #: When asynchronous operations take effect.
+    completion: Completion = Completion.EARLY
 
     @property
     def is_default(self) -> bool:
         """Whether it is the order of a plain run."""
-        return self.order is RunOrder.IN_ORDER
+        return self.order is RunOrder.IN_ORDER and self.completion is Completion.EARLY
 
     def for_worker(self) -> Schedule:
         """Return what a host thread asks for the next block."""
@@ -65,24 +69,22 @@ class RandomOrder:
 
 
 def run_schedule(asked: object) -> RunSchedule:
-    """Return the schedule that a user names: "in order", "reverse", or a seed.
+    """Return the schedule that a user names: "in order", "reverse", "early", "late", or a seed.
 
-    >>> run_schedule(7).name, run_schedule("reverse").order.name
-    ('seed 7', 'REVERSE')
+    Asynchronous operations take effect early unless "late" or a seed says otherwise.
+
+    >>> run_schedule(7).name, run_schedule("reverse").order.name, run_schedule("late").completion.name
+    ('seed 7', 'REVERSE', 'LATE')
     """
-    if asked is None or asked == IN_ORDER:
+    if asked is None or asked in (IN_ORDER, EARLY):
         return RunSchedule(IN_ORDER, RunOrder.IN_ORDER)
     if asked == REVERSE:
         return RunSchedule(REVERSE, RunOrder.REVERSE)
-    try:
-        seed = operator.index(asked)  # type: ignore[arg-type]  # what is no integer raises TypeError
-    except TypeError:
-        raise LanewiseError(
-            f'schedule= is "{IN_ORDER}", "{REVERSE}", an integer (a seed) or a list of them, not {asked!r}'
-        ) from None
-    if isinstance(asked, bool) or not 0 <= seed <= MOST_SEED:
-        raise LanewiseError(f"schedule={asked!r}: a seed is an integer from 0 to {MOST_SEED}")
-    return RunSchedule(f"seed {seed}", RunOrder.RANDOM, seed)
+    if asked == LATE:
+        return RunSchedule(LATE, RunOrder.IN_ORDER, completion=Completion.LATE)
+    names = ", ".join(f'"{each}"' for each in (IN_ORDER, REVERSE, EARLY, LATE))
+    seed = seed_of(asked, f"{names}, an integer (a seed) or a list of them")
+    return RunSchedule(f"seed {seed}", RunOrder.RANDOM, seed, Completion.RANDOM)
 
 
 def run_schedules(asked: object) -> list[RunSchedule]:

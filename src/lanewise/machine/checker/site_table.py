@@ -14,17 +14,17 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import sources, variable
+from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import (
     MOST_NUMBERS,
     Flag,
     LastRequest,
-    OrderKind,
     ShuffleMode,
     SiteRow,
     Space,
     StoredElement,
 )
-from lanewise.machine.program.instruction_record import Order, Role, Size, Waits
+from lanewise.machine.program.instruction_record import Order, Proxy, Role, Size, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import (
     LocatedAccess,
@@ -47,22 +47,45 @@ _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mm
 _RELEASING = frozenset(("release", "acq_rel"))
 _ACQUIRING = frozenset(("acquire", "acq_rel"))
 _SHUFFLES = {"up": ShuffleMode.UP, "down": ShuffleMode.DOWN, "bfly": ShuffleMode.BUTTERFLY}
-_ORDERS = {
+#: What the checker does at instructions that order something.
+ORDER_KINDS = {
     Order.FENCE: OrderKind.FENCE,
     Order.COMMIT: OrderKind.COMMIT,
     Order.WAIT_GROUP: OrderKind.WAIT,
     Order.WAIT_ALL: OrderKind.WAIT,
     Order.TRACK: OrderKind.TRACK,
+    Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
+    Order.PROXY_FENCE: OrderKind.PROXY_FENCE,
+    Order.INIT_FENCE: OrderKind.INIT_FENCE,
+    Order.MAP_FENCE: OrderKind.MAP_FENCE,
+    Order.WARPGROUP_FENCE: OrderKind.WGMMA_FENCE,
+    Order.WARPGROUP_COMMIT: OrderKind.WGMMA_COMMIT,
+    Order.WARPGROUP_WAIT: OrderKind.WGMMA_WAIT,
+    Order.BULK_COMMIT: OrderKind.BULK_COMMIT,
+    Order.BULK_WAIT: OrderKind.BULK_WAIT,
+    Order.BULK_WAIT_READ: OrderKind.BULK_WAIT_READ,
 }
+#: Instructions whose first operand says how many of the latest groups they do not wait for.
+_GROUP_WAITS = (Order.WAIT_GROUP, Order.WARPGROUP_WAIT, Order.BULK_WAIT, Order.BULK_WAIT_READ)
 #: How many harmless suspicions of one kind an instruction may report to Python.
 PATIENCE = 20_000
 
 Row = dict[int, int]
 
 
+def has_order_row(op: Op) -> bool:
+    """Return whether the first row of an instruction says what it orders."""
+    return op.record.orders in ORDER_KINDS
+
+
 def first_access_row(op: Op) -> int:
     """Return the number of the row of an instruction's first access."""
-    return MOST_ROWS * op.site + (op.record.orders is not Order.NOTHING)
+    return MOST_ROWS * op.site + (op.record.orders in ORDER_KINDS)
+
+
+def by_async_proxy(op: Op) -> bool:
+    """Return whether an instruction accesses memory by the asynchronous proxy; it has one row for that."""
+    return any(each.proxy is Proxy.ASYNC for each in op.record.memory)
 
 
 def access_of(op: Op, row: int) -> LocatedAccess | None:
@@ -135,7 +158,11 @@ def _number_accesses(rows: npt.NDArray[np.int64], program: Program) -> None:
 
     If there are more accesses than numbers, copies of one line of the source have the same.
     """
-    found = [first_access_row(op) + each for op in program.sites for each in range(len(watched_accesses(op)))]
+    found = [
+        first_access_row(op) + each
+        for op in program.sites
+        for each in range(len(watched_accesses(op)) or by_async_proxy(op))
+    ]
     keys: list[object] = list(found)
     if len(found) >= MOST_NUMBERS:
         sites = (program.sites[row // MOST_ROWS] for row in found)
@@ -164,8 +191,10 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))
-    if record.orders is not Order.NOTHING:
+    if has_order_row(op):
         found.append(_order(op))
+    if by_async_proxy(op):
+        found.append({})
     for access in watched_accesses(op):
         row = _access(op, access, program, arch)
         found.append(row | _bounds(access.address, variables))
@@ -206,10 +235,15 @@ def _barrier(op: Op) -> Row:
 
 def _order(op: Op) -> Row:
     """Return the row of a fence, commit or wait."""
-    row: Row = {SiteRow.flags: _ORDERS[op.record.orders]}
+    row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
         row[SiteRow.flags] = OrderKind.BLOCK_FENCE
-    if op.record.orders is Order.WAIT_GROUP:
+    if op.record.orders is Order.PROXY_FENCE:
+        if op.has("global"):
+            row[SiteRow.flags] = OrderKind.PROXY_FENCE_GLOBAL
+        elif op.has("shared::cta") or op.has("shared::cluster"):
+            row[SiteRow.flags] = OrderKind.PROXY_FENCE_SHARED
+    if op.record.orders in _GROUP_WAITS:
         groups = op.operands[0] if op.operands else None
         row[SiteRow.displacement] = groups.bits if isinstance(groups, Immediate) else 0
     elif op.record.orders is Order.WAIT_ALL:
@@ -258,17 +292,27 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         flags |= Flag.IN_BLOCK
     if op.has("nc"):
         flags |= Flag.CONSTANT
+    asked: Row = {}
     if access.size is Size.MBARRIER:
         flags |= Flag.PHASES
+        if op.has("inval"):
+            flags |= Flag.INVALIDATES
+        if access.acquires:
+            asked = _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
+            asked[SiteRow.element_bits] = getattr(op.operands[2], "bits", 32)
     if op.has("volatile"):
         flags |= Flag.VOLATILE_ACCESS
     if access.asynchronous:
         flags |= Flag.COPIES
-    row: Row = _address(located.address, program) | {
-        SiteRow.space: _SPACES.get(located.space, Space.GLOBAL),
-        SiteRow.access_size: located.size,
-        SiteRow.flags: int(flags),
-    }
+    row: Row = (
+        _address(located.address, program)
+        | {
+            SiteRow.space: _SPACES.get(located.space, Space.GLOBAL),
+            SiteRow.access_size: located.size,
+            SiteRow.flags: int(flags),
+        }
+        | asked
+    )
     if access.size is Size.TYPE:
         row[SiteRow.element_bits] = 8 * located.size // len(elements_of(op.operands[access.data]))
     if access.size is Size.MATRIX_ROW:

@@ -13,14 +13,28 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
+from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
+from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import BlockWatch, WatchRecord
-from lanewise.machine.checker.site_table import first_access_row
+from lanewise.machine.checker.site_table import (
+    ORDER_KINDS,
+    by_async_proxy,
+    first_access_row,
+    has_order_row,
+)
+from lanewise.machine.checker.warpgroup_steps import (
+    check_product,
+    event_operands,
+    product_operands,
+    touch_registers,
+)
 from lanewise.machine.checker.watch_code.access_hook import write_watch
+from lanewise.machine.checker.watch_code.async_operations import ISSUED, OPERAND_READ
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
 from lanewise.machine.program.basic_blocks import BasicBlock
-from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Waits
+from lanewise.machine.program.instruction_record import BlockEnd, Level, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.operands import Register
@@ -34,8 +48,11 @@ RELEASE = "check_release"
 class CheckerSteps:
     """The steps that a checked launch adds to a kernel; they track the registers of a plan."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, warpgroups: WarpgroupPlan) -> None:
+        self.plan, self.warpgroups = plan, warpgroups
+
+    #: Whether the kernel has instructions that access memory by the asynchronous proxy.
+    follows_async = False
 
     def registers_read(self) -> set[Register]:
         """Return the predicates that say for which lanes tracked registers are assigned."""
@@ -47,7 +64,13 @@ class CheckerSteps:
         clears = self.plan.clears.get(block.number, [])
         if clears:
             found += _step(data, "clear_values", [self._tracked, len(clears), *clears], guarded)
-        return found
+        return found + self._touched(data, self.warpgroups.at_begin.get(block.number))
+
+    def _touched(self, data: ir.Module, events: list[RegisterEvent] | None) -> list[Word]:
+        """Return the step that follows registers of wgmma which the next instructions touch."""
+        if not events:
+            return []
+        return _step(data, "touch_registers", event_operands(len(self.warpgroups.registers), events), None)
 
     @property
     def _tracked(self) -> int:
@@ -68,8 +91,18 @@ class CheckerSteps:
         found = self._values(data, op)
         if record.level is Level.LANE:
             return found
-        if record.orders is not Order.NOTHING:
-            found += _step(data, "check_order", [first], op)
+        if has_order_row(op):
+            kind = ORDER_KINDS[record.orders]
+            if kind < OrderKind.PROXY_FENCE or kind is OrderKind.INIT_FENCE:
+                found += _step(data, "check_order", [first], op)
+            if kind >= OrderKind.PROXY_FENCE:
+                found += _step(data, "check_async_order", [first], op)
+        if by_async_proxy(op):
+            found += _step(data, "set_async_hooks", [], op)
+        product = self.warpgroups.products.get(key_of(op))
+        if product is not None:
+            operands = product_operands(len(self.warpgroups.registers), op.site, product)
+            found += _step(data, "check_product", operands, op)
         accesses = watched_accesses(op)
         for row, each in enumerate(accesses, first_access_row(op)):
             shortens = each.access.shortened_by
@@ -83,12 +116,16 @@ class CheckerSteps:
                 found += _step(data, "check_access", [row], op)
         if record.waits is Waits.MEMBERS:
             found += _step(data, "check_members", [first], op)
-        elif record.waits is Waits.WARP and not accesses:
+        elif record.waits in (Waits.WARP, Waits.WARPGROUP) and not accesses:
             found += _step(data, "check_converged", [], op)
         return found
 
     def after(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps after an instruction: which tracked registers have a value now."""
+        return self._assigned(data, op) + self._touched(data, self.warpgroups.after.get(key_of(op)))
+
+    def _assigned(self, data: ir.Module, op: Op) -> list[Word]:
+        """Return the steps that note which tracked registers an instruction has given a value."""
         made = self.plan.assignments.get(key_of(op))
         if made is None:
             return []
@@ -113,6 +150,9 @@ class CheckerSteps:
             return []
         found = [] if block.waits_before else self._values(data, op)
         first = MOST_ROWS * op.site
+        leaves = block.end is BlockEnd.EXIT or (block.end is BlockEnd.RETURN and block.body.function.is_entry)
+        if leaves and self.follows_async:
+            found += _step(data, "check_exit", [first], op)
         if block.end is BlockEnd.JUMP and op.guard is not None:
             found += _step(data, "check_branch", [op.site], op)
         elif block.end is BlockEnd.BARRIER:
@@ -123,7 +163,7 @@ class CheckerSteps:
 
     def barrier_hook(self) -> BarrierHook:
         """Return the function that the scheduler calls when a barrier completes."""
-        return _release
+        return release
 
     def image(self) -> bytes:
         """Return the machine code of the functions behind all steps."""
@@ -139,10 +179,11 @@ def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> lis
     return Step(function, operands).words(op)
 
 
-def _release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
+def release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
     """Write a call of the function that handles a completed barrier."""
     type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
-    function = ir.Function(code.module, type, RELEASE)
+    declared = code.module.functions.get(RELEASE)
+    function = declared if declared is not None else ir.Function(code.module, type, RELEASE)
     code.builder.call(function, [block.address.handle, barrier.handle, counted.handle])
 
 
@@ -213,6 +254,19 @@ def _shortened_access(code: BlockCode, operands: Record) -> None:
             active.set(active.get() & code.bits(reads))
     _call(code, "access", code["frame"], operands.get(0), active.get().to(U64).to(i64))
     _stop_if_failed(code)
+
+
+def _async_order(code: BlockCode, operands: Record) -> None:
+    """Operands: row. A fence between proxies, or a commit or wait, if there is anything to order."""
+    with code.when(_watch(code).get(BlockWatch.async_clocks).differs(0)):
+        _visit("async_order")(code, operands)
+
+
+def _set_async_hooks(code: BlockCode, operands: Record) -> None:
+    """Let the instruction that follows tell which bytes it reads and writes."""
+    for field, name in ((BlockRecord.issued_hook, ISSUED), (BlockRecord.operand_hook, OPERAND_READ)):
+        function = code.builder.ptrtoint(code.module.functions[name], ir.LONG)
+        code.block.set(field, Value(code, i64, function))
 
 
 def _block(code: BlockCode, operands: Record) -> None:
@@ -328,6 +382,11 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_access": _access,
     "check_shortened_access": _shortened_access,
     "check_order": _visit("order"),
+    "check_async_order": _async_order,
+    "set_async_hooks": _set_async_hooks,
+    "check_exit": _visit("exits"),
+    "touch_registers": touch_registers,
+    "check_product": check_product,
     "check_members": _visit("members"),
     "check_arrive": _visit("arrive"),
     "check_parted": _parted,

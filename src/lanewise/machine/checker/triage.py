@@ -12,23 +12,26 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
-from lanewise.machine.analysis.definite_assignment import Plan
 from lanewise.machine.analysis.value_uses import Use, use_of
-from lanewise.machine.checker import records
+from lanewise.machine.checker import async_findings, records
 from lanewise.machine.checker.access_descriptions import (
     allocation_at,
     described,
     in_reserved_memory,
     lanes_in_words,
     shared_home,
+    shared_name,
     source_of,
 )
 from lanewise.machine.checker.allocations.heap_checks import heap_message
 from lanewise.machine.checker.allocations.pointer_bounds import view_of_row
+from lanewise.machine.checker.async_findings import ASYNC_KINDS
+from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.matrix_rows import rows_agree
+from lanewise.machine.checker.proxy_records import OPERATIONS_KEPT, AsyncKind, NotedOperation
 from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
 from lanewise.machine.checker.report import Finding, Severity
-from lanewise.machine.checker.site_table import access_of, row_of_number
+from lanewise.machine.checker.site_table import access_of, by_async_proxy, row_of_number
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
@@ -47,6 +50,7 @@ KINDS = {
     Suspicion.UNINITIALISED: "uninitialised",
     Suspicion.NO_VALUE: "uninitialised",
     Suspicion.UNFINISHED_COPY: "asynchronous copy",
+    **ASYNC_KINDS,
     Suspicion.NOT_CONSTANT: "race",
     Suspicion.OUTSIDE: "out of bounds",
     Suspicion.HEAP_OUTSIDE: "out of bounds",
@@ -67,11 +71,20 @@ KINDS = {
 #: Races that hardware is not known to run wrongly: lanes that met, a flag read without a fence.
 _WEAK_RACES = (Suspicion.WEAKLY_AFTER_WRITE, Suspicion.WEAKLY_AFTER_READ)
 _RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, *_WEAK_RACES)
-_ADVICE = (*_WEAK_RACES, Suspicion.EXITED_MEMBER)
+_ADVICE = (
+    *_WEAK_RACES, Suspicion.EXITED_MEMBER, Suspicion.WEAKLY_FENCED, Suspicion.BARRIER_UNFENCED,
+)  # fmt: skip
+#: Advice of which an instruction has to be told once only.
+_TOLD_ONCE = (Suspicion.WEAKLY_FENCED, Suspicion.BARRIER_UNFENCED)
+#: Suspicions about two accesses; the other one is told too.
+_OF_TWO = (
+    *_RACES, Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ, Suspicion.NOT_CONSTANT, Suspicion.UNFENCED,
+    Suspicion.WEAKLY_FENCED, Suspicion.SWIZZLE_DIFFERS, Suspicion.MAP_UNFENCED,
+)  # fmt: skip
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
     Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER, Suspicion.MASKS_DIFFER,
-    Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE,
+    Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE, *async_findings.NOT_OF_MEMORY,
 )  # fmt: skip
 _MASK = (1 << 64) - 1
 #: Findings with the same key are one: kind, line, text, allocation and severity.
@@ -96,17 +109,22 @@ class Triage:
         log: npt.NDArray[np.uint32],
         begun: npt.NDArray[np.uint32],
         watch_record: npt.NDArray[np.int64],
-        plan: Plan,
+        kernel: CheckedKernel,
         stay_alone: Callable[[], bool],
     ) -> None:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
         self.watch_record, self.stay_alone = watch_record, stay_alone
-        self.registers, self.undelivered = plan.registers, plan.undelivered
+        self.registers, self.undelivered = kernel.plan.registers, kernel.plan.undelivered
+        self.warpgroup_registers = kernel.warpgroups.registers
+        #: The table of asynchronous operations, a NotedOperation each, if there is one.
+        self.operations = np.zeros(0, np.uint32)
         #: Blocks by the address of their record, which the frames of their warps begin with.
         self.states: dict[int, BlockState] = {}
         #: Findings, each with the row and kind that count how often it came up.
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         self.failure: BaseException | None = None
+        #: Called with each finding when it comes up, if somebody wants to know when.
+        self.on_finding: Callable[[Finding], None] | None = None
         kinds = [ctypes.c_int64] * 7
         self.callback = ctypes.CFUNCTYPE(None, *kinds)(self._guarded)
 
@@ -156,19 +174,22 @@ class Triage:
         advice = kind in _ADVICE
         if kind is Suspicion.UNINITIALISED:
             advice = self._may_be_padding(state, warp, op, lane, address)
-        if not advice:
+        if not advice or kind in _TOLD_ONCE:
             # No more reports of this kind; the compiled code goes on counting.
             self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
-        space, allocation = allocation_at(launch, access.space if access else op.space, address)
+        space, allocation = allocation_at(launch, self._space(op, access, address), address)
         other = None
-        if kind in (*_RACES, Suspicion.UNFINISHED_COPY, Suspicion.NOT_CONSTANT):
+        if kind in _OF_TWO:
             other = self._other(kind, state, space, allocation, epoch, who, address)
         if kind is Suspicion.NO_VALUE and self.undelivered[address]:
             other = self._undelivered(launch.compiled.program.sites[epoch // MOST_ROWS])
+        if kind in async_findings.OF_REGISTERS:
+            other = self._instruction(launch.compiled.program.sites[epoch])
         of_memory = kind not in _NOT_OF_MEMORY
         finding = Finding(
             KINDS[kind],
-            self._message(kind, row, access, space, address, epoch),
+            self._async_message(kind, op, access, space, address, epoch, other)
+            or self._message(kind, row, access, space, address, epoch),
             op.line,
             str(op.source),
             source_of(launch, op),
@@ -180,6 +201,56 @@ class Triage:
             severity="advice" if advice else "error",
         )
         self.add(finding, (row, kind))
+
+    @staticmethod
+    def _space(op: Op, access: LocatedAccess | None, address: int) -> str:
+        """Return the state space of an address that an instruction accesses."""
+        if access is not None:
+            return access.space
+        if by_async_proxy(op):  # shared addresses are small numbers, also those of other blocks of a cluster
+            return "shared" if 0 <= address < abi.WINDOW_BYTES else "global"
+        return op.space
+
+    def _instruction(self, op: Op) -> Finding:
+        """Return an instruction as the other side of a finding about registers."""
+        return Finding("wgmma", "the other instruction", op.line, str(op.source), source_of(self.launch, op))
+
+    def _async_message(
+        self,
+        kind: Suspicion,
+        op: Op,
+        access: LocatedAccess | None,
+        space: str,
+        address: int,
+        epoch: int,
+        other: Finding | None,
+    ) -> str:
+        """Return the sentence of a suspicion about asynchronous operations; empty for all others."""
+        what = described(access, space) if access else async_findings.accessed(op, space)
+        if kind in (Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ):
+            operation = self._operation(epoch)
+            if operation is None:
+                return ""
+            return async_findings.unfinished(what, operation, kind is Suspicion.UNFINISHED_READ)
+        if kind in (Suspicion.UNFENCED, Suspicion.WEAKLY_FENCED):
+            return async_findings.fence_message(kind, what, op.line, other.line if other else 0)
+        if kind in (*async_findings.OF_REGISTERS, Suspicion.NO_WGMMA_FENCE):
+            registers = self.warpgroup_registers
+            name = registers[address].name if address < len(registers) else ""
+            return async_findings.register_message(kind, name)
+        if kind in ASYNC_KINDS:
+            place = shared_name(self.launch, address & 0xFFFFFF)
+            return async_findings.barrier_message(kind, place, epoch)
+        return ""
+
+    def _operation(self, epoch: int) -> AsyncKind | None:
+        """Return how the operation of an epoch completes; None if it is none of the asynchronous proxy."""
+        if not len(self.operations):
+            return None
+        row = self.operations.reshape(-1, NotedOperation.BYTES // 4)[epoch & (OPERATIONS_KEPT - 1)]
+        if row[NotedOperation.epoch // 4] != epoch & records.EPOCHS:
+            return None
+        return AsyncKind(int(row[NotedOperation.kind // 4]))
 
     def _undelivered(self, op: Op) -> Finding:
         """Return the instruction that left a register without a value, as the other side of a finding."""
@@ -221,7 +292,8 @@ class Triage:
         epoch: int,
     ) -> str:
         """Return a sentence that says what is wrong."""
-        what = described(access, space) if access else ""
+        op = self.launch.compiled.program.sites[row // MOST_ROWS]
+        what = described(access, space) if access else async_findings.accessed(op, space)
         match kind:
             case Suspicion.AFTER_WRITE:
                 return f"{what} without order after a write"
@@ -287,6 +359,8 @@ class Triage:
             if not self.stay_alone():
                 raise NotOnItsOwn
             self.found[key] = finding, counted
+            if self.on_finding is not None:
+                self.on_finding(finding)
 
     def findings(self) -> list[Finding]:
         """Return all findings in the order in which they came up, with their counts."""
@@ -317,7 +391,7 @@ class Triage:
         row = row_of_number(self.rows, (who >> records.SITE_SHIFT) & records.MOST_NUMBERS)
         other = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(other, row)
-        message = f"{space} {access.access.verb if access else 'access'}"
+        message = f"{space} {access.access.verb if access else 'asynchronous access'}"
         if who & records.SEVERAL:
             message += " by several lanes, the first"
         return Finding(
@@ -326,7 +400,7 @@ class Triage:
             other.line,
             str(other.source),
             source_of(launch, other),
-            launch.thread_at(number % warps, who & (abi.LANES - 1)),
+            launch.thread_at(number % warps, 0 if who & records.COLLECTIVE else who & (abi.LANES - 1)),
             launch.block_at(linear),
             address & _MASK,
             allocation or None,

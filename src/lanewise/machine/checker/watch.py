@@ -16,6 +16,16 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.checker.allocations.pointer_bounds import bound_to_own_shared_memory, bound_to_views
 from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.proxy_records import (
+    BARRIERS_FOLLOWED,
+    FENCES_KEPT,
+    OPERATIONS_KEPT,
+    AsyncClock,
+    FollowedBarrier,
+    NotedOperation,
+    RegisterState,
+    WarpFence,
+)
 from lanewise.machine.checker.records import (
     RELEASES_KEPT,
     AllocationShadow,
@@ -58,8 +68,11 @@ class Watch:
         self.log = np.zeros(epochs, np.uint32)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
         self.partial_releases = zeroed_bytes(RELEASES_KEPT * PartialRelease.BYTES)
+        self.operations = zeroed_bytes(OPERATIONS_KEPT * NotedOperation.BYTES * kernel.follows_async)
+        self.fences = zeroed_bytes(FENCES_KEPT * WarpFence.BYTES * kernel.follows_async)
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
-        self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel.plan, stay_alone)
+        self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel, stay_alone)
+        self.triage.operations = self.operations.view(np.uint32)
         shifts = self.shifts = [self._cell_shift(each) for each in launch.allocations]
         self.shadows = [
             np.zeros((len(ShadowPlane), (each.size >> shift) + 8), np.uint32)
@@ -90,6 +103,8 @@ class Watch:
             (WatchRecord.callback, self.triage.address),
             (WatchRecord.begun, address(self.begun)),
             (WatchRecord.partial_releases, address(self.partial_releases)),
+            (WatchRecord.operations, address(self.operations) if kernel.follows_async else 0),
+            (WatchRecord.fences, address(self.fences) if kernel.follows_async else 0),
         ):
             self.record[field // 8] = value
         self._kept: list[Any] = []
@@ -141,6 +156,7 @@ class Watch:
             (BlockWatch.watch, address(self.record)),
             (BlockWatch.linear, -1),
             (BlockWatch.warps, warps),
+            (BlockWatch.cluster_blocks, self.launch.shape.cluster_blocks),
             (BlockWatch.shadow, address(shadow)),
             (BlockWatch.stride, shadow.strides[0]),
             (BlockWatch.cell_shift, shift),
@@ -153,7 +169,17 @@ class Watch:
         ):
             record[field // 8] = value
         state[BlockRecord.watch] = address(record)
-        kept = (record, clocks, lane_clocks, barriers, shadow, local, assigned)
+        kept: tuple[Any, ...] = (record, clocks, lane_clocks, barriers, shadow, local, assigned)
+        if self.kernel.follows_async:
+            async_clocks = zeroed_bytes((warps + abi.BARRIERS) * AsyncClock.BYTES)
+            followed = zeroed_bytes(BARRIERS_FOLLOWED * FollowedBarrier.BYTES)
+            record[BlockWatch.async_clocks // 8] = address(async_clocks)
+            record[BlockWatch.followed // 8] = address(followed)
+            registers = len(self.kernel.warpgroups.registers)
+            states = zeroed_bytes(warps * registers * RegisterState.BYTES + 8)
+            record[BlockWatch.register_states // 8] = address(states)
+            record[BlockWatch.register_bytes // 8] = states.nbytes
+            kept = (*kept, async_clocks, followed, states)
         self.block_bytes = sum(each.nbytes for each in kept)
         self._kept.append(kept)
         self.triage.states[address(state.record)] = state
@@ -203,6 +229,8 @@ def _accesses_conflict(watches: list[Watch], number: int) -> bool:
         for shadow in shadows:
             writes = shadow[ShadowPlane.WRITE_EPOCH, stretch] != 0
             reads = shadow[ShadowPlane.READ_EPOCH, stretch] != 0
+            if watches[0].kernel.follows_async:
+                reads |= shadow[ShadowPlane.ASYNC_READ_EPOCH, stretch] != 0
             if written is not None and read is not None:
                 if (writes & (written | read)).any() or (reads & written).any():
                     return True

@@ -167,8 +167,13 @@ class BlockCode(FunctionCode):
 
     def all_lanes(self) -> Lanes:
         """Return the registers of all 32 lanes as vectors."""
-        offset = self._kernel.program.dynamic_offset if self._kernel is not None else 0
-        return Lanes(self, self.frame.handle, self.constant(i64, 0), abi.LANES, offset)
+        zero, kernel = self.constant(i64, 0), self._kernel
+        if kernel is None:
+            return Lanes(self, self.frame.handle, zero, abi.LANES)
+        program = kernel.program
+        return Lanes(
+            self, self.frame.handle, zero, abi.LANES, program.dynamic_offset, program.may_have_clusters
+        )
 
     # which lanes ------------------------------------------------------------------------------------------
 
@@ -256,7 +261,10 @@ class BlockCode(FunctionCode):
             return (word + offset.to(word.type)).to(U64)
         start = self.kernel.symbol_address(base) if isinstance(base, Symbol) else base.bits
         assert isinstance(address.offset, int)
-        return self.constant(U64, start + address.offset)
+        found = self.constant(U64, start + address.offset)
+        if isinstance(base, Symbol) and base.space in ("shared", "dynamic"):
+            found = found + self.block.get(abi.BlockRecord.shared_first, U64)
+        return found
 
     # where lanes go ---------------------------------------------------------------------------------------
 

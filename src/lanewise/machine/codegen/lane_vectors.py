@@ -55,10 +55,11 @@ class Lanes:
         start: Value,
         count: int,
         dynamic_offset: int = 0,
+        clusters: bool = False,
     ) -> None:
         self.code, self._frame, self.start, self.count = code, frame_pointer, start, count
-        #: Where dynamic shared memory begins.
-        self.dynamic_offset = dynamic_offset
+        #: Where dynamic shared memory begins; whether its addresses have the rank of the block in a cluster.
+        self.dynamic_offset, self.clusters = dynamic_offset, clusters
         self.values: dict[Register, Value] = {}
         #: By the bytes of an element: the frame's address plus the offset of the first of these lanes.
         self.lane_pointers: dict[int, ir.Operand] = {}
@@ -216,11 +217,21 @@ class Lanes:
         match operand.name:
             case "%tid":
                 return self.at(abi.WarpFrame.tid + 128 * axis, 4).load(0, self.count)
-            case "%ctaid" | "%clusterid":
+            case "%ctaid":
                 return self.number_at(block, abi.BlockRecord.ctaid + 8 * axis)
+            case "%clusterid" | "%nclusterid" | "%cluster_ctaid":
+                return self._cluster_place(operand.name, block, axis)
+            case "%cluster_nctaid":
+                return self._launch_number(block, abi.LaunchRecord.cluster + 8 * axis)
+            case "%cluster_nctarank":
+                return self._launch_number(block, abi.LaunchRecord.cluster_blocks)
+            case "%cluster_ctarank":
+                return self.number_at(block, abi.BlockRecord.rank)
+            case "%is_explicit_cluster":
+                return self._launch_number(block, abi.LaunchRecord.explicit_cluster)
             case "%ntid":
                 return self._launch_number(block, abi.LaunchRecord.ntid + 8 * axis)
-            case "%nctaid" | "%nclusterid":
+            case "%nctaid":
                 return self._launch_number(block, abi.LaunchRecord.nctaid + 8 * axis)
             case "%laneid":
                 return lanes
@@ -239,8 +250,11 @@ class Lanes:
             case "%lanemask_gt":
                 return (ones << lanes) << 1
             case "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo" | "%clock_hi" | "%globaltimer_hi":
-                steps = self.number_at(block, abi.BlockRecord.steps).to(Type("u", 64))
-                return steps >> 32 if operand.name.endswith("_hi") else steps
+                steps, idle = (
+                    self.number_at(block, field).to(Type("u", 64))
+                    for field in (abi.BlockRecord.steps, abi.BlockRecord.idle_time)
+                )
+                return (steps + idle) >> 32 if operand.name.endswith("_hi") else steps + idle
             case "WARP_SZ":
                 return self.constant(Type("u", 32), 32)
             case "%dynamic_smem_size":
@@ -262,9 +276,20 @@ class Lanes:
                 return self.constant(Type("u", 32), abi.GRID_BASE >> 32)
             case "%envreg2":
                 return self.constant(Type("u", 32), abi.GRID_BASE & 0xFFFFFFFF)
-            case "%nsmid" | "%cluster_nctaid" | "%cluster_nctarank":
+            case "%nsmid":
                 return self.constant(Type("u", 32), 1)
         return self.constant(Type("u", 32), 0)
+
+    def _cluster_place(self, name: str, block: ir.Operand, axis: int) -> Value:
+        """Return which cluster a block is in, how many there are, or which block of the cluster it is."""
+        word = Type("u", 32)
+        size = self._launch_number(block, abi.LaunchRecord.cluster + 8 * axis).to(word)
+        if name == "%nclusterid":
+            number = self._launch_number(block, abi.LaunchRecord.nctaid + 8 * axis).to(word)
+        else:
+            number = self.number_at(block, abi.BlockRecord.ctaid + 8 * axis).to(word)
+        quotient = Value(self.code, number.type, self.code.builder.udiv(number.handle, size.handle))
+        return number - quotient * size if name == "%cluster_ctaid" else quotient
 
     def lane_numbers(self) -> Value:
         """Return the numbers of these lanes, from 0 to 31."""
@@ -275,7 +300,11 @@ class Lanes:
     def symbol(self, operand: Symbol) -> Value:
         """Return the address of a variable in its state space."""
         offset = self.dynamic_offset if operand.space == "dynamic" else 0
-        return self.constant(Type("u", 64), operand.address + offset)
+        address = self.constant(Type("u", 64), operand.address + offset)
+        if self.clusters and operand.space in ("shared", "dynamic"):
+            first = self.number_at(self.record(abi.WarpFrame.block), abi.BlockRecord.shared_first)
+            address = address + first.to(Type("u", 64))
+        return address
 
 
 def settled(value: Value) -> Value:

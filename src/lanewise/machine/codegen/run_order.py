@@ -20,7 +20,7 @@ _STEP, _BLOCK, _TURN = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F
 _SHORT_SLICES = 11
 
 
-def _mixed(value: Value) -> Value:
+def mixed(value: Value) -> Value:
     """Return a 64-bit hash of a number, by the finaliser of SplitMix64."""
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB
@@ -46,7 +46,7 @@ def write_permuted(module: ir.Module) -> ir.Function:
     builder.position_at_end(again)
     left, right = number.get() >> half, number.get() & mask
     for step in range(_ROUNDS):
-        drawn = _mixed(key + (right + step * (1 << 40)) * _STEP)
+        drawn = mixed(key + (right + step * (1 << 40)) * _STEP)
         left, right = right, left ^ (drawn & mask)
     number.set((left << half) | right)
     with code.when(~(number.get() < count)):
@@ -69,7 +69,7 @@ class WarpOrder:
         block.set(BlockRecord.turn, turn)
         seed = block.at(BlockRecord.launch).get(LaunchRecord.seed)
         linear = block.get(BlockRecord.linear)
-        self.key.set(_mixed(seed.to(U64) + linear.to(U64) * _BLOCK + turn.to(U64) * _TURN))
+        self.key.set(mixed(seed.to(U64) + linear.to(U64) * _BLOCK + turn.to(U64) * _TURN))
 
     def warp(self, index: Value, warps: Value) -> Value:
         """Return the warp that runs as the one with an index, and set how long it may run."""
@@ -85,7 +85,7 @@ class WarpOrder:
             key = self.key.get()
             handles = [key.to(i64).handle, index.handle, warps.handle]
             chosen.set(Value(code, i64, code.builder.call(self.permuted, handles)))
-            draw = _mixed(key + chosen.get().to(U64) * _STEP + 1).to(i64) & 15
+            draw = mixed(key + chosen.get().to(U64) * _STEP + 1).to(i64) & 15
             short = code.constant(i64, 1) << draw
             is_short = (draw < _SHORT_SLICES) & (short < whole)
             block.set(BlockRecord.slice, is_short.select(short, whole))
@@ -93,12 +93,14 @@ class WarpOrder:
 
 
 def block_in_order(code: FunctionCode, launch: Record, permuted: ir.Function, number: Value) -> Value:
-    """Return the number in the grid of the block that begins as the one with a number."""
+    """Return the number in the grid of the block, or cluster, that begins as the one with a number."""
     chosen = code.variable(number)
-    order, end = launch.get(LaunchRecord.order), launch.get(LaunchRecord.end_block)
+    chosen.set(number)
+    order, size = launch.get(LaunchRecord.order), launch.get(LaunchRecord.cluster_blocks)
+    end = Value(code, i64, code.builder.sdiv(launch.get(LaunchRecord.end_block).handle, size.handle))
     with code.when(order.equals(RunOrder.REVERSE)):
         chosen.set(end - 1 - number)
     with code.when(order.equals(RunOrder.RANDOM)):
-        key = _mixed(launch.get(LaunchRecord.seed).to(U64) + _STEP).to(i64)
+        key = mixed(launch.get(LaunchRecord.seed).to(U64) + _STEP).to(i64)
         chosen.set(Value(code, i64, code.builder.call(permuted, [key.handle, number.handle, end.handle])))
     return chosen.get()

@@ -1,7 +1,8 @@
-"""The scheduler as compiled code: paths of a warp, warps of a block, barriers, blocks one after another.
+"""The scheduler as compiled code: paths of a warp, warps of a block, barriers.
 
 A path that spins gives way to the other paths of its warp, then to other warps; a block that only spins
-returns, so that another block may run.
+returns, so that another block may run. `cluster_scheduler.py` runs the blocks of a cluster in turn, and
+`grid_scheduler.py` takes blocks one after another.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lanewise.jit import ir
-from lanewise.jit.float_mode import float_mode
-from lanewise.jit.simd import Code, Type, Value, i64
+from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord, RunStatus, WarpFrame, WarpStatus
-from lanewise.machine.codegen.function_code import U8, U32, U64, FunctionCode, Record, copy_bytes, zero_bytes
+from lanewise.machine.async_records import CompleteHow, PendingOperations
+from lanewise.machine.codegen.cluster_scheduler import (
+    release_waiting,
+    write_run_cluster,
+    write_settle_cluster,
+)
+from lanewise.machine.codegen.function_code import U8, U32, U64, FunctionCode, Record, copy_bytes
+from lanewise.machine.codegen.grid_scheduler import write_run_grid
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.lane_vectors import BOOL
-from lanewise.machine.codegen.run_order import WarpOrder, block_in_order, write_permuted
+from lanewise.machine.codegen.run_order import WarpOrder, write_permuted
 from lanewise.machine.codegen.threaded_code import write_follow
+from lanewise.machine.codegen.vain_tries import write_in_vain
 
 WORD = ir.IntType(32)
 LANES = abi.LANES
-#: How often lanes may test a phase of an mbarrier in vain while nothing else happens in their block.
-MOST_TRIES = 4096
 #: Turns after which a block of a checked launch returns, so that Python can look whether it makes progress.
 TURNS_BETWEEN_LOOKS = 1 << 12
 
@@ -43,8 +49,11 @@ def write_scheduler(module: ir.Module, name: str, hook: BarrierHook | None = Non
     permuted = write_permuted(module) if checked else None
     warp = _write_run_warp(module, write_follow(module), checked)
     settle = _write_settle(module, hook)
-    run_block = _write_run_block(module, warp, settle, permuted)
-    _write_run_grid(module, run_block, name, permuted)
+    settle_cluster = write_settle_cluster(module, hook)
+    in_vain = write_in_vain(module)
+    run_block = _write_run_block(module, warp, settle, settle_cluster, in_vain, permuted)
+    run_cluster = write_run_cluster(module, run_block, settle_cluster, in_vain)
+    write_run_grid(module, run_block, run_cluster, name, permuted)
 
 
 def _least(code: FunctionCode, value: Value) -> Value:
@@ -264,9 +273,17 @@ def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
 
 
 def _write_run_block(
-    module: ir.Module, run_warp: ir.Function, settle: ir.Function, permuted: ir.Function | None
+    module: ir.Module,
+    run_warp: ir.Function,
+    settle: ir.Function,
+    settle_cluster: ir.Function,
+    in_vain: ir.Function,
+    permuted: ir.Function | None,
 ) -> ir.Function:
-    """`run_block(block)`: run the warps of a block in turn and return a `RunStatus`."""
+    """`run_block(block)`: run the warps of a block in turn and return a `RunStatus`.
+
+    Only a block that is not alone in its cluster can be BLOCKED.
+    """
     code = FunctionCode(module, "run_block", ("block",), WORD)
     block = code.record("block")
     launch = block.at(BlockRecord.launch)
@@ -306,6 +323,9 @@ def _write_run_block(
     )
     with code.when(stop.differs(0)):
         code.give(RunStatus.INTERRUPTED)
+    spins = yielded.get().differs(0)
+    asked = spins.select(code.number(CompleteHow.ONE), code.number(CompleteHow.ANY))
+    _complete_operations(code, block, asked)
     with code.when(block.get(BlockRecord.steps) > limit):
         code.give(RunStatus.LIMIT)
     with code.when(waiting.get().differs(0)):
@@ -333,18 +353,30 @@ def _write_run_block(
         chosen = parked.select(barrier_bit, 0)
         barriers.set(barriers.get() | code.intrinsic("vector.reduce.or", U32, [chosen], of=chosen.type))
     with code.when(alive.get().equals(0)):
+        _complete_operations(code, block, code.number(CompleteHow.EVERY))
         code.give(RunStatus.DONE)
     freed = code.variable(zero)
     freed.set(zero)
     with code.loop(abi.BARRIERS) as number, code.when(((barriers.get() >> number.to(U32)) & 1).differs(0)):
         answer = builder.call(settle, [code["block"].handle, number.handle])
         freed.set(freed.get() | Value(code, U32, answer))
+    alone = launch.get(LaunchRecord.cluster_blocks).equals(1)
+    phases, for_cluster = (
+        ((barriers.get() >> condition) & 1).differs(0)
+        for condition in (abi.WAITS_FOR_PHASE, abi.WAITS_FOR_CLUSTER)
+    )
+    with code.when(for_cluster & alone):
+        freed.set(freed.get() | Value(code, U32, builder.call(settle_cluster, [code["block"].handle])))
     progress = freed.get().differs(0) | runs.get().differs(0)
-    phases = ((barriers.get() >> abi.WAITS_FOR_PHASE) & 1).differs(0)
-    with code.when(~progress & ~phases):
+    with code.when(~progress):
+        freed.set(_complete_operations(code, block, code.number(CompleteHow.ONE)))
+    progress = progress | freed.get().differs(0)
+    with code.when(~progress & ~phases & (alone | ~for_cluster)):
         code.give(RunStatus.DEADLOCKED)
     with code.when(phases):
-        _release_phases(code, block, progress)
+        _release_phases(code, block, progress, alone, in_vain)
+    with code.when(~progress & ~alone):
+        code.give(RunStatus.BLOCKED)
     if order is not None:
         # Barriers may go on for ever too.
         with code.when((block.get(BlockRecord.turn) & (TURNS_BETWEEN_LOOKS - 1)).equals(0)):
@@ -355,6 +387,23 @@ def _write_run_block(
             code.give(RunStatus.YIELDED)
     builder.branch(turn)
     return code.function
+
+
+def _complete_operations(code: FunctionCode, block: Record, how: Value) -> Value:
+    """Complete pending asynchronous operations, if there are any; return 1 if some were, else 0.
+
+    The instructions that issue them bring the function with them: kernels without them do not have it.
+    """
+    done = code.variable(code.constant(U32, 0))
+    done.set(code.constant(U32, 0))
+    pending = block.get(BlockRecord.pending)
+    with code.when(pending.differs(0)), code.when(Record(code, pending).get(PendingOperations.count) > 0):
+        kind = ir.FunctionType(WORD, [ir.LONG] * 2).as_pointer()
+        function = code.builder.inttoptr(Record(code, pending).get(PendingOperations.complete).handle, kind)
+        done.set(Value(code, U32, code.builder.call(function, [block.address.handle, how.handle])))
+        with code.when(done.get() > 1):
+            code.give(RunStatus.STOPPED)
+    return done.get()
 
 
 def _park_together(code: FunctionCode, warp: Record) -> None:
@@ -371,97 +420,25 @@ def _park_together(code: FunctionCode, warp: Record) -> None:
         warp.set(WarpFrame.together, code.constant(U32, 0))
 
 
-def _release_phases(code: FunctionCode, block: Record, progress: Value) -> None:
-    """Let lanes that wait for a phase test it again; after many tries in vain it is a deadlock."""
+def _release_phases(
+    code: FunctionCode, block: Record, progress: Value, alone: Value, in_vain: ir.Function
+) -> None:
+    """Let lanes that wait for a phase test it again; after many tries in vain it is a deadlock.
+
+    The tries of a block that is not alone in its cluster are counted by `run_cluster`.
+    """
     size, frames = (
         block.at(BlockRecord.launch).get(LaunchRecord.frame_bytes),
         block.get(BlockRecord.frames),
     )
     moved = progress | block.get(BlockRecord.phases).differs(block.get(BlockRecord.phases_seen))
-    block.set(BlockRecord.phases_seen, block.get(BlockRecord.phases))
-    block.set(
-        BlockRecord.phase_tries,
-        moved.select(code.constant(i64, 0), block.get(BlockRecord.phase_tries) + 1),
-    )
-    with code.when(block.get(BlockRecord.phase_tries) > MOST_TRIES):
-        code.give(RunStatus.DEADLOCKED)
+    with code.when(alone):
+        block.set(BlockRecord.phases_seen, block.get(BlockRecord.phases))
+        with code.when(moved):
+            block.set(BlockRecord.phase_tries, 0)
+        with code.when(~moved):
+            hopeless = Value(code, U32, code.builder.call(in_vain, [block.address.handle]))
+            with code.when(hopeless.differs(0)):
+                code.give(RunStatus.DEADLOCKED)
     with code.loop(block.at(BlockRecord.launch).get(LaunchRecord.warps)) as index:
-        warp = Record(code, frames + index * size)
-        pcs = warp.get(WarpFrame.pcs, U32, LANES)
-        parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
-        waits = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(abi.WAITS_FOR_PHASE)
-        warp.pointer(WarpFrame.pcs, U32).store(waits.select(pcs & (abi.PARKED - 1), pcs))
-
-
-def _write_run_grid(
-    module: ir.Module, run_block: ir.Function, name: str, permuted: ir.Function | None
-) -> None:
-    """`name(arguments)`: resume a block if one was interrupted, then run blocks until none is left."""
-    inner = FunctionCode(module, "run_grid", ("block", "resume"), WORD)
-    inner.function.attributes.add("noinline")
-    block = inner.record("block")
-    launch = block.at(BlockRecord.launch)
-    builder = inner.builder
-    take = inner.function.append_basic_block("take")
-    run = inner.function.append_basic_block("run")
-    builder.cbranch(inner["resume"].differs(0).handle, run, take)
-    builder.position_at_end(take)
-    counter = launch.pointer(LaunchRecord.next_block, i64)._typed(i64)
-    one = ir.Constant(ir.IntType(64), 1)
-    number = Value(inner, i64, builder.atomic_rmw("add", counter, one, "seq_cst"))
-    with inner.when(~(number < launch.get(LaunchRecord.end_block))):
-        block.set(BlockRecord.linear, -1)
-        inner.give(RunStatus.DONE)
-    if permuted is not None:
-        number = block_in_order(inner, launch, permuted, number)
-    _begin(inner, block, launch, number)
-    builder.branch(run)
-    builder.position_at_end(run)
-    ended = Value(inner, U32, builder.call(run_block, [inner["block"].handle]))
-    with inner.when(ended.differs(RunStatus.DONE)):
-        inner.give(ended)
-    builder.branch(take)
-
-    outer = Code(module, name, ("block", "resume"))
-    with float_mode(outer, "rn"):
-        status = outer.builder.call(inner.function, [outer["block"].handle, outer["resume"].handle])
-    Record(outer, outer["block"]).set(BlockRecord.status, Value(outer, U32, status).to(U64).to(i64))
-    outer.end()
-
-
-def _begin(code: FunctionCode, block: Record, launch: Record, number: Value) -> None:
-    """Begin a thread block: set its index, copy fresh frames, clear shared and local memory."""
-    builder = code.builder
-    block.set(BlockRecord.linear, number)
-    block.set(BlockRecord.steps, 0)
-    block.set(BlockRecord.phase_tries, 0)
-    block.set(BlockRecord.turn, 0)
-    for own, given in (
-        (BlockRecord.slice, LaunchRecord.first_slice),
-        (BlockRecord.whole_slice, LaunchRecord.first_slice),
-        (BlockRecord.turns, LaunchRecord.first_turns),
-        (BlockRecord.order, LaunchRecord.order),
-    ):
-        block.set(own, launch.get(given))
-    x, y = launch.get(LaunchRecord.nctaid), launch.get(LaunchRecord.nctaid + 8)
-
-    def divided(a: Value, b: Value) -> tuple[Value, Value]:
-        quotient = Value(code, i64, builder.sdiv(a.handle, b.handle))
-        return quotient, a - quotient * b
-
-    rest, first = divided(number, x)
-    third, second = divided(rest, y)
-    for axis, value in enumerate((first, second, third)):
-        block.set(BlockRecord.ctaid + 8 * axis, value)
-    for barrier in range(abi.BARRIERS):
-        block.set(BlockRecord.arrived + 8 * barrier, 0)
-    warps, frame_bytes = launch.get(LaunchRecord.warps), launch.get(LaunchRecord.frame_bytes)
-    with code.loop(warps) as index:
-        start = index * frame_bytes
-        warp = Record(code, block.get(BlockRecord.frames) + start)
-        state_bytes = code.constant(i64, WarpFrame.registers)
-        copy_bytes(code, warp.address, launch.get(LaunchRecord.template) + start, state_bytes)
-        zero_bytes(code, warp.address + WarpFrame.registers, frame_bytes - WarpFrame.registers)
-        warp.set(WarpFrame.block, code["block"])
-    zero_bytes(code, block.get(BlockRecord.shared), launch.get(LaunchRecord.shared_bytes))
-    zero_bytes(code, block.get(BlockRecord.local), launch.get(LaunchRecord.local_bytes) * warps * LANES)
+        release_waiting(code, Record(code, frames + index * size), abi.WAITS_FOR_PHASE)

@@ -12,7 +12,7 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, WarpFrame
 from lanewise.machine.codegen.divergence import park, split, wait
-from lanewise.machine.codegen.function_code import U32, BlockCode, Kernel, call, shared_code
+from lanewise.machine.codegen.function_code import U32, BlockCode, Kernel, Record, call, shared_code
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.threaded_code import (
     END_ARGUMENTS,
@@ -123,6 +123,57 @@ def barrier_end(module: ir.Module) -> ir.Function:
     return shared_code(module, "barrier_end", END_ARGUMENTS, write)
 
 
+def warpgroup_end(module: ir.Module) -> ir.Function:
+    """Operands: guard, following, site. A warp waits for the other three of its warpgroup.
+
+    The last that arrives goes on and multiplies for all four; the others find that done (`wgmma.py`).
+    """
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        bits, following = active_lanes(code, words, 0), words.get(16)
+        with code.when(bits.differs(-1)):  # nobody executes it, or the instruction faults
+            code.give(following.to(U32))
+        size, index = code.launch.get(LaunchRecord.frame_bytes), code.frame.get(WarpFrame.index)
+        first = index & -abi.WARPGROUP
+        with code.when(first + abi.WARPGROUP > code.launch.get(LaunchRecord.warps)):
+            code.fault(FaultKind.WARPGROUP, words.get(24), size=abi.WarpgroupFault.INCOMPLETE)
+        warps = [Record(code, code["frame"] + (first + each - index) * size) for each in range(abi.WARPGROUP)]
+        arrived = code.constant(U32, 0)
+        parked = (following | abi.PARKED).to(U32).spread(abi.LANES)
+        for number, warp in enumerate(warps):
+            there = warp.get(WarpFrame.pcs, U32, abi.LANES).equals(parked)
+            whole = code.bits(there).equals(-1) | (first + number).equals(index)
+            arrived = arrived + whole.to(U32)
+        with code.when(arrived.equals(abi.WARPGROUP)):
+            for warp in warps:
+                warp.pointer(WarpFrame.pcs, U32).store(following.to(U32).spread(abi.LANES))
+                warp.set(WarpFrame.multiplied, code.constant(U32, 1))
+            code.frame.set(WarpFrame.multiplied, code.constant(U32, 0))
+            code.give(following.to(U32))
+        park(code, bits, following, code.constant(U32, abi.WAITS_FOR_WARPGROUP), code.constant(U32, 0))
+
+    return shared_code(module, "warpgroup_end", END_ARGUMENTS, write)
+
+
+def cluster_end(module: ir.Module) -> ir.Function:
+    """Operands: guard, following. Lanes wait until the barrier is complete at which they have arrived.
+
+    A lane that has not arrived since the barrier was last complete goes on.
+    """
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        bits, following = active_lanes(code, words, 0), words.get(16)
+        waits = bits & code.frame.get(WarpFrame.cluster_arrived, U32)
+        with code.when(waits.equals(0)):
+            code.give(following.to(U32))
+        condition = code.constant(U32, abi.WAITS_FOR_CLUSTER)
+        park(code, waits, following, condition, code.constant(U32, 0))
+
+    return shared_code(module, "cluster_end", END_ARGUMENTS, write)
+
+
 # ends of one kernel -----------------------------------------------------------------------------------------
 
 
@@ -179,6 +230,10 @@ class EndWriter:
                 return end_words(exit_end(self.data), [*guard, following])
             case BlockEnd.WARP_SYNC:
                 return end_words(wait_end(self.data), [*guard, following, *members_of(op)])
+            case BlockEnd.WARPGROUP_SYNC:
+                return end_words(warpgroup_end(self.data), [*guard, following, op.site])
+            case BlockEnd.CLUSTER:
+                return end_words(cluster_end(self.data), [*guard, following])
             case BlockEnd.BARRIER:
                 number = plain_barrier(op)
                 if number is not None:

@@ -28,7 +28,7 @@ def images(kernel: Kernel, blocks: list[BasicBlock], instrumentation: Instrument
         shared: dict[str, bytes] = {}
         hook = instrumentation.barrier_hook() if instrumentation is not None else None
         shared[RUN], waiting = _image(
-            f"scheduler {'with hooks' if hook else 'alone'}",
+            f"scheduler with {hook.__module__}.{hook.__qualname__}" if hook else "scheduler alone",
             lambda module: write_scheduler(module, RUN, hook),
         )
         waiting = dict(waiting)

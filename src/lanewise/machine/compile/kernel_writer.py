@@ -194,7 +194,15 @@ class BlockSteps:
         """Write `run(frame, start)`: instructions of each lane alone, for lanes from `start` on."""
         width = threaded_code.strip(self.often)
         code = self.writer.function(f"run_{self.block.number}_{ops[0].site}", len(ops), ("start",))
-        lanes = Lanes(code, code.frame.handle, code["start"], width, self.kernel.program.dynamic_offset)
+        program = self.kernel.program
+        lanes = Lanes(
+            code,
+            code.frame.handle,
+            code["start"],
+            width,
+            program.dynamic_offset,
+            program.may_have_clusters,
+        )
         for op in ops:
             with naming(op):
                 self._lower(lanes, op)

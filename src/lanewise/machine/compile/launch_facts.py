@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lanewise.machine.analysis.control_registers import reads_clock
 from lanewise.machine.launch_info import LaunchInfo
 from lanewise.machine.program.basic_blocks import BasicBlock, entry_block
 from lanewise.machine.program.operands import Symbol
@@ -26,6 +27,7 @@ def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> Launch
         uses_heap=program.uses_heap,
         uses_grid=program.uses_grid,
         uses_reserved_memory=program.uses_reserved_memory,
+        reads_clock=any(reads_clock(op) for op in program.sites),
         sites=len(program.sites),
         entry=entry_block(program, blocks),
         lines=tuple(block.line for block in blocks),

@@ -15,7 +15,7 @@ from lanewise.machine.program.operands import BranchTarget, Callee, IndirectCall
 from lanewise.machine.program.ops import PROVIDED, FunctionBody, Op, Program
 
 #: Ends at which lanes wait before the instruction itself, which then begins the next basic block.
-_WAITS_BEFORE = (BlockEnd.WARP_SYNC, BlockEnd.PHASE)
+_WAITS_BEFORE = (BlockEnd.WARP_SYNC, BlockEnd.WARPGROUP_SYNC, BlockEnd.PHASE)
 #: Ends that go to the targets of their instruction.
 _BRANCHES = (BlockEnd.JUMP, BlockEnd.SWITCH)
 #: Ends after which the next basic block follows only for lanes whose guard does not hold.
@@ -67,10 +67,14 @@ def end_of(op: Op) -> BlockEnd:
     match record.waits:
         case Waits.MEMBERS | Waits.WARP:
             return BlockEnd.WARP_SYNC
+        case Waits.WARPGROUP:
+            return BlockEnd.WARPGROUP_SYNC
         case Waits.BARRIER:
             return BlockEnd.BARRIER
         case Waits.PHASE:
             return BlockEnd.PHASE
+        case Waits.CLUSTER:
+            return BlockEnd.CLUSTER
     return record.ends
 
 
@@ -173,6 +177,9 @@ def _split_body(body: FunctionBody) -> list[BasicBlock]:
         if end is BlockEnd.FALLTHROUGH or (end is BlockEnd.WARP_SYNC and _is_waited_for(blocks[-1], op)):
             blocks[-1].ops.append(op)
             continue
+        if end is BlockEnd.WARPGROUP_SYNC:  # the lanes of the warp meet before it waits for other warps
+            blocks[-1].end, blocks[-1].op = BlockEnd.WARP_SYNC, op
+            begin()
         blocks[-1].end, blocks[-1].op = end, op
         if blocks[-1].waits_before:
             begin().ops.append(op)

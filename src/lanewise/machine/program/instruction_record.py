@@ -34,8 +34,12 @@ class Role(Enum):
     USED = "use"
     #: An address of memory.
     ADDRESS = "address"
+    #: A matrix: its descriptor of shared memory, or the registers that hold it.
+    DESCRIPTOR = "descriptor"
     #: The handle of a texture or surface, with coordinates where texels are accessed.
     HANDLE = "handle"
+    #: The address of a tensor map with the coordinates of a box.
+    TENSOR = "tensor"
     #: The lanes of the warp that take part, as bits.
     MEMBERS = "members"
     #: The number of a barrier of the block.
@@ -75,6 +79,10 @@ class Size(Enum):
     TILE_LINE = auto()
     #: An mbarrier object: 8 bytes.
     MBARRIER = auto()
+    #: What a matrix descriptor names: pieces of 16 bytes, for the warpgroup as a whole.
+    DESCRIPTOR = auto()
+    #: Known only when the instruction runs: a register, or a tensor map.
+    RUN_TIME = auto()
 
 
 @dataclass(frozen=True)
@@ -125,10 +133,14 @@ class Waits(Enum):
     MEMBERS = auto()
     #: All lanes of its warp.
     WARP = auto()
+    #: All lanes of its warp, then the other three warps of its warpgroup.
+    WARPGROUP = auto()
     #: Threads of its block, at one of the sixteen barriers.
     BARRIER = auto()
     #: The completion of a phase of an mbarrier.
     PHASE = auto()
+    #: The threads of its cluster, at the cluster's barrier where it has arrived before.
+    CLUSTER = auto()
 
 
 class BlockEnd(Enum):
@@ -147,8 +159,11 @@ class BlockEnd(Enum):
     HOST_CALL = "host call"
     #: Lanes wait for others of their warp.
     WARP_SYNC = "warp sync"
+    #: Warps wait for the others of their warpgroup.
+    WARPGROUP_SYNC = "warpgroup sync"
     BARRIER = "barrier"
     PHASE = "phase"
+    CLUSTER = "cluster"
 
 
 class Order(Enum):
@@ -165,6 +180,25 @@ class Order(Enum):
     WAIT_ALL = auto()
     #: An mbarrier is told when the copies of a thread up to here are complete.
     TRACK = auto()
+    #: Registers and shared memory that were written before are seen by the wgmma that follow.
+    WARPGROUP_FENCE = auto()
+    #: The wgmma of a warpgroup up to here become a group.
+    WARPGROUP_COMMIT = auto()
+    #: All groups of wgmma but a number of the latest are complete.
+    WARPGROUP_WAIT = auto()
+    #: What a thread did before it arrives at the barrier of its cluster is known to those who wait there.
+    CLUSTER_ARRIVAL = auto()
+    #: What was accessed by the generic proxy before is seen by the asynchronous proxy after, and the reverse.
+    PROXY_FENCE = auto()
+    #: The initialisation of mbarriers is visible to the cluster and to the asynchronous proxy.
+    INIT_FENCE = auto()
+    #: A tensor map that was changed by the generic proxy is seen by copies that follow.
+    MAP_FENCE = auto()
+    #: The bulk copies of a thread up to here become a group.
+    BULK_COMMIT = auto()
+    #: All bulk groups but a number of the latest are complete; or they have read their sources.
+    BULK_WAIT = auto()
+    BULK_WAIT_READ = auto()
 
 
 class AddressFlow(Enum):
@@ -265,7 +299,8 @@ class InstructionRecord:
     refused: str = ""
 
     def __post_init__(self) -> None:
-        addresses = {number for number, role in enumerate(self.roles) if role is Role.ADDRESS}
+        places = (Role.ADDRESS, Role.DESCRIPTOR, Role.TENSOR)
+        addresses = {number for number, role in enumerate(self.roles) if role in places}
         for access in self.memory:
             assert access.operand in addresses, f"{self.pattern}: operand {access.operand} is no address"
         assert self.waits is not Waits.MEMBERS or Role.MEMBERS in self.roles, self.pattern

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from lanewise.machine.program.bulk_instructions import BULK
+from lanewise.machine.program.cluster_instructions import CLUSTERS
 from lanewise.machine.program.instruction_record import (
     AddressFlow,
     BlockEnd,
@@ -17,6 +19,7 @@ from lanewise.machine.program.instruction_record import (
     Level,
     MemoryAccess,
     Order,
+    Proxy,
     Size,
     Waits,
 )
@@ -37,6 +40,7 @@ from lanewise.machine.program.record_builders import (
     typed,
     warp,
 )
+from lanewise.machine.program.warpgroup_instructions import WARPGROUP
 
 #: Types of instructions, as PTX writes them.
 WORDS, LONG_WORDS = "b16 b32 b64", "b32 b64"
@@ -144,8 +148,6 @@ BITS = (
     *lane("mov", 1, "bits:move", address_flow=COPY, fusion=Fusion.PASSES),
     *lane("isspacep", 1, "bits:is_space"),
     *lane("cvta", 1, "bits:convert_address", types="u32 u64", address_flow=COPY),
-    *lane("mapa", 2, "bits:map_address", since=90),
-    *lane("getctarank", 1, "bits:nothing_known", since=90),
     *lane("createpolicy", 0, "bits:nothing_known", most=3, since=80),
     *records(
         "createpolicy.range",
@@ -179,12 +181,13 @@ MEMORY = (
     # Nothing is done for fences and hints, because memory is coherent here.
     *warp("membar fence", "", orders=Order.FENCE),
     *warp("membar.proxy fence.proxy", "use? use?"),
+    *warp("fence.proxy.async", "", orders=Order.PROXY_FENCE, since=90),
+    *warp("fence.mbarrier_init", "", orders=Order.INIT_FENCE, since=90),
+    *warp("fence.proxy.tensormap::generic.acquire", "use? use?", orders=Order.MAP_FENCE, since=90),
     *warp("prefetch prefetchu", "address"),
     *warp("discard applypriority", "address use", since=80),
-    *warp("griddepcontrol", "", since=90),
     *warp("brkpt", ""),
     *warp("nanosleep pmevent", "use"),
-    *warp("setmaxnreg", "use", since=90),
 )  # fmt: skip
 
 ASYNCHRONOUS = (
@@ -301,16 +304,11 @@ CONTROL = (
     *warp(CALL_RESULTS, "def callee use", "warp_ops.calls:results", second_half=True),
 )
 
-_CLUSTER = "it reaches into other blocks of a cluster; a block is alone in its cluster here"
 _REFERENCES = "it asks what kind of reference a handle is, and CUDA 12 removed texture and surface references"
-_BULK = "bulk copies (TMA) come later"
 _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
 
 REFUSED = (
-    *refused("wgmma", "instructions of warpgroups come later", Level.WARPGROUP),
     *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
-    *refused("tensormap st.bulk cp.async.bulk cp.reduce", _BULK),
-    *refused("clusterlaunchcontrol barrier.cluster st.async red.async", _CLUSTER, Level.CLUSTER),
     *refused("multimem", "there is one device, and no multicast memory"),
     *refused("istypep", _REFERENCES),
     *refused("shfl vote", _WITHDRAWN),
@@ -318,7 +316,9 @@ REFUSED = (
 
 #: Of patterns that are equally long the first that matches counts.
 TABLE = (
-    *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
+    *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *BULK, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
+    *WARPGROUP,
+    *CLUSTERS,
 )  # fmt: skip
 
 
@@ -333,8 +333,12 @@ def _by_opcode() -> dict[str, list[InstructionRecord]]:
 
 
 _BY_OPCODE = _by_opcode()
-#: Rows that the checker's table has for an instruction: one for what it orders, one for each access.
-MOST_ROWS = max((each.orders is not Order.NOTHING) + len(each.memory) for each in TABLE)
+#: Rows that the checker's table has for an instruction: one for what it orders, one for each access that is
+#: not by the asynchronous proxy.
+MOST_ROWS = max(
+    (each.orders is not Order.NOTHING) + sum(access.proxy is not Proxy.ASYNC for access in each.memory)
+    for each in TABLE
+)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -343,8 +347,8 @@ def record_of(opcode: str, modifiers: tuple[str, ...]) -> InstructionRecord | No
 
     >>> record_of("cp", ("async", "wait_group")).orders
     <Order.WAIT_GROUP: 4>
-    >>> record_of("wgmma", ("fence", "sync", "aligned")).refused
-    'instructions of warpgroups come later'
+    >>> record_of("tcgen05", ("mma",)).refused
+    'tensor memory comes later'
     """
     present = set(modifiers)
     return next((each for each in _BY_OPCODE.get(opcode, ()) if each.modifiers <= present), None)

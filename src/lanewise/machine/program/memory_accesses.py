@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lanewise.isa import Instruction
-from lanewise.machine.program.instruction_record import MemoryAccess, Size
+from lanewise.machine.program.instruction_record import MemoryAccess, Proxy, Size
 from lanewise.machine.program.operands import MemoryOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import in_memory_bytes
@@ -28,8 +28,11 @@ class LocatedAccess(NamedTuple):
 
 
 def accesses(op: Op) -> list[LocatedAccess]:
-    """Return the accesses of an instruction in the order of its record."""
-    return [located(op, access) for access in op.record.memory]
+    """Return the accesses of an instruction in the order of its record.
+
+    What matrix descriptors name is left out: it is no address of a lane (see `tensor_core/descriptors.py`).
+    """
+    return [located(op, each) for each in op.record.memory if each.size is not Size.DESCRIPTOR]
 
 
 def located(op: Op, access: MemoryAccess) -> LocatedAccess:
@@ -39,10 +42,13 @@ def located(op: Op, access: MemoryAccess) -> LocatedAccess:
 
 
 def watched_accesses(op: Op) -> list[LocatedAccess]:
-    """Return the accesses that may conflict with others: not those of parameters and constants."""
-    if op.space in _CONSTANT_SPACES:
+    """Return the accesses that may conflict with others: not those of parameters and constants.
+
+    Those whose bytes are known only when they run are left out too, with the mbarriers that they tell.
+    """
+    if op.space in _CONSTANT_SPACES or any(each.proxy is Proxy.ASYNC for each in op.record.memory):
         return []
-    return accesses(op)
+    return [each for each in accesses(op) if each.access.size is not Size.RUN_TIME]
 
 
 def size_of(op: Op, access: MemoryAccess) -> int:
@@ -57,8 +63,10 @@ def size_of(op: Op, access: MemoryAccess) -> int:
             if not isinstance(operand, Immediate):
                 raise op.unsupported("its number of bytes is not a constant")
             return int(operand.bits)
-        case Size.MATRIX_ROW:
+        case Size.MATRIX_ROW | Size.DESCRIPTOR:  # both are read in pieces of 16 bytes
             return MATRIX_ROW_BYTES
+        case Size.RUN_TIME:
+            return 0
         case Size.MBARRIER:
             return MBARRIER_BYTES
         case Size.TILE_LINE:

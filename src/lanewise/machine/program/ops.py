@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from lanewise.isa.archs import arch_number
+from lanewise.isa.launch_limits import CLUSTERS_SINCE
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Unsupported
@@ -42,7 +44,9 @@ _FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
     Role.DEFINED: ((Register, RegisterPart, Sink), "a register"),
     Role.USED: (_VALUES, "a value"),
     Role.ADDRESS: ((MemoryOperand,), "an address"),
+    Role.DESCRIPTOR: (_VALUES, "a matrix descriptor or a register"),
     Role.HANDLE: ((TexelOperand, MemoryOperand), "the handle of a texture or surface"),
+    Role.TENSOR: ((TexelOperand,), "a tensor map with coordinates"),
     Role.MEMBERS: (_VALUES, "a mask of lanes"),
     Role.BARRIER: (_VALUES, "the number of a barrier"),
     Role.LABEL: ((BranchTarget,), "a label"),
@@ -137,8 +141,10 @@ class Op:
         }
 
     def address(self, number: int) -> MemoryOperand:
-        """Return an operand that has to be an address of memory."""
+        """Return an operand that has to be an address of memory, or that of a tensor map."""
         found = self.operands[number] if number < len(self.operands) else None
+        if isinstance(found, TexelOperand) and self.record.role(number) is Role.TENSOR:
+            return MemoryOperand(found.handle, 0)
         if not isinstance(found, MemoryOperand):
             raise self.unsupported(f"its operand {number + 1} is not an address")
         return found
@@ -194,7 +200,9 @@ class Program:
     #: Where shared memory begins, and where static shared memory ends.
     shared_base: int = 0
     shared_bytes: int = 0
+    #: Where dynamic shared memory begins, and what that is a multiple of.
     dynamic_offset: int = 0
+    dynamic_alignment: int = 16
     parameter_bytes: int = 0
     sites: list[Op] = field(default_factory=list)
     globals: dict[str, Symbol] = field(default_factory=dict)
@@ -212,6 +220,11 @@ class Program:
     uses_grid: bool = False
     #: Whether it uses the shared memory that the system reserves in a block.
     uses_reserved_memory: bool = False
+
+    @property
+    def may_have_clusters(self) -> bool:
+        """Whether a GPU that the kernel is for has clusters."""
+        return arch_number(self.module.arch) >= CLUSTERS_SINCE
 
     def body(self, name: str) -> FunctionBody:
         """Return the body of a function by its name."""

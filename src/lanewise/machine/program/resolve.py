@@ -68,9 +68,11 @@ def resolve(module: Module, entry: Function) -> Program:
     """Return a kernel and the device functions that it reaches, resolved."""
     if entry.body is None:
         raise LanewiseError(f"{entry.name} is declared in this PTX, but has no body")
-    blocks = entry.limit("reqnctapercluster")
-    if blocks is not None and any(size > 1 for size in blocks):
-        raise Unsupported(f"line {entry.line}: {entry.name} wants clusters {blocks}: they come later")
+    if entry.limit("blocksareclusters") is not None:
+        raise Unsupported(
+            f"line {entry.line}: {entry.name} says .blocksareclusters: a grid of clusters is refused, give "
+            "the grid in blocks and .reqnctapercluster or cluster= instead"
+        )
     program = Program(module, entry)
     digits = re.match(r"sm_(\d+)", module.arch)
     if digits is not None and int(digits.group(1)) >= abi.RESERVED_FIRST_ARCH:
@@ -86,7 +88,7 @@ def resolve(module: Module, entry: Function) -> Program:
     program.uses_stack = bool(graph.framed or graph.allocating)
     program.stack_base = aligned(program.local_bytes, 16)
     program.local_bytes = program.stack_base + (abi.STACK_BYTES if program.uses_stack else 0)
-    program.dynamic_offset = aligned(program.shared_bytes, 16)
+    program.dynamic_offset = aligned(program.shared_bytes, program.dynamic_alignment)
     size_limits.check_program(program)
     return program
 
@@ -388,7 +390,7 @@ class _Resolver:
             return self.program.globals[name]
         outside = self.program.module.variables.get(name)
         if outside is not None and outside.space == "shared":
-            return Symbol(name, "dynamic", 0, 0)
+            return self._dynamic(outside)
         if name in SPECIAL_REGISTERS:
             self.program.uses_grid |= name in GRID_BARRIER_REGISTERS
             self.program.uses_reserved_memory |= name in RESERVED_MEMORY_REGISTERS
@@ -420,6 +422,11 @@ class _Resolver:
                 raise self.wrong(operation, f"there is no label {name}")
             yield target
 
+    def _dynamic(self, variable: Variable) -> Symbol:
+        """Return dynamic shared memory, which begins at a multiple of the largest alignment that it has."""
+        self.program.dynamic_alignment = max(self.program.dynamic_alignment, variable.alignment)
+        return Symbol(variable.name, "dynamic", 0, 0)
+
     def _variable(self, variable: Variable) -> Symbol | StackVariable:
         """Return the address of a variable that the function declares."""
         if id(variable) not in self.placed:
@@ -427,7 +434,7 @@ class _Resolver:
             size_limits.check_variable(variable)
             if variable.space == "shared":
                 if variable.size == 0:
-                    return Symbol(variable.name, "dynamic", 0, 0)
+                    return self._dynamic(variable)
                 offset = aligned(program.shared_bytes, variable.alignment)
                 program.shared_bytes = offset + variable.size
                 symbol: Symbol | StackVariable = Symbol(variable.name, "shared", offset, variable.size)

@@ -25,3 +25,7 @@ SPECIAL_REGISTERS = {
 }
 #: Where cooperative groups find the words of the barrier that all blocks of a grid wait at.
 GRID_BARRIER_REGISTERS = ("%envreg1", "%envreg2")
+#: Registers that count time.
+CLOCK_REGISTERS = frozenset(
+    ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
+)

@@ -52,16 +52,17 @@ class AddressBook:
     def __len__(self) -> int:
         return len(self._known)
 
-    def enter(self, array: Array) -> int:
-        """Return the device address of an array; it has one from now on."""
+    def enter(self, array: Array, function: str = "lw.address") -> int:
+        """Return the device address of an array; it has one from now on. `function` is what asked for it."""
         owner = owner_of(array)
-        title = f"the array of lw.address ({array.dtype}, {array.shape})"
+        title = f"the array of {function} ({array.dtype}, {array.shape})"
         with self._lock:
             memory = self._entry(owner, title)
-            view = View(title, address(array) - memory.start, array.nbytes, bool(array.flags.writeable))
+            first, end = bounds(array)
+            view = View(title, first - memory.start, end - first, bool(array.flags.writeable))
             if view not in memory.views:
                 memory.views.append(view)
-            return memory.first + view.offset
+            return memory.first + address(array) - memory.start
 
     def _entry(self, owner: Array, title: str) -> AddressedMemory:
         """Return the memory of an owner in the book, entered now if it is new."""

@@ -140,6 +140,8 @@ class ModuleMemory:
 
     def __init__(self) -> None:
         self.variables: dict[str, Bytes] = {}
+        #: What variables have the address of, by their names: it lives as long.
+        self.pointed_to: dict[str, object] = {}
         #: Whether a kernel of the module was launched here.
         self.launched = False
 

@@ -28,6 +28,7 @@ from lanewise.machine.runtime.device_memory import View
 from lanewise.machine.runtime.launch import LOOK, Launch, Progress
 from lanewise.machine.runtime.state import BlockState
 from lanewise.ptx import Module, Shape, parse
+from lanewise.ptx.arguments import ArrayArgument, HandleArgument
 
 #: Bytes of arguments up to which a launch is divided into more jobs than there are workers.
 SMALL = 1 << 24
@@ -59,7 +60,7 @@ class Job:
     shape: Shape
     blocks: tuple[int, int]
     steps: int | None
-    #: Each argument: its value, or a Slice of the memory sent.
+    #: Each argument: its value, or a Slice or MappedSlice of the memory sent.
     values: tuple[Any, ...]
     memory: tuple[Bytes, ...]
     writable: tuple[bool, ...]
@@ -82,6 +83,28 @@ class Slice:
         array = copies[self.memory][self.start : self.stop]
         array.flags.writeable = self.writable
         return array
+
+
+@dataclass(frozen=True)
+class MappedSlice:
+    """A tensor map among the arguments: its array is a view of one allocation, with gaps or without."""
+
+    memory: int
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    writable: bool
+    tensor: Any
+
+    def of(self, copies: Sequence[Bytes]) -> ArrayArgument:
+        """Return the tensor map of the array in a worker's copies of the memory."""
+        from lanewise.ptx.tensor_maps import TensorMap  # few launches have one
+
+        memory = copies[self.memory]
+        array: npt.NDArray[Any] = np.ndarray(self.shape, self.dtype, memory, self.start, self.strides)
+        array.flags.writeable = self.writable
+        return TensorMap(array, self.tensor)
 
 
 @dataclass(frozen=True)
@@ -145,7 +168,9 @@ def run_job(job: Job) -> JobResult:
         module = parse(job.text)
     ready = compiled(module, module.entries[job.entry], job.arch)
     copies = [np.array(each) for each in job.memory]
-    arguments = tuple(value.of(copies) if isinstance(value, Slice) else value for value in job.values)
+    arguments = tuple(
+        value.of(copies) if isinstance(value, Slice | MappedSlice) else value for value in job.values
+    )
     book = AddressBook()
     for number, first, views in job.addressed:
         book.adopt(copies[number], first, views)
@@ -210,16 +235,20 @@ def spread(
     }
 
     def sent(value: Any) -> Any:
-        first = whole.addresses.get(id(value))
+        array = value.array if isinstance(value, ArrayArgument) else value
+        first = whole.addresses.get(id(array))
         if first is None:
             return value
         number = next(n for n, each in enumerate(pieces) if each.first <= first <= each.first + each.size)
-        start = first - pieces[number].first
-        return Slice(number, start, start + value.nbytes, bool(value.flags.writeable))
+        start, writable = first - pieces[number].first, bool(array.flags.writeable)
+        if array is not value and not isinstance(value, HandleArgument):
+            return MappedSlice(number, start, array.shape, array.strides, array.dtype, writable, value.tensor)
+        return value if array is not value else Slice(number, start, start + array.nbytes, writable)
 
     module = ready.program.module
     count = _workers(executor) * (4 if sum(each.size for each in memory) <= SMALL else 1)
-    edges = np.linspace(0, shape.blocks, min(count, shape.blocks) + 1).astype(int).tolist()
+    clusters = shape.blocks // shape.cluster_blocks  # a job runs whole clusters
+    edges = np.linspace(0, clusters, min(count, clusters) + 1).astype(int) * shape.cluster_blocks
     jobs = [
         Job(
             module.text or str(module),
@@ -238,7 +267,7 @@ def spread(
                 if each.first >= abi.ADDRESSED_BASE
             ),
         )
-        for span in pairwise(edges)
+        for span in pairwise(edges.tolist())
     ]
     done = _results(executor, jobs, shape.blocks, progress)
     spans = [job.blocks for job in jobs]

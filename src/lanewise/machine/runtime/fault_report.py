@@ -6,13 +6,15 @@ import numpy as np
 
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
-from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
+from lanewise.machine.bulk_copies.faults import sentence
+from lanewise.machine.program.instruction_record import Proxy, Waits
+from lanewise.machine.program.memory_accesses import MBARRIER_BYTES, LocatedAccess, accesses
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.runtime.texture_faults import describe_texture_fault, handle_operand
-from lanewise.machine.warp_ops.mbarrier import WRONG
+from lanewise.machine.warp_ops.mbarrier import WRONG, described_phase
 
 
 def location_of(launch: LaunchState, op: Op) -> str:
@@ -36,6 +38,8 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
     """Return an address with the allocation that it lies in or next to."""
     if space == "shared" or 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
         offset = address - abi.SHARED_WINDOW if address >= abi.SHARED_WINDOW else address
+        if launch.shape.cluster_blocks > 1:
+            return _describe_in_cluster(launch, offset)
         base = launch.compiled.launch_info.shared_base
         first = f", from {base:#x} on" if base and launch.shared_bytes else ""
         return f"address {offset:#x}; the block has {launch.shared_bytes} bytes of shared memory{first}"
@@ -69,6 +73,18 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
     return f"address {address:#x} is {relation} {near.whole_title} {where}"
 
 
+def _describe_in_cluster(launch: LaunchState, address: int) -> str:
+    """Return an address in the shared memory of a cluster, with the rank of the block that it is of."""
+    rank, offset = address >> abi.RANK_SHIFT, address & abi.OFFSET_MASK
+    blocks, base = launch.shape.cluster_blocks, launch.compiled.launch_info.shared_base
+    whose = f"offset {offset:#x} in the block of rank {rank}" if rank < blocks else f"that of a rank {rank}"
+    first = f" from {base:#x} on" if base and launch.shared_bytes else ""
+    return (
+        f"address {address:#x} is {whose}; the cluster has {blocks} blocks, each with "
+        f"{launch.shared_bytes} bytes of shared memory{first}"
+    )
+
+
 def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAccess | None:
     """Return the access of an instruction that faulted; None if it accesses no memory.
 
@@ -77,17 +93,40 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
     located = accesses(op)
     if len(located) < 2:
         return located[0] if located else None
+    if any(each.access.proxy is Proxy.ASYNC for each in located):
+        return _asynchronous_access(state, located)
     target = located[0]
     fault, base = state[BlockRecord.fault_address], target.address.base
     if isinstance(base, Register):
         warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
         start = int(state.lanes(warp, base.offset, base.bits)[lane])
     else:
-        start = base.address if isinstance(base, Symbol) else base.bits
+        start = base.address + state[BlockRecord.shared_first] if isinstance(base, Symbol) else base.bits
     start += target.address.offset
-    size = state[BlockRecord.fault_size]
-    good = start % size == 0 and 0 <= start <= launch.shared_limit - size
+    size, first = state[BlockRecord.fault_size], state[BlockRecord.shared_first]
+    good = start % size == 0 and 0 <= start - first <= launch.shared_limit - size
     return located[1] if start != fault or good else target
+
+
+def _warpgroup_reason(number: int) -> str:
+    """Return what is wrong with an instruction of a warpgroup."""
+    known = number in abi.WarpgroupFault.__members__.values()
+    return f"wgmma: {abi.WarpgroupFault(number).reason}" if known else ""
+
+
+def _asynchronous_access(state: BlockState, located: list[LocatedAccess]) -> LocatedAccess:
+    """Return the access of a bulk copy whose address faulted; else the one to global memory."""
+    fault = state[BlockRecord.fault_address]
+    warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
+    for each in located:
+        base = each.address.base
+        if isinstance(base, Register):
+            start = int(state.lanes(warp, base.offset, base.bits)[lane])
+        else:
+            start = base.address if isinstance(base, Symbol) else base.bits
+        if start + each.address.offset == fault:
+            return each
+    return next((each for each in located if each.space == "global"), located[0])
 
 
 def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
@@ -100,22 +139,35 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         return "\n".join([head, f"    {location_of(launch, op)}", f"    {thread}", f"    {reason}"]), op.line
     access = faulting_access(launch, state, op)
     verb, space = (access.access.kind.value, access.space) if access is not None else ("read", op.space)
+    if access is None and op.record.memory:  # by a descriptor
+        space = op.record.memory[0].space
     size, address = state[BlockRecord.fault_size], state[BlockRecord.fault_address] & (1 << 64) - 1
     thread = thread_of(launch, state, state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
     head = {
         FaultKind.OUT_OF_BOUNDS: f"{space} {verb} of {size} bytes out of bounds",
         FaultKind.MISALIGNED: f"misaligned {space} {verb} of {size} bytes",
         FaultKind.READ_ONLY: f"{space} {verb} of {size} bytes to read-only memory",
+        FaultKind.BAD_RANK: f"shared {verb} of {size} bytes in a block that the cluster does not have",
+        FaultKind.EXITED_BLOCK: f"shared {verb} of {size} bytes in a block of the cluster that has exited",
         FaultKind.BAD_BRANCH: "brx.idx with an index beyond its list of targets",
         FaultKind.BAD_OPERAND: "an operand out of range (a barrier is 0 to 15)",
         FaultKind.DIVERGENCE: "not all lanes of the warp are there",
         FaultKind.MBARRIER: f"mbarrier: {WRONG.get(size, '')}",
+        FaultKind.WARPGROUP: _warpgroup_reason(size),
         FaultKind.STACK: f"the stack of {abi.STACK_BYTES} bytes is used up (calls too deep, or alloca)",
+        FaultKind.BULK_COPY: "a bulk copy that a GPU does not do",
         FaultKind.BAD_CALL: "a call through a register that holds no function of this kind",
     }.get(kind, kind.title)
+    reached = address >> abi.RANK_SHIFT
+    elsewhere = reached < launch.shape.cluster_blocks and reached != state[BlockRecord.rank]
+    only_own = space == "shared" and not op.has("shared::cluster")
+    if kind is FaultKind.OUT_OF_BOUNDS and only_own and elsewhere:
+        head = f"shared {verb} of {size} bytes in another block; only .shared::cluster reaches there"
     lines = [head, f"    {location_of(launch, op)}", f"    {thread}"]
     if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
         lines.append(f"    {_describe_address(launch, address, space)}")
+    if kind is FaultKind.BULK_COPY:
+        lines.append(f"    {sentence(size, address)}")
     return "\n".join(lines), op.line
 
 
@@ -137,18 +189,24 @@ def describe_limit(launch: LaunchState, state: BlockState) -> tuple[str, int]:
 def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str, int]:
     """Return the message of a deadlock (how many threads wait for what), its kind, its first line."""
     lines: dict[tuple[int, int], int] = {}
-    for warp in range(launch.shape.warps):
-        pcs = state.lanes(warp, abi.WarpFrame.pcs, 32)
-        barriers = state.lanes(warp, abi.WarpFrame.barrier, 32)
-        for pc, barrier in zip(pcs, barriers, strict=True):
-            if abi.PARKED <= pc < abi.EXITED:
-                line = launch.compiled.launch_info.lines[int(pc) & (abi.PARKED - 1)]
-                key = (line, int(barrier))
-                lines[key] = lines.get(key, 0) + 1
+    stuck = [each for each in (state.members or [state]) if not each[BlockRecord.ended]]
+    for block in stuck:
+        for warp in range(launch.shape.warps):
+            pcs = block.lanes(warp, abi.WarpFrame.pcs, 32)
+            barriers = block.lanes(warp, abi.WarpFrame.barrier, 32)
+            for pc, barrier in zip(pcs, barriers, strict=True):
+                if abi.PARKED <= pc < abi.EXITED:
+                    line = launch.compiled.launch_info.lines[int(pc) & (abi.PARKED - 1)]
+                    key = (line, int(barrier))
+                    lines[key] = lines.get(key, 0) + 1
 
     def awaited(number: int) -> str:
         if number == abi.WAITS_FOR_PHASE:
             return "for a phase of an mbarrier"
+        if number == abi.WAITS_FOR_WARPGROUP:
+            return "for the other warps of their warpgroup"
+        if number == abi.WAITS_FOR_CLUSTER:
+            return "at the barrier of the cluster"
         return "for their warp" if number == abi.WAITS_FOR_SIBLINGS else f"at barrier {number}"
 
     def place(line: int) -> str:
@@ -160,5 +218,48 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
         f"{count} threads wait {awaited(barrier)} before {place(line)}"
         for (line, barrier), count in sorted(lines.items())
     )
+    missing = _missing_from_phases(launch, stuck)
     first = min((line for line, _ in lines), default=0)
-    return f"deadlock in block {state.ctaid}: {waits}", "deadlock", first
+    where = (
+        f"block {stuck[0].ctaid}" if len(stuck) == 1 else f"blocks {', '.join(str(b.ctaid) for b in stuck)}"
+    )
+    return f"deadlock in {where}: {waits}{missing}", "deadlock", first
+
+
+def _missing_from_phases(launch: LaunchState, stuck: list[BlockState]) -> str:
+    """Return what the mbarriers that threads wait for still lack, for the message of a deadlock."""
+    found: dict[tuple[int, int], str] = {}
+    for block in stuck:
+        for warp in range(launch.shape.warps):
+            pcs, reasons = (
+                block.lanes(warp, field, 32) for field in (abi.WarpFrame.pcs, abi.WarpFrame.barrier)
+            )
+            for lane, (pc, reason) in enumerate(zip(pcs, reasons, strict=True)):
+                if not abi.PARKED <= pc < abi.EXITED or reason != abi.WAITS_FOR_PHASE:
+                    continue
+                address = _awaited_barrier(launch, block, warp, lane, int(pc) & (abi.PARKED - 1))
+                if address is None:
+                    continue
+                rank, offset = address >> abi.RANK_SHIFT, address & ((1 << abi.RANK_SHIFT) - 1)
+                owner = stuck[0].members[rank] if rank < len(stuck[0].members) else block
+                if offset + MBARRIER_BYTES > len(owner.shared):
+                    continue
+                word = int.from_bytes(owner.shared[offset : offset + MBARRIER_BYTES].tobytes(), "little")
+                found[rank, offset] = described_phase(word)
+    told = [f"the mbarrier at shared address {offset:#x} lacks {what}" for (_, offset), what in found.items()]
+    return "".join(f"; {each}" for each in told[:4])
+
+
+def _awaited_barrier(launch: LaunchState, block: BlockState, warp: int, lane: int, number: int) -> int | None:
+    """Return the address of the mbarrier that a lane waits for in a basic block; None if it is not known."""
+    ops = launch.compiled.blocks[number].ops
+    op = next((each for each in ops if each.record.waits is Waits.PHASE), None)
+    if op is None:
+        return None
+    base = op.address(1).base
+    if isinstance(base, Register):
+        start = int(block.lanes(warp, base.offset, base.bits)[lane])
+    else:
+        start = base.address if isinstance(base, Symbol) else base.bits
+    found = (start + op.address(1).offset) & ((1 << 64) - 1)
+    return found - abi.SHARED_WINDOW if found >= abi.SHARED_WINDOW else found

@@ -65,9 +65,9 @@ class HostArrays:
         self.staged: list[StagedMemory] = []
         self._kept: list[Array] = []
 
-    def add(self, name: str, array: Array) -> None:
-        """Add an array of the launch."""
-        if not (array.flags.c_contiguous or array.flags.f_contiguous):
+    def add(self, name: str, array: Array, *, may_skip: bool = False) -> None:
+        """Add an array of the launch; `may_skip` if it may skip memory between its elements."""
+        if not (may_skip or array.flags.c_contiguous or array.flags.f_contiguous):
             raise LanewiseError(
                 f"argument {name}: an array must be in one piece; np.ascontiguousarray makes a copy that is"
             )
@@ -112,8 +112,8 @@ class HostArrays:
             owner = owner_of(array)
             start, stop = bounds(owner)
             first, end = bounds(array)  # as_strided can make a view that is larger than its owner
-            view = View(name, 0, array.nbytes, bool(array.flags.writeable))
-            views = [(number, address(array), view)]
+            view = View(name, 0, end - first, bool(array.flags.writeable))
+            views = [(number, first, view)]
             memory = Memory(min(start, first), max(stop, end), number, None, views)
             known = by_owner.get(id(owner))
             if known is None:

@@ -57,6 +57,7 @@ class Launch(LaunchState):
         steps: int | None = None,
         blocks: range | None = None,
         book: AddressBook = ADDRESSES,
+        schedule: object = None,
     ) -> None:
         info, module = compiled.launch_info, compiled.module
         source = module.cuda.text if module.cuda is not None else ""
@@ -86,6 +87,10 @@ class Launch(LaunchState):
             self[LaunchRecord.texture_count] = len(self.textures.images)
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.step_limit] = _budget(steps)
+        if schedule is not None:
+            from lanewise.machine.runtime.completion import completion_of  # few launches ask for it
+
+            self[LaunchRecord.completion], self[LaunchRecord.seed] = completion_of(schedule)
         self[LaunchRecord.next_block] = self.blocks.start
         self[LaunchRecord.end_block] = self.blocks.stop
         self.stopped = threading.Event()
@@ -154,12 +159,12 @@ class Launch(LaunchState):
 
     def workers(self) -> int:
         """Return how many host threads run blocks."""
-        return min(threads.processors(), len(self.blocks))
+        return min(threads.processors(), len(self.blocks) // self.shape.cluster_blocks)
 
     def progress(self) -> tuple[int, int]:
         """Return blocks done and blocks in all; any thread may call it while the launch runs."""
         # The running blocks are read first, so that none is counted as done too early.
-        running = sum(self.running)
+        running = sum(self.running) * self.shape.cluster_blocks
         begun = min(int(self[LaunchRecord.next_block]), self.blocks.stop)
         total = len(self.blocks)
         return max(0, begun - self.blocks.start - running), total
@@ -190,15 +195,17 @@ class Launch(LaunchState):
 
     def resident_limit(self, bytes: int) -> int:
         """Return how many blocks that take some bytes each may be under way at a time."""
-        return min(resident_blocks.ON_A_GPU, resident_blocks.MOST_BYTES // bytes)
+        on_a_gpu = resident_blocks.ON_A_GPU // self.shape.cluster_blocks
+        return min(on_a_gpu, resident_blocks.MOST_BYTES // bytes)
 
     def _most_resident(self, first: BlockState) -> int:
-        """Return how many blocks a host thread may have under way, given the first of them."""
+        """Return how many blocks, or clusters, a host thread may have under way, given the first of them."""
         most = max(1, self.resident_limit(first.bytes) // len(self.running))
-        if self.compiled.launch_info.uses_grid and len(self.blocks) > most * len(self.running):
+        all_blocks = most * len(self.running) * self.shape.cluster_blocks
+        if self.compiled.launch_info.uses_grid and len(self.blocks) > all_blocks:
             raise LanewiseError(
                 f"the blocks of {self.compiled.function.name} wait for each other (grid.sync()): at most "
-                f"{most * len(self.running)} of them can be under way at a time, not {len(self.blocks)}"
+                f"{all_blocks} of them can be under way at a time, not {len(self.blocks)}"
             )
         return most
 

@@ -15,6 +15,7 @@ from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.host_arrays import HostArrays
 from lanewise.ptx import Function
 from lanewise.ptx.arguments import (
+    ArrayArgument,
     HandleArgument,
     ParameterTypes,
     encode,
@@ -25,6 +26,7 @@ from lanewise.ptx.arguments import (
 )
 
 if TYPE_CHECKING:
+    from lanewise.machine.runtime.tensor_map_bytes import PassedTensorMap
     from lanewise.machine.runtime.texture_table import TextureTable
     from lanewise.ptx import Variable
 
@@ -47,8 +49,8 @@ class Arguments:
         self.values: list[Any] = []
         types = ParameterTypes(function, source)
         for title, variable, value in titled(function, values):
-            if isinstance(value, HandleArgument):
-                self.values.append(self._texture(title, variable, value))
+            if isinstance(value, ArrayArgument):
+                self.values.append(self._made_of_array(title, variable, value))
             elif _is_array(value) and not variable.dims:
                 if not isinstance(value, np.ndarray):
                     raise LanewiseError(f"argument {title} lies on a GPU: the machine takes NumPy arrays")
@@ -59,8 +61,14 @@ class Arguments:
             else:
                 self.values.append(encode(title, value, variable, types))
 
-    def _texture(self, title: str, variable: Variable, value: HandleArgument) -> bytes:
-        """Add a texture or surface; return its handle."""
+    def _made_of_array(self, title: str, variable: Variable, value: ArrayArgument) -> bytes | PassedTensorMap:
+        """Add a tensor map; or a texture or surface, of which return the handle."""
+        if not isinstance(value, HandleArgument):
+            from lanewise.machine.runtime.tensor_map_bytes import PassedTensorMap  # few launches have one
+            from lanewise.ptx.tensor_maps import TensorMap
+
+            assert isinstance(value, TensorMap)
+            return PassedTensorMap(title, variable, value, self.arrays)
         from lanewise.machine.runtime.texture_table import TextureTable  # few launches have one
 
         self.textures = self.textures or TextureTable()
@@ -76,6 +84,8 @@ class Arguments:
             if isinstance(value, np.ndarray):
                 require_alignment(title, variable, addresses[id(value)])
                 raw = addresses[id(value)].to_bytes(8, "little")
+            elif not isinstance(value, bytes):
+                raw = value.bytes(addresses)
             memory[offset : offset + len(raw)] = np.frombuffer(raw, np.uint8)
         return memory
 

@@ -80,7 +80,7 @@ class InOrder:
 
 
 class Resident:
-    """A block under way: its memory, and what is known of its progress."""
+    """A block under way, or a cluster of them: its memory, and what is known of its progress."""
 
     def __init__(self, state: BlockState) -> None:
         self.state = state
@@ -113,7 +113,8 @@ class ResidentBlocks:
     """Runs blocks on one host thread until none is left.
 
     `new_block` gives the memory of another one, `settle` handles one that stopped, `judge` ends a launch that
-    cannot end by itself (none: it goes on until somebody interrupts it). `deciding`: see `fingerprint`.
+    cannot end by itself (none: it goes on until somebody interrupts it). `deciding`: see `fingerprint`. If
+    `time_decides`, a block that runs is never stuck: a clock that it reads goes on.
     """
 
     def __init__(
@@ -125,9 +126,11 @@ class ResidentBlocks:
         schedule: Schedule,
         judge: Judge | None = None,
         deciding: npt.NDArray[np.int64] | None = None,
+        time_decides: bool = False,
     ) -> None:
         self.launch, self.last, self.new_block, self.settle = launch, last, new_block, settle
         self.schedule, self.judge, self.deciding = schedule, judge, deciding
+        self.time_decides = time_decides
         launch[LaunchRecord.first_slice], launch[LaunchRecord.first_turns] = schedule.first_share
         #: Blocks to go on with, the next one at the end; and those that were looked at since.
         self.waiting: list[Resident] = []
@@ -167,7 +170,7 @@ class ResidentBlocks:
             elif status == RunStatus.YIELDED:
                 current = self._after_yield(current)
             else:
-                self.settle(current.state, status)
+                self.settle(current.state.running, status)
 
     def _share(self, resident: Resident) -> None:
         """Set how long a block that goes on may run, and in which order its warps run."""
@@ -182,9 +185,10 @@ class ResidentBlocks:
         else:
             share, in_order = Share(WHOLE.slice, 0) if looks == POLLS + 1 else WHOLE, False
         resident.share = share
-        state[BlockRecord.slice] = state[BlockRecord.whole_slice] = share.slice
-        state[BlockRecord.turns] = share.turns
-        state[BlockRecord.order] = RunOrder.IN_ORDER if in_order else self.schedule.order
+        for member in state.members:
+            member[BlockRecord.slice] = member[BlockRecord.whole_slice] = share.slice
+            member[BlockRecord.turns] = share.turns
+            member[BlockRecord.order] = RunOrder.IN_ORDER if in_order else self.schedule.order
 
     def _after_yield(self, resident: Resident) -> Resident | None:
         """Look whether a block is stuck; return the block that runs next."""
@@ -198,14 +202,15 @@ class ResidentBlocks:
     def _look(self, resident: Resident) -> None:
         """Compare a block with what it was before, by Brent's algorithm, to see whether it is stuck."""
         state = resident.state
-        linear, steps = state[BlockRecord.linear], state[BlockRecord.steps]
+        linear, steps = state[BlockRecord.linear], state.steps
         if linear != resident.linear:  # the block before it has ended
             resident.linear, resident.steps, resident.looks, resident.stuck = linear, 0, 0, False
             resident.reference = b""
             self.progress, self.fruitless = True, 0
         self._count_fruitless(resident, steps - resident.steps)
         resident.steps = steps
-        now = fingerprint(state, self.deciding)
+        now = b"".join(fingerprint(member, self.deciding) for member in state.members)
+        now += str(steps).encode() if self.time_decides else b""
         resident.distance += resident.share.slice * (resident.share.turns + 1)
         if now == resident.reference:
             if not resident.stuck:
@@ -270,7 +275,8 @@ class ResidentBlocks:
     def _count_fruitless(self, resident: Resident, steps: int) -> None:
         """Count basic blocks in which nothing was achieved; end the launch after very many."""
         self.fruitless += steps
-        bound = FRUITLESS * self.launch.shape.warps * (self.count + 1)
+        warps = self.launch.shape.warps * self.launch.shape.cluster_blocks
+        bound = FRUITLESS * warps * (self.count + 1)
         if self.judge is not None and self.fruitless > bound:
             memory = memory_digest(self.launch)
             if memory == self.fruitless_memory:
@@ -280,7 +286,7 @@ class ResidentBlocks:
     def _end_launch(self, residents: list[Resident], certain: bool) -> None:
         """Let the judge end a launch that does not end by itself."""
         assert self.judge is not None
-        blocks = [each.state for each in residents]
+        blocks = [member for each in residents for member in each.state.members]
         not_begun = max(0, self.last - self.launch[LaunchRecord.next_block])
         self.judge(Stuck(sorted(blocks, key=lambda state: state[BlockRecord.linear]), not_begun, certain))
 
@@ -293,7 +299,7 @@ def fingerprint(state: BlockState, deciding: npt.NDArray[np.int64] | None = None
     digest = hashlib.blake2b(state.record[BlockRecord.arrived : BlockRecord.phases].data, digest_size=16)
     size = state.launch.compiled.launch_info.frame_bytes
     frames = state.frames.reshape(-1, size)
-    digest.update(np.ascontiguousarray(frames[:, WarpFrame.base : WarpFrame.base + 8]).data)
+    digest.update(np.ascontiguousarray(frames[:, WarpFrame.base : WarpFrame.cluster_arrived + 4]).data)
     digest.update(np.ascontiguousarray(frames[:, WarpFrame.pcs : WarpFrame.tid]).data)
     registers = frames[:, deciding] if deciding is not None else frames[:, WarpFrame.carry :]
     digest.update(np.ascontiguousarray(registers).data)

@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
+from lanewise.jit.host_memory import Bytes, address, as_bytes, zeroed_bytes
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, MemberRow, WarpFrame
+from lanewise.machine.async_records import (
+    MOST_PENDING,
+    STAGE_BYTES,
+    AsyncOperation,
+    Completion,
+    PendingOperations,
+)
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import Allocation
@@ -60,6 +67,7 @@ class LaunchState:
             (LaunchRecord.allocation_count, len(table)),
             (LaunchRecord.parameters, address(parameters)),
             (LaunchRecord.parameter_bytes, info.parameter_bytes),
+            (LaunchRecord.cluster_blocks, shape.cluster_blocks),
             (LaunchRecord.warps, shape.warps),
             (LaunchRecord.threads, shape.threads),
             (LaunchRecord.shared_bytes, self.shared_limit),
@@ -69,12 +77,15 @@ class LaunchState:
             (LaunchRecord.local_bytes, info.local_bytes),
             (LaunchRecord.frame_bytes, info.frame_bytes),
             (LaunchRecord.template, address(self.template)),
+            (LaunchRecord.reads_clock, info.reads_clock),
             (LaunchRecord.code, compiled.native.data(abi.CODE_TABLE)),
         ):
             self[field] = value
         for axis in range(3):
             self[LaunchRecord.ntid + 8 * axis] = shape.block[axis]
             self[LaunchRecord.nctaid + 8 * axis] = shape.grid[axis]
+            self[LaunchRecord.cluster + 8 * axis] = (shape.cluster or (1, 1, 1))[axis]
+        self[LaunchRecord.explicit_cluster] = int(shape.cluster is not None)
 
     def __setitem__(self, field: int, value: int) -> None:
         self._words[field // 8] = value
@@ -112,9 +123,12 @@ class LaunchState:
 
 
 class BlockState:
-    """The memory of one thread block while it runs."""
+    """The memory of one thread block while it runs; of a cluster's first block, with that of the others.
 
-    def __init__(self, launch: LaunchState) -> None:
+    Compiled code runs a cluster by its first block.
+    """
+
+    def __init__(self, launch: LaunchState, rank: int = 0) -> None:
         compiled, shape = launch.compiled, launch.shape
         info = compiled.launch_info
         self.launch = launch
@@ -134,13 +148,79 @@ class BlockState:
             (BlockRecord.caches, address(self.caches)),
             (BlockRecord.saved_registers, address(self.saved_registers)),
             (BlockRecord.mma_table, address(self.mma_table.table) if self.mma_table else 0),
+            (BlockRecord.rank, rank),
+            (BlockRecord.shared_first, rank << abi.RANK_SHIFT),
         ):
             self[field] = value
+        if launch[LaunchRecord.completion] != Completion.EARLY:
+            self._keep_operations(shape.warps)
+
+        #: The other blocks of the cluster, if this is its first one.
+        self._others = [BlockState(launch, other) for other in range(1, shape.cluster_blocks) if rank == 0]
+        if rank == 0:
+            self._fill_member_table()
+
+    def _keep_operations(self, warps: int) -> None:
+        """Allocate the queue of asynchronous operations that do not take effect at once."""
+        self.pending = zeroed_bytes(PendingOperations.BYTES)
+        parts = (
+            (PendingOperations.groups, zeroed_bytes(8 * warps * abi.LANES)),
+            (PendingOperations.operations, zeroed_bytes(MOST_PENDING * AsyncOperation.BYTES)),
+            (PendingOperations.stage, zeroed_bytes(STAGE_BYTES)),
+        )
+        for field, memory in parts:
+            self.pending.view(np.int64)[field // 8] = address(memory)
+        self._kept_for_operations = parts
+        self[BlockRecord.pending] = address(self.pending)
+
+    def _fill_member_table(self) -> None:
+        """Write the rows of the cluster's blocks, and let the record of each block refer to them."""
+        members = self.members
+        if self._others:
+            self._table = zeroed_bytes(MemberRow.BYTES * len(members))
+            rows, first = self._table.view(np.int64), address(self._table)
+        else:
+            rows = self._words[BlockRecord.own_row // 8 :]
+            first = address(self.record) + BlockRecord.own_row
+        for rank, member in enumerate(members):
+            start = rank * MemberRow.BYTES // 8
+            rows[start + MemberRow.block // 8] = address(member.record)
+            rows[start + MemberRow.shared // 8] = address(member.shared)
+            rows[start + MemberRow.bytes // 8] = self.launch.shared_limit
+            member[BlockRecord.members] = first
+
+    @property
+    def members(self) -> list[BlockState]:
+        """The blocks of the cluster by rank, if this is its first one."""
+        return [self, *self._others]
+
+    @property
+    def running(self) -> BlockState:
+        """The block of the cluster that ran last."""
+        return self.members[self[BlockRecord.running_member]]
+
+    def shared_bytes_at(self, address: int, size: int) -> bytes:
+        """Return bytes at an address in the shared memory of the cluster; fewer if there are not as many."""
+        rank, offset = address >> abi.RANK_SHIFT, address & abi.OFFSET_MASK
+        if rank >= self.launch.shape.cluster_blocks:
+            return b""
+        row = as_bytes(self[BlockRecord.members] + rank * MemberRow.BYTES, MemberRow.BYTES).view(np.int64)
+        there, limit = (int(row[field // 8]) for field in (MemberRow.shared, MemberRow.bytes))
+        return as_bytes(there, limit)[offset : offset + size].tobytes() if limit else b""
+
+    @property
+    def steps(self) -> int:
+        """The basic blocks that the blocks of the cluster have run."""
+        return sum(member[BlockRecord.steps] for member in self.members)
 
     @property
     def bytes(self) -> int:
-        """The bytes of memory that the block takes."""
-        return sum(each.size for each in (self.record, self.frames, self.shared, self.local, self.caches))
+        """The bytes of memory that the block, or its cluster, takes."""
+        return sum(
+            each.size
+            for block in self.members
+            for each in (block.record, block.frames, block.shared, block.local, block.caches)
+        )
 
     @property
     def ctaid(self) -> Three:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Operands of which selectors choose a part.
 SELECTED = ("metadata", "scale_a", "scale_b")
+#: The key of products that a warpgroup computes with the kernels of `arith`.
+WARPGROUP_PRODUCT = "wgmma"
 #: The stage begins with a word that Python sets if it failed.
 _FIRST = 64
 
@@ -58,6 +60,8 @@ def _model_and_writer(
 
 def product_key(instruction: Instruction, arch: str) -> str | None:
     """The key of the machine code of a product; None where Python computes it."""
+    if instruction.family.startswith("wgmma"):
+        return WARPGROUP_PRODUCT
     model, writer = _model_and_writer(instruction, arch)
     if writer is None:
         return None
@@ -97,6 +101,7 @@ class MmaTable:
         self.table = zeroed_bytes(MmaEntry.BYTES * info.sites).view(np.int64)
         self.keep: list[Any] = []
         self.failures: list[BaseException] = []
+        self._warpgroup_stage: Any = None
         for text, key, sites in info.products:
             row = self._row(text, key, arch)
             for site in sites:
@@ -104,6 +109,8 @@ class MmaTable:
                     self.table[(site * MmaEntry.BYTES + offset) // 8] = value
 
     def _row(self, text: str, key: str | None, arch: str) -> dict[int, int]:
+        if key == WARPGROUP_PRODUCT:
+            return self._of_warpgroup(text, arch)
         if key is not None:
             program = product_program(text, arch, key)
             self.keep.append(program)
@@ -112,6 +119,19 @@ class MmaTable:
         stage = zeroed_bytes(stage_offsets(product)["size"])
         self.keep.append(stage)
         return {MmaEntry.function: self._python(product, arch), MmaEntry.stage: address(stage)}
+
+    def _of_warpgroup(self, text: str, arch: str) -> dict[int, int]:
+        """The kernels of `arith` that wgmma calls, and a buffer for its operands."""
+        from lanewise.machine.tensor_core.wgmma_product import LARGEST_STAGE, form_of
+
+        form = form_of(instruction(text).on(arch), arch)
+        program, pack_b, function = form.program()
+        self.keep.append(program)
+        if self._warpgroup_stage is None:  # all products of a block share it, since they run one by one
+            self._warpgroup_stage = zeroed_bytes(LARGEST_STAGE)
+        assert form.stage["size"] <= LARGEST_STAGE, text
+        found = {MmaEntry.function: program.place(function), MmaEntry.stage: address(self._warpgroup_stage)}
+        return found | ({MmaEntry.pack_b: program.place(pack_b)} if pack_b else {})
 
     def _python(self, instruction: Instruction, arch: str) -> int:
         """A function that compiled code calls, which computes by `Instruction.__call__`."""

@@ -15,6 +15,7 @@ from lanewise.machine.abi import (
     CacheEntry,
     FaultKind,
     LaunchRecord,
+    MemberRow,
     WarpFrame,
 )
 from lanewise.machine.codegen.function_code import (
@@ -27,8 +28,15 @@ from lanewise.machine.codegen.function_code import (
     shared,
 )
 from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.program.memory_accesses import LocatedAccess
+from lanewise.machine.program.ops import Op
 
-WRITE, GENERIC = 1, 2
+#: What `locate` has to know of an access: whether it writes, and whether its address is generic or one in the
+#: shared memory of a cluster.
+WRITE, GENERIC, CLUSTER = 1, 2, 4
+#: The state space of the shared memory of all blocks of a cluster, as PTX names it; "shared" is that of the
+#: block alone.
+SHARED_CLUSTER = "shared::cluster"
 
 
 def locate(module: ir.Module) -> ir.Function:
@@ -56,14 +64,30 @@ def _write_locate(module: ir.Module, name: str) -> None:
     def inside(offset: Value, limit: Value) -> Value:
         return (offset < limit) & ((offset + size - 1) < limit)
 
+    def in_cluster(shared: Value) -> None:
+        """Return the host address of an address in the shared memory of any block of the cluster."""
+        rank, offset = shared >> abi.RANK_SHIFT, shared & abi.OFFSET_MASK
+        with code.when(~(rank < launch.get(LaunchRecord.cluster_blocks).to(U64))):
+            fail(FaultKind.BAD_RANK)
+            _dead(code)
+        row = Record(code, block.get(BlockRecord.members) + rank.to(i64) * MemberRow.BYTES)
+        with code.when(inside(offset, row.get(MemberRow.bytes, U64))):
+            code.give(row.get(MemberRow.shared) + offset.to(i64))
+        exited = row.get(MemberRow.bytes).equals(0) & launch.get(LaunchRecord.shared_bytes).differs(0)
+        with code.when(exited):
+            fail(FaultKind.EXITED_BLOCK)
+            _dead(code)
+        fail(FaultKind.OUT_OF_BOUNDS)
+
     with code.when(misaligned):
         fail(FaultKind.MISALIGNED)
+    with code.when((flags & CLUSTER).differs(0)):
+        in_cluster(address)
+        _dead(code)
     with code.when((flags & GENERIC).differs(0)):
         shared = address - abi.SHARED_WINDOW
         with code.when(shared < abi.WINDOW_BYTES):
-            with code.when(inside(shared, launch.get(LaunchRecord.shared_bytes).to(U64))):
-                code.give(block.get(BlockRecord.shared) + shared.to(i64))
-            fail(FaultKind.OUT_OF_BOUNDS)
+            in_cluster(shared)
             _dead(code)
         local = address - abi.LOCAL_WINDOW
         with code.when(local < abi.WINDOW_BYTES):
@@ -105,6 +129,11 @@ def _write_locate(module: ir.Module, name: str) -> None:
     fail(FaultKind.OUT_OF_BOUNDS)
 
 
+def reached_space(op: Op, located: LocatedAccess) -> str:
+    """Return the state space that an access reaches: a generic or named one, or that of the cluster."""
+    return SHARED_CLUSTER if located.space == "shared" and op.has(SHARED_CLUSTER) else located.space
+
+
 def _dead(code: FunctionCode) -> None:
     """Continue writing in a basic block that nothing reaches, after a return."""
     code.builder.position_at_end(code.function.append_basic_block("unreached"))
@@ -117,7 +146,8 @@ class Access:
         self, code: BlockCode, site: int | Value, space: str, size: int, alignment: int, flags: int
     ) -> None:
         self.code, self.site, self.size, self.alignment = code, site, size, alignment
-        self.space, self.flags = space, flags | (GENERIC if space == "generic" else 0)
+        self.space = space
+        self.flags = flags | {"generic": GENERIC, SHARED_CLUSTER: CLUSTER}.get(space, 0)
         self.block = code.block
         self.launch = self.block.at(BlockRecord.launch)
 
@@ -134,9 +164,9 @@ class Access:
     def window(self, address: Value) -> tuple[Value, Value, Value]:
         """Return the range that an address most likely lies in: first address, bytes, host address."""
         code, zero = self.code, self.code.constant(U64, 0)
-        if self.space == "shared":
+        if self.space in ("shared", SHARED_CLUSTER):
             return (
-                zero,
+                self.block.get(BlockRecord.shared_first, U64),
                 self.launch.get(LaunchRecord.shared_bytes).to(U64),
                 self.block.get(BlockRecord.shared),
             )
@@ -156,7 +186,7 @@ class Access:
             return found
         shared = (address - abi.SHARED_WINDOW) < abi.WINDOW_BYTES
         others = (
-            code.constant(U64, abi.SHARED_WINDOW),
+            self.block.get(BlockRecord.shared_first, U64) + abi.SHARED_WINDOW,
             self.launch.get(LaunchRecord.shared_bytes).to(U64),
             self.block.get(BlockRecord.shared),
         )
@@ -167,8 +197,14 @@ class Access:
         """Return the host address of a device address; a bad one stops the launch."""
         code, size = self.code, self.size
         if self.space == "shared":
-            self._checked(address, self.launch.get(LaunchRecord.shared_bytes).to(U64), address, lane, size)
-            return Record(code, self.block.get(BlockRecord.shared) + address.to(i64)).handle
+            offset = address - self.block.get(BlockRecord.shared_first, U64)
+            self._checked(offset, self.launch.get(LaunchRecord.shared_bytes).to(U64), address, lane, size)
+            return Record(code, self.block.get(BlockRecord.shared) + offset.to(i64)).handle
+        if self.space == SHARED_CLUSTER:
+            offset = address - self.block.get(BlockRecord.shared_first, U64)
+            known = self._inside(offset, self.launch.get(LaunchRecord.shared_bytes).to(U64), address)
+            host = self.block.get(BlockRecord.shared) + offset.to(i64)
+            return self._known_or_located(address, lane, known, host)
         if self.space == "local":
             local_bytes = self.launch.get(LaunchRecord.local_bytes)
             self._checked(address, local_bytes.to(U64), address, lane, size)
@@ -181,12 +217,23 @@ class Access:
             return Record(code, self.launch.get(LaunchRecord.parameters) + address.to(i64)).handle
         cache = Record(code, self.block.get(BlockRecord.caches) + code.number(self.site) * CacheEntry.BYTES)
         offset, limit = address - cache.get(CacheEntry.first, U64), cache.get(CacheEntry.size, U64)
-        known = (offset < limit) & ((offset + (size - 1)) < limit)
+        known = self._inside(offset, limit, address)
+        return self._known_or_located(address, lane, known, cache.get(CacheEntry.host) + offset.to(i64))
+
+    def _inside(self, offset: Value, limit: Value, address: Value) -> Value:
+        """Return whether an access lies below a limit, and its address is aligned."""
+        known = (offset < limit) & ((offset + (self.size - 1)) < limit)
         if self.alignment > 1:
             known = known & (address & (self.alignment - 1)).equals(0)
-        found = code.variable(cache.get(CacheEntry.host) + offset.to(i64))
+        return known
+
+    def _known_or_located(self, address: Value, lane: Value, known: Value, host: Value) -> ir.Operand:
+        """Return a host address that is known to be right; else that which `locate` finds, or its fault."""
+        code = self.code
+        found = code.variable(host)
+        found.set(host)
         with code.when(~known):
-            numbers = [code.number(n) for n in (size, self.alignment, self.flags, self.site)]
+            numbers = [code.number(n) for n in (self.size, self.alignment, self.flags, self.site)]
             values = [code["frame"], address.to(i64), *numbers, lane]
             located = Value(
                 code,

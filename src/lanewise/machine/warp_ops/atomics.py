@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Type, Value, f32, f64
+from lanewise.jit.simd import Code, Type, Value, f32, f64
+from lanewise.machine import abi
 from lanewise.machine.arithmetic import integer
 from lanewise.machine.arithmetic.float_bits import pick
 from lanewise.machine.arithmetic.floating import small_operate
@@ -15,14 +16,16 @@ from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import ResolvedOperand, Sink, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import TYPE_BITS
-from lanewise.machine.warp_ops.addresses import WRITE, Access
+from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
 
 OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas")
+#: The state space of reductions by bulk copies: global memory, but f32 keeps subnormal numbers (an H200).
+BULK = "bulk"
 _NATIVE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}
 
 
-def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
-    """Return the word that is stored for an old word and an operand."""
+def combine(op: Op, name: str, fmt: str, old: Value, new: Value, space: str) -> Value:
+    """Return the word that is stored in a state space for an old word and an operand."""
     bits = old.type.bits
     if fmt in ("f16x2", "bf16x2"):
         element = fmt.removesuffix("x2")
@@ -37,8 +40,10 @@ def combine(op: Op, name: str, fmt: str, old: Value, new: Value) -> Value:
         a, b = old.view(type), new.view(type)
         if name != "add":
             raise op.unsupported("of floats")
-        if accesses(op)[0].space == "shared":
+        if space == "shared":
             return quiet(a + b, a, b).view(Type("u", bits))
+        if type is f32 and space == BULK:
+            return quiet(a + b).view(Type("u", bits))
         if type is f32:  # subnormal numbers are flushed, in global memory alone (PTX ISA)
             return flush(quiet(flush(a) + flush(b))).view(Type("u", bits))
         # Seen on an H200: in global memory a NaN stays as it is, signalling too; the operand comes first.
@@ -92,14 +97,15 @@ def lower(code: BlockCode, op: Op) -> None:
     word = Type("u", width)
     size = width // 8
     whole = size * len(elements)
-    access = Access(code, op.site, located.space, whole, whole, WRITE)
+    access = Access(code, op.site, reached_space(op, located), whole, whole, WRITE)
     targets = (
         elements_of(destination)
         if len(elements) > 1 and not isinstance(destination, Sink)
         else (destination,) * len(elements)
     )
     with code.each_lane(code.bits(code.active(op))) as lane:
-        host = access.host(code.address_of(located.address, lane), lane)
+        device_address = code.address_of(located.address, lane)
+        host = access.host(device_address, lane)
         for number, element in enumerate(elements):
             address = code.builder.gep(host, [ir.Constant(ir.IntType(64), number * size)])
             pointer = code.builder.bitcast(address, word.ir.as_pointer())
@@ -108,16 +114,39 @@ def lower(code: BlockCode, op: Op) -> None:
                 other = code.lane_read(sources[1], word, lane)
                 pair = code.builder.cmpxchg(pointer, operand.handle, other.handle, "seq_cst", "seq_cst")
                 old = Value(code, word, code.builder.extract_value(pair, 0))
-            elif name in _NATIVE or (name in ("add", "min", "max") and "f" not in fmt):
-                kind = _NATIVE.get(name) or (name if name == "add" or fmt[0] == "s" else f"u{name}")
-                old = Value(code, word, code.builder.atomic_rmw(kind, pointer, operand.handle, "seq_cst"))
+            elif located.space == "generic" and fmt in ("f32", "f64"):
+                old = _by_address(code, op, name, fmt, pointer, operand, device_address)
             else:
-                old = _exchange_loop(code, op, name, fmt, pointer, operand)
+                old = atomic_update(code, op, name, fmt, pointer, operand, located.space)
             code.lane_write(targets[number], old, lane)
 
 
+def _by_address(
+    code: BlockCode, op: Op, name: str, fmt: str, pointer: ir.Operand, operand: Value, address: Value
+) -> Value:
+    """Write an operation on floats at a generic address: sums in shared and in global memory differ."""
+    found = code.variable(operand)
+    in_shared = (address - abi.SHARED_WINDOW) < abi.WINDOW_BYTES
+    with code.builder.if_else(in_shared.handle) as (shared, elsewhere):
+        with shared:
+            found.set(atomic_update(code, op, name, fmt, pointer, operand, "shared"))
+        with elsewhere:
+            found.set(atomic_update(code, op, name, fmt, pointer, operand, "global"))
+    return found.get()
+
+
+def atomic_update(
+    code: Code, op: Op, name: str, fmt: str, pointer: ir.Operand, operand: Value, space: str
+) -> Value:
+    """Write an operation on a word of memory as one indivisible step; return the old word."""
+    if name in _NATIVE or (name in ("add", "min", "max") and "f" not in fmt):
+        kind = _NATIVE.get(name) or (name if name == "add" or fmt[0] == "s" else f"u{name}")
+        return Value(code, operand.type, code.builder.atomic_rmw(kind, pointer, operand.handle, "seq_cst"))
+    return _exchange_loop(code, op, name, fmt, pointer, operand, space)
+
+
 def _exchange_loop(
-    code: BlockCode, op: Op, name: str, fmt: str, pointer: ir.Operand, operand: Value
+    code: Code, op: Op, name: str, fmt: str, pointer: ir.Operand, operand: Value, space: str
 ) -> Value:
     """Write a loop of compare-and-swap until no other thread came between; return the old word."""
     builder, word = code.builder, operand.type
@@ -127,7 +156,7 @@ def _exchange_loop(
     builder.branch(head)
     builder.position_at_end(head)
     old = seen.get()
-    wanted = combine(op, name, fmt, old, operand)
+    wanted = combine(op, name, fmt, old, operand, space)
     pair = builder.cmpxchg(pointer, old.handle, wanted.handle, "seq_cst", "seq_cst")
     seen.set(Value(code, word, builder.extract_value(pair, 0)))
     builder.cbranch(builder.extract_value(pair, 1), after, head)

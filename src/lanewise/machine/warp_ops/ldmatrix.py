@@ -8,7 +8,7 @@ from __future__ import annotations
 from lanewise.isa import Instruction, Operand
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
-from lanewise.machine.abi import FaultKind
+from lanewise.machine.abi import BlockRecord, FaultKind
 from lanewise.machine.codegen.function_code import BYTE, U32, U64, BlockCode, Kernel, Record, shared_code
 from lanewise.machine.codegen.register_shuffles import (
     Registers,
@@ -125,8 +125,8 @@ class RowMover:
 
     def _address(self, row: Value) -> Value:
         """Return the device address of a row."""
-        if not self.base_bits:
-            return self.displacement.to(U64)
+        if not self.base_bits:  # a variable in the shared memory of the block
+            return self.displacement.to(U64) + self.code.block.get(BlockRecord.shared_first, U64)
         word = Type("u", self.base_bits)
         pointer = (self.code.frame.pointer(self.base, word) + row)._typed(word)
         # Atomic, lest LLVM take it out of the vector of all addresses, which is slower than to load it.

@@ -33,7 +33,7 @@ from lanewise.machine.program.operands import (
     elements_of,
 )
 from lanewise.machine.program.ops import Op
-from lanewise.machine.warp_ops.addresses import WRITE, Access, Window
+from lanewise.machine.warp_ops.addresses import SHARED_CLUSTER, WRITE, Access, Window, reached_space
 
 
 class Form(NamedTuple):
@@ -54,7 +54,7 @@ def form_of(op: Op) -> Form:
     data = elements_of(op.operands[found.access.data])
     name = op.types[-1]
     element = U8 if name == "pred" else type_of(name)
-    space = "global" if found.space == "const" else found.space
+    space = "global" if found.space == "const" else reached_space(op, found)
     if storing and space == "param":
         raise op.unsupported("parameters are read-only")
     if not storing and not all(isinstance(operand, Register | Sink) for operand in data):
@@ -121,7 +121,7 @@ def _mover(
     """Return a shared function that moves data of one kind, for any registers."""
     kinds = "_".join(f"{register.bits}{'p' * register.is_predicate}" for register in data)
     verb = "st" if storing else "ld"
-    name = f"{verb}_{space}_{element.kind}{element.bits}_{base.bits}_{kinds}"
+    name = f"{verb}_{space.replace('::', '_')}_{element.kind}{element.bits}_{base.bits}_{kinds}"
 
     def write(code: BlockCode) -> None:
         operands = code.record("operands")
@@ -202,7 +202,7 @@ class Moves:
 
     def _good(self, window: Window, active: Value | None = None) -> Value:
         """Return whether the addresses of some lanes (those of bits, or all) lie in the window."""
-        shared = self.access.space in ("shared", "local", "param")
+        shared = self.access.space in ("shared", SHARED_CLUSTER, "local", "param")
         addresses = self.addresses if shared else self.addresses.to(U64)
         bad = window.bad(addresses)
         if active is not None:

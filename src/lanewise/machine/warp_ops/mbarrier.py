@@ -7,12 +7,13 @@ before the arrival. Lanes that wait for a phase yield.
 
 from __future__ import annotations
 
+from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Value, i64
 from lanewise.machine.abi import BlockRecord, FaultKind
-from lanewise.machine.codegen.function_code import U32, U64, BlockCode
+from lanewise.machine.codegen.function_code import U32, U64, BlockCode, FunctionCode, Record, shared
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.ops import Op
-from lanewise.machine.warp_ops.addresses import WRITE, Access
+from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
 
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST = (1 << COUNT_BITS) - 1
@@ -27,6 +28,21 @@ WRONG = {
 }
 
 
+def described_phase(word: int) -> str:
+    """Return in words what the phase of an mbarrier object still lacks.
+
+    >>> described_phase(2 | 1 << 20 | 4096 << 40 | 1 << 62)
+    '1 of 2 arrivals and 4096 bytes'
+    """
+    expected, pending = word & MOST, (word >> PENDING) & MOST
+    count = (word >> BYTES) & ((1 << BYTES_BITS) - 1)
+    count -= count >> (BYTES_BITS - 1) << BYTES_BITS
+    more = f"{count} bytes" if count >= 0 else f"an expect_tx for {-count} bytes that have come"
+    arrivals = f"{pending} of {expected} arrivals"
+    parts = [*([arrivals] if pending else []), *([more] if count else [])]
+    return " and ".join(parts) or "nothing: another phase is waited for"
+
+
 class _Object:
     """One lane's mbarrier object while its instruction is lowered."""
 
@@ -35,7 +51,7 @@ class _Object:
         (located,) = accesses(op)
         self.address = code.address_of(located.address, lane)
         flags = WRITE if located.access.writes else 0
-        access = Access(code, op.site, located.space, located.size, located.size, flags)
+        access = Access(code, op.site, reached_space(op, located), located.size, located.size, flags)
         self.pointer = Pointer(code, U64, access.host(self.address, lane))
         self.word = self.pointer.load(0)
 
@@ -162,3 +178,34 @@ def unfinished(code: BlockCode, op: Op) -> Value:
         waits = ~_finished(code, op, lane)
         waiting.set(waiting.get() | (waits.to(U32) << lane.to(U32)))
     return waiting.get()
+
+
+def complete_bytes(module: ir.Module) -> ir.Function:
+    """Return `complete_bytes(block, host, bytes)`: bytes have arrived for an mbarrier of a block.
+
+    The object is given by its host address. It returns 0, or one more than the number of what is WRONG.
+    """
+    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 3)
+    return shared(module, "complete_bytes", kind, _write_complete_bytes)
+
+
+def _write_complete_bytes(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("block", "host", "bytes"), ir.WORD, "")
+    place = code.record("host").pointer(0, U64)
+    word = place.load(0)
+    with code.when(((word >> READY) & 1).equals(0)):
+        code.give(1)
+    old = (word << (64 - BYTES - BYTES_BITS)).view(i64) >> (64 - BYTES_BITS)
+    left, limit = old - code["bytes"], 1 << BYTES_BITS - 1
+    with code.when(~((left < limit) & (left > -limit))):
+        code.give(5)
+    mask = ((1 << BYTES_BITS) - 1) << BYTES
+    word = (word & ~mask) | ((left.view(U64) << BYTES) & mask)
+    counts = (1 << COUNT_BITS) - 1
+    done = left.equals(0) & ((word >> PENDING) & counts).equals(0)
+    fresh = (word & ~(counts << PENDING)) | ((word & counts) << PENDING)
+    place.store(done.select(fresh ^ (1 << PHASE), word))
+    with code.when(done):
+        block = Record(code, code["block"])
+        block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
+    code.give(0)

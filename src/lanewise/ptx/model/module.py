@@ -26,6 +26,7 @@ from lanewise.ptx.targets import assembled_for
 
 if TYPE_CHECKING:
     from lanewise.isa.occupancy import Occupancy
+    from lanewise.ptx.model.source_names import SourceNames
     from lanewise.ptx.tools.assembler import Resources
 
 #: Configurations of a kernel that are remembered.
@@ -194,6 +195,8 @@ class Module:
     text: str = field(default="", compare=False, repr=False)
     #: The CUDA C++ it was compiled from, if it was compiled here.
     cuda: CompiledSource | None = field(default=None, compare=False, repr=False)
+    #: The names of the source's variables, if the kernel language traced it.
+    names: SourceNames | None = field(default=None, compare=False, repr=False)
     #: What the host has written to variables, for a device on which the module is not loaded yet.
     written_globals: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
     #: The module that an instance of a template was compiled for, and the instances compiled for it.

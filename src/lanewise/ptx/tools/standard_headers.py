@@ -5,6 +5,8 @@ What nvcc's implicit cuda_runtime.h brings with it from the host is in the prelu
 
 from __future__ import annotations
 
+from lanewise.isa.tensor_map_fields import DRIVER_ENUMERATIONS
+
 #: Headers of the C and C++ libraries that device code includes: NVRTC has none, libcu++ has what is in them.
 _STANDARD = (
     "array", "bit", "bitset", "cassert", "cfloat", "climits", "cmath", "complex", "concepts", "cstddef",
@@ -80,6 +82,15 @@ _CUB = "#pragma once\n" + "".join(
     )
 )  # fmt: skip
 
+
+def _tensor_map_enumerations() -> str:
+    """The enumerations of cuda.h that describe tensor maps."""
+    return "".join(
+        f"enum {name} {{ " + ", ".join(f"{each} = {number}" for each, number in members.items()) + " };\n"
+        for name, members in DRIVER_ENUMERATIONS.items()
+    )
+
+
 #: The headers that are given to NVRTC, by name.
 STANDARD_HEADERS = {
     **{name: _shim(name) for name in _STANDARD},
@@ -122,3 +133,13 @@ typedef unsigned int uint; typedef unsigned short ushort; typedef unsigned long 
     + _defined(_MATH_CONSTANTS)
     + _defined(_INTEGER_LIMITS)
 )
+
+#: Prepended where a source names CUtensorMap: nvcc's hosts have it from cuda.h. Where no toolkit's cuda.h is
+#: installed, an empty header stands for it, and what device code may name is declared here.
+TENSOR_MAP_PRELUDE = f"""#if __has_include(<cuda.h>)
+#include <cuda.h>
+#endif
+#if !defined(CUDA_VERSION) || CUDA_VERSION < 12000
+typedef struct CUtensorMap_st {{ alignas(64) unsigned long long opaque[16]; }} CUtensorMap;
+{_tensor_map_enumerations()}#endif
+"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.allocations.heap_checks import write_heap_check
 from lanewise.machine.checker.records import (
@@ -25,9 +25,13 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.watch_code.async_accesses import write_async_accesses, write_async_finished
+from lanewise.machine.checker.watch_code.async_clocks import follows, note_written, write_async_clocks
+from lanewise.machine.checker.watch_code.async_operations import write_async_operations
 from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
-from lanewise.machine.checker.watch_code.happens_before import write_happens_before
+from lanewise.machine.checker.watch_code.happens_before import write_completion, write_happens_before
+from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
 from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
 from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
@@ -85,7 +89,10 @@ def _write_access(module: ir.Module) -> None:
     base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)
     pointer = addresses.pointer(0, U64)
     with code.when(base < 0):
-        pointer.store(displacement.to(U64).spread(LANES))
+        # A variable in shared memory is that of the own block.
+        first = warp.at(WarpFrame.block).get(BlockRecord.shared_first)
+        start = displacement + row.get(SiteRow.space).equals(Space.SHARED).select(first, 0)
+        pointer.store(start.to(U64).spread(LANES))
     with code.when(~(base < 0)):
         register = Record(code, warp.address + base)
         with code.when(row.get(SiteRow.base_bits).equals(32)):
@@ -140,6 +147,7 @@ def _write_region(module: ir.Module) -> ir.Function:
     space = code.variable(row.get(SiteRow.space))
     origin, limit = code.variable(code.number(0)), code.variable(code.number(0))
     plane, stride, shift, host = (code.variable(code.number(0)) for _ in range(4))
+    home = code.variable(observed.address)
     with code.when(space.get().equals(Space.GENERIC)):
         space.set(code.number(Space.GLOBAL))
         for window, meant in ((abi.SHARED_WINDOW, Space.SHARED), (abi.LOCAL_WINDOW, Space.LOCAL)):
@@ -148,11 +156,19 @@ def _write_region(module: ir.Module) -> ir.Function:
                 origin.set(code.number(window))
     shared, local = space.get().equals(Space.SHARED), space.get().equals(Space.LOCAL)
     with code.when(shared):
-        limit.set(observed.get(BlockWatch.shared_bytes))
-        plane.set(observed.get(BlockWatch.shadow))
-        stride.set(observed.get(BlockWatch.stride))
-        shift.set(observed.get(BlockWatch.cell_shift))
-        host.set(code.record("frame").at(WarpFrame.block).get(BlockRecord.shared))
+        # The memory of the own block, or of another one of the cluster; without a limit it is a fault.
+        block = code.record("frame").at(WarpFrame.block)
+        rank = ((address - origin.get()).to(U64) >> abi.RANK_SHIFT).to(i64)
+        with code.when(rank < block.at(BlockRecord.launch).get(LaunchRecord.cluster_blocks)):
+            member_row = Record(code, block.get(BlockRecord.members) + rank * MemberRow.BYTES)
+            owner = member_row.at(MemberRow.block).at(BlockRecord.watch)
+            origin.set(origin.get() + (rank << abi.RANK_SHIFT))
+            limit.set(member_row.get(MemberRow.bytes))
+            home.set(owner.address)
+            plane.set(owner.get(BlockWatch.shadow))
+            stride.set(owner.get(BlockWatch.stride))
+            shift.set(owner.get(BlockWatch.cell_shift))
+            host.set(member_row.get(MemberRow.shared))
     with code.when(local):
         limit.set(observed.get(BlockWatch.local_bytes))
     with code.when(space.get().equals(Space.GLOBAL)):
@@ -289,8 +305,19 @@ def _write_region(module: ir.Module) -> ir.Function:
         mark((flags & Flag.VOLATILE_ACCESS).differs(0), records.VOLATILE)
         code.call_number(
             module.functions["strong"], code["frame"], observed.address, offsets.address, wide(chosen),
-            plane.get(), stride.get(), shift.get(), host.get(), flags,
+            plane.get(), stride.get(), shift.get(), host.get(), flags, home.get(), code["site"],
         )  # fmt: skip
+    with code.when(writes & follows(observed)):
+        note_written(code, observed, chosen, shared)
+        phases = (flags & Flag.PHASES).differs(0)
+        initialises = phases & weak
+        invalidates = (flags & Flag.INVALIDATES).differs(0)
+        with code.when(shared & (initialises | ~phases)):
+            init = invalidates.select(code.number(2), initialises.to(U64).to(i64))
+            code.call_number(
+                module.functions["written_over"], code["frame"], code["site"], home.get(), offsets.address,
+                wide(chosen), size, host.get(), init,
+            )  # fmt: skip
     copies = (flags & Flag.COPIES).differs(0)
     pending = copies.select(code.number(records.PENDING), 0)
     with code.when(copies):
@@ -389,13 +416,19 @@ def write_watch() -> ir.Module:
     """Return a module with all functions behind the steps of a checked kernel."""
     module = ir.Module("checker")
     write_clocks(module)
+    write_async_clocks(module)
     write_warp_order(module)
     write_block_order(module)
     write_banks(module)
     write_happens_before(module)
+    write_phases(module)
+    write_async_finished(module)
+    write_completion(module)
     write_shadow(module)
     write_heap_check(module)
     _write_find(module)
+    write_async_accesses(module)
+    write_async_operations(module)
     write_publications(module)
     _write_shape(module)
     _write_region(module)

@@ -7,16 +7,19 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.checker import records
+from lanewise.machine.checker.order_kinds import OrderKind
+from lanewise.machine.checker.proxy_records import VECTORS
 from lanewise.machine.checker.records import (
     BlockWatch,
     Flag,
     LaneClocks,
-    OrderKind,
     SiteRow,
     Suspicion,
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.watch_code.async_clocks import barrier_clock, follows
+from lanewise.machine.checker.watch_code.cluster_order import write_cluster_order
 from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish
 from lanewise.machine.checker.watch_code.vector_clocks import (
     FAR,
@@ -89,6 +92,8 @@ def arrive(module: ir.Module) -> None:
         # The fence came since the last barrier of the warp.
         fenced = (clock.get(WarpClock.synced) < clock.get(WarpClock.published_gpu)).to(U64).to(i64)
         barrier.set(WarpClock.fenced, barrier.get(WarpClock.fenced) + fenced)
+        with code.when(follows(observed)):
+            code.call_number(module.functions["arrive_async"], observed.address, index, number)
     observed.set(BlockWatch.fresh, 1)
     # Lanes of this warp that have neither exited nor arrived.
     alive = alive_lanes(code, warp)
@@ -104,10 +109,13 @@ def arrive(module: ir.Module) -> None:
 def release(module: ir.Module) -> None:
     """Write `check_release(block, barrier, counted)`: warps that wait at a barrier take over its clock.
 
-    `counted` is how many threads it is for; 0 if it is for the whole block.
+    `counted` is how many threads it is for; 0 if it is for the whole block, or for its cluster.
     """
     code = WatchCode(module, "check_release", ("block", "barrier", "counted"), external=True)
     block = code.record("block")
+    with code.when(code["barrier"].equals(abi.WAITS_FOR_CLUSTER)):
+        code.call_number(module.functions["release_cluster"], block.address)
+        code.done()
     launch = block.at(BlockRecord.launch)
     observed = block.at(BlockRecord.watch)
     barrier = Record(code, observed.get(BlockWatch.barriers) + code["barrier"] * WarpClock.BYTES)
@@ -125,6 +133,8 @@ def release(module: ir.Module) -> None:
             clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
             clock.pointer(WarpClock.seen, U32).store(clock.get(WarpClock.last).to(U32), index)
             _join(barrier, clock)
+            with code.when(follows(observed)):
+                code.call_number(module.functions["arrive_async"], observed.address, index, code["barrier"])
             exited_warps.set(exited_warps.get() + 1)
     arrived_warps = code.variable(code.number(0))
     arrived_warps.set(code.number(0))
@@ -149,6 +159,10 @@ def release(module: ir.Module) -> None:
             clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
             with code.when(warps > 1):
                 _join(clock, barrier)
+                with code.when(follows(observed)):
+                    code.call_number(
+                        module.functions["released_async"], observed.address, index, code["barrier"]
+                    )
             others = numbers.differs(index.to(U32).spread(LANES)) & (numbers < warps.to(U32).spread(LANES))
             seen = others.select(clock.get(WarpClock.seen, U32, LANES), FAR)
             oldest = wide(code.intrinsic("vector.reduce.umin", U32, [seen], of=seen.type))
@@ -212,6 +226,9 @@ def release(module: ir.Module) -> None:
         )
     with code.when(warps > 1):
         zero_bytes(code, barrier.address, code.number(WarpClock.BYTES))
+        with code.when(follows(observed)):
+            joined = barrier_clock(code, observed, code["barrier"])
+            zero_bytes(code, joined.address, code.number(len(VECTORS) * 4 * LANES))
     observed.at(BlockWatch.watch).set(WatchRecord.current, 0)
     code.done()
 
@@ -222,7 +239,7 @@ def order(module: ir.Module) -> None:
     clock = observed.at(BlockWatch.clock)
     lanes = running_lane_clocks(observed)
     kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
-    fences = kind.equals(OrderKind.FENCE)
+    fences = kind.equals(OrderKind.FENCE) | kind.equals(OrderKind.INIT_FENCE)
     with code.when(fences | kind.equals(OrderKind.BLOCK_FENCE)):
         publish(code, observed, code["active"].to(U32), fences)
         acquire(code, observed, fences)
@@ -258,6 +275,7 @@ def order(module: ir.Module) -> None:
 
 def write_block_order(module: ir.Module) -> None:
     """Write all functions of barriers and fences into a module."""
+    write_cluster_order(module)
     arrive(module)
     release(module)
     order(module)

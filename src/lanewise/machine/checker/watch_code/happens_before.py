@@ -25,7 +25,7 @@ from lanewise.machine.codegen.function_code import U32, U64, Record
 UNORDERED, ORDERED, WEAKLY_ORDERED = 0, 1, 2
 
 
-def _owner(code: WatchCode, observed: Record, epoch: Value) -> Value:
+def owner_of(code: WatchCode, observed: Record, epoch: Value) -> Value:
     """Return the warp of an epoch, counted over all blocks of the watch."""
     log = observed.at(BlockWatch.watch).get(WatchRecord.log)
     return wide(Record(code, log).pointer(0, U32).load(epoch))
@@ -37,10 +37,10 @@ def _write_ordered(module: ir.Module) -> ir.Function:
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
     epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
-    owner = _owner(code, observed, epoch)
+    owner = owner_of(code, observed, epoch)
     local = owner - observed.get(BlockWatch.first_warp)
     in_block = ~(local < 0) & (local < observed.get(BlockWatch.warps))
-    same_warp = owner.equals(_owner(code, observed, observed.get(BlockWatch.epoch)))
+    same_warp = owner.equals(owner_of(code, observed, observed.get(BlockWatch.epoch)))
     # Volatile accesses order nothing: lanes of one warp that rely on lock step are reported.
     in_step = (who & me & records.VOLATILE).differs(0) & same_warp
     strong = (who & me & records.STRONG).differs(0) | (
@@ -97,7 +97,7 @@ def _write_ordered(module: ir.Module) -> ir.Function:
         with code.loop(records.FOREIGN_LENGTH) as index:
             entry = wide(clock.pointer(WarpClock.foreign, U32).load(index))
             published = entry & records.PUBLISHED
-            publisher = _owner(code, observed, published)
+            publisher = owner_of(code, observed, published)
             whole = (entry & records.WHOLE).differs(0)
             covers = publisher.equals(owner) | (whole & block_of(publisher).equals(block_of(owner)))
             with code.when(published.differs(0) & covers & knows(published)):
@@ -114,9 +114,12 @@ def _write_finished(module: ir.Module) -> ir.Function:
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
     epoch, lane = code["epoch"], wide(lane_of(code["who"].to(U32)))
-    owner = _owner(code, observed, epoch)
+    with code.when((code["who"] & records.ASYNC_PROXY).differs(0)):
+        answer = code.call_number(module.functions["async_finished"], observed.address, epoch, code["me"], 0)
+        code.done(answer)
+    owner = owner_of(code, observed, epoch)
     acquired = clock.get(WarpClock.phase_acquired)
-    with code.when(owner.equals(_owner(code, observed, observed.get(BlockWatch.epoch)))):
+    with code.when(owner.equals(owner_of(code, observed, observed.get(BlockWatch.epoch)))):
         # The lane that copied has waited, and the lanes have synchronised since; or an mbarrier tracks the
         # copy and was tested.
         clocks = running_lane_clocks(observed)
@@ -144,6 +147,10 @@ def _write_finished(module: ir.Module) -> ir.Function:
 
 
 def write_happens_before(module: ir.Module) -> None:
-    """Write both functions into a module."""
+    """Write the function that decides on order into a module."""
     _write_ordered(module)
+
+
+def write_completion(module: ir.Module) -> None:
+    """Write the function that decides on asynchronous copies into a module."""
     _write_finished(module)

@@ -16,9 +16,11 @@ from lanewise.machine.checker.records import (
     Flag,
     PartialRelease,
     ShadowPlane,
+    SiteRow,
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.bank_model import lane_is_in
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -178,7 +180,9 @@ def _write_strong(module: ir.Module) -> ir.Function:
 
     Their cells publish what happened before, and readers acquire it, at once or by a fence that follows.
     """
-    arguments = ("frame", "observed", "offsets", "active", "plane", "stride", "shift", "host", "flags")
+    arguments = (
+        "frame", "observed", "offsets", "active", "plane", "stride", "shift", "host", "flags", "home", "site",
+    )  # fmt: skip
     code = WatchCode(module, "strong", arguments)
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
@@ -260,6 +264,8 @@ def _write_strong(module: ir.Module) -> ir.Function:
         cell, next_cell = (Cell(code, address + each, code["stride"]) for each in (0, 4))
         held = wide(cell.get(ShadowPlane.PUBLICATION))
         so_far = held & records.PUBLISHED
+        with code.when(phases & follows(observed)):
+            _follow_phase(code, observed, offset, lane, reads)
         with code.when(phases):
             # Arrivals publish when their phase is complete: then the object has the other parity. What
             # earlier phases published is kept in the next cell.
@@ -289,12 +295,35 @@ def _write_strong(module: ir.Module) -> ir.Function:
             chained = joins.select(code.number(records.CHAIN), 0)
             cell.set(ShadowPlane.PUBLICATION, (published | marks | chained).to(U32))
     clock.set(WarpClock.glimpsed, most(clock.get(WarpClock.glimpsed), taken.get()))
+    # Who arrives from other blocks of a cluster is not kept: a phase makes everything known.
+    with code.when(phases & reads & (observed.get(BlockWatch.cluster_blocks) > 1)):
+        clock.set(WarpClock.acquired, epoch)
     with code.when((flags & Flag.ACQUIRES).differs(0)):
         acquire(code, observed, ~in_block | phases)
     with code.when((flags & Flag.VOLATILE_ACCESS).equals(0)):
         observed.set(BlockWatch.fresh, 1)
     code.done()
     return code.function
+
+
+def _follow_phase(code: WatchCode, observed: Record, offset: Value, lane: Value, waits: Value) -> None:
+    """Write that a lane arrives at an mbarrier, or tests a phase of it."""
+    word = Record(code, code["host"] + offset).get(0, U64).to(i64)
+    functions = code.module.functions
+    with code.when(~waits):
+        code.call_number(
+            functions["arrive_at_phase"], code["frame"], code["home"], offset, word, code["site"]
+        )
+    with code.when(waits):
+        sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
+        row = Record(code, sites + code["site"] * SiteRow.BYTES)
+        asked = code.variable(row.get(SiteRow.step))
+        register = row.get(SiteRow.step_base)
+        for type in (U32, U64):
+            with code.when((register > 0) & row.get(SiteRow.element_bits).equals(type.bits)):
+                held = Record(code, code["frame"] + register).pointer(0, type).load(lane).to(U64)
+                asked.set((held >> (63 if type is U64 else 0)).to(i64))
+        code.call_number(functions["see_phase"], code["frame"], code["home"], offset, word, lane, asked.get())
 
 
 def write_publications(module: ir.Module) -> None:

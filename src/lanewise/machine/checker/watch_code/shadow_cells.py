@@ -26,6 +26,10 @@ class Cell:
         """Return the cell in one plane as a record."""
         return Record(self.code, self.address + self.stride * plane)
 
+    def plane_at(self, plane: Value) -> Record:
+        """Return the cell in a plane that is not known before."""
+        return Record(self.code, self.address + self.stride * plane)
+
     def get(self, plane: int, lanes: int = 1) -> Value:
         """Load the cell from a plane, or a vector that begins with it."""
         return self.plane(plane).get(0, U32, lanes)
@@ -63,6 +67,8 @@ class View:
         #: The running warp as a bit among those of its block.
         self.warp_bit = observed.code.constant(U32, 1) << index.to(U32)
         self.synced = clock.get(WarpClock.synced).to(U32)
+        #: Whether the kernel has asynchronous operations.
+        self.follows = observed.get(BlockWatch.async_clocks).differs(0)
         #: Whether some lanes of the warp have synchronised since all of them last did.
         self.partly_synced = clock.get(WarpClock.partly_synced) > clock.get(WarpClock.synced)
 
@@ -109,6 +115,11 @@ class CellVector:
         bad = bad | (self._unordered(read) & ~(self.is_own(read) & only_me))
         bad = bad | self._unordered(self._get(ShadowPlane.EARLIER_EPOCH))
         bad = bad | (self._get(ShadowPlane.READER) & records.CONSTANT_READ).differs(0)
+        # Asynchronous reads, if the kernel has any; else a plane that is at hand.
+        plane = self.view.follows.select(self.code.number(ShadowPlane.ASYNC_READ_EPOCH), 0)
+        read = self.cell.plane_at(plane).get(0, U32, self.count)
+        # No barrier says that they are complete.
+        bad = bad | (~(read < self.start) & read.differs(0) & self.spread(self.view.follows))
         return bad | (unwritten & (me & records.ATOMIC).differs(0))
 
     def suspicious(self, me: Value, writes: bool) -> Value:

@@ -23,6 +23,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.bank_model import lane_is_in
 from lanewise.machine.checker.watch_code.happens_before import ORDERED, WEAKLY_ORDERED
 from lanewise.machine.checker.watch_code.shadow_cells import Cell, CellVector, View, lane_of, lanes_of
@@ -140,7 +141,8 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
             with code.when(finished.equals(0)):
                 code.tell(Suspicion.UNFINISHED_COPY, epoch, writer)
                 told.set(code.constant(BOOL, 1))
-        with code.when(~told.get()):
+        # An asynchronous operation that is known to be complete is known to have happened before.
+        with code.when(~told.get() & (writer & records.ASYNC_PROXY).equals(0)):
             lanes = lanes_of(writer)
             answer = code.call_number(ordered, observed.address, epoch, wide(writer), wide(lanes), wide(me))
             with code.when(answer.differs(ORDERED)):
@@ -165,6 +167,18 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
             code.tell(Suspicion.WEAKLY_AFTER_WRITE, epoch, earlier)
             code.done()
     if writes:
+        with code.when(follows(observed)):
+            for when, who in (
+                (ShadowPlane.ASYNC_EARLIER_EPOCH, ShadowPlane.ASYNC_EARLIER_READER),
+                (ShadowPlane.ASYNC_READ_EPOCH, ShadowPlane.ASYNC_READER),
+            ):
+                read = wide(cell.get(when))
+                finished = code.call_number(
+                    module.functions["async_finished"], observed.address, read, wide(me), 1
+                )
+                with code.when((floor < read) & finished.equals(0)):
+                    code.tell(Suspicion.UNFINISHED_READ, read, cell.get(who))
+                    code.done()
         # The earlier reader first: among lanes of one warp, the last one may be this lane.
         for when, who, several in (
             (ShadowPlane.EARLIER_EPOCH, ShadowPlane.EARLIER_READER, False),
@@ -200,6 +214,8 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
         clock = observed.at(BlockWatch.clock)
         weak = (me & (records.STRONG | records.STRONG_IN_BLOCK)).equals(0)
         known = shared & weak & (epoch_of_write < read_since) & ~(read_since < observed.get(BlockWatch.start))
+        # Warps of other blocks of a cluster are not told apart from those of the own one.
+        known = known & observed.get(BlockWatch.cluster_blocks).equals(1)
         with code.when(known), code.loop(observed.get(BlockWatch.warps)) as index:
             reads = ((cell.get(ShadowPlane.READ_WARPS) >> index.to(U32)) & 1).differs(0)
             seen = wide(clock.pointer(WarpClock.seen, U32).load(index))

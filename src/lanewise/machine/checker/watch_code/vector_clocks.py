@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Value, Variable, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
+from lanewise.machine.checker.proxy_records import AsyncClock
 from lanewise.machine.checker.records import (
     BlockWatch,
     LaneClocks,
@@ -152,6 +153,11 @@ def begin_block(module: ir.Module) -> ir.Function:
         for each in (LaneClocks.groups, LaneClocks.issued, LaneClocks.copied):
             lanes.pointer(each, U32).store(code.constant(U32.by(LANES), 0))
     observed.set(BlockWatch.own_after, now)
+    observed.set(BlockWatch.followed_count, 0)
+    with code.when(observed.get(BlockWatch.async_clocks).differs(0)):
+        size = (warps + abi.BARRIERS) * AsyncClock.BYTES
+        zero_bytes(code, observed.get(BlockWatch.async_clocks), size)
+        zero_bytes(code, observed.get(BlockWatch.register_states), observed.get(BlockWatch.register_bytes))
     code.done()
     return code.function
 
@@ -164,8 +170,15 @@ def turn(module: ir.Module) -> ir.Function:
     observed = block.at(BlockRecord.watch)
     launch = observed.at(BlockWatch.watch)
     begins = block.get(BlockRecord.linear).differs(observed.get(BlockWatch.linear))
-    with code.when(begins):
-        code.call_number(module.functions["begin_block"], observed.address, block.get(BlockRecord.linear))
+    blocks = block.at(BlockRecord.launch).get(LaunchRecord.cluster_blocks)
+    with code.when(begins), code.loop(blocks) as rank:  # the blocks of a cluster begin together
+        row = Record(code, block.get(BlockRecord.members) + rank * MemberRow.BYTES)
+        member = row.at(MemberRow.block)
+        code.call_number(
+            module.functions["begin_block"],
+            member.get(BlockRecord.watch),
+            member.get(BlockRecord.linear),
+        )
     switches = begins | launch.get(WatchRecord.current).differs(warp.address)
     with code.when(switches):
         observed.set(BlockWatch.own_after, launch.get(WatchRecord.now))

@@ -228,6 +228,17 @@ def without_value(module: ir.Module) -> None:
     code.done()
 
 
+def register_suspected(module: ir.Module) -> None:
+    """Write `register_suspected(frame, row, register, other, kind)`: report a register of wgmma."""
+    code = WatchCode(module, "register_suspected", ("frame", "row", "register", "other", "kind"))
+    in_turn(code, code.record("frame"))
+    zero = code.number(0)
+    for kind in (Suspicion.REGISTER_IN_FLIGHT, Suspicion.REGISTER_UNFENCED, Suspicion.NO_WGMMA_FENCE):
+        with code.when(code["kind"].equals(kind)):
+            code.suspect(kind, code["frame"], code["row"], zero, code["register"], code["other"], zero)
+    code.done()
+
+
 def write_warp_order(module: ir.Module) -> None:
     """Write all functions of the lanes of a warp into a module."""
     synchronise(module)
@@ -236,3 +247,4 @@ def write_warp_order(module: ir.Module) -> None:
     members(module)
     parted(module)
     without_value(module)
+    register_suspected(module)

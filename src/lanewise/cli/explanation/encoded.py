@@ -1,0 +1,196 @@
+"""What 64 bits or 128 bytes mean: a matrix descriptor of wgmma, a tensor map of TMA, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
+from lanewise.errors import LanewiseError
+from lanewise.isa import matrix_descriptor, tensor_map, tensor_map_fields
+from lanewise.isa.matrix_descriptor import MatrixDescriptor
+from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.tensor_map_rules import address_violation, violation
+
+
+def of_descriptor(number: int) -> Answer:
+    """Explain a matrix descriptor.
+
+    >>> of_descriptor(0x4000004000000040).data["swizzle"]
+    '128B'
+    """
+    found = MatrixDescriptor.decode(number)
+    fields = []
+    for field in matrix_descriptor.FIELDS:
+        value: Cell = found.swizzle if field.name == "swizzle" else field.of(number)
+        if field.name == "start_address":
+            value = f"{value:#x}"
+        fields.append((field.name, _bits(((field.first_bit, field.bits),)), value, field.meaning))
+    data = {"kind": "matrix descriptor", "bits": f"{number:#018x}"}
+    data |= {field.name: getattr(found, field.name) for field in matrix_descriptor.FIELDS}
+    return Answer(
+        (
+            facts(
+                "",
+                [("matrix descriptor", f"{number:#018x}"), ("names", "a matrix in shared memory, for wgmma")],
+            ),
+            Table("fields", ("field", "bits", "value", "meaning"), fields),
+        ),
+        data,
+        tuple(_descriptor_notes(found, number)),
+    )
+
+
+def _descriptor_notes(found: MatrixDescriptor, number: int) -> list[str]:
+    """Return what the fields together say."""
+    mode = found.mode
+    stride, leading = found.stride_byte_offset, found.leading_byte_offset
+    if mode.name == "none":
+        notes = [
+            "Without a swizzle, 8 rows of 16 bytes lie one after the other, 128 bytes.",
+            f"K-major: the next 8 rows are {stride} bytes further, the next 16 bytes along K {leading}.",
+            f"MN-major: the next 8 along K are {leading} bytes further, the next 16 bytes along M or N "
+            f"{stride}.",
+        ]
+    else:
+        notes = [
+            f"Swizzle {mode.name}: 8 rows of {mode.row_bytes} bytes lie one after the other, "
+            f"{mode.pattern_bytes} bytes; the 16-byte pieces of a row are permuted by {mode.swizzle!r}.",
+            f"K-major: the next 8 rows are {stride} bytes further, the next {mode.row_bytes} bytes along K "
+            f"{leading}; a step within them adds to the start address.",
+            f"MN-major: the next 8 along K are {stride} bytes further, the next {mode.row_bytes} bytes along "
+            f"M or N {leading}.",
+        ]
+        start = found.start_address % mode.pattern_bytes
+        if start and not found.base_offset and start >= mode.row_bytes:
+            notes.append(
+                f"The start is {start} bytes past a multiple of {mode.pattern_bytes}, where patterns begin; "
+                f"if the pattern begins at it, base_offset is {found.start_address >> 7 & 7}."
+            )
+    unknown = matrix_descriptor.reserved_bits(number)
+    if unknown:
+        notes.append(
+            f"Bits that belong to no field are set: {unknown:#x}. Descriptors of sm_90 have zeros there."
+        )
+    notes.append(f"Draw it: lanewise draw descriptor {number:#x} --bits 16 --major K -o descriptor.svg")
+    return notes
+
+
+def of_tensor_map(raw: bytes) -> Answer:
+    """Explain a tensor map; one that is not legal is told field by field all the same.
+
+    >>> tensor = TiledTensor("f16", (64, 64), (128,), (64, 8), (1, 1), swizzle="128B")
+    >>> of_tensor_map(tensor.encode(0x10000)).data["box"]
+    [8, 64]
+    """
+    values = tensor_map.field_values(raw)
+    try:
+        address, tensor = tensor_map.decode(raw)
+    except LanewiseError as error:
+        table = _fields(values, None)
+        return Answer(
+            (table,), {"kind": "tensor map", "fields": values, "problem": str(error)}, (str(error),)
+        )
+    return Answer(
+        (facts("", _tensor_facts(address, tensor)), _fields(values, tensor)),
+        _tensor_data(address, tensor, values),
+        tuple(_map_notes(raw, address, tensor)),
+    )
+
+
+def _tensor_facts(address: int, tensor: TiledTensor) -> list[tuple[str, Cell]]:
+    """Return a tensor map in words, shapes with the outermost axis first."""
+    fill = "NaN" if tensor.fill == "nan" else "zeros"
+    strides = (*tensor.strides[::-1], tensor.element.bytes)
+    return [
+        ("tensor map", tensor.described()),
+        ("tensor", f"{tensor.type} {tensor.dims[::-1]} at {address:#x}, strides {strides} bytes"),
+        (
+            "box",
+            f"{tensor.copied[::-1]} elements"
+            + (f" of {tensor.place_bytes} bytes, interleaved" if tensor.is_interleaved else "")
+            + f"; an mbarrier expects {tensor.box_bytes} bytes",
+        ),
+        (
+            "in shared memory",
+            f"{tensor.rows} rows of {tensor.row_bytes} bytes, one each {tensor.row_pitch}; aligned to "
+            f"{tensor.swizzle_mode.alignment}",
+        ),
+        ("outside", f"read as {fill}, not written"),
+    ]
+
+
+def _tensor_data(address: int, tensor: TiledTensor, values: dict[str, int]) -> dict[str, Any]:
+    """Return the same for JSON."""
+    return {
+        "kind": "tensor map",
+        "address": address,
+        "type": tensor.type,
+        "shape": list(tensor.dims[::-1]),
+        "strides": [*tensor.strides[::-1], tensor.element.bytes],
+        "box": list(tensor.box[::-1]),
+        "element_strides": list(tensor.element_strides[::-1]),
+        "interleave": tensor.interleave,
+        "swizzle": tensor.swizzle,
+        "l2_promotion": tensor.l2_promotion,
+        "fill": tensor.fill,
+        "box_bytes": tensor.box_bytes,
+        "fields": values,
+    }
+
+
+def _fields(values: dict[str, int], tensor: TiledTensor | None) -> Table:
+    """Return the fields, without those of axes that the tensor does not have."""
+    words = (
+        {}
+        if tensor is None
+        else {
+            "type": tensor.element.name.removeprefix("t") if tensor.element.tf32 else tensor.type,
+            "interleave": tensor.interleave,
+            "swizzle": tensor.swizzle,
+            "fill": tensor.fill,
+            "l2_promotion": tensor.l2_promotion,
+        }
+    )
+    rows: list[Sequence[Cell]] = []
+    for field in tensor_map_fields.FIELDS:
+        axis = field.name[-1]
+        if tensor is not None and axis.isdigit() and field.name != "tf32" and int(axis) >= tensor.rank:
+            continue
+        value: Cell = words.get(field.name, values[field.name])
+        rows.append(
+            (
+                field.name,
+                _bits(field.parts),
+                f"{value:#x}" if field.name == "address" else value,
+                field.meaning,
+            )
+        )
+    return Table("fields (axis 0 is the innermost)", ("field", "bits", "value", "meaning"), rows)
+
+
+def _map_notes(raw: bytes, address: int, tensor: TiledTensor) -> list[str]:
+    """Return what is unusual about a map."""
+    notes = []
+    broken = violation(tensor) or address_violation(tensor, address)
+    if broken is not None:
+        notes.append(f"The driver would not encode this: {broken}.")
+    else:
+        for name in tensor_map.noted_otherwise(raw):
+            notes.append(
+                f"{name} is not what the driver writes for such a map: another field was changed since."
+            )
+    bits = tensor_map.unknown_bits(raw)
+    if bits:
+        notes.append(f"Bits that belong to no field are set: {', '.join(map(str, bits[:16]))}.")
+    notes.append("Draw it: lanewise draw tensor-map FILE -o map.svg")
+    return notes
+
+
+def _bits(parts: Sequence[tuple[int, int]]) -> str:
+    """Return the bits of a field as people write them.
+
+    >>> _bits(((96, 32), (224, 4)))
+    '127–96, 227–224'
+    """
+    return ", ".join(f"{first + count - 1}–{first}" if count > 1 else str(first) for first, count in parts)

@@ -1,0 +1,87 @@
+"""Encoded descriptors and tensor maps on the command line: 64 bits, or 128 bytes as text or in a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from lanewise.errors import LanewiseError
+from lanewise.isa.matrix_descriptor import MatrixDescriptor
+from lanewise.isa.tensor_map import TiledTensor, decode
+from lanewise.isa.tensor_map_fields import MAP_BYTES
+
+#: A number of up to 64 bits: hexadecimal with 0x or of 16 digits, or decimal of at least five digits.
+_DESCRIPTOR = re.compile(r"0[xX][0-9a-fA-F_]{1,19}|[0-9a-fA-F]{16}|[0-9]{5,20}")
+_WORD = re.compile(r"(?:0[xX])?[0-9a-fA-F]+")
+#: Bytes of a word, by how many words a map is written in.
+_WORD_BYTES = {16: 8, 32: 4, MAP_BYTES: 1}
+_DESCRIPTOR_BYTES = 8
+
+
+def read_encoded(text: str) -> int | bytes | None:
+    """Return a descriptor's 64 bits, or the 128 bytes of a tensor map; None if a text is neither.
+
+    >>> read_encoded("0x4000004000000040") == 0x4000004000000040
+    True
+    >>> len(read_encoded("00" * 128)), read_encoded("mma.sync.aligned")
+    (128, None)
+    """
+    text = text.strip()
+    if _DESCRIPTOR.fullmatch(text):
+        decimal = text.isdecimal() and len(text) != 2 * _DESCRIPTOR_BYTES
+        number = int(text) if decimal else int(text, 16)
+        if number >> 64:
+            raise LanewiseError(f"{text} has more than 64 bits; a tensor map is 128 bytes, 256 digits")
+        return number
+    found = _map_of_words(text)
+    if found is None and _is_file(text):
+        return _read_file(Path(text))
+    return found
+
+
+def drawable(encoded: int | bytes) -> MatrixDescriptor | TiledTensor:
+    """Return what has the picture of a descriptor or of a tensor map."""
+    return MatrixDescriptor.decode(encoded) if isinstance(encoded, int) else decode(encoded)[1]
+
+
+def _map_of_words(text: str) -> bytes | None:
+    """Return the bytes of a map that is written as hexadecimal words or as one row of digits."""
+    words = re.split(r"[\s,;{}\[\]]+", text.strip(" \t\n,;{}[]"))
+    if not all(_WORD.fullmatch(word) for word in words):
+        return None
+    digits = [re.sub("^0[xX]", "", word) for word in words]
+    if len(words) == 1:
+        return bytes.fromhex(digits[0]) if len(digits[0]) == 2 * MAP_BYTES else None
+    size = _WORD_BYTES.get(len(words))
+    if size is None or any(len(word) > 2 * size for word in digits):
+        return None
+    return b"".join(int(word, 16).to_bytes(size, "little") for word in digits)
+
+
+def _is_file(text: str) -> bool:
+    """Return whether a text is the path of a file."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a NUL in it
+        return False
+
+
+def _read_file(path: Path) -> int | bytes:
+    """Return what a file holds: the bytes themselves, or text."""
+    raw = path.read_bytes()
+    if len(raw) == _DESCRIPTOR_BYTES:
+        return int.from_bytes(raw, "little")
+    if len(raw) == MAP_BYTES:
+        return raw
+    found = None
+    try:
+        text = raw.decode().strip()
+        found = int(text, 0) if _DESCRIPTOR.fullmatch(text) else _map_of_words(text)
+    except (UnicodeDecodeError, ValueError):
+        pass
+    if found is None:
+        raise LanewiseError(
+            f"{path} has {len(raw)} bytes that are neither a matrix descriptor (8 bytes) nor a tensor map "
+            f"({MAP_BYTES} bytes), nor one of them as hexadecimal text"
+        )
+    return found

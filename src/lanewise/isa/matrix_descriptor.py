@@ -1,0 +1,249 @@
+"""The 64 bits by which wgmma names a matrix in shared memory: fields, swizzles, the bytes of each element.
+
+Facts: PTX ISA, "Asynchronous warpgroup level matrix shared memory layout"; what it leaves open was read off
+an H200 (benchmarks/results/wgmma_addresses.json, held by tests/isa/test_isa_matrix_descriptor.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from operator import index
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from lanewise.engines import Drawn
+from lanewise.errors import LanewiseError
+from lanewise.layout import Swizzle
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Bytes that a swizzle moves as one piece, and the unit of addresses and offsets in a descriptor.
+PIECE_BYTES = 16
+
+Major = Literal["K", "MN"]
+
+
+class Field(NamedTuple):
+    """A field of the descriptor: its value divided by its unit stands in `bits` bits from `first_bit` on."""
+
+    name: str
+    first_bit: int
+    bits: int
+    unit: int
+    meaning: str
+
+    @property
+    def mask(self) -> int:
+        """The bits of the descriptor that are this field."""
+        return ((1 << self.bits) - 1) << self.first_bit
+
+    @property
+    def limit(self) -> int:
+        """The least number that is too large for the field."""
+        return self.unit << self.bits
+
+    def of(self, descriptor: int) -> int:
+        """Return the value of the field in a descriptor."""
+        return (descriptor >> self.first_bit & ((1 << self.bits) - 1)) * self.unit
+
+
+FIELDS = (
+    Field("start_address", 0, 14, PIECE_BYTES, "address of the matrix in shared memory"),
+    Field("leading_byte_offset", 16, 14, PIECE_BYTES, "leading dimension byte offset"),
+    Field("stride_byte_offset", 32, 14, PIECE_BYTES, "stride dimension byte offset"),
+    Field("base_offset", 49, 3, 1, "bits 9..7 of the address at which the swizzle's pattern starts"),
+    Field("swizzle", 62, 2, 1, "swizzle mode"),
+)
+FIELD = {field.name: field for field in FIELDS}
+
+
+class SwizzleMode(NamedTuple):
+    """A swizzle mode: its number in a descriptor, the bytes of a row, how it permutes byte addresses."""
+
+    name: str
+    code: int
+    row_bytes: int
+    swizzle: Swizzle
+
+    @property
+    def row_pieces(self) -> int:
+        """The pieces of 16 bytes in a row of the pattern."""
+        return self.row_bytes // PIECE_BYTES
+
+    @property
+    def pattern_bytes(self) -> int:
+        """The bytes after which the pattern repeats: eight rows."""
+        return 8 * self.row_bytes
+
+
+SWIZZLE_MODES = (
+    SwizzleMode("none", 0, 16, Swizzle(0, 4, 3)),
+    SwizzleMode("128B", 1, 128, Swizzle(3, 4, 3)),
+    SwizzleMode("64B", 2, 64, Swizzle(2, 4, 3)),
+    SwizzleMode("32B", 3, 32, Swizzle(1, 4, 3)),
+)
+_MODE = {mode.name: mode for mode in SWIZZLE_MODES}
+
+
+def swizzle_mode(name: str) -> SwizzleMode:
+    """Return the swizzle mode of a name: "none", "32B", "64B" or "128B".
+
+    >>> swizzle_mode("64B").swizzle
+    Swizzle(2,4,3)
+    """
+    if name not in _MODE:
+        raise LanewiseError(f'a swizzle is "none", "32B", "64B" or "128B", not {name!r}')
+    return _MODE[name]
+
+
+Stride = int | Literal["leading_byte_offset", "stride_byte_offset"]
+
+
+class Mode(NamedTuple):
+    """One step of an address: so many of them, each so many bytes or a field of the descriptor further."""
+
+    extent: int
+    stride: Stride
+
+
+class PieceGrid(NamedTuple):
+    """How the pieces of 16 bytes of a matrix lie before the swizzle: lines of pieces that are neighbours.
+
+    A line is a row of a K-major matrix (for B a column), and one k of an MN-major one. Eight lines are the
+    rows of a pattern; a row has as many pieces as the swizzle is wide. The second mode goes to further
+    patterns: of other lines, and of pieces for which a row is too short.
+    """
+
+    lines: int
+    pieces: int
+    line_modes: tuple[Mode, Mode]
+    piece_modes: tuple[Mode, Mode]
+
+
+def piece_grid(rows: int, k: int, bits: int, major: Major, swizzle: str) -> PieceGrid:
+    """Return how `rows` × `k` elements lie; for B, N are its rows.
+
+    >>> piece_grid(64, 16, 16, "K", "128B").line_modes
+    (Mode(extent=8, stride=128), Mode(extent=8, stride='stride_byte_offset'))
+    """
+    mode = swizzle_mode(swizzle)
+    if major not in ("K", "MN"):
+        raise LanewiseError(f'a matrix is "K"-major or "MN"-major, not {major!r}')
+    if major == "MN" and bits != 16:
+        raise LanewiseError(f"only matrices of 16-bit elements may be MN-major, not of {bits} bits")
+    lines, elements = (rows, k) if major == "K" else (k, rows)
+    pieces = elements * bits // (8 * PIECE_BYTES)
+    to_group: Stride = "stride_byte_offset"
+    to_row: Stride = "leading_byte_offset"
+    if major == "MN" and swizzle == "none":  # the two offsets change places
+        to_group, to_row = to_row, to_group
+    return PieceGrid(
+        lines,
+        pieces,
+        (Mode(8, mode.row_bytes), Mode(-(-lines // 8), to_group)),
+        (Mode(mode.row_pieces, PIECE_BYTES), Mode(-(-pieces // mode.row_pieces), to_row)),
+    )
+
+
+@dataclass(frozen=True)
+class MatrixDescriptor(Drawn):
+    """The matrix descriptor of wgmma, by its fields in bytes.
+
+    >>> tile = MatrixDescriptor(0x400, stride_byte_offset=1024, swizzle="128B")
+    >>> hex(tile.encode())
+    '0x4000004000000040'
+    >>> MatrixDescriptor.decode(0x4000004000000040) == tile
+    True
+    """
+
+    start_address: int = 0
+    leading_byte_offset: int = 0
+    stride_byte_offset: int = 0
+    base_offset: int = 0
+    swizzle: str = "none"
+
+    def __post_init__(self) -> None:
+        swizzle_mode(self.swizzle)
+        for field in FIELDS[:-1]:
+            object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
+
+    @property
+    def mode(self) -> SwizzleMode:
+        """The swizzle mode with its permutation."""
+        return _MODE[self.swizzle]
+
+    def encode(self) -> int:
+        """Return the 64 bits."""
+        codes = {field: getattr(self, field.name) // field.unit for field in FIELDS[:-1]}
+        codes[FIELD["swizzle"]] = self.mode.code
+        return sum(code << field.first_bit for field, code in codes.items())
+
+    @classmethod
+    def decode(cls, descriptor: int) -> MatrixDescriptor:
+        """Return the fields of 64 bits; bits that belong to no field are ignored, as the hardware does."""
+        bits = index(descriptor)
+        if not -(1 << 63) <= bits < 1 << 64:
+            raise LanewiseError(f"a matrix descriptor has 64 bits; {bits:#x} has more")
+        start, leading, stride, base, code = (field.of(bits) for field in FIELDS)
+        return cls(start, leading, stride, base, SWIZZLE_MODES[code].name)
+
+    def advanced(self, offset: int) -> MatrixDescriptor:
+        """Return the descriptor with its start address moved by so many bytes, as a step along K does."""
+        return replace(self, start_address=self.start_address + offset)
+
+    def swizzled(self, address: Any) -> Any:
+        """Return where the byte lies that would lie at an address without the swizzle."""
+        shifted = address - (self.base_offset << 7)
+        return address ^ (self.mode.swizzle(shifted) ^ shifted)
+
+    def element_addresses(self, rows: int, k: int, bits: int, major: Major = "K") -> NDArray[np.int64]:
+        """Return the byte address of each element (row, k) of a matrix; for B, (n, k).
+
+        `bits` is the size of an element: that of the type, 32 for tf32. Elements of one bit have the address
+        of their byte. Addresses do not wrap around: one beyond shared memory is an error on a GPU.
+
+        >>> MatrixDescriptor(0, 0, 1024, swizzle="128B").element_addresses(64, 16, 16)[9, 8]
+        np.int64(1152)
+        """
+        import numpy as np
+
+        grid = piece_grid(rows, k, bits, major, self.swizzle)
+        lines = _offsets(self, grid.line_modes, np.arange(grid.lines))
+        pieces = _offsets(self, grid.piece_modes, np.arange(grid.pieces))
+        address = self.start_address + lines[:, None] + pieces[None, :]
+        inside = np.arange(8 * PIECE_BYTES // bits) * bits // 8
+        elements = (self.swizzled(address)[..., None] + inside).reshape(grid.lines, -1)
+        return np.ascontiguousarray(elements if major == "K" else elements.T)
+
+
+def reserved_bits(descriptor: int) -> int:
+    """Return the bits of a descriptor that are set and belong to no field.
+
+    >>> hex(reserved_bits(0x4000_4000_0000_0040))
+    '0x400000000000'
+    """
+    return index(descriptor) & ~sum(field.mask for field in FIELDS)
+
+
+def _offsets(descriptor: MatrixDescriptor, modes: tuple[Mode, Mode], numbers: Any) -> Any:
+    """Return the bytes that lines or pieces lie after the first."""
+    inner, outer = (
+        mode.stride if isinstance(mode.stride, int) else getattr(descriptor, mode.stride) for mode in modes
+    )
+    return numbers % modes[0].extent * inner + numbers // modes[0].extent * outer
+
+
+def _checked(field: Field, value: Any) -> int:
+    """Return a field's value as a plain int, or raise an error that says what it may be."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise LanewiseError(f"{field.name} of a matrix descriptor is an integer, not {value!r}") from None
+    if 0 <= number < field.limit and number % field.unit == 0:
+        return number
+    step = f" in steps of {field.unit} bytes" if field.unit > 1 else ""
+    raise LanewiseError(
+        f"{field.name} of a matrix descriptor ({field.meaning}) is 0 to {field.limit - field.unit}{step}, "
+        f"not {number}"
+    )

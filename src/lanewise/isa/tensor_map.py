@@ -1,0 +1,251 @@
+"""A tiled tensor map as data: encoded to the 128 bytes that the driver gives, and decoded again.
+
+Where a field lies is written in `tensor_map_fields.py`; what may stand in it, in `tensor_map_rules.py`.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from lanewise.engines import Drawn
+from lanewise.errors import LanewiseError
+from lanewise.isa.tensor_map_fields import (
+    DERIVED,
+    ELEMENT_TYPES,
+    FIELD,
+    FIELDS,
+    FILLS,
+    IM2COL,
+    INTERLEAVES,
+    L2_PROMOTIONS,
+    MAP_BYTES,
+    MOST_AXES,
+    SWIZZLES,
+    TILED,
+    ElementType,
+    Interleave,
+    MapSwizzle,
+)
+from lanewise.isa.tensor_map_rules import Tiling, address_violation, violation
+
+#: Bytes that a swizzle moves as one piece.
+SWIZZLE_UNIT = 16
+
+
+class TiledTensor(Tiling, Drawn):
+    """A tensor and its boxes as a tensor map has them; axis 0 is the innermost. Its address is left open.
+
+    >>> matrix = TiledTensor("f16", (1024, 4096), (2048,), (64, 128), (1, 1), swizzle="128B")
+    >>> matrix.box_bytes
+    16384
+    >>> decode(matrix.encode(0x7F0000000000)) == (0x7F0000000000, matrix)
+    True
+    """
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.dims)
+
+    @property
+    def element(self) -> ElementType:
+        """The type of the elements."""
+        return ELEMENT_TYPES[self.type]
+
+    @property
+    def swizzle_mode(self) -> MapSwizzle:
+        """The swizzle with its numbers."""
+        return SWIZZLES[self.swizzle]
+
+    @property
+    def interleaving(self) -> Interleave:
+        """The interleaved layout with its numbers."""
+        return INTERLEAVES[self.interleave]
+
+    @property
+    def is_interleaved(self) -> bool:
+        """Whether 16 or 32 bytes of channels take the place of an element of the innermost axis."""
+        return self.interleave != "none"
+
+    @property
+    def place_bytes(self) -> int:
+        """The bytes that one place along the innermost axis has: those of an element, if not interleaved."""
+        return self.interleaving.alignment if self.is_interleaved else self.element.bytes
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """The places that a copy takes along each axis: of every element stride that begins in the box, one.
+
+        Seen on an H200: the innermost axis has no element stride unless the layout is interleaved; an
+        interleaved box has one slice of channels, the axis before the outermost.
+        """
+        steps = (self.element_strides[0] if self.is_interleaved else 1, *self.element_strides[1:])
+        found = [-(-box // step) for box, step in zip(self.box, steps, strict=True)]
+        if self.is_interleaved:
+            found[-2] = 1
+        return tuple(found)
+
+    @property
+    def box_bytes(self) -> int:
+        """The bytes of what a copy takes: what its mbarrier has to expect."""
+        return prod(self.copied) * self.place_bytes
+
+    @property
+    def rows(self) -> int:
+        """The rows of a box in shared memory: the elements that a copy takes along all axes but axis 0."""
+        return prod(self.copied[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row of a box."""
+        return self.copied[0] * self.place_bytes
+
+    @property
+    def row_pitch(self) -> int:
+        """The bytes from one row to the next in shared memory; a swizzle has rows of its own width.
+
+        Seen on an H200: of a box that is narrower than its swizzle, the bytes between rows are not written.
+        """
+        return self.row_bytes if self.is_interleaved else self.swizzle_mode.row_bytes or self.row_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of shared memory from the first byte of a box to its last row's end."""
+        return self.rows * self.row_pitch
+
+    def swizzled(self, offset: int) -> int:
+        """Return where the byte lies that would lie at an offset of shared memory without the swizzle.
+
+        >>> TiledTensor("f16", (64, 64), (128,), (64, 64), (1, 1), swizzle="128B").swizzled(3 * 128)
+        432
+        """
+        bits = max((self.swizzle_mode.row_bytes // SWIZZLE_UNIT).bit_length() - 1, 0)
+        return offset ^ ((offset >> 7) & ((1 << bits) - 1)) << 4
+
+    def require_legal(self) -> None:
+        """Raise an error if the driver refuses to encode such a map: it names the rule and what is legal."""
+        broken = violation(self)
+        if broken is not None:
+            raise LanewiseError(broken)
+
+    def encode(self, address: int) -> bytes:
+        """Return the 128 bytes for the tensor at a device address, as the driver gives them."""
+        broken = violation(self) or address_violation(self, address)
+        if broken is not None:
+            raise LanewiseError(broken)
+        values = {
+            "address": address,
+            "mode": TILED,
+            "rank": self.rank,
+            "type": self.element.code,
+            "interleave": self.interleaving.code,
+            "swizzle": self.swizzle_mode.code,
+            "fill": FILLS[self.fill],
+            "tf32": int(self.element.tf32),
+            "l2_promotion": L2_PROMOTIONS[self.l2_promotion],
+            # The driver rounds down here, although a copy takes what `copied` says.
+            "box_bytes": self.noted_bytes,
+            "shared_alignment": self.swizzle_mode.alignment,
+        }
+        for name, sizes, first in (
+            ("dim", self.dims, 0),
+            ("stride", self.strides, 1),
+            ("box", self.box, 0),
+            ("element_stride", self.element_strides, 0),
+        ):
+            values |= {f"{name}{axis}": size for axis, size in enumerate(sizes, first)}
+        return sum(FIELD[name].put(value) for name, value in values.items()).to_bytes(MAP_BYTES, "little")
+
+    def described(self) -> str:
+        """Return the tensor in words, shapes in the order of arrays: the outermost axis first.
+
+        >>> TiledTensor("f32", (64, 32), (256,), (32, 8), (1, 1)).described()
+        'f32 (32, 64), box (8, 32)'
+        """
+        words = [f"{self.type} {_shape(self.dims)}", f"box {_shape(self.box)}"]
+        if any(step > 1 for step in self.element_strides):
+            words.append(f"element strides {_shape(self.element_strides)}")
+        for name, value, usual in (
+            ("swizzle", self.swizzle, "none"),
+            ("interleave", self.interleave, "none"),
+            ("L2 promotion", self.l2_promotion, "none"),
+            ("fill", self.fill, "zeros"),
+        ):
+            if value != usual:
+                words.append(f"{name} {value}")
+        return ", ".join(words)
+
+
+def _shape(sizes: tuple[int, ...]) -> str:
+    """Return sizes as a shape in the order of arrays."""
+    return str(sizes[::-1])
+
+
+def field_values(raw: bytes) -> dict[str, int]:
+    """Return the value of every field of 128 bytes, whether they are a legal map or not.
+
+    >>> field_values(bytes(128))["rank"]
+    1
+    """
+    number = _number(raw)
+    return {field.name: field.of(number) for field in FIELDS}
+
+
+def unknown_bits(raw: bytes) -> list[int]:
+    """Return the bits of 128 bytes that are set and belong to no field."""
+    rest = _number(raw) & ~sum(field.mask for field in FIELDS)
+    return [bit for bit in range(8 * MAP_BYTES) if rest >> bit & 1]
+
+
+def decode(raw: bytes) -> tuple[int, TiledTensor]:
+    """Return the address and the tensor that 128 bytes say; an error if they are no tiled map.
+
+    What the driver notes besides (`DERIVED`) is not looked at.
+    """
+    values = field_values(raw)
+    mode, rank = values["mode"], values["rank"]
+    if mode == IM2COL:
+        raise LanewiseError("this is a tensor map for im2col; only tiled ones are known here")
+    if mode != TILED:
+        raise LanewiseError(f"this is no tensor map: its mode is {mode}, that of a tiled one is {TILED}")
+    if rank > MOST_AXES:
+        raise LanewiseError(f"this is no tensor map: it says {rank} axes, and a tensor has 1 to {MOST_AXES}")
+    types = {(each.code, each.tf32): each.name for each in ELEMENT_TYPES.values()}
+    type = types.get((values["type"], bool(values["tf32"])))
+    if type is None:
+        raise LanewiseError(f"this is no tensor map of sm_90: no type has the number {values['type']}")
+    interleave = next((each.name for each in INTERLEAVES.values() if each.code == values["interleave"]), None)
+    if interleave is None:
+        raise LanewiseError(
+            f"this is no tensor map: no interleaved layout has the number {values['interleave']}"
+        )
+
+    def sizes(name: str, first: int = 0) -> tuple[int, ...]:
+        return tuple(values[f"{name}{axis}"] for axis in range(first, rank))
+
+    return values["address"], TiledTensor(
+        type,
+        sizes("dim"),
+        sizes("stride", 1),
+        sizes("box"),
+        sizes("element_stride"),
+        interleave,
+        next(each.name for each in SWIZZLES.values() if each.code == values["swizzle"]),
+        next(name for name, code in L2_PROMOTIONS.items() if code == values["l2_promotion"]),
+        next(name for name, code in FILLS.items() if code == values["fill"]),
+    )
+
+
+def noted_otherwise(raw: bytes) -> list[str]:
+    """Return the derived fields that do not say what the others make of them."""
+    values = field_values(raw)
+    _, tensor = decode(raw)
+    expected = {"box_bytes": tensor.noted_bytes, "shared_alignment": tensor.swizzle_mode.alignment}
+    return [name for name in DERIVED if values[name] != expected[name]]
+
+
+def _number(raw: bytes) -> int:
+    """Return a map as one number."""
+    if len(raw) != MAP_BYTES:
+        raise LanewiseError(f"a tensor map has {MAP_BYTES} bytes; {len(raw)} were given")
+    return int.from_bytes(raw, "little")

@@ -1,0 +1,198 @@
+"""The 128 bytes of a tensor map, field by field, and the numbers of types and modes in them.
+
+Read off an H200: `cuTensorMapEncodeTiled` of driver 580.159 was asked for thousands of maps, one field varied
+at a time (benchmarks/results/h200_tensor_maps.json). This table is all that knows where a field lies.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Bytes of a tensor map, and what its address is a multiple of.
+MAP_BYTES = 128
+MAP_ALIGNMENT = 64
+#: Axes of a tensor.
+MOST_AXES = 5
+
+
+class Field(NamedTuple):
+    """A field: its value is `bias` + `unit` × the number that stands in its bits.
+
+    `parts` are the first bit and the count of bits of each piece, the low end of the number first. No part
+    crosses a 32-bit word except that of the address.
+    """
+
+    name: str
+    parts: tuple[tuple[int, int], ...]
+    meaning: str
+    unit: int = 1
+    bias: int = 0
+
+    @property
+    def mask(self) -> int:
+        """The bits of a map that are this field."""
+        return sum(((1 << bits) - 1) << first for first, bits in self.parts)
+
+    @property
+    def limit(self) -> int:
+        """The least value that is too large for the field."""
+        return self.bias + (self.unit << sum(bits for _, bits in self.parts))
+
+    def of(self, number: int) -> int:
+        """Return the value of the field in a map, which is taken as one little-endian number."""
+        code, low = 0, 0
+        for first, bits in self.parts:
+            code |= (number >> first & ((1 << bits) - 1)) << low
+            low += bits
+        return self.bias + self.unit * code
+
+    def put(self, value: int) -> int:
+        """Return the bits of a map that say a value; what is too large for the field is cut off."""
+        code, found = (value - self.bias) // self.unit, 0
+        for first, bits in self.parts:
+            found |= (code & ((1 << bits) - 1)) << first
+            code >>= bits
+        return found
+
+
+#: Axes are numbered as the hardware has them: 0 is the innermost. `stride1` is the stride of axis 1.
+FIELDS = (
+    Field("address", ((4, 53),), "global address of the tensor", unit=16),
+    Field("mode", ((64, 4),), "0: tiled, 1: im2col"),
+    Field("rank", ((68, 3),), "number of axes", bias=1),
+    Field("type", ((71, 4),), "type of the elements"),
+    Field("interleave", ((75, 2),), "interleaved layout in global memory"),
+    Field("swizzle", ((77, 2),), "swizzle in shared memory"),
+    Field("fill", ((79, 1),), "what elements outside of the tensor are read as"),
+    Field("tf32", ((80, 1),), "f32 is rounded to tf32 on the way"),
+    Field("l2_promotion", ((81, 2),), "bytes that L2 reads at least"),
+    *(
+        Field(f"stride{axis}", ((96 + 32 * (axis - 1), 32), (224 + 4 * (axis - 1), 4)), "stride in bytes", 16)
+        for axis in range(1, MOST_AXES)
+    ),
+    *(
+        Field(f"dim{axis}", ((256 + 32 * axis, 32),), "elements of the tensor", bias=1)
+        for axis in range(MOST_AXES)
+    ),
+    *(
+        Field(f"element_stride{axis}", ((416 + 3 * axis, 3),), "every so many elements are taken", bias=1)
+        for axis in range(MOST_AXES)
+    ),
+    *(
+        Field(f"box{axis}", ((440 + 8 * axis, 8),), "elements that a copy passes over", bias=1)
+        for axis in range(MOST_AXES)
+    ),
+    # The driver's own notes, which follow from the rest.
+    Field("box_bytes", ((512, 32),), "bytes of a box, each axis rounded down to whole strides"),
+    Field(
+        "shared_alignment",
+        ((576, 32),),
+        "bytes after which the swizzle repeats: alignment of a box in shared memory",
+    ),
+)
+FIELD = {field.name: field for field in FIELDS}
+#: What the driver derives from the other fields; a map that `tensormap.replace` has changed may disagree.
+DERIVED = ("box_bytes", "shared_alignment")
+
+#: The mode of tiled maps, and that of im2col.
+TILED, IM2COL = 0, 1
+
+
+class ElementType(NamedTuple):
+    """A type that TMA copies: its number in a map and in the driver's enumeration, and its bytes."""
+
+    name: str
+    code: int
+    driver_name: str
+    driver_code: int
+    bytes: int
+    #: Whether the map says that f32 is rounded to tf32.
+    tf32: bool = False
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements outside of the tensor can be read as NaN."""
+        return "f" in self.name
+
+
+_TYPES = (
+    ElementType("u8", 0, "UINT8", 0, 1),
+    ElementType("u16", 1, "UINT16", 1, 2),
+    ElementType("u32", 2, "UINT32", 2, 4),
+    ElementType("s32", 3, "INT32", 3, 4),
+    ElementType("u64", 4, "UINT64", 4, 8),
+    ElementType("s64", 5, "INT64", 5, 8),
+    ElementType("f16", 6, "FLOAT16", 6, 2),
+    ElementType("f32", 7, "FLOAT32", 7, 4),
+    ElementType("f64", 9, "FLOAT64", 8, 8),
+    ElementType("bf16", 10, "BFLOAT16", 9, 2),
+    ElementType("f32.ftz", 8, "FLOAT32_FTZ", 10, 4),
+    ElementType("tf32", 7, "TFLOAT32", 11, 4, tf32=True),
+    ElementType("tf32.ftz", 8, "TFLOAT32_FTZ", 12, 4, tf32=True),
+)
+#: The types by name, as PTX calls them.
+ELEMENT_TYPES = {each.name: each for each in _TYPES}
+#: Packed types: what PTX and the driver call them. The driver refuses them for sm_90.
+PACKED_TYPES = {"b4x16": "16U4_ALIGN8B", "b4x16_p64": "16U4_ALIGN16B", "b6x16_p32": "16U6_ALIGN16B"}
+
+
+class Interleave(NamedTuple):
+    """An interleaved layout: its number, and what addresses and strides are multiples of."""
+
+    name: str
+    code: int
+    alignment: int
+
+
+INTERLEAVES = {
+    each.name: each
+    for each in (Interleave("none", 0, 16), Interleave("16B", 1, 16), Interleave("32B", 2, 32))
+}
+
+
+class MapSwizzle(NamedTuple):
+    """A swizzle mode: its number, the bytes that the innermost axis of a box has at most (0: no limit), and
+    what the shared address of a box is a multiple of: the bytes after which the pattern repeats."""
+
+    name: str
+    code: int
+    row_bytes: int
+    alignment: int
+
+
+SWIZZLES = {
+    each.name: each
+    for each in (
+        MapSwizzle("none", 0, 0, 16),
+        MapSwizzle("32B", 1, 32, 256),
+        MapSwizzle("64B", 2, 64, 512),
+        MapSwizzle("128B", 3, 128, 1024),
+    )
+}
+#: Swizzles of later GPUs, by the driver's names; the driver refuses them for sm_90.
+LATER_SWIZZLES = {"128B_ATOM_32B": 4, "128B_ATOM_32B_FLIP_8B": 5, "128B_ATOM_64B": 6}
+L2_PROMOTIONS = {"none": 0, "64B": 1, "128B": 2, "256B": 3}
+FILLS = {"zeros": 0, "nan": 1}
+
+#: cuda.h's enumerations, for code that names them.
+DRIVER_ENUMERATIONS = {
+    "CUtensorMapDataType": {
+        **{f"CU_TENSOR_MAP_DATA_TYPE_{each.driver_name}": each.driver_code for each in _TYPES},
+        **{f"CU_TENSOR_MAP_DATA_TYPE_{name}": 13 + n for n, name in enumerate(PACKED_TYPES.values())},
+    },
+    "CUtensorMapInterleave": {
+        f"CU_TENSOR_MAP_INTERLEAVE_{each.name.upper()}": each.code for each in INTERLEAVES.values()
+    },
+    "CUtensorMapSwizzle": {
+        **{f"CU_TENSOR_MAP_SWIZZLE_{each.name.upper()}": each.code for each in SWIZZLES.values()},
+        **{f"CU_TENSOR_MAP_SWIZZLE_{name}": code for name, code in LATER_SWIZZLES.items()},
+    },
+    "CUtensorMapL2promotion": {
+        f"CU_TENSOR_MAP_L2_PROMOTION_{'NONE' if name == 'none' else 'L2_' + name}": code
+        for name, code in L2_PROMOTIONS.items()
+    },
+    "CUtensorMapFloatOOBfill": {
+        "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE": FILLS["zeros"],
+        "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA": FILLS["nan"],
+    },
+}

@@ -1,0 +1,1 @@
+"""What Hopper adds: clusters, mbarriers, TMA, warpgroups and their registers, launches that overlap."""

@@ -1,0 +1,244 @@
+"""`lw.mbarrier`: barriers in shared memory that count arrivals and bytes, as TMA and pipelines use them.
+
+A barrier completes a phase when all arrivals and all expected bytes are there; a wait names the parity of the
+phase that it waits for, 0 for the first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.lang.hopper.cluster import rank_operand
+from lanewise.lang.memory.array import dynamic_shared, shared
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.ir import Address, Label, NotPredicate, Register, Symbol
+from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.types import i32, pred, u32, u64
+
+#: Arrivals that a phase can count, and bytes that it can expect.
+MOST_ARRIVALS = (1 << 20) - 1
+_BYTES = 8
+_SCOPES = {"block": "cta", "cluster": "cluster"}
+
+
+class Mbarrier(Node):
+    """One barrier in shared memory: `init`, `arrive`, `expect`, `wait`, and the same one of another block."""
+
+    __slots__ = ("pointer",)
+
+    def __init__(self, pointer: Pointer) -> None:
+        self.pointer = pointer
+
+    def children(self) -> list[Any]:
+        return [self.pointer]
+
+    def with_children(self, children: list[Any], fresh: bool = False) -> Mbarrier:
+        return Mbarrier(children[0])
+
+    @property
+    def _address(self) -> Address:
+        return Address(self.pointer.base, self.pointer.offset)
+
+    @property
+    def _is_remote(self) -> bool:
+        return self.pointer.space == "shared::cluster"
+
+    def _require_own(self, what: str) -> None:
+        if self._is_remote:
+            raise current().error(
+                f"{what} of another block's mbarrier: only arrive and expect work on a remote one"
+            )
+
+    def init(self, count: Any) -> None:
+        """Prepare the barrier for phases of `count` arrivals; one thread does it."""
+        self._require_own("init")
+        current().need("mbarrier", 80, "7.0")
+        current().emit("mbarrier.init.shared::cta.b64", self._address, _count(count, "init"))
+
+    def invalidate(self) -> None:
+        """End the use as a barrier, so that its memory may serve for something else."""
+        self._require_own("invalidate")
+        current().need("mbarrier", 80, "7.0")
+        current().emit("mbarrier.inval.shared::cta.b64", self._address)
+
+    def arrive(self, count: Any = 1, *, expect: Any = None, scope: str = "") -> None:
+        """Arrive `count` times; `expect` announces bytes that asynchronous copies of this phase bring.
+
+        What this thread wrote before is seen by those who wait in the `scope`, block or cluster: the block,
+        and the cluster for a remote barrier. That of the cluster is a fence, which costs some hundred cycles:
+        who has only read says scope="block".
+        """
+        builder = current()
+        builder.need("mbarrier.arrive", 90, "8.0")
+        level = _scope(scope or ("cluster" if self._is_remote else "block"), "an arrival")
+        if expect is not None:
+            if not isinstance(count, int) or count != 1:
+                raise builder.error("an arrival that expects bytes counts once: leave count out")
+            verb, operand = "arrive.expect_tx", _bytes(expect, "arrive")
+        else:
+            verb, operand = "arrive", _count(count, "arrive")
+        space = "shared::cluster" if self._is_remote else "shared::cta"
+        builder.emit(f"mbarrier.{verb}.release.{level}.{space}.b64", "_", self._address, operand)
+
+    def expect(self, bytes: Any) -> None:
+        """Announce bytes that asynchronous copies of this phase bring, without an arrival."""
+        builder = current()
+        builder.need("mbarrier.expect_tx", 90, "8.0")
+        where = "cluster.shared::cluster" if self._is_remote else "cta.shared::cta"
+        builder.emit(f"mbarrier.expect_tx.relaxed.{where}.b64", self._address, _bytes(bytes, "expect"))
+
+    def wait(self, parity: Any, *, scope: str = "block") -> None:
+        """Wait until the phase of a parity, 0 or 1, is complete; `scope` is block or cluster.
+
+        A barrier that was just initialised counts as having completed the phase of parity 1.
+        """
+        builder, again = current(), Label("wait")
+        builder.label(again)
+        done = self.test(parity, scope=scope)
+        builder.branch(again, NotPredicate(done.in_register))
+
+    def test(self, parity: Any, *, scope: str = "block") -> Scalar:
+        """Return whether the phase of a parity is complete, after waiting a while: `mbarrier.try_wait`."""
+        builder = current()
+        self._require_own("a wait")
+        builder.need("mbarrier.try_wait", 90, "8.0")
+        level = _scope(scope, "a wait")
+        found = Register("pred")
+        builder.emit(
+            f"mbarrier.try_wait.parity.acquire.{level}.shared::cta.b64", found, self._address, _parity(parity)
+        )
+        return Scalar(pred, found)
+
+    def remote(self, rank: Any) -> Mbarrier:
+        """Return the barrier at the same address in another block of the cluster, to arrive at."""
+        self._require_own("remote")
+        builder = current()
+        builder.need("a cluster", 90, "7.8")
+        address = builder.define(
+            "mapa.shared::cluster.u32",
+            "b32",
+            self.pointer.address.in_register,
+            rank_operand(rank, "mbarrier.remote"),
+        )
+        return Mbarrier(Pointer(u64, "shared::cluster", address, 0, _BYTES))
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        return f"an mbarrier in {self.pointer.space} memory"
+
+
+class Mbarriers(Node):
+    """An array of barriers in shared memory: `bars[i]`, with a Python or a traced index."""
+
+    __slots__ = ("count", "pointer")
+
+    def __init__(self, pointer: Pointer, count: int) -> None:
+        self.pointer, self.count = pointer, count
+
+    def children(self) -> list[Any]:
+        return [self.pointer]
+
+    def with_children(self, children: list[Any], fresh: bool = False) -> Mbarriers:
+        return Mbarriers(children[0], self.count)
+
+    def named(self, name: str) -> None:
+        """Give the variable in the PTX the Python name that the barriers are bound to."""
+        base = self.pointer.base
+        if isinstance(base, Symbol) and base.hint == "shared":
+            base.hint = name
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: Any) -> Mbarrier:
+        if isinstance(index, bool) or not isinstance(index, int | Scalar):
+            raise current().error(f"the index of an mbarrier is an integer, not {describe(index)}")
+        if isinstance(index, int) and not 0 <= index < self.count:
+            raise current().error(f"there are {self.count} mbarriers, 0 to {self.count - 1}; {index} is none")
+        return Mbarrier(self.pointer + index)
+
+    def __iter__(self) -> Any:
+        return iter([self[number] for number in range(self.count)])
+
+    def init(self, count: Any) -> None:
+        """Prepare every barrier for phases of `count` arrivals; one thread does it."""
+        for each in self:
+            each.init(count)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        return f"{self.count} mbarriers in {self.pointer.space} memory"
+
+
+def mbarrier(count: int = 1, *, offset: int | None = None) -> Mbarriers:
+    """Declare mbarriers in the block's shared memory; with `offset`, that many bytes into the dynamic part.
+
+    Inside a kernel: `full = lw.mbarrier(4)`, then `full[stage].arrive(expect=nbytes)`.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise current().error(f"lw.mbarrier takes the number of barriers, at least 1; not {describe(count)}")
+    if offset is None:
+        return Mbarriers(shared(u64, count, align=_BYTES).pointer, count)
+    return Mbarriers(dynamic_shared(u64, count, offset=offset).pointer, count)
+
+
+def barrier_address(barrier: Any, what: str) -> Address:
+    """Return the address of this block's mbarrier, for an instruction that completes on it."""
+    if isinstance(barrier, Mbarriers) and barrier.count == 1:
+        barrier = barrier[0]
+    if not isinstance(barrier, Mbarrier):
+        raise current().error(
+            f"{what} completes on an mbarrier, one of lw.mbarrier(n)[i]; not {describe(barrier)}"
+        )
+    if barrier._is_remote:
+        raise current().error(f"{what} completes on an mbarrier of this block, not on a remote one")
+    return barrier._address
+
+
+def _scope(scope: str, what: str) -> str:
+    """Return PTX's name of a scope."""
+    if scope not in _SCOPES:
+        raise current().error(f"the scope of {what} is 'block' or 'cluster', not {scope!r}")
+    return _SCOPES[scope]
+
+
+def _parity(parity: Any) -> Any:
+    """Return the operand for a parity: 0 or 1, an integer, traced or not."""
+    builder = current()
+    if isinstance(parity, bool) or not isinstance(parity, int | Scalar):
+        raise builder.error(f"a parity is 0 or 1, an integer, traced or not; not {describe(parity)}")
+    if isinstance(parity, int) and parity not in (0, 1):
+        raise builder.error(f"a parity is 0 or 1, not {parity}: take the phase modulo 2")
+    found = scalar(parity, None, "a parity")
+    if found.dtype is pred:
+        return builder.define("selp.b32", "b32", "1", "0", found.in_register)
+    if found.dtype not in (i32, u32):
+        raise builder.error(f"a parity is i32 or u32, not {describe(found)}: convert it with .to(lw.i32)")
+    return found.operand
+
+
+def _count(count: Any, what: str) -> Any:
+    """Return the operand for a number of arrivals."""
+    found = scalar(count, None, f"the count of {what}")
+    if found.dtype not in (i32, u32):
+        raise current().error(f"the count of {what} is an i32 or u32, not {describe(found)}")
+    if found.constant is not None and not 1 <= found.constant <= MOST_ARRIVALS:
+        raise current().error(f"the count of {what} is 1 to {MOST_ARRIVALS}, not {found.constant}")
+    return found.operand
+
+
+def _bytes(bytes: Any, what: str) -> Any:
+    """Return the operand for a number of bytes that are expected."""
+    found = scalar(bytes, None, f"the bytes of {what}")
+    if found.dtype not in (i32, u32):
+        raise current().error(f"the bytes of {what} are an i32 or u32, not {describe(found)}")
+    if found.constant is not None and not 0 <= found.constant <= MOST_ARRIVALS:
+        raise current().error(f"a phase expects 0 to {MOST_ARRIVALS} bytes, not {found.constant}")
+    return found.operand

@@ -1,0 +1,307 @@
+"""`lw.tma`: bulk copies between global and shared memory, by tensor maps or of plain bytes.
+
+Loads complete on an mbarrier, stores and reductions in groups of the thread that issues them. One thread
+issues a copy for its whole block. Coordinates and boxes are in the order of the array, outermost first.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from lanewise.isa.matrix_descriptor import SwizzleMode
+from lanewise.lang.hopper.mbarrier import Mbarrier, barrier_address
+from lanewise.lang.hopper.tensor_map import TensorMap
+from lanewise.lang.matrix.descriptor import byte_swizzle_mode
+from lanewise.lang.memory.addresses import SwizzledAddresses
+from lanewise.lang.memory.array import Array
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.memory.view import View
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.ir import Address, TensorAddress
+from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.types import dtype_name, i32, storage_bytes, u16, u32, u64
+from lanewise.layout import flatten, size, suffix_product
+
+__all__ = ["commit", "copy", "load", "prefetch", "prefetch_map", "reduce", "store", "wait"]
+
+#: Cache policies of L2 as CUDA encodes them for the hint operand.
+_POLICIES = {
+    "evict_normal": 0x1000000000000000,
+    "evict_first": 0x12F0000000000000,
+    "evict_last": 0x14F0000000000000,
+}
+_REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+#: Alignment in bytes of a box in shared memory, and of plain bytes.
+_BOX_ALIGNMENT, _BULK_ALIGNMENT = 128, 16
+_MOST_GROUPS = 7
+
+
+def load(
+    target: Any, map: Any, coordinates: Any, barrier: Any, *, multicast: Any = None, cache: Any = None
+) -> None:
+    """Load the box that begins at some coordinates into shared memory; `barrier` counts its bytes.
+
+    `multicast` is a mask of blocks of the cluster: each gets the box at the same address of its own shared
+    memory, and its own mbarrier counts. `cache` is evict_first, evict_last, evict_normal, or a u64 policy.
+    """
+    builder = current()
+    builder.need("cp.async.bulk.tensor", 90, "8.0")
+    tensor = _tensor_address(map, coordinates, "lw.tma.load")
+    address = _box_address(target, map, "the target of lw.tma.load")
+    modifiers, operands = "", [address, tensor, barrier_address(barrier, "lw.tma.load")]
+    if multicast is not None:
+        modifiers += ".multicast::cluster"
+        operands.append(_mask(multicast))
+    operands += _hint(cache)
+    hint = ".L2::cache_hint" if cache is not None else ""
+    builder.emit(
+        f"cp.async.bulk.tensor.{map.kind.rank}d.shared::cluster.global.tile"
+        f".mbarrier::complete_tx::bytes{modifiers}{hint}",
+        *operands,
+    )
+
+
+def store(map: Any, coordinates: Any, source: Any, *, cache: Any = None) -> None:
+    """Store a box in shared memory to the tensor; what lies outside of the tensor is left out.
+
+    Threads that wrote the box call lw.fence_proxy_async() before the barrier that precedes the store.
+    """
+    builder = current()
+    builder.need("cp.async.bulk.tensor", 90, "8.0")
+    tensor = _tensor_address(map, coordinates, "lw.tma.store")
+    address = _box_address(source, map, "the source of lw.tma.store")
+    hint = ".L2::cache_hint" if cache is not None else ""
+    opcode = f"cp.async.bulk.tensor.{map.kind.rank}d.global.shared::cta.tile.bulk_group{hint}"
+    builder.emit(opcode, tensor, address, *_hint(cache))
+
+
+def reduce(operation: str, map: Any, coordinates: Any, source: Any, *, cache: Any = None) -> None:
+    """Combine a box in shared memory with the tensor: add, min, max, inc, dec, and, or, xor."""
+    builder = current()
+    builder.need("cp.reduce.async.bulk.tensor", 90, "8.0")
+    if operation not in _REDUCTIONS:
+        raise builder.error(f"lw.tma.reduce knows {', '.join(_REDUCTIONS)}; not {operation!r}")
+    tensor = _tensor_address(map, coordinates, "lw.tma.reduce")
+    address = _box_address(source, map, "the source of lw.tma.reduce")
+    hint = ".L2::cache_hint" if cache is not None else ""
+    rank = map.kind.rank
+    builder.emit(
+        f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{operation}.tile.bulk_group{hint}",
+        tensor,
+        address,
+        *_hint(cache),
+    )
+
+
+def prefetch(map: Any, coordinates: Any, *, cache: Any = None) -> None:
+    """Bring a box of the tensor to L2 ahead of time."""
+    builder = current()
+    builder.need("cp.async.bulk.prefetch.tensor", 90, "8.0")
+    tensor = _tensor_address(map, coordinates, "lw.tma.prefetch")
+    hint = ".L2::cache_hint" if cache is not None else ""
+    opcode = f"cp.async.bulk.prefetch.tensor.{map.kind.rank}d.L2.global.tile{hint}"
+    builder.emit(opcode, tensor, *_hint(cache))
+
+
+def prefetch_map(map: Any) -> None:
+    """Bring the 128 bytes of a tensor map to the cache ahead of the first copy through it."""
+    current().need("prefetch.tensormap", 90, "8.0")
+    current().emit("prefetch.tensormap", Address(_map(map, "lw.tma.prefetch_map").address))
+
+
+def copy(target: Any, source: Any, bytes: Any, barrier: Any = None, *, multicast: Any = None) -> None:
+    """Copy plain bytes, a multiple of 16: global to shared memory (an mbarrier counts them) or back.
+
+    From shared to global memory the copy belongs to a group: lw.tma.commit() and lw.tma.wait(). Into the
+    shared memory of another block, `target` and `barrier` are those that lw.cluster.map and remote give.
+    """
+    builder = current()
+    builder.need("cp.async.bulk", 90, "8.0")
+    to, of = (_pointer(each, "lw.tma.copy") for each in (target, source))
+    count = scalar(bytes, None, "the bytes of lw.tma.copy")
+    if count.dtype not in (i32, u32):
+        raise builder.error(f"the bytes of lw.tma.copy are an i32 or u32, not {describe(count)}")
+    if count.constant is not None and (count.constant % _BULK_ALIGNMENT or count.constant < 1):
+        raise builder.error(f"lw.tma.copy moves a multiple of {_BULK_ALIGNMENT} bytes, not {count.constant}")
+    for each in (to, of):
+        _require_alignment(each, _BULK_ALIGNMENT, "lw.tma.copy")
+    addresses = [Address(to.base, to.offset), Address(of.base, of.offset), count.operand]
+    spaces = (to.space, of.space)
+    if multicast is not None and spaces != ("shared", "global"):
+        raise builder.error("multicast= is for copies from global to shared memory")
+    if spaces == ("shared", "global"):
+        addresses.append(barrier_address(barrier, "lw.tma.copy"))
+        many = ".multicast::cluster" if multicast is not None else ""
+        more = [_mask(multicast)] if multicast is not None else []
+        opcode = f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes{many}"
+        builder.emit(opcode, *addresses, *more)
+    elif spaces == ("global", "shared"):
+        if barrier is not None:
+            raise builder.error("a copy to global memory completes in a group: leave the barrier out")
+        builder.emit("cp.async.bulk.global.shared::cta.bulk_group", *addresses)
+    elif spaces == ("shared::cluster", "shared"):
+        if not isinstance(barrier, Mbarrier) or barrier.pointer.space != "shared::cluster":
+            raise builder.error(
+                "a copy to another block completes on an mbarrier of that block: bars[i].remote(rank)"
+            )
+        addresses.append(Address(barrier.pointer.base, barrier.pointer.offset))
+        builder.emit("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes", *addresses)
+    else:
+        raise builder.error(
+            "lw.tma.copy goes from global to shared memory, from shared to global memory, or to the shared "
+            f"memory of another block; not from {of} to {to}"
+        )
+
+
+def commit() -> None:
+    """Close the group of the stores and reductions that this thread has issued."""
+    current().need("cp.async.bulk", 90, "8.0")
+    current().emit("cp.async.bulk.commit_group")
+
+
+def wait(n: int = 0, *, read: bool = False) -> None:
+    """Wait until at most `n` groups of this thread are on their way.
+
+    With `read` it waits until the others have read their source, which may then be written again; without it
+    until their results are in place.
+    """
+    builder = current()
+    builder.need("cp.async.bulk", 90, "8.0")
+    if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= _MOST_GROUPS:
+        raise builder.error(
+            f"lw.tma.wait takes a Python integer, 0 to {_MOST_GROUPS} groups, not {describe(n)}"
+        )
+    builder.emit(f"cp.async.bulk.wait_group{'.read' if read else ''}", str(n))
+
+
+def _map(map: Any, what: str) -> TensorMap:
+    """Return a tensor map; an error if something else is given."""
+    if not isinstance(map, TensorMap):
+        raise current().error(
+            f"{what} takes a tensor map, a parameter annotated lw.TensorMap[…]; not {describe(map)}"
+        )
+    return map
+
+
+def _tensor_address(map: Any, coordinates: Any, what: str) -> TensorAddress:
+    """Return the operand of a tensor map and coordinates, which PTX has innermost first."""
+    found = _map(map, what)
+    entries = tuple(coordinates) if isinstance(coordinates, tuple | list) else (coordinates,)
+    if len(entries) != found.kind.rank:
+        raise current().error(
+            f"{what}: {found} has {found.kind.rank} dimensions, and {len(entries)} coordinates are given"
+        )
+    operands = []
+    for each in entries:
+        one = scalar(each, None, f"a coordinate of {what}")
+        if one.dtype not in (i32, u32):
+            raise current().error(
+                f"a coordinate of {what} is i32, not {describe(one)}: convert it with .to(lw.i32)"
+            )
+        operands.append(one.operand)
+    inner = scalar(entries[-1]).constant
+    at = (inner or 0) * storage_bytes(found.dtype)
+    if at % _BULK_ALIGNMENT:
+        raise current().error(
+            f"{what}: the innermost coordinate {inner} is {at} bytes from the beginning; it has to be a "
+            f"multiple of {_BULK_ALIGNMENT} bytes"
+        )
+    return TensorAddress(found.address, tuple(reversed(operands)))
+
+
+def _box_address(tensor: Any, map: TensorMap, what: str) -> Address:
+    """Return the address of a box in shared memory; an error if what is there is not like the map's box."""
+    if isinstance(tensor, Array | View):
+        view = tensor.view(what) if isinstance(tensor, Array) else tensor
+        if view.space != "shared" or not isinstance(view.addresses, SwizzledAddresses):
+            raise current().error(f"{what} lies in shared memory; {view} does not")
+        _require_box(view, map, what)
+        pointer = view.addresses.linear_pointer()
+        mode = byte_swizzle_mode(view.addresses.swizzle, view.dtype)
+        _require_swizzle(view, map, mode, what)
+    else:
+        pointer = _pointer(tensor, what)
+    if pointer.space != "shared":
+        raise current().error(f"{what} lies in shared memory; {pointer} does not")
+    if pointer.dtype.bits != map.dtype.bits:
+        raise current().error(
+            f"{what} has elements of {dtype_name(pointer.dtype)}, and {map} of {dtype_name(map.dtype)}"
+        )
+    _require_alignment(pointer, _BOX_ALIGNMENT, what)
+    return Address(pointer.base, pointer.offset)
+
+
+def _require_box(view: View, map: TensorMap, what: str) -> None:
+    """Raise an error unless a view has as many elements as the box, and the same order of them."""
+    box = map.kind.box
+    if box is None:
+        return
+    if size(view.layout) != prod(box):
+        raise current().error(
+            f"{what} has shape {view.shape}, {size(view.layout)} elements, and the box of {map} has {box}, "
+            f"{prod(box)} elements: slice one stage of it, or change the box"
+        )
+    if tuple(flatten((view.shape,))) == box:
+        wanted = suffix_product(box)
+        if tuple(flatten((view.layout.stride,))) != tuple(flatten((wanted,))):
+            raise current().error(
+                f"{what}: TMA lays a box out with its last mode fastest, {box}:{wanted}; the array has "
+                f"{view.layout}"
+            )
+
+
+def _require_swizzle(view: View, map: TensorMap, mode: SwizzleMode | None, what: str) -> None:
+    """Raise an error if an array is swizzled in another way than the map says."""
+    if mode is None:
+        raise current().error(
+            f"{what}: TMA knows no swizzle {view.addresses.swizzle} of {dtype_name(view.dtype)}"
+        )
+    if map.kind.swizzle is not None and mode.name != map.kind.swizzle:
+        raise current().error(
+            f'{what} has the swizzle "{mode.name}", and {map} the swizzle "{map.kind.swizzle}": they must '
+            "agree"
+        )
+
+
+def _pointer(given: Any, what: str) -> Pointer:
+    """Return the pointer that something in memory is; an error if it is none."""
+    if isinstance(given, Array | View):
+        given = given.ptr()
+    if not isinstance(given, Pointer):
+        raise current().error(f"{what} takes an array or a pointer, not {describe(given)}")
+    return given
+
+
+def _require_alignment(pointer: Pointer, least: int, what: str) -> None:
+    """Raise an error if an address is known not to be, or not known to be, a multiple of some bytes."""
+    if pointer.align % least:
+        raise current().error(
+            f"{what} begins at a multiple of {least} bytes, and of {pointer} a multiple of {pointer.align} "
+            f"is known: lw.shared(…, align={least}), or pointer.aligned({least}) as a promise"
+        )
+
+
+def _mask(mask: Any) -> Any:
+    """Return the operand for a mask of blocks of the cluster, 16 bits."""
+    found = scalar(mask, None, "multicast=")
+    if found.dtype in (i32, u32) and found.constant is None:
+        return current().define("cvt.u16.u32", "b16", found.in_register)
+    if found.dtype is u16:
+        return found.in_register
+    if found.constant is None or found.dtype not in (i32, u32) or not 1 <= found.constant < 1 << 16:
+        given = found.constant if found.constant is not None else describe(found)
+        raise current().error(f"multicast= is a mask of the cluster's blocks, 16 bits and not 0; not {given}")
+    return current().define("mov.b16", "b16", str(found.constant))
+
+
+def _hint(cache: Any) -> list[Any]:
+    """Return the operand for a cache policy, if there is one."""
+    if cache is None:
+        return []
+    if isinstance(cache, Scalar):
+        return [scalar(cache, u64, "cache=").in_register]
+    if cache not in _POLICIES:
+        raise current().error(f"cache= is {', '.join(_POLICIES)}, or a u64 policy; not {cache!r}")
+    return [current().define("mov.b64", "b64", str(_POLICIES[cache]))]

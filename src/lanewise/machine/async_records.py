@@ -1,0 +1,108 @@
+"""Records of asynchronous operations, such as copies by TMA: one with its operands, and those pending."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from lanewise.machine.abi import RecordLayout, field
+
+
+class Completion(IntEnum):
+    """When asynchronous operations take effect."""
+
+    #: As soon as they are issued.
+    EARLY = 0
+    #: When somebody waits for them and nothing else can go on.
+    LATE = 1
+    #: At any time between, as a seed draws it.
+    RANDOM = 2
+
+
+class CompleteHow(IntEnum):
+    """Which pending operations the scheduler asks for."""
+
+    #: Those that a seed draws.
+    ANY = 0
+    #: One at least, since nothing else can go on, or only spins.
+    ONE = 1
+    #: All, since the block ends.
+    EVERY = 2
+
+
+class AsyncOperation(RecordLayout):
+    """An asynchronous copy or reduction with its operands evaluated: all that it needs to take effect later.
+
+    Addresses of memory are those of the host.
+    """
+
+    #: A function(operation) that carries it out; it returns 0, or BlockAnswer.STOPPING after a fault.
+    execute = field()
+    # The block, instruction, warp and lane that issued it.
+    block = field()
+    site = field()
+    warp = field()
+    lane = field()
+    #: The bulk group of its thread: OPEN_GROUP until that is committed, 0 if an mbarrier tells its end.
+    group = field()
+    #: Where it reads, 0 for `data`; the bytes that its source spans, for a copy of it.
+    source = field()
+    source_bytes = field()
+    target = field()
+    #: The bytes that are copied, and that the mbarrier is told of.
+    size = field()
+    #: A function(target, source, bytes) that reduces; 0: the bytes are copied.
+    combine = field()
+    #: The address of the target in the shared memory of a block, and that block's record, 0: not shared.
+    target_address = field()
+    target_block = field()
+    # The mbarrier (0: none), its device address, and the record of the block that it belongs to.
+    barrier = field()
+    barrier_address = field()
+    barrier_block = field()
+    #: What st.async and red.async store.
+    data = field(elements=2)
+    # A box of a tensor: the tensor's address on the device, what is added to such an address to get that of
+    # the host, the end of the memory that may be written, the box's shared address. Then for each dimension,
+    # the innermost first: the tensor's elements and the bytes from one to the next, the box's elements, the
+    # step from one to the next, and the coordinate of the first.
+    #: Where the tensor map lies on the host.
+    map = field()
+    tensor = field()
+    tensor_shift = field()
+    tensor_end = field()
+    shared_address = field()
+    sizes = field(elements=5)
+    pitches = field(elements=5)
+    boxes = field(elements=5)
+    steps = field(elements=5)
+    coordinates = field(elements=5)
+    #: Bytes of an element, and of the box's rows as they lie in shared memory.
+    element_bytes = field()
+    row_bytes = field()
+    #: Bits 4 to 6 of an address that the swizzle may change.
+    swizzle_mask = field()
+    #: The element that a load writes where the box lies beyond the tensor, repeated to 8 bytes.
+    fill = field()
+    #: Whether a load rounds elements of f32 to tf32.
+    rounds = field()
+
+
+class PendingOperations(RecordLayout):
+    """The asynchronous operations of a block that have not taken effect yet, the oldest first."""
+
+    count = field()
+    #: A function(block, how) that completes some; `how` is a CompleteHow.
+    complete = field()
+    #: Random numbers that were drawn.
+    draws = field()
+    #: The bulk groups that each thread has committed, the operations, and copies of their sources.
+    groups = field()
+    operations = field()
+    stage = field()
+    staged_bytes = field()
+
+
+#: Operations of a block that may be pending at a time, and bytes of copies of their sources.
+MOST_PENDING, STAGE_BYTES = 512, 1 << 18
+#: The group of operations that no commit_group has closed.
+OPEN_GROUP = -1

@@ -1,0 +1,140 @@
+"""The walker of a tensor copy: calls a body for each run of bytes of a box that are contiguous on both sides.
+
+Which bytes a tensor copy touches is written here alone. What is done with them is the body's: copies reduce,
+fill or move them, a checker looks at them. Seen on an H200 (benchmarks/results/h200_tensor_copies.json):
+
+- The rows of a box lie side by side in shared memory, each as wide as the swizzle's pattern if that is wider.
+- A swizzle changes bits 4 to 6 of the shared address by bits 7 to 9.
+- With element strides a dimension beyond the first has ceil(box / stride) places.
+- In an interleaved layout 16 or 32 bytes take the place of an element of the first dimension, which may have
+  a stride then; of the dimension before the last, the slices of channels, a box has one.
+- A store or reduction writes whole 16 bytes: past the end of a tensor's row up to the next multiple of 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from lanewise.jit.simd import Value, i64
+from lanewise.machine.async_records import AsyncOperation
+from lanewise.machine.codegen.function_code import FunctionCode, Record
+
+#: The most dimensions of a tensor.
+DIMENSIONS = 5
+#: Bytes that a swizzle keeps together.
+ATOM = 16
+#: Handles a run: the device address in the tensor, the shared address, the bytes.
+Inside = Callable[[Value, Value, Value], None]
+#: Handles a run beyond the tensor: the shared address, the bytes.
+Outside = Callable[[Value, Value], None]
+
+
+def at(field: int, dimension: int) -> int:
+    """Return the offset of a field of a box in one dimension."""
+    return field + 8 * dimension
+
+
+def least(a: Value, b: Value | int) -> Value:
+    """Return the smaller of two signed numbers."""
+    other = b if isinstance(b, Value) else a.code.constant(a.type, b)
+    return (a < other).select(a, other)
+
+
+def clamped(value: Value, low: int, high: Value) -> Value:
+    """Return a number moved into a range."""
+    return least(value.max(low), high)
+
+
+def divided_up(number: Value, by: Value) -> Value:
+    """Return a signed number divided by a positive one, rounded up."""
+    code = number.code
+    dividend = (number > 0).select(number + by - 1, number)
+    return Value(code, i64, code.builder.sdiv(dividend.handle, by.handle))
+
+
+def swizzled(box: Record, address: Value) -> Value:
+    """Return where a byte of a box lies in shared memory, given where it would without a swizzle."""
+    return address ^ ((address >> 3) & box.get(AsyncOperation.swizzle_mask))
+
+
+def walk(
+    code: FunctionCode, box: Record, whole_granules: bool, inside: Inside, outside: Outside | None
+) -> None:
+    """Write loops over a box, a record like AsyncOperation, that call a body for each run of bytes.
+
+    With a swizzle a run has 16 bytes at most; without one it is a row. `whole_granules`: rows of the tensor
+    end on multiples of 16 bytes, as stores see them. Without `outside`, bytes beyond the tensor are left out.
+    """
+
+    def get(field: int, dimension: int = 0) -> Value:
+        return box.get(at(field, dimension))
+
+    size, step = get(AsyncOperation.element_bytes), get(AsyncOperation.steps)
+    places = get(AsyncOperation.boxes)
+    width = places * size
+    elements = get(AsyncOperation.sizes)
+    if whole_granules:
+        elements = divided_up((elements * size + (ATOM - 1)) & -ATOM, size)
+    coordinate = get(AsyncOperation.coordinates)
+    start = coordinate * size
+    # The places of a row that lie in the tensor, as bytes of the box.
+    row_first, row_last = (
+        clamped(divided_up(edge - coordinate, step), 0, places) * size for edge in (code.number(0), elements)
+    )
+    is_stretched = step.differs(1)
+    in_atoms = box.get(AsyncOperation.swizzle_mask).differs(0) | is_stretched
+    piece = in_atoms.select(code.number(ATOM), width)
+    pieces = in_atoms.select((width + (ATOM - 1)) >> 4, code.number(1))
+    row = code.variable(box.get(AsyncOperation.shared_address))
+    row.set(box.get(AsyncOperation.shared_address))
+    with ExitStack() as loops:
+        address, good = box.get(AsyncOperation.tensor), code.number(1).equals(1)
+        for dimension in range(DIMENSIONS - 1, 0, -1):
+            index = loops.enter_context(code.loop(get(AsyncOperation.boxes, dimension)))
+            steps = index * get(AsyncOperation.steps, dimension)
+            position = get(AsyncOperation.coordinates, dimension) + steps
+            good = good & ~(position < 0) & (position < get(AsyncOperation.sizes, dimension))
+            address = address + position * get(AsyncOperation.pitches, dimension)
+        first, last = (good.select(each, width) for each in (row_first, row_last))
+        with code.loop(pieces) as number:
+            offset = number * piece
+            end = least(offset + piece, width) - offset
+            low, high = (clamped(each - offset, 0, end) for each in (first, last))
+            place = swizzled(box, row.get() + offset)
+            if outside is not None:
+                with code.when(low > 0):
+                    outside(place, low)
+            with code.when(high > low):
+                along = code.variable(offset)
+                along.set(offset)
+                with code.when(is_stretched):
+                    index = Value(code, i64, code.builder.sdiv(offset.handle, size.handle))
+                    along.set(offset + index * size * (step - 1))
+                inside(address + start + along.get() + low, place + low, high - low)
+            if outside is not None:
+                with code.when(end > high):
+                    outside(place + high, end - high)
+        row.set(row.get() + box.get(AsyncOperation.row_bytes))
+
+
+def bounds(code: FunctionCode, box: Record) -> tuple[Value, Value]:
+    """Return the addresses of the tensor's first byte in a box and past its last one; equal if none is."""
+    low, high = box.get(AsyncOperation.tensor), box.get(AsyncOperation.tensor)
+    some = code.number(1).equals(1)
+    size = box.get(AsyncOperation.element_bytes)
+    for dimension in range(DIMENSIONS):
+        first = box.get(at(AsyncOperation.coordinates, dimension))
+        step = box.get(at(AsyncOperation.steps, dimension))
+        count = box.get(at(AsyncOperation.boxes, dimension))
+        elements = box.get(at(AsyncOperation.sizes, dimension))
+        pitch = box.get(at(AsyncOperation.pitches, dimension))
+
+        # The first place of the box that lies in the tensor, and the last one.
+        begin = divided_up(0 - first, step).max(0)
+        end = least(divided_up(elements - first, step), count) - 1
+        some = some & ~(begin > end)
+        low = low + (first + begin * step) * pitch
+        high = high + (first + end * step) * pitch
+    zero = box.get(AsyncOperation.tensor)
+    return some.select(low, zero), some.select(high + size, zero)

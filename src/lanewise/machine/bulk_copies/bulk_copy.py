@@ -1,0 +1,227 @@
+"""Lowerings of bulk copies and reductions of global and shared memory, of st.async, and of bulk groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Type, Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, FaultKind, LaunchRecord
+from lanewise.machine.async_records import AsyncOperation
+from lanewise.machine.bulk_copies.faults import Wrong
+from lanewise.machine.bulk_copies.operation import GRANULE, ISSUER, Issue, finish, note_written
+from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
+from lanewise.machine.codegen import pending_operations
+from lanewise.machine.codegen.function_code import (
+    U32,
+    U64,
+    BlockCode,
+    FunctionCode,
+    Kernel,
+    call,
+    shared,
+    shared_code,
+)
+from lanewise.machine.codegen.pending_operations import address_of, call_function
+from lanewise.machine.codegen.threaded_code import Step
+from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.operands import ResolvedOperand, elements_of
+from lanewise.machine.program.ops import Op
+from lanewise.machine.program.ptx_types import TYPE_BITS
+from lanewise.machine.warp_ops.addresses import WRITE
+from lanewise.machine.warp_ops.atomics import BULK
+from lanewise.ptx import Immediate
+
+
+@contextmanager
+def each_receiver(
+    code: BlockCode, op: Op, mask: list[ResolvedOperand], lane: Value, *addresses: Value
+) -> Iterator[tuple[Value, ...]]:
+    """Run the body for each block that a copy goes to, with shared addresses in that block's memory.
+
+    Without a mask the addresses say which block it is.
+    """
+    if not mask:
+        yield addresses
+        return
+    blocks = code.launch.get(LaunchRecord.cluster_blocks)
+    named = code.lane_read(mask[0], Type("u", 16), lane).to(U64).to(i64)
+    with code.when((named >> blocks).differs(0)):
+        code.fault(FaultKind.BULK_COPY, op.site, lane, named, int(Wrong.MULTICAST))
+    with code.loop(blocks) as rank, code.when(((named >> rank) & 1).differs(0)):
+        yield tuple((each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for each in addresses)
+
+
+#: Forms that sm_90 does not have, or that the machine does not run, and why.
+_NOT_RUN = {
+    **dict.fromkeys(("cp_mask", "ignore_oob", "cta_group::1", "cta_group::2"), "needs sm_100"),
+    **dict.fromkeys(("tile::gather4", "tile::scatter4"), "needs sm_100"),
+    **dict.fromkeys(
+        ("im2col", "im2col_no_offs", "im2col::w", "im2col::w::128"), "is a mode that is not run; .tile is"
+    ),
+}
+
+
+def refuse_other_forms(op: Op) -> None:
+    """Raise an error for forms that sm_90 does not have, or that the machine does not run."""
+    for each in op.modifiers:
+        if each in _NOT_RUN:
+            raise op.unsupported(f".{each} {_NOT_RUN[each]}")
+
+
+def after_size(op: Op, first: int) -> list[ResolvedOperand]:
+    """Return the operands that follow the required ones, without the cache policy."""
+    rest = list(op.operands[first:])
+    if op.has("L2::cache_hint"):
+        if not rest:
+            raise op.unsupported("it names no cache policy")
+        rest.pop()
+    return rest
+
+
+def lower(code: BlockCode, op: Op) -> None:
+    """Lower cp.async.bulk and cp.reduce.async.bulk, lane after lane."""
+    refuse_other_forms(op)
+    written, read = accesses(op)[:2]
+    is_told = not op.has("bulk_group")
+    rest = after_size(op, 4 if is_told else 3)
+    if op.has("multicast::cluster") != (len(rest) == 1) or len(rest) > 1:
+        raise op.unsupported("its operands do not fit its modifiers")
+    combine: Value = code.number(0)
+    if op.opcode == "cp" and "reduce" in op.modifiers:
+        fmt = op.types[-1] if op.types else ""
+        if not fmt:
+            raise op.unsupported("it names no type")
+        space = BULK if written.space == "global" else written.space
+        combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, space))
+    function = _issuer(code.module, read.space, written.space, is_told)
+    with code.each_lane(code.bits(code.active(op))) as lane:
+        size = code.lane_read(op.operands[2], U32, lane).to(U64).to(i64)
+        barrier: Value = code.number(0)
+        if is_told:
+            barrier = code.address_of(op.address(3), lane).to(i64)
+        target, source = (code.address_of(each.address, lane).to(i64) for each in (written, read))
+        with each_receiver(code, op, rest, lane, target, barrier) as (there, told):
+            values: list[Value | int] = [code["frame"], op.site, lane, there, source, size, told, combine]
+            stop_unless_done(code, call(code, function, values))
+
+
+def stop_unless_done(code: BlockCode, answer: Value) -> None:
+    """Return from a function if an operation stopped the launch."""
+    with code.when(answer.differs(0)):
+        code.give(BlockAnswer.STOPPING)
+
+
+def _issuer(module: ir.Module, source_space: str, target_space: str, is_told: bool) -> ir.Function:
+    """Return the function that issues a copy of some bytes: its operands are checked here."""
+
+    def write(code: BlockCode) -> None:
+        made = Issue(code)
+        size, target, source = code["size"], code["target"], code["source"]
+        made.demand((size & (GRANULE - 1)).equals(0), Wrong.SIZE, size)
+        made.aligned(target)
+        made.aligned(source)
+        with code.when(size.equals(0)):
+            code.give(0)
+        made.record.set(AsyncOperation.target, made.host(target_space, target, size, WRITE))
+        made.record.set(AsyncOperation.source, made.host(source_space, source, size))
+        made.record.set(AsyncOperation.source_bytes, size)
+        made.record.set(AsyncOperation.size, size)
+        made.record.set(AsyncOperation.combine, code["combine"])
+        if target_space == "shared":
+            made.to_shared(target)
+        if is_told:
+            made.told_to(code["barrier"])
+        made.give(executor(code.module))
+
+    name = f"bulk copy {source_space} to {target_space}{' with mbarrier' if is_told else ''}"
+    return shared_code(module, name, (*ISSUER, "target", "source", "size", "barrier", "combine"), write)
+
+
+def executor(module: ir.Module) -> ir.Function:
+    """Return `copy(operation)`: carry out a copy or reduction of bytes that lie side by side."""
+    return shared(module, "execute bulk copy", ir.FunctionType(ir.WORD, [ir.LONG]), _write_executor)
+
+
+def _write_executor(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+    operation = code.record("operation")
+    target, size = operation.get(AsyncOperation.target), operation.get(AsyncOperation.size)
+    held = operation.get(AsyncOperation.source)
+    source = held.equals(0).select(operation.address + AsyncOperation.data, held)
+    combine = operation.get(AsyncOperation.combine)
+    with code.builder.if_else(combine.equals(0).handle) as (copies, reduces):
+        with copies:
+            copier(code, target, source, size)
+        with reduces:
+            call_function(code, combine, target, source, size)
+    note_written(code, operation, operation.get(AsyncOperation.target_address), size)
+    finish(code, operation)
+
+
+# stores of registers ----------------------------------------------------------------------------------------
+
+
+def lower_store(code: BlockCode, op: Op) -> None:
+    """Lower st.async and red.async: values of registers go to shared memory, and an mbarrier is told."""
+    if "global" in op.modifiers or op.has("mmio") or op.has("release"):
+        raise op.unsupported("its form without an mbarrier needs sm_100")
+    located = accesses(op)[0]
+    fmt = op.types[-1]
+    elements = elements_of(op.operands[1])
+    bits = TYPE_BITS[fmt]
+    if bits not in (32, 64) or len(elements) * bits > 128:
+        raise op.unsupported("it stores 32 or 64 bits, or up to four of them")
+    combine: Value = code.number(0)
+    if op.opcode == "red":
+        combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, "shared"))
+    size = bits // 8 * len(elements)
+    function = shared_code(code.module, "store asynchronously", _STORE_ARGUMENTS, _write_store)
+    with code.each_lane(code.bits(code.active(op))) as lane:
+        words: list[Value] = [code.lane_read(each, Type("u", bits), lane).to(U64) for each in elements]
+        if bits == 32:  # two to a word
+            words += [code.constant(U64, 0)] * (len(words) % 2)
+            words = [low | (high << 32) for low, high in zip(words[::2], words[1::2], strict=True)]
+        words += [code.constant(U64, 0)] * (2 - len(words))
+        target = code.address_of(located.address, lane).to(i64)
+        barrier = code.address_of(op.address(2), lane).to(i64)
+        data = [each.to(i64) for each in words]
+        values: list[Value | int] = [code["frame"], op.site, lane, target, size, barrier, combine, *data]
+        stop_unless_done(code, call(code, function, values))
+
+
+_STORE_ARGUMENTS = (*ISSUER, "target", "size", "barrier", "combine", "low", "high")
+
+
+def _write_store(code: BlockCode) -> None:
+    made = Issue(code)
+    size, target = code["size"], code["target"]
+    with code.when((target & (size - 1)).differs(0)):
+        code.fault(FaultKind.MISALIGNED, code["site"], code["lane"], target, size)
+    made.record.set(AsyncOperation.target, made.host("shared", target, size, WRITE))
+    made.record.set(AsyncOperation.source, 0)
+    made.record.set(AsyncOperation.size, size)
+    made.record.set(AsyncOperation.combine, code["combine"])
+    for number, word in enumerate(("low", "high")):
+        made.record.set(AsyncOperation.data + 8 * number, code[word])
+    made.to_shared(target)
+    made.told_to(code["barrier"])
+    made.give(executor(code.module))
+
+
+# groups -----------------------------------------------------------------------------------------------------
+
+
+def commit_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """Return cp.async.bulk.commit_group as a shared step."""
+    return Step(pending_operations.commit(module), [])
+
+
+def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """Return cp.async.bulk.wait_group as a shared step: how many groups may stay, whether reads suffice."""
+    groups = op.operands[0]
+    if not isinstance(groups, Immediate):
+        raise op.unsupported("its number of groups is not a constant")
+    return Step(pending_operations.wait(module), [groups.bits, int(op.has("read"))])

@@ -1,0 +1,55 @@
+"""What can be wrong with a bulk copy, as numbers for compiled code and as sentences for people."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Wrong(IntEnum):
+    """Why a bulk copy or a tensor copy stops the launch; each has one number that tells more."""
+
+    SIZE = 1
+    ALIGNMENT = 2
+    TENSOR_ALIGNMENT = 3
+    COORDINATE = 4
+    NEGATIVE = 5
+    RANK = 6
+    MODE = 7
+    TYPE = 8
+    MULTICAST = 9
+    MAP_TYPE = 10
+    LOCAL_MAP = 11
+
+
+_SENTENCES = {
+    Wrong.SIZE: "a copy of {0} bytes: the number of bytes has to be a multiple of 16",
+    Wrong.ALIGNMENT: "the address {0:#x} is not a multiple of 16, as a bulk copy needs it",
+    Wrong.TENSOR_ALIGNMENT: "the shared address {0:#x} is not a multiple of 128, as a tensor copy needs it",
+    Wrong.COORDINATE: (
+        "the innermost coordinate is {0} bytes from the tensor's begin, which is not a multiple of 16 (an "
+        "H200 stops with an illegal instruction)"
+    ),
+    Wrong.NEGATIVE: (
+        "the coordinate {0} is negative, which only a load may have (an H200 stops with an illegal "
+        "instruction)"
+    ),
+    Wrong.RANK: "the tensor map has {0} dimensions, which is not what the instruction says",
+    Wrong.MODE: "there is no tensor map of the mode .tile here (its mode is {0})",
+    Wrong.TYPE: "elements of the tensor map's type (number {0}) cannot be reduced by this operation",
+    Wrong.MULTICAST: "the mask {0:#x} names a block that is not in the cluster",
+    Wrong.MAP_TYPE: "the tensor map has the unknown element type {0}",
+    Wrong.LOCAL_MAP: (
+        "the tensor map lies in local memory: a parameter has to be const __grid_constant__ CUtensorMap, and "
+        "its address must not be that of a copy"
+    ),
+}
+
+
+def sentence(why: int, number: int) -> str:
+    """Return what is wrong; `number` is the 64-bit number that the fault has beside it.
+
+    >>> sentence(Wrong.SIZE, 24)
+    'a copy of 24 bytes: the number of bytes has to be a multiple of 16'
+    """
+    signed = (number + (1 << 63)) % (1 << 64) - (1 << 63)
+    return _SENTENCES[Wrong(why)].format(signed)

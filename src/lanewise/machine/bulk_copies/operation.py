@@ -1,0 +1,130 @@
+"""Asynchronous operations while code for them is written: operands checked, carried out, mbarriers told.
+
+All addresses are checked when an operation is issued, so that nothing but an mbarrier can fault later.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MemberRow
+from lanewise.machine.async_records import OPEN_GROUP, AsyncOperation
+from lanewise.machine.bulk_copies.faults import Wrong
+from lanewise.machine.codegen.cluster_scheduler import member_row
+from lanewise.machine.codegen.function_code import (
+    U32,
+    U64,
+    BlockCode,
+    FunctionCode,
+    Record,
+    call,
+    record_fault,
+)
+from lanewise.machine.codegen.pending_operations import address_of, call_function, issue
+from lanewise.machine.warp_ops.addresses import CLUSTER, GENERIC, WRITE, locate
+from lanewise.machine.warp_ops.mbarrier import complete_bytes
+
+#: Arguments after the frame of every function that issues operations.
+ISSUER = ("site", "lane")
+#: What addresses and sizes of bulk copies are multiples of.
+GRANULE = 16
+MBARRIER_BYTES = 8
+
+
+class Issue:
+    """An operation of one lane while the function that issues it is written."""
+
+    def __init__(self, code: BlockCode) -> None:
+        self.code, self.block = code, code.block
+        with code.builder.goto_entry_block():
+            kind = ir.ArrayType(ir.IntType(8), AsyncOperation.BYTES)
+            place = code.builder.alloca(kind, align=8)
+        self.record = Record(code, Value(code, i64, code.builder.ptrtoint(place, ir.LONG)))
+        for field in (
+            AsyncOperation.barrier,
+            AsyncOperation.target_block,
+            AsyncOperation.combine,
+            AsyncOperation.source,
+            AsyncOperation.element_bytes,
+        ):
+            self.record.set(field, 0)
+        self.record.set(AsyncOperation.group, OPEN_GROUP)
+        self.record.set(AsyncOperation.site, code["site"])
+        self.record.set(AsyncOperation.lane, code["lane"])
+
+    def demand(self, holds: Value, why: Wrong, number: Value) -> None:
+        """Stop the launch unless a condition holds."""
+        with self.code.when(~holds):
+            self.code.fault(FaultKind.BULK_COPY, self.code["site"], self.code["lane"], number, int(why))
+
+    def host(self, space: str, address: Value, size: Value, flags: int = 0) -> Value:
+        """Return the host address of some bytes in a state space; stop the launch if one is out of bounds.
+
+        "shared" is the shared memory of the cluster: an address says of which block.
+        """
+        code = self.code
+        flags |= {"generic": GENERIC, "shared": CLUSTER}.get(space, 0)
+        numbers = [size, code.number(1), code.number(flags), code["site"], code["lane"]]
+        handles = [each.handle for each in (code["frame"], address, *numbers)]
+        found = Value(code, i64, code.builder.call(locate(code.module), handles))
+        with code.when(found.equals(0)):
+            code.give(BlockAnswer.STOPPING)
+        return found
+
+    def aligned(self, address: Value, why: Wrong = Wrong.ALIGNMENT, alignment: int = GRANULE) -> None:
+        """Stop the launch unless an address is a multiple of an alignment."""
+        self.demand((address & (alignment - 1)).equals(0), why, address)
+
+    def to_shared(self, address: Value) -> None:
+        """Put on record which shared memory it writes."""
+        self.record.set(AsyncOperation.target_address, address & abi.OFFSET_MASK)
+        self.record.set(AsyncOperation.target_block, self._owner(address))
+
+    def _owner(self, address: Value) -> Value:
+        """Return the record of the block that a shared address belongs to."""
+        return member_row(self.code, self.block, address >> abi.RANK_SHIFT).get(MemberRow.block)
+
+    def told_to(self, barrier: Value) -> None:
+        """Let an mbarrier count the bytes: then the operation belongs to no group."""
+        bytes_ = self.code.number(MBARRIER_BYTES)
+        with self.code.when((barrier & (MBARRIER_BYTES - 1)).differs(0)):
+            code = self.code
+            code.fault(FaultKind.MISALIGNED, code["site"], code["lane"], barrier, MBARRIER_BYTES)
+        self.record.set(AsyncOperation.barrier, self.host("shared", barrier, bytes_, WRITE))
+        self.record.set(AsyncOperation.barrier_address, barrier)
+        self.record.set(AsyncOperation.barrier_block, self._owner(barrier))
+        self.record.set(AsyncOperation.group, 0)
+
+    def give(self, execute: ir.Function) -> None:
+        """Issue the operation and return its answer from the function."""
+        self.record.set(AsyncOperation.execute, address_of(self.code, execute))
+        values: list[Value | int] = [self.code["frame"], self.record.address]
+        self.code.give(call(self.code, issue(self.code.module), values))
+
+
+def finish(code: FunctionCode, operation: Record) -> None:
+    """Write the end of an operation that was carried out: the mbarrier is told; return from the function."""
+    size, barrier = operation.get(AsyncOperation.size), operation.get(AsyncOperation.barrier)
+    with code.when(barrier.differs(0)):
+        owner = operation.get(AsyncOperation.barrier_block)
+        handles = [owner.handle, barrier.handle, size.handle]
+        wrong = Value(code, U32, code.builder.call(complete_bytes(code.module), handles)).to(U64).to(i64)
+        with code.when(wrong.differs(0)):
+            block = operation.at(AsyncOperation.block)
+            site, lane, address = (
+                operation.get(each)
+                for each in (AsyncOperation.site, AsyncOperation.lane, AsyncOperation.barrier_address)
+            )
+            record_fault(code, block, FaultKind.MBARRIER, site, lane, address, wrong - 1)
+            block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))
+            code.give(BlockAnswer.STOPPING)
+    code.give(0)
+
+
+def note_written(code: FunctionCode, operation: Record, address: Value, size: Value) -> None:
+    """Tell a trace, if there is one, that bytes of a block's shared memory were written."""
+    with code.when(operation.get(AsyncOperation.target_block).differs(0)):
+        block = operation.at(AsyncOperation.target_block)
+        with code.when(block.get(BlockRecord.written_hook).differs(0)):
+            call_function(code, block.get(BlockRecord.written_hook), block.address, address, size)

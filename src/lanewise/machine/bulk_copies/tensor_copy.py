@@ -1,0 +1,225 @@
+"""Lowerings of tensor copies (TMA) in the mode .tile: loads, stores and reductions of boxes of a tensor."""
+
+from __future__ import annotations
+
+from lanewise.isa.tensor_map_fields import ELEMENT_TYPES
+from lanewise.jit import ir
+from lanewise.jit.simd import Pointer, Type, Value, i64
+from lanewise.machine.abi import BlockRecord, CacheEntry
+from lanewise.machine.async_records import AsyncOperation
+from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, at, bounds, least, walk
+from lanewise.machine.bulk_copies.bulk_copy import (
+    after_size,
+    each_receiver,
+    refuse_other_forms,
+    stop_unless_done,
+)
+from lanewise.machine.bulk_copies.faults import Wrong
+from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish, note_written
+from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
+from lanewise.machine.bulk_copies.tensor_map import box_bytes, read_map, spanned_bytes
+from lanewise.machine.codegen.function_code import (
+    U32,
+    BlockCode,
+    FunctionCode,
+    Record,
+    call,
+    shared,
+    shared_code,
+    zero_bytes,
+)
+from lanewise.machine.codegen.pending_operations import address_of, call_function
+from lanewise.machine.program.operands import TexelOperand
+from lanewise.machine.program.ops import Op
+from lanewise.machine.warp_ops.addresses import WRITE
+from lanewise.machine.warp_ops.atomics import BULK
+
+#: What the shared address of a box is a multiple of.
+SHARED_ALIGNMENT = 128
+#: Types whose elements each operation can reduce: an H200 stops with an illegal instruction for others.
+REDUCED_TYPES = {
+    "add": ("u32", "s32", "u64", "f16", "bf16", "f32", "f32.ftz", "f64"),
+    **dict.fromkeys(("min", "max"), ("u32", "s32", "u64", "s64", "f16", "bf16")),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    **dict.fromkeys(("and", "or", "xor"), ("u32", "s32", "u64")),
+}
+_ARGUMENTS = (*ISSUER, "map", "shared", "barrier", "rank", *(f"c{each}" for each in range(DIMENSIONS)))
+_EXECUTES = ir.FunctionType(ir.WORD, [ir.LONG])
+#: The NaN that a load rounds every NaN to, if it rounds to tf32.
+_TF32_NAN = 0x7FFFE000
+#: Bits of f32 that tf32 does not have.
+_TF32_LOST = 13
+
+
+def _rank(op: Op) -> int:
+    """Return the dimensions that an instruction names; raise an error if it names none."""
+    found = [number for number in range(1, DIMENSIONS + 1) if op.has(f"{number}d")]
+    if len(found) != 1:
+        raise op.unsupported("it names no number of dimensions from .1d to .5d")
+    return found[0]
+
+
+def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: int, barrier: int) -> None:
+    """Write the calls that issue a tensor copy of each active lane; `barrier`: -1 if it has none."""
+    refuse_other_forms(op)
+    rank, place = _rank(op), op.operands[tensor]
+    assert isinstance(place, TexelOperand)
+    if len(place.coordinates) != rank:
+        raise op.unsupported(f"it has {len(place.coordinates)} coordinates for {rank} dimensions")
+    rest = after_size(op, max(tensor, shared, barrier) + 1)
+    if op.has("multicast::cluster") != (len(rest) == 1) or len(rest) > 1:
+        raise op.unsupported("its operands do not fit its modifiers")
+    signed = Type("i", 32)
+    with code.each_lane(code.bits(code.active(op))) as lane:
+        numbers = [code.lane_read(each, signed, lane).to(i64) for each in place.coordinates]
+        numbers += [code.number(0)] * (DIMENSIONS - rank)
+        map, there, told = (
+            code.address_of(op.address(each), lane).to(i64) if each >= 0 else code.number(0)
+            for each in (tensor, shared, barrier)
+        )
+        with each_receiver(code, op, rest, lane, there, told) as places:
+            values: list[Value | int] = [code["frame"], op.site, lane, map, *places, rank, *numbers]
+            stop_unless_done(code, call(code, function, values))
+
+
+def lower_load(code: BlockCode, op: Op) -> None:
+    """Lower cp.async.bulk.tensor from global to shared memory."""
+    function = shared_code(code.module, "tensor load", _ARGUMENTS, _write_load)
+    _issue(code, op, function, tensor=1, shared=0, barrier=2)
+
+
+def lower_store(code: BlockCode, op: Op) -> None:
+    """Lower cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory."""
+    name = operation_of(op) if "reduce" in op.modifiers else ""
+
+    def write(inner: BlockCode) -> None:
+        _write_store(inner, op, name)
+
+    function = shared_code(code.module, f"tensor store {name}".rstrip(), _ARGUMENTS, write)
+    _issue(code, op, function, tensor=0, shared=1, barrier=-1)
+
+
+def _box(code: BlockCode) -> tuple[Issue, Value, Value]:
+    """Write the box of a copy; return it with its kind of elements, and the bytes that it spans."""
+    made = Issue(code)
+    coordinates = [code[f"c{each}"] for each in range(DIMENSIONS)]
+    fields = read_map(made, code["map"], code["rank"], coordinates)
+    made.aligned(code["shared"], Wrong.TENSOR_ALIGNMENT, SHARED_ALIGNMENT)
+    made.record.set(AsyncOperation.shared_address, code["shared"])
+    made.record.set(AsyncOperation.size, box_bytes(made.record))
+    return made, fields.get("type"), spanned_bytes(made.record)
+
+
+def _locate_tensor(made: Issue, flags: int) -> None:
+    """Check the bytes of the tensor that lie in the box, if any do, and put on record where they are."""
+    code, box = made.code, made.record
+    low, high = bounds(code, box)
+    with code.when(high > low):
+        host = made.host("global", low, high - low, flags)
+        box.set(AsyncOperation.tensor_shift, host - low)
+        cache = Record(code, made.block.get(BlockRecord.caches) + code["site"] * CacheEntry.BYTES)
+        box.set(AsyncOperation.tensor_end, cache.get(CacheEntry.first) + cache.get(CacheEntry.size))
+
+
+def _write_load(code: BlockCode) -> None:
+    made, _, span = _box(code)
+    made.record.set(AsyncOperation.target, made.host("shared", code["shared"], span, WRITE))
+    made.to_shared(code["shared"])
+    _locate_tensor(made, 0)
+    made.told_to(code["barrier"])
+    made.give(shared(code.module, "execute tensor load", _EXECUTES, _write_execute_load))
+
+
+def _write_store(code: BlockCode, op: Op, name: str) -> None:
+    made, kind, span = _box(code)
+    for dimension in range(DIMENSIONS):
+        coordinate = made.record.get(at(AsyncOperation.coordinates, dimension))
+        made.demand(~(coordinate < 0), Wrong.NEGATIVE, coordinate)
+    if name:
+        combine = code.number(0)
+        for each in REDUCED_TYPES[name]:
+            fmt = each.removesuffix(".ftz")
+            function = reduction(code.module, op, name, fmt, BULK if fmt == each else "global")
+            combine = kind.equals(ELEMENT_TYPES[each].code).select(address_of(code, function), combine)
+        made.demand(combine.differs(0), Wrong.TYPE, kind)
+        made.record.set(AsyncOperation.combine, combine)
+    made.record.set(AsyncOperation.source, made.host("shared", code["shared"], span))
+    made.record.set(AsyncOperation.source_bytes, span)
+    _locate_tensor(made, WRITE)
+    made.give(shared(code.module, "execute tensor store", _EXECUTES, _write_execute_store))
+
+
+# carrying out -----------------------------------------------------------------------------------------------
+
+
+def _copy(code: FunctionCode, target: Value, source: Value, size: Value) -> None:
+    """Write a copy of a run; 16 bytes are one vector."""
+    with code.builder.if_else(size.equals(ATOM).handle) as (atom, other):
+        with atom:
+            vector = Type("u", 64, 2)
+            places = [Pointer(code, vector.by(1), Record(code, each).handle) for each in (source, target)]
+            loaded = code.builder.load(places[0]._typed(vector), align=1)
+            code.builder.store(loaded, places[1]._typed(vector), align=1)
+        with other:
+            copier(code, target, source, size)
+
+
+def _write_execute_load(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+    box = code.record("operation")
+    shift = box.get(AsyncOperation.target) - box.get(AsyncOperation.shared_address)
+    tensor_shift, fill = box.get(AsyncOperation.tensor_shift), box.get(AsyncOperation.fill)
+    rounds = box.get(AsyncOperation.rounds).differs(0)
+
+    def inside(address: Value, place: Value, size: Value) -> None:
+        target, source = place + shift, address + tensor_shift
+        with code.builder.if_else(rounds.handle) as (to_tf32, plain):
+            with to_tf32:
+                _copy_tf32(code, target, source, size)
+            with plain:
+                _copy(code, target, source, size)
+
+    def outside(place: Value, size: Value) -> None:
+        target = place + shift
+        with code.builder.if_else(fill.equals(0).handle) as (zeros, nan):
+            with zeros:
+                zero_bytes(code, target, size)
+            with nan:
+                half = Type("u", 16)
+                with code.loop(size >> 1) as number:
+                    Record(code, target + number * 2).set(0, fill.to(half))
+
+    walk(code, box, False, inside, outside)
+    note_written(code, box, box.get(AsyncOperation.target_address), spanned_bytes(box))
+    finish(code, box)
+
+
+def _copy_tf32(code: FunctionCode, target: Value, source: Value, size: Value) -> None:
+    """Write a copy that rounds f32 to tf32: to the nearest, halves to even; a NaN becomes one of all ones."""
+    with code.loop(size >> 2) as number:
+        word = Record(code, source + number * 4).get(0, U32)
+        lost = 1 << _TF32_LOST
+        rounded = (word + (lost // 2 - 1) + ((word >> _TF32_LOST) & 1)) & -lost
+        is_nan = (word & 0x7FFFFFFF) > 0x7F800000
+        Record(code, target + number * 4).set(0, is_nan.select(code.constant(U32, _TF32_NAN), rounded))
+
+
+def _write_execute_store(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+    box = code.record("operation")
+    shift = box.get(AsyncOperation.source) - box.get(AsyncOperation.shared_address)
+    tensor_shift, end = box.get(AsyncOperation.tensor_shift), box.get(AsyncOperation.tensor_end)
+    combine = box.get(AsyncOperation.combine)
+
+    def inside(address: Value, place: Value, size: Value) -> None:
+        # Whole 16 bytes are written, but nothing beyond the memory that the launch may write.
+        left = least(size, end - address)
+        target, source = address + tensor_shift, place + shift
+        with code.builder.if_else(combine.equals(0).handle) as (copies, reduces):
+            with copies:
+                _copy(code, target, source, left)
+            with reduces:
+                call_function(code, combine, target, source, left)
+
+    walk(code, box, True, inside, None)
+    finish(code, box)

@@ -1,0 +1,129 @@
+"""Compiled code that reads the 128 bytes of a tensor map into the box of an asynchronous operation.
+
+Where each field lies stands in `isa/tensor_map_fields.py` alone.
+"""
+
+from __future__ import annotations
+
+from lanewise.isa.tensor_map_fields import (
+    ELEMENT_TYPES,
+    FIELD,
+    INTERLEAVES,
+    MAP_ALIGNMENT,
+    MAP_BYTES,
+    SWIZZLES,
+    TILED,
+)
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.async_records import AsyncOperation
+from lanewise.machine.bulk_copies.box_walker import DIMENSIONS, at
+from lanewise.machine.bulk_copies.faults import Wrong
+from lanewise.machine.bulk_copies.operation import GRANULE, Issue
+from lanewise.machine.codegen.function_code import U32, U64, Record
+
+#: The NaN that stands for an element beyond the tensor: seen on an H200 for every type of floats, in each of
+#: its halves or quarters. `fma.oob` knows it.
+OUT_OF_BOUNDS_NAN = 0x7FF77FF77FF77FF7
+#: Bits of a shared address that each swizzle changes, by its number.
+_SWIZZLE_MASKS = {each.code: max(each.row_bytes - GRANULE, 0) for each in SWIZZLES.values()}
+_SWIZZLE_ROWS = {each.code: each.row_bytes for each in SWIZZLES.values()}
+_TYPE_BYTES = {each.code: each.bytes for each in ELEMENT_TYPES.values()}
+#: The bytes that take the place of an element in an interleaved layout.
+_INTERLEAVED = {each.code: each.alignment for each in INTERLEAVES.values() if each.code}
+
+
+def chosen(number: Value, table: dict[int, int], otherwise: int = 0) -> Value:
+    """Return the entry of a table for a number."""
+    code = number.code
+    found = code.constant(i64, otherwise)
+    for key, value in table.items():
+        found = number.equals(key).select(code.constant(i64, value), found)
+    return found
+
+
+class MapFields:
+    """The fields of a tensor map in host memory, read by the table of fields."""
+
+    def __init__(self, issue: Issue, host: Value) -> None:
+        self.code, self.record = issue.code, Record(issue.code, host)
+
+    def get(self, name: str) -> Value:
+        """Return the value of a field."""
+        field = FIELD[name]
+        found, low = self.code.constant(U64, 0), 0
+        for first, bits in field.parts:
+            word = first // 32 * 4
+            wide = first % 32 + bits > 32
+            place = self.record.pointer(word, U64 if wide else U32)
+            type = place.type
+            loaded = Value(self.code, type, self.code.builder.load(place._typed(type), align=1)).to(U64)
+            found = found | (((loaded >> (first % 32)) & ((1 << bits) - 1)) << low)
+            low += bits
+        return found.to(i64) * field.unit + field.bias
+
+
+def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]) -> MapFields:
+    """Write the box of an operation from a tensor map at a generic address; stop the launch if it is none."""
+    code, box = issue.code, issue.record
+    issue.aligned(address, alignment=MAP_ALIGNMENT)
+    local = (address - abi.LOCAL_WINDOW).to(U64) < abi.WINDOW_BYTES
+    issue.demand(~local, Wrong.LOCAL_MAP, address)
+    host = issue.host("generic", address, code.number(MAP_BYTES))
+    box.set(AsyncOperation.map, host)
+    fields = MapFields(issue, host)
+    mode, held = fields.get("mode"), fields.get("rank")
+    issue.demand(mode.equals(TILED), Wrong.MODE, mode)
+    issue.demand(held.equals(rank), Wrong.RANK, held)
+    kind, interleave = fields.get("type"), fields.get("interleave")
+    size = chosen(kind, _TYPE_BYTES)
+    issue.demand(size > 0, Wrong.MAP_TYPE, kind)
+    is_plain, slices = interleave.equals(0), rank - 2
+    size = is_plain.select(size, chosen(interleave, _INTERLEAVED, GRANULE))
+    box.set(AsyncOperation.tensor, fields.get("address"))
+    box.set(AsyncOperation.element_bytes, size)
+    for dimension in range(DIMENSIONS):
+        there = code.number(dimension) < rank
+        step = fields.get(f"element_stride{dimension}")
+        if dimension == 0:
+            step = is_plain.select(code.number(1), step)
+        count = fields.get(f"box{dimension}")
+        if 0 < dimension < DIMENSIONS - 1:
+            count = (is_plain | slices.differs(dimension)).select(count, 1)
+        places = Value(code, i64, code.builder.sdiv((count + step - 1).handle, step.handle))
+        pitch = fields.get(f"stride{dimension}") if dimension else size
+        for field, value, without in (
+            (AsyncOperation.sizes, fields.get(f"dim{dimension}"), 1),
+            (AsyncOperation.pitches, pitch, 0),
+            (AsyncOperation.boxes, places, 1),
+            (AsyncOperation.steps, step, 1),
+            (AsyncOperation.coordinates, coordinates[dimension], 0),
+        ):
+            box.set(at(field, dimension), there.select(value, without))
+    swizzle = fields.get("swizzle")
+    box.set(AsyncOperation.swizzle_mask, chosen(swizzle, _SWIZZLE_MASKS))
+    width = box.get(AsyncOperation.boxes) * size
+    box.set(AsyncOperation.row_bytes, is_plain.select(width.max(chosen(swizzle, _SWIZZLE_ROWS)), width))
+    is_nan = fields.get("fill").differs(0)
+    box.set(AsyncOperation.fill, is_nan.select(code.number(OUT_OF_BOUNDS_NAN), 0))
+    rounds = fields.get("tf32").differs(0)
+    box.set(AsyncOperation.rounds, rounds.select(code.number(1), 0))
+    start = box.get(AsyncOperation.coordinates) * size
+    issue.demand((start & (GRANULE - 1)).equals(0), Wrong.COORDINATE, start)
+    return fields
+
+
+def box_bytes(code_box: Record) -> Value:
+    """Return the bytes of a box, those beyond the tensor included; rows are not widened."""
+    found = code_box.get(AsyncOperation.element_bytes)
+    for dimension in range(DIMENSIONS):
+        found = found * code_box.get(at(AsyncOperation.boxes, dimension))
+    return found
+
+
+def spanned_bytes(code_box: Record) -> Value:
+    """Return the bytes of shared memory from a box's first one on that it spans, widened rows included."""
+    found = code_box.get(AsyncOperation.row_bytes)
+    for dimension in range(1, DIMENSIONS):
+        found = found * code_box.get(at(AsyncOperation.boxes, dimension))
+    return found

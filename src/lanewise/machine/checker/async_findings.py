@@ -1,0 +1,132 @@
+"""Findings about asynchronous operations in words: what is not complete, not fenced, or touched in flight."""
+
+from __future__ import annotations
+
+from lanewise.machine.checker.proxy_records import AsyncKind
+from lanewise.machine.checker.records import Suspicion
+from lanewise.machine.program.ops import Op
+
+#: The kind of finding that each suspicion becomes.
+ASYNC_KINDS = {
+    Suspicion.UNFINISHED_READ: "asynchronous copy",
+    Suspicion.UNFENCED: "proxy",
+    Suspicion.WEAKLY_FENCED: "proxy",
+    Suspicion.REGISTER_IN_FLIGHT: "wgmma",
+    Suspicion.REGISTER_UNFENCED: "wgmma",
+    Suspicion.NO_WGMMA_FENCE: "wgmma",
+    Suspicion.EXITED_COPYING: "asynchronous copy",
+    Suspicion.ENDED_COPYING: "asynchronous copy",
+    Suspicion.BARRIER_OVERWRITTEN: "mbarrier",
+    Suspicion.BYTES_LEFT_OVER: "mbarrier",
+    Suspicion.BARRIER_UNFENCED: "mbarrier",
+    Suspicion.SWIZZLE_DIFFERS: "wgmma",
+    Suspicion.MAP_UNFENCED: "proxy",
+}
+#: Suspicions about registers, whose other side is an instruction, and not an access.
+OF_REGISTERS = (Suspicion.REGISTER_IN_FLIGHT, Suspicion.REGISTER_UNFENCED)
+#: Suspicions whose number is not an address.
+NOT_OF_MEMORY = (*OF_REGISTERS, Suspicion.NO_WGMMA_FENCE, Suspicion.EXITED_COPYING)
+#: What completes an operation, and how a thread learns of it.
+_COMPLETE = {
+    AsyncKind.WGMMA: "a wgmma is complete after wgmma.wait_group, which the warpgroup has not executed",
+    AsyncKind.BULK_GROUP: "a bulk group is complete after cp.async.bulk.wait_group in the thread that "
+    "committed it, and this thread has not synchronised with that since",
+    AsyncKind.PHASE: "the copy is complete when the phase of its mbarrier is, and this thread has neither "
+    "waited for that phase nor synchronised with one that has",
+}
+#: What to do before memory that an operation reads is written.
+_WAIT = {
+    AsyncKind.WGMMA: "wgmma.wait_group first",
+    AsyncKind.BULK_GROUP: "cp.async.bulk.wait_group.read first, in the thread that committed",
+    AsyncKind.PHASE: "wait for the phase of its mbarrier first",
+}
+
+
+def name_of(op: Op) -> str:
+    """Return the name of an asynchronous instruction, without what does not matter for messages.
+
+    The state spaces and the shape are left out: "cp.async.bulk.tensor", "wgmma.mma_async".
+    """
+    words = [op.opcode]
+    for each in op.modifiers:
+        if "::" in each or each in ("sync", "aligned", "global", "tile") or each[0].isdigit():
+            break
+        words.append(each)
+    return ".".join(words)
+
+
+def accessed(op: Op, space: str) -> str:
+    """Return what an asynchronous instruction does to memory of a space, such as "shared write of …"."""
+    verbs = [each.kind.value for each in op.record.memory if (each.space or "shared") == space]
+    return f"{space} {verbs[0] if verbs else 'access'} of {name_of(op)}"
+
+
+def unfinished(what: str, kind: AsyncKind, reads: bool) -> str:
+    """Return the sentence about an operation that may not be complete."""
+    if reads:
+        return f"{what}: an asynchronous operation may still be reading what is overwritten; {_WAIT[kind]}"
+    return f"{what}, where an asynchronous operation may still be writing: {_COMPLETE[kind]}"
+
+
+def fence_message(kind: Suspicion, what: str, line: int, other: int) -> str:
+    """Return the sentence about a missing fence between the two proxies."""
+    where = f"between line {other} and line {line}" if other < line else f"after line {other}"
+    if kind is Suspicion.UNFENCED:
+        return (
+            f"{what} by the asynchronous proxy, of what a plain store wrote: add fence.proxy.async {where}, "
+            "in each thread that wrote, before they synchronise"
+        )
+    return (
+        f"{what} by the asynchronous proxy, of what a plain store wrote: the fence.proxy.async is not in the "
+        "threads that wrote, before they synchronise"
+    )
+
+
+def register_message(kind: Suspicion, name: str) -> str:
+    """Return the sentence about a register of wgmma."""
+    if kind is Suspicion.REGISTER_IN_FLIGHT:
+        return f"the register {name} belongs to a wgmma in flight: wgmma.wait_group first"
+    if kind is Suspicion.REGISTER_UNFENCED:
+        return f"the register {name} was written since the last wgmma.fence: add one before this wgmma"
+    return "the warp has executed no wgmma.fence before its first wgmma: add one"
+
+
+def barrier_message(kind: Suspicion, place: str, number: int) -> str:
+    """Return the sentence about an mbarrier in shared memory."""
+    match kind:
+        case Suspicion.EXITED_COPYING:
+            return (
+                "the thread exits while its bulk copies may still be reading shared memory: "
+                "cp.async.bulk.wait_group.read 0 first"
+            )
+        case Suspicion.ENDED_COPYING:
+            return (
+                f"the block ends while nobody has waited for this copy into shared memory (mbarrier: {place})"
+                ": wait for its phase first"
+            )
+        case Suspicion.SWIZZLE_DIFFERS:
+            return (
+                f"the matrix descriptor reads {place} with another swizzle than a tensor copy wrote it with: "
+                "give both the same"
+            )
+        case Suspicion.MAP_UNFENCED:
+            return (
+                "the tensor map was changed in this launch, and the thread has executed no "
+                "fence.proxy.tensormap::generic.acquire since: add one"
+            )
+        case Suspicion.BARRIER_OVERWRITTEN:
+            return f"{place} is a live mbarrier: mbarrier.inval first"
+        case Suspicion.BARRIER_UNFENCED:
+            return (
+                f"a bulk copy uses the mbarrier at {place}, whose initialisation is not known to be visible "
+                "to the asynchronous proxy: add fence.mbarrier_init or fence.proxy.async after mbarrier.init"
+            )
+    if number > 0:
+        return (
+            f"{number} bytes that expect_tx announced to the mbarrier at {place} have not come when the "
+            "block ends"
+        )
+    return (
+        f"{-number} bytes came to the mbarrier at {place} that no expect_tx announced: a phase may be "
+        "complete too early"
+    )

@@ -1,0 +1,197 @@
+"""The records by which a check follows asynchronous operations: wgmma, bulk copies, mbarriers, proxy fences.
+
+An asynchronous operation has an epoch of its own, in which its instruction was issued. Which bytes it reads
+and writes is noted in shadow memory under that epoch; who knows that it is complete is found here. Only
+kernels that have such instructions keep these records.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag, auto
+
+from lanewise.machine.abi import RecordLayout, field, per_lane
+
+#: Groups of operations that a clock keeps, a power of two.
+GROUPS_KEPT = 16
+#: Operations that a watch keeps, a power of two: older ones count as complete.
+OPERATIONS_KEPT = 1 << 15
+#: mbarriers of a block that are followed, and completed phases of each that are kept, a power of two.
+BARRIERS_FOLLOWED, PHASES_KEPT = 64, 8
+
+
+class AsyncKind(IntEnum):
+    """By what an asynchronous operation tells that it is complete."""
+
+    #: A group of wgmma, for which the warpgroup waits.
+    WGMMA = 1
+    #: A group of bulk copies, for which the thread waits.
+    BULK_GROUP = 2
+    #: A phase of an mbarrier.
+    PHASE = 3
+
+
+class AsyncFlag(IntFlag):
+    """What one run of bytes of an asynchronous operation is to the checker."""
+
+    READS = auto()
+    WRITES = auto()
+    #: The memory is shared, and not global.
+    SHARED = auto()
+
+
+class RunView(RecordLayout):
+    """What is needed to look at runs of bytes of one operation, in one block's shared memory or one array."""
+
+    frame = field()
+    site = field()
+    flags = field()
+    epoch = field()
+    #: The access in one word.
+    who = field()
+    #: The BlockWatch of the block that issued it, and of the block whose memory it is.
+    observed = field()
+    home = field()
+    # The shadow memory: the first plane, the distance of planes, the bytes of a cell as a power of two.
+    plane = field()
+    stride = field()
+    shift = field()
+    #: Where the memory begins on the host, and on the device.
+    host = field()
+    origin = field()
+    # Epochs: what was accessed up to there is ordered before, and what was written visible to the other
+    # proxy as well; before the last one nothing was written.
+    floor = field()
+    fenced = field()
+    start = field()
+    # What was examined before, and found or reported: the last write, and asynchronous reads.
+    verified = field()
+    verified_read = field()
+    verified_earlier = field()
+    #: The bits of addresses that a matrix descriptor swizzles, plus one; 0 for other operations.
+    swizzle = field()
+
+
+class NotedOperation(RecordLayout):
+    """One operation, found by the last bits of its epoch."""
+
+    epoch = field(4)
+    kind = field(4)
+    #: The warp that issued it, or the first warp of the warpgroup, as a number in its block; the lane.
+    agent = field(4)
+    lane = field(4)
+    #: Of a phase: the number of the mbarrier in the table of its block, and that of the phase; of wgmma: the
+    #: number of the group.
+    barrier = field(4)
+    phase = field(4)
+    #: Of a bulk group: the epoch in which its thread knew it to be complete; 0 before.
+    completed = field(4)
+    #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
+    swizzle = field(4)
+
+
+class AsyncClock(RecordLayout):
+    """What a warp knows of asynchronous operations, and what it has under way; a barrier has one too.
+
+    The vectors have an element for each warp of the block: an epoch up to which something is known of it.
+    The four warps of a warpgroup count their groups of wgmma alike, since they execute the same ones.
+    """
+
+    #: Its writes by plain stores are visible to the asynchronous proxy: to shared, and to global memory.
+    fenced_of = per_lane()
+    fenced_global_of = per_lane()
+    #: The sources of its bulk groups have been read, and their results are written.
+    reads_of = per_lane()
+    writes_of = per_lane()
+    #: How many groups of wgmma of its warpgroup are complete; the element is that of the first warp.
+    wgmma_of = per_lane()
+    #: The writes that this warp itself has fenced, after it had learnt of them.
+    fenced_here_of = per_lane()
+    # The last plain writes of each lane, and its last fences, for shared and for global memory.
+    wrote = per_lane()
+    wrote_global = per_lane()
+    fenced = per_lane()
+    fenced_global = per_lane()
+    #: The last fence.mbarrier_init of each lane, and the last one that acquires tensor maps.
+    init_fenced = per_lane()
+    map_fenced = per_lane()
+    # Bulk groups of each lane: its last operation, how many groups were committed and in which epochs, the
+    # epochs up to which it knows them to be read and to be complete, and when it learnt that.
+    bulk_issued = per_lane()
+    bulk_groups = per_lane()
+    bulk_read = per_lane()
+    bulk_done = per_lane()
+    bulk_read_at = per_lane()
+    bulk_done_at = per_lane()
+    bulk_ring = per_lane(4, GROUPS_KEPT)
+    #: How many groups of wgmma the warp has committed, and how many of them it knows to be complete.
+    wgmma_groups = field()
+    wgmma_done = field()
+    #: How many wgmma.fence it has executed.
+    fences = field()
+
+
+#: The vectors that pass from one clock to another when threads synchronise.
+VECTORS = (
+    AsyncClock.fenced_of,
+    AsyncClock.fenced_global_of,
+    AsyncClock.reads_of,
+    AsyncClock.writes_of,
+    AsyncClock.wgmma_of,
+)
+
+
+class RegisterState(RecordLayout):
+    """A register of wgmma in one warp: in which group it is in flight, and who wrote it last."""
+
+    # The number of the last group, plus one, in which it is an accumulator, and in which it is read.
+    group = field(4)
+    read_group = field(4)
+    #: The instruction of that group, and how many accumulators it has.
+    product = field(4)
+    shape = field(4)
+    #: The fences that the warp had executed when another instruction wrote it, plus one; and which one.
+    written = field(4)
+    writer = field(4)
+
+
+class WarpFence(RecordLayout):
+    """The last fence between proxies of a warp, found by the last bits of its number in the watch."""
+
+    #: The number plus one, and the epoch.
+    warp = field(4)
+    epoch = field(4)
+
+
+#: Warps whose last fence a watch keeps, a power of two.
+FENCES_KEPT = 4096
+
+
+class PhaseRecord(RecordLayout):
+    """One phase of an mbarrier: what the threads that arrived knew, and who has seen that it is complete."""
+
+    #: For each vector of an AsyncClock: the join over those who arrived.
+    known = per_lane(4, len(VECTORS))
+    #: By warp of the block: the epoch in which it saw the phase complete, and which lanes did.
+    witnessed = per_lane()
+    witnesses = per_lane()
+
+
+class FollowedBarrier(RecordLayout):
+    """An mbarrier of a block: where it lies, and its phases."""
+
+    offset = field()
+    parity = field()
+    #: The row of the last instruction that told it of bytes to come.
+    row = field()
+    #: The last phase that bytes of a copy were counted for, and the row of that copy.
+    copy_phase = field()
+    copy_row = field()
+    # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was
+    # looked at if that is visible to the asynchronous proxy.
+    init_epoch = field()
+    init_warp = field()
+    init_lane = field()
+    visible = field()
+    #: How many phases are complete.
+    phase = field()
+    phases = field(8, PHASES_KEPT * PhaseRecord.BYTES // 8, 64)

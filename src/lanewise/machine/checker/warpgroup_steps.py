@@ -1,0 +1,131 @@
+"""The checker's steps that follow registers of wgmma: those in flight, and those written without a fence."""
+
+from __future__ import annotations
+
+from lanewise.jit.simd import Value, i64
+from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.analysis.warpgroup_registers import Product, RegisterEvent, Touch
+from lanewise.machine.checker.proxy_records import AsyncClock, RegisterState
+from lanewise.machine.checker.records import BlockWatch, Suspicion
+from lanewise.machine.codegen.function_code import U32, U64, BlockCode, Record
+from lanewise.machine.program.instruction_table import MOST_ROWS
+
+#: Words of an event in the operands of a step: what is done, the register, its source, the site.
+_WORDS = 4
+#: Operands of both steps: how many registers are followed, then those of their own.
+_FOLLOWED, _FIRST = 0, 8
+
+
+def event_operands(registers: int, events: list[RegisterEvent]) -> list[int]:
+    """Return the operands of `touch_registers`."""
+    return [registers, len(events), *(int(word) for event in events for word in event)]
+
+
+def product_operands(registers: int, site: int, product: Product) -> list[int]:
+    """Return the operands of `check_product`."""
+    lists = (product.accumulators, product.read)
+    shape = len(product.accumulators)
+    return [registers, site, shape, *(word for each in lists for word in (len(each), *each))]
+
+
+class _Registers:
+    """The states of the registers that are followed, of the warp that runs."""
+
+    def __init__(self, code: BlockCode, operands: Record) -> None:
+        self.code = code
+        observed = code.block.at(BlockRecord.watch)
+        index = code.frame.get(WarpFrame.index)
+        size = operands.get(_FOLLOWED) * RegisterState.BYTES
+        self.states = observed.get(BlockWatch.register_states) + index * size
+        self.clock = Record(code, observed.get(BlockWatch.async_clocks) + index * AsyncClock.BYTES)
+
+    def state(self, register: Value) -> Record:
+        """Return the state of a register by its index."""
+        return Record(self.code, self.states + register * RegisterState.BYTES)
+
+    def in_flight(self, state: Record) -> Value:
+        """Return whether a wgmma that writes the register is not known to be complete."""
+        return self._number(state, RegisterState.group) > self.clock.get(AsyncClock.wgmma_done)
+
+    def is_read(self, state: Record) -> Value:
+        """Return whether a wgmma that reads the register is not known to be complete."""
+        return self._number(state, RegisterState.read_group) > self.clock.get(AsyncClock.wgmma_done)
+
+    @staticmethod
+    def _number(state: Record, field: int) -> Value:
+        return state.get(field, U32).to(U64).to(i64)
+
+    def tell(self, kind: Suspicion, site: Value, register: Value, other: Value) -> None:
+        """Report a suspicion to Python."""
+        values = [self.code["frame"], site * MOST_ROWS, register, other, self.code.constant(i64, int(kind))]
+        function = self.code.module.functions["register_suspected"]
+        self.code.builder.call(function, [each.handle for each in values])
+
+
+def touch_registers(code: BlockCode, operands: Record) -> None:
+    """Operands: followed, how many events, events. Instructions touch registers of wgmma."""
+    registers = _Registers(code, operands)
+    with code.when(code["active"].to(U32).differs(0)), code.loop(operands.get(_FIRST)) as number:
+        event = Record(code, operands.address + number * (8 * _WORDS) + (_FIRST + 8))
+        touch, register, source, site = (event.get(8 * each) for each in range(_WORDS))
+        state = registers.state(register)
+        copied = touch.equals(Touch.COPIED)
+        with code.when(copied):
+            origin = registers.state(source)
+            for each in RegisterState.FIELDS.values():
+                state.set(each.offset, origin.get(each.offset, U32))
+        other = state.get(RegisterState.product, U32).to(U64).to(i64)
+        writes = touch.equals(Touch.WRITTEN) | touch.equals(Touch.SET)
+        busy = registers.in_flight(state) | (writes & registers.is_read(state))
+        with code.when(~copied & busy):
+            registers.tell(Suspicion.REGISTER_IN_FLIGHT, site, register, other)
+        with code.when(writes):
+            computed = touch.equals(Touch.WRITTEN)
+            fences = (registers.clock.get(AsyncClock.fences) + 1).to(U32)
+            for field, value in (
+                (RegisterState.group, code.constant(U32, 0)),
+                (RegisterState.read_group, code.constant(U32, 0)),
+                (RegisterState.written, computed.select(fences, code.constant(U32, 0))),
+                (RegisterState.writer, site.to(U32)),
+            ):
+                state.set(field, value)
+
+
+def check_product(code: BlockCode, operands: Record) -> None:
+    """Operands: followed, site, shape, accumulators and registers that are read, each with their count."""
+    registers = _Registers(code, operands)
+    site, shape = operands.get(_FIRST), operands.get(_FIRST + 8).to(U32)
+    fences, group = (registers.clock.get(each) for each in (AsyncClock.fences, AsyncClock.wgmma_groups))
+    place = code.variable(operands.address + (_FIRST + 16))
+    place.set(operands.address + (_FIRST + 16))
+    with code.when(code["active"].equals(0)):
+        code.give(0)
+    told = code.variable(code.constant(U32, 0))
+    told.set(code.constant(U32, 0))
+    with code.when(fences.equals(0)):
+        registers.tell(Suspicion.NO_WGMMA_FENCE, site, code.constant(i64, 0), code.constant(i64, 0))
+        told.set(code.constant(U32, 1))
+    for field in (RegisterState.group, RegisterState.read_group):
+        words = Record(code, place.get())
+        count = words.get(0)
+        with code.loop(count) as number:
+            register = words.get(number * 8 + 8)
+            state = registers.state(register)
+            unfenced = state.get(RegisterState.written, U32).to(U64).to(i64) > fences
+            with code.when(unfenced & told.get().equals(0)):
+                other = state.get(RegisterState.writer, U32).to(U64).to(i64)
+                registers.tell(Suspicion.REGISTER_UNFENCED, site, register, other)
+                told.set(code.constant(U32, 1))
+            # Sums in flight may be those of this product, if it has the same shape, but not its factor.
+            busy = registers.in_flight(state)
+            if field == RegisterState.group:
+                busy = busy & state.get(RegisterState.shape, U32).differs(shape)
+            with code.when(busy & told.get().equals(0)):
+                other = state.get(RegisterState.product, U32).to(U64).to(i64)
+                registers.tell(Suspicion.REGISTER_IN_FLIGHT, site, register, other)
+                told.set(code.constant(U32, 1))
+            state.set(field, (group + 1).to(U32))
+            state.set(RegisterState.product, site.to(U32))
+            if field == RegisterState.group:
+                state.set(RegisterState.shape, shape)
+        place.set(place.get() + count * 8 + 8)

@@ -1,0 +1,219 @@
+"""Compiled code that is called when an asynchronous operation is issued: which bytes it reads and writes.
+
+The walkers of boxes and of matrix descriptors, which the machine copies and multiplies with, say which.
+"""
+
+from __future__ import annotations
+
+from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
+from lanewise.isa.tensor_map_fields import MAP_BYTES
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.async_records import AsyncOperation
+from lanewise.machine.bulk_copies.box_walker import walk
+from lanewise.machine.checker import records
+from lanewise.machine.checker.proxy_records import AsyncClock, AsyncFlag, AsyncKind, RunView
+from lanewise.machine.checker.records import (
+    AllocationShadow,
+    BlockWatch,
+    ShadowPlane,
+    SiteRow,
+    Suspicion,
+    WatchRecord,
+)
+from lanewise.machine.checker.watch_code.async_clocks import async_clock, first_of_group, running_index
+from lanewise.machine.checker.watch_code.shadow_cells import Cell
+from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, wide
+from lanewise.machine.codegen.function_code import U32, U64, Record
+from lanewise.machine.program.instruction_table import MOST_ROWS
+from lanewise.machine.tensor_core.descriptors import each_piece, swizzled_bits
+
+#: The functions that the machine calls when an operation is issued, and when a descriptor is read.
+ISSUED, OPERAND_READ = "check_issued", "check_operand_read"
+
+
+class _Runs:
+    """Looks at the runs of one operation in one memory, if there is anything to look at."""
+
+    def __init__(
+        self, code: WatchCode, site: Value, block: Value, host: Value, flags: int, epoch: Value, who: Value
+    ) -> None:
+        self.code = code
+        self.view = code.stack_bytes(RunView.BYTES)
+        self.wanted = code.call_number(
+            code.module.functions["begin_runs"], self.view.address, code["frame"], site, block, host,
+            flags, epoch, who,
+        ).differs(0)  # fmt: skip
+
+    def look(self, host: Value, size: Value | int) -> None:
+        """Look at one run."""
+        with self.code.when(self.wanted):
+            self.code.call_number(self.code.module.functions["look_at_run"], self.view.address, host, size)
+
+
+def _row(code: WatchCode, observed: Record, site: Value) -> Value:
+    """Return the number of an instruction's row, and count a request at it."""
+    number = site * MOST_ROWS
+    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + number * SiteRow.BYTES)
+    row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
+    return number
+
+
+def _who(code: WatchCode, observed: Record, row: Value, lane: Value) -> Value:
+    """Return an access by the asynchronous proxy in one word."""
+    sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
+    number = Record(code, sites + row * SiteRow.BYTES).get(SiteRow.number)
+    return (number << records.SITE_SHIFT) | records.ASYNC_PROXY | lane
+
+
+def _look_at_map(code: WatchCode, observed: Record, operation: Record, row: Value) -> None:
+    """Write that the tensor map of a copy is looked at: whether it was changed, and a fence followed."""
+    launch, host = observed.at(BlockWatch.watch), operation.get(AsyncOperation.map)
+    clock = async_clock(code, observed, running_index(observed))
+    lane = operation.get(AsyncOperation.lane)
+    with code.loop(launch.get(WatchRecord.allocation_count)) as number:
+        shadow = Record(code, launch.get(WatchRecord.allocations) + number * AllocationShadow.BYTES)
+        offset, shift = host - shadow.get(AllocationShadow.host), shadow.get(AllocationShadow.cell_shift)
+        with code.when(offset.to(U64) < shadow.get(AllocationShadow.size, U64)):
+            first = shadow.get(AllocationShadow.plane) + ((offset >> shift) << 2)
+            newest, writer = (code.variable(code.constant(U32, 0)) for _ in range(2))
+            newest.set(code.constant(U32, 0))
+            writer.set(code.constant(U32, 0))
+            with code.loop(code.number(MAP_BYTES) >> shift) as index:
+                cell = Cell(code, first + index * 4, shadow.get(AllocationShadow.stride))
+                written = cell.get(ShadowPlane.WRITE_EPOCH) & records.EPOCHS
+                later = written > newest.get()
+                writer.set(later.select(cell.get(ShadowPlane.WRITER), writer.get()))
+                newest.set(later.select(written, newest.get()))
+            fenced = clock.pointer(AsyncClock.map_fenced, U32).load(lane)
+            with code.when(newest.get() > fenced):
+                address = shadow.get(AllocationShadow.first) + offset
+                code.suspect(
+                    Suspicion.MAP_UNFENCED, code["frame"], row, lane, address, wide(newest.get()),
+                    wide(writer.get()),
+                )  # fmt: skip
+
+
+def write_issued(module: ir.Module) -> None:
+    """Write `check_issued(frame, operation)`: a bulk copy or reduction is about to be issued."""
+    code = WatchCode(module, ISSUED, ("frame", "operation"), external=True)
+    warp, operation = code.record("frame"), code.record("operation")
+    observed = in_turn(code, warp)
+    site, lane = (operation.get(each) for each in (AsyncOperation.site, AsyncOperation.lane))
+    row = _row(code, observed, site)
+    barrier = operation.get(AsyncOperation.barrier)
+    kind, number, phase = (code.variable(code.number(0)) for _ in range(3))
+    kind.set(code.number(AsyncKind.BULK_GROUP))
+    number.set(code.number(0))
+    phase.set(code.number(0))
+    with code.when(barrier.differs(0)):
+        owner = operation.at(AsyncOperation.barrier_block)
+        kind.set(code.number(AsyncKind.PHASE))
+        word = Record(code, barrier).get(0, U64).to(i64)
+        offset = barrier - owner.get(BlockRecord.shared)
+        number.set(
+            code.call_number(module.functions["follow_barrier"], owner.get(BlockRecord.watch), offset, word)
+        )
+        with code.when(~(number.get() < 0)):
+            code.call_number(
+                module.functions["used_by_copy"], warp.address, row, owner.get(BlockRecord.watch),
+                number.get(), lane,
+            )  # fmt: skip
+        phase.set(
+            code.call_number(module.functions["phase_of_barrier"], owner.get(BlockRecord.watch), number.get())
+        )
+    swizzle = code.variable(code.number(0))
+    swizzle.set(code.number(0))
+    with code.when(operation.get(AsyncOperation.element_bytes).differs(0)):
+        swizzle.set(operation.get(AsyncOperation.swizzle_mask) + 1)
+        _look_at_map(code, observed, operation, row)
+    epoch = code.call_number(
+        module.functions["begin_operation"], warp.address, kind.get(), lane, number.get(), phase.get(),
+        swizzle.get(),
+    )  # fmt: skip
+    who = _who(code, observed, row, lane)
+    block = warp.at(WarpFrame.block)
+    is_box = operation.get(AsyncOperation.element_bytes).differs(0)
+    to_shared = operation.get(AsyncOperation.target_block).differs(0)
+    source, target = (operation.get(each) for each in (AsyncOperation.source, AsyncOperation.target))
+    size = operation.get(AsyncOperation.size)
+    reduces = operation.get(AsyncOperation.combine).differs(0)
+    base, tensor_shift = (
+        operation.get(each) for each in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
+    )
+    first = operation.get(AsyncOperation.tensor) + tensor_shift
+    target_block = operation.get(AsyncOperation.target_block)
+    with code.when(is_box & to_shared):
+        written = _Runs(code, row, target_block, target, AsyncFlag.WRITES | AsyncFlag.SHARED, epoch, who)
+        read = _Runs(code, row, block.address, first, AsyncFlag.READS, epoch, who)
+
+        def load(address: Value, place: Value, count: Value) -> None:
+            written.look(target + (place - base), count)
+            read.look(address + tensor_shift, count)
+
+        walk(code, operation, False, load, lambda place, count: written.look(target + (place - base), count))
+        code.done()
+    with code.when(is_box):
+        read = _Runs(code, row, block.address, source, AsyncFlag.READS | AsyncFlag.SHARED, epoch, who)
+        written = _Runs(code, row, block.address, first, AsyncFlag.WRITES, epoch, who)
+
+        def store(address: Value, place: Value, count: Value) -> None:
+            read.look(source + (place - base), count)
+            written.look(address + tensor_shift, count)
+
+        walk(code, operation, True, store, None)
+        code.done()
+    own = block.get(BlockRecord.shared)
+    limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes)
+    from_shared = (source - own).to(U64) < limit.to(U64)
+    with code.when(source.differs(0)):
+        with code.when(from_shared):
+            flags = AsyncFlag.READS | AsyncFlag.SHARED
+            _Runs(code, row, block.address, source, flags, epoch, who).look(source, size)
+        with code.when(~from_shared):
+            _Runs(code, row, block.address, source, AsyncFlag.READS, epoch, who).look(source, size)
+    with code.when(to_shared & ~reduces):
+        flags = AsyncFlag.WRITES | AsyncFlag.SHARED
+        _Runs(code, row, target_block, target, flags, epoch, who).look(target, size)
+    with code.when(~to_shared & ~reduces):
+        _Runs(code, row, block.address, target, AsyncFlag.WRITES, epoch, who).look(target, size)
+    code.done()
+
+
+def write_operand_read(module: ir.Module) -> None:
+    """Write `check_operand_read(frame, site, descriptor, groups, pieces, mn_major)`: wgmma reads a matrix."""
+    arguments = ("frame", "site", "descriptor", "groups", "pieces", "mn_major")
+    code = WatchCode(module, OPERAND_READ, arguments, external=True)
+    warp = code.record("frame")
+    observed = in_turn(code, warp)
+    row = code["site"] * MOST_ROWS
+    agent = first_of_group(warp.get(WarpFrame.index))
+    zero = code.number(0)
+    epoch = code.call_number(
+        module.functions["begin_operation"], warp.address, AsyncKind.WGMMA, zero, zero, zero, zero
+    )
+    block = warp.at(WarpFrame.block)
+    who = _who(code, observed, row, (agent & (LANES - 1)) | records.COLLECTIVE)
+    flags = AsyncFlag.READS | AsyncFlag.SHARED
+    memory = block.get(BlockRecord.shared)
+    limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
+    runs = _Runs(code, row, block.address, memory, flags, epoch, who)
+    runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
+
+    def body(group: Value, piece: Value, addresses: list[Value]) -> None:
+        for address in addresses:
+            with code.when(~(address > limit)):  # a fault
+                runs.look(memory + address, PIECE_BYTES)
+
+    majors: tuple[Major, ...] = ("K", "MN")
+    for number, major in enumerate(majors):
+        with code.when(code["mn_major"].equals(number)):
+            each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
+    code.done()
+
+
+def write_async_operations(module: ir.Module) -> None:
+    """Write the functions that the machine calls into a module."""
+    write_issued(module)
+    write_operand_read(module)

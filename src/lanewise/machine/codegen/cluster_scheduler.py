@@ -1,0 +1,170 @@
+"""The scheduler of clusters as compiled code: their blocks take turns on one host thread, and have a barrier.
+
+A block that only waits for others of its cluster gives way to the next one. Once no block of the cluster can
+go on, it is a deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, RunStatus, WarpFrame
+from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
+from lanewise.machine.codegen.instrumentation import BarrierHook
+from lanewise.machine.codegen.lane_vectors import BOOL
+
+WORD = ir.IntType(32)
+LANES = abi.LANES
+
+
+def divided(code: FunctionCode, number: Value, by: Value) -> tuple[Value, Value]:
+    """Return quotient and remainder of two numbers that are not negative."""
+    quotient = Value(code, i64, code.builder.sdiv(number.handle, by.handle))
+    return quotient, number - quotient * by
+
+
+def member_row(code: FunctionCode, block: Record, rank: Value) -> Record:
+    """Return the row of a block in the table of its cluster, by rank."""
+    return Record(code, block.get(BlockRecord.members) + rank * MemberRow.BYTES)
+
+
+@contextmanager
+def each_frame(code: FunctionCode, block: Record) -> Iterator[Record]:
+    """Run the body for every warp of every block of a cluster that has not exited, with the warp's frame."""
+    launch = block.at(BlockRecord.launch)
+    with code.loop(launch.get(LaunchRecord.cluster_blocks)) as rank:
+        member = member_row(code, block, rank).at(MemberRow.block)
+        with (
+            code.when(member.get(BlockRecord.ended).equals(0)),
+            code.loop(launch.get(LaunchRecord.warps)) as index,
+        ):
+            frames = member.get(BlockRecord.frames)
+            yield Record(code, frames + index * launch.get(LaunchRecord.frame_bytes))
+
+
+def write_settle_cluster(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
+    """Write `settle_cluster(block)`: complete the cluster's barrier if all of its threads are there; 1 if so.
+
+    Threads that have exited are not waited for (PTX ISA, barrier.cluster).
+    """
+    code = FunctionCode(module, "settle_cluster", ("block",), WORD)
+    block = code.record("block")
+    missing, arrived = (code.variable(code.constant(U32, 0)) for _ in range(2))
+    with each_frame(code, block) as warp:
+        alive = _bits(code, warp.get(WarpFrame.pcs, U32, LANES).differs(abi.EXITED))
+        here = warp.get(WarpFrame.cluster_arrived, U32)
+        missing.set(missing.get() | (alive & ~here))
+        arrived.set(arrived.get() | (alive & here))
+    with code.when(missing.get().differs(0) | arrived.get().equals(0)):
+        code.give(0)
+    if hook is not None:
+        hook(code, block, code.constant(i64, abi.WAITS_FOR_CLUSTER), code.constant(i64, 0))
+    with each_frame(code, block) as warp:
+        warp.set(WarpFrame.cluster_arrived, code.constant(U32, 0))
+        release_waiting(code, warp, abi.WAITS_FOR_CLUSTER)
+    code.give(1)
+    return code.function
+
+
+def release_waiting(code: FunctionCode, warp: Record, condition: int) -> None:
+    """Let the lanes of a warp that wait for a condition go on."""
+    pcs = warp.get(WarpFrame.pcs, U32, LANES)
+    parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
+    waits = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(condition)
+    warp.pointer(WarpFrame.pcs, U32).store(waits.select(pcs & (abi.PARKED - 1), pcs))
+
+
+def _bits(code: FunctionCode, condition: Value) -> Value:
+    """Return conditions of 32 lanes as the bits of a word."""
+    return Value(code, U32, code.builder.bitcast(condition.handle, WORD))
+
+
+def write_run_cluster(
+    module: ir.Module, run_block: ir.Function, settle_cluster: ir.Function, in_vain: ir.Function
+) -> ir.Function:
+    """Write `run_cluster(block)`: run the blocks of a cluster in turn and return a `RunStatus`.
+
+    `block` is the first one of the cluster. If a block stops, its rank is left in `running_member`, and the
+    next call begins with it.
+    """
+    code = FunctionCode(module, "run_cluster", ("block",), WORD)
+    block = code.record("block")
+    count = block.at(BlockRecord.launch).get(LaunchRecord.cluster_blocks)
+    builder = code.builder
+    zero, no = code.constant(i64, 0), code.constant(BOOL, 0)
+    phases = code.variable(zero)
+    yielded, alive, moved = (code.variable(no) for _ in range(3))
+    turn = code.function.append_basic_block("turn")
+    builder.branch(turn)
+    builder.position_at_end(turn)
+    phases.set(zero)
+    for each in (yielded, alive, moved):
+        each.set(no)
+    first = block.get(BlockRecord.running_member)
+    with code.loop(count) as index:
+        rank = divided(code, first + index, count)[1]
+        row = member_row(code, block, rank)
+        member = row.at(MemberRow.block)
+        with code.when(member.get(BlockRecord.ended).equals(0)):
+            block.set(BlockRecord.running_member, rank)
+            ended = Value(code, U32, builder.call(run_block, [member.address.handle]))
+            done = ended.equals(RunStatus.DONE)
+            with code.when(done):
+                member.set(BlockRecord.ended, 1)
+                row.set(MemberRow.bytes, 0)
+            waits = ended.equals(RunStatus.BLOCKED) | ended.equals(RunStatus.DEADLOCKED)
+            yields = ended.equals(RunStatus.YIELDED)
+            with code.when(~done & ~waits & ~yields):
+                code.give(ended)
+            yielded.set(yielded.get() | yields)
+            alive.set(alive.get() | ~done)
+            moved.set(moved.get() | done)
+        phases.set(phases.get() + member.get(BlockRecord.phases))
+    block.set(BlockRecord.running_member, zero)
+    with code.when(~alive.get()):
+        code.give(RunStatus.DONE)
+    settled = Value(code, U32, builder.call(settle_cluster, [code["block"].handle])).differs(0)
+    moved.set(moved.get() | settled | phases.get().differs(block.get(BlockRecord.phases_seen)))
+    block.set(BlockRecord.phases_seen, phases.get())
+    with code.when(yielded.get() | moved.get()):
+        block.set(BlockRecord.phase_tries, 0)
+    with code.when(yielded.get()):
+        code.give(RunStatus.YIELDED)
+    with code.when(~moved.get()):
+        hopeless = Value(code, U32, builder.call(in_vain, [code["block"].handle]))
+        with code.when(hopeless.differs(0)):
+            code.give(RunStatus.DEADLOCKED)
+    builder.branch(turn)
+    return code.function
+
+
+def begin_cluster(
+    code: FunctionCode, block: Record, launch: Record, begin: ir.Function, number: Value
+) -> None:
+    """Write code that begins all blocks of the cluster with a number.
+
+    Clusters are numbered along x, then y, then z, and so are the blocks in them.
+    """
+    sizes = [launch.get(LaunchRecord.cluster + 8 * axis) for axis in range(3)]
+    blocks = [launch.get(LaunchRecord.nctaid + 8 * axis) for axis in range(3)]
+    clusters = [divided(code, each, size)[0] for each, size in zip(blocks, sizes, strict=True)]
+    rest, first = divided(code, number, clusters[0])
+    third, second = divided(code, rest, clusters[1])
+    block.set(BlockRecord.running_member, 0)
+    with code.loop(launch.get(LaunchRecord.cluster_blocks)) as rank:
+        row = member_row(code, block, rank)
+        member = row.at(MemberRow.block)
+        others, in_x = divided(code, rank, sizes[0])
+        in_z, in_y = divided(code, others, sizes[1])
+        x, y, z = (
+            cluster * size + inside
+            for cluster, size, inside in zip((first, second, third), sizes, (in_x, in_y, in_z), strict=True)
+        )
+        linear = (z * blocks[1] + y) * blocks[0] + x
+        code.builder.call(begin, [member.address.handle, linear.handle])
+        member.set(BlockRecord.ended, 0)
+        row.set(MemberRow.bytes, launch.get(LaunchRecord.shared_bytes))

@@ -1,0 +1,261 @@
+"""Compiled code of the queue of pending operations: asynchronous copies that have not taken effect yet.
+
+By default a launch has no queue, and an operation takes effect when it is issued. Otherwise it is kept with
+its operands evaluated until somebody waits for it, until nothing else can go on, or until a seed draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.async_records import (
+    MOST_PENDING,
+    OPEN_GROUP,
+    STAGE_BYTES,
+    AsyncOperation,
+    CompleteHow,
+    Completion,
+    PendingOperations,
+)
+from lanewise.machine.codegen.function_code import (
+    U32,
+    U64,
+    BlockCode,
+    FunctionCode,
+    Record,
+    copy_bytes,
+    shared,
+    shared_code,
+)
+from lanewise.machine.codegen.run_order import mixed
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
+
+#: Odd constants that keep the inputs of the hash apart from one another, and from those of the run order.
+_DRAW, _BLOCK = 0xD6E8FEB86659FD93, 0xA0761D6478BD642F
+#: Of so many operations one completes when it is issued, or when its block has had a turn.
+_ODDS = 4
+#: Answers of `complete`.
+NONE, SOME, FAULT = range(3)
+#: Operands of the step that waits for groups: how many may stay pending, whether to read sources is enough.
+_KEPT, _READ = 0, 8
+
+
+def call_function(code: FunctionCode, address: Value, *values: Value) -> Value:
+    """Call a function at an address with 64-bit numbers; return its 32-bit answer."""
+    kind = ir.FunctionType(ir.WORD, [ir.LONG] * len(values))
+    function = code.builder.inttoptr(address.handle, kind.as_pointer())
+    return Value(code, U32, code.builder.call(function, [each.handle for each in values]))
+
+
+def address_of(code: FunctionCode, function: ir.Function) -> Value:
+    """Return the address of a function as a number."""
+    return Value(code, i64, code.builder.ptrtoint(function, ir.LONG))
+
+
+def _operation(code: FunctionCode, queue: Record, index: Value) -> Record:
+    """Return a pending operation by its number."""
+    return Record(code, queue.get(PendingOperations.operations) + index * AsyncOperation.BYTES)
+
+
+def _draw(code: FunctionCode, block: Record, queue: Record) -> Value:
+    """Return a random number that depends on the seed, the block, and how many were drawn before."""
+    draws = queue.get(PendingOperations.draws) + 1
+    queue.set(PendingOperations.draws, draws)
+    seed = block.at(BlockRecord.launch).get(LaunchRecord.seed).to(U64)
+    return mixed(seed + block.get(BlockRecord.linear).to(U64) * _BLOCK + draws.to(U64) * _DRAW)
+
+
+def _is_random(block: Record) -> Value:
+    """Return whether a seed draws when operations take effect."""
+    return block.at(BlockRecord.launch).get(LaunchRecord.completion).equals(Completion.RANDOM)
+
+
+# issue ------------------------------------------------------------------------------------------------------
+
+
+def issue(module: ir.Module) -> ir.Function:
+    """Return `issue_operation(frame, operation)`: it takes effect now, or is kept."""
+    return shared_code(module, "issue_operation", ("operation",), _write_issue)
+
+
+def _write_issue(code: BlockCode) -> None:
+    operation = code.record("operation")
+    block = code.block
+    operation.set(AsyncOperation.block, block.address)
+    operation.set(AsyncOperation.warp, code.frame.get(WarpFrame.index))
+    with code.when(block.get(BlockRecord.issued_hook).differs(0)):
+        call_function(code, block.get(BlockRecord.issued_hook), code["frame"], operation.address)
+    with code.when(block.get(BlockRecord.pending).equals(0)):
+        code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))
+    queue = block.at(BlockRecord.pending)
+    queue.set(PendingOperations.complete, address_of(code, complete(code.module)))
+    with code.when(_is_random(block)), code.when((_draw(code, block, queue) & (_ODDS - 1)).equals(0)):
+        code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))
+    with code.when(queue.get(PendingOperations.count).equals(MOST_PENDING)):
+        answer = _complete_at(code, block, code.number(0))
+        with code.when(answer.differs(0)):
+            code.give(answer)
+    count = queue.get(PendingOperations.count)
+    kept = _operation(code, queue, count)
+    copy_bytes(code, kept.address, operation.address, code.number(AsyncOperation.BYTES))
+    queue.set(PendingOperations.count, count + 1)
+    code.give(0)
+
+
+# completion -------------------------------------------------------------------------------------------------
+
+
+def _complete_at(code: FunctionCode, block: Record, index: Value) -> Value:
+    """Write a call that carries out a pending operation by its number and removes it; return the answer."""
+    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
+    function = shared(code.module, "complete_operation", kind, _write_complete_at)
+    return Value(code, U32, code.builder.call(function, [block.address.handle, index.handle]))
+
+
+def _write_complete_at(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("block", "index"), ir.WORD, "")
+    block = code.record("block")
+    queue = block.at(BlockRecord.pending)
+    bytes_each = code.number(AsyncOperation.BYTES)
+    with code.builder.goto_entry_block():
+        kind = ir.ArrayType(ir.IntType(8), AsyncOperation.BYTES)
+        place = code.builder.alloca(kind, align=8)
+    mine = Record(code, Value(code, i64, code.builder.ptrtoint(place, ir.LONG)))
+    copy_bytes(code, mine.address, _operation(code, queue, code["index"]).address, bytes_each)
+    count = queue.get(PendingOperations.count) - 1
+    queue.set(PendingOperations.count, count)
+    with code.loop(count, code["index"]) as number:
+        following = _operation(code, queue, number + 1)
+        copy_bytes(code, _operation(code, queue, number).address, following.address, bytes_each)
+    with code.when(count.equals(0)):
+        queue.set(PendingOperations.staged_bytes, 0)
+    code.give(call_function(code, mine.get(AsyncOperation.execute), mine.address))
+
+
+def complete(module: ir.Module) -> ir.Function:
+    """Return `complete_operations(block, how)`: complete some as a CompleteHow says; NONE, SOME or FAULT."""
+    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
+    return shared(module, "complete_operations", kind, _write_complete)
+
+
+def _write_complete(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("block", "how"), ir.WORD, "")
+    block, how = code.record("block"), code["how"]
+    queue = block.at(BlockRecord.pending)
+    done = code.variable(code.constant(U32, NONE))
+
+    def carry_out(index: Value) -> None:
+        with code.when(_complete_at(code, block, index).differs(0)):
+            code.give(FAULT)
+        done.set(code.constant(U32, SOME))
+
+    with code.when(how.equals(CompleteHow.EVERY)), code.loop(queue.get(PendingOperations.count)):
+        carry_out(code.number(0))
+    with code.when(_is_random(block)):
+        before = queue.get(PendingOperations.count)
+        # From the last one on, since numbers of later ones change.
+        with code.loop(before) as number, code.when((_draw(code, block, queue) & (_ODDS - 1)).equals(0)):
+            carry_out(before - 1 - number)
+    left = queue.get(PendingOperations.count)
+    with code.when(how.equals(CompleteHow.ONE) & done.get().equals(NONE) & left.differs(0)):
+        # Whoever is stuck waits for an mbarrier rather than for a group, which its thread waits for itself.
+        chosen = code.variable(code.number(0))
+        chosen.set(code.number(0))
+        with code.loop(left) as number:
+            index = left - 1 - number
+            told = _operation(code, queue, index).get(AsyncOperation.barrier).differs(0)
+            with code.when(told):
+                chosen.set(index)
+        with code.when(_is_random(block)):
+            drawn = (_draw(code, block, queue) >> 1).to(i64)
+            chosen.set(Value(code, i64, code.builder.srem(drawn.handle, left.handle)))
+        carry_out(chosen.get())
+    code.give(done.get())
+
+
+# bulk groups ------------------------------------------------------------------------------------------------
+
+
+def commit(module: ir.Module) -> ir.Function:
+    """Return the step that makes the open operations of each thread a group."""
+    return shared_code(module, "commit_bulk_group", STEP_ARGUMENTS, _write_commit)
+
+
+@contextmanager
+def _each_thread(code: BlockCode, queue: Record) -> Iterator[tuple[Value, Record]]:
+    """Run the body for each active lane, with its number and the record of its committed groups."""
+    with code.each_lane(code["active"].to(U32)) as lane:
+        thread = code.frame.get(WarpFrame.index) * abi.LANES + lane
+        yield lane, Record(code, queue.get(PendingOperations.groups) + thread * 8)
+
+
+def _is_of(code: BlockCode, operation: Record, lane: Value) -> Value:
+    """Return whether a lane of the running warp issued an operation."""
+    same_warp = operation.get(AsyncOperation.warp).equals(code.frame.get(WarpFrame.index))
+    return same_warp & operation.get(AsyncOperation.lane).equals(lane)
+
+
+def _write_commit(code: BlockCode) -> None:
+    with code.when(code.block.get(BlockRecord.pending).equals(0)):
+        code.give(0)
+    queue = code.block.at(BlockRecord.pending)
+    with _each_thread(code, queue) as (lane, groups):
+        number = groups.get(0) + 1
+        groups.set(0, number)
+        with code.loop(queue.get(PendingOperations.count)) as index:
+            operation = _operation(code, queue, index)
+            is_open = operation.get(AsyncOperation.group).equals(OPEN_GROUP)
+            with code.when(is_open & _is_of(code, operation, lane)):
+                operation.set(AsyncOperation.group, number)
+    code.give(0)
+
+
+def wait(module: ir.Module) -> ir.Function:
+    """Return the step that waits for groups: all but the latest take effect, or have their sources read."""
+    return shared_code(module, "wait_bulk_group", STEP_ARGUMENTS, _write_wait)
+
+
+def _write_wait(code: BlockCode) -> None:
+    block = code.block
+    with code.when(block.get(BlockRecord.pending).equals(0)):
+        code.give(0)
+    queue, operands = block.at(BlockRecord.pending), code.record("operands")
+    with _each_thread(code, queue) as (lane, groups):
+        last = groups.get(0) - operands.get(_KEPT)
+        count = queue.get(PendingOperations.count)
+        with code.loop(count) as number:  # from the last one on, since numbers of later ones change
+            index = count - 1 - number
+            operation = _operation(code, queue, index)
+            group = operation.get(AsyncOperation.group)
+            with code.when((group > 0) & ~(group > last) & _is_of(code, operation, lane)):
+                staged = code.variable(code.constant(U32, 0))
+                staged.set(code.constant(U32, 0))
+                with code.when(operands.get(_READ).differs(0)):
+                    staged.set(_staged(code, queue, operation))
+                with code.when(staged.get().equals(0)):
+                    answer = _complete_at(code, block, index)
+                    with code.when(answer.differs(0)):
+                        code.give(BlockAnswer.STOPPING)
+    code.give(0)
+
+
+def _staged(code: BlockCode, queue: Record, operation: Record) -> Value:
+    """Write code that copies the source of an operation aside; return 1, or 0 if there is no room."""
+    done = code.variable(code.constant(U32, 0))
+    done.set(code.constant(U32, 0))
+    size, used = operation.get(AsyncOperation.source_bytes), queue.get(PendingOperations.staged_bytes)
+    with code.when(size.equals(0)):  # it is a copy already
+        done.set(code.constant(U32, 1))
+    with code.when(size.differs(0) & ~((used + size) > STAGE_BYTES)):
+        place = queue.get(PendingOperations.stage) + used
+        copy_bytes(code, place, operation.get(AsyncOperation.source), size)
+        operation.set(AsyncOperation.source, place)
+        operation.set(AsyncOperation.source_bytes, 0)
+        queue.set(PendingOperations.staged_bytes, used + size)
+        done.set(code.constant(U32, 1))
+    return done.get()

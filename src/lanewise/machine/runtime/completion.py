@@ -1,0 +1,36 @@
+"""What `schedule=` of a launch asks for: when asynchronous operations take effect."""
+
+from __future__ import annotations
+
+import operator
+
+from lanewise.errors import LanewiseError
+from lanewise.machine.async_records import Completion
+
+EARLY, LATE = "early", "late"
+#: Seeds are 64-bit numbers.
+MOST_SEED = (1 << 63) - 1
+
+
+def seed_of(asked: object, others: str) -> int:
+    """Return a seed that a user names; `others` is what else would be allowed, for the error."""
+    try:
+        seed = operator.index(asked)  # type: ignore[arg-type]  # what is no integer raises TypeError
+    except TypeError:
+        raise LanewiseError(f"schedule= is {others}, not {asked!r}") from None
+    if isinstance(asked, bool) or not 0 <= seed <= MOST_SEED:
+        raise LanewiseError(f"schedule={asked!r}: a seed is an integer from 0 to {MOST_SEED}")
+    return seed
+
+
+def completion_of(asked: object) -> tuple[Completion, int]:
+    """Return when asynchronous operations take effect in a plain launch, and the seed that draws it.
+
+    >>> completion_of("late"), completion_of(7)
+    ((<Completion.LATE: 1>, 0), (<Completion.RANDOM: 2>, 7))
+    """
+    if asked is None or asked == EARLY:
+        return Completion.EARLY, 0
+    if asked == LATE:
+        return Completion.LATE, 0
+    return Completion.RANDOM, seed_of(asked, f'"{EARLY}", "{LATE}" or an integer (a seed)')

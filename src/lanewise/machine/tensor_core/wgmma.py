@@ -1,0 +1,258 @@
+"""wgmma.mma_async: the last of four warps to arrive computes the product for the whole warpgroup.
+
+It gathers A and B through their descriptors once, brings the accumulators of the four warps into a matrix,
+multiplies, and puts them back. Products that follow one another on the same accumulators, with nothing in
+between that could see them, are gathered one by one and computed together, as one of a longer K. Else a
+product is complete at once: fences and groups of wgmma order nothing here. That the operands are read when
+all four warps are there is what hardware does, too: kernels let one thread of the four warps say that a
+buffer may be written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lanewise.isa.matrix_descriptor import Major
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import (
+    BlockRecord,
+    FaultKind,
+    LaunchRecord,
+    MmaEntry,
+    WarpFrame,
+    WarpgroupFault,
+)
+from lanewise.machine.analysis.chained_products import chained_products
+from lanewise.machine.codegen.function_code import (
+    U8,
+    U32,
+    U64,
+    BlockCode,
+    Kernel,
+    Record,
+    call,
+    shared_code,
+    zero_bytes,
+)
+from lanewise.machine.codegen.pending_operations import call_function
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
+from lanewise.machine.program.ops import Op
+from lanewise.machine.tensor_core import wgmma_operands
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, grid_of
+from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, stop_unless_zero, warp_frames
+from lanewise.machine.tensor_core.wgmma_product import ACCUMULATES, ROWS, WAITING, Form, Product, form_of
+from lanewise.machine.tensor_core.wgmma_statement import NEGATE_A, NEGATE_B, Statement
+
+#: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number for A's
+#: descriptor, B's, and scale-d (with a register, the number is 1 if it is negated); flags, the sparsity
+#: selector, and the offsets of registers as words of 32 bits: those of D, of A, of the metadata.
+_CHAINED = 4
+_SITE, _COLUMNS, _A, _B, _SCALE_D, _FLAGS, _SELECTOR, _PLACES = 0, 8, 16, 32, 48, 64, 72, 80
+
+
+def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """Return wgmma.mma_async as a step that all kernels share."""
+    found = op.source.instruction()
+    if found is None or not found.family.startswith("wgmma"):
+        raise op.unsupported()
+    instruction = found.on(kernel.arch)
+    parsed = Statement(op, instruction)
+    form = form_of(instruction, kernel.arch)
+    offsets = [each.offset for each in parsed.registers]
+    pairs = [low | high << 32 for low, high in zip(offsets[::2], [*offsets[1::2], 0], strict=False)]
+    flags = parsed.flags | (_CHAINED if op.site in chained_products(kernel.program) else 0)
+    words = [op.site, instruction.n, *parsed.a, *parsed.b, *parsed.scale_d, flags, parsed.selector]
+    return Step(_product(module, form, parsed.majors), [*words, *pairs])
+
+
+# the step ---------------------------------------------------------------------------------------------------
+
+
+def _product(module: ir.Module, form: Form, majors: dict[str, Major]) -> ir.Function:
+    """Return the function of the step for all N that one kernel of `arith` serves."""
+    layouts = f"{majors['a']} {majors['b']}"
+    name = f"{form.name} {layouts} on {form.model.scheme}"
+    return shared_code(module, name, STEP_ARGUMENTS, lambda code: _Writer(code, form, majors).write())
+
+
+class _Writer:
+    """Writes the function of a step."""
+
+    def __init__(self, code: BlockCode, form: Form, majors: dict[str, Major]) -> None:
+        self.code, self.form, self.instruction, self.majors = code, form, form.instruction, majors
+        self.words = code.record("operands")
+
+    def write(self) -> None:
+        """Write the whole function."""
+        code, words, form = self.code, self.words, self.form
+        active = code["active"].to(U32)
+        with code.when(active.equals(0)):
+            code.give(0)
+        with code.when(active.differs(-1)):
+            code.fault(FaultKind.DIVERGENCE, words.get(_SITE))
+        with code.when(code.frame.get(WarpFrame.multiplied, U32).differs(0)):
+            code.frame.set(WarpFrame.multiplied, code.constant(U32, 0))
+            code.give(0)
+        table = code.block.get(BlockRecord.mma_table)
+        self.entry = Record(code, table + words.get(_SITE) * MmaEntry.BYTES)
+        n = words.get(_COLUMNS)
+        self.columns = (n + (form.strip - 1)) & -form.strip
+        self.waiting = code.variable(code.constant(i64, 0))
+        product = Product(code, form, self.entry, self.columns, code.constant(i64, 1))
+        self.at = product.at
+        accumulates = self._chain(self._scale_d()) if form.chain > 1 else self._scale_d()
+        self._gather_a()
+        self._gather_b(n)
+        if form.chain > 1:
+            accumulates = self._wait_for_next()
+            product.chained = self.waiting.get()
+        if self.instruction.sparse:
+            places = self._places(n) + (16 if self.instruction.a_source == "registers" else 0)
+            self._fault(product.spread(words.get(_SELECTOR), places), WarpgroupFault.BAD_METADATA)
+        product.prepare()
+        # One warp after the other, so that its sums stay in the processor's first cache.
+        first = warp_frames(code)[0]
+        with code.loop(abi.WARPGROUP) as warp:
+            frame = first + warp * code.launch.get(LaunchRecord.frame_bytes)
+            self._sums_in(frame, n, accumulates)
+            product.multiply(warp)
+            self._move_sums(wgmma_operands.accumulators_out, frame, n)
+        code.give(0)
+
+    def _at(self, name: str) -> Value:
+        """Return the address of something in the stage; of A and B, behind the products that wait."""
+        if name == "a":
+            return self.at[name] + self.waiting.get() * (self.form.packed_k * self.form.bits // 8)
+        if name == "b":
+            return self.at[name] + self.waiting.get() * self.columns * (self.form.k * self.form.bits // 8)
+        return self.at[name]
+
+    def _chain(self, accumulates: Value) -> Value:
+        """Find how many products wait for this one: none if it does not add to what they would give."""
+        code, state = self.code, Record(self.code, self.at["state"])
+        with code.when(~accumulates):
+            state.set(WAITING, 0)
+        self.waiting.set(state.get(WAITING))
+        with code.when(self.waiting.get().equals(0)):
+            state.set(ACCUMULATES, accumulates.to(U64).to(i64))
+        return accumulates
+
+    def _wait_for_next(self) -> Value:
+        """Let this product wait for the next one, if there is one; else return whether C is added."""
+        code, state = self.code, Record(self.code, self.at["state"])
+        waiting = self.waiting.get() + 1
+        self.waiting.set(waiting)
+        with code.when(self._flag(_CHAINED).differs(0) & (waiting < self.form.chain)):
+            state.set(WAITING, waiting)
+            code.give(0)
+        state.set(WAITING, 0)
+        return state.get(ACCUMULATES).differs(0)
+
+    def _fault(self, wrong: Value, reason: WarpgroupFault) -> None:
+        with self.code.when(wrong):
+            self.code.fault(FaultKind.WARPGROUP, self.words.get(_SITE), size=reason)
+
+    def _scale_d(self) -> Value:
+        """Return whether the product is added to the accumulators: the same in all threads."""
+        code, register = self.code, self.words.get(_SCALE_D)
+        found = code.variable(self.words.get(_SCALE_D + 8).differs(0))
+        with code.when(register.differs(0)):
+            votes = [Record(code, each).get(register, U8, abi.LANES).differs(0) for each in warp_frames(code)]
+            bits = [code.bits(each) for each in votes]
+            for each in bits:
+                self._fault(
+                    each.differs(bits[0]) | (each.differs(0) & each.differs(-1)), WarpgroupFault.SCALES_DIFFER
+                )
+            found.set(bits[0].differs(0) ^ self.words.get(_SCALE_D + 8).differs(0))
+        return found.get()
+
+    def _descriptor(self, operand: int) -> Value:
+        """Return a descriptor: the same in all threads, or a constant."""
+        code, register = self.code, self.words.get(operand)
+        found = code.variable(self.words.get(operand + 8))
+        with code.when(register.differs(0)):
+            first = code.frame.get(register, U64)
+            for frame in warp_frames(code):
+                other = Record(code, frame).get(register, U64, abi.LANES).differs(first.spread(abi.LANES))
+                self._fault(other.any(), WarpgroupFault.DESCRIPTORS_DIFFER)
+            found.set(first.to(i64))
+        return found.get()
+
+    def _flag(self, flag: int) -> Value:
+        return (self.words.get(_FLAGS) & flag).differs(0).to(U64).to(i64)
+
+    def _gather_a(self) -> None:
+        """Write A into the stage as rows: from its descriptor, or from registers."""
+        code, form = self.code, self.form
+        if self.instruction.a_source == "registers":
+            bits = form.model.a.word_bits
+            signs = sum(1 << (place + bits - 1) for place in range(0, 32, max(bits, 8))) if bits > 1 else 0
+            sign = self._flag(NEGATE_A) * signs
+            places = self._places(self.words.get(_COLUMNS))
+            call(
+                code,
+                wgmma_operands.a_from_registers(code.module),
+                [code["frame"], places, sign, self._at("a"), self._pitch_of_a * form.bits // 8],
+            )
+            return
+        grid = grid_of(ROWS, form.packed_k, form.bits, self.majors["a"])
+        groups, pieces = (code.constant(i64, each) for each in (grid.lines // LINES_TOGETHER, grid.pieces))
+        pitch = code.constant(i64, self._pitch_of_a)
+        self._gather("a", _A, groups, pieces, pitch, self._flag(NEGATE_A))
+
+    @property
+    def _pitch_of_a(self) -> int:
+        """The elements from a row of A to the next."""
+        return self.form.chain * self.form.packed_k
+
+    def _gather(
+        self, name: str, operand: int, groups: Value, pieces: Value, pitch: Value, flipped: Value
+    ) -> None:
+        """Write a matrix into the stage through its descriptor: A as rows of K, B as rows of N."""
+        code, major = self.code, self.majors[name]
+        lines_are_rows = (major == "K") == (name == "a")
+        function = wgmma_operands.gather(code.module, self.form.bits, major, turned=not lines_are_rows)
+        values = [code["frame"], self.words.get(_SITE), self._descriptor(operand), groups, pieces]
+        self._tell_read(values, major)
+        stop_unless_zero(code, call(code, function, [*values, self._at(name), pitch, flipped]))
+
+    def _tell_read(self, values: list[Value], major: str) -> None:
+        """Tell a checked launch which matrix is about to be read."""
+        code, hook = self.code, self.code.block.get(BlockRecord.operand_hook)
+        with code.when(hook.differs(0)):
+            call_function(code, hook, *values, code.constant(i64, int(major == "MN")))
+
+    def _places(self, n: Value) -> Value:
+        """Return the address of the offsets of registers behind those of D."""
+        per_column = 4 if self.instruction.d.slot_bits == 32 else 2
+        return self.words.address + (n >> 3) * (4 * per_column) + _PLACES
+
+    def _gather_b(self, n: Value) -> None:
+        """Write B into the stage as [k][column], zeros in the columns that fill its last strip."""
+        code, form = self.code, self.form
+        with code.when(n.differs(self.columns)):
+            zero_bytes(code, self._at("b"), self.columns * (form.k * form.bits // 8))
+        # Lines are taken by eights, and a piece of an MN-major matrix has eight elements.
+        grid = grid_of(LINES_TOGETHER, form.k, form.bits, self.majors["b"])
+        if self.majors["b"] == "K":
+            groups, pieces = n >> 3, code.constant(i64, grid.pieces)
+        else:
+            groups, pieces = code.constant(i64, grid.lines // LINES_TOGETHER), n >> 3
+        self._gather("b", _B, groups, pieces, self.columns, self._flag(NEGATE_B))
+
+    def _sums_in(self, frame: Value, n: Value, accumulates: Value) -> None:
+        """Write the accumulators of a warp into the stage, or zeros."""
+        code = self.code
+        with code.builder.if_else(accumulates.handle) as (added, replaced):
+            with added:
+                self._move_sums(wgmma_operands.accumulators_in, frame, n)
+            with replaced:
+                zero_bytes(code, self._at("total"), self.columns * (WARP_ROWS * 4))
+
+    def _move_sums(self, move: Callable[[ir.Module, int], ir.Function], frame: Value, n: Value) -> None:
+        """Write the move of a warp's accumulators, to the stage or back."""
+        function = move(self.code.module, self.instruction.d.slot_bits)
+        places = self.words.address + _PLACES
+        call(self.code, function, [frame, places, n >> 3, self._at("total"), self.columns])

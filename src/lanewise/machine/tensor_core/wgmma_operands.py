@@ -1,0 +1,217 @@
+"""Operands of wgmma between shared memory or registers and plain matrices in the host's memory.
+
+Functions that all kernels share: a matrix through its descriptor, A from the registers of four warps, and the
+accumulators of four warps to a matrix of sums and back. The warps' frames follow one another.
+"""
+
+from __future__ import annotations
+
+from lanewise.isa import fragments
+from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
+from lanewise.jit import ir
+from lanewise.jit.simd import Pointer, Type, Value, f32, i64, u16, u32, u64
+from lanewise.layout import Layout
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord
+from lanewise.machine.codegen.function_code import (
+    BlockCode,
+    FunctionCode,
+    Record,
+    shared_code,
+)
+from lanewise.machine.codegen.register_shuffles import joined, shuffled
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece
+from lanewise.machine.tensor_core.mma_function import half_numbers, half_words
+
+#: Rows of a warp, and the columns of a tile of accumulators.
+WARP_ROWS, TILE_COLUMNS = 16, 8
+
+GATHER_ARGUMENTS = ("site", "descriptor", "groups", "pieces", "out", "pitch", "flipped")
+REGISTER_ARGUMENTS = ("places", "count", "matrix", "pitch")
+
+
+def interleaved(code: FunctionCode, first: Value, second: Value) -> Value:
+    """Return the elements of two vectors by turns."""
+    lanes = first.type.lanes
+    return shuffled(code, first, second, tuple(n // 2 + n % 2 * lanes for n in range(2 * lanes)))
+
+
+# matrices in shared memory ----------------------------------------------------------------------------------
+
+
+def gather(module: ir.Module, bits: int, major: Major, turned: bool) -> ir.Function:
+    """Return `gather(frame, site, descriptor, groups, pieces, out, pitch, flipped)`: what a descriptor names.
+
+    Lines become rows of `pitch` elements, or columns if it is turned. `flipped` is 1 to change all signs. It
+    returns 0, or that the launch stops because a piece is out of bounds.
+    """
+
+    def write(code: BlockCode) -> None:
+        element = Type("u", bits)
+        lanes = 8 * PIECE_BYTES // bits
+        limit = code.launch.get(LaunchRecord.shared_bytes) - PIECE_BYTES
+        memory = code.block.get(BlockRecord.shared)
+        out, pitch = code.pointer("out", element), code["pitch"]
+        sign = (code["flipped"].to(element) << (bits - 1)).spread(lanes)
+
+        def body(group: Value, piece: Value, addresses: list[Value]) -> None:
+            outside = addresses[0] > limit
+            for address in addresses[1:]:
+                outside = outside | (address > limit)
+            with code.when(outside):
+                for address in addresses:
+                    with code.when(address > limit):
+                        code.fault(FaultKind.OUT_OF_BOUNDS, code["site"], 0, address, PIECE_BYTES)
+            lines = [Record(code, memory + each).get(0, element, lanes) ^ sign for each in addresses]
+            if not turned:
+                for number, line in enumerate(lines):
+                    out.store(line, (group * LINES_TOGETHER + number) * pitch + piece * lanes)
+                return
+            while len(lines) > 1:  # the elements of all lines by turns
+                half = len(lines) // 2
+                lines = [interleaved(code, lines[each], lines[each + half]) for each in range(half)]
+            for number in range(lanes):
+                row = lines[0].part(number * LINES_TOGETHER, LINES_TOGETHER)
+                out.store(row, (piece * lanes + number) * pitch + group * LINES_TOGETHER)
+
+        each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
+        code.give(0)
+
+    name = f"wgmma {bits}-bit {major}-major {'columns' if turned else 'rows'}"
+    return shared_code(module, name, GATHER_ARGUMENTS, write)
+
+
+# matrices in registers --------------------------------------------------------------------------------------
+
+
+def _runs(layout: Layout, elements: int) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Return where rows of `elements` neighbours lie in a warp's registers of 32 bits.
+
+    For each row and run of elements: the words, as pairs of a register and a lane, in order. `layout` maps
+    (lane, value) to row + 16 · column.
+    """
+    values = layout[1].size()
+    words: dict[tuple[int, int], tuple[int, int]] = {}
+    columns = layout.size() // WARP_ROWS
+    slots = max(1, elements)
+    for lane in range(abi.LANES):
+        for value in range(0, values, slots):
+            column, row = divmod(layout(lane, value), WARP_ROWS)
+            words[row, column // slots] = value // slots, lane
+    per_row = columns // slots
+    return {
+        (row, first // 4): [words[row, first + each] for each in range(4)]
+        for row in range(WARP_ROWS)
+        for first in range(0, per_row, 4)
+    }
+
+
+def warp_frames(code: BlockCode) -> list[Value]:
+    """Return the frames of the four warps."""
+    size = code.launch.get(LaunchRecord.frame_bytes)
+    index = code.frame.get(abi.WarpFrame.index)
+    first = code["frame"] - (index & (abi.WARPGROUP - 1)) * size
+    return [first + size * each for each in range(abi.WARPGROUP)]
+
+
+def a_from_registers(module: ir.Module) -> ir.Function:
+    """Return `a_from_registers(frame, places, sign, out, pitch)`: A of four warps, 32 bytes of each row.
+
+    `sign` has the bits of a word that are to be flipped, `pitch` the bytes from a row to the next.
+    """
+
+    def write(code: BlockCode) -> None:
+        places = code.pointer("places", u32)
+        sign = code["sign"].to(u32).spread(4)
+        runs = _runs(fragments.a_layout(WARP_ROWS, 16, 2), 2)
+        for warp, frame in enumerate(warp_frames(code)):
+            registers = [Record(code, frame + places.load(each).to(u64).to(i64)) for each in range(4)]
+            for (row, piece), words in runs.items():
+                register, lane = words[0]
+                assert words == [(register, lane + each) for each in range(4)]
+                value = registers[register].get(4 * lane, u32, 4) ^ sign
+                place = code["pitch"] * (warp * WARP_ROWS + row) + piece * PIECE_BYTES
+                code.record("out").pointer(place, u32).store(value)
+        code.give(0)
+
+    return shared_code(module, "wgmma A from registers", ("places", "sign", "out", "pitch"), write)
+
+
+#: Rows of a tile whose accumulators lie in neighbouring lanes and that are moved together.
+ROWS_TOGETHER = 4
+
+
+def _accumulators(module: ir.Module, name: str, slot_bits: int, move: str) -> ir.Function:
+    """Return a function that moves the accumulators of a warp, tile by tile of 16 × 8."""
+
+    def write(code: BlockCode) -> None:
+        places, matrix = code.pointer("places", u32), code.pointer("matrix", u32)
+        registers = TILE_COLUMNS * WARP_ROWS * slot_bits // (32 * abi.LANES)
+        with code.loop(code["count"]) as tile:
+            offsets = [places.load(tile * registers + each).to(u64).to(i64) for each in range(registers)]
+            records = [Record(code, code["frame"] + offset) for offset in offsets]
+            for row in range(0, WARP_ROWS, ROWS_TOGETHER):
+                rows = [matrix + (code["pitch"] * (row + each) + tile * TILE_COLUMNS) for each in range(4)]
+                first, even, odd = _cells(row)
+                if slot_bits == 32:
+                    halves = [records[each].pointer(4 * first, u32) for each in (even, odd)]
+                    _move_words(code, halves, rows, move)
+                else:
+                    words = records[even // 2].pointer(4 * first, u16)
+                    _move_halves(words, rows, move)
+        code.give(0)
+
+    return shared_code(module, name, REGISTER_ARGUMENTS, write)
+
+
+def _cells(row: int) -> tuple[int, int, int]:
+    """Return where four rows of a tile lie: the first lane, the values of even and of odd columns.
+
+    Each row takes the next four lanes, each lane two neighbouring columns.
+    """
+    layout = fragments.c_layout(WARP_ROWS, TILE_COLUMNS)
+    held = {layout(lane, value): (value, lane) for lane in range(abi.LANES) for value in range(4)}
+    columns = range(TILE_COLUMNS)
+    found = [held[row + each + WARP_ROWS * n] for each in range(ROWS_TOGETHER) for n in columns]
+    (even, lane), (odd, _) = found[:2]
+    assert found == [((even, odd)[each % 2], lane + each // 2) for each in range(len(found))]
+    return lane, even, odd
+
+
+def _move_words(code: BlockCode, halves: list[Pointer], rows: list[Pointer], move: str) -> None:
+    """Write the move of four rows of 32-bit accumulators: even columns in one register, odd in another."""
+    count = ROWS_TOGETHER * TILE_COLUMNS
+    if move == "in":
+        even, odd = (each.load(0, count // 2) for each in halves)
+        both = interleaved(code, even, odd)
+        for number, row in enumerate(rows):
+            row.store(both.part(number * TILE_COLUMNS, TILE_COLUMNS))
+        return
+    sums = joined(code, [row.load(0, TILE_COLUMNS) for row in rows], len(rows))[0]
+    for first, half in enumerate(halves):
+        half.store(shuffled(code, sums, None, tuple(range(first, count, 2))))
+
+
+def _move_halves(words: Pointer, rows: list[Pointer], move: str) -> None:
+    """Write the move of four rows of f16 accumulators, which lie one after the other."""
+    for number, row in enumerate(rows):
+        if move == "in":
+            row.store(half_numbers(words.load(number * TILE_COLUMNS, TILE_COLUMNS)).view(u32))
+        else:
+            words.store(half_words(row.load(0, TILE_COLUMNS).view(f32)), number * TILE_COLUMNS)
+
+
+def accumulators_in(module: ir.Module, slot_bits: int) -> ir.Function:
+    """Return `in(frame, places, tiles, matrix, pitch)`: a warp's accumulators as rows of 32-bit sums."""
+    return _accumulators(module, f"wgmma {slot_bits}-bit accumulators in", slot_bits, "in")
+
+
+def accumulators_out(module: ir.Module, slot_bits: int) -> ir.Function:
+    """Return `out(frame, places, tiles, matrix, pitch)`: rows of sums back to a warp's accumulators."""
+    return _accumulators(module, f"wgmma {slot_bits}-bit accumulators out", slot_bits, "out")
+
+
+def stop_unless_zero(code: BlockCode, answer: Value) -> None:
+    """Write that the launch stops if a function has recorded a fault."""
+    with code.when(answer.differs(0)):
+        code.give(BlockAnswer.STOPPING)

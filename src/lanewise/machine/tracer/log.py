@@ -1,0 +1,168 @@
+"""The log of a traced launch, as Python reads it: entries in order, and the registers and memory of each.
+
+`records.py` explains its format. Values are copied out of the log by the offsets that a point gives.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.jit.host_memory import Bytes
+from lanewise.machine import abi
+from lanewise.machine.abi import LANES
+from lanewise.machine.program.operands import Register
+from lanewise.machine.tracer.points import ADDRESS_BYTES, LoggedAccess, LoggedRegister, Point
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, ENTRY, AsyncWrite
+from lanewise.ptx import Shape
+
+Numbers = npt.NDArray[np.int64]
+#: The offset of bytes that the log has not kept, because there are too many.
+NOT_KEPT = -1
+
+
+class MemoryWrites(NamedTuple):
+    """Accesses of many entries to memory, one element for each row that has an address, in order."""
+
+    #: The block that it was done by, or in whose shared memory it lies.
+    block: Numbers
+    #: The number of the entry, the row (a lane, unless the instruction moves rows or tiles), the address.
+    entry: Numbers
+    row: Numbers
+    address: npt.NDArray[np.uint64]
+    #: The bytes of each, and their offset in the log, which may be NOT_KEPT.
+    size: Numbers
+    offset: Numbers
+    #: Which of the instruction's accesses it is.
+    access: Numbers
+
+
+class Log:
+    """The entries of a log, and the memory that they lie in."""
+
+    def __init__(self, memory: Bytes, count: int, points: list[Point], is_full: bool, shape: Shape) -> None:
+        self.memory, self.points, self.is_full, self.shape = memory, points, is_full, shape
+        #: The entries, with the fields of an EntryHeader.
+        self.entries = memory[: count * ENTRY.itemsize].view(ENTRY)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def point(self, entry: int) -> Point:
+        """Return the point of an entry."""
+        return self.points[int(self.entries["point"][entry])]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that the log takes."""
+        lowest = int(self.entries["payload"].min()) if len(self) else self.memory.size
+        return self.entries.nbytes + self.memory.size - lowest
+
+    # registers ----------------------------------------------------------------------------------------------
+
+    def register(self, entry: int, logged: LoggedRegister) -> npt.NDArray[Any]:
+        """Return what an entry wrote to a register: 32 unsigned elements (two columns for 128 bits)."""
+        start = int(self.entries["payload"][entry]) + logged.offset
+        return as_lanes(self.memory[start : start + logged.bytes], logged.register)
+
+    @cached_property
+    def writers(self) -> dict[int, dict[int, LoggedRegister]]:
+        """For each register, by its offset in the frame: the points that write it, and where they log it."""
+        found: dict[int, dict[int, LoggedRegister]] = {}
+        for point in self.points:
+            for logged in point.registers:
+                found.setdefault(logged.register.offset, {})[point.number] = logged
+        return found
+
+    # memory -------------------------------------------------------------------------------------------------
+
+    def addresses(self, entry: int, access: LoggedAccess) -> npt.NDArray[np.uint64]:
+        """Return the generic addresses of an access; 0 in rows that have none."""
+        start = int(self.entries["payload"][entry]) + access.addresses
+        return self.memory[start : start + ADDRESS_BYTES].view(np.uint64)
+
+    def bytes_of(self, entry: int, access: LoggedAccess, before: bool = False) -> Bytes:
+        """Return the bytes of each row of an access, those before an atomic operation if asked for."""
+        offset = access.before if before else access.bytes
+        start = int(self.entries["payload"][entry]) + offset
+        return self.memory[start : start + LANES * access.size].reshape(LANES, access.size)
+
+    @cached_property
+    def writes(self) -> MemoryWrites:
+        """All writes to memory, in the order in which they were done."""
+        parts = [
+            self._rows(point.number, number)
+            for point in self.points
+            for number, access in enumerate(point.accesses)
+            if access.located.access.writes and access.located.size
+        ]
+        parts.append(self._asynchronous())
+        joined = MemoryWrites(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        order = np.lexsort((joined.row, joined.entry))
+        return MemoryWrites._make(each[order] for each in joined)
+
+    def _asynchronous(self) -> MemoryWrites:
+        """Return what asynchronous copies have written to shared memory."""
+        entries = np.flatnonzero(self.entries["point"] == ASYNC_WRITE_POINT)
+        starts = self.entries["payload"][entries]
+        made = self.memory[starts[:, None] + np.arange(AsyncWrite.BYTES)].view(np.int64)
+        nothing = np.zeros(len(entries), np.int64)
+        address = made[:, AsyncWrite.address // 8] + abi.SHARED_WINDOW
+        return MemoryWrites(
+            self.entries["block"][entries], entries, nothing, address.astype(np.uint64),
+            made[:, AsyncWrite.size // 8].copy(), starts + AsyncWrite.BYTES, nothing,
+        )  # fmt: skip
+
+    def owners(self, blocks: Numbers, addresses: npt.NDArray[np.uint64]) -> tuple[Numbers, Any]:
+        """Return the blocks whose memory addresses lie in, and the addresses without a rank in a cluster."""
+        inside = addresses.astype(np.int64) - abi.SHARED_WINDOW
+        shared = (inside >= 0) & (inside < abi.WINDOW_BYTES)
+        if self.shape.cluster_blocks == 1 or not shared.any():
+            return blocks, addresses
+        owners, plain = blocks.copy(), addresses.copy()
+        ranks = inside >> abi.RANK_SHIFT
+        for number in np.flatnonzero(shared):
+            if ranks[number] < self.shape.cluster_blocks:
+                owners[number] = cluster_member(self.shape, int(blocks[number]), int(ranks[number]))
+        plain[shared] = ((inside & abi.OFFSET_MASK) + abi.SHARED_WINDOW)[shared].astype(np.uint64)
+        return owners, plain
+
+    def _rows(self, point: int, number: int) -> MemoryWrites:
+        """Return one access of all entries of a point that are complete."""
+        access = self.points[point].accesses[number]
+        entries = np.flatnonzero((self.entries["point"] == point) & (self.entries["state"] != 0))
+        starts = self.entries["payload"][entries]
+        index = (starts + access.addresses)[:, None] + np.arange(ADDRESS_BYTES)
+        addresses = self.memory[index].view(np.uint64)
+        which, rows = np.nonzero(addresses)
+        size = np.full(len(which), access.size or access.located.size, np.int64)
+        kept = starts[which] + access.bytes + rows * access.size
+        offset = kept if access.size else np.full(len(which), NOT_KEPT, np.int64)
+        numbers = np.full(len(which), number, np.int64)
+        blocks, found = self.owners(self.entries["block"][entries][which], addresses[which, rows])
+        return MemoryWrites(blocks, entries[which], rows, found, size, offset, numbers)
+
+
+def cluster_member(shape: Shape, block: int, rank: int) -> int:
+    """Return the number in the grid of the block that has a rank in the cluster of a block.
+
+    >>> cluster_member(Shape((4, 2, 1), (32, 1, 1), cluster=(2, 2, 1)), 7, 0)
+    2
+    """
+    sizes, number, place = shape.cluster or (1, 1, 1), block, []
+    for extent, size in zip(shape.grid, sizes, strict=True):
+        own = rank % size
+        rank //= size
+        place.append(number % extent // size * size + own)
+        number //= extent
+    return place[0] + shape.grid[0] * (place[1] + shape.grid[1] * place[2])
+
+
+def as_lanes(memory: Bytes, register: Register) -> npt.NDArray[Any]:
+    """Return the bytes of a register of all lanes as 32 unsigned numbers; of 128 bits, as pairs of 64."""
+    if register.bits == 128:
+        return memory.view(np.uint64).reshape(LANES, 2)
+    return memory.view(f"uint{register.bits}")

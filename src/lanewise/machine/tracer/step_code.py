@@ -1,0 +1,313 @@
+"""The compiled steps that write a log; all kernels share them.
+
+`enter` begins an entry before an instruction of a warp, with the addresses that it is about to access, and
+`leave` completes it with registers and bytes. `note` writes entries of instructions that have run already,
+because nothing that they wrote has changed since.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.codegen.function_code import (
+    U8,
+    U32,
+    U64,
+    BlockCode,
+    FunctionCode,
+    Record,
+    call,
+    copy_bytes,
+    guarded,
+    shared,
+    shared_code,
+)
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
+from lanewise.machine.tracer.records import (
+    ASYNC_WRITE_POINT,
+    BARRIER_POINT,
+    PAYLOAD_ALIGNMENT,
+    AsyncWrite,
+    BlockChoice,
+    EntryHeader,
+    EntryState,
+    TracerRecord,
+)
+from lanewise.machine.warp_ops.addresses import locate
+
+# Words of an access for `enter`: the base's offset (-1: none) and bits, what is added to it, its window, the
+# rows, the bytes of each, where its addresses go, where the bytes before it go (-1: nowhere), the flags for
+# `locate`; for lines of a tile the bytes of an element (0: rows are lanes), and their distance in elements as
+# a register or a constant.
+(
+    ENTER_BASE, ENTER_BITS, ENTER_DISPLACEMENT, ENTER_WINDOW, ENTER_ROWS, ENTER_SIZE, ENTER_ADDRESSES,
+    ENTER_BEFORE, ENTER_FLAGS, ENTER_SITE, ENTER_ELEMENT_BITS, ENTER_STEP_BASE, ENTER_STEP, ENTER_WORDS,
+) = range(0, 14 * 8, 8)  # fmt: skip
+#: The function that is called when an asynchronous copy has written shared memory.
+ASYNC_WRITTEN = "trace_written"
+#: Words of an access for `leave`.
+LEAVE_ADDRESSES, LEAVE_SIZE, LEAVE_BYTES, LEAVE_FLAGS, LEAVE_SITE, LEAVE_WORDS = range(0, 48, 8)
+#: Words of a register: its offset in the frame, the bytes of all lanes, its offset in the payload.
+REGISTER_FRAME, REGISTER_BYTES, REGISTER_PAYLOAD, REGISTER_WORDS = range(0, 32, 8)
+
+
+def _tracer(block: Record) -> Record:
+    """Return the record of the tracer."""
+    return block.at(BlockRecord.launch).at(LaunchRecord.tracer)
+
+
+def _begin(module: ir.Module) -> ir.Function:
+    """Return `trace_begin(frame, active, point, size, always)`: the payload of a new entry; 0 if none is."""
+    return shared(module, "trace_begin", ir.FunctionType(ir.LONG, [ir.LONG] * 5), _write_begin)
+
+
+def _write_begin(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("frame", "active", "point", "size", "always"), ir.LONG, "")
+    code.function.attributes.add("noinline")
+    warp = code.record("frame")
+    block = warp.at(WarpFrame.block)
+    tracer, index = _tracer(block), warp.get(WarpFrame.index)
+    chosen = Record(code, tracer.get(TracerRecord.warps) + index).get(0, U8).differs(0)
+    choice = Record(code, tracer.get(TracerRecord.blocks) + block.get(BlockRecord.linear)).get(0, U8)
+    chosen = chosen & choice.equals(BlockChoice.EVERYTHING)
+    with code.when(~chosen & code["always"].equals(0)):
+        code.give(0)
+    payload = _new_entry(code, block, tracer, code["size"])
+    entry = Record(code, tracer.get(TracerRecord.next_entry) - EntryHeader.BYTES)
+    for field, value in (
+        (EntryHeader.point, code["point"]),
+        (EntryHeader.warp, index),
+        (EntryHeader.lanes, warp.get(WarpFrame.mask, U32)),
+        (EntryHeader.active, code["active"]),
+        (EntryHeader.state, code.number(EntryState.BEGUN)),
+        (EntryHeader.barrier, code.number(0)),
+    ):
+        entry.set(field, value.to(U32))
+    tracer.set(TracerRecord.current_entry, entry.address)
+    tracer.set(TracerRecord.current, payload)
+    code.give(payload)
+
+
+def _new_entry(code: FunctionCode, block: Record, tracer: Record, size: Value) -> Value:
+    """Write code that begins an entry, and gives 0 where the block is not logged or the log is full."""
+    linear = block.get(BlockRecord.linear)
+    with code.when(Record(code, tracer.get(TracerRecord.blocks) + linear).get(0, U8).equals(0)):
+        code.give(0)
+    with code.when(tracer.get(TracerRecord.full).differs(0)):
+        code.give(0)
+    entry = tracer.get(TracerRecord.next_entry)
+    payload = tracer.get(TracerRecord.last_payload) - size
+    with code.when(payload < entry + EntryHeader.BYTES):
+        tracer.set(TracerRecord.full, 1)
+        code.give(0)
+    tracer.set(TracerRecord.next_entry, entry + EntryHeader.BYTES)
+    tracer.set(TracerRecord.last_payload, payload)
+    header = Record(code, entry)
+    header.set(EntryHeader.payload, payload - tracer.get(TracerRecord.base))
+    header.set(EntryHeader.block, linear)
+    return payload
+
+
+def _begin_call(code: BlockCode, active: Value, point: Value, size: Value, always: Value) -> Value:
+    """Write a call of `trace_begin`."""
+    values = [code["frame"], active.to(U64).to(i64), point, size, always]
+    return Value(code, i64, code.builder.call(_begin(code.module), [each.handle for each in values]))
+
+
+def _complete(code: BlockCode, tracer: Record) -> None:
+    """Write code that completes the entry that was begun; asynchronous writes may have been logged since."""
+    entry = Record(code, tracer.get(TracerRecord.current_entry))
+    entry.set(EntryHeader.state, code.constant(U32, EntryState.COMPLETE))
+    tracer.set(TracerRecord.current, 0)
+
+
+def _copy_registers(code: BlockCode, payload: Value, words: Value, count: Value) -> None:
+    """Write code that copies registers from the frame to a payload."""
+    with code.loop(count) as number:
+        each = Record(code, words + number * REGISTER_WORDS)
+        copy_bytes(
+            code,
+            payload + each.get(REGISTER_PAYLOAD),
+            code["frame"] + each.get(REGISTER_FRAME),
+            each.get(REGISTER_BYTES),
+        )
+
+
+def _located(code: BlockCode, address: Value, size: Value, flags: Value, site: Value, lane: Value) -> Value:
+    """Write a call of `locate`: the host address of a generic one; 0 if it is not good."""
+    one = code.number(1)
+    values = [code["frame"], address, size, one, flags, site, lane]
+    return Value(code, i64, code.builder.call(locate(code.module), [each.handle for each in values]))
+
+
+def _copy_rows(
+    code: BlockCode, addresses: Record, bytes: Value, rows: Value, size: Value, flags: Value, site: Value
+) -> None:
+    """Write code that copies the bytes at each row's address to a payload."""
+    with code.when(size > 0), code.each_lane(rows) as row:
+        host = _located(code, addresses.get(row * 8), size, flags, site, row)
+        with code.when(host.differs(0)):
+            copy_bytes(code, bytes + row * size, host, size)
+
+
+def enter(module: ir.Module) -> ir.Function:
+    """Operands: point, payload's bytes, whether all warps log it, how many accesses, their words."""
+
+    def write(code: BlockCode) -> None:
+        words, active = code.record("operands"), code["active"].to(U32)
+        payload = _begin_call(code, active, words.get(0), words.get(8), words.get(16))
+        with code.when(payload.equals(0)):
+            code.give(0)
+        with code.loop(words.get(24)) as number:
+            _write_addresses(code, Record(code, words.address + 32 + number * ENTER_WORDS), payload, active)
+        code.give(0)
+
+    return shared_code(module, "trace_enter", STEP_ARGUMENTS, write)
+
+
+def _write_addresses(code: BlockCode, access: Record, payload: Value, active: Value) -> None:
+    """Write code that stores the addresses of an access, and the bytes before an atomic operation."""
+    addresses = Record(code, payload + access.get(ENTER_ADDRESSES))
+    rows = access.get(ENTER_ROWS).to(U32)
+    is_tile = access.get(ENTER_ELEMENT_BITS).differs(0)
+    first = code.first_lane(active)
+    step = code.variable(code.number(0))
+    step.set(access.get(ENTER_STEP))
+    with code.when(is_tile & ~(access.get(ENTER_STEP_BASE) < 0) & (first < abi.LANES)):
+        step.set(code.frame.pointer(access.get(ENTER_STEP_BASE), U32).load(first).to(U64).to(i64))
+    line_bytes = (step.get() * access.get(ENTER_ELEMENT_BITS)) >> 3
+    chosen = code.variable(active & rows)
+    with code.when(is_tile):
+        chosen.set(active.equals(0).select(code.constant(U32, 0), rows))
+    with code.loop(abi.LANES) as row:
+        lane = is_tile.select(first & (abi.LANES - 1), row)
+        base = code.variable(code.constant(U64, 0))
+        base.set(code.constant(U64, 0))
+        displacement, offset = access.get(ENTER_DISPLACEMENT).to(U64), access.get(ENTER_BASE)
+        with code.when(~(offset < 0)):
+            with code.when(access.get(ENTER_BITS).equals(32)):
+                narrow = code.frame.pointer(offset, U32).load(lane) + displacement.to(U32)
+                base.set(narrow.to(U64))
+            with code.when(access.get(ENTER_BITS).equals(64)):
+                base.set(code.frame.pointer(offset, U64).load(lane) + displacement)
+        with code.when(offset < 0):
+            # A variable in shared memory lies where the memory of the block begins in that of its cluster.
+            first = code.block.get(BlockRecord.shared_first, U64)
+            is_shared = access.get(ENTER_WINDOW).equals(abi.SHARED_WINDOW)
+            base.set(displacement + is_shared.select(first, 0))
+        found = base.get().to(i64) + access.get(ENTER_WINDOW)
+        found = found + is_tile.select(row * line_bytes, code.number(0))
+        there = ((chosen.get() >> row.to(U32)) & 1).differs(0)
+        addresses.set(row * 8, there.select(found, code.number(0)))
+    before = access.get(ENTER_BEFORE)
+    with code.when(~(before < 0)):
+        _copy_rows(
+            code, addresses, payload + before, chosen.get(), access.get(ENTER_SIZE),
+            access.get(ENTER_FLAGS), access.get(ENTER_SITE),
+        )  # fmt: skip
+
+
+def leave(module: ir.Module) -> ir.Function:
+    """Operands: how many registers and accesses, their words. Complete the entry that `enter` has begun."""
+
+    def write(code: BlockCode) -> None:
+        words, tracer = code.record("operands"), _tracer(code.block)
+        payload = tracer.get(TracerRecord.current)
+        with code.when(payload.equals(0)):
+            code.give(0)
+        count = words.get(0)
+        _copy_registers(code, payload, words.address + 16, count)
+        rest = words.address + 16 + count * REGISTER_WORDS
+        with code.loop(words.get(8)) as number:
+            access = Record(code, rest + number * LEAVE_WORDS)
+            addresses = Record(code, payload + access.get(LEAVE_ADDRESSES))
+            there = code.bits(addresses.get(0, U64, abi.LANES).differs(0))
+            _copy_rows(
+                code, addresses, payload + access.get(LEAVE_BYTES), there, access.get(LEAVE_SIZE),
+                access.get(LEAVE_FLAGS), access.get(LEAVE_SITE),
+            )  # fmt: skip
+        _complete(code, tracer)
+        code.give(0)
+
+    return shared_code(module, "trace_leave", STEP_ARGUMENTS, write)
+
+
+def note(module: ir.Module) -> ir.Function:
+    """Operands: how many instructions; for each its point, payload's bytes, guard, negation, registers."""
+
+    def write(code: BlockCode) -> None:
+        words, tracer = code.record("operands"), _tracer(code.block)
+        position = code.variable(words.address + 8)
+        position.set(words.address + 8)
+        with code.loop(words.get(0)):
+            each = Record(code, position.get())
+            register, count = each.get(16), each.get(32)
+            active = code.variable(code.mask_bits())
+            active.set(code.mask_bits())
+            with code.when(register.differs(0)):
+                active.set(call(code, guarded(code.module), [code["frame"], register, each.get(24)]))
+            payload = _begin_call(code, active.get(), each.get(0), each.get(8), code.number(0))
+            with code.when(payload.differs(0)):
+                _copy_registers(code, payload, each.address + 40, count)
+                _complete(code, tracer)
+            position.set(each.address + 40 + count * REGISTER_WORDS)
+        code.give(0)
+
+    return shared_code(module, "trace_note", STEP_ARGUMENTS, write)
+
+
+def barrier_done(code: FunctionCode, block: Record, barrier: Value) -> None:
+    """Write a call of `trace_barrier(block, barrier)`, which logs that a barrier is complete."""
+    function = shared(
+        code.module, "trace_barrier", ir.FunctionType(ir.LONG, [ir.LONG] * 2), _write_barrier_done
+    )
+    code.builder.call(function, [block.address.handle, barrier.handle])
+
+
+def written(module: ir.Module) -> ir.Function:
+    """Return `trace_written(block, address, bytes)`: an asynchronous copy wrote the block's shared memory.
+
+    It logs the bytes.
+    """
+    type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
+    return shared(module, ASYNC_WRITTEN, type, _write_written)
+
+
+def _write_written(module: ir.Module, name: str) -> None:
+    arguments = ("block", "address", "bytes")
+    code = FunctionCode(module, name, arguments, ir.LONG, "")
+    block = code.record("block")
+    tracer, size = _tracer(block), code["bytes"]
+    whole = (size + (AsyncWrite.BYTES + PAYLOAD_ALIGNMENT - 1)) & -PAYLOAD_ALIGNMENT
+    payload = _new_entry(code, block, tracer, whole)
+    made = Record(code, payload)
+    made.set(AsyncWrite.address, code["address"])
+    made.set(AsyncWrite.size, size)
+    copy_bytes(code, payload + AsyncWrite.BYTES, block.get(BlockRecord.shared) + code["address"], size)
+    during = tracer.get(TracerRecord.current).differs(0)
+    _of_the_block(code, tracer, ASYNC_WRITE_POINT, during.to(U64).to(i64))
+
+
+def _write_barrier_done(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("block", "barrier"), ir.LONG, "")
+    block = code.record("block")
+    tracer = _tracer(block)
+    _new_entry(code, block, tracer, code.number(0))
+    _of_the_block(code, tracer, BARRIER_POINT, code["barrier"])
+
+
+def _of_the_block(code: FunctionCode, tracer: Record, point: int, barrier: Value) -> None:
+    """Write the header of an entry that belongs to no warp, and return from the function."""
+    entry = Record(code, tracer.get(TracerRecord.next_entry) - EntryHeader.BYTES)
+    for field, value in (
+        (EntryHeader.point, code.number(point)),
+        (EntryHeader.warp, code.number(-1)),
+        (EntryHeader.lanes, code.number(0)),
+        (EntryHeader.active, code.number(0)),
+        (EntryHeader.state, code.number(EntryState.COMPLETE)),
+        (EntryHeader.barrier, barrier),
+    ):
+        entry.set(field, value.to(U32))
+    code.give(0)

@@ -1,0 +1,146 @@
+"""A traced launch: a check on one host thread that writes a log of the blocks and warps that were chosen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.jit.host_memory import address, zeroed_bytes
+from lanewise.machine.abi import BlockRecord, LaunchRecord
+from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.checked_launch import CheckedLaunch
+from lanewise.machine.checker.report import Finding
+from lanewise.machine.checker.schedules import RunSchedule
+from lanewise.machine.checker.steps import CheckerSteps
+from lanewise.machine.compile.compiled import ReadyKernels
+from lanewise.machine.errors import KernelFault
+from lanewise.machine.runtime.state import BlockState
+from lanewise.machine.tracer.log import Log, cluster_member
+from lanewise.machine.tracer.points import Points
+from lanewise.machine.tracer.records import BlockChoice, EntryHeader, TracerRecord
+from lanewise.machine.tracer.step_code import ASYNC_WRITTEN
+from lanewise.machine.tracer.steps import TracerSteps
+from lanewise.ptx import Function, Module, Shape
+
+#: The bytes of a log unless a limit is given, if the machine has twice as many.
+USUAL_LIMIT = 1 << 30
+#: The fewest bytes that a log may have.
+LEAST_LIMIT = 1 << 16
+
+
+class TracedKernel(CheckedKernel):
+    """A compiled kernel that checks itself and writes a log."""
+
+    def __init__(self, module: Module, function: Function, arch: str) -> None:
+        super().__init__(module, function, arch)
+        self._variant = "traced"
+
+    def _instrumentation(self) -> TracerSteps:  # type: ignore[override]  # both are an Instrumentation
+        return TracerSteps(CheckerSteps(self.plan, self.warpgroups), self.points, self.program)
+
+    @cached_property
+    def points(self) -> Points:
+        """The points at which the kernel is logged."""
+        return Points(self.blocks, self.program)
+
+
+#: The kernel for an arch, as traced launches run it.
+traced = ReadyKernels(TracedKernel)
+
+
+class LoggedFinding(NamedTuple):
+    """A finding of the checker, and how many entries the log had when it came up."""
+
+    finding: Finding
+    entries: int
+
+
+def available_bytes() -> int:
+    """Return the bytes of memory that the machine has free, as far as the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not known on every system
+        return 4 * USUAL_LIMIT
+
+
+class TracedLaunch(CheckedLaunch):
+    """One run of a kernel under watch, with a log of the chosen blocks and warps."""
+
+    def __init__(
+        self,
+        kernel: TracedKernel,
+        shape: Shape,
+        values: tuple[Any, ...],
+        steps: int | None,
+        schedule: RunSchedule,
+        blocks: Iterable[int],
+        warps: Iterable[int],
+        limit: int,
+    ) -> None:
+        super().__init__(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
+        self.traced_kernel = kernel
+        self._blocks_logged = np.zeros(shape.blocks, np.uint8)
+        for each in blocks:
+            for rank in range(shape.cluster_blocks):
+                other = cluster_member(shape, each, rank)
+                self._blocks_logged[other] = self._blocks_logged[other] or BlockChoice.WRITES
+        self._blocks_logged[list(blocks)] = BlockChoice.EVERYTHING
+        self._warps_logged = np.zeros(shape.warps, np.uint8)
+        self._warps_logged[list(warps)] = 1
+        try:
+            # Pages that nothing is written to take no memory.
+            self._memory = np.empty(limit, np.uint8)
+        except MemoryError:
+            raise LanewiseError(
+                f"there is no memory for a log of {limit} bytes: give a smaller limit="
+            ) from None
+        start = -address(self._memory) % 64
+        self._memory = self._memory[start : start + (limit - start) // 64 * 64]
+        self._record = zeroed_bytes(TracerRecord.BYTES).view(np.int64)
+        base = address(self._memory)
+        for field, value in (
+            (TracerRecord.blocks, address(self._blocks_logged)),
+            (TracerRecord.warps, address(self._warps_logged)),
+            (TracerRecord.next_entry, base),
+            (TracerRecord.last_payload, base + self._memory.size),
+            (TracerRecord.base, base),
+        ):
+            self._record[field // 8] = value
+        self[LaunchRecord.tracer] = address(self._record)
+        self.findings: list[LoggedFinding] = []
+        #: The fault that ended the launch.
+        self.fault: KernelFault | None = None
+
+    @property
+    def _entries(self) -> int:
+        """How many entries the log has."""
+        written = self._record[TracerRecord.next_entry // 8] - self._record[TracerRecord.base // 8]
+        return int(written) // EntryHeader.BYTES
+
+    def new_block(self, worker: int) -> BlockState:
+        """Return the memory of a thread block; from the first on, findings are noted as they come up."""
+        state = super().new_block(worker)
+        for member in state.members:
+            member[BlockRecord.written_hook] = self.compiled.native.place(ASYNC_WRITTEN)
+        for watch in self.watches:
+            watch.triage.on_finding = self._note
+        return state
+
+    def _note(self, finding: Finding) -> None:
+        """Note how many entries the log had when a finding came up."""
+        self.findings.append(LoggedFinding(finding, self._entries))
+
+    def trace(self) -> Log:
+        """Run the launch and return its log; a fault ends the run and is kept in `fault`."""
+        try:
+            self.run()
+            self.ended = True
+        except KernelFault as fault:
+            self.fault = fault
+        is_full = bool(self._record[TracerRecord.full // 8])
+        return Log(self._memory, self._entries, self.traced_kernel.points.all, is_full, self.shape)

@@ -1,0 +1,44 @@
+"""The names of the source behind a module of the kernel language: its variables, and its arrays.
+
+The language fills them in when it traces a kernel. Whoever shows what a kernel did reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lanewise.formats import Format
+from lanewise.isa import Operand
+
+
+@dataclass(frozen=True)
+class SourceVariable:
+    """A variable of the source: the registers that may hold it, its format, the fragment that it is.
+
+    A variable has one element for each register of a lane; each may lie in another register of the PTX at
+    another time, and `registers` lists them all.
+    """
+
+    registers: tuple[tuple[str, ...], ...]
+    format: Format | None = None
+    operand: Operand | None = None
+
+
+@dataclass(frozen=True)
+class SourceArray:
+    """An array of the source in shared memory: the PTX variable it lies in, where, and how."""
+
+    symbol: str
+    offset: int
+    format: Format
+    layout: Any
+
+
+@dataclass(frozen=True)
+class SourceNames:
+    """All variables and arrays of a kernel, by the names that the source gives them."""
+
+    variables: Mapping[str, SourceVariable] = field(default_factory=dict)
+    arrays: Mapping[str, SourceArray] = field(default_factory=dict)

@@ -1,0 +1,258 @@
+"""Arrays that a traced kernel touched: its arguments in global memory, its variables in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format, format_of
+from lanewise.layout import Layout, product, size, suffix_product
+from lanewise.machine import abi
+from lanewise.machine.program.operands import MemoryOperand, ResolvedOperand, Symbol, elements_of
+from lanewise.machine.program.ops import Program
+from lanewise.ptx import Entry
+from lanewise.ptx.arguments import own_name
+from lanewise.ptx.cuda_declarations import declared_parameters
+from lanewise.ptx.model.names import demangle
+from lanewise.ptx.model.source_names import SourceNames
+
+
+class ElementAddress(NamedTuple):
+    """Where an element lies: its generic address and its bytes."""
+
+    address: int
+    size: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArgumentArray:
+    """An array among the arguments of a launch, and its device address."""
+
+    name: str
+    address: int
+    array: npt.NDArray[Any]
+
+    def element(self, index: tuple[int, ...]) -> ElementAddress:
+        """Return where an element lies; an error if the array has no such element."""
+        shape = self.array.shape
+        fits = len(index) == len(shape) and all(0 <= i < n for i, n in zip(index, shape, strict=True))
+        if not fits:
+            raise LanewiseError(f"{self.name} has the shape {shape}; there is no element {list(index)}")
+        offset = sum(i * stride for i, stride in zip(index, self.array.strides, strict=True))
+        return ElementAddress(self.address + offset, self.array.itemsize)
+
+    def index_at(self, address: int) -> tuple[int, ...] | None:
+        """Return the index of the element at an address; None if it lies outside."""
+        offset = address - self.address
+        if not 0 <= offset < self.array.nbytes:
+            return None
+        order: Any = "C" if self.array.flags.c_contiguous else "F"
+        found = np.unravel_index(offset // self.array.itemsize, self.array.shape, order)
+        return tuple(int(each) for each in found)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.array.dtype}{list(self.array.shape)}>"
+
+
+def argument_arrays(entry: Entry, values: tuple[Any, ...], addresses: dict[int, int]) -> list[ArgumentArray]:
+    """Return the arrays among the arguments, under the names of their parameters, or as arg0, arg1, …."""
+    names = [own_name(each) for each in entry.parameters]
+    cuda = entry.module.cuda
+    if cuda is not None and not any(names):
+        own = entry.demangled.split("(")[0].split("<")[0].split()[-1].split("::")[-1]
+        declared = declared_parameters(cuda.text, own)
+        if declared is not None and len(declared) == len(names):
+            names = [each.name for each in declared]
+    return [
+        ArgumentArray(name or f"arg{number}", addresses[id(value)], value)
+        for number, (name, value) in enumerate(zip(names, values, strict=False))
+        if isinstance(value, np.ndarray) and id(value) in addresses
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class SharedArray:
+    """An array in shared memory: its offset in bytes, its elements, and the layout that leads to them."""
+
+    name: str
+    offset: int
+    #: The format of its elements, or a NumPy dtype that is no format of the catalogue.
+    elements: Format | np.dtype[Any]
+    layout: Any
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype of the elements."""
+        return self.elements.dtype if isinstance(self.elements, Format) else self.elements
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array: the sizes of the layout's modes."""
+        shape = self.layout.shape
+        return tuple(size(each) for each in shape) if isinstance(shape, tuple) else (shape,)
+
+    @cached_property
+    def indices(self) -> npt.NDArray[np.int64]:
+        """For each element: how many elements after the first it lies, swizzled as the layout says."""
+        shape = self.shape
+        found = np.empty(shape, np.int64)
+        for index in np.ndindex(shape):
+            found[index] = self.layout(*index)
+        return found
+
+    @property
+    def element_bytes(self) -> int:
+        """The bytes of an element in memory."""
+        return word_bytes(self.elements)
+
+    def values(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """Return the elements out of a block's shared memory."""
+        start = self.offset + self.indices.ravel() * self.element_bytes
+        raw = memory[start[:, None] + np.arange(self.element_bytes)]
+        if not isinstance(self.elements, Format):
+            return np.ascontiguousarray(raw).view(self.elements).reshape(self.shape)
+        words = np.ascontiguousarray(raw).view(f"uint{8 * self.element_bytes}").reshape(self.shape)
+        return self.elements.from_bits(words)
+
+    def element(self, index: tuple[int, ...]) -> ElementAddress:
+        """Return where an element lies; an error if the array has no such element."""
+        shape = self.shape
+        if len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
+            raise LanewiseError(f"{self.name} has the shape {shape}; there is no element {list(index)}")
+        offset = self.offset + int(self.indices[index]) * self.element_bytes
+        return ElementAddress(abi.SHARED_WINDOW + offset, self.element_bytes)
+
+    @cached_property
+    def _by_index(self) -> dict[int, tuple[int, ...]]:
+        """The coordinates of the element that lies so many elements after the first."""
+        return {int(self.indices[index]): index for index in np.ndindex(self.shape)}
+
+    def index_at(self, offset: int) -> tuple[int, ...] | None:
+        """Return the coordinates of the element at an offset in shared memory; None if it lies outside."""
+        if offset < self.offset:
+            return None
+        return self._by_index.get((offset - self.offset) // self.element_bytes)
+
+
+def word_bytes(elements: Format | np.dtype[Any]) -> int:
+    """Return the bytes that an element takes in memory."""
+    return elements.word_bits // 8 if isinstance(elements, Format) else elements.itemsize
+
+
+def type_name(elements: Format | np.dtype[Any]) -> str:
+    """Return the name of a type of elements, as messages have it."""
+    return elements.name
+
+
+def _elements(dtype: Any) -> Format | np.dtype[Any]:
+    """Return what a user names as dtype: a format of the catalogue, or any NumPy dtype of plain numbers."""
+    try:
+        return format_of(dtype)
+    except LanewiseError as error:
+        try:
+            found: np.dtype[Any] = np.dtype(dtype)
+        except TypeError:
+            raise error from None
+        if found.kind not in "iufbc":
+            raise error from None
+        return found
+
+
+class SharedArrays:
+    """The variables of a kernel in shared memory, and the arrays that its source declares in them."""
+
+    def __init__(self, program: Program, names: SourceNames | None) -> None:
+        self.variables = dict(_shared_variables(program))
+        self.declared: dict[str, SharedArray] = {}
+        for name, each in names.arrays.items() if names is not None else ():
+            variable = self.variables.get(each.symbol)
+            if variable is not None:
+                start = variable.address + each.offset
+                self.declared[name] = SharedArray(name, start, each.format, each.layout)
+
+    def find(self, name: str, dtype: Any = None, shape: Any = None, layout: Any = None) -> SharedArray:
+        """Return an array by the name of the source or of the PTX variable.
+
+        What the source does not say, or if something else is asked for, `dtype`, `shape` or `layout` say.
+        """
+        declared = self.declared.get(name)
+        if declared is not None and dtype is None and shape is None and layout is None:
+            return declared
+        variable = self._variable(name)
+        start = declared.offset if declared is not None else variable.address
+        if dtype is None and declared is None:
+            known = f"{variable.size} bytes" if variable.size else "the bytes that the launch gives"
+            raise LanewiseError(
+                f"the PTX does not say what {name} holds ({known}): give dtype= and shape=, as in "
+                f'step.shared("{name}", dtype=lw.f16, shape=(64, 64))'
+            )
+        elements = declared.elements if dtype is None and declared is not None else _elements(dtype)
+        if layout is None:
+            count = variable.size // word_bytes(elements)
+            extents = (shape,) if isinstance(shape, int) else tuple(shape) if shape is not None else (count,)
+            layout = Layout(extents, suffix_product(extents))
+            if variable.size and product(extents) > count:
+                raise LanewiseError(
+                    f"{name} has {variable.size} bytes, {count} elements of {type_name(elements)}; "
+                    f"the shape {extents} has {product(extents)}"
+                )
+        return SharedArray(name, start, elements, layout)
+
+    def _variable(self, name: str) -> Symbol:
+        """Return a variable by its name in the PTX, or by its own name in CUDA C++."""
+        if name in self.declared and name not in self.variables:
+            return next(iter(self.variables.values()))
+        if name in self.variables:
+            return self.variables[name]
+        own = [each for full, each in self.variables.items() if source_name(full) == name]
+        if len(own) == 1:
+            return own[0]
+        known = [*self.declared, *(source_name(full) for full in self.variables)]
+        close = get_close_matches(name, known, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        there = f"it has {', '.join(dict.fromkeys(known))}" if known else "it has none"
+        raise LanewiseError(f"the kernel has no array {name} in shared memory: {there}{hint}")
+
+    def all(self) -> Iterator[SharedArray]:
+        """Yield the arrays whose elements are known."""
+        yield from self.declared.values()
+
+
+def source_name(full: str) -> str:
+    """Return the name of a variable without the function that it is declared in.
+
+    >>> source_name("_ZZ2mmPKfE2As"), source_name("As")
+    ('As', 'As')
+    """
+    return demangle(full).split("::")[-1]
+
+
+def _shared_variables(program: Program) -> Iterator[tuple[str, Symbol]]:
+    """Yield the variables in shared memory, each as a symbol for its first byte."""
+
+    def first(symbol: Symbol) -> Symbol:
+        start = symbol.address - symbol.into
+        if symbol.space == "dynamic":
+            start += program.dynamic_offset
+        return Symbol(symbol.name, "shared", start, symbol.size)
+
+    def symbols(operand: ResolvedOperand) -> Iterator[Symbol]:
+        for each in elements_of(operand):
+            inner = each.base if isinstance(each, MemoryOperand) else each
+            if isinstance(inner, Symbol) and inner.space in ("shared", "dynamic"):
+                yield first(inner)
+
+    for name, symbol in program.globals.items():
+        if symbol.space == "shared":
+            yield name, symbol
+    for op in program.sites:
+        for operand in op.operands:
+            for found in symbols(operand):
+                yield found.name, found

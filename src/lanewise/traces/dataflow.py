@@ -1,0 +1,388 @@
+"""What the results of an instruction were made from: places in registers and memory, for each kind of it.
+
+Only values count: the registers that an address was computed from are no sources of what was loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lanewise.formats import Format
+from lanewise.isa import Instruction
+from lanewise.machine import abi
+from lanewise.machine.abi import LANES
+from lanewise.machine.program.basic_blocks import callees
+from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Level, Role, Size
+from lanewise.machine.program.instruction_table import BARRIER_RESULT, CALL_RESULTS
+from lanewise.machine.program.memory_accesses import tile_lines
+from lanewise.machine.program.operands import (
+    MemoryOperand,
+    Negated,
+    Register,
+    RegisterPart,
+    ResolvedOperand,
+    SpecialRegister,
+    Symbol,
+    elements_of,
+)
+from lanewise.machine.program.ops import Op
+from lanewise.machine.tracer.points import LoggedAccess, Point
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
+from lanewise.ptx import Immediate
+from lanewise.traces.fragments import MatrixOperand, matrix_operands
+from lanewise.traces.places import MemoryPlace, Place, RegisterPlace
+from lanewise.traces.recording import Recording
+
+
+@dataclass(frozen=True)
+class Source:
+    """A value that an instruction took: a place, a constant or a special register, under a name."""
+
+    place: Place | None
+    text: str = ""
+    format: Format | None = None
+
+
+class Dataflow:
+    """Finds the sources of what entries of a recording wrote."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.log = recording, recording.log
+
+    # what a register was made from ------------------------------------------------------------------------
+
+    def of_register(self, entry: int, place: RegisterPlace) -> list[Source]:
+        """Return the sources of what an entry wrote to bytes of a register of one lane."""
+        point = self.log.point(entry)
+        op = point.op
+        if op is None or op.opcode == CALL_RESULTS:
+            targets = self._passed_to(point)
+            return self._passed(
+                entry, place, [n for n, each in enumerate(targets) if each in place.registers]
+            )
+        if op.opcode == BARRIER_RESULT:
+            return []
+        operands = matrix_operands(op, self.recording.run.arch)
+        if op.record.multiplies:
+            return self._product(entry, op, operands, place)
+        if point.accesses:
+            return self._loaded(entry, point, op, operands, place)
+        if op.record.shuffles:
+            return self._shuffled(entry, op, place)
+        if len(operands) == 2:  # movmatrix
+            return self._transposed(operands, place)
+        if op.record.level is not Level.LANE:
+            return self._of_the_warp(entry, op, place)
+        return list(self._computed(op, place))
+
+    def _product(
+        self, entry: int, op: Op, operands: list[MatrixOperand], place: RegisterPlace
+    ) -> list[Source]:
+        """D[row, col] comes from C[row, col], a row of A and a column of B."""
+        by_name = {each.name: each for each in operands}
+        d = by_name.get("d")
+        if d is not None and d.operand.threads > LANES:  # of a warpgroup
+            where = RegisterPlace(
+                place.block, place.warp, place.lane, place.registers, place.first, place.size
+            )
+            behind = Source(None, "A and B, of which the matrix descriptors tell")
+            return [Source(where, "the sum before", d.operand.format), behind]
+        if d is None or not {"a", "b"} <= by_name.keys():
+            return list(self._computed(op, place))
+        product, row, col = self._cell(d, place)
+        found = []
+        if "c" in by_name:
+            found.append(self._element(by_name["c"], product, row, col, place))
+        a, b = by_name["a"], by_name["b"]
+        found += [self._element(a, product, row, k, place) for k in range(a.operand.cols)]
+        found += [self._element(b, product, k, col, place) for k in range(b.operand.rows)]
+        return found
+
+    def _cell(self, operand: MatrixOperand, place: RegisterPlace) -> tuple[int, int, int]:
+        """Return the product, row and column of the element that a place of a result holds."""
+        number = operand.registers.index(place.registers[0]) if place.registers[0] in operand.registers else 0
+        layout = operand.operand
+        return layout.cell(place.lane, number * layout.slots + place.first * 8 // layout.slot_bits)
+
+    def _element(
+        self, operand: MatrixOperand, product: int, row: int, col: int, place: RegisterPlace
+    ) -> Source:
+        """Return an element of a matrix that a warp holds."""
+        layout = operand.operand
+        holder = layout.holder(row, col, product)
+        size = max(layout.slot_bits // 8, 1)
+        where = RegisterPlace(
+            place.block, place.warp, holder.lane, (operand.registers[holder.register],),
+            holder.slot * layout.slot_bits // 8, size,
+        )  # fmt: skip
+        return Source(where, f"{operand.name}[{row}, {col}]", layout.format)
+
+    def _loaded(
+        self, entry: int, point: Point, op: Op, operands: list[MatrixOperand], place: RegisterPlace
+    ) -> list[Source]:
+        """Return the memory that a load put into a register."""
+        access = point.accesses[-1]
+        if not access.located.access.reads:
+            return list(self._computed(op, place))
+        instruction = op.source.instruction()
+        addresses = self.log.addresses(entry, access)
+        if instruction is None or not operands:
+            row, offset = place.lane, self._offset_in_row(op, access, place)
+        else:
+            _, first, second = self._cell(operands[0], place)
+            row, offset = _row_and_offset(instruction, operands[0], access, first, second)
+        if not int(addresses[row]):
+            return []
+        size = min(place.size, access.located.size)
+        return [Source(self._memory(int(addresses[row]) + offset, size, place))]
+
+    def _memory(self, address: int, size: int, place: RegisterPlace) -> MemoryPlace:
+        """Return the memory at an address that a lane used; shared memory may be that of another block."""
+        blocks, addresses = self.log.owners(np.array([place.block]), np.array([address], np.uint64))
+        return MemoryPlace(int(addresses[0]), size, int(blocks[0]), place.warp, place.lane)
+
+    def _offset_in_row(self, op: Op, access: LoggedAccess, place: RegisterPlace) -> int:
+        """Return how many bytes after a lane's address the bytes of a register were loaded from."""
+        elements = elements_of(op.operands[access.located.access.data])
+        number = next((n for n, each in enumerate(elements) if each in place.registers), 0)
+        return number * (access.located.size // max(len(elements), 1)) + place.first
+
+    def _shuffled(self, entry: int, op: Op, place: RegisterPlace) -> list[Source]:
+        """Return the register of the lane that shfl reads."""
+        source = op.operands[1]
+        results = elements_of(op.operands[0])
+        if not isinstance(source, Register) or place.registers[0] is not results[0]:
+            return list(self._computed(op, place))
+        b, c = (self._number(each, place, entry) for each in op.operands[2:4])
+        lane = _shuffle_source(op, place.lane, b, c)
+        where = RegisterPlace(place.block, place.warp, lane, (source,), place.first, place.size)
+        return [Source(where, f"{source.name} of lane {lane}")]
+
+    def _number(self, operand: ResolvedOperand, place: RegisterPlace, entry: int) -> int:
+        """Return the value of an integer operand in the lane of a place."""
+        if isinstance(operand, Register):
+            values, _ = self.recording.registers.last(place.block, place.warp, [operand], entry - 1)
+            return int(values[place.lane])
+        return int(operand.bits) if isinstance(operand, Immediate) else 0
+
+    def _transposed(self, operands: list[MatrixOperand], place: RegisterPlace) -> list[Source]:
+        """Return the element of a transposed matrix that movmatrix moved."""
+        d, a = operands
+        _, row, col = self._cell(d, place)
+        return [self._element(a, 0, col, row, place)]
+
+    def _of_the_warp(self, entry: int, op: Op, place: RegisterPlace) -> list[Source]:
+        """Return the sources of an instruction that looks at registers of all active lanes: vote, redux."""
+        active = int(self.log.entries["active"][entry])
+        return [
+            source
+            for lane in range(LANES)
+            if active >> lane & 1
+            for source in self._computed(
+                op, RegisterPlace(place.block, place.warp, lane, place.registers, 0, 0)
+            )
+        ]
+
+    def _computed(self, op: Op, place: RegisterPlace) -> Iterator[Source]:
+        """Yield the operands that a lane's instruction takes; mov of packed values takes only some bytes."""
+        target = op.operands[0] if op.operands else None
+        used = [
+            each
+            for number, each in enumerate(op.operands)
+            if op.record.role(number) in (Role.USED, Role.MEMBERS, Role.BARRIER)
+        ]
+        if op.opcode == "mov" and target is not None and len(used) == 1 and place.size:
+            parts, whole = elements_of(used[0]), elements_of(target)
+            size = place.registers[0].bits // 8
+            if len(parts) > 1:  # one register of several values
+                width = size // len(parts)
+                for number, part in enumerate(parts):
+                    start, stop = number * width, (number + 1) * width
+                    if start < place.first + place.size and place.first < stop:
+                        first = max(place.first - start, 0)
+                        yield self._operand(part, place, first, min(place.size, width))
+                return
+            number = next((n for n, each in enumerate(whole) if each in place.registers), 0)
+            yield self._operand(parts[0], place, number * size + place.first, place.size)
+            return
+        for each in used:
+            for part in elements_of(each):
+                yield self._operand(part, place)
+
+    def _operand(
+        self, operand: ResolvedOperand, place: RegisterPlace, first: int = 0, size: int | None = None
+    ) -> Source:
+        """Return an operand as a source."""
+        match operand:
+            case Register():
+                width = operand.bits // 8 if size is None else min(size, operand.bits // 8)
+                where = RegisterPlace(place.block, place.warp, place.lane, (operand,), first, width)
+                return Source(where, operand.name)
+            case RegisterPart(register, selector):
+                where = RegisterPlace(place.block, place.warp, place.lane, (register,), 0, register.bits // 8)
+                return Source(where, f"{register.name}.{selector}")
+            case Negated(_, inner):
+                return self._operand(inner, place, first, size)
+            case SpecialRegister(name, element):
+                return Source(None, f"{name}.{element}" if element else name)
+            case Symbol(name):
+                return Source(None, f"the address of {name}")
+            case Immediate():
+                return Source(None, str(operand))
+        return Source(None, str(operand))
+
+    # what a call passes -------------------------------------------------------------------------------------
+
+    def _passed_to(self, point: Point) -> tuple[ResolvedOperand, ...]:
+        """Return what a call passes values to: a function's parameters, or what takes its results."""
+        if point.function is not None:
+            return point.function.parameters
+        return elements_of(point.op.operands[0]) if point.op is not None else ()
+
+    def _passed(self, entry: int, place: RegisterPlace, numbers: list[int]) -> list[Source]:
+        """Return the argument or the result of a call that was passed to a place, by its number."""
+        point = self.log.point(entry)
+        sources: tuple[ResolvedOperand, ...] = ()
+        if point.function is not None:
+            call = self._call_before(entry, place)
+            sources = elements_of(call.operands[2]) if call is not None else ()
+        elif point.op is not None:
+            names = callees(point.op)
+            sources = self.recording.program.body(names[0]).returns if len(names) == 1 else ()
+        if not numbers or numbers[0] >= len(sources):
+            return []
+        found = sources[numbers[0]]
+        if isinstance(found, Symbol) and found.space == "local":
+            address = abi.LOCAL_WINDOW + found.address + place.first
+            return [Source(MemoryPlace(address, place.size, place.block, place.warp, place.lane))]
+        return [self._operand(found, place, place.first, place.size)]
+
+    def _call_before(self, entry: int, place: RegisterPlace) -> Op | None:
+        """Return the call by which a lane came to a function that begins with an entry."""
+        entries = self.log.entries
+        for number in range(entry - 1, -1, -1):
+            header = entries[number]
+            if int(header["warp"]) != place.warp or int(header["block"]) != place.block:
+                continue
+            op = self.log.point(number).op
+            if op is not None and op.record.ends is BlockEnd.CALL and int(header["active"]) >> place.lane & 1:
+                return op
+        return None
+
+    # what memory was made from ----------------------------------------------------------------------------
+
+    def of_memory(self, write: int, place: MemoryPlace) -> list[Source]:
+        """Return the sources of what a write, by its number among all writes, put into bytes of memory."""
+        writes = self.log.writes
+        entry, row = int(writes.entry[write]), int(writes.row[write])
+        offset = place.address - int(writes.address[write])
+        point, header = self.log.point(entry), self.log.entries[entry]
+        op = point.op
+        if point.number == ASYNC_WRITE_POINT:
+            return self._copied(write, place)
+        access = point.accesses[int(writes.access[write])]
+        block, warp = int(header["block"]), int(header["warp"])
+        here = RegisterPlace(block, warp, row, (), 0, 0)
+        if op is None or op.opcode == CALL_RESULTS:
+            base = access.located.address.base
+            targets = self._passed_to(point)
+            passed = RegisterPlace(block, warp, row, (), offset, place.size)
+            return self._passed(entry, passed, [n for n, each in enumerate(targets) if each == base])
+        if op.record.is_atomic:
+            old = Source(MemoryPlace(place.address, place.size, place.block, warp, row), "the value before")
+            return [old, *self._data(op, here)]
+        if op.record.is_plain_store:
+            elements = elements_of(op.operands[access.located.access.data])
+            width = access.located.size // max(len(elements), 1)
+            part = elements[min(offset // width, len(elements) - 1)]
+            return [self._operand(part, here, offset % width, min(place.size, width))]
+        reads = [each for each in point.accesses if each.located.access.reads]
+        if reads:  # a copy from memory to memory
+            start = int(self.log.addresses(entry, reads[0])[row])
+            return [Source(self._memory(start + offset, place.size, here))] if start else []
+        instruction, operands = op.source.instruction(), matrix_operands(op, self.recording.run.arch)
+        if instruction is not None and operands:
+            cell = _cell_in_row(instruction, operands[0], access, row, offset)
+            return [self._element(operands[0], 0, *cell, here)]
+        return list(self._data(op, here))
+
+    def issuer(self, write: int) -> tuple[int, int] | None:
+        """Return the entry and the lane that issued the asynchronous copy behind a write; None if unknown."""
+        log, writes = self.log, self.log.writes
+        for number in range(int(writes.entry[write]), -1, -1):
+            for access in log.point(number).accesses:
+                if not access.located.access.asynchronous or access.located.size:
+                    continue
+                if not access.located.access.writes or access.located.space == "global":
+                    continue
+                rows = log.addresses(number, access)
+                block = np.full(len(rows), int(log.entries["block"][number]))
+                blocks, plain = log.owners(block, rows)
+                fits = (plain <= writes.address[write]) & (plain != 0) & (blocks == writes.block[write])
+                if fits.any():
+                    return number, int(np.flatnonzero(fits)[-1])
+        return None
+
+    def _copied(self, write: int, place: MemoryPlace) -> list[Source]:
+        """Return what an asynchronous copy has copied: of a copy in one piece the memory, else nothing."""
+        found = self.issuer(write)
+        if found is None:
+            return []
+        entry, lane = found
+        header, accesses = self.log.entries[entry], self.log.point(entry).accesses
+        here = RegisterPlace(int(header["block"]), int(header["warp"]), lane, (), 0, 0)
+        targets = [each for each in accesses if each.located.access.writes and not each.located.size]
+        reads = [each for each in accesses if each.located.access.kind is AccessKind.READ]
+        if not targets or not reads:
+            return [Source(None, "elements of a tensor, by its tensor map")]
+        target = self._memory(int(self.log.addresses(entry, targets[0])[lane]), 1, here)
+        start = int(self.log.addresses(entry, reads[0])[lane])
+        return [Source(self._memory(start + place.address - target.address, place.size, here))]
+
+    def _data(self, op: Op, place: RegisterPlace) -> Iterator[Source]:
+        """Yield the operands of an atomic operation that are no address."""
+        for number, each in enumerate(op.operands):
+            if op.record.role(number) is Role.USED and not isinstance(each, MemoryOperand):
+                for part in elements_of(each):
+                    yield self._operand(part, place)
+
+
+def _row_and_offset(
+    instruction: Instruction, operand: MatrixOperand, access: LoggedAccess, row: int, col: int
+) -> tuple[int, int]:
+    """Return which row of an access an element of a matrix lies in, and how many bytes after its begin."""
+    if access.located.access.size is Size.TILE_LINE:
+        tile = tile_lines(instruction)
+        line, within = (row, col) if instruction.layouts[0] == "row" else (col, row)
+        return line, within * tile.element_bits // 8
+    return row, col * operand.operand.slot_bits // 8
+
+
+def _cell_in_row(
+    instruction: Instruction, operand: MatrixOperand, access: LoggedAccess, row: int, offset: int
+) -> tuple[int, int]:
+    """Return the row and column of the element that lies so many bytes after the begin of a row."""
+    if access.located.access.size is Size.TILE_LINE:
+        within = offset * 8 // tile_lines(instruction).element_bits
+        return (row, within) if instruction.layouts[0] == "row" else (within, row)
+    return row, offset * 8 // operand.operand.slot_bits
+
+
+def _shuffle_source(op: Op, lane: int, b: int, c: int) -> int:
+    """Return the lane that a lane of shfl reads, as the PTX ISA defines it (section shfl.sync)."""
+    clamp, mask = c & 31, c >> 8 & 31
+    most = lane & mask | clamp & ~mask & 31
+    step = b & 31
+    if op.has("up"):
+        found = lane - step
+        return found if found >= most else lane
+    if op.has("down"):
+        found = lane + step
+    elif op.has("bfly"):
+        found = lane ^ step
+    else:
+        found = lane & mask | step & ~mask & 31
+    return found if found <= most else lane

@@ -1,0 +1,96 @@
+"""The names by which a trace is asked: registers of the PTX, and variables of a kernel written in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format
+from lanewise.isa import Operand
+from lanewise.machine.program.operands import Register
+from lanewise.machine.program.ops import Program, all_registers
+from lanewise.ptx.model.source_names import SourceNames
+
+#: Types of registers that are shown as floats; others are shown as integers.
+_FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+
+
+class Variable(NamedTuple):
+    """What a name stands for: its elements, each with the registers that may hold it, and its format.
+
+    `is_vector` says whether it has several elements by its nature, as a fragment has.
+    """
+
+    name: str
+    elements: tuple[tuple[Register, ...], ...]
+    format: Format | None = None
+    operand: Operand | None = None
+    is_vector: bool = False
+
+    def shown(self, bits: npt.NDArray[np.unsignedinteger], element: int) -> npt.NDArray[np.generic]:
+        """Return the bits of an element as numbers of its format, or of its register's type."""
+        first = self.elements[element][0]
+        if self.format is not None and self.format.bits == first.bits:
+            return self.format.from_bits(bits)
+        return typed(bits, first.type)
+
+
+def typed(bits: npt.NDArray[np.unsignedinteger], type: str) -> npt.NDArray[np.generic]:
+    """Return the bits of a register as its type in the PTX says: floats, signed or unsigned integers."""
+    if type == "pred":
+        return bits.astype(np.bool_)
+    if type in _FLOATS and bits.dtype.itemsize == np.dtype(_FLOATS[type]).itemsize:
+        return bits.view(_FLOATS[type])
+    return bits.view(bits.dtype.str.replace("u", "i")) if type.startswith("s") else bits
+
+
+class RegisterNames:
+    """All names of a kernel: its registers, with and without %, and its variables."""
+
+    def __init__(self, program: Program, names: SourceNames | None) -> None:
+        self.by_name: dict[str, tuple[Register, ...]] = {}
+        for op in program.sites:
+            for register in all_registers(op):
+                known = self.by_name.get(register.name, ())
+                if register not in known:
+                    self.by_name[register.name] = (*known, register)
+        self.variables = {
+            name: each
+            for name, variable in (names.variables.items() if names is not None else ())
+            if (each := self._variable(name, variable.registers, variable.format, variable.operand))
+        }
+
+    def _variable(
+        self,
+        name: str,
+        elements: Iterable[tuple[str, ...]],
+        format: Format | None,
+        operand: Operand | None,
+    ) -> Variable | None:
+        """Return a variable by the names of its registers; None if the kernel uses none of them."""
+        found = tuple(
+            tuple(register for each in names for register in self.by_name.get(each, ())) for names in elements
+        )
+        if not all(found):
+            return None
+        return Variable(name, found, format, operand, len(found) > 1)
+
+    def find(self, name: str) -> Variable:
+        """Return what a name stands for: a variable of the source first, then a register of the PTX."""
+        if not isinstance(name, str):
+            raise LanewiseError(f"a register or variable is named by a string, not by {name!r}")
+        known = self.variables.get(name)
+        if known is not None:
+            return known
+        for each in (name, f"%{name}"):
+            if each in self.by_name:
+                return Variable(each, (self.by_name[each],))
+        names = [*self.variables, *self.by_name]
+        close = get_close_matches(name, names, 1) or get_close_matches(f"%{name}", names, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise LanewiseError(f"the kernel has no register or variable {name}{hint}")

@@ -1,0 +1,312 @@
+"""Origins: the tree of instructions and inputs that made a value, followed back through a recording.
+
+A node finds its sources when it is asked for them, so that a value with a long past costs nothing until
+somebody looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lanewise.formats import Format
+from lanewise.machine.abi import SHARED_WINDOW
+from lanewise.machine.program.instruction_record import AddressFlow
+from lanewise.machine.tracer.log import NOT_KEPT
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
+from lanewise.traces.dataflow import Dataflow, Source
+from lanewise.traces.descriptions import Descriptions
+from lanewise.traces.history import NOTHING, space_of
+from lanewise.traces.names import typed
+from lanewise.traces.places import MemoryPlace, Place, RegisterPlace
+from lanewise.traces.recording import Recording
+from lanewise.traces.step import Step
+
+#: How deep and wide the text of an origin is, unless more is asked for.
+DEPTH, WIDTH = 6, 3
+#: Characters of an instruction in such a text.
+_LONGEST = 72
+#: Nodes after which a search for all inputs ends.
+MOST_NODES = 1_000_000
+
+
+class Origins:
+    """Finds origins in a recording; a value that was made once is one node, however many have used it."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.dataflow, self.descriptions = Dataflow(recording), Descriptions(recording)
+        self._kept: dict[tuple[Place, int], Origin] = {}
+
+    def find(self, place: Place, entry: int, text: str = "", format: Format | None = None) -> Origin:
+        """Return the origin of what a place held before an entry."""
+        if isinstance(place, RegisterPlace):
+            return self._register(place, entry, text, format)
+        return self._memory(place, entry, format)
+
+    def source(self, source: Source, entry: int, format: Format | None) -> Origin:
+        """Return the origin of a source of an entry; a format says what bits mean that were only moved."""
+        if source.place is None:
+            return Origin(self, source.text, None, NOTHING, b"", None, "constant")
+        return self.find(source.place, entry, source.text, source.format or format)
+
+    def _register(self, place: RegisterPlace, entry: int, text: str, format: Format | None) -> Origin:
+        values, writers = self.recording.registers.last(place.block, place.warp, place.registers, entry - 1)
+        writer = int(writers[place.lane])
+        whole = np.ascontiguousarray(values[place.lane]).tobytes()
+        raw = whole[place.first : place.first + place.size]
+        what = text or place.registers[0].name
+        if writer == NOTHING:
+            return Origin(self, f"{what}, which nothing has written", place, NOTHING, raw, format, "initial")
+        written = self._written_register(writer, place)
+        key = (written, writer)
+        if key not in self._kept:
+            self._kept[key] = Origin(self, what, written, writer, raw, format)
+        return self._kept[key]
+
+    def _written_register(self, writer: int, place: RegisterPlace) -> RegisterPlace:
+        """Return the place with the one register that the entry has written."""
+        point = self.recording.log.point(writer)
+        written = {each.register for each in point.registers}
+        registers = tuple(each for each in place.registers if each in written)
+        return RegisterPlace(place.block, place.warp, place.lane, registers, place.first, place.size)
+
+    def _memory(self, place: MemoryPlace, entry: int, format: Format | None) -> Origin:
+        memory = self.recording.memory
+        what = self.descriptions.memory(place.address)
+        write = next(memory.before(place.address, entry, place.block, place.warp, place.lane), None)
+        if write is None:
+            raw = self._read_bytes(place)
+            kind = "input" if space_of(place.address) in ("global", "const", "param") else "initial"
+            return Origin(self, what, place, NOTHING, raw, format, kind)
+        writes = memory.writes
+        end = int(writes.address[write] + np.uint64(writes.size[write]))
+        if end < place.address + place.size:  # the rest was written by another
+            middle = end - place.address
+            low = MemoryPlace(place.address, middle, place.block, place.warp, place.lane)
+            high = MemoryPlace(end, place.size - middle, place.block, place.warp, place.lane)
+            parts = (self._memory(low, entry, format), self._memory(high, entry, format))
+            raw = b"".join(part.raw for part in parts)
+            return Origin(self, what, place, NOTHING, raw, format, "parts", parts)
+        writer = int(writes.entry[write])
+        start = int(writes.offset[write])
+        raw = b""
+        if start != NOT_KEPT:
+            start += place.address - int(writes.address[write])
+            raw = self.recording.log.memory[start : start + place.size].tobytes()
+        key = (place, writer)
+        if key not in self._kept:
+            self._kept[key] = Origin(self, what, place, writer, raw, format, write=write)
+        return self._kept[key]
+
+    def _read_bytes(self, place: MemoryPlace) -> bytes:
+        """Return the bytes of an argument that nobody wrote while the launch ran."""
+        for each in self.recording.arguments:
+            offset = place.address - each.address
+            if offset >= 0 and offset + place.size <= each.array.nbytes:
+                flat = each.array.ravel(order="K").view(np.uint8)
+                return flat[offset : offset + place.size].tobytes()
+        return b""
+
+
+class Origin:
+    """A value with its past: what it is, who wrote it at which step, and the values that it was made from.
+
+    `kind` is "instruction"; "input" for memory that nobody wrote while the launch ran; "initial" for
+    registers and shared memory without a value; "constant"; "parts" for bytes that several instructions have
+    written.
+    """
+
+    def __init__(
+        self,
+        origins: Origins,
+        what: str,
+        place: Place | None,
+        entry: int,
+        raw: bytes,
+        format: Format | None,
+        kind: str = "instruction",
+        parts: tuple[Origin, ...] = (),
+        write: int = NOTHING,
+    ) -> None:
+        self._origins, self.what, self.place, self.entry = origins, what, place, entry
+        self.raw, self.kind = raw, kind
+        self._format, self._parts, self._write = format, parts, write
+
+    @property
+    def step(self) -> Step | None:
+        """The step that wrote it; None if no traced step did."""
+        if self.entry == NOTHING:
+            return None
+        number = self._origins.recording.step_of(self.entry)
+        return Step(self._origins.recording, number) if number is not None else None
+
+    @property
+    def warp(self) -> int | None:
+        """The warp that wrote it; None if nobody did."""
+        return None if self.entry == NOTHING else int(self._origins.recording.log.entries["warp"][self.entry])
+
+    @property
+    def lane(self) -> int | None:
+        """The lane that wrote it, or the row of a matrix that it lies in; None if nobody did."""
+        if isinstance(self.place, RegisterPlace):
+            return self.place.lane
+        if self._write != NOTHING:
+            return int(self._origins.recording.log.writes.row[self._write])
+        return None
+
+    @property
+    def value(self) -> Any:
+        """The value as a number; None if it is not known. It has the type of the array or the register."""
+        if not self.raw:
+            return None
+        if isinstance(self.place, MemoryPlace):
+            dtype = self._dtype(self.place)
+            if dtype is not None and len(self.raw) == dtype.itemsize:
+                return np.frombuffer(self.raw, dtype)[0]
+        unsigned = np.frombuffer(
+            self.raw, f"uint{8 * len(self.raw)}" if len(self.raw) in (1, 2, 4, 8) else "uint8"
+        )
+        if self._format is not None and self._format.word_bits == 8 * len(self.raw):
+            return self._format.from_bits(unsigned)[0]
+        if isinstance(self.place, RegisterPlace) and len(self.raw) * 8 == self.place.registers[0].bits:
+            return typed(unsigned, self.place.registers[0].type)[0]
+        return unsigned[0] if len(unsigned) == 1 else self.raw
+
+    def _dtype(self, place: MemoryPlace) -> np.dtype[Any] | None:
+        """Return the type of the array that a place lies in."""
+        recording = self._origins.recording
+        for each in recording.arguments:
+            if each.index_at(place.address) is not None:
+                return each.array.dtype
+        for array in recording.shared_arrays.all() if space_of(place.address) == "shared" else ():
+            if array.index_at(place.address - SHARED_WINDOW) is not None:
+                return array.dtype
+        return None
+
+    @cached_property
+    def sources(self) -> tuple[Origin, ...]:
+        """The values that it was made from; none of inputs and constants."""
+        if self._parts or self.entry == NOTHING:
+            return self._parts
+        dataflow = self._origins.dataflow
+        if isinstance(self.place, MemoryPlace):
+            found = dataflow.of_memory(self._write, self.place)
+        else:
+            assert self.place is not None
+            found = dataflow.of_register(self.entry, self.place)
+        format = self._format if self._is_moved else None
+        return tuple(self._origins.source(each, self.entry, format) for each in found)
+
+    @property
+    def _is_moved(self) -> bool:
+        """Whether the instruction only moved bits, so that they mean the same before and after it."""
+        point = self._origins.recording.log.point(self.entry)
+        if point.op is None:
+            return False
+        record = point.op.record
+        moves = record.address_flow is AddressFlow.COPY or record.shuffles
+        return (moves or bool(point.accesses)) and not record.is_atomic and not record.multiplies
+
+    def walk(self, limit: int = MOST_NODES) -> Iterator[Origin]:
+        """Yield this node and everything it was made from, each once, up to a number of them."""
+        seen: set[object] = set()
+        waiting = [self]
+        while waiting and len(seen) < limit:
+            node = waiting.pop()
+            key = (node.place, node.entry, node.what) if node.place is None else (node.place, node.entry)
+            if key in seen:
+                continue
+            seen.add(key)
+            yield node
+            waiting += reversed(node.sources)
+
+    @cached_property
+    def inputs(self) -> dict[str, list[tuple[int, ...]]]:
+        """The elements of arguments that it was made from, by the name of the argument, in order."""
+        found: dict[str, set[tuple[int, ...]]] = {}
+        arguments = self._origins.recording.arguments
+        for node in self.walk():
+            if node.kind == "input" and isinstance(node.place, MemoryPlace):
+                for each in arguments:
+                    index = each.index_at(node.place.address)
+                    if index is not None:
+                        found.setdefault(each.name, set()).add(index)
+                        break
+        return {name: sorted(indices) for name, indices in found.items()}
+
+    # as text ------------------------------------------------------------------------------------------------
+
+    @property
+    def line(self) -> str:
+        """The node as one line of text."""
+        value = self.value
+        head = self.what if value is None or self.kind == "constant" else f"{self.what} = {shown(value)}"
+        if self.kind in ("input", "initial", "constant", "parts"):
+            return head if self.kind in ("constant", "initial") else f"{head}  ({self.kind})"
+        op = self._origins.recording.op(self.entry)
+        step = self.step
+        who = f"step {step.number}" if step is not None else f"warp {self.warp}, not traced"
+        if self._origins.recording.log.point(self.entry).number == ASYNC_WRITE_POINT:
+            return f"{head}  {self._copied_by()}"
+        if op is None:  # where a function begins
+            return f"{head}  passed by a call to lane {self.lane}"
+        source = self._origins.recording.source(op) if op is not None else None
+        where = f"  ({source.rsplit('/', 1)[-1]})" if source else ""
+        lane = f", lane {self.lane}" if isinstance(self.place, RegisterPlace) or self.lane is not None else ""
+        return f"{head}  {who}{lane}: {_shortened(str(op.source)) if op is not None else ''}{where}"
+
+    def _copied_by(self) -> str:
+        """Return which asynchronous copy wrote it, in words."""
+        recording = self._origins.recording
+        found = self._origins.dataflow.issuer(self._write)
+        op = recording.op(found[0]) if found is not None else None
+        if found is None or op is None:
+            return "written by an asynchronous copy"
+        step = recording.step_of(found[0])
+        who = f"step {step}" if step is not None else "a warp that is not traced"
+        return f"copied asynchronously by {who}: {_shortened(str(op.source))}"
+
+    def tree(self, depth: int = DEPTH, width: int = WIDTH) -> str:
+        """Return the tree as text, so many levels deep and with so many sources for each node."""
+        return "\n".join(self._lines(depth, width, ""))
+
+    def _lines(self, depth: int, width: int, indent: str) -> Iterator[str]:
+        yield self.line
+        sources = self.sources
+        if not sources:
+            return
+        if depth == 0:
+            yield f"{indent}└ …"
+            return
+        # The first is an accumulator's past; the last ones are of B as the ones after the first are of A.
+        kept = sources if len(sources) <= width else (*sources[: width - 1], sources[-1])
+        left = len(sources) - len(kept)
+        for number, each in enumerate(kept):
+            last = number == len(kept) - 1
+            if last and left:
+                yield f"{indent}├ … {left} more"
+            lines = each._lines(depth - 1, width, indent + ("  " if last else "│ "))
+            yield f"{indent}{'└' if last else '├'} {next(lines)}"
+            yield from lines
+
+    def __str__(self) -> str:
+        return self.tree()
+
+    def __repr__(self) -> str:
+        return f"<{self.line}>"
+
+
+def _shortened(text: str) -> str:
+    """Return an instruction as a line of a tree has room for."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def shown(value: Any) -> str:
+    """Return a number as text, short enough for a line."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return f"{value:.7g}" if isinstance(value, float | np.floating) else str(value)

@@ -1,0 +1,250 @@
+"""A trace as one HTML page: source, time line of the warps, registers by lane, memory; nothing is fetched.
+
+The page has the log itself, compressed, with the tables to read it; `page.html` is what shows it.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import format_of
+from lanewise.machine.abi import LANES
+from lanewise.machine.program.instruction_record import BlockEnd, Waits
+from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
+from lanewise.traces.fragments import matrix_operands
+from lanewise.traces.recording import Recording
+
+#: Bytes of the log that a page has at most, and that a picture in a notebook has.
+MOST_BYTES, MOST_FRAME_BYTES = 48 << 20, 2 << 20
+#: Elements of an array in shared memory whose coordinates a page knows.
+MOST_SHARED_ELEMENTS = 1 << 16
+_TEMPLATE = Path(__file__).with_name("page.html")
+
+
+def page(recording: Recording, most: int = MOST_BYTES) -> str:
+    """Return the page of a trace; of a very long one, it has the first steps."""
+    template = _TEMPLATE.read_text(encoding="utf-8")
+    # "</" would end the script that the data stand in.
+    data = json.dumps(_data(recording, most), separators=(",", ":")).replace("</", "<\\/")
+    title = html.escape(f"{recording.program.entry.name}: a trace")
+    return template.replace("{{title}}", title).replace("{{data}}", data)
+
+
+def frame(recording: Recording) -> str:
+    """Return the page as a frame for a notebook."""
+    inner = html.escape(page(recording, MOST_FRAME_BYTES), quote=True)
+    return f'<iframe srcdoc="{inner}" style="width:100%;height:640px;border:0" title="trace"></iframe>'
+
+
+def _data(recording: Recording, most: int) -> dict[str, Any]:
+    """Return everything that the page shows."""
+    run, log = recording.run, recording.log
+    points = [_point(recording, point) for point in log.points]
+    sizes = np.array([point.size for point in log.points])
+    steps = log.entries[recording.steps]
+    each = sizes[steps["point"]]
+    count = int(np.searchsorted(np.cumsum(each + 24), most, "right"))
+    steps, each = steps[:count], each[:count]
+    payloads = [
+        log.memory[start : start + size]
+        for start, size in zip(steps["payload"].tolist(), each.tolist(), strict=True)
+    ]
+    names = recording.names
+    by_register: dict[str, str] = {}
+    for name, variable in names.variables.items():
+        for number, registers in enumerate(variable.elements):
+            for register in registers:
+                shown = f"{name}[{number}]" if variable.is_vector else name
+                if variable.is_vector or register.name not in by_register:
+                    by_register[register.name] = shown
+    return {
+        "kernel": run.program.entry.name,
+        "arch": run.arch,
+        "grid": run.shape.grid,
+        "block": run.shape.block,
+        "lanes": LANES,
+        "all": len(recording.steps),
+        "kept": count,
+        "full": log.is_full,
+        "fault": run.fault,
+        "findings": _findings(recording),
+        "points": points,
+        "names": by_register,
+        "ptx": (recording.module.text or str(recording.module)).splitlines(),
+        "files": _files(recording),
+        "blocks": {str(each): recording.block_at(each) for each in run.blocks},
+        "waits": _waits(recording),
+        "shared": _shared(recording),
+        "arrays": [
+            {
+                "name": array.name,
+                "first": array.address,
+                "bytes": array.array.nbytes,
+                "item": array.array.itemsize,
+                "type": _type(array.array.dtype),
+                "shape": array.array.shape,
+                "c": bool(array.array.flags.c_contiguous),
+            }
+            for array in recording.arguments
+        ],
+        "steps": {
+            name: _packed(np.ascontiguousarray(steps[name].astype(kind)))
+            for name, kind in (
+                ("point", np.int32),
+                ("warp", np.int32),
+                ("block", np.int32),
+                ("lanes", np.uint32),
+                ("active", np.uint32),
+                ("state", np.int32),
+            )
+        },
+        "offsets": _packed((np.cumsum(each) - each).astype(np.int32)),
+        "payload": _packed(np.concatenate(payloads) if payloads else np.zeros(0, np.uint8)),
+    }
+
+
+def _packed(array: np.ndarray[Any, Any]) -> str:
+    """Return an array compressed, as text."""
+    return base64.b64encode(zlib.compress(array.tobytes(), 6)).decode()
+
+
+def _point(recording: Recording, point: Point) -> dict[str, Any]:
+    """Return an instruction with the layout of its payload."""
+    op = point.op
+    if op is None:
+        return {}
+    file, line = recording.module.origin(op.loc) if op.loc is not None else ("", 0)
+    return {
+        "text": str(op.source),
+        "line": op.line,
+        "file": file,
+        "source": line,
+        "kind": _kind(point),
+        "registers": [
+            {
+                "name": each.register.name,
+                "type": each.register.type,
+                "bits": each.register.bits,
+                "at": each.offset,
+            }
+            for each in point.registers
+        ],
+        "accesses": [
+            {
+                "kind": each.located.access.verb,
+                "at": each.addresses,
+                "end": each.addresses + ADDRESS_BYTES,
+                "bytes": each.bytes,
+                "size": each.size,
+                "type": op.types[-1] if op.types else "b8",
+            }
+            for each in point.accesses
+        ],
+        "matrices": [
+            {
+                "name": each.name,
+                "rows": each.operand.rows,
+                "cols": each.operand.cols,
+                "type": each.operand.format.name,
+                "slot": each.operand.slot_bits,
+                "slots": each.operand.slots,
+                "result": each.is_result,
+                "registers": [register.name for register in each.registers],
+                # For each element, row by row: the first slot that holds it, over lanes and registers.
+                "from": each.operand.scatter[: each.operand.rows * each.operand.cols].tolist(),
+            }
+            for each in matrix_operands(op, recording.run.arch)
+            if each.operand.threads == LANES and each.operand.slot_bits >= 8
+        ],
+    }
+
+
+def _type(dtype: np.dtype[Any]) -> str:
+    """Return the type of an array's elements as PTX names it; raw bits where it has no name for it."""
+    try:
+        return format_of(dtype).name
+    except LanewiseError:
+        return f"b{8 * min(dtype.itemsize, 8)}"
+
+
+def _shared(recording: Recording) -> list[dict[str, Any]]:
+    """Return the arrays in shared memory, with the coordinates of what lies at each offset."""
+    return [
+        {
+            "name": array.name,
+            "first": array.offset,
+            "item": array.element_bytes,
+            "type": _type(array.dtype),
+            "shape": array.shape,
+            "at": _packed(np.argsort(array.indices, axis=None).astype(np.int32))
+            if array.indices.size == array.indices.max(initial=0) + 1
+            else "",
+        }
+        for array in recording.shared_arrays.all()
+        if array.indices.size <= MOST_SHARED_ELEMENTS
+    ]
+
+
+def _kind(point: Point) -> str:
+    """Return the kind of an instruction, by which the time line colours it."""
+    op = point.op
+    assert op is not None
+    if op.record.multiplies:
+        return "mma"
+    if op.record.waits in (Waits.BARRIER, Waits.PHASE):
+        return "barrier"
+    if point.accesses:
+        spaces = {each.located.space for each in point.accesses}
+        return "shared" if spaces == {"shared"} else "global"
+    return "branch" if op.record.ends is not BlockEnd.FALLTHROUGH else "plain"
+
+
+def _files(recording: Recording) -> dict[str, list[str]]:
+    """Return the source files that instructions came from, as far as they can be read."""
+    names = {
+        recording.module.origin(point.op.loc)[0]
+        for point in recording.log.points
+        if point.op is not None and point.op.loc is not None
+    }
+    return {name: lines for name in sorted(names) if (lines := recording.file_lines(name))}
+
+
+def _findings(recording: Recording) -> list[dict[str, Any]]:
+    """Return the findings with the steps at which they came up."""
+    found = []
+    for finding, entries in recording.run.findings:
+        step = int(np.searchsorted(recording.steps, max(entries - 1, 0)))
+        found.append({"text": str(finding), "step": min(step, max(len(recording.steps) - 1, 0))})
+    return found
+
+
+def _waits(recording: Recording) -> list[list[int]]:
+    """Return the waits at barriers: step of the arrival, first step after the completion, warp, barrier."""
+    entries, done = recording.log.entries, recording.completions
+    barriers = [
+        point.number
+        for point in recording.log.points
+        if point.op is not None and point.op.record.waits is Waits.BARRIER
+    ]
+    numbers = np.flatnonzero(np.isin(entries["point"][recording.steps], barriers))
+    found = []
+    for number in numbers.tolist():
+        entry = int(recording.steps[number])
+        barrier = recording.barrier_of(entry)
+        if barrier is None:
+            continue
+        later = done[np.searchsorted(done, entry) :]
+        mine = later[
+            (entries["block"][later] == entries["block"][entry]) & (entries["barrier"][later] == barrier)
+        ]
+        stop = int(np.searchsorted(recording.steps, mine[0])) if len(mine) else len(recording.steps)
+        found.append([number, stop, int(entries["warp"][entry]), barrier])
+    return found

@@ -1,0 +1,149 @@
+"""Places that hold values: bytes of a register in one lane, bytes of memory; and how users name them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.machine.abi import LANES
+from lanewise.machine.program.operands import Register
+from lanewise.traces.arrays import ArgumentArray
+from lanewise.traces.recording import Recording
+
+
+@dataclass(frozen=True)
+class RegisterPlace:
+    """Bytes of a register of one lane; of several registers, the one that was written last."""
+
+    block: int
+    warp: int
+    lane: int
+    registers: tuple[Register, ...]
+    first: int
+    size: int
+
+
+@dataclass(frozen=True)
+class MemoryPlace:
+    """Bytes of memory at a generic address; the thread counts for local memory, the block for shared."""
+
+    address: int
+    size: int
+    block: int
+    warp: int = 0
+    lane: int = 0
+
+
+Place = RegisterPlace | MemoryPlace
+
+_ELEMENT = re.compile(r"\s*([^\[\]]+?)\s*\[([-\d\s,]*)\]\s*")
+
+
+class PlaceNames:
+    """Finds the place that a user names: `"C[3, 5]"`, `"As[1, 2]"`, `(c, (3, 5))`, or `"acc"` with a lane."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+
+    def find(self, of: Any, lane: int | None, warp: int | None, block: Any) -> Place:
+        """Return the place that is named; an error that says which there are if it is none."""
+        run = self.recording.run
+        linear = self.block(block)
+        number = run.warps[0] if warp is None else warp
+        if number not in run.warps:
+            raise LanewiseError(f"warp {number} was not traced; traced are {_listed(run.warps)}")
+        if lane is not None and not 0 <= lane < LANES:
+            raise LanewiseError(f"a lane is 0 to {LANES - 1}, not {lane!r}")
+        if isinstance(of, RegisterPlace | MemoryPlace):
+            return of
+        if isinstance(of, tuple) and len(of) == 2 and isinstance(of[0], np.ndarray):
+            index = of[1] if isinstance(of[1], tuple) else (of[1],)
+            return self._argument(self._by_array(of[0]), index, linear)
+        if not isinstance(of, str):
+            raise LanewiseError(
+                'what is asked for is named as "C[3, 5]", as (array, index), or as a register or variable '
+                f"with lane=; not as {of!r}"
+            )
+        match = _ELEMENT.fullmatch(of)
+        if match is not None:
+            index = tuple(int(each) for each in match.group(2).split(",") if each.strip())
+            found = self._element(match.group(1), index, linear)
+            if found is not None:
+                return found
+        return self._register(of, match, lane, number, linear)
+
+    def block(self, asked: Any) -> int:
+        """Return the number of a block that was traced, from its coordinates; the first if none is given."""
+        run, recording = self.recording.run, self.recording
+        if asked is None:
+            return run.blocks[0]
+        given = (asked,) if isinstance(asked, int) else tuple(asked)
+        wanted = (*given, 0, 0)[:3]
+        for linear in run.blocks:
+            if recording.block_at(linear) == wanted:
+                return linear
+        traced = _listed([recording.block_at(each) for each in run.blocks])
+        raise LanewiseError(f"block {wanted} was not traced; traced are {traced}")
+
+    def _by_array(self, array: np.ndarray[Any, Any]) -> ArgumentArray:
+        for each in self.recording.arguments:
+            if each.array is array:
+                return each
+        names = _listed([each.name for each in self.recording.arguments])
+        raise LanewiseError(f"this array was no argument of the traced launch; its arrays are {names}")
+
+    def _argument(self, array: ArgumentArray, index: tuple[int, ...], block: int) -> MemoryPlace:
+        shape = array.array.shape
+        full = tuple(i + n if i < 0 else i for i, n in zip(index, shape, strict=False))
+        address, size = array.element(full if len(index) == len(shape) else index)
+        return MemoryPlace(address, size, block)
+
+    def _element(self, name: str, index: tuple[int, ...], block: int) -> MemoryPlace | None:
+        """Return an element of an array by its name; None if there is no such array."""
+        for each in self.recording.arguments:
+            if each.name == name:
+                return self._argument(each, index, block)
+        shared = self.recording.shared_arrays.declared.get(name)
+        if shared is None:
+            return None
+        address, size = shared.element(index)
+        return MemoryPlace(address, size, block)
+
+    def _register(
+        self, of: str, match: re.Match[str] | None, lane: int | None, warp: int, block: int
+    ) -> RegisterPlace:
+        """Return a register or variable; `acc[2]` is its third element."""
+        name = match.group(1) if match is not None else of
+        try:
+            variable = self.recording.names.find(name)
+        except LanewiseError as error:
+            known = [each.name for each in self.recording.arguments]
+            known += list(self.recording.shared_arrays.declared)
+            arrays = f"; arrays are {_listed(known)}" if known else ""
+            raise LanewiseError(f"{error}{arrays}") from None
+        element = 0
+        if match is not None:
+            numbers = match.group(2).split(",")
+            element = int(numbers[0]) if len(numbers) == 1 and numbers[0].strip() else -1
+        elif len(variable.elements) > 1:
+            raise LanewiseError(
+                f"{name} has {len(variable.elements)} registers a lane: name one, as in {name}[0]"
+            )
+        if not 0 <= element < len(variable.elements):
+            raise LanewiseError(f"{name} has elements 0 to {len(variable.elements) - 1}, not {of}")
+        if lane is None:
+            raise LanewiseError(f"{of} is a register, and each lane has its own: give lane=")
+        registers = variable.elements[element]
+        return RegisterPlace(block, warp, lane, registers, 0, registers[0].bits // 8)
+
+
+def _listed(items: Any) -> str:
+    """Return some items in words, not more than a reader takes in."""
+    texts = [str(each) for each in items]
+    if not texts:
+        return "none"
+    return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")

@@ -1,0 +1,155 @@
+"""A recording: the log of a launch with everything that is needed to read it.
+
+Steps and traces stand on it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from lanewise.machine.checker.report import Finding
+from lanewise.machine.program.instruction_record import Role, Waits
+from lanewise.machine.program.operands import Register
+from lanewise.machine.program.ops import Op, Program
+from lanewise.machine.program.source_lines import source_line
+from lanewise.machine.tracer.log import Log, Numbers
+from lanewise.machine.tracer.records import BARRIER_POINT
+from lanewise.ptx import Immediate, Module, Shape
+from lanewise.traces.arrays import ArgumentArray, SharedArrays
+from lanewise.traces.history import MemoryHistory, RegisterHistory
+from lanewise.traces.names import RegisterNames
+
+Three = tuple[int, int, int]
+
+
+class Run(NamedTuple):
+    """A launch that was traced: the kernel, its shape, what was logged of it and what the checker found."""
+
+    program: Program
+    arch: str
+    shape: Shape
+    shared_bytes: int
+    arguments: list[ArgumentArray]
+    log: Log
+    #: Blocks that were logged, by their number in the grid, and warps of each.
+    blocks: tuple[int, ...]
+    warps: tuple[int, ...]
+    #: Findings, each with the number of entries that the log had when it came up.
+    findings: list[tuple[Finding, int]]
+    #: The message of the fault that ended the launch; empty if it ran to its end.
+    fault: str
+    limit: int
+
+
+class Recording:
+    """The log of a launch, its steps, and who wrote what."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.log, self.program = run, run.log, run.program
+        self.module: Module = run.program.module
+        self.arguments = run.arguments
+        entries = self.log.entries
+        is_instruction = np.array([point.op is not None for point in self.log.points])
+        chosen = np.isin(entries["warp"], run.warps) & is_instruction[entries["point"]]
+        chosen &= np.isin(entries["block"], run.blocks)
+        #: The entries that are steps: instructions of the chosen warps.
+        self.steps: Numbers = np.flatnonzero(chosen)
+        self.registers, self.memory = RegisterHistory(self.log), MemoryHistory(self.log)
+
+    @cached_property
+    def names(self) -> RegisterNames:
+        """The registers and variables of the kernel by name."""
+        return RegisterNames(self.program, self.module.names)
+
+    @cached_property
+    def shared_arrays(self) -> SharedArrays:
+        """The arrays of the kernel in shared memory."""
+        return SharedArrays(self.program, self.module.names)
+
+    def step_of(self, entry: int) -> int | None:
+        """Return the number of the step that an entry is; None if it is none."""
+        number = int(np.searchsorted(self.steps, entry))
+        return number if number < len(self.steps) and self.steps[number] == entry else None
+
+    def op(self, entry: int) -> Op | None:
+        """Return the instruction of an entry; None for a completed barrier."""
+        return self.log.point(entry).op
+
+    def block_at(self, linear: int) -> Three:
+        """Return the coordinates of a block by its number in the grid."""
+        x, y, _ = self.run.shape.grid
+        return linear % x, linear // x % y, linear // (x * y)
+
+    # places in the source ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _sources(self) -> dict[int, str | None]:
+        return {}
+
+    def source(self, op: Op) -> str | None:
+        """Return file and line of the source that an instruction came from; None if the PTX does not tell."""
+        if op.site not in self._sources:
+            self._sources[op.site] = source_line(self.module, op.loc) if op.loc is not None else None
+        return self._sources[op.site]
+
+    @cached_property
+    def _files(self) -> dict[str, list[str]]:
+        return {}
+
+    def source_text(self, op: Op) -> str:
+        """Return the text of the source line; empty if the file cannot be read."""
+        if op.loc is None:
+            return ""
+        name, line = self.module.origin(op.loc)
+        return self.file_line(name, line)
+
+    def file_line(self, name: str, line: int) -> str:
+        """Return a line of a source file, or of the CUDA C++ that the module was compiled from."""
+        lines = self.file_lines(name)
+        return lines[line - 1] if 0 < line <= len(lines) else ""
+
+    def file_lines(self, name: str) -> list[str]:
+        """Return the lines of a source file; none if it cannot be read."""
+        if name not in self._files:
+            cuda = self.module.cuda
+            try:
+                if cuda is not None and Path(name).name == Path(cuda.name).name:
+                    text = cuda.text
+                else:
+                    text = Path(name).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                text = ""
+            self._files[name] = text.splitlines()
+        return self._files[name]
+
+    # barriers ----------------------------------------------------------------------------------------------
+
+    def barrier_of(self, entry: int) -> int | None:
+        """Return the number of the barrier that the lanes of an entry wait at; None if they do not wait."""
+        op = self.op(entry)
+        if op is None or op.record.waits is not Waits.BARRIER or op.has("arrive") or op.opcode[0] == "(":
+            return None
+        operands = list(op.operands)
+        if op.record.role(0) is Role.DEFINED:
+            operands = operands[1:-1]
+        if not operands:
+            return 0
+        number = operands[0]
+        if isinstance(number, Immediate):
+            return int(number.bits)
+        if isinstance(number, Register):
+            header = self.log.entries[entry]
+            values, _ = self.registers.last(int(header["block"]), int(header["warp"]), [number], entry)
+            active = int(header["active"])
+            lane = (active & -active).bit_length() - 1
+            return int(values[max(lane, 0)])
+        return None
+
+    @cached_property
+    def completions(self) -> Numbers:
+        """The entries of completed barriers."""
+        return np.flatnonzero(self.log.entries["point"] == BARRIER_POINT)

@@ -1,0 +1,149 @@
+"""`lanewise.trace`: runs a kernel on the CPU machine and keeps every instruction of the chosen blocks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.isa import find_arch
+from lanewise.launch import require_shared_memory
+from lanewise.machine.checker.launch_findings import beyond_limits
+from lanewise.machine.checker.schedules import run_schedule
+from lanewise.machine.tracer.traced_launch import (
+    LEAST_LIMIT,
+    USUAL_LIMIT,
+    TracedLaunch,
+    available_bytes,
+    traced,
+)
+from lanewise.ptx import Shape, shape_refusals
+from lanewise.traces.arrays import argument_arrays
+from lanewise.traces.recording import Recording, Run
+from lanewise.traces.trace import Trace
+
+
+def trace(
+    configured: Any,
+    *arguments: Any,
+    blocks: Any = ((0, 0),),
+    warps: Iterable[int] | int | None = None,
+    limit: int | None = None,
+    arch: str | None = None,
+    steps: int | None = None,
+    schedule: object = None,
+    cluster: Any = None,
+    **constants: Any,
+) -> Trace:
+    """Run a kernel and keep every instruction that chosen blocks execute; return the trace.
+
+    The whole launch runs, under the checker, and the arrays have its results; a fault ends it and is told by
+    the trace. `blocks` are coordinates in the grid, or "all"; `warps` those of each block, all if not given.
+    `limit` bounds the bytes that are kept: once it is reached the launch runs on, and the trace says that it
+    is not complete. `arch`, `steps`, `schedule`, `cluster` and `constants` are those of `lanewise.check`.
+
+    >>> import numpy as np
+    >>> import lanewise as lw
+    >>> @lw.kernel
+    ... def double(x: lw.Ptr[lw.f32]):
+    ...     i = lw.thread_idx.x
+    ...     y = x[i] * 2
+    ...     x[i] = y
+    >>> run = lw.trace(double[1, 32], np.arange(32, dtype=np.float32))
+    >>> run.at(-1).registers["y"][:4].tolist(), str(run.writer("x[3]").step.op.opcode)
+    ([0.0, 2.0, 4.0, 6.0], 'st')
+    """
+    if not hasattr(configured, "bind"):
+        raise LanewiseError(
+            "lw.trace takes a kernel with its grid and block, then its arguments: "
+            f"lw.trace(kernel[grid, block], a, b, …), not {type(configured).__name__}"
+        )
+    order = run_schedule(schedule)
+    bytes = _limit(limit)
+    bound, values = configured.bind(*arguments, arch=arch, **constants)
+    if cluster is not None:
+        bound = bound.in_clusters(cluster)
+    shape: Shape = bound.shape
+    linear, chosen = _blocks(blocks, shape), _warps(warps, shape)
+    module = bound.entry.module
+    name = find_arch(arch if arch is not None else module.arch)
+    ready = traced(module, bound.entry.function, name)
+    if refused := shape_refusals(bound.entry.function, shape):
+        raise LanewiseError(refused[0])
+    require_shared_memory(ready.launch_info, shape, name, bound.entry.demangled)
+    launch = TracedLaunch(ready, shape, values, steps, order, linear, chosen, bytes)
+    log = launch.trace()
+    launch.print_kept()
+    run = Run(
+        ready.program,
+        name,
+        shape,
+        launch.shared_limit,
+        argument_arrays(bound.entry, values, launch.addresses),
+        log,
+        tuple(linear),
+        tuple(chosen),
+        [
+            *((finding, 0) for finding in beyond_limits(ready.program, shape, name)),
+            *((each.finding, each.entries) for each in launch.findings),
+        ],
+        str(launch.fault) if launch.fault is not None else "",
+        bytes,
+    )
+    return Trace(Recording(run))
+
+
+def _limit(asked: int | None) -> int:
+    """Return the bytes that a log may have; an error if the machine has not as many."""
+    free = available_bytes()
+    if asked is None:
+        return max(LEAST_LIMIT, min(USUAL_LIMIT, free // 2))
+    try:
+        limit = operator.index(asked)
+    except TypeError:
+        raise LanewiseError(f"limit= is a number of bytes, not {asked!r}") from None
+    if limit < LEAST_LIMIT:
+        raise LanewiseError(f"limit={limit} is too little for a trace: it is at least {LEAST_LIMIT} bytes")
+    if limit > free:
+        raise LanewiseError(
+            f"limit={limit} is more than the {free} bytes of memory that are free: trace less"
+        )
+    return limit
+
+
+def _blocks(asked: Any, shape: Shape) -> list[int]:
+    """Return the numbers in the grid of the blocks that are asked for."""
+    if isinstance(asked, str) and asked == "all":
+        return list(range(shape.blocks))
+    if isinstance(asked, tuple) and asked and all(isinstance(each, int) for each in asked):
+        asked = [asked]
+    if isinstance(asked, str) or not isinstance(asked, Iterable):
+        raise LanewiseError(f'blocks= is a list of coordinates, as [(0, 0), (1, 0)], or "all", not {asked!r}')
+    found = []
+    for each in asked:
+        given = (each,) if isinstance(each, int) else tuple(each)
+        coordinates = (*given, 0, 0, 0)[:3]
+        fits = len(given) <= 3 and all(
+            isinstance(i, int) and 0 <= i < n for i, n in zip(coordinates, shape.grid, strict=True)
+        )
+        if not fits:
+            raise LanewiseError(f"there is no block {each!r} in a grid of {shape.grid}")
+        x, y, z = coordinates
+        found.append(x + shape.grid[0] * (y + shape.grid[1] * z))
+    if not found:
+        raise LanewiseError("blocks=[]: name at least one block")
+    return sorted(set(found))
+
+
+def _warps(asked: Iterable[int] | int | None, shape: Shape) -> list[int]:
+    """Return the warps that are asked for; all of a block if none is named."""
+    if asked is None:
+        return list(range(shape.warps))
+    given = [asked] if isinstance(asked, int) else list(asked)
+    for each in given:
+        if not isinstance(each, int) or not 0 <= each < shape.warps:
+            raise LanewiseError(f"a block has warps 0 to {shape.warps - 1}; there is no warp {each!r}")
+    if not given:
+        raise LanewiseError("warps=[]: name at least one warp")
+    return sorted(set(given))

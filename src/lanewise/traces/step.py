@@ -1,0 +1,355 @@
+"""A step of a trace: one instruction of one warp, and what the warp and its block held after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.errors import LanewiseError
+from lanewise.machine.abi import LANES, WARPGROUP
+from lanewise.machine.checker.report import Finding
+from lanewise.machine.program.instruction_record import Size
+from lanewise.machine.program.ops import Op
+from lanewise.machine.tracer.points import WINDOWS, LoggedAccess
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, EntryState
+from lanewise.traces.descriptions import Descriptions
+from lanewise.traces.fragments import MatrixOperand, matrix_operands, no_fragment, operands_with
+from lanewise.traces.history import lanes_of, space_of
+from lanewise.traces.names import Variable, typed
+from lanewise.traces.recording import Recording, Three
+
+
+class Waiting(NamedTuple):
+    """Lanes of a warp that wait at a barrier, and the step at which they arrived."""
+
+    warp: int
+    lanes: int
+    barrier: int
+    since: int
+
+    def __str__(self) -> str:
+        return f"warp {self.warp} waits at barrier {self.barrier} since step {self.since}"
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """What a step did to memory: for each lane (or row of a matrix) the address and the values there."""
+
+    kind: str
+    space: str
+    #: Whether the bytes arrive later, when they are waited for.
+    asynchronous: bool
+    #: The lanes; for ldmatrix, stmatrix, wmma.load and wmma.store the rows or lines of the matrix.
+    rows: npt.NDArray[np.int64]
+    #: Addresses in the state space, and as generic ones.
+    addresses: npt.NDArray[np.int64]
+    generic: npt.NDArray[np.uint64]
+    #: The elements that were read, or that are there after a write; one row for each of `rows`.
+    values: npt.NDArray[Any]
+    #: Of an atomic operation: the elements before it.
+    before: npt.NDArray[Any] | None
+    descriptions: Descriptions
+
+    @property
+    def elements(self) -> list[str]:
+        """What lies at each address, such as "A[3, 8]"; the address where that is not known."""
+        return [self.descriptions.memory(int(each)) for each in self.generic]
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} of {len(self.rows)} × {self.values.dtype} in {self.space} memory>"
+
+
+class Registers(Mapping[str, npt.NDArray[Any]]):
+    """What the lanes of a warp hold after a step, by the names of registers and variables.
+
+    A value has one element for each of the 32 lanes; a variable of several registers, such as a fragment, has
+    a column for each.
+    """
+
+    def __init__(self, recording: Recording, block: int, warp: int, entry: int) -> None:
+        self._recording, self._block, self._warp, self._entry = recording, block, warp, entry
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self._values(self._recording.names.find(name))
+
+    def _values(self, variable: Variable) -> npt.NDArray[Any]:
+        columns = [
+            variable.shown(self.bits(registers), number) for number, registers in enumerate(variable.elements)
+        ]
+        return np.stack(columns, axis=1) if variable.is_vector else columns[0]
+
+    def bits(self, registers: Any) -> npt.NDArray[Any]:
+        """Return the bits that the lanes hold in the register that was written last of some."""
+        values, _ = self._recording.registers.last(self._block, self._warp, registers, self._entry)
+        return values
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self._recording.names.find(str(name))
+        except LanewiseError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        names = self._recording.names
+        return iter(dict.fromkeys((*names.variables, *names.by_name)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"<the registers of warp {self._warp}: {len(self)} names>"
+
+
+class Step:
+    """One instruction that a warp executed. Everything that is asked of it holds directly after it."""
+
+    def __init__(self, recording: Recording, number: int) -> None:
+        self._recording, self.number = recording, number
+        self.entry = int(recording.steps[number])
+        self._header = recording.log.entries[self.entry]
+        self._point = recording.log.point(self.entry)
+        assert self._point.op is not None
+        self.op: Op = self._point.op
+
+    # who and where -----------------------------------------------------------------------------------------
+
+    @property
+    def block(self) -> Three:
+        """The coordinates of the block in the grid."""
+        return self._recording.block_at(int(self._header["block"]))
+
+    @property
+    def warp(self) -> int:
+        """The warp in its block."""
+        return int(self._header["warp"])
+
+    @property
+    def lanes(self) -> npt.NDArray[np.bool_]:
+        """The lanes that were at the instruction, as 32 conditions."""
+        return lanes_of(int(self._header["lanes"]))
+
+    @property
+    def active(self) -> npt.NDArray[np.bool_]:
+        """The lanes that executed it: those that were there and whose guard held, as 32 conditions."""
+        return lanes_of(int(self._header["active"]))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it ran to its end; the instruction of a fault does not."""
+        return int(self._header["state"]) == EntryState.COMPLETE
+
+    @property
+    def line(self) -> int:
+        """The line of the PTX."""
+        return self.op.line
+
+    @property
+    def text(self) -> str:
+        """The instruction as the PTX has it."""
+        return str(self.op.source)
+
+    @property
+    def source(self) -> str | None:
+        """File and line of the CUDA C++ or Python that it came from; None if the PTX does not tell."""
+        return self._recording.source(self.op)
+
+    @property
+    def source_text(self) -> str:
+        """The text of that line, without indentation."""
+        return self._recording.source_text(self.op).strip()
+
+    # what it did -------------------------------------------------------------------------------------------
+
+    @property
+    def written(self) -> dict[str, npt.NDArray[Any]]:
+        """The registers that it wrote, by their names in the PTX, with what the lanes hold after it."""
+        if not self.is_complete:
+            return {}
+        return {
+            each.register.name: typed(self.registers.bits([each.register]), each.register.type)
+            for each in self._point.registers
+        }
+
+    @cached_property
+    def memory(self) -> list[Access]:
+        """What it read and wrote in memory, one Access for each address operand."""
+        return [self._access(each) for each in self._point.accesses]
+
+    def _access(self, logged: LoggedAccess) -> Access:
+        log, located = self._recording.log, logged.located
+        generic = log.addresses(self.entry, logged)
+        rows = np.flatnonzero(generic)
+        generic = generic[rows]
+        space = space_of(int(generic[0])) if len(generic) else located.space
+        window = int(generic[0]) - _offset(int(generic[0])) if len(generic) else 0
+
+        def elements(before: bool) -> npt.NDArray[Any]:
+            raw = np.ascontiguousarray(log.bytes_of(self.entry, logged, before)[rows])
+            return _elements(raw, self.op, located.access.size)
+
+        return Access(
+            located.access.kind.value,
+            space,
+            located.access.asynchronous,
+            rows,
+            generic.astype(np.int64) - window,
+            generic,
+            elements(before=False) if self.is_complete else np.zeros((len(rows), 0), np.uint8),
+            elements(before=True) if logged.before >= 0 else None,
+            Descriptions(self._recording),
+        )
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the checker found at this step."""
+        log, found = self._recording.log, []
+        for finding, entries in self._recording.run.findings:
+            # An entry of a warp's instruction has begun when the checker looks at it; those of each lane
+            # alone are logged after they ran.
+            near = [each for each in (entries - 1, entries) if 0 <= each < len(log)]
+            fits = [each for each in near if (op := log.point(each).op) and op.line == finding.line]
+            if (fits or near[:1]) and (fits or near)[0] == self.entry:
+                found.append(finding)
+        return found
+
+    # what was there afterwards -----------------------------------------------------------------------------
+
+    @property
+    def registers(self) -> Registers:
+        """What the lanes of the warp hold after the step, by the names of registers and variables."""
+        return Registers(self._recording, int(self._header["block"]), self.warp, self.entry)
+
+    def _before(self) -> Registers:
+        return Registers(self._recording, int(self._header["block"]), self.warp, self.entry - 1)
+
+    def fragment(self, name: str) -> npt.NDArray[Any]:
+        """Return the matrix that the lanes hold together.
+
+        `name` is an operand of the step's own matrix instruction (a, b, c, d), a variable, or a register that
+        a matrix instruction of the kernel takes or gives. a, b and c of a product are what it was given.
+        """
+        run, own = self._recording.run, matrix_operands(self.op, self._recording.run.arch)
+        for each in own:
+            if each.name == name:
+                return self._matrix(each, self.registers if each.is_result else self._before())
+        try:
+            variable = self._recording.names.find(name)
+        except LanewiseError as error:
+            raise no_fragment(name, self.text, own) from error
+        found = next(operands_with(self._recording.program, run.arch, list(variable.elements)), None)
+        if found is not None and len(variable.elements) > 1:
+            columns = [self.registers.bits(each) for each in variable.elements]
+            return found.operand.unpack(np.stack(columns, axis=1))
+        if found is not None:
+            return self._matrix(found, self.registers)
+        if variable.operand is not None and len(variable.elements) == variable.operand.registers:
+            columns = [self.registers.bits(each) for each in variable.elements]
+            return variable.operand.unpack(np.stack(columns, axis=1))
+        raise no_fragment(name, self.text, own)
+
+    def _matrix(self, operand: MatrixOperand, registers: Registers) -> npt.NDArray[Any]:
+        if operand.operand.threads > LANES:
+            return self._warpgroup_matrix(operand)
+        columns = [registers.bits([each]) for each in operand.registers]
+        return operand.operand.unpack(np.stack(columns, axis=1))
+
+    def _warpgroup_matrix(self, operand: MatrixOperand) -> npt.NDArray[Any]:
+        """Return the matrix that four warps hold, each after it has executed this instruction."""
+        entries, block = self._recording.log.entries, int(self._header["block"])
+        first = self.warp // WARPGROUP * WARPGROUP
+        same = (entries["point"] == self._point.number) & (entries["block"] == block)
+        count = int((same & (entries["warp"] == self.warp))[: self.entry + 1].sum())
+        parts = []
+        for warp in range(first, first + WARPGROUP):
+            mine = np.flatnonzero(same & (entries["warp"] == warp))
+            if len(mine) < count:
+                raise LanewiseError(
+                    f"{operand.name} is held by four warps, and warp {warp} was not traced up to here"
+                )
+            at = int(mine[count - 1]) - (not operand.is_result)
+            held = Registers(self._recording, block, warp, at)
+            parts.append(np.stack([held.bits([each]) for each in operand.registers], axis=1))
+        return operand.operand.unpack(np.concatenate(parts))
+
+    def shared(self, name: str, dtype: Any = None, shape: Any = None, layout: Any = None) -> npt.NDArray[Any]:
+        """Return an array in the block's shared memory, with its layout and swizzle undone.
+
+        A kernel of the language knows what it declared. For other PTX, `dtype` and `shape` say what the
+        variable holds; a `layout` of lanewise leads from coordinates to elements.
+        """
+        array = self._recording.shared_arrays.find(name, dtype, shape, layout)
+        size = max(self._recording.run.shared_bytes, array.offset + array.element_bytes)
+        memory = self._recording.memory.shared(int(self._header["block"]), size, self._last_entry)
+        if array.offset + (int(array.indices.max(initial=0)) + 1) * array.element_bytes > size:
+            raise LanewiseError(f"{name} would reach beyond the block's {size} bytes of shared memory")
+        return array.values(memory)
+
+    @property
+    def _last_entry(self) -> int:
+        """The last entry that belongs to the step: what asynchronous copies wrote while it ran follows it."""
+        entries, last = self._recording.log.entries, self.entry
+        while last + 1 < len(entries):
+            following = entries[last + 1]
+            if int(following["point"]) != ASYNC_WRITE_POINT or not int(following["barrier"]):
+                break
+            last += 1
+        return last
+
+    @property
+    def waiting(self) -> list[Waiting]:
+        """The traced warps of the block that wait at a barrier after the step, and since when."""
+        recording, entries = self._recording, self._recording.log.entries
+        block = int(self._header["block"])
+        done = recording.completions[recording.completions <= self.entry]
+        found = []
+        for warp in recording.run.warps:
+            until = slice(self.entry + 1)
+            mine = np.flatnonzero((entries["warp"][until] == warp) & (entries["block"][until] == block))
+            if not len(mine):
+                continue
+            last = int(mine[-1])
+            barrier = recording.barrier_of(last)
+            since = recording.step_of(last)
+            if barrier is None or since is None or not int(entries["active"][last]):
+                continue
+            later = done[done > last]
+            if not ((entries["block"][later] == block) & (entries["barrier"][later] == barrier)).any():
+                found.append(Waiting(warp, int(entries["active"][last]), barrier, since))
+        return found
+
+    def __repr__(self) -> str:
+        where = f" ({self.source})" if self.source else ""
+        return f"<step {self.number}: warp {self.warp}, line {self.line}: {self.text}{where}>"
+
+
+#: Types of elements in memory, as NumPy has them; f16x2 and the like are shown as words.
+_DTYPES: dict[str, Any] = {
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+    **{
+        f"{kind}{bits}": f"{'int' if kind == 's' else 'uint'}{bits}"
+        for kind in "bus"
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+def _elements(raw: npt.NDArray[np.uint8], op: Op, size: Size) -> npt.NDArray[Any]:
+    """Return bytes as elements of the instruction's type; a row of a matrix as 16-bit words."""
+    name = "b16" if size is Size.MATRIX_ROW else op.types[-1] if op.types else "b8"
+    dtype = np.dtype(_DTYPES.get(name, np.uint32))
+    if raw.shape[1] % dtype.itemsize or not raw.shape[1]:
+        return raw
+    return raw.view(dtype)
+
+
+def _offset(generic: int) -> int:
+    """Return an address in its own state space."""
+    return generic - WINDOWS.get(space_of(generic), 0)

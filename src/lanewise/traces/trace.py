@@ -1,0 +1,289 @@
+"""The trace of a launch: its steps, what was written where and when, and files to take along."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.machine.checker.report import Finding
+from lanewise.traces.arrays import ArgumentArray
+from lanewise.traces.compare import Difference, compare_runs, compare_with_array
+from lanewise.traces.copies import Copy, copies_of
+from lanewise.traces.history import NOTHING
+from lanewise.traces.origin import Origin, Origins
+from lanewise.traces.places import MemoryPlace, Place, PlaceNames
+from lanewise.traces.recording import Recording, Three
+from lanewise.traces.step import Step
+
+
+class Steps(Sequence[Step]):
+    """The steps of a trace in the order in which they ran; each is made when it is asked for."""
+
+    def __init__(self, recording: Recording, numbers: range) -> None:
+        self._recording, self._numbers = recording, numbers
+
+    @overload
+    def __getitem__(self, number: int) -> Step: ...
+    @overload
+    def __getitem__(self, number: slice) -> Steps: ...
+    def __getitem__(self, number: int | slice) -> Step | Steps:
+        if isinstance(number, slice):
+            return Steps(self._recording, self._numbers[number])
+        return Step(self._recording, self._numbers[number])
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[Step]:
+        return (Step(self._recording, number) for number in self._numbers)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} steps>"
+
+
+class Written(NamedTuple):
+    """A value that was written to a place, and the step that wrote it (None: a warp that is not traced)."""
+
+    step: Step | None
+    value: Any
+
+
+class Trace:
+    """Every instruction that the chosen blocks and warps of a launch executed.
+
+    `lw.trace` makes it. `trace.steps` are the steps in order; other methods ask backwards: who wrote what.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._places, self._origins = PlaceNames(recording), Origins(recording)
+
+    # what was traced ---------------------------------------------------------------------------------------
+
+    @property
+    def kernel(self) -> str:
+        """The name of the kernel."""
+        return self._recording.program.entry.name
+
+    @property
+    def arch(self) -> str:
+        """The GPU whose matrix instructions it computed like."""
+        return self._recording.run.arch
+
+    @property
+    def blocks(self) -> list[Three]:
+        """The blocks that were traced."""
+        return [self._recording.block_at(each) for each in self._recording.run.blocks]
+
+    @property
+    def warps(self) -> tuple[int, ...]:
+        """The warps of each block that were traced."""
+        return self._recording.run.warps
+
+    @property
+    def arrays(self) -> list[ArgumentArray]:
+        """The arrays among the arguments, with the names by which elements are asked for."""
+        return list(self._recording.arguments)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was kept; False if the limit was reached, and the last steps are missing."""
+        return not self._recording.log.is_full
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the trace takes in memory."""
+        return self._recording.log.bytes
+
+    @property
+    def fault(self) -> str:
+        """The message of the fault that ended the launch; empty if it ran to its end."""
+        return self._recording.run.fault
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the checker found in the whole launch, as `lw.check` finds it, in order."""
+        return [finding for finding, _ in self._recording.run.findings]
+
+    @cached_property
+    def copies(self) -> list[Copy]:
+        """The asynchronous copies, from issue to completion, as numbers of steps."""
+        return copies_of(self._recording)
+
+    # forwards ----------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> Steps:
+        """All steps, in the order in which they ran."""
+        return Steps(self._recording, range(len(self._recording.steps)))
+
+    def at(self, step: int) -> Step:
+        """Return a step by its number; negative ones count from the end."""
+        count = len(self._recording.steps)
+        try:
+            number = operator.index(step)
+        except TypeError:
+            raise LanewiseError(f"a step is asked for by its number, not by {step!r}") from None
+        if not -count <= number < count:
+            there = f"steps 0 to {count - 1}" if count else "no step"
+            raise LanewiseError(f"there is no step {number}: the trace has {there}{self._cut}")
+        return Step(self._recording, number % count)
+
+    @property
+    def _cut(self) -> str:
+        """What to say where steps are missing because the limit was reached."""
+        if self.is_complete:
+            return ""
+        limit = self._recording.run.limit
+        return f", and its limit of {limit} bytes was reached there: later steps were not kept (limit=)"
+
+    def first(self, holds: Callable[[Step], Any], start: int = 0) -> Step | None:
+        """Return the first step, from a number on, for which a condition holds; None if it never does."""
+        for step in self.steps[start:]:
+            if holds(step):
+                return step
+        return None
+
+    # backwards ---------------------------------------------------------------------------------------------
+
+    def _place(self, of: Any, lane: int | None, warp: int | None, block: Any) -> Place:
+        return self._places.find(of, lane, warp, block)
+
+    def _entry(self, before: int | Step | None) -> int:
+        """Return the entry before which something is asked for; the end of the log if none is given."""
+        if before is None:
+            return len(self._recording.log)
+        step = before if isinstance(before, Step) else self.at(before)
+        return step.entry
+
+    def origin(
+        self,
+        of: Any,
+        *,
+        lane: int | None = None,
+        warp: int | None = None,
+        block: Any = None,
+        before: int | Step | None = None,
+    ) -> Origin:
+        """Return the tree of instructions and inputs that made a value.
+
+        `of` is an element of an argument or of an array in shared memory ("C[3, 5]", "As[1, 2]", or the
+        array and an index), or a register or variable of a lane ("%r7", "acc[2]"). It is the value at the end
+        of the trace, or before a step.
+        """
+        return self._origins.find(self._place(of, lane, warp, block), self._entry(before))
+
+    def writer(
+        self,
+        of: Any,
+        *,
+        lane: int | None = None,
+        warp: int | None = None,
+        block: Any = None,
+        before: int | Step | None = None,
+    ) -> Origin | None:
+        """Return who wrote a value last, at which step and from what; None if no traced block wrote it.
+
+        What `of` may be is said at `origin`.
+        """
+        found = self.origin(of, lane=lane, warp=warp, block=block, before=before)
+        return None if found.entry == NOTHING and found.kind != "parts" else found
+
+    def history(
+        self, of: Any, *, lane: int | None = None, warp: int | None = None, block: Any = None
+    ) -> list[Written]:
+        """Return everything that was written to a place, in order. What `of` may be is said at `origin`."""
+        place = self._place(of, lane, warp, block)
+        recording = self._recording
+        if isinstance(place, MemoryPlace):
+            memory = recording.memory
+            numbers = list(
+                memory.before(place.address, len(recording.log), place.block, place.warp, place.lane)
+            )
+            entries = [int(memory.writes.entry[each]) for each in reversed(numbers)]
+        else:
+            found, _ = recording.registers.writes(place.block, place.warp, place.registers)
+            active = recording.log.entries["active"][found]
+            entries = [int(each) for each in found[(active >> np.uint32(place.lane)) & 1 != 0]]
+        written = []
+        for entry in dict.fromkeys(entries):
+            node = self._origins.find(place, entry + 1)
+            written.append(Written(node.step, node.value))
+        return written
+
+    def compare(self, other: Any, of: str | None = None) -> Difference | None:
+        """Return the first step at which two runs part; None if they do not.
+
+        `other` is another trace: of another arch or schedule, or of a kernel that was changed. Or it is an
+        array of what is expected, and `of` names the argument that should hold it.
+        """
+        if isinstance(other, Trace):
+            return compare_runs(self._recording, other._recording)
+        if of is None:
+            raise LanewiseError(
+                "compare takes another trace, or an array of what is expected and the argument's name: "
+                'trace.compare(expected, of="C")'
+            )
+        return compare_with_array(self._recording, other, of)
+
+    # taken along -------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write the trace as one HTML file, which opens in any browser and needs nothing else."""
+        from lanewise.traces.page import page
+
+        return _written(path, page(self._recording))
+
+    def to_perfetto(self, path: str | Path) -> Path:
+        """Write a file that Perfetto (ui.perfetto.dev) and chrome://tracing show: a track for each warp."""
+        from lanewise.traces.perfetto import perfetto
+
+        return _written(path, perfetto(self._recording, self.copies))
+
+    def _repr_html_(self) -> str:
+        from lanewise.traces.page import frame
+
+        return frame(self._recording)
+
+    def __len__(self) -> int:
+        return len(self._recording.steps)
+
+    def __str__(self) -> str:
+        blocks, warps = len(self.blocks), len(self.warps)
+        lines = [
+            f"{len(self)} steps of {self.kernel} as {self.arch} computes: {blocks} "
+            f"block{'s' if blocks != 1 else ''}, {warps} warp{'s' if warps != 1 else ''} each, "
+            f"{self.nbytes / 1e6:.1f} MB"
+        ]
+        if not self.is_complete:
+            lines.append(
+                f"the limit of {self._recording.run.limit} bytes was reached: these are the first steps, "
+                "later ones were not kept; the launch itself ran on"
+            )
+        if self.fault:
+            lines.append(f"the launch ended by a fault: {self.fault.splitlines()[0]}")
+        if self.findings:
+            lines.append(f"the checker found: {', '.join(each.title for each in self.findings)}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+def _written(path: str | Path, text: str) -> Path:
+    """Write a file as a whole, or leave what was there: a disk may be full."""
+    target = Path(path)
+    part = target.with_name(f"{target.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(target)
+    except OSError as error:
+        part.unlink(missing_ok=True) if part.exists() else None
+        raise LanewiseError(f"{target} could not be written: {error}") from error
+    return target
