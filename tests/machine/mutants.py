@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import subprocess
@@ -336,11 +337,13 @@ def serve() -> None:
                 job["entry"] if job["entry"] in module.entries else next(iter(module.entries), job["entry"])
             )
             kernel = module[name][tuple(job["grid"]), tuple(job["block"]), job["shared"]]
+            blocks = max(1, abs(math.prod(job["grid"])))
+            steps = max(STEPS // blocks, 1000)  # blocks that all spin have to end in time
             if job["check"]:
                 schedule = job["schedule"]
-                str(lw.check(kernel, *[value for _, value in pairs], steps=STEPS // 10, schedule=schedule))
+                str(lw.check(kernel, *[value for _, value in pairs], steps=steps // 10, schedule=schedule))
             else:
-                kernel(*[value for _, value in pairs], steps=STEPS)
+                kernel(*[value for _, value in pairs], steps=steps)
             answer = "ok"
         except lw.LanewiseError as error:
             answer = f"refused: {type(error).__name__}: {error}"
