@@ -287,6 +287,8 @@ def _write_region(module: ir.Module) -> ir.Function:
                 code.suspect(
                     Suspicion.UNRECORDED_READS, code["frame"], code["site"], first, address, zero, zero
                 )
+    with code.when(plane.get().equals(0)):  # it is too large to be watched
+        code.done(wide(chosen))
     who = code.variable((row.get(SiteRow.number) << records.SITE_SHIFT).to(U32))
 
     def mark(flag: Value, bits: int) -> None:

@@ -374,6 +374,8 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
                     code.done(0)
                 zero = code.number(0)
                 code.suspect(Suspicion.UNRECORDED_READS, frame.address, code["site"], zero, zero, zero, zero)
+            with code.when(row.get(AllocationShadow.plane).equals(0)):  # it is too large to be watched
+                code.done(0)
             # Which part of it is accessed is not followed: all of it may be.
             row.set(AllocationShadow.accessed_from, 0)
             row.set(AllocationShadow.accessed_to, row.get(AllocationShadow.size))

@@ -75,7 +75,8 @@ def _look_at_map(code: WatchCode, observed: Record, operation: Record, row: Valu
     with code.loop(launch.get(WatchRecord.allocation_count)) as number:
         shadow = Record(code, launch.get(WatchRecord.allocations) + number * AllocationShadow.BYTES)
         offset, shift = host - shadow.get(AllocationShadow.host), shadow.get(AllocationShadow.cell_shift)
-        with code.when(offset.to(U64) < shadow.get(AllocationShadow.size, U64)):
+        watched = shadow.get(AllocationShadow.plane).differs(0)
+        with code.when(watched & (offset.to(U64) < shadow.get(AllocationShadow.size, U64))):
             first = shadow.get(AllocationShadow.plane) + ((offset >> shift) << 2)
             newest, writer = (code.variable(code.constant(U32, 0)) for _ in range(2))
             newest.set(code.constant(U32, 0))
