@@ -39,6 +39,10 @@ def test_bulk_copies_arrive_in_shared_memory(schedule: object) -> None:
     assert not run.at(issue.number - 1).shared("buffer", dtype=np.uint32).any()
     assert issue.is_complete
     assert bool(issue.shared("buffer", dtype=np.uint32).any()) == (schedule is None) or schedule == 3
+    (copy,) = run.copies
+    assert copy.issued == issue.number and copy.committed is None and copy.completed is not None
+    assert run.at(copy.completed).shared("buffer", dtype=np.uint32)[5] == 5
+    assert copy.completed == issue.number if schedule is None else copy.completed >= issue.number
     found = run.origin("b[5]")
     assert found.inputs == {"a": [(133,)]} and "copied asynchronously by step" in found.tree()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,16 @@ def test_the_limit_is_told_and_the_launch_runs_on() -> None:
     with pytest.raises(lw.LanewiseError, match=rf"no step {len(run)}: .* limit of 131072 bytes"):
         run.at(len(run))
     assert whole.compare(run) is None
+
+
+def test_a_hundred_thousand_instructions_take_less_than_two_seconds() -> None:
+    hgemm_trace(matrices(16, 8, 16))  # compiled
+    arrays = matrices(16, 8, 32768)
+    start = time.perf_counter()
+    run = hgemm_trace(arrays)
+    assert time.perf_counter() - start < 2  # it takes a tenth of a second
+    assert len(run) > 100_000 and run.is_complete and run.nbytes < 200e6
+    assert run.at(-1).registers["acc"].shape == (32, 4)
 
 
 @pytest.mark.parametrize(

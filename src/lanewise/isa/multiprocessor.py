@@ -6,8 +6,6 @@ CUDA 13. What is the same on every GPU since Volta is a constant.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
 
@@ -25,18 +23,30 @@ WARP = 32
 FITTING_THREADS = REGISTERS // (MOST_REGISTERS + 1)
 
 
-class Multiprocessor(NamedTuple):
-    """The resources of one multiprocessor that resident blocks share."""
+class Multiprocessor:
+    """The resources of one multiprocessor that resident blocks share.
 
-    warps: int
-    blocks: int
-    shared_bytes: int
-    #: Bytes of shared memory that the system keeps for itself in each block.
-    reserved_bytes: int
-    #: Shared memory is given to a block in multiples of this.
-    shared_unit: int
-    #: Barriers of all blocks together; None where they are not what bounds the number of blocks.
-    barriers: int | None
+    Every new process that launches something loads this class, so it is a plain one, which costs the least.
+    """
+
+    __slots__ = ("barriers", "blocks", "reserved_bytes", "shared_bytes", "shared_unit", "warps")
+
+    def __init__(
+        self,
+        warps: int,
+        blocks: int,
+        shared_bytes: int,
+        reserved_bytes: int,
+        shared_unit: int,
+        barriers: int | None,
+    ) -> None:
+        self.warps, self.blocks, self.shared_bytes = warps, blocks, shared_bytes
+        #: Bytes of shared memory that the system keeps for itself in each block.
+        self.reserved_bytes = reserved_bytes
+        #: Shared memory is given to a block in multiples of this.
+        self.shared_unit = shared_unit
+        #: Barriers of all blocks together; None where they are not what bounds the number of blocks.
+        self.barriers = barriers
 
     @property
     def block_shared_bytes(self) -> int:

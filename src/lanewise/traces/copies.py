@@ -1,19 +1,26 @@
-"""Asynchronous copies of a trace: where each was issued, where its group was closed, where it was awaited."""
+"""Asynchronous copies of a trace: where each was issued, where its group was closed, where it was done."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from lanewise.machine.program.instruction_record import Order
+import numpy as np
+
+from lanewise.machine.program.instruction_record import Order, Proxy
+from lanewise.machine.program.ops import Op
+from lanewise.machine.tracer.points import Point
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
 from lanewise.ptx import Immediate
 from lanewise.traces.recording import Recording
 
 
 class Copy(NamedTuple):
-    """An asynchronous copy of a warp: the steps of its issue, of its group's commit, and of the wait for it.
+    """An asynchronous copy of a warp: the steps of its issue, of its group's commit, and of its completion.
 
-    None stands for what had not happened when the trace ended. On the machine the bytes arrive at once, which
-    is one of the times that the PTX ISA allows; nobody may read them before `completed`.
+    A copy with a group is complete where its warp has waited for the group. One that tells an mbarrier has no
+    group, and is complete where its bytes have arrived. None stands for what had not happened when the trace
+    ended. cp.async arrives at once on the machine, which is one of the times that the PTX ISA allows; nobody
+    may read the bytes before `completed`.
     """
 
     warp: int
@@ -23,47 +30,103 @@ class Copy(NamedTuple):
     completed: int | None
 
 
+#: Orders that close a group, and those that wait for groups: of cp.async, and of bulk copies.
+_COMMITS = {Order.COMMIT: Proxy.GENERIC, Order.BULK_COMMIT: Proxy.ASYNC}
+_WAITS = {
+    Order.WAIT_GROUP: Proxy.GENERIC,
+    Order.WAIT_ALL: Proxy.GENERIC,
+    Order.BULK_WAIT: Proxy.ASYNC,
+}
+#: A block, a warp, and the proxy of its copies.
+_Key = tuple[int, int, Proxy]
+
+
+class _Groups:
+    """The copies of each warp: those in no group yet, and the groups that nobody has waited for."""
+
+    def __init__(self) -> None:
+        self.found: list[Copy] = []
+        self.open: dict[_Key, list[int]] = {}
+        self.closed: dict[_Key, list[list[int]]] = {}
+
+    def commit(self, key: _Key, step: int) -> None:
+        """Close the group of a warp."""
+        group = self.open.pop(key, [])
+        self.closed.setdefault(key, []).append(group)
+        for number in group:
+            self.found[number] = self.found[number]._replace(committed=step)
+
+    def wait(self, key: _Key, step: int, kept: int, all_copies: bool) -> None:
+        """Complete all groups but some of the latest, and copies without a group if all are waited for."""
+        waiting = self.closed.get(key, [])
+        done = waiting[: max(len(waiting) - kept, 0)]
+        self.closed[key] = waiting[len(done) :]
+        if all_copies:
+            done = [*done, self.open.pop(key, [])]
+        for number in (each for group in done for each in group):
+            self.found[number] = self.found[number]._replace(completed=step)
+
+
 def copies_of(recording: Recording) -> list[Copy]:
     """Return the asynchronous copies in the order in which they were issued."""
-    log = recording.log
-    orders = [point.op.record.orders if point.op is not None else Order.NOTHING for point in log.points]
-    issues = [
-        any(each.located.access.asynchronous and each.located.access.writes for each in point.accesses)
-        for point in log.points
-    ]
-    relevant = [
-        order in (Order.COMMIT, Order.WAIT_GROUP, Order.WAIT_ALL) or issue
-        for order, issue in zip(orders, issues, strict=True)
-    ]
-    found: list[Copy] = []
-    #: For each block and warp: copies not yet committed, then groups not yet complete, as numbers of `found`.
-    open_copies: dict[tuple[int, int], list[int]] = {}
-    groups: dict[tuple[int, int], list[list[int]]] = {}
-    for step, entry in enumerate(recording.steps):
-        header = log.entries[int(entry)]
-        point = int(header["point"])
-        if not relevant[point] or not int(header["active"]):
+    log, groups = recording.log, _Groups()
+    issues = [_issued_by(point) for point in log.points]
+    for step, entry in enumerate(recording.steps.tolist()):
+        header = log.entries[entry]
+        point, op = log.point(entry), recording.op(entry)
+        if op is None or not int(header["active"]):
             continue
-        warp = int(header["block"]), int(header["warp"])
-        if issues[point]:
-            open_copies.setdefault(warp, []).append(len(found))
-            found.append(Copy(warp[1], warp[0], step, None, None))
-        elif orders[point] is Order.COMMIT:
-            group = open_copies.pop(warp, [])
-            groups.setdefault(warp, []).append(group)
-            for number in group:
-                found[number] = found[number]._replace(committed=step)
-        else:
-            kept = 0
-            op = log.points[point].op
-            if orders[point] is Order.WAIT_GROUP and op is not None and op.operands:
-                operand = op.operands[0]
-                kept = int(operand.bits) if isinstance(operand, Immediate) else 0
-            waiting = groups.get(warp, [])
-            done = waiting[: max(len(waiting) - kept, 0)]
-            groups[warp] = waiting[len(done) :]
-            if orders[point] is Order.WAIT_ALL:
-                done = [*done, open_copies.pop(warp, [])]
-            for number in (each for group in done for each in group):
-                found[number] = found[number]._replace(completed=step)
-    return found
+        block, warp, order = int(header["block"]), int(header["warp"]), op.record.orders
+        proxy = issues[point.number]
+        if proxy is not None:
+            number = len(groups.found)
+            groups.found.append(Copy(warp, block, step, None, None))
+            if _tells_mbarrier(point):
+                arrived = _arrival(recording, entry)
+                groups.found[number] = groups.found[number]._replace(completed=arrived)
+            else:
+                groups.open.setdefault((block, warp, proxy), []).append(number)
+        elif order in _COMMITS:
+            groups.commit((block, warp, _COMMITS[order]), step)
+        elif order in _WAITS:
+            groups.wait((block, warp, _WAITS[order]), step, _kept(op), order is Order.WAIT_ALL)
+    return groups.found
+
+
+def _issued_by(point: Point) -> Proxy | None:
+    """Return the proxy of the asynchronous copy that an instruction issues; None if it issues none."""
+    writes = (
+        each.located.access
+        for each in point.accesses
+        if each.located.access.asynchronous and each.located.access.writes
+    )
+    return next((each.proxy for each in writes), None)
+
+
+def _tells_mbarrier(point: Point) -> bool:
+    """Return whether an mbarrier is told of the copy, which then belongs to no group."""
+    return point.op is not None and any("complete_tx" in each for each in point.op.modifiers)
+
+
+def _arrival(recording: Recording, entry: int) -> int | None:
+    """Return the first step after which the first bytes of a copy to shared memory are there."""
+    log = recording.log
+    access = log.point(entry).accesses[0]
+    rows = log.addresses(entry, access)
+    blocks, plain = log.owners(np.full(len(rows), int(log.entries["block"][entry])), rows)
+    writes = log.writes
+    asynchronous = log.entries["point"][writes.entry] == ASYNC_WRITE_POINT
+    for row in np.flatnonzero(rows):
+        fits = asynchronous & (writes.entry > entry) & (writes.address == plain[row])
+        fits &= writes.block == blocks[row]
+        if fits.any():
+            arrived = int(writes.entry[np.flatnonzero(fits)[0]])
+            during = int(log.entries["barrier"][arrived])
+            return max(int(np.searchsorted(recording.steps, arrived)) - bool(during), 0)
+    return None
+
+
+def _kept(op: Op) -> int:
+    """Return how many of the latest groups a wait leaves alone."""
+    operand = op.operands[0] if op.operands else None
+    return int(operand.bits) if isinstance(operand, Immediate) else 0

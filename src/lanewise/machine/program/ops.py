@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from lanewise.isa.archs import arch_number
-from lanewise.isa.launch_limits import CLUSTERS_SINCE
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Unsupported
@@ -220,11 +219,8 @@ class Program:
     uses_grid: bool = False
     #: Whether it uses the shared memory that the system reserves in a block.
     uses_reserved_memory: bool = False
-
-    @property
-    def may_have_clusters(self) -> bool:
-        """Whether a GPU that the kernel is for has clusters."""
-        return arch_number(self.module.arch) >= CLUSTERS_SINCE
+    #: Whether it is for GPUs that have clusters.
+    may_have_clusters: bool = False
 
     def body(self, name: str) -> FunctionBody:
         """Return the body of a function by its name."""

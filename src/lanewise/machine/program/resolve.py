@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
+from lanewise.isa.launch_limits import CLUSTERS_SINCE
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Unsupported
@@ -77,6 +78,7 @@ def resolve(module: Module, entry: Function) -> Program:
     digits = re.match(r"sm_(\d+)", module.arch)
     if digits is not None and int(digits.group(1)) >= abi.RESERVED_FIRST_ARCH:
         program.shared_base = program.shared_bytes = abi.RESERVED_SHARED_BYTES
+    program.may_have_clusters = digits is not None and int(digits.group(1)) >= CLUSTERS_SINCE
     _allocate_globals(program)
     for name, address in function_addresses(module).items():
         program.functions[name] = Symbol(name, "function", address, 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.launch_info import LaunchInfo, function_addresses, variable_addresses
 from lanewise.ptx import Immediate, Initialiser, Module, SymbolAddress, Value, Variable
+from lanewise.records import record
 
 
 class View(NamedTuple):
@@ -44,7 +44,7 @@ class View(NamedTuple):
 HEAPS: dict[int, Any] = {}
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Allocation:
     """A range of device memory: its address and size, the host's address, and whether any of it is writable.
 

@@ -9,13 +9,6 @@ import numpy as np
 from lanewise.jit.host_memory import Bytes, address, as_bytes, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, MemberRow, WarpFrame
-from lanewise.machine.async_records import (
-    MOST_PENDING,
-    STAGE_BYTES,
-    AsyncOperation,
-    Completion,
-    PendingOperations,
-)
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import Allocation
@@ -152,7 +145,7 @@ class BlockState:
             (BlockRecord.shared_first, rank << abi.RANK_SHIFT),
         ):
             self[field] = value
-        if launch[LaunchRecord.completion] != Completion.EARLY:
+        if launch[LaunchRecord.completion]:  # not all asynchronous operations take effect at once
             self._keep_operations(shape.warps)
 
         #: The other blocks of the cluster, if this is its first one.
@@ -162,6 +155,13 @@ class BlockState:
 
     def _keep_operations(self, warps: int) -> None:
         """Allocate the queue of asynchronous operations that do not take effect at once."""
+        from lanewise.machine.async_records import (
+            MOST_PENDING,
+            STAGE_BYTES,
+            AsyncOperation,
+            PendingOperations,
+        )
+
         self.pending = zeroed_bytes(PendingOperations.BYTES)
         parts = (
             (PendingOperations.groups, zeroed_bytes(8 * warps * abi.LANES)),

@@ -7,7 +7,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
-from lanewise.machine.abi import AddressMode, ElementKind, Geometry, TextureRow
+from lanewise.machine.texture_records import AddressMode, ElementKind, Geometry, TextureRow
 from lanewise.ptx import Variable
 from lanewise.ptx.arguments import HandleArgument
 from lanewise.ptx.textures import ImageObject, Surface, Texture, require_handle

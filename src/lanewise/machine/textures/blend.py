@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lanewise.jit.simd import Type, Value, f32, f64, i64
-from lanewise.machine.abi import ElementKind, TextureRow
 from lanewise.machine.arithmetic.small_floats import to_odd, two_sum
 from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
+from lanewise.machine.texture_records import ElementKind, TextureRow
 
 U64 = Type("u", 64)
 #: Weights add up to this: a fraction has 8 bits.

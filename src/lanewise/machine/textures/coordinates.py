@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lanewise.jit.simd import Value, f64, i64
-from lanewise.machine.abi import AddressMode, TextureRow
 from lanewise.machine.arithmetic.small_floats import is_nan
 from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
+from lanewise.machine.texture_records import AddressMode, TextureRow
 
 #: Bits of fraction that a coordinate has for the linear filter.
 FRACTION = 8

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, f32, i64
-from lanewise.machine.abi import Geometry
 from lanewise.machine.arithmetic.small_floats import round_to
 from lanewise.machine.codegen.function_code import U32, BlockCode, FunctionCode, Record, shared
 from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
+from lanewise.machine.texture_records import Geometry
 from lanewise.machine.textures import filtering
 from lanewise.machine.textures.objects import geometry_of, named_coordinates, row_of
 from lanewise.machine.textures.texels import WORDS

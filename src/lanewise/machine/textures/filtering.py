@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, f32, i64
-from lanewise.machine.abi import Geometry, TextureRow
 from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record
+from lanewise.machine.texture_records import Geometry, TextureRow
 from lanewise.machine.textures import blend, coordinates
 from lanewise.machine.textures.objects import COORDINATES
 from lanewise.machine.textures.texels import WORDS, place_of, read_texel

@@ -5,18 +5,11 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import (
-    BlockAnswer,
-    BlockRecord,
-    FaultKind,
-    Geometry,
-    LaunchRecord,
-    TextureRow,
-    WarpFrame,
-)
+from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, WarpFrame
 from lanewise.machine.codegen.function_code import U64, BlockCode, FunctionCode, Record, record_fault, shared
 from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, TexelOperand
 from lanewise.machine.program.ops import Op
+from lanewise.machine.texture_records import Geometry, TextureRow
 
 _GEOMETRIES = {each.title: each for each in Geometry}
 #: Coordinates that an instruction names for a geometry: its layer first, and some are there for their number.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lanewise.jit.simd import Value, i64
-from lanewise.machine.abi import Geometry, TextureRow
 from lanewise.machine.codegen.function_code import U32, BlockCode, Record
 from lanewise.machine.program.ops import Op
+from lanewise.machine.texture_records import Geometry, TextureRow
 from lanewise.machine.textures.objects import row_of
 
 QUERIES = ("width", "height", "depth")

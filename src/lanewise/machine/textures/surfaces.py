@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
-from lanewise.machine.abi import FaultKind, TextureRow
+from lanewise.machine.abi import FaultKind
 from lanewise.machine.codegen.function_code import BlockCode, Record
 from lanewise.machine.program.operands import elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import in_memory_bytes
+from lanewise.machine.texture_records import TextureRow
 from lanewise.machine.textures.objects import geometry_of, named_coordinates, row_of
 
 S32 = Type("i", 32)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, f32, i64
-from lanewise.machine.abi import ElementKind, TextureRow
 from lanewise.machine.arithmetic.small_floats import widen
 from lanewise.machine.codegen.function_code import U8, U32, FunctionCode, Record, shared
+from lanewise.machine.texture_records import ElementKind, TextureRow
 
 U16 = Type("u", 16)
 #: Words of a fetch: red, green, blue, alpha.

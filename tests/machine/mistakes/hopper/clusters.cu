@@ -1,48 +1,11 @@
 //@arch sm_90a
 // Clusters: distributed shared memory, remote arrivals, st.async, multicast, blocks that have left.
-#include <cooperative_groups.h>
 #include "instructions.cuh"
-namespace cg = cooperative_groups;
 #define RANK cluster_rank()
 #define OTHER (cluster_rank() ^ 1)
 #define MAKE(bar, count)                        \
     if (T == 0) init(bar, count), fence_init(); \
     cluster_sync();
-
-//@ clusters | race/cluster/uninitialised | 2, 64, cluster 2 | f32[128], f32[128]=0 | the other block's memory is read before that block has written it
-extern "C" __global__ void dsmem_no_first_sync(const float* x, float* y) {
-    __shared__ float s[64];
-    auto cluster = cg::this_cluster();
-    s[T] = x[64 * blockIdx.x + T];  //!
-    cluster.sync();  //+
-    __syncthreads();  //-
-    float* other = cluster.map_shared_rank(s, cluster.block_rank() ^ 1);
-    y[64 * blockIdx.x + T] = other[T];  //!
-    cluster.sync();
-}
-
-//@ clusters | exited block/race | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block may leave while the other still reads its memory
-extern "C" __global__ void dsmem_no_last_sync(const float* x, float* y) {
-    __shared__ float s[64];
-    auto cluster = cg::this_cluster();
-    s[T] = x[64 * blockIdx.x + T];
-    cluster.sync();
-    float* other = cluster.map_shared_rank(s, cluster.block_rank() ^ 1);
-    y[64 * blockIdx.x + T] = other[T];  //!
-    cluster.sync();  //+
-}
-
-//@ clusters | race | 2, 64, cluster 2 | f32[128], f32[128]=0 | the owner overwrites its memory while the other block reads
-extern "C" __global__ void dsmem_overwritten(const float* x, float* y) {
-    __shared__ float s[64];
-    auto cluster = cg::this_cluster();
-    s[T] = x[64 * blockIdx.x + T];
-    cluster.sync();
-    y[64 * blockIdx.x + T] = cluster.map_shared_rank(s, cluster.block_rank() ^ 1)[T];  //!
-    cluster.sync();  //+
-    s[T] = 0;  //!
-    cluster.sync();
-}
 
 //@ clusters | race | 2, 64, cluster 2 | f32[128], f32[128]=0 | barrier.cluster.arrive.relaxed releases nothing
 extern "C" __global__ void dsmem_relaxed_arrive(const float* x, float* y) {
@@ -64,36 +27,6 @@ extern "C" __global__ void dsmem_written_after_arrive(const float* x, float* y) 
     cluster_wait();
     y[64 * blockIdx.x + T] = load_cluster(mapa(s + T, OTHER));  //!
     cluster_sync();
-}
-
-//@ clusters | race/cluster/uninitialised | 2, 64, cluster 2 | i32[256]%64, i32[64]=0 | a block clears its part of the histogram while others may already add to it
-extern "C" __global__ void histogram_no_first_sync(const int* x, int* y) {
-    __shared__ int bins[32];
-    auto cluster = cg::this_cluster();
-    if (T < 32) bins[T] = 0;  //!
-    cluster.sync();  //+
-    __syncthreads();  //-
-    for (int i = 0; i < 2; i++) {
-        int bin = x[128 * blockIdx.x + 64 * i + T];
-        atomicAdd(cluster.map_shared_rank(bins, bin / 32) + bin % 32, 1);  //!
-    }
-    cluster.sync();
-    if (T < 32) y[32 * blockIdx.x + T] = bins[T];
-}
-
-//@ clusters | exited block/race | 2, 64, cluster 2 | i32[256]%64, i32[64]=0 | a block reads its part of the histogram while the other may still add to it
-extern "C" __global__ void histogram_no_last_sync(const int* x, int* y) {
-    __shared__ int bins[32];
-    auto cluster = cg::this_cluster();
-    if (T < 32) bins[T] = 0;
-    cluster.sync();
-    for (int i = 0; i < 2; i++) {
-        int bin = x[128 * blockIdx.x + 64 * i + T];
-        atomicAdd(cluster.map_shared_rank(bins, bin / 32) + bin % 32, 1);  //!
-    }
-    cluster.sync();  //+
-    __syncthreads();  //-
-    if (T < 32) y[32 * blockIdx.x + T] = bins[T];  //!
 }
 
 //@ clusters | bad rank/out of bounds | 2, 64, cluster 2 | f32[128], f32[128]=0 | a rank that the cluster does not have

@@ -1,46 +1,11 @@
 //@arch sm_90a
 // Right kernels of clusters in the styles of public Hopper code. Nothing is to be found in them.
-#include <cooperative_groups.h>
 #include "instructions.cuh"
-namespace cg = cooperative_groups;
 #define RANK cluster_rank()
 #define OTHER (cluster_rank() ^ 1)
 #define MAKE(bar, count)                        \
     if (T == 0) init(bar, count), fence_init(); \
     cluster_sync();
-
-//@ clusters | - | 4, 64, cluster 4 | f32[256], f32[1]=0 | a reduction: each block sums up, the first one gathers from the others
-extern "C" __global__ void cluster_reduction(const float* x, float* y) {
-    __shared__ float s[64], total;
-    auto cluster = cg::this_cluster();
-    s[T] = x[64 * blockIdx.x + T];
-    for (int n = 32; n; n /= 2) {
-        __syncthreads();
-        if (T < n) s[T] += s[T + n];
-    }
-    if (T == 0) total = s[0];
-    cluster.sync();
-    if (cluster.block_rank() == 0 && T == 0) {
-        float sum = 0;
-        for (int r = 0; r < 4; r++) sum += *cluster.map_shared_rank(&total, r);
-        *y = sum;
-    }
-    cluster.sync();
-}
-
-//@ clusters | - | 2, 64, cluster 2 | i32[256]%64, i32[64]=0 | a histogram whose bins lie in both blocks
-extern "C" __global__ void cluster_histogram(const int* x, int* y) {
-    __shared__ int bins[32];
-    auto cluster = cg::this_cluster();
-    if (T < 32) bins[T] = 0;
-    cluster.sync();
-    for (int i = 0; i < 2; i++) {
-        int bin = x[128 * blockIdx.x + 64 * i + T];
-        atomicAdd(cluster.map_shared_rank(bins, bin / 32) + bin % 32, 1);
-    }
-    cluster.sync();
-    if (T < 32) y[32 * blockIdx.x + T] = bins[T];
-}
 
 //@ clusters | - | 2, 64, cluster 2 | f32[256], f32[512]=0 | one block multicasts; both release its stage by remote arrivals; a cluster barrier ends it
 extern "C" __global__ void multicast_remote_release(const float* x, float* y) {
@@ -150,22 +115,6 @@ extern "C" __global__ void cluster_ring(const float* x, float* y) {
     }
     cluster_sync();
     y[32 * blockIdx.x + T] = sum;
-}
-
-//@ clusters | - | 4, 64, cluster 2 | f32[128], f32[256]=0 | the first block of a cluster loads by TMA, the other one reads from it
-extern "C" __global__ void __cluster_dims__(2, 1, 1) leader_loads(const float* x, float* y) {
-    __shared__ __align__(128) float s[64];
-    __shared__ u64 bar;
-    auto cluster = cg::this_cluster();
-    if (T == 0) init(bar, 1), fence_init();
-    __syncthreads();
-    if (cluster.block_rank() == 0) {
-        if (T == 0) arrive_expect(bar, 256), bulk_load(s, x + 64 * (blockIdx.x / 2), 256, bar);
-        wait(bar, 0);
-    }
-    cluster.sync();
-    y[64 * blockIdx.x + T] = cluster.map_shared_rank(s, 0)[T];
-    cluster.sync();
 }
 
 //@ clusters | - | 2, 160, cluster 2 | map f16[128x128] 64x64 128B, map f16[8x128] 8x64 128B, f32[1024]=0 | a GEMM of two blocks that share B: each has its own A; the first one multicasts B; consumers release in the first block
