@@ -19,6 +19,9 @@ class OrderKind(IntEnum):
     PROXY_FENCE = 6
     PROXY_FENCE_SHARED = 7
     PROXY_FENCE_GLOBAL = 8
+    # A warpgroup gives up registers, or takes some; how many it has then is the displacement.
+    GIVE_REGISTERS = 17
+    TAKE_REGISTERS = 18
     #: What mbarrier.init wrote is visible to all.
     INIT_FENCE = 15
     #: A tensor map that was changed is seen as it is.

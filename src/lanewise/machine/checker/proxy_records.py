@@ -128,6 +128,11 @@ class AsyncClock(RecordLayout):
     wgmma_done = field()
     #: How many wgmma.fence it has executed.
     fences = field()
+    # The registers that setmaxnreg has left it with (0: those of the launch), the row of the last one, and
+    # all numbers that it has asked for, in one.
+    registers = field()
+    registers_row = field()
+    registers_history = field()
 
 
 #: The vectors that pass from one clock to another when threads synchronise.

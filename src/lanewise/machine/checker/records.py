@@ -309,6 +309,13 @@ class Suspicion(IntEnum):
     SWIZZLE_DIFFERS = auto()
     #: A tensor map is used that was changed, without a fence that acquires it.
     MAP_UNFENCED = auto()
+    # setmaxnreg: by some lanes of a warp only; by warps of a warpgroup that differ; more than the block has;
+    # nothing is taken or given; ignored, since no bound is known.
+    REGISTERS_BY_SOME_LANES = auto()
+    REGISTERS_OF_SOME_WARPS = auto()
+    REGISTERS_BEYOND_POOL = auto()
+    REGISTERS_NEEDLESS = auto()
+    REGISTERS_UNBOUNDED = auto()
     #: Memory that is read by ld.global.nc is written in the same launch.
     NOT_CONSTANT = auto()
     SAME_ADDRESS = auto()

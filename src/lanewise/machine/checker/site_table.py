@@ -14,6 +14,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import sources, variable
+from lanewise.machine.analysis.register_pool import registers_at_launch
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import (
     MOST_NUMBERS,
@@ -64,9 +65,12 @@ ORDER_KINDS = {
     Order.BULK_COMMIT: OrderKind.BULK_COMMIT,
     Order.BULK_WAIT: OrderKind.BULK_WAIT,
     Order.BULK_WAIT_READ: OrderKind.BULK_WAIT_READ,
+    Order.REGISTERS: OrderKind.GIVE_REGISTERS,
 }
-#: Instructions whose first operand says how many of the latest groups they do not wait for.
-_GROUP_WAITS = (Order.WAIT_GROUP, Order.WARPGROUP_WAIT, Order.BULK_WAIT, Order.BULK_WAIT_READ)
+#: Instructions whose first operand is a number: of the latest groups that they do not wait for, of registers.
+_OF_NUMBERS = (
+    Order.WAIT_GROUP, Order.WARPGROUP_WAIT, Order.BULK_WAIT, Order.BULK_WAIT_READ, Order.REGISTERS,
+)  # fmt: skip
 #: How many harmless suspicions of one kind an instruction may report to Python.
 PATIENCE = 20_000
 
@@ -81,6 +85,11 @@ def has_order_row(op: Op) -> bool:
 def first_access_row(op: Op) -> int:
     """Return the number of the row of an instruction's first access."""
     return MOST_ROWS * op.site + (op.record.orders in ORDER_KINDS)
+
+
+def is_followed(op: Op) -> bool:
+    """Return whether a kernel with this instruction has the records of asynchronous operations."""
+    return by_async_proxy(op) or op.record.orders is Order.REGISTERS
 
 
 def by_async_proxy(op: Op) -> bool:
@@ -192,7 +201,7 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))
     if has_order_row(op):
-        found.append(_order(op))
+        found.append(_order(op, program))
     if by_async_proxy(op):
         found.append({})
     for access in watched_accesses(op):
@@ -233,8 +242,8 @@ def _barrier(op: Op) -> Row:
     return row
 
 
-def _order(op: Op) -> Row:
-    """Return the row of a fence, commit or wait."""
+def _order(op: Op, program: Program) -> Row:
+    """Return the row of a fence, commit or wait, or of setmaxnreg."""
     row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
         row[SiteRow.flags] = OrderKind.BLOCK_FENCE
@@ -243,9 +252,13 @@ def _order(op: Op) -> Row:
             row[SiteRow.flags] = OrderKind.PROXY_FENCE_GLOBAL
         elif op.has("shared::cta") or op.has("shared::cluster"):
             row[SiteRow.flags] = OrderKind.PROXY_FENCE_SHARED
-    if op.record.orders in _GROUP_WAITS:
-        groups = op.operands[0] if op.operands else None
-        row[SiteRow.displacement] = groups.bits if isinstance(groups, Immediate) else 0
+    if op.record.orders is Order.REGISTERS:
+        if op.has("inc"):
+            row[SiteRow.flags] = OrderKind.TAKE_REGISTERS
+        row[SiteRow.step] = registers_at_launch(program)
+    if op.record.orders in _OF_NUMBERS:
+        number = op.operands[0] if op.operands else None
+        row[SiteRow.displacement] = number.bits if isinstance(number, Immediate) else 0
     elif op.record.orders is Order.WAIT_ALL:
         row[SiteRow.displacement] = -1
     return row

@@ -51,7 +51,7 @@ class CheckerSteps:
     def __init__(self, plan: Plan, warpgroups: WarpgroupPlan) -> None:
         self.plan, self.warpgroups = plan, warpgroups
 
-    #: Whether the kernel has instructions that access memory by the asynchronous proxy.
+    #: Whether the kernel has asynchronous operations, or moves registers between warps.
     follows_async = False
 
     def registers_read(self) -> set[Register]:
@@ -95,7 +95,9 @@ class CheckerSteps:
             kind = ORDER_KINDS[record.orders]
             if kind < OrderKind.PROXY_FENCE or kind is OrderKind.INIT_FENCE:
                 found += _step(data, "check_order", [first], op)
-            if kind >= OrderKind.PROXY_FENCE:
+            if kind is OrderKind.GIVE_REGISTERS:
+                found += _step(data, "check_registers", [first], op)
+            elif kind >= OrderKind.PROXY_FENCE:
                 found += _step(data, "check_async_order", [first], op)
         if by_async_proxy(op):
             found += _step(data, "set_async_hooks", [], op)
@@ -385,6 +387,7 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_async_order": _async_order,
     "set_async_hooks": _set_async_hooks,
     "check_exit": _visit("exits"),
+    "check_registers": _visit("set_registers"),
     "touch_registers": touch_registers,
     "check_product": check_product,
     "check_members": _visit("members"),

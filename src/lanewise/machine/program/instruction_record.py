@@ -199,6 +199,8 @@ class Order(Enum):
     #: All bulk groups but a number of the latest are complete; or they have read their sources.
     BULK_WAIT = auto()
     BULK_WAIT_READ = auto()
+    #: A warpgroup takes registers that others of its block have given up, or gives some up.
+    REGISTERS = auto()
 
 
 class AddressFlow(Enum):

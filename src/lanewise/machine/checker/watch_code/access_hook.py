@@ -33,6 +33,7 @@ from lanewise.machine.checker.watch_code.block_order import write_block_order
 from lanewise.machine.checker.watch_code.happens_before import write_completion, write_happens_before
 from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
+from lanewise.machine.checker.watch_code.register_pool import write_register_pool
 from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
 from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -423,6 +424,7 @@ def write_watch() -> ir.Module:
     write_block_order(module)
     write_banks(module)
     write_happens_before(module)
+    write_register_pool(module)
     write_phases(module)
     write_async_finished(module)
     write_completion(module)

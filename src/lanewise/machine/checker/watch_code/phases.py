@@ -282,6 +282,7 @@ def write_exits(module: ir.Module) -> None:
     with code.when(left.get().differs(0)):
         code.done()
     # The block ends.
+    code.call_number(module.functions["registers_at_end"], warp.address)
     with code.loop(observed.get(BlockWatch.followed_count)) as number:
         barrier = _barrier(code, observed, number)
         offset = barrier.get(FollowedBarrier.offset)
