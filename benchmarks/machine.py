@@ -26,8 +26,8 @@ from lanewise.machine import compiled
 from lanewise.ptx import Label, Operation, parse
 
 KERNELS = Path(__file__).parent / "kernels"
-#: GEMMs by wgmma, which NVRTC compiles.
-WGMMA = Path(__file__).parent.parent / "tests" / "machine" / "kernels" / "wgmma.cu"
+#: A GEMM by TMA and wgmma, which NVRTC compiles.
+WGMMA = Path(__file__).parent.parent / "tests" / "machine" / "kernels" / "wgmma_tma.cu"
 #: What typical code is made of: integer and address arithmetic, floats, choices, conversions, memory.
 MIX = """
 add.s32 R, A, B; mad.lo.s32 R, A, B, C; shl.b32 R, A, 3; and.b32 R, A, B; xor.b32 R, A, B; sub.s32 R, A, B;
@@ -314,16 +314,17 @@ def measure_hgemm(size: int = 1024) -> dict[str, Any]:
 
 
 def measure_wgmma(size: int = 512) -> dict[str, Any]:
-    """A warp-specialised GEMM of bf16 by wgmma, beside the same product by `gemm`; and a check of it."""
-    kernel = lw.cuda(WGMMA, arch="sm_90a")["specialised"][(size // 256, size // 128), 384, 3 * 384 * 128]
+    """A warp-specialised GEMM of bf16 by TMA and wgmma, beside the product by `gemm`; and a check of it."""
+    kernel = lw.cuda(WGMMA, arch="sm_90a")["gemm"][(size // 256, size // 128), 384, 3 * 384 * 128]
     rng = np.random.default_rng(0)
     bf16 = lw.instruction("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16")
     a, b = (rng.standard_normal((size, size)).astype(bf16.a.format.dtype) for _ in range(2))
     transposed, d = np.ascontiguousarray(b.T), np.zeros((size, size), np.float32)
     flops = 2 * size**3 / 1e9
+    maps = [lw.tensor_map(each, (rows, 64), swizzle="128B") for each, rows in ((a, 128), (b, 256))]
 
     def on_machine() -> None:
-        kernel(a, b, d, size, size)
+        kernel(*maps, d, size, size)
 
     def by_gemm() -> None:
         bf16.gemm(a, transposed, arch="sm_90a")
@@ -333,7 +334,7 @@ def measure_wgmma(size: int = 512) -> dict[str, Any]:
     rounds = [(seconds(on_machine, 1), seconds(by_gemm, 1)) for _ in range(20)]
     ours, whole = (flops / min(times) for times in zip(*rounds, strict=True))
     spent = [processor_seconds(work, 20) for work in (by_gemm, on_machine)]
-    checked = seconds(lambda: lw.check(kernel, a, b, d, size, size), 3) / min(each[0] for each in rounds)
+    checked = seconds(lambda: lw.check(kernel, *maps, d, size, size), 3) / min(each[0] for each in rounds)
     print(
         f"wgmma {size}^3: {ours:.2f} GFLOP/s, gemm {whole:.2f}, share {ours / whole:.2f} "
         f"({spent[0] / spent[1]:.2f} by processors' time); a check takes {checked:.2f} times as long",

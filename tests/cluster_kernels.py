@@ -178,3 +178,40 @@ ATOMICS = kernel(
     {SYNC}
     """
 )
+
+#: Each block counts numbers from 0 to 63, made from its threads' numbers, in bins of 16 a block of four: the
+#: same histogram in PTX. Then the first thread of each block adds up the bins of all blocks: a reduction.
+HISTOGRAM = (
+    kernel(
+        f"""
+    mov.u32 %r5, data; mad.lo.u32 %r6, %r0, 4, %r5;
+    setp.lt.u32 %p0, %r0, 16;
+    @%p0 st.shared.u32 [%r6], 0;
+    {SYNC}
+    mad.lo.u32 %r7, %r1, 37, %r0; mul.lo.u32 %r7, %r7, %r7; and.b32 %r7, %r7, 63;
+    shr.u32 %r8, %r7, 4; and.b32 %r9, %r7, 15;
+    mapa.shared::cluster.u32 %r10, %r5, %r8; mad.lo.u32 %r10, %r9, 4, %r10;
+    red.relaxed.cluster.shared::cluster.add.u32 [%r10], 1;
+    {SYNC}
+    mad.wide.u32 %rd2, %r0, 4, %rd1;
+    @%p0 ld.shared.u32 %r11, [%r6];
+    @%p0 st.global.u32 [%rd2], %r11;
+    setp.ne.u32 %p1, %r0, 0;
+    @%p1 bra DONE;
+    mov.u32 %r12, 0; mov.u32 %r13, 0;
+ADD:
+    shr.u32 %r14, %r13, 4; and.b32 %r15, %r13, 15;
+    mapa.shared::cluster.u32 %r16, %r5, %r14; mad.lo.u32 %r16, %r15, 4, %r16;
+    ld.shared::cluster.u32 %r17, [%r16]; add.u32 %r12, %r12, %r17;
+    add.u32 %r13, %r13, 1; setp.lt.u32 %p2, %r13, 64;
+    @%p2 bra ADD;
+    mov.u32 %r18, %ntid.x; mov.u32 %r19, %cluster_nctarank; mul.lo.u32 %r18, %r18, %r19;
+    setp.ne.u32 %p3, %r12, %r18;
+    @%p3 trap;
+DONE:
+    {SYNC}
+    """
+    )
+    .replace("barrier.cluster.arrive.aligned", "barrier.cluster.arrive")
+    .replace("barrier.cluster.wait.aligned", "barrier.cluster.wait")
+)

@@ -28,9 +28,11 @@ def ladder() -> Any:
     return ladder
 
 
-NUMBERS = (1, 2, 3, 4, 5, 6, 7, 8)
+NUMBERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 #: Rungs that swizzle shared memory: not one wavefront more than the bytes need.
-WITHOUT_CONFLICTS = (4, 5, 6, 7, 8)
+WITHOUT_CONFLICTS = (4, 5, 6, 7, 8, 9, 10, 11)
+#: Rungs for sm_90a, with wgmma.
+HOPPER = (9, 10, 11)
 
 
 def rung_of(ladder: Any, number: int) -> Any:
@@ -68,6 +70,9 @@ def test_a_rung_is_exact_and_clean(ladder: Any, number: int) -> None:
         (6, lw.f16, lw.f16, (17, 36, 100)),
         (7, lw.bf16, lw.f32, (257, 24, 152)),
         (8, lw.bf16, lw.f32, (77, 34, 70)),
+        (9, lw.bf16, lw.f32, (130, 264, 72)),
+        (10, lw.f16, lw.f16, (257, 8, 328)),
+        (11, lw.bf16, lw.f32, (520, 272, 200)),
     ],
     ids=lambda value: getattr(value, "name", None) or str(value).replace(" ", ""),
 )
@@ -78,13 +83,15 @@ def test_tails_are_handled(
     rng = np.random.default_rng(m * n * k)
     a, b = (rng.normal(size=size).astype(dtype.dtype) for size in ((m, k), (k, n)))
     c = np.full((m, n), 7, dtype.dtype)
-    configured, arguments, constants = rung_of(ladder, number).prepare(a, b, c, accumulate)
-    configured(*arguments, **constants, arch="sm_90")
-    wanted = ladder.parts.instruction(dtype, accumulate).gemm(a, b, arch="sm_90").astype(dtype.dtype)
+    rung = rung_of(ladder, number)
+    configured, arguments, constants = rung.prepare(a, b, c, accumulate)
+    configured(*arguments, **constants, arch=rung.arch)
+    wanted = rung.instruction(dtype, accumulate).gemm(a, b, arch=rung.arch).astype(dtype.dtype)
     assert np.array_equal(c.view(np.uint16), wanted.view(np.uint16))
 
 
 OPCODES = ("HMMA", "LDSM", "LDG", "STS", "LDGSTS", "BAR")
+HOPPER_OPCODES = ("HGMMA", "UTMALDG", "SYNCS", "WARPGROUP", "BAR")
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -97,6 +104,9 @@ def test_the_page_shows_the_machine_code(ladder: Any, number: int) -> None:
         pytest.skip(str(error))
     opcodes = [re.sub(r"^@\S+ ", "", each).split()[0] for each in loop]
     plain = Counter(each.split(".")[0] for each in opcodes)
+    if number in HOPPER:
+        assert [str(number), *(str(plain[each]) for each in HOPPER_OPCODES)] in rows_of_page("UTMALDG")
+        return
     assert [str(number), *(str(plain[each]) for each in OPCODES)] in rows_of_page("LDGSTS")
     if number == 7:
         shown = re.search(r"```sass\n(.*?)```", PAGE.read_text(), re.S)

@@ -108,6 +108,42 @@ def plot(figures: dict[str, Any]) -> str:
     return document(left + wide + 110, top + len(rows) * high + 14, title, lines)
 
 
+#: Rungs that are drawn as curves, and their colours; torch.matmul is black.
+CURVES = {3: "#c9b458", 5: "#7fb069", 7: "#4a90d9", 9: "#b56fc4", 11: "#d1495b"}
+
+
+def curves(runs: list[dict[str, Any]]) -> str:
+    """TFLOP/s by the size of the matrices, a curve for each of some rungs and for torch.matmul."""
+    runs = sorted(runs, key=lambda run: run["size"])
+    left, top, wide, high = 60, 56, 480, 260
+    fastest = [max(run["torch_tflops"], *(row["tflops"] for row in run["rungs"])) for run in runs]
+    most = 100 * -(-max(fastest) // 100)
+    lines = []
+    for value in range(0, int(most) + 1, 200):
+        y = top + high - value / most * high
+        lines.append(f'<path d="M{left} {y:.1f} H{left + wide}" stroke="{GREY}"/>')
+        lines.append(text(left - 8, y + 4, str(value), 11, text_anchor="end"))
+    at = {run["size"]: left + n * wide / max(1, len(runs) - 1) for n, run in enumerate(runs)}
+    for size, x in at.items():
+        lines.append(text(x, top + high + 18, f"{size}³", 11, text_anchor="middle"))
+
+    def curve(name: str, points: list[tuple[int, float]], colour: str, number: int) -> None:
+        places = [(at[size], top + high - value / most * high) for size, value in points]
+        path = " L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+        lines.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        lines.extend(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places)
+        lines.append(text(left + wide + 30, top + 14 + 20 * number, name, 12, font_weight="bold"))
+        lines.append(box(left + wide + 14, top + 4 + 20 * number, 12, 12, colour))
+
+    curve("torch.matmul", [(run["size"], run["torch_tflops"]) for run in runs], INK, 0)
+    for number, (rung, colour) in enumerate(reversed(CURVES.items()), 1):
+        rows = [(run["size"], row["tflops"]) for run in runs for row in run["rungs"] if row["rung"] == rung]
+        curve(f"rung {rung}", rows, colour, number)
+    first = runs[0]
+    title = f"{first['device']}: TFLOP/s of {first['dtype']}, sums in {first['accumulate']}"
+    return document(left + wide + 150, top + high + 34, title, lines)
+
+
 #: The life of a kernel: what is done, in which package, what comes out of it, and whether a later process
 #: that finds the machine code on disk does it again.
 LIFE = (
@@ -150,7 +186,12 @@ def main(folder: Path) -> None:
     (folder / "stages.svg").write_text(stages())
     (folder / "life_of_a_kernel.svg").write_text(life_of_a_kernel())
     if FIGURES.exists():
-        (folder / "ladder.svg").write_text(plot(json.loads(FIGURES.read_text())))
+        figures = json.loads(FIGURES.read_text())
+        (folder / "ladder.svg").write_text(plot(figures))
+        runs = [figures, *figures["runs"]]
+        for dtype, accumulate in sorted({(run["dtype"], run["accumulate"]) for run in runs}):
+            chosen = [run for run in runs if (run["dtype"], run["accumulate"]) == (dtype, accumulate)]
+            (folder / f"ladder_{dtype}_{accumulate}.svg").write_text(curves(chosen))
 
 
 if __name__ == "__main__":

@@ -52,6 +52,11 @@ def test_rings_and_atomics(size: int) -> None:
         np.testing.assert_array_equal(here, there)
 
 
+def test_histogram_in_ptx() -> None:
+    here, there = both(lw.load(kernels.HISTOGRAM)["k"][16, 64], (16, 16), cluster=4)
+    np.testing.assert_array_equal(here, there)
+
+
 def test_histogram_and_sum() -> None:
     try:
         module = lw.cuda(kernels.CUDA, arch="sm_90a")

@@ -28,7 +28,7 @@ from gpu.kernels import Warpgroup
 from gpu.test_gpu_arithmetic import CHOICES
 from lanewise.isa import Instruction
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES
-from machine.test_machine_wgmma import BF16, GEMM, KERNELS
+from machine.test_machine_wgmma import BF16, BY_TMA, GEMM, KERNELS
 from machine.warpgroup import Machine
 
 #: Descriptors of each probe and swizzle.
@@ -113,6 +113,29 @@ def test_gemm_of_cuda_is_the_same_on_both(name: str) -> None:
     launched(a, b, here, n, k)
     there = torch.zeros((m, n), dtype=torch.float32, device="cuda")
     launched(*(torch.from_numpy(each.view(np.int16)).cuda() for each in (a, b)), there, n, k)
+    assert np.array_equal(here.view(np.uint32), there.cpu().numpy().view(np.uint32))
+    expected = lw.instruction(BF16.format(256)).gemm(a, np.ascontiguousarray(b.T), arch="sm_90a")
+    assert np.array_equal(here.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.skipif(arch() != "sm_90a", reason="wgmma is of sm_90a")
+def test_gemm_by_tma_is_the_same_on_both() -> None:
+    import torch
+
+    m, n, k = 256, 512, 320
+    rng = np.random.default_rng(9)
+    a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
+    launched = lw.cuda(BY_TMA, arch="sm_90a")["gemm"][(n // 256, m // 128), 384, 3 * 384 * 128]
+
+    def maps(first: Any, second: Any) -> list[Any]:
+        pairs = ((first, 128), (second, 256))
+        return [lw.tensor_map(each, (rows, 64), swizzle="128B", dtype="bf16") for each, rows in pairs]
+
+    here = np.zeros((m, n), np.float32)
+    launched(*maps(a, b), here, n, k)
+    there = torch.zeros((m, n), dtype=torch.float32, device="cuda")
+    on_device = [torch.from_numpy(each.view(np.int16)).cuda().view(torch.bfloat16) for each in (a, b)]
+    launched(*maps(*on_device), there, n, k)
     assert np.array_equal(here.view(np.uint32), there.cpu().numpy().view(np.uint32))
     expected = lw.instruction(BF16.format(256)).gemm(a, np.ascontiguousarray(b.T), arch="sm_90a")
     assert np.array_equal(here.view(np.uint32), expected.view(np.uint32))

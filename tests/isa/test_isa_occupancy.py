@@ -155,16 +155,3 @@ def test_kernels_and_modules_know_theirs() -> None:
     assert found == used.occupancy(256, 16384) == kernel[1, (16, 16), 16384].occupancy("sm_86")
     assert found.shared_bytes == 8192 + 16384 and found.limited_by == ("shared memory",)
     assert kernel.occupancy("sm_86").threads <= 256  # its launch bounds
-
-
-def test_kernels_of_the_language_know_theirs() -> None:
-    @lw.kernel
-    def scale(x: lw.Ptr[lw.f32], n: lw.Constexpr):
-        i = lw.block_idx.x * n + lw.thread_idx.x
-        x[i] = x[i] * 2.0
-
-    try:
-        found = scale.occupancy("sm_90", block=(32, 4), n=128)
-    except ToolMissing:
-        pytest.skip("no ptxas")
-    assert found.threads == 128 and found.blocks == 16 and found.warps == 64

@@ -12,6 +12,7 @@ import lanewise as lw
 
 RNG = np.random.default_rng(90)
 ARCH = "sm_90a"
+Box = lw.TensorMap[lw.f16, (16, 64), 128]
 
 
 def swizzle(dtype: lw.Format, mode: int) -> lw.Swizzle | None:
@@ -151,3 +152,44 @@ def test_branches_and_loops_carry_accumulators() -> None:
     run[1, 128](found, 5, arch=ARCH)
     # i = 0, 1, 2: acc 32, other 19; they change places; i = 3: other 48; i = 4: acc 35
     assert (found[0] == 35).all() and (found[1] == 48).all()
+
+
+@pytest.mark.parametrize("boxes", [1, 2])
+def test_tiles_by_tma_partitions(boxes: int) -> None:
+    """A tile of several boxes goes from one array to another, and its middle is cut off by the edges."""
+    swizzled = lw.Swizzle(3, 3, 3)
+
+    @lw.kernel
+    def run(A: Box, B: Box, M: lw.i32, N: lw.i32):
+        wide = (64, boxes)
+        tile = lw.shared(lw.f16, lw.Layout((16, wide), (64, (1, 1024))), swizzle=swizzled, align=1024)
+        bar = lw.mbarrier()[0]
+        load, store = lw.make_tma_copy("SM90_TMA_LOAD", A), lw.make_tma_copy("SM90_TMA_STORE", B)
+        at = (lw.block_idx.y, lw.block_idx.x)
+        gA = lw.local_tile(load.get_tma_tensor((M, N)), (16, 64 * boxes), at)
+        gB = lw.local_tile(store.get_tma_tensor((M, N)), (16, 64 * boxes), at)
+        tAgA, tAsA = lw.tma_partition(load, gA, tile)
+        tBgB, tBsB = lw.tma_partition(store, gB, tile)
+        if lw.thread_idx.x == 0:
+            bar.init(1)
+            lw.fence_mbarrier_init()
+        lw.syncthreads()
+        if lw.thread_idx.x == 0:
+            bar.arrive(expect=boxes * A.nbytes)
+            lw.copy(load.with_(bar), tAgA[None], tAsA[None])
+        bar.wait(0)
+        tile[3, 5] = tile[3, 5] + 1.0
+        lw.fence_proxy_async()
+        lw.syncthreads()
+        if lw.thread_idx.x == 0:
+            lw.copy(store, tBsB[None], tBgB[None])
+            lw.tma.commit()
+            lw.tma.wait()
+
+    a = RNG.integers(-9, 9, (40, 200)).astype(np.float16)
+    b = np.zeros_like(a)
+    maps = [lw.tensor_map(each, (16, 64), swizzle="128B") for each in (a, b)]
+    run[(-(-200 // (64 * boxes)), 3), 1](*maps, 40, 200, arch=ARCH)
+    wanted = a.copy()
+    wanted[3::16, 5 :: 64 * boxes] += 1
+    assert np.array_equal(b, wanted)

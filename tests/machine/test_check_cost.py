@@ -12,12 +12,13 @@ import lanewise as lw
 from gpu.counted import WIDTH, one_instruction
 from lanewise.layout import Swizzle
 from lanewise.machine.checker.cost.requests import Requests, cost_of
+from lanewise.machine.checker.report import Report
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 WAVEFRONTS, EXCESSIVE = "memory_l1_wavefronts_shared", "derived__memory_l1_wavefronts_shared_excessive"
 
 
-def kinds(report: lw.Report) -> list[str]:
+def kinds(report: Report) -> list[str]:
     return [each.kind for each in report.performance]
 
 
@@ -67,7 +68,7 @@ def transpose(index: str) -> Any:
 """)["k"][1, (32, 32)]
 
 
-def check_transpose(index: str) -> lw.Report:
+def check_transpose(index: str) -> Report:
     given = np.arange(1024, dtype=np.float32).reshape(32, 32)
     out = np.zeros_like(given)
     report = lw.check(transpose(index), given, out)
@@ -92,7 +93,7 @@ def test_a_transpose_and_its_remedies() -> None:
     assert Swizzle(5, 0, 5)(33) == 32 + 0
 
 
-def loads(body: str, registers: int = 4, size: int = 16384) -> lw.Report:
+def loads(body: str, registers: int = 4, size: int = 16384) -> Report:
     """A check of one warp that computes %a of %lane and loads from shared memory."""
     clear = (
         "mov.u32 %i, %lane; INIT: mad.lo.u32 %b, %i, 4, %t; st.shared.u32 [%b], 0; add.u32 %i, %i, 32; "
@@ -152,7 +153,7 @@ def test_few_conflicts_are_not_told() -> None:
 # global memory ----------------------------------------------------------------------------------------
 
 
-def copies(stride: int, guard: str = "", blocks: int = 1) -> lw.Report:
+def copies(stride: int, guard: str = "", blocks: int = 1) -> Report:
     """A check of 4 warps a block that read with a distance between lanes and write side by side."""
     module = lw.load(f"""{HEAD}.visible .entry k(.param .u64 in, .param .u64 out)
 {{

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.machine import KernelFault, Unsupported
+from lanewise.machine.checker.report import Report
 
 SOURCE = """__global__ void transpose(const float* in, float* out) {
     __shared__ float tile[32][32];
@@ -60,12 +62,12 @@ def module() -> Any:
 
 
 @pytest.fixture(scope="module")
-def report(module: Any) -> lw.Report:
+def report(module: Any) -> Report:
     square = np.ones((32, 32), np.float32)
     return lw.check(module["transpose"][1, (32, 32)], square, square.copy())
 
 
-def test_every_line_once_and_in_order(report: lw.Report) -> None:
+def test_every_line_once_and_in_order(report: Report) -> None:
     (file,) = report.listing()
     assert file.name == "kernel.cu"
     assert [line.number for line in file.lines] == list(range(1, 8))
@@ -79,7 +81,7 @@ def test_every_line_once_and_in_order(report: lw.Report) -> None:
     assert file.lines[5].remarks == [report.performance[0].description]
 
 
-def test_text(report: lw.Report) -> None:
+def test_text(report: Report) -> None:
     lines = report.listing_text().split("\n")
     assert lines[:2] == [
         "kernel.cu",
@@ -87,6 +89,12 @@ def test_text(report: lw.Report) -> None:
     ]
     assert lines[7].startswith("   6 ") and lines[7].endswith("tile[threadIdx.x][threadIdx.y];")
     assert lines[8].lstrip().startswith("^ tile[threadIdx.x][threadIdx.y]: 32-way bank conflict")
+
+
+def test_reports_go_to_other_processes(report: Report) -> None:
+    again = pickle.loads(pickle.dumps(report))
+    assert again == report and again.performance == report.performance and str(again) == str(report)
+    assert again.listing()[0].lines[5].figures == report.listing()[0].lines[5].figures
 
 
 class Reader(HTMLParser):
@@ -110,7 +118,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def test_pages(report: lw.Report, module: Any, tmp_path: Path) -> None:
+def test_pages(report: Report, module: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     report.save(path)
     for html in (path.read_text(encoding="utf-8"), report._repr_html_()):
@@ -123,20 +131,6 @@ def test_pages(report: lw.Report, module: Any, tmp_path: Path) -> None:
     reader = Reader()
     reader.feed(wrong._repr_html_())
     assert "divergence: a barrier of whole warps" in reader.text
-
-
-def test_a_kernel_in_python() -> None:
-    @lw.kernel
-    def columns(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]):
-        i = lw.thread_idx.x
-        y[i] = x[i * 32]
-
-    report = lw.check(columns[1, 32], np.ones(1024, np.float32), np.ones(32, np.float32))
-    (file,) = report.listing()
-    assert Path(file.name).name == Path(__file__).name
-    slow = next(line for line in file.lines if line.performance)
-    assert slow.text.strip() == "y[i] = x[i * 32]" and slow.figures["sectors"] == 32 + 4
-    assert report.performance[0].subject == "x[i * 32]"
 
 
 def test_lanes_are_named(module: Any) -> None:

@@ -204,8 +204,8 @@ def test_vector_and_wide_atomics_hints_and_orders() -> None:
 
 NOT_THERE = [
     "red.async.relaxed.cluster.global.add.u32 [%r0], %r1, [%r2];",
-    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%p], [%r0], %r1;",
-    "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r0], %r1, [%r2];",
+    "st.async.mmio.release.gpu.global.u32 [%p], %r1;",
+    "st.bulk.weak.shared::cta [%r0], 64, 0;",
 ]
 
 

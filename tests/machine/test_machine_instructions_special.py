@@ -100,10 +100,9 @@ AGAIN:
 @pytest.mark.parametrize(
     ("instruction", "why"),
     [
-        ("cp.async.bulk.commit_group;", "TMA"),
-        ("cp.async.bulk.prefetch.L2.global [%rd0], %r1;", "TMA"),
+        ("cp.async.bulk.wait_group %r1;", "its number of groups is not a constant"),
         ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %r1;", "cancels clusters"),
-        ("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%rd0], %r1, [%rd1];", "TMA"),
+        ("st.async.mmio.release.gpu.global.u32 [%rd0], %r1;", "needs sm_100"),
         ("setmaxnreg.inc.sync.aligned.u32 65;", "24 to 256 in steps of 8"),
         ("setmaxnreg.dec.sync.aligned.u32 %r1;", "24 to 256 in steps of 8"),
         ("multimem.red.relaxed.sys.global.add.f32 [%rd0], %r1;", "multicast"),
@@ -111,7 +110,8 @@ AGAIN:
             "tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4, %r4, %r4, %r4}];",
             "textures and surfaces are 1d",
         ),
-        ("tensormap.replace.tile.rank.global.b1024.b32 [%rd0], 3;", "TMA"),
+        ("tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%rd0], 1;", "no field that sm_90 has"),
+        ("tensormap.replace.tile.box_dim.global.b1024.b32 [%rd0], 5, %r1;", "a constant from 0 to 4"),
         ("tcgen05.fence::before_thread_sync;", "tensor memory"),
         ("frobnicate.u32 %r0, %r1;", "cannot run"),
         ("add.frob.u32 %r0, %r1, %r2, %r3, %r4;", "cannot run"),

@@ -19,6 +19,7 @@ from gpu.test_gpu_arithmetic import choices, negated
 from lanewise.isa import Instruction
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES, MatrixDescriptor
 from lanewise.machine import KernelFault, Unsupported
+from lanewise.machine.analysis.chained_products import chained_products
 from lanewise.machine.codegen.function_code import Kernel
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import split
@@ -133,6 +134,84 @@ def test_bits_of_no_field_are_ignored() -> None:
     reserved = 0x3FF0_0000 << 32 | 3 << 14 | 3 << 30 | 7 << 46
     found, _ = probe.addresses(launch, [descriptor.encode() | reserved & ~(3 << 62)])
     assert np.array_equal(found[0], probe.expected(descriptor))
+
+
+# products that follow one another ---------------------------------------------------------------------------
+
+
+def chain_of(mma: Instruction, scales: str, between: str = "") -> tuple[NDArray[Any], NDArray[Any]]:
+    """What a kernel of one product after the other gives, and what the instruction gives one by one.
+
+    Product number i reads A and B at 32 · i bytes further along K; `scales` has its scale-d: 0 or 1.
+    """
+    copies = "\n".join(
+        f"ld.global.b32 %r10, [%rd3+{512 * number}]; st.shared.b32 [%r11+{512 * number}], %r10;"
+        for number in range(24)
+    )
+    products = f"\n{between}\n".join(
+        f"add.u64 %rd4, %rd0, {2 * number}; add.u64 %rd5, %rd0, {512 + 2 * number};\n"
+        + statement(mma, "%rd4", "%rd5", f"%p{scale}")
+        for number, scale in enumerate(scales)
+    )
+    stores = "\n".join(f"st.global.b32 [%rd6+{4 * number}], %f{number};" for number in range(mma.d.registers))
+    text = module(f"""
+    mad.wide.u32 %rd3, %r8, 4, %rd2;
+    mov.u32 %r11, tile; mad.lo.u32 %r11, %r8, 4, %r11;
+    {copies}
+    setp.ne.u32 %p0, 0, 0; setp.eq.u32 %p1, 0, 0;
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    {products}
+    mad.wide.u32 %rd6, %r8, {4 * mma.d.registers}, %rd2;
+    add.u64 %rd6, %rd6, 12288;
+    {stores}
+    """)
+    rng = np.random.default_rng(len(scales))
+    data = np.zeros(3072 + 128 * mma.d.registers, np.uint32)
+    tile = data[:3072].view(mma.a.format.dtype)
+    tile[:] = rng.normal(size=tile.size).astype(tile.dtype)
+    of_a, of_b = (MatrixDescriptor(start, 0, 1024, swizzle="128B") for start in (0, 8192))
+    places = [
+        [each.advanced(32 * step).element_addresses(rows, 16, 16) // 2 for step in range(len(scales))]
+        for each, rows in ((of_a, 64), (of_b, mma.n))
+    ]
+    lw.load(text)["k"][1, 128](data, arch=ARCH)
+    d = np.zeros((64, mma.n), mma.d.format.dtype)
+    for scale, a, b in zip(scales, *places, strict=True):
+        d = mma(tile[a], tile[b].T, d if scale == "1" else None, arch=ARCH)
+    return mma.d.unpack(data[3072:].reshape(128, -1)), d
+
+
+@pytest.mark.parametrize("scales", ["1", "0111", "1011", "1110"])
+@pytest.mark.parametrize("types", ["f32.bf16.bf16", "f16.f16.f16"])
+def test_products_that_follow_one_another(scales: str, types: str) -> None:
+    """They are computed together where nothing comes between them; a scale-d that is 0 begins anew."""
+    mma = lw.instruction(f"wgmma.mma_async.sync.aligned.m64n24k16.{types}")
+    found, expected = chain_of(mma, scales)
+    assert np.array_equal(found, expected)
+    apart, _ = chain_of(mma, scales, "mov.b32 %r12, %f0;")
+    assert np.array_equal(apart, expected)
+
+
+def test_which_products_are_computed_together() -> None:
+    """Only where registers cannot be seen in between: no label, no branch, no reader, no guard."""
+
+    def chained(*lines: str) -> int:
+        parsed = parse(module("\n".join(lines)))
+        return len(chained_products(resolve(parsed, parsed["k"].function)))
+
+    other = statement(lw.instruction(BF16.format(16)))
+    assert chained(WGMMA, WGMMA, WGMMA) == 2
+    assert chained(WGMMA, "wgmma.commit_group.sync.aligned;", "add.u64 %rd0, %rd0, 2;", WGMMA) == 1
+    for between in ("L:", "@%p0 bra L; L:", "mov.b32 %r0, %f3;", "mov.b32 %f0, 0;", "bar.sync 0;", other):
+        assert chained(WGMMA, between, WGMMA) == 0, between
+    assert chained(f"@%p0 {WGMMA}", WGMMA) == chained(WGMMA, f"@%p0 {WGMMA}") == 0
+    from_registers = next(
+        each for each in by_types("wgmma", 8) if each.types[1] == "bf16" and each.a_source == "registers"
+    )
+    assert chained(statement(from_registers), statement(from_registers)) == 1
+    overlapping = statement(from_registers).replace("{%r0, %r1, %r2, %r3}", "{%f0, %r1, %r2, %r3}")
+    assert chained(overlapping, overlapping) == 0
 
 
 # waiting ----------------------------------------------------------------------------------------------------
@@ -282,7 +361,7 @@ def test_scale_d_as_a_predicate_and_its_negation() -> None:
 # a whole kernel ---------------------------------------------------------------------------------------------
 
 
-GEMM = Path(__file__).parent / "kernels" / "wgmma.cu"
+GEMM, BY_TMA = (Path(__file__).parent / "kernels" / name for name in ("wgmma.cu", "wgmma_tma.cu"))
 #: Kernels of the file: threads, rows of a block's tile, bytes of shared memory.
 KERNELS = {"gemm": (128, 64, 320 * 128), "specialised": (384, 128, 3 * 384 * 128)}
 
@@ -306,6 +385,21 @@ def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
     assert report.ok, str(report)
     assert report.counters["lanewise__tensor_flops.sum"] == 2 * m * n * k
     assert report.counters["smsp__inst_executed_pipe_tensor.sum"] == 4 * (m // 64) * (n // 256) * (k // 16)
+
+
+def test_gemm_by_tma_is_the_instruction_repeated() -> None:
+    """One thread loads by TMA, two warpgroups multiply; under every schedule of the copies."""
+    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    m, n, k = 128, 256, 320
+    rng = np.random.default_rng(6)
+    a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
+    expected = lw.instruction(BF16.format(256)).gemm(a, np.ascontiguousarray(b.T), arch=ARCH)
+    maps = [lw.tensor_map(each, (rows, 64), swizzle="128B") for each, rows in ((a, 128), (b, 256))]
+    launched = lw.cuda(BY_TMA, arch=ARCH)["gemm"][(n // 256, m // 128), 384, 3 * 384 * 128]
+    for schedule in ("early", "late", 1):
+        d = np.zeros((m, n), np.float32)
+        launched(*maps, d, n, k, schedule=schedule)
+        assert np.array_equal(d.view(np.uint32), expected.view(np.uint32)), schedule
 
 
 def test_records_say_what_is_waited_for() -> None:

@@ -28,7 +28,9 @@ def products(run: lw.traces.Trace) -> list[lw.traces.Step]:
 # forwards -------------------------------------------------------------------------------------------------
 
 
-def test_fragments_are_the_matrices_that_the_lanes_hold(product, arrays) -> None:
+def test_fragments_are_the_matrices_that_the_lanes_hold(
+    product: lw.traces.Trace, arrays: list[np.ndarray]
+) -> None:
     a, b, _ = arrays
     acc = np.zeros((16, 8), np.float32)
     for number, step in enumerate(products(product)):
@@ -41,7 +43,9 @@ def test_fragments_are_the_matrices_that_the_lanes_hold(product, arrays) -> None
         assert np.array_equal(mma.d.unpack(step.registers["acc"].view(np.uint32)), acc)
 
 
-def test_a_fragment_of_ldmatrix_is_what_lies_in_memory(product, arrays) -> None:
+def test_a_fragment_of_ldmatrix_is_what_lies_in_memory(
+    product: lw.traces.Trace, arrays: list[np.ndarray]
+) -> None:
     step = product.first(lambda step: step.op.opcode == "ldmatrix")
     found = step.fragment("d").view(np.uint16)  # four matrices of 8×8, one below the other
     whole = arrays[0][:16, :16].view(np.uint16)
@@ -49,7 +53,7 @@ def test_a_fragment_of_ldmatrix_is_what_lies_in_memory(product, arrays) -> None:
     assert np.array_equal(found, expected)
 
 
-def test_shared_arrays_have_their_swizzle_undone(product, arrays) -> None:
+def test_shared_arrays_have_their_swizzle_undone(product: lw.traces.Trace, arrays: list[np.ndarray]) -> None:
     a, b, _ = arrays
     for number, step in enumerate(products(product)):
         k = slice(16 * number, 16 * number + 16)
@@ -59,7 +63,7 @@ def test_shared_arrays_have_their_swizzle_undone(product, arrays) -> None:
     assert not product.at(0).shared("As").any()
 
 
-def test_variables_have_their_python_types(product) -> None:
+def test_variables_have_their_python_types(product: lw.traces.Trace) -> None:
     step = products(product)[1]
     assert step.registers["k"].tolist() == [16] * 32 and step.registers["k"].dtype == np.int32
     assert step.registers["lane"].tolist() == list(range(32)) and step.registers["N"][0] == 8
@@ -125,7 +129,9 @@ def test_copies_go_from_issue_to_completion() -> None:
 # backwards ------------------------------------------------------------------------------------------------
 
 
-def test_the_writer_of_an_element_is_the_store_with_its_value(product, arrays) -> None:
+def test_the_writer_of_an_element_is_the_store_with_its_value(
+    product: lw.traces.Trace, arrays: list[np.ndarray]
+) -> None:
     c = arrays[2]
     for row, col in ((0, 0), (3, 5), (15, 7)):
         found = product.writer(f"C[{row}, {col}]")
@@ -139,7 +145,9 @@ def test_the_writer_of_an_element_is_the_store_with_its_value(product, arrays) -
     assert product.writer("C[3, 5]", before=0) is None
 
 
-def test_the_history_of_a_place_is_every_value_it_had(product, arrays) -> None:
+def test_the_history_of_a_place_is_every_value_it_had(
+    product: lw.traces.Trace, arrays: list[np.ndarray]
+) -> None:
     a = arrays[0]
     values = [each.value for each in product.history("As[2, 9]")]
     assert values == [a[2, 9], a[2, 25], a[2, 41]]
@@ -147,7 +155,7 @@ def test_the_history_of_a_place_is_every_value_it_had(product, arrays) -> None:
     assert steps == sorted(steps) and [each.value for each in product.history("k", lane=7)] == [0, 16, 32, 48]
 
 
-def test_an_element_comes_from_its_row_and_column(product) -> None:
+def test_an_element_comes_from_its_row_and_column(product: lw.traces.Trace) -> None:
     found = product.origin("C[3, 5]")
     assert found.inputs == {"A": [(3, k) for k in range(48)], "B": [(k, 5) for k in range(48)]}
     text = str(found)
@@ -155,7 +163,7 @@ def test_an_element_comes_from_its_row_and_column(product) -> None:
     assert "(input)" in found.tree(depth=12) and len(text.splitlines()) < 60
 
 
-def test_origins_have_the_values_of_the_inputs(product, arrays) -> None:
+def test_origins_have_the_values_of_the_inputs(product: lw.traces.Trace, arrays: list[np.ndarray]) -> None:
     arguments = dict(zip("ABC", arrays, strict=True))
     seen = 0
     for node in product.origin("C[7, 2]").walk():
@@ -218,7 +226,7 @@ def test_a_trace_is_like_itself_and_like_another_schedule() -> None:
     assert runs[1].at(0).warp == 3
 
 
-def test_two_runs_part_at_the_first_load_of_another_value(arrays) -> None:
+def test_two_runs_part_at_the_first_load_of_another_value(arrays: list[np.ndarray]) -> None:
     a, b, _ = arrays
     changed = a.copy()
     changed[5, 20] += 1
@@ -239,7 +247,7 @@ def test_two_archs_part_at_the_product_that_they_compute_otherwise() -> None:
     assert found is not None and found.step is not None and found.step.op.opcode == "mma"
 
 
-def test_a_run_is_compared_with_what_is_expected(product, arrays) -> None:
+def test_a_run_is_compared_with_what_is_expected(product: lw.traces.Trace, arrays: list[np.ndarray]) -> None:
     c = arrays[2]
     assert product.compare(c, of="C") is None
     wrong = c.copy()

@@ -31,14 +31,17 @@ extern "C" __global__ void calls(const float* a, float* b, int* c) {
 """
 
 
+Traced = tuple[lw.traces.Trace, np.ndarray, np.ndarray, np.ndarray]
+
+
 @pytest.fixture(scope="module")
-def traced() -> tuple[lw.traces.Trace, np.ndarray, np.ndarray, np.ndarray]:
+def traced() -> Traced:
     a, b, c = np.arange(64, dtype=np.float32), np.zeros(32, np.float32), np.zeros(32, np.int32)
     run = lw.trace(lw.cuda(SOURCE, arch="sm_80")["calls"][1, 32], a, b, c)
     return run, a, b, c
 
 
-def test_results_and_lines(traced) -> None:
+def test_results_and_lines(traced: Traced) -> None:
     run, a, b, c = traced
     assert np.array_equal(b.reshape(4, 8)[::-1].ravel(), a[:32] * 2 + a[32:])
     numbers = [0, 1, 1, 2, 3, 5, 8]
@@ -49,14 +52,14 @@ def test_results_and_lines(traced) -> None:
     assert [each.name for each in run.arrays] == ["a", "b", "c"]
 
 
-def test_origins_pass_through_calls(traced) -> None:
+def test_origins_pass_through_calls(traced: Traced) -> None:
     run, _, b, _ = traced
     assert run.origin("b[3]").inputs == {"a": [(27,), (59,)]}
     assert run.origin("b[3]").value == b[3] == 27 * 2 + 59
     assert "passed by a call" in run.origin("b[3]").tree(depth=20)
 
 
-def test_shared_memory_by_the_name_of_the_source(traced) -> None:
+def test_shared_memory_by_the_name_of_the_source(traced: Traced) -> None:
     run, _, b, _ = traced
     tile = run.at(-1).shared("tile", dtype=np.float32, shape=(4, 8))
     assert np.array_equal(tile, b.reshape(4, 8)[::-1])
@@ -64,7 +67,7 @@ def test_shared_memory_by_the_name_of_the_source(traced) -> None:
         run.at(-1).shared("tile")
 
 
-def test_stores_have_what_the_registers_held(traced) -> None:
+def test_stores_have_what_the_registers_held(traced: Traced) -> None:
     """Also after calls of a function that calls itself, where registers are saved and restored."""
     run = traced[0]
     compared = 0

@@ -24,7 +24,9 @@ def run() -> lw.traces.Trace:
     return lw.trace(reduction[1, 128], x, y, 256)
 
 
-def test_perfetto_has_a_track_for_each_warp_and_an_event_for_each_step(run, tmp_path: Path) -> None:
+def test_perfetto_has_a_track_for_each_warp_and_an_event_for_each_step(
+    run: lw.traces.Trace, tmp_path: Path
+) -> None:
     path = run.to_perfetto(tmp_path / "run.json")
     events = json.loads(path.read_text())["traceEvents"]
     steps = [each for each in events if each["ph"] == "X" and each.get("cat") != "wait"]
@@ -41,7 +43,7 @@ def test_perfetto_has_a_track_for_each_warp_and_an_event_for_each_step(run, tmp_
         assert all(ts + dur <= following for (ts, dur), (following, _) in pairwise(mine))
 
 
-def test_the_page_is_one_file_that_fetches_nothing(run, tmp_path: Path) -> None:
+def test_the_page_is_one_file_that_fetches_nothing(run: lw.traces.Trace, tmp_path: Path) -> None:
     path = run.save(tmp_path / "run.html")
     text = path.read_text(encoding="utf-8")
     assert "http://" not in text and "https://" not in text and "{{" not in text

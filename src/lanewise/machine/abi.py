@@ -182,6 +182,8 @@ class BlockRecord(RecordLayout):
     turn = field()
     #: The PendingOperations, if asynchronous operations do not all take effect at once; else 0.
     pending = field()
+    #: In a traced launch, a function(block, address, bytes): shared memory was written asynchronously.
+    written_hook = field()
     # What a checked launch is told of: function(frame, operation) when an asynchronous operation is issued,
     # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
     issued_hook = field()

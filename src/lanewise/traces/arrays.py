@@ -83,8 +83,14 @@ class SharedArray:
 
     name: str
     offset: int
-    format: Format
+    #: The format of its elements, or a NumPy dtype that is no format of the catalogue.
+    elements: Format | np.dtype[Any]
     layout: Any
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype of the elements."""
+        return self.elements.dtype if isinstance(self.elements, Format) else self.elements
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -104,14 +110,16 @@ class SharedArray:
     @property
     def element_bytes(self) -> int:
         """The bytes of an element in memory."""
-        return self.format.word_bits // 8
+        return word_bytes(self.elements)
 
     def values(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
         """Return the elements out of a block's shared memory."""
         start = self.offset + self.indices.ravel() * self.element_bytes
         raw = memory[start[:, None] + np.arange(self.element_bytes)]
+        if not isinstance(self.elements, Format):
+            return np.ascontiguousarray(raw).view(self.elements).reshape(self.shape)
         words = np.ascontiguousarray(raw).view(f"uint{8 * self.element_bytes}").reshape(self.shape)
-        return self.format.from_bits(words)
+        return self.elements.from_bits(words)
 
     def element(self, index: tuple[int, ...]) -> ElementAddress:
         """Return where an element lies; an error if the array has no such element."""
@@ -131,6 +139,30 @@ class SharedArray:
         if offset < self.offset:
             return None
         return self._by_index.get((offset - self.offset) // self.element_bytes)
+
+
+def word_bytes(elements: Format | np.dtype[Any]) -> int:
+    """Return the bytes that an element takes in memory."""
+    return elements.word_bits // 8 if isinstance(elements, Format) else elements.itemsize
+
+
+def type_name(elements: Format | np.dtype[Any]) -> str:
+    """Return the name of a type of elements, as messages have it."""
+    return elements.name
+
+
+def _elements(dtype: Any) -> Format | np.dtype[Any]:
+    """Return what a user names as dtype: a format of the catalogue, or any NumPy dtype of plain numbers."""
+    try:
+        return format_of(dtype)
+    except LanewiseError as error:
+        try:
+            found: np.dtype[Any] = np.dtype(dtype)
+        except TypeError:
+            raise error from None
+        if found.kind not in "iufbc":
+            raise error from None
+        return found
 
 
 class SharedArrays:
@@ -161,17 +193,17 @@ class SharedArrays:
                 f"the PTX does not say what {name} holds ({known}): give dtype= and shape=, as in "
                 f'step.shared("{name}", dtype=lw.f16, shape=(64, 64))'
             )
-        format = declared.format if dtype is None and declared is not None else format_of(dtype)
+        elements = declared.elements if dtype is None and declared is not None else _elements(dtype)
         if layout is None:
-            count = variable.size * 8 // format.word_bits
+            count = variable.size // word_bytes(elements)
             extents = (shape,) if isinstance(shape, int) else tuple(shape) if shape is not None else (count,)
             layout = Layout(extents, suffix_product(extents))
             if variable.size and product(extents) > count:
                 raise LanewiseError(
-                    f"{name} has {variable.size} bytes, {count} elements of {format.name}; "
+                    f"{name} has {variable.size} bytes, {count} elements of {type_name(elements)}; "
                     f"the shape {extents} has {product(extents)}"
                 )
-        return SharedArray(name, start, format, layout)
+        return SharedArray(name, start, elements, layout)
 
     def _variable(self, name: str) -> Symbol:
         """Return a variable by its name in the PTX, or by its own name in CUDA C++."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from lanewise.formats import Format
 from lanewise.isa import Instruction
 from lanewise.machine import abi
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.basic_blocks import callees
-from lanewise.machine.program.instruction_record import BlockEnd, Level, Role, Size
+from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Level, Role, Size
 from lanewise.machine.program.instruction_table import BARRIER_RESULT, CALL_RESULTS
 from lanewise.machine.program.memory_accesses import tile_lines
 from lanewise.machine.program.operands import (
@@ -28,6 +30,7 @@ from lanewise.machine.program.operands import (
 )
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import LoggedAccess, Point
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
 from lanewise.ptx import Immediate
 from lanewise.traces.fragments import MatrixOperand, matrix_operands
 from lanewise.traces.places import MemoryPlace, Place, RegisterPlace
@@ -81,6 +84,12 @@ class Dataflow:
         """D[row, col] comes from C[row, col], a row of A and a column of B."""
         by_name = {each.name: each for each in operands}
         d = by_name.get("d")
+        if d is not None and d.operand.threads > LANES:  # of a warpgroup
+            where = RegisterPlace(
+                place.block, place.warp, place.lane, place.registers, place.first, place.size
+            )
+            behind = Source(None, "A and B, of which the matrix descriptors tell")
+            return [Source(where, "the sum before", d.operand.format), behind]
         if d is None or not {"a", "b"} <= by_name.keys():
             return list(self._computed(op, place))
         product, row, col = self._cell(d, place)
@@ -128,8 +137,12 @@ class Dataflow:
         if not int(addresses[row]):
             return []
         size = min(place.size, access.located.size)
-        where = MemoryPlace(int(addresses[row]) + offset, size, place.block, place.warp, place.lane)
-        return [Source(where)]
+        return [Source(self._memory(int(addresses[row]) + offset, size, place))]
+
+    def _memory(self, address: int, size: int, place: RegisterPlace) -> MemoryPlace:
+        """Return the memory at an address that a lane used; shared memory may be that of another block."""
+        blocks, addresses = self.log.owners(np.array([place.block]), np.array([address], np.uint64))
+        return MemoryPlace(int(addresses[0]), size, int(blocks[0]), place.warp, place.lane)
 
     def _offset_in_row(self, op: Op, access: LoggedAccess, place: RegisterPlace) -> int:
         """Return how many bytes after a lane's address the bytes of a register were loaded from."""
@@ -268,6 +281,8 @@ class Dataflow:
         offset = place.address - int(writes.address[write])
         point, header = self.log.point(entry), self.log.entries[entry]
         op = point.op
+        if point.number == ASYNC_WRITE_POINT:
+            return self._copied(write, place)
         access = point.accesses[int(writes.access[write])]
         block, warp = int(header["block"]), int(header["warp"])
         here = RegisterPlace(block, warp, row, (), 0, 0)
@@ -277,7 +292,7 @@ class Dataflow:
             passed = RegisterPlace(block, warp, row, (), offset, place.size)
             return self._passed(entry, passed, [n for n, each in enumerate(targets) if each == base])
         if op.record.is_atomic:
-            old = Source(MemoryPlace(place.address, place.size, block, warp, row), "the value before")
+            old = Source(MemoryPlace(place.address, place.size, place.block, warp, row), "the value before")
             return [old, *self._data(op, here)]
         if op.record.is_plain_store:
             elements = elements_of(op.operands[access.located.access.data])
@@ -287,12 +302,45 @@ class Dataflow:
         reads = [each for each in point.accesses if each.located.access.reads]
         if reads:  # a copy from memory to memory
             start = int(self.log.addresses(entry, reads[0])[row])
-            return [Source(MemoryPlace(start + offset, place.size, block, warp, row))] if start else []
+            return [Source(self._memory(start + offset, place.size, here))] if start else []
         instruction, operands = op.source.instruction(), matrix_operands(op, self.recording.run.arch)
         if instruction is not None and operands:
             cell = _cell_in_row(instruction, operands[0], access, row, offset)
             return [self._element(operands[0], 0, *cell, here)]
         return list(self._data(op, here))
+
+    def issuer(self, write: int) -> tuple[int, int] | None:
+        """Return the entry and the lane that issued the asynchronous copy behind a write; None if unknown."""
+        log, writes = self.log, self.log.writes
+        for number in range(int(writes.entry[write]), -1, -1):
+            for access in log.point(number).accesses:
+                if not access.located.access.asynchronous or access.located.size:
+                    continue
+                if not access.located.access.writes or access.located.space == "global":
+                    continue
+                rows = log.addresses(number, access)
+                block = np.full(len(rows), int(log.entries["block"][number]))
+                blocks, plain = log.owners(block, rows)
+                fits = (plain <= writes.address[write]) & (plain != 0) & (blocks == writes.block[write])
+                if fits.any():
+                    return number, int(np.flatnonzero(fits)[-1])
+        return None
+
+    def _copied(self, write: int, place: MemoryPlace) -> list[Source]:
+        """Return what an asynchronous copy has copied: of a copy in one piece the memory, else nothing."""
+        found = self.issuer(write)
+        if found is None:
+            return []
+        entry, lane = found
+        header, accesses = self.log.entries[entry], self.log.point(entry).accesses
+        here = RegisterPlace(int(header["block"]), int(header["warp"]), lane, (), 0, 0)
+        targets = [each for each in accesses if each.located.access.writes and not each.located.size]
+        reads = [each for each in accesses if each.located.access.kind is AccessKind.READ]
+        if not targets or not reads:
+            return [Source(None, "elements of a tensor, by its tensor map")]
+        target = self._memory(int(self.log.addresses(entry, targets[0])[lane]), 1, here)
+        start = int(self.log.addresses(entry, reads[0])[lane])
+        return [Source(self._memory(start + place.address - target.address, place.size, here))]
 
     def _data(self, op: Op, place: RegisterPlace) -> Iterator[Source]:
         """Yield the operands of an atomic operation that are no address."""

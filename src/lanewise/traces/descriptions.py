@@ -20,7 +20,7 @@ class Descriptions:
         if space in ("global", "const"):
             return self._global(address)
         if space == "shared":
-            return self._shared(address - abi.SHARED_WINDOW)
+            return self._shared((address - abi.SHARED_WINDOW) & abi.OFFSET_MASK)
         window = abi.LOCAL_WINDOW if space == "local" else abi.PARAM_WINDOW
         return f"{space} {address - window:#x}"
 

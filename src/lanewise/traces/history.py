@@ -127,7 +127,7 @@ class MemoryHistory:
             if not 0 <= address - int(writes.address[number]) < int(writes.size[number]):
                 continue
             owner = entries[int(writes.entry[number])]
-            if space in ("shared", "local") and int(owner["block"]) != block:
+            if space in ("shared", "local") and int(writes.block[number]) != block:
                 continue
             if space == "local" and (int(owner["warp"]), int(writes.row[number])) != (warp, lane):
                 continue
@@ -139,7 +139,7 @@ class MemoryHistory:
         memory = np.zeros(size, np.uint8)
         end = int(np.searchsorted(writes.entry, entry, "right"))
         offset = writes.address[:end].astype(np.int64) - abi.SHARED_WINDOW
-        chosen = (offset >= 0) & (offset < size) & (self.log.entries["block"][writes.entry[:end]] == block)
+        chosen = (offset >= 0) & (offset < size) & (writes.block[:end] == block)
         sizes = writes.size[:end]
         # Writes of one size in a row are done together; the last of several to one address counts.
         numbers = np.flatnonzero(chosen & (writes.offset[:end] != NOT_KEPT))

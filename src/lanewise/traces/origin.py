@@ -16,6 +16,7 @@ from lanewise.formats import Format
 from lanewise.machine.abi import SHARED_WINDOW
 from lanewise.machine.program.instruction_record import AddressFlow
 from lanewise.machine.tracer.log import NOT_KEPT
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
 from lanewise.traces.dataflow import Dataflow, Source
 from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.history import NOTHING, space_of
@@ -183,7 +184,7 @@ class Origin:
                 return each.array.dtype
         for array in recording.shared_arrays.all() if space_of(place.address) == "shared" else ():
             if array.index_at(place.address - SHARED_WINDOW) is not None:
-                return array.format.dtype
+                return array.dtype
         return None
 
     @cached_property
@@ -249,12 +250,25 @@ class Origin:
         op = self._origins.recording.op(self.entry)
         step = self.step
         who = f"step {step.number}" if step is not None else f"warp {self.warp}, not traced"
+        if self._origins.recording.log.point(self.entry).number == ASYNC_WRITE_POINT:
+            return f"{head}  {self._copied_by()}"
         if op is None:  # where a function begins
             return f"{head}  passed by a call to lane {self.lane}"
         source = self._origins.recording.source(op) if op is not None else None
         where = f"  ({source.rsplit('/', 1)[-1]})" if source else ""
         lane = f", lane {self.lane}" if isinstance(self.place, RegisterPlace) or self.lane is not None else ""
         return f"{head}  {who}{lane}: {_shortened(str(op.source)) if op is not None else ''}{where}"
+
+    def _copied_by(self) -> str:
+        """Return which asynchronous copy wrote it, in words."""
+        recording = self._origins.recording
+        found = self._origins.dataflow.issuer(self._write)
+        op = recording.op(found[0]) if found is not None else None
+        if found is None or op is None:
+            return "written by an asynchronous copy"
+        step = recording.step_of(found[0])
+        who = f"step {step}" if step is not None else "a warp that is not traced"
+        return f"copied asynchronously by {who}: {_shortened(str(op.source))}"
 
     def tree(self, depth: int = DEPTH, width: int = WIDTH) -> str:
         """Return the tree as text, so many levels deep and with so many sources for each node."""

@@ -182,7 +182,7 @@ def _shared(recording: Recording) -> list[dict[str, Any]]:
             "name": array.name,
             "first": array.offset,
             "item": array.element_bytes,
-            "type": array.format.name,
+            "type": _type(array.dtype),
             "shape": array.shape,
             "at": _packed(np.argsort(array.indices, axis=None).astype(np.int32))
             if array.indices.size == array.indices.max(initial=0) + 1

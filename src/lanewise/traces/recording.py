@@ -55,6 +55,7 @@ class Recording:
         entries = self.log.entries
         is_instruction = np.array([point.op is not None for point in self.log.points])
         chosen = np.isin(entries["warp"], run.warps) & is_instruction[entries["point"]]
+        chosen &= np.isin(entries["block"], run.blocks)
         #: The entries that are steps: instructions of the chosen warps.
         self.steps: Numbers = np.flatnonzero(chosen)
         self.registers, self.memory = RegisterHistory(self.log), MemoryHistory(self.log)

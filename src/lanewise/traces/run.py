@@ -33,6 +33,7 @@ def trace(
     arch: str | None = None,
     steps: int | None = None,
     schedule: object = None,
+    cluster: Any = None,
     **constants: Any,
 ) -> Trace:
     """Run a kernel and keep every instruction that chosen blocks execute; return the trace.
@@ -40,7 +41,7 @@ def trace(
     The whole launch runs, under the checker, and the arrays have its results; a fault ends it and is told by
     the trace. `blocks` are coordinates in the grid, or "all"; `warps` those of each block, all if not given.
     `limit` bounds the bytes that are kept: once it is reached the launch runs on, and the trace says that it
-    is not complete. `arch`, `steps`, `schedule` and `constants` are those of `lanewise.check`.
+    is not complete. `arch`, `steps`, `schedule`, `cluster` and `constants` are those of `lanewise.check`.
 
     >>> import numpy as np
     >>> import lanewise as lw
@@ -61,6 +62,8 @@ def trace(
     order = run_schedule(schedule)
     bytes = _limit(limit)
     bound, values = configured.bind(*arguments, arch=arch, **constants)
+    if cluster is not None:
+        bound = bound.in_clusters(cluster)
     shape: Shape = bound.shape
     linear, chosen = _blocks(blocks, shape), _warps(warps, shape)
     module = bound.entry.module

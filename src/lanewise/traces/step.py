@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
+from lanewise.machine.abi import LANES, WARPGROUP
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import WINDOWS, LoggedAccess
-from lanewise.machine.tracer.records import EntryState
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, EntryState
 from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, no_fragment, operands_with
 from lanewise.traces.history import lanes_of, space_of
@@ -253,8 +254,28 @@ class Step:
         raise no_fragment(name, self.text, own)
 
     def _matrix(self, operand: MatrixOperand, registers: Registers) -> npt.NDArray[Any]:
+        if operand.operand.threads > LANES:
+            return self._warpgroup_matrix(operand)
         columns = [registers.bits([each]) for each in operand.registers]
         return operand.operand.unpack(np.stack(columns, axis=1))
+
+    def _warpgroup_matrix(self, operand: MatrixOperand) -> npt.NDArray[Any]:
+        """Return the matrix that four warps hold, each after it has executed this instruction."""
+        entries, block = self._recording.log.entries, int(self._header["block"])
+        first = self.warp // WARPGROUP * WARPGROUP
+        same = (entries["point"] == self._point.number) & (entries["block"] == block)
+        count = int((same & (entries["warp"] == self.warp))[: self.entry + 1].sum())
+        parts = []
+        for warp in range(first, first + WARPGROUP):
+            mine = np.flatnonzero(same & (entries["warp"] == warp))
+            if len(mine) < count:
+                raise LanewiseError(
+                    f"{operand.name} is held by four warps, and warp {warp} was not traced up to here"
+                )
+            at = int(mine[count - 1]) - (not operand.is_result)
+            held = Registers(self._recording, block, warp, at)
+            parts.append(np.stack([held.bits([each]) for each in operand.registers], axis=1))
+        return operand.operand.unpack(np.concatenate(parts))
 
     def shared(self, name: str, dtype: Any = None, shape: Any = None, layout: Any = None) -> npt.NDArray[Any]:
         """Return an array in the block's shared memory, with its layout and swizzle undone.
@@ -264,10 +285,21 @@ class Step:
         """
         array = self._recording.shared_arrays.find(name, dtype, shape, layout)
         size = max(self._recording.run.shared_bytes, array.offset + array.element_bytes)
-        memory = self._recording.memory.shared(int(self._header["block"]), size, self.entry)
+        memory = self._recording.memory.shared(int(self._header["block"]), size, self._last_entry)
         if array.offset + (int(array.indices.max(initial=0)) + 1) * array.element_bytes > size:
             raise LanewiseError(f"{name} would reach beyond the block's {size} bytes of shared memory")
         return array.values(memory)
+
+    @property
+    def _last_entry(self) -> int:
+        """The last entry that belongs to the step: what asynchronous copies wrote while it ran follows it."""
+        entries, last = self._recording.log.entries, self.entry
+        while last + 1 < len(entries):
+            following = entries[last + 1]
+            if int(following["point"]) != ASYNC_WRITE_POINT or not int(following["barrier"]):
+                break
+            last += 1
+        return last
 
     @property
     def waiting(self) -> list[Waiting]:

@@ -32,7 +32,7 @@ def of_descriptor(number: int) -> Answer:
         (
             facts(
                 "",
-                [("matrix descriptor", f"{number:#018x}"), ("names", "a matrix in shared memory, of wgmma")],
+                [("matrix descriptor", f"{number:#018x}"), ("names", "a matrix in shared memory, for wgmma")],
             ),
             Table("fields", ("field", "bits", "value", "meaning"), fields),
         ),
@@ -55,7 +55,7 @@ def _descriptor_notes(found: MatrixDescriptor, number: int) -> list[str]:
     else:
         notes = [
             f"Swizzle {mode.name}: 8 rows of {mode.row_bytes} bytes lie one after the other, "
-            f"{mode.pattern_bytes} bytes; the 16-byte pieces of a row are permuted by {mode.swizzle}.",
+            f"{mode.pattern_bytes} bytes; the 16-byte pieces of a row are permuted by {mode.swizzle!r}.",
             f"K-major: the next 8 rows are {stride} bytes further, the next {mode.row_bytes} bytes along K "
             f"{leading}; a step within them adds to the start address.",
             f"MN-major: the next 8 along K are {stride} bytes further, the next {mode.row_bytes} bytes along "

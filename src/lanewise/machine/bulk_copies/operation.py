@@ -21,7 +21,7 @@ from lanewise.machine.codegen.function_code import (
     call,
     record_fault,
 )
-from lanewise.machine.codegen.pending_operations import address_of, issue
+from lanewise.machine.codegen.pending_operations import address_of, call_function, issue
 from lanewise.machine.warp_ops.addresses import CLUSTER, GENERIC, WRITE, locate
 from lanewise.machine.warp_ops.mbarrier import complete_bytes
 
@@ -120,3 +120,11 @@ def finish(code: FunctionCode, operation: Record) -> None:
             block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))
             code.give(BlockAnswer.STOPPING)
     code.give(0)
+
+
+def note_written(code: FunctionCode, operation: Record, address: Value, size: Value) -> None:
+    """Tell a trace, if there is one, that bytes of a block's shared memory were written."""
+    with code.when(operation.get(AsyncOperation.target_block).differs(0)):
+        block = operation.at(AsyncOperation.target_block)
+        with code.when(block.get(BlockRecord.written_hook).differs(0)):
+            call_function(code, block.get(BlockRecord.written_hook), block.address, address, size)

@@ -27,6 +27,8 @@ _RENAMED = {
     "bad branch": "out of bounds",
     "bad operand": "barrier",
     "mbarrier": "barrier",
+    "bad rank": "cluster",
+    "exited block": "cluster",
     "host call": "trap",
 }
 _MASK = (1 << 64) - 1

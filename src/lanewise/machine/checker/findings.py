@@ -159,6 +159,10 @@ class ReportContents:
         """What wastes time, the most expensive first; it does not count for `ok`."""
         return self.judge() if self.judge is not None else []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: what wastes time is judged before, since compiled code stays behind."""
+        return {**self.__dict__, "performance": self.performance, "judge": None, "module": None}
+
     @property
     def ok(self) -> bool:
         """Whether no finding is an error; findings that are only advice do not count."""

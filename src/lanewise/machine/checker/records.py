@@ -230,8 +230,6 @@ class ShadowPlane(IntEnum):
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
 PENDING = 1 << 31
 EPOCHS = PENDING - 1
-#: The epoch of a write that every access counts as ordered with: one by a bulk copy.
-BY_NOBODY = EPOCHS
 # Bits of a publication: by a fence whose scope is the block; the parity of an mbarrier's phase; the warp knew
 # all that its block had done; it rests on publications of other blocks. The rest is an epoch.
 WITHIN_BLOCK, ODD_PHASE, WHOLE, CHAIN = 1 << 31, 1 << 30, 1 << 29, 1 << 28

@@ -101,10 +101,10 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
         warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
         start = int(state.lanes(warp, base.offset, base.bits)[lane])
     else:
-        start = base.address if isinstance(base, Symbol) else base.bits
+        start = base.address + state[BlockRecord.shared_first] if isinstance(base, Symbol) else base.bits
     start += target.address.offset
-    size = state[BlockRecord.fault_size]
-    good = start % size == 0 and 0 <= start <= launch.shared_limit - size
+    size, first = state[BlockRecord.fault_size], state[BlockRecord.shared_first]
+    good = start % size == 0 and 0 <= start - first <= launch.shared_limit - size
     return located[1] if start != fault or good else target
 
 

@@ -149,8 +149,7 @@ def read(launch: LaunchState, state: BlockState, address: int, size: int, warp: 
     if 0 <= address - abi.LOCAL_WINDOW < abi.WINDOW_BYTES:
         return _local(launch, state, warp, lane, address - abi.LOCAL_WINDOW, size)
     if 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
-        offset = address - abi.SHARED_WINDOW
-        return bytes(state.shared[: launch.shared_limit][offset : offset + size].tobytes())
+        return state.shared_bytes_at(address - abi.SHARED_WINDOW, size)
     for allocation in launch.allocations:
         if address in allocation:
             offset = address - allocation.first

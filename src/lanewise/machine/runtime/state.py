@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
+from lanewise.jit.host_memory import Bytes, address, as_bytes, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.async_records import (
@@ -198,6 +198,15 @@ class BlockState:
     def running(self) -> BlockState:
         """The block of the cluster that ran last."""
         return self.members[self[BlockRecord.running_member]]
+
+    def shared_bytes_at(self, address: int, size: int) -> bytes:
+        """Return bytes at an address in the shared memory of the cluster; fewer if there are not as many."""
+        rank, offset = address >> abi.RANK_SHIFT, address & abi.OFFSET_MASK
+        if rank >= self.launch.shape.cluster_blocks:
+            return b""
+        row = as_bytes(self[BlockRecord.members] + rank * MemberRow.BYTES, MemberRow.BYTES).view(np.int64)
+        there, limit = (int(row[field // 8]) for field in (MemberRow.shared, MemberRow.bytes))
+        return as_bytes(there, limit)[offset : offset + size].tobytes() if limit else b""
 
     @property
     def steps(self) -> int:

@@ -1,9 +1,11 @@
 """wgmma.mma_async: the last of four warps to arrive computes the product for the whole warpgroup.
 
 It gathers A and B through their descriptors once, brings the accumulators of the four warps into a matrix,
-multiplies, and puts them back. The product is complete at once: fences and groups of wgmma order nothing
-here. That the operands are read when all four warps are there is what hardware does, too: kernels let one
-thread of the four warps say that a buffer may be written again.
+multiplies, and puts them back. Products that follow one another on the same accumulators, with nothing in
+between that could see them, are gathered one by one and computed together, as one of a longer K. Else a
+product is complete at once: fences and groups of wgmma order nothing here. That the operands are read when
+all four warps are there is what hardware does, too: kernels let one thread of the four warps say that a
+buffer may be written again.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from lanewise.machine.abi import (
     WarpFrame,
     WarpgroupFault,
 )
+from lanewise.machine.analysis.chained_products import chained_products
 from lanewise.machine.codegen.function_code import (
     U8,
     U32,
@@ -39,12 +42,13 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core import wgmma_operands
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, grid_of
 from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, stop_unless_zero, warp_frames
-from lanewise.machine.tensor_core.wgmma_product import ROWS, Form, Product, form_of
+from lanewise.machine.tensor_core.wgmma_product import ACCUMULATES, ROWS, WAITING, Form, Product, form_of
 from lanewise.machine.tensor_core.wgmma_statement import NEGATE_A, NEGATE_B, Statement
 
 #: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number for A's
 #: descriptor, B's, and scale-d (with a register, the number is 1 if it is negated); flags, the sparsity
 #: selector, and the offsets of registers as words of 32 bits: those of D, of A, of the metadata.
+_CHAINED = 4
 _SITE, _COLUMNS, _A, _B, _SCALE_D, _FLAGS, _SELECTOR, _PLACES = 0, 8, 16, 32, 48, 64, 72, 80
 
 
@@ -58,7 +62,8 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     form = form_of(instruction, kernel.arch)
     offsets = [each.offset for each in parsed.registers]
     pairs = [low | high << 32 for low, high in zip(offsets[::2], [*offsets[1::2], 0], strict=False)]
-    words = [op.site, instruction.n, *parsed.a, *parsed.b, *parsed.scale_d, parsed.flags, parsed.selector]
+    flags = parsed.flags | (_CHAINED if op.site in chained_products(kernel.program) else 0)
+    words = [op.site, instruction.n, *parsed.a, *parsed.b, *parsed.scale_d, flags, parsed.selector]
     return Step(_product(module, form, parsed.majors), [*words, *pairs])
 
 
@@ -92,13 +97,17 @@ class _Writer:
             code.give(0)
         table = code.block.get(BlockRecord.mma_table)
         self.entry = Record(code, table + words.get(_SITE) * MmaEntry.BYTES)
-        self.stage = self.entry.get(MmaEntry.stage)
         n = words.get(_COLUMNS)
         self.columns = (n + (form.strip - 1)) & -form.strip
-        accumulates = self._scale_d()
+        self.waiting = code.variable(code.constant(i64, 0))
+        product = Product(code, form, self.entry, self.columns, code.constant(i64, 1))
+        self.at = product.at
+        accumulates = self._chain(self._scale_d()) if form.chain > 1 else self._scale_d()
         self._gather_a()
         self._gather_b(n)
-        product = Product(code, form, self.entry, self.stage, self.columns)
+        if form.chain > 1:
+            accumulates = self._wait_for_next()
+            product.chained = self.waiting.get()
         if self.instruction.sparse:
             places = self._places(n) + (16 if self.instruction.a_source == "registers" else 0)
             self._fault(product.spread(words.get(_SELECTOR), places), WarpgroupFault.BAD_METADATA)
@@ -113,8 +122,33 @@ class _Writer:
         code.give(0)
 
     def _at(self, name: str) -> Value:
-        """Return the address of something in the stage."""
-        return self.stage + self.form.stage[name]
+        """Return the address of something in the stage; of A and B, behind the products that wait."""
+        if name == "a":
+            return self.at[name] + self.waiting.get() * (self.form.packed_k * self.form.bits // 8)
+        if name == "b":
+            return self.at[name] + self.waiting.get() * self.columns * (self.form.k * self.form.bits // 8)
+        return self.at[name]
+
+    def _chain(self, accumulates: Value) -> Value:
+        """Find how many products wait for this one: none if it does not add to what they would give."""
+        code, state = self.code, Record(self.code, self.at["state"])
+        with code.when(~accumulates):
+            state.set(WAITING, 0)
+        self.waiting.set(state.get(WAITING))
+        with code.when(self.waiting.get().equals(0)):
+            state.set(ACCUMULATES, accumulates.to(U64).to(i64))
+        return accumulates
+
+    def _wait_for_next(self) -> Value:
+        """Let this product wait for the next one, if there is one; else return whether C is added."""
+        code, state = self.code, Record(self.code, self.at["state"])
+        waiting = self.waiting.get() + 1
+        self.waiting.set(waiting)
+        with code.when(self._flag(_CHAINED).differs(0) & (waiting < self.form.chain)):
+            state.set(WAITING, waiting)
+            code.give(0)
+        state.set(WAITING, 0)
+        return state.get(ACCUMULATES).differs(0)
 
     def _fault(self, wrong: Value, reason: WarpgroupFault) -> None:
         with self.code.when(wrong):
@@ -160,13 +194,18 @@ class _Writer:
             call(
                 code,
                 wgmma_operands.a_from_registers(code.module),
-                [code["frame"], places, sign, self._at("a")],
+                [code["frame"], places, sign, self._at("a"), self._pitch_of_a * form.bits // 8],
             )
             return
         grid = grid_of(ROWS, form.packed_k, form.bits, self.majors["a"])
         groups, pieces = (code.constant(i64, each) for each in (grid.lines // LINES_TOGETHER, grid.pieces))
-        pitch = code.constant(i64, form.packed_k)
+        pitch = code.constant(i64, self._pitch_of_a)
         self._gather("a", _A, groups, pieces, pitch, self._flag(NEGATE_A))
+
+    @property
+    def _pitch_of_a(self) -> int:
+        """The elements from a row of A to the next."""
+        return self.form.chain * self.form.packed_k
 
     def _gather(
         self, name: str, operand: int, groups: Value, pieces: Value, pitch: Value, flipped: Value

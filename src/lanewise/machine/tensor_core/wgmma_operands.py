@@ -115,9 +115,9 @@ def warp_frames(code: BlockCode) -> list[Value]:
 
 
 def a_from_registers(module: ir.Module) -> ir.Function:
-    """Return `a_from_registers(frame, places, sign, out)`: A of four warps as rows of 32 bytes.
+    """Return `a_from_registers(frame, places, sign, out, pitch)`: A of four warps, 32 bytes of each row.
 
-    `sign` has the bits of a word that are to be flipped.
+    `sign` has the bits of a word that are to be flipped, `pitch` the bytes from a row to the next.
     """
 
     def write(code: BlockCode) -> None:
@@ -130,11 +130,11 @@ def a_from_registers(module: ir.Module) -> ir.Function:
                 register, lane = words[0]
                 assert words == [(register, lane + each) for each in range(4)]
                 value = registers[register].get(4 * lane, u32, 4) ^ sign
-                place = (warp * WARP_ROWS + row) * 2 * PIECE_BYTES + piece * PIECE_BYTES
+                place = code["pitch"] * (warp * WARP_ROWS + row) + piece * PIECE_BYTES
                 code.record("out").pointer(place, u32).store(value)
         code.give(0)
 
-    return shared_code(module, "wgmma A from registers", ("places", "sign", "out"), write)
+    return shared_code(module, "wgmma A from registers", ("places", "sign", "out", "pitch"), write)
 
 
 #: Rows of a tile whose accumulators lie in neighbouring lanes and that are moved together.

@@ -30,8 +30,13 @@ if TYPE_CHECKING:
 
 #: Rows of the product, and the most columns.
 ROWS, MOST_COLUMNS = 64, 256
-#: Bytes of the largest stage, which is that of a sparse product of bytes.
-LARGEST_STAGE = 1 << 18
+#: Products of floats that follow one another and are computed together, at most.
+LONGEST_CHAIN = 4
+#: The stage begins with areas of the warpgroups of a block, for what was gathered; all share the rest of it.
+GROUPS, GROUP_BYTES, LARGEST_STAGE = 8, 48 << 10, 640 << 10
+#: The state at the begin of an area: how many products wait for the next, whether the first of them is added
+#: to the accumulators.
+WAITING, ACCUMULATES = 0, 8
 #: Elements that are converted at a time.
 TOGETHER = 16
 
@@ -97,15 +102,23 @@ class Form:
             return fused_engine.program_for(self.model, self.instruction.n)[1], "pack_b", "rows"
         return plain_engine.program_for(self.model, self.instruction.n), "", "items"
 
+    @property
+    def chain(self) -> int:
+        """How many products that follow one another may be computed together, as one of a longer K."""
+        return LONGEST_CHAIN if self.fused and not self.model.sparse else 1
+
+    @cached_property
+    def gathered(self) -> dict[str, int]:
+        """Where the state, A and B lie in the area of a warpgroup, in bytes, for the most columns."""
+        a, b = (each * self.chain * self.bits // 8 for each in (ROWS * self.packed_k, self.k * MOST_COLUMNS))
+        assert 64 + a + b <= GROUP_BYTES, self.name
+        return {"state": 0, "a": 64, "b": 64 + a}
+
     @cached_property
     def stage(self) -> dict[str, int]:
-        """Where everything lies in the stage, in bytes, for the most columns; and its size."""
-        k, word = self.k, self.bits // 8
-        sizes = {
-            "a": ROWS * self.packed_k * word,
-            "b": k * MOST_COLUMNS * word,
-            "total": WARP_ROWS * MOST_COLUMNS * 4,
-        }
+        """Where everything else lies in the stage, in bytes, for the most columns; and the size of all."""
+        k = self.k * self.chain
+        sizes = {"areas": GROUPS * GROUP_BYTES, "total": WARP_ROWS * MOST_COLUMNS * 4}
         if self.model.sparse:
             sizes |= {
                 "metadata": 4 * abi.LANES * abi.WARPGROUP,
@@ -147,13 +160,19 @@ def call_kernel(code: BlockCode, function: Value, names: tuple[str, ...], given:
 class Product:
     """Writes a product of matrices that were gathered into the stage; `columns` are whole strips."""
 
-    def __init__(self, code: BlockCode, form: Form, entry: Record, stage: Value, columns: Value) -> None:
+    def __init__(self, code: BlockCode, form: Form, entry: Record, columns: Value, chained: Value) -> None:
         self.code, self.form, self.entry, self.columns = code, form, entry, columns
+        stage = entry.get(abi.MmaEntry.stage)
+        group = stage + (code.frame.get(abi.WarpFrame.index) >> 2) * GROUP_BYTES
         self.at = {name: stage + offset for name, offset in form.stage.items()}
+        self.at |= {name: group + offset for name, offset in form.gathered.items()}
         strip = code.constant(i64, form.strip)
         self.strips = Value(code, i64, code.builder.sdiv(columns.handle, strip.handle))
-        #: Where A lies as the kernel takes it, and the bytes of its rows.
-        self.a, self.row_bytes = self.at["a"], form.k * form.bits // 8
+        #: Elements of K in a row of A, as the kernel takes it, where it lies, and the bytes of a row.
+        self.pitch = form.chain * form.packed_k
+        self.a, self.row_bytes = self.at["a"], self.pitch * form.bits // 8
+        #: How many products are computed together.
+        self.chained = chained
 
     def spread(self, selector: Value, places: Value) -> Value:
         """Write a sparse A with its gaps; return whether the selector or the metadata is none.
@@ -163,7 +182,8 @@ class Product:
         at = self.at
         values: list[Value | int] = [self.code["frame"], selector, places]
         values += [at[name] for name in ("metadata", "a", "packed", "dense")]
-        self.a, self.row_bytes = at["dense"], self.form.k * _element_type(self.form).bits // 8
+        self.pitch = self.form.k
+        self.a, self.row_bytes = at["dense"], self.pitch * _element_type(self.form).bits // 8
         return call(self.code, _spread(self.code.module, self.form), values).differs(0)
 
     def prepare(self) -> None:
@@ -182,24 +202,27 @@ class Product:
     @property
     def _blocks(self) -> Value:
         """The blocks of K that are summed one after the other."""
-        return self.code.constant(
-            i64, self.form.k // plan_for(self.form.model, self.form.instruction.n).length
-        )
+        return self.chained * (self.form.k // plan_for(self.form.model, self.form.instruction.n).length)
 
     def multiply(self, warp: Value) -> None:
         """Write the sums of a warp's rows: what lies there as C becomes D."""
         code, at = self.code, self.at
-        k, one, rows = (code.constant(i64, number) for number in (self.form.k, 1, WARP_ROWS))
+        pitch, one, rows = (code.constant(i64, number) for number in (self.pitch, 1, WARP_ROWS))
         given = at | {
             "a": self.a + warp * (WARP_ROWS * self.row_bytes), "sum": at["total"], "rows": rows,
             "strips": self.strips,
         }  # fmt: skip
         if self.form.fused:
-            given |= {"lda": k, "ld_sum": self.columns, "blocks": self._blocks}
+            given |= {"lda": pitch, "ld_sum": self.columns, "blocks": self._blocks}
             call_kernel(code, self.entry.get(abi.MmaEntry.function), fused_kernel.ROWS, given)
             return
         given |= dict.fromkeys(("a_offsets", "b_offsets", "sum_offsets"), at["zero"])
-        given |= {"b": at["b_elements"], "last_item": one, "chunks": one, "chunk": k}
+        given |= {
+            "b": at["b_elements"],
+            "last_item": one,
+            "chunks": one,
+            "chunk": code.constant(i64, self.form.k),
+        }
         call_kernel(code, self.entry.get(abi.MmaEntry.function), plain_kernel.ITEMS, given)
 
 

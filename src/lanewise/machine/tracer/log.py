@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.jit.host_memory import Bytes
+from lanewise.machine import abi
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.operands import Register
 from lanewise.machine.tracer.points import ADDRESS_BYTES, LoggedAccess, LoggedRegister, Point
-from lanewise.machine.tracer.records import ENTRY
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, ENTRY, AsyncWrite
+from lanewise.ptx import Shape
 
 Numbers = npt.NDArray[np.int64]
 #: The offset of bytes that the log has not kept, because there are too many.
@@ -25,6 +27,8 @@ NOT_KEPT = -1
 class MemoryWrites(NamedTuple):
     """Accesses of many entries to memory, one element for each row that has an address, in order."""
 
+    #: The block that it was done by, or in whose shared memory it lies.
+    block: Numbers
     #: The number of the entry, the row (a lane, unless the instruction moves rows or tiles), the address.
     entry: Numbers
     row: Numbers
@@ -39,8 +43,8 @@ class MemoryWrites(NamedTuple):
 class Log:
     """The entries of a log, and the memory that they lie in."""
 
-    def __init__(self, memory: Bytes, count: int, points: list[Point], is_full: bool) -> None:
-        self.memory, self.points, self.is_full = memory, points, is_full
+    def __init__(self, memory: Bytes, count: int, points: list[Point], is_full: bool, shape: Shape) -> None:
+        self.memory, self.points, self.is_full, self.shape = memory, points, is_full, shape
         #: The entries, with the fields of an EntryHeader.
         self.entries = memory[: count * ENTRY.itemsize].view(ENTRY)
 
@@ -93,14 +97,38 @@ class Log:
             self._rows(point.number, number)
             for point in self.points
             for number, access in enumerate(point.accesses)
-            if access.located.access.writes
+            if access.located.access.writes and access.located.size
         ]
-        if not parts:
-            nothing = np.zeros(0, np.int64)
-            return MemoryWrites(nothing, nothing, nothing.astype(np.uint64), nothing, nothing, nothing)
-        joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-        order = np.lexsort((joined[1], joined[0]))
-        return MemoryWrites(*(each[order] for each in joined))
+        parts.append(self._asynchronous())
+        joined = MemoryWrites(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        order = np.lexsort((joined.row, joined.entry))
+        return MemoryWrites._make(each[order] for each in joined)
+
+    def _asynchronous(self) -> MemoryWrites:
+        """Return what asynchronous copies have written to shared memory."""
+        entries = np.flatnonzero(self.entries["point"] == ASYNC_WRITE_POINT)
+        starts = self.entries["payload"][entries]
+        made = self.memory[starts[:, None] + np.arange(AsyncWrite.BYTES)].view(np.int64)
+        nothing = np.zeros(len(entries), np.int64)
+        address = made[:, AsyncWrite.address // 8] + abi.SHARED_WINDOW
+        return MemoryWrites(
+            self.entries["block"][entries], entries, nothing, address.astype(np.uint64),
+            made[:, AsyncWrite.size // 8].copy(), starts + AsyncWrite.BYTES, nothing,
+        )  # fmt: skip
+
+    def owners(self, blocks: Numbers, addresses: npt.NDArray[np.uint64]) -> tuple[Numbers, Any]:
+        """Return the blocks whose memory addresses lie in, and the addresses without a rank in a cluster."""
+        inside = addresses.astype(np.int64) - abi.SHARED_WINDOW
+        shared = (inside >= 0) & (inside < abi.WINDOW_BYTES)
+        if self.shape.cluster_blocks == 1 or not shared.any():
+            return blocks, addresses
+        owners, plain = blocks.copy(), addresses.copy()
+        ranks = inside >> abi.RANK_SHIFT
+        for number in np.flatnonzero(shared):
+            if ranks[number] < self.shape.cluster_blocks:
+                owners[number] = cluster_member(self.shape, int(blocks[number]), int(ranks[number]))
+        plain[shared] = ((inside & abi.OFFSET_MASK) + abi.SHARED_WINDOW)[shared].astype(np.uint64)
+        return owners, plain
 
     def _rows(self, point: int, number: int) -> MemoryWrites:
         """Return one access of all entries of a point that are complete."""
@@ -113,9 +141,24 @@ class Log:
         size = np.full(len(which), access.size or access.located.size, np.int64)
         kept = starts[which] + access.bytes + rows * access.size
         offset = kept if access.size else np.full(len(which), NOT_KEPT, np.int64)
-        return MemoryWrites(
-            entries[which], rows, addresses[which, rows], size, offset, np.full(len(which), number, np.int64)
-        )
+        numbers = np.full(len(which), number, np.int64)
+        blocks, found = self.owners(self.entries["block"][entries][which], addresses[which, rows])
+        return MemoryWrites(blocks, entries[which], rows, found, size, offset, numbers)
+
+
+def cluster_member(shape: Shape, block: int, rank: int) -> int:
+    """Return the number in the grid of the block that has a rank in the cluster of a block.
+
+    >>> cluster_member(Shape((4, 2, 1), (32, 1, 1), cluster=(2, 2, 1)), 7, 0)
+    2
+    """
+    sizes, number, place = shape.cluster or (1, 1, 1), block, []
+    for extent, size in zip(shape.grid, sizes, strict=True):
+        own = rank % size
+        rank //= size
+        place.append(number % extent // size * size + own)
+        number //= extent
+    return place[0] + shape.grid[0] * (place[1] + shape.grid[1] * place[2])
 
 
 def as_lanes(memory: Bytes, register: Register) -> npt.NDArray[Any]:

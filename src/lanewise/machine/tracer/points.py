@@ -27,7 +27,12 @@ from lanewise.machine.program.operands import (
     registers_in,
 )
 from lanewise.machine.program.ops import FunctionBody, Op, Program
-from lanewise.machine.tracer.records import BARRIER_POINT, MOST_KEPT_BYTES, PAYLOAD_ALIGNMENT
+from lanewise.machine.tracer.records import (
+    ASYNC_WRITE_POINT,
+    BARRIER_POINT,
+    MOST_KEPT_BYTES,
+    PAYLOAD_ALIGNMENT,
+)
 
 #: Bytes of the addresses of 32 lanes.
 ADDRESS_BYTES = 8 * LANES
@@ -88,7 +93,7 @@ class Points:
     """All points of a kernel, by number; their numbers follow from the basic blocks alone."""
 
     def __init__(self, blocks: list[BasicBlock], program: Program) -> None:
-        self.all = [Point(BARRIER_POINT, None)]
+        self.all = [Point(BARRIER_POINT, None), Point(ASYNC_WRITE_POINT, None)]
         self._numbers: dict[Key, int] = {}
         self._functions: dict[str, int] = {}
         for block in blocks:

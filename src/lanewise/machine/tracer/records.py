@@ -27,7 +27,7 @@ from lanewise.machine.abi import RecordLayout, field
 class TracerRecord(RecordLayout):
     """What the steps of a traced launch share: where the log is written next, and what is logged."""
 
-    #: A byte for each block of the grid, and for each warp of a block: whether it is logged.
+    #: A byte for each block of the grid, a BlockChoice, and for each warp of a block: whether it is logged.
     blocks = field()
     warps = field()
     #: Where the next entry begins, and where the last payload did.
@@ -35,7 +35,8 @@ class TracerRecord(RecordLayout):
     last_payload = field()
     #: Not 0 once the log is full.
     full = field()
-    #: The payload of the entry that a step has begun and another will complete; 0 if there is none.
+    #: The entry that a step has begun and another will complete, and its payload; 0 if there is none.
+    current_entry = field()
     current = field()
     #: Where the log begins.
     base = field()
@@ -56,8 +57,25 @@ class EntryHeader(RecordLayout):
     active = field(4)
     #: An EntryState.
     state = field(4)
-    #: The number of a barrier that was completed.
+    #: The number of a barrier that was completed; of an asynchronous write: whether it was done while the
+    #: instruction of the entry before it ran.
     barrier = field(4)
+
+
+class AsyncWrite(RecordLayout):
+    """What an asynchronous copy has written: an offset in the block's shared memory, and how many bytes."""
+
+    address = field()
+    size = field()
+
+
+class BlockChoice(IntEnum):
+    """What is logged of a block."""
+
+    NOTHING = 0
+    EVERYTHING = 1
+    #: What it writes to memory, because a block of its cluster is traced.
+    WRITES = 2
 
 
 class EntryState(IntEnum):
@@ -80,8 +98,9 @@ ENTRY = np.dtype(
         "itemsize": EntryHeader.BYTES,
     }
 )
-#: The number of the point that stands for a completed barrier and for no instruction.
-BARRIER_POINT = 0
+#: The numbers of points that stand for no instruction: a completed barrier; bytes of shared memory that an
+#: asynchronous copy has written, whose payload is an AsyncWrite and the bytes.
+BARRIER_POINT, ASYNC_WRITE_POINT = 0, 1
 #: Payloads begin at multiples of this.
 PAYLOAD_ALIGNMENT = 16
 #: Bytes of an access that are kept for each lane; of longer ones the address alone is.

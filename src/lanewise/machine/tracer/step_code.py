@@ -25,7 +25,16 @@ from lanewise.machine.codegen.function_code import (
     shared_code,
 )
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
-from lanewise.machine.tracer.records import BARRIER_POINT, EntryHeader, EntryState, TracerRecord
+from lanewise.machine.tracer.records import (
+    ASYNC_WRITE_POINT,
+    BARRIER_POINT,
+    PAYLOAD_ALIGNMENT,
+    AsyncWrite,
+    BlockChoice,
+    EntryHeader,
+    EntryState,
+    TracerRecord,
+)
 from lanewise.machine.warp_ops.addresses import locate
 
 # Words of an access for `enter`: the base's offset (-1: none) and bits, what is added to it, its window, the
@@ -36,6 +45,8 @@ from lanewise.machine.warp_ops.addresses import locate
     ENTER_BASE, ENTER_BITS, ENTER_DISPLACEMENT, ENTER_WINDOW, ENTER_ROWS, ENTER_SIZE, ENTER_ADDRESSES,
     ENTER_BEFORE, ENTER_FLAGS, ENTER_SITE, ENTER_ELEMENT_BITS, ENTER_STEP_BASE, ENTER_STEP, ENTER_WORDS,
 ) = range(0, 14 * 8, 8)  # fmt: skip
+#: The function that is called when an asynchronous copy has written shared memory.
+ASYNC_WRITTEN = "trace_written"
 #: Words of an access for `leave`.
 LEAVE_ADDRESSES, LEAVE_SIZE, LEAVE_BYTES, LEAVE_FLAGS, LEAVE_SITE, LEAVE_WORDS = range(0, 48, 8)
 #: Words of a register: its offset in the frame, the bytes of all lanes, its offset in the payload.
@@ -59,6 +70,8 @@ def _write_begin(module: ir.Module, name: str) -> None:
     block = warp.at(WarpFrame.block)
     tracer, index = _tracer(block), warp.get(WarpFrame.index)
     chosen = Record(code, tracer.get(TracerRecord.warps) + index).get(0, U8).differs(0)
+    choice = Record(code, tracer.get(TracerRecord.blocks) + block.get(BlockRecord.linear)).get(0, U8)
+    chosen = chosen & choice.equals(BlockChoice.EVERYTHING)
     with code.when(~chosen & code["always"].equals(0)):
         code.give(0)
     payload = _new_entry(code, block, tracer, code["size"])
@@ -72,6 +85,7 @@ def _write_begin(module: ir.Module, name: str) -> None:
         (EntryHeader.barrier, code.number(0)),
     ):
         entry.set(field, value.to(U32))
+    tracer.set(TracerRecord.current_entry, entry.address)
     tracer.set(TracerRecord.current, payload)
     code.give(payload)
 
@@ -103,8 +117,8 @@ def _begin_call(code: BlockCode, active: Value, point: Value, size: Value, alway
 
 
 def _complete(code: BlockCode, tracer: Record) -> None:
-    """Write code that completes the last entry."""
-    entry = Record(code, tracer.get(TracerRecord.next_entry) - EntryHeader.BYTES)
+    """Write code that completes the entry that was begun; asynchronous writes may have been logged since."""
+    entry = Record(code, tracer.get(TracerRecord.current_entry))
     entry.set(EntryHeader.state, code.constant(U32, EntryState.COMPLETE))
     tracer.set(TracerRecord.current, 0)
 
@@ -179,7 +193,10 @@ def _write_addresses(code: BlockCode, access: Record, payload: Value, active: Va
             with code.when(access.get(ENTER_BITS).equals(64)):
                 base.set(code.frame.pointer(offset, U64).load(lane) + displacement)
         with code.when(offset < 0):
-            base.set(displacement)
+            # A variable in shared memory lies where the memory of the block begins in that of its cluster.
+            first = code.block.get(BlockRecord.shared_first, U64)
+            is_shared = access.get(ENTER_WINDOW).equals(abi.SHARED_WINDOW)
+            base.set(displacement + is_shared.select(first, 0))
         found = base.get().to(i64) + access.get(ENTER_WINDOW)
         found = found + is_tile.select(row * line_bytes, code.number(0))
         there = ((chosen.get() >> row.to(U32)) & 1).differs(0)
@@ -249,19 +266,48 @@ def barrier_done(code: FunctionCode, block: Record, barrier: Value) -> None:
     code.builder.call(function, [block.address.handle, barrier.handle])
 
 
+def written(module: ir.Module) -> ir.Function:
+    """Return `trace_written(block, address, bytes)`: an asynchronous copy wrote the block's shared memory.
+
+    It logs the bytes.
+    """
+    type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
+    return shared(module, ASYNC_WRITTEN, type, _write_written)
+
+
+def _write_written(module: ir.Module, name: str) -> None:
+    arguments = ("block", "address", "bytes")
+    code = FunctionCode(module, name, arguments, ir.LONG, "")
+    block = code.record("block")
+    tracer, size = _tracer(block), code["bytes"]
+    whole = (size + (AsyncWrite.BYTES + PAYLOAD_ALIGNMENT - 1)) & -PAYLOAD_ALIGNMENT
+    payload = _new_entry(code, block, tracer, whole)
+    made = Record(code, payload)
+    made.set(AsyncWrite.address, code["address"])
+    made.set(AsyncWrite.size, size)
+    copy_bytes(code, payload + AsyncWrite.BYTES, block.get(BlockRecord.shared) + code["address"], size)
+    during = tracer.get(TracerRecord.current).differs(0)
+    _of_the_block(code, tracer, ASYNC_WRITE_POINT, during.to(U64).to(i64))
+
+
 def _write_barrier_done(module: ir.Module, name: str) -> None:
     code = FunctionCode(module, name, ("block", "barrier"), ir.LONG, "")
     block = code.record("block")
     tracer = _tracer(block)
     _new_entry(code, block, tracer, code.number(0))
+    _of_the_block(code, tracer, BARRIER_POINT, code["barrier"])
+
+
+def _of_the_block(code: FunctionCode, tracer: Record, point: int, barrier: Value) -> None:
+    """Write the header of an entry that belongs to no warp, and return from the function."""
     entry = Record(code, tracer.get(TracerRecord.next_entry) - EntryHeader.BYTES)
     for field, value in (
-        (EntryHeader.point, code.number(BARRIER_POINT)),
+        (EntryHeader.point, code.number(point)),
         (EntryHeader.warp, code.number(-1)),
         (EntryHeader.lanes, code.number(0)),
         (EntryHeader.active, code.number(0)),
         (EntryHeader.state, code.number(EntryState.COMPLETE)),
-        (EntryHeader.barrier, code["barrier"]),
+        (EntryHeader.barrier, barrier),
     ):
         entry.set(field, value.to(U32))
     code.give(0)

@@ -52,6 +52,7 @@ class TracerSteps:
         found: list[Word] = []
         if guarded is None:
             self.block, self.end_is_logged = block, False
+            step_code.written(data)  # the launch gives its address to each block
             function = self.points.of_function(block)
             if function is not None:
                 found += self._enter(data, function, None) + self._leave(data, function)

@@ -11,7 +11,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import address, zeroed_bytes
-from lanewise.machine.abi import LaunchRecord
+from lanewise.machine.abi import BlockRecord, LaunchRecord
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.checked_launch import CheckedLaunch
 from lanewise.machine.checker.report import Finding
@@ -20,9 +20,10 @@ from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import ReadyKernels
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.runtime.state import BlockState
-from lanewise.machine.tracer.log import Log
+from lanewise.machine.tracer.log import Log, cluster_member
 from lanewise.machine.tracer.points import Points
-from lanewise.machine.tracer.records import EntryHeader, TracerRecord
+from lanewise.machine.tracer.records import BlockChoice, EntryHeader, TracerRecord
+from lanewise.machine.tracer.step_code import ASYNC_WRITTEN
 from lanewise.machine.tracer.steps import TracerSteps
 from lanewise.ptx import Function, Module, Shape
 
@@ -84,7 +85,11 @@ class TracedLaunch(CheckedLaunch):
         super().__init__(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
         self.traced_kernel = kernel
         self._blocks_logged = np.zeros(shape.blocks, np.uint8)
-        self._blocks_logged[list(blocks)] = 1
+        for each in blocks:
+            for rank in range(shape.cluster_blocks):
+                other = cluster_member(shape, each, rank)
+                self._blocks_logged[other] = self._blocks_logged[other] or BlockChoice.WRITES
+        self._blocks_logged[list(blocks)] = BlockChoice.EVERYTHING
         self._warps_logged = np.zeros(shape.warps, np.uint8)
         self._warps_logged[list(warps)] = 1
         try:
@@ -120,6 +125,8 @@ class TracedLaunch(CheckedLaunch):
     def new_block(self, worker: int) -> BlockState:
         """Return the memory of a thread block; from the first on, findings are noted as they come up."""
         state = super().new_block(worker)
+        for member in state.members:
+            member[BlockRecord.written_hook] = self.compiled.native.place(ASYNC_WRITTEN)
         for watch in self.watches:
             watch.triage.on_finding = self._note
         return state
@@ -136,4 +143,4 @@ class TracedLaunch(CheckedLaunch):
         except KernelFault as fault:
             self.fault = fault
         is_full = bool(self._record[TracerRecord.full // 8])
-        return Log(self._memory, self._entries, self.traced_kernel.points.all, is_full)
+        return Log(self._memory, self._entries, self.traced_kernel.points.all, is_full, self.shape)

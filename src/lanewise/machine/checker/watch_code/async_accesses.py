@@ -128,8 +128,8 @@ def write_fenced(module: ir.Module) -> ir.Function:
         known = wide(last.get(WarpFence.warp, U32)).equals(owner + 1)
         fenced_there = known & ~(wide(last.get(WarpFence.epoch, U32)) < epoch)
         here = clock.get(AsyncClock.fenced_global, U32, LANES)
-        mine = ~(wide(code.intrinsic("vector.reduce.umax", U32, [here], of=here.type)) < epoch)
-        code.done((fenced_there | mine | shared).select(code.number(FENCED), UNFENCED))
+        fenced_here = ~(wide(code.intrinsic("vector.reduce.umax", U32, [here], of=here.type)) < epoch)
+        code.done((fenced_there | fenced_here | shared).select(code.number(FENCED), UNFENCED))
     chosen = Value(
         code,
         BOOL.by(LANES),

@@ -131,7 +131,7 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
     with code.when((constant & records.CONSTANT_READ).differs(0) & written & ~shared):
         code.tell(Suspicion.NOT_CONSTANT, wide(since & records.EPOCHS), other)
         code.done()
-    with code.when((floor < epoch) & epoch.differs(records.BY_NOBODY)):
+    with code.when(floor < epoch):
         pending = (stored & records.PENDING).differs(0)
         told = code.variable(code.constant(BOOL, 0))
         with code.when(pending):

@@ -1,0 +1,52 @@
+"""The ladder's Hopper rungs on a GPU: the bits of the CPU machine, for whole tiles and for tails."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise import gpu
+
+pytestmark = pytest.mark.gpu
+if not gpu.available():
+    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
+torch = pytest.importorskip("torch")
+if torch.cuda.get_device_capability()[0] != 9:
+    pytest.skip("wgmma needs sm_90a", allow_module_level=True)
+
+FOLDER = Path(__file__).parents[2] / "examples" / "gemm"
+SHAPES = [(256, 256, 64), (520, 264, 328), (130, 8, 72), (1, 1032, 8)]
+
+
+@pytest.fixture(scope="module")
+def ladder() -> Any:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import ladder
+    finally:
+        sys.path.remove(str(FOLDER))
+    return ladder
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
+@pytest.mark.parametrize("pair", [(lw.bf16, lw.f32), (lw.f16, lw.f16)], ids=lambda pair: pair[0].name)
+@pytest.mark.parametrize("number", [9, 10, 11])
+def test_a_rung_has_the_machine_s_bits(ladder: Any, number: int, pair: Any, shape: Any) -> None:
+    (m, n, k), (dtype, accumulate) = shape, pair
+    rung = ladder.RUNGS[number - 1]
+    rng = np.random.default_rng(m * n * k + number)
+    a, b = (rng.normal(size=size).astype(dtype.dtype) for size in ((m, k), (k, n)))
+    c = np.zeros((m, n), dtype.dtype)
+    configured, arguments, constants = rung.prepare(a, b, c, accumulate)
+    configured(*arguments, **constants, arch=rung.arch)
+    kind = getattr(torch, ladder.TORCH[dtype])
+    there = [torch.from_numpy(each.view(np.int16)).cuda().view(kind) for each in (a, b, np.zeros_like(c))]
+    configured, arguments, constants = rung.prepare(*there, accumulate)
+    configured(*arguments, **constants)
+    torch.cuda.synchronize()
+    assert np.array_equal(there[2].view(torch.int16).cpu().numpy(), c.view(np.int16))
