@@ -162,7 +162,7 @@ extern "C" __global__ void remote_release_count(const float* x, float* y) {
     u32 releases = 2;  //+
     if (T == 0) init(full, 1), init(empty, releases), fence_init();
     cluster_sync();
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (T == 0) {
             arrive_expect(full, 256);
             if (RANK == 0) {
@@ -184,7 +184,7 @@ extern "C" __global__ void multicast_local_release(const float* x, float* y) {
     __shared__ u64 full, empty;
     if (T == 0) init(full, 1), init(empty, 2), fence_init();
     cluster_sync();
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         if (T == 0) {
             arrive_expect(full, 256);
             if (RANK == 0) {

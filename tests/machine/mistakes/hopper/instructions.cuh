@@ -7,6 +7,8 @@
 #define WARP (threadIdx.x / 32)
 #define LANE (threadIdx.x % 32)
 #define DEVICE __device__ __forceinline__
+// A loop that is not unrolled: the kernels stay short.
+#define REPEAT(t, n) _Pragma("unroll 1") for (int t = 0; t < n; t++)
 #define MAP const __grid_constant__ CUtensorMap
 typedef unsigned long long u64;
 typedef unsigned u32;
