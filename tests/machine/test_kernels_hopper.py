@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -213,7 +212,9 @@ def test_interleaved_tensor_copy(interleave: str) -> None:
     out = np.zeros_like(tensor)
     swizzle = "32B" if interleave == "32B" else "none"
     maps = [
-        lw.tensor_map(each.reshape(2, 3, 6, -1)[..., :16], (1, 1, 2, 8), interleave=interleave, swizzle=swizzle)
+        lw.tensor_map(
+            each.reshape(2, 3, 6, -1)[..., :16], (1, 1, 2, 8), interleave=interleave, swizzle=swizzle
+        )
         for each in (tensor, out)
     ]
     launched = source("copies")["copy_box<4, false>"][1, 32, 4096]
