@@ -175,7 +175,8 @@ __global__ void k(real* out) { *out = grid[0][0][0]; }
     ],
 )
 def test_declarations(source: str, expected: Any) -> None:
-    assert declared_variable(source, "x") == expected
+    found = declared_variable(source, "x")
+    assert (found if found is None else (found.type, found.sizes)) == expected
 
 
 class FakeDriver:

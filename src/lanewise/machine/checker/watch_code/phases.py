@@ -291,7 +291,8 @@ def write_exits(module: ir.Module) -> None:
             shifted = (word << (64 - _BYTES_FIRST - _BYTES_BITS)).to(i64)
             count = shifted >> (64 - _BYTES_BITS)
             live = ((word >> _READY_BIT) & 1).differs(0)
-            _tell_unseen_copy(code, barrier, warp)
+            with code.when(live):
+                _tell_unseen_copy(code, barrier, warp)
             with code.when(live & count.differs(0)):
                 row = barrier.get(FollowedBarrier.row)
                 code.suspect(Suspicion.BYTES_LEFT_OVER, warp.address, row, zero, offset, count, zero)
