@@ -101,7 +101,7 @@ class CheckedKernel(Compiled):
 
     @cached_property
     def follows_async(self) -> bool:
-        """Whether the kernel has asynchronous operations, or moves registers between warps."""
+        """Whether the kernel has asynchronous operations, moves registers, or belongs to clusters."""
         return any(is_followed(op) for op in self.program.sites)
 
     @cached_property

@@ -14,7 +14,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
-from lanewise.machine.checker.order_kinds import OrderKind
+from lanewise.machine.checker.order_kinds import OF_VECTOR_CLOCKS, OrderKind
 from lanewise.machine.checker.records import BlockWatch, WatchRecord
 from lanewise.machine.checker.site_table import (
     ORDER_KINDS,
@@ -51,7 +51,7 @@ class CheckerSteps:
     def __init__(self, plan: Plan, warpgroups: WarpgroupPlan) -> None:
         self.plan, self.warpgroups = plan, warpgroups
 
-    #: Whether the kernel has asynchronous operations, or moves registers between warps.
+    #: Whether the kernel has asynchronous operations, moves registers, or belongs to clusters.
     follows_async = False
 
     def registers_read(self) -> set[Register]:
@@ -93,11 +93,11 @@ class CheckerSteps:
             return found
         if has_order_row(op):
             kind = ORDER_KINDS[record.orders]
-            if kind < OrderKind.PROXY_FENCE or kind is OrderKind.INIT_FENCE:
+            if kind in OF_VECTOR_CLOCKS:
                 found += _step(data, "check_order", [first], op)
             if kind is OrderKind.GIVE_REGISTERS:
                 found += _step(data, "check_registers", [first], op)
-            elif kind >= OrderKind.PROXY_FENCE:
+            elif kind not in OF_VECTOR_CLOCKS or kind is OrderKind.INIT_FENCE:
                 found += _step(data, "check_async_order", [first], op)
         if by_async_proxy(op):
             found += _step(data, "set_async_hooks", [], op)

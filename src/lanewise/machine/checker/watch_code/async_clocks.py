@@ -231,8 +231,8 @@ def _bulk_groups(
 
 
 def begin_operation(module: ir.Module) -> ir.Function:
-    """Write `begin_operation(frame, kind, lane, barrier, phase)`: begin an operation; return its epoch."""
-    code = WatchCode(module, "begin_operation", ("frame", "kind", "lane", "barrier", "phase", "swizzle"))
+    """Write `begin_operation(frame, kind, …)`: begin an operation; return its epoch."""
+    code = WatchCode(module, "begin_operation", ("frame", "kind", "lane", "barrier", "phase", "swizzle", "home"))
     warp = code.record("frame")
     code.call_number(module.functions["turn"], warp.address)
     observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
@@ -253,6 +253,7 @@ def begin_operation(module: ir.Module) -> ir.Function:
         (NotedOperation.swizzle, code["swizzle"]),
     ):
         made.set(field, value.to(U32))
+    made.set(NotedOperation.home, code["home"])
     with code.when(code["kind"].equals(AsyncKind.BULK_GROUP)):
         clock.pointer(AsyncClock.bulk_issued, U32).store(epoch.to(U32), code["lane"])
     observed.set(BlockWatch.fresh, 1)

@@ -103,13 +103,15 @@ def write_issued(module: ir.Module) -> None:
     site, lane = (operation.get(each) for each in (AsyncOperation.site, AsyncOperation.lane))
     row = _row(code, observed, site)
     barrier = operation.get(AsyncOperation.barrier)
-    kind, number, phase = (code.variable(code.number(0)) for _ in range(3))
+    kind, number, phase, home = (code.variable(code.number(0)) for _ in range(4))
+    home.set(code.number(0))
     kind.set(code.number(AsyncKind.BULK_GROUP))
     number.set(code.number(0))
     phase.set(code.number(0))
     with code.when(barrier.differs(0)):
         owner = operation.at(AsyncOperation.barrier_block)
         kind.set(code.number(AsyncKind.PHASE))
+        home.set(owner.get(BlockRecord.watch))
         word = Record(code, barrier).get(0, U64).to(i64)
         offset = barrier - owner.get(BlockRecord.shared)
         number.set(
@@ -130,7 +132,7 @@ def write_issued(module: ir.Module) -> None:
         _look_at_map(code, observed, operation, row)
     epoch = code.call_number(
         module.functions["begin_operation"], warp.address, kind.get(), lane, number.get(), phase.get(),
-        swizzle.get(),
+        swizzle.get(), home.get(),
     )  # fmt: skip
     who = _who(code, observed, row, lane)
     block = warp.at(WarpFrame.block)
@@ -191,7 +193,7 @@ def write_operand_read(module: ir.Module) -> None:
     agent = first_of_group(warp.get(WarpFrame.index))
     zero = code.number(0)
     epoch = code.call_number(
-        module.functions["begin_operation"], warp.address, AsyncKind.WGMMA, zero, zero, zero, zero
+        module.functions["begin_operation"], warp.address, AsyncKind.WGMMA, zero, zero, zero, zero, zero
     )
     block = warp.at(WarpFrame.block)
     who = _who(code, observed, row, (agent & (LANES - 1)) | records.COLLECTIVE)
