@@ -38,6 +38,8 @@ class AsyncFlag(IntFlag):
     WRITES = auto()
     #: The memory is shared, and not global.
     SHARED = auto()
+    #: What is written is combined with what is there, element by element, as atomics do.
+    REDUCES = auto()
 
 
 class RunView(RecordLayout):

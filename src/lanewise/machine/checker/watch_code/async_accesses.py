@@ -211,7 +211,9 @@ def write_examine_async(module: ir.Module) -> ir.Function:
         tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
         code.done()
     is_async = (writer & records.ASYNC_PROXY).differs(0)
-    with code.when((floor < epoch) & is_async & ~finished(epoch, 0)):
+    # Atomics and reductions may come in any order.
+    both_reduce = (writer & me & records.ATOMIC).differs(0)
+    with code.when((floor < epoch) & is_async & ~both_reduce & ~finished(epoch, 0)):
         tell(Suspicion.UNFINISHED_COPY, epoch, writer)
         code.done()
     swizzle = wide(operation(code, observed, epoch).get(NotedOperation.swizzle, U32))
@@ -219,7 +221,7 @@ def write_examine_async(module: ir.Module) -> ir.Function:
     with code.when((floor < epoch) & is_async & differs):
         tell(Suspicion.SWIZZLE_DIFFERS, epoch, writer)
         code.done()
-    with code.when((floor < epoch) & ~is_async):
+    with code.when((floor < epoch) & ~is_async & ~both_reduce):
         lanes = wide(lanes_of(writer))
         answer = code.call_number(
             module.functions["ordered"], observed.address, epoch, wide(writer), lanes, wide(me)

@@ -37,7 +37,14 @@ class _Runs:
     """Looks at the runs of one operation in one memory, if there is anything to look at."""
 
     def __init__(
-        self, code: WatchCode, site: Value, block: Value, host: Value, flags: int, epoch: Value, who: Value
+        self,
+        code: WatchCode,
+        site: Value,
+        block: Value,
+        host: Value,
+        flags: Value | int,
+        epoch: Value,
+        who: Value,
     ) -> None:
         self.code = code
         self.view = code.stack_bytes(RunView.BYTES)
@@ -140,7 +147,10 @@ def write_issued(module: ir.Module) -> None:
     to_shared = operation.get(AsyncOperation.target_block).differs(0)
     source, target = (operation.get(each) for each in (AsyncOperation.source, AsyncOperation.target))
     size = operation.get(AsyncOperation.size)
+    # A reduction is to others what an atomic is.
     reduces = operation.get(AsyncOperation.combine).differs(0)
+    writes = reduces.select(code.number(AsyncFlag.WRITES | AsyncFlag.REDUCES), AsyncFlag.WRITES)
+    writer = who | reduces.select(code.number(records.ATOMIC | records.STRONG), 0)
     base, tensor_shift = (
         operation.get(each) for each in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
     )
@@ -158,7 +168,7 @@ def write_issued(module: ir.Module) -> None:
         code.done()
     with code.when(is_box):
         read = _Runs(code, row, block.address, source, AsyncFlag.READS | AsyncFlag.SHARED, epoch, who)
-        written = _Runs(code, row, block.address, first, AsyncFlag.WRITES, epoch, who)
+        written = _Runs(code, row, block.address, first, writes, epoch, writer)
 
         def store(address: Value, place: Value, count: Value) -> None:
             read.look(source + (place - base), count)
@@ -175,11 +185,10 @@ def write_issued(module: ir.Module) -> None:
             _Runs(code, row, block.address, source, flags, epoch, who).look(source, size)
         with code.when(~from_shared):
             _Runs(code, row, block.address, source, AsyncFlag.READS, epoch, who).look(source, size)
-    with code.when(to_shared & ~reduces):
-        flags = AsyncFlag.WRITES | AsyncFlag.SHARED
-        _Runs(code, row, target_block, target, flags, epoch, who).look(target, size)
-    with code.when(~to_shared & ~reduces):
-        _Runs(code, row, block.address, target, AsyncFlag.WRITES, epoch, who).look(target, size)
+    with code.when(to_shared):
+        _Runs(code, row, target_block, target, writes | AsyncFlag.SHARED, epoch, writer).look(target, size)
+    with code.when(~to_shared):
+        _Runs(code, row, block.address, target, writes, epoch, writer).look(target, size)
     code.done()
 
 
