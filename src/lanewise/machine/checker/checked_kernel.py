@@ -30,9 +30,7 @@ class CheckedKernel(Compiled):
         super().__init__(module, function, arch, "checked", self._instrumentation)
 
     def _instrumentation(self) -> CheckerSteps:
-        made = CheckerSteps(self.plan, self.warpgroups)
-        made.follows_async = self.follows_async
-        return made
+        return CheckerSteps(self.plan, self.warpgroups, self.follows_async)
 
     @cached_property
     def plan(self) -> definite_assignment.Plan:

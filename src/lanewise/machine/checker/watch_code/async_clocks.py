@@ -21,7 +21,14 @@ from lanewise.machine.checker.proxy_records import (
     WarpFence,
 )
 from lanewise.machine.checker.records import BlockWatch, SiteRow, WarpClock, WatchRecord
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, at_site, most, wide
+from lanewise.machine.checker.watch_code.vector_clocks import (
+    LANES,
+    WatchCode,
+    WatchModule,
+    at_site,
+    most,
+    wide,
+)
 from lanewise.machine.codegen.function_code import U32, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
@@ -30,8 +37,12 @@ WARPGROUP = 4
 
 
 def follows(observed: Record) -> Value:
-    """Return whether the kernel has asynchronous operations, so that there are clocks for them."""
-    return observed.get(BlockWatch.async_clocks).differs(0)
+    """Return whether the kernel has asynchronous operations, so that there are clocks for them.
+
+    It is a constant: the functions are compiled for either kind of kernels.
+    """
+    module = observed.code.module
+    return observed.code.constant(BOOL, int(isinstance(module, WatchModule) and module.follows_async))
 
 
 def async_clock(code: WatchCode, observed: Record, index: Value) -> Record:

@@ -6,6 +6,7 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock
+from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt
 from lanewise.machine.checker.watch_code.shadow_cells import lane_of, lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -109,7 +110,7 @@ def _write_finished(module: ir.Module) -> ir.Function:
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
     epoch, lane = code["epoch"], wide(lane_of(code["who"].to(U32)))
-    with code.when((code["who"] & records.ASYNC_PROXY).differs(0)):
+    with code.when((code["who"] & records.ASYNC_PROXY).differs(0) & follows(observed)):
         answer = code.call_number(module.functions["async_finished"], observed.address, epoch, code["me"], 0)
         code.done(answer)
     owner = warp_of(code, observed, epoch)

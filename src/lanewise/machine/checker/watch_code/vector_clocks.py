@@ -28,6 +28,14 @@ NUMBER = ir.IntType(64)
 FAR = 0x7FFF_FFFF
 
 
+class WatchModule(ir.Module):
+    """The functions of the checker: for kernels with asynchronous operations, or without what follows them."""
+
+    def __init__(self, follows_async: bool) -> None:
+        super().__init__("checker")
+        self.follows_async = follows_async
+
+
 class WatchCode(FunctionCode):
     """A function of the checker that takes and returns 64-bit numbers; loops are not unrolled here."""
 
