@@ -22,6 +22,7 @@ ASYNC_KINDS = {
     Suspicion.BARRIER_UNFENCED: "mbarrier",
     Suspicion.SWIZZLE_DIFFERS: "wgmma",
     Suspicion.MAP_UNFENCED: "proxy",
+    Suspicion.CLUSTER_ARRIVED_TWICE: "barrier",
     Suspicion.REGISTERS_BY_SOME_LANES: "setmaxnreg",
     Suspicion.REGISTERS_OF_SOME_WARPS: "setmaxnreg",
     Suspicion.REGISTERS_BEYOND_POOL: "setmaxnreg",
@@ -43,6 +44,7 @@ ADVICE = (
 #: Suspicions whose number is not an address.
 NOT_OF_MEMORY = (
     *OF_REGISTERS, *OF_REGISTER_POOL, Suspicion.NO_WGMMA_FENCE, Suspicion.EXITED_COPYING,
+    Suspicion.CLUSTER_ARRIVED_TWICE,
 )  # fmt: skip
 #: What completes an operation, and how a thread learns of it.
 _COMPLETE = {
@@ -148,6 +150,11 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             return (
                 f"the block ends while nobody has waited for this copy into shared memory (mbarrier: {place})"
                 ": wait for its phase first"
+            )
+        case Suspicion.CLUSTER_ARRIVED_TWICE:
+            return (
+                "the thread arrives at the barrier of the cluster a second time before it is complete: "
+                "barrier.cluster.wait first"
             )
         case Suspicion.SWIZZLE_DIFFERS:
             return (

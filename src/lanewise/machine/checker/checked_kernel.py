@@ -30,9 +30,7 @@ class CheckedKernel(Compiled):
         super().__init__(module, function, arch, "checked", self._instrumentation)
 
     def _instrumentation(self) -> CheckerSteps:
-        made = CheckerSteps(self.plan, self.warpgroups)
-        made.follows_async = self.follows_async
-        return made
+        return CheckerSteps(self.plan, self.warpgroups, self.follows_async)
 
     @cached_property
     def plan(self) -> definite_assignment.Plan:
@@ -101,7 +99,7 @@ class CheckedKernel(Compiled):
 
     @cached_property
     def follows_async(self) -> bool:
-        """Whether the kernel has asynchronous operations, or moves registers between warps."""
+        """Whether the kernel has asynchronous operations, moves registers, or belongs to clusters."""
         return any(is_followed(op) for op in self.program.sites)
 
     @cached_property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag, auto
 
+from lanewise.isa.launch_limits import MOST_CLUSTER_BLOCKS
 from lanewise.machine.abi import RecordLayout, field, per_lane
 
 #: Groups of operations that a clock keeps, a power of two.
@@ -37,6 +38,8 @@ class AsyncFlag(IntFlag):
     WRITES = auto()
     #: The memory is shared, and not global.
     SHARED = auto()
+    #: What is written is combined with what is there, element by element, as atomics do.
+    REDUCES = auto()
 
 
 class RunView(RecordLayout):
@@ -85,6 +88,8 @@ class NotedOperation(RecordLayout):
     phase = field(4)
     #: Of a bulk group: the epoch in which its thread knew it to be complete; 0 before.
     completed = field(4)
+    #: Of a phase: the BlockWatch of the mbarrier's block; else 0.
+    home = field()
     #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
     swizzle = field(4)
 
@@ -179,6 +184,10 @@ class PhaseRecord(RecordLayout):
     #: By warp of the block: the epoch in which it saw the phase complete, and which lanes did.
     witnessed = per_lane()
     witnesses = per_lane()
+    # In a cluster: by rank the epoch up to which those who arrived knew the block, and that up to which they
+    # knew everything.
+    members = field(4, MOST_CLUSTER_BLOCKS)
+    acquired = field()
 
 
 class FollowedBarrier(RecordLayout):

@@ -55,7 +55,7 @@ ORDER_KINDS = {
     Order.WAIT_GROUP: OrderKind.WAIT,
     Order.WAIT_ALL: OrderKind.WAIT,
     Order.TRACK: OrderKind.TRACK,
-    Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
+    Order.CLUSTER_ARRIVAL: OrderKind.CLUSTER_ARRIVAL,
     Order.PROXY_FENCE: OrderKind.PROXY_FENCE,
     Order.INIT_FENCE: OrderKind.INIT_FENCE,
     Order.MAP_FENCE: OrderKind.MAP_FENCE,
@@ -89,7 +89,7 @@ def first_access_row(op: Op) -> int:
 
 def is_followed(op: Op) -> bool:
     """Return whether a kernel with this instruction has the records of asynchronous operations."""
-    return by_async_proxy(op) or op.record.orders is Order.REGISTERS
+    return by_async_proxy(op) or op.record.orders in (Order.REGISTERS, Order.CLUSTER_ARRIVAL)
 
 
 def by_async_proxy(op: Op) -> bool:
@@ -247,6 +247,8 @@ def _order(op: Op, program: Program) -> Row:
     row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
         row[SiteRow.flags] = OrderKind.BLOCK_FENCE
+    if op.record.orders is Order.CLUSTER_ARRIVAL and op.has("relaxed"):
+        row[SiteRow.flags] = OrderKind.CLUSTER_ARRIVAL_RELAXED
     if op.record.orders is Order.PROXY_FENCE:
         if op.has("global"):
             row[SiteRow.flags] = OrderKind.PROXY_FENCE_GLOBAL

@@ -72,6 +72,14 @@ def touch_registers(code: BlockCode, operands: Record) -> None:
         copied = touch.equals(Touch.COPIED)
         with code.when(copied):
             origin = registers.state(source)
+            # Another value than the one that a wgmma in flight reads from there.
+            differs = origin.get(RegisterState.written, U32).differs(state.get(RegisterState.written, U32))
+            differs = differs | origin.get(RegisterState.writer, U32).differs(
+                state.get(RegisterState.writer, U32)
+            )
+            with code.when(registers.is_read(state) & differs):
+                reads = state.get(RegisterState.product, U32).to(U64).to(i64)
+                registers.tell(Suspicion.REGISTER_IN_FLIGHT, site, register, reads)
             for each in RegisterState.FIELDS.values():
                 state.set(each.offset, origin.get(each.offset, U32))
         other = state.get(RegisterState.product, U32).to(U64).to(i64)

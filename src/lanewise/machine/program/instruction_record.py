@@ -79,9 +79,11 @@ class Size(Enum):
     TILE_LINE = auto()
     #: An mbarrier object: 8 bytes.
     MBARRIER = auto()
+    #: A tensor map: 128 bytes.
+    TENSOR_MAP = auto()
     #: What a matrix descriptor names: pieces of 16 bytes, for the warpgroup as a whole.
     DESCRIPTOR = auto()
-    #: Known only when the instruction runs: a register, or a tensor map.
+    #: Known only when the instruction runs: a register, or what a tensor map says.
     RUN_TIME = auto()
 
 

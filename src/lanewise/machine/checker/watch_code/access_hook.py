@@ -39,6 +39,7 @@ from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
+    WatchModule,
     in_turn,
     least,
     most,
@@ -415,9 +416,12 @@ def _write_shape(module: ir.Module) -> ir.Function:
     return code.function
 
 
-def write_watch() -> ir.Module:
-    """Return a module with all functions behind the steps of a checked kernel."""
-    module = ir.Module("checker")
+def write_watch(follows_async: bool) -> ir.Module:
+    """Return a module with all functions behind the steps of a checked kernel.
+
+    Functions that nobody calls in kernels without asynchronous operations are left out by the compiler.
+    """
+    module = WatchModule(follows_async)
     write_clocks(module)
     write_async_clocks(module)
     write_warp_order(module)
@@ -432,7 +436,8 @@ def write_watch() -> ir.Module:
     write_heap_check(module)
     _write_find(module)
     write_async_accesses(module)
-    write_async_operations(module)
+    if follows_async:
+        write_async_operations(module)
     write_publications(module)
     _write_shape(module)
     _write_region(module)

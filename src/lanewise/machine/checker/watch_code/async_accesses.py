@@ -32,9 +32,17 @@ from lanewise.machine.checker.watch_code.async_clocks import (
     operation,
     running_index,
 )
-from lanewise.machine.checker.watch_code.happens_before import ORDERED, WEAKLY_ORDERED, owner_of
+from lanewise.machine.checker.watch_code.happens_before import ORDERED, UNORDERED, WEAKLY_ORDERED
 from lanewise.machine.checker.watch_code.shadow_cells import Cell, lane_of, lanes_of
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, least, most, wide
+from lanewise.machine.checker.watch_code.vector_clocks import (
+    LANES,
+    WatchCode,
+    in_cluster,
+    least,
+    most,
+    warp_of,
+    wide,
+)
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
@@ -54,25 +62,36 @@ def write_async_finished(module: ir.Module) -> ir.Function:
     def part(field: int) -> Value:
         return wide(found.get(field, U32))
 
-    local = owner_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
+    local = warp_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
     elsewhere = (local < 0) | ~(local < observed.get(BlockWatch.warps))
     with code.when(part(NotedOperation.epoch).differs(epoch)):
         code.done(1)  # it is too long ago to be on record
+    kind = part(NotedOperation.kind)
+    with code.when(kind.equals(AsyncKind.PHASE)):
+        home = found.at(NotedOperation.home)
+        # Another cluster, or an earlier one: its mbarriers are not followed here.
+        same = home.get(BlockWatch.cluster_first).equals(observed.get(BlockWatch.cluster_first))
+        with code.when(~same | (epoch < home.get(BlockWatch.start))):
+            code.done(1)
+        barrier, phase = part(NotedOperation.barrier), part(NotedOperation.phase)
+        code.done(
+            code.call_number(
+                module.functions["phase_is_known"], observed.address, home.address, barrier, phase, wide(me)
+            )
+        )
     with code.when(elsewhere):
+        # Of another block of the cluster: at least it has to be issued before.
+        issued = code.call_number(module.functions["ordered"], observed.address, epoch, 0, 0, wide(me))
+        with code.when(in_cluster(code, observed, epoch) & issued.equals(UNORDERED)):
+            code.done(0)
         code.done(_known_elsewhere(code, found, me))
     index, agent, phase = running_index(observed), part(NotedOperation.agent), part(NotedOperation.phase)
     clock = async_clock(code, observed, index)
-    kind = part(NotedOperation.kind)
     with code.when(kind.equals(AsyncKind.WGMMA)):
         known = wide(clock.pointer(AsyncClock.wgmma_of, U32).load(agent))
         own = first_of_group(index).equals(agent)
         known = own.select(most(known, clock.get(AsyncClock.wgmma_done)), known)
         code.done((phase < known).to(U64).to(i64))
-    with code.when(kind.equals(AsyncKind.PHASE)):
-        barrier = part(NotedOperation.barrier)
-        code.done(
-            code.call_number(module.functions["phase_is_known"], observed.address, barrier, phase, wide(me))
-        )
     for wanted, of, until, at in (
         (1, AsyncClock.reads_of, AsyncClock.bulk_read, AsyncClock.bulk_read_at),
         (0, AsyncClock.writes_of, AsyncClock.bulk_done, AsyncClock.bulk_done_at),
@@ -116,20 +135,26 @@ def write_fenced(module: ir.Module) -> ir.Function:
     """Write `fenced(observed, epoch, lanes, shared)`: whether a plain write is visible to the other proxy."""
     code = WatchCode(module, "fenced", ("observed", "epoch", "lanes", "shared"))
     observed, epoch = code.record("observed"), code["epoch"]
-    owner = owner_of(code, observed, epoch)
+    owner = warp_of(code, observed, epoch)
     local = owner - observed.get(BlockWatch.first_warp)
     index = running_index(observed)
     clock = async_clock(code, observed, index)
     shared = code["shared"].differs(0)
     with code.when((local < 0) | ~(local < observed.get(BlockWatch.warps))):
-        # Of another block: its last fence is on record, or a thread of this one has fenced since.
+        # Of another block: the last fence of its warps is on record, or a thread of this one has fenced.
         table = observed.at(BlockWatch.watch).get(WatchRecord.fences)
-        last = Record(code, table + (owner & (FENCES_KEPT - 1)) * WarpFence.BYTES)
-        known = wide(last.get(WarpFence.warp, U32)).equals(owner + 1)
-        fenced_there = known & ~(wide(last.get(WarpFence.epoch, U32)) < epoch)
-        here = clock.get(AsyncClock.fenced_global, U32, LANES)
+        warps = observed.get(BlockWatch.warps)
+        first = owner - Value(code, i64, code.builder.srem(owner.handle, warps.handle))
+        with code.loop(warps) as number:
+            last = Record(code, table + ((first + number) & (FENCES_KEPT - 1)) * WarpFence.BYTES)
+            known = wide(last.get(WarpFence.warp, U32)).equals(first + number + 1)
+            with code.when(known & ~(wide(last.get(WarpFence.epoch, U32)) < epoch)):
+                code.done(FENCED)
+        here = shared.select(
+            clock.get(AsyncClock.fenced, U32, LANES), clock.get(AsyncClock.fenced_global, U32, LANES)
+        )
         fenced_here = ~(wide(code.intrinsic("vector.reduce.umax", U32, [here], of=here.type)) < epoch)
-        code.done((fenced_there | fenced_here | shared).select(code.number(FENCED), UNFENCED))
+        code.done(fenced_here.select(code.number(FENCED), UNFENCED))
     chosen = Value(
         code,
         BOOL.by(LANES),
@@ -186,7 +211,9 @@ def write_examine_async(module: ir.Module) -> ir.Function:
         tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
         code.done()
     is_async = (writer & records.ASYNC_PROXY).differs(0)
-    with code.when((floor < epoch) & is_async & ~finished(epoch, 0)):
+    # Atomics and reductions may come in any order.
+    both_reduce = (writer & me & records.ATOMIC).differs(0)
+    with code.when((floor < epoch) & is_async & ~both_reduce & ~finished(epoch, 0)):
         tell(Suspicion.UNFINISHED_COPY, epoch, writer)
         code.done()
     swizzle = wide(operation(code, observed, epoch).get(NotedOperation.swizzle, U32))
@@ -194,7 +221,7 @@ def write_examine_async(module: ir.Module) -> ir.Function:
     with code.when((floor < epoch) & is_async & differs):
         tell(Suspicion.SWIZZLE_DIFFERS, epoch, writer)
         code.done()
-    with code.when((floor < epoch) & ~is_async):
+    with code.when((floor < epoch) & ~is_async & ~both_reduce):
         lanes = wide(lanes_of(writer))
         answer = code.call_number(
             module.functions["ordered"], observed.address, epoch, wide(writer), lanes, wide(me)
@@ -353,6 +380,8 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
     with code.when(shared):
         home = code.record("block").at(BlockRecord.watch)
         settle(observed.get(BlockWatch.shared_floor), AsyncClock.fenced_of)
+        with code.when(observed.get(BlockWatch.cluster_blocks) > 1):  # others may have written there
+            view.set(RunView.fenced, 0)
         for field, value in (
             (RunView.home, home.address),
             (RunView.plane, home.get(BlockWatch.shadow)),
