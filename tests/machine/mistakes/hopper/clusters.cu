@@ -29,7 +29,7 @@ extern "C" __global__ void dsmem_written_after_arrive(const float* x, float* y) 
     cluster_sync();
 }
 
-//@ clusters | bad rank/out of bounds | 2, 64, cluster 2 | f32[128], f32[128]=0 | a rank that the cluster does not have
+//@ clusters | cluster/out of bounds | 2, 64, cluster 2 | f32[128], f32[128]=0 | a rank that the cluster does not have
 extern "C" __global__ void mapa_of_missing_rank(const float* x, float* y) {
     __shared__ float s[64];
     s[T] = x[64 * blockIdx.x + T];
@@ -124,7 +124,7 @@ extern "C" __global__ void remote_init_without_fence(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | exited block/race/mbarrier | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block releases the other's stage, which may have left already
+//@ clusters | cluster/race/mbarrier | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block releases the other's stage, which may have left already
 extern "C" __global__ void remote_arrive_after_exit(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 full, empty;
@@ -291,7 +291,7 @@ extern "C" __global__ void store_async_expects_less(const u32* x, u32* y) {
     cluster_sync();
 }
 
-//@ clusters | mbarrier/barrier/race | 2, 64, cluster 2 | u32[128], u32[128]=0 | the barrier of st.async is not in the block that the data goes to
+//@ clusters | cluster/mbarrier/barrier/race | 2, 64, cluster 2 | u32[128], u32[128]=0 | the barrier of st.async is not in the block that the data goes to
 extern "C" __global__ void store_async_own_barrier(const u32* x, u32* y) {
     __shared__ u32 s[64];
     __shared__ u64 bar;
