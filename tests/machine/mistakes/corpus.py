@@ -18,7 +18,7 @@ that the kernel is right and has no wrong twin; "advice " before them says that 
 safe on today's hardware: a finding of severity "advice" is enough. The first line of a source may name its
 arch: `//@arch sm_90`. Arguments are `f32[64]` (values), `f32[64]=0` (filled), `i32[64]%8` (0 to 7, repeated),
 `i32[8x8]` (two axes), `i32:5` (a number), `null`, `readonly f32[64]`, `map f16[64x64] 8x64 128B` (a tensor
-map of that array, its box and its swizzle), or `@name`, a function of `arguments.py`. `hopper/` holds what only
+map of that array, its box and swizzle), or `@name`, a function of `arguments.py`. `hopper/` holds what only
 sm_90a has; its sources share `hopper/instructions.cuh`. `language.py` holds pairs in the Python language,
 where a constant decides which twin is traced; there the comment begins with `# @`, and `#!` marks a line.
 """
