@@ -86,7 +86,7 @@ extern "C" __global__ void cluster_wait_alone(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | barrier/deadlock | 2, 64, cluster 2 | f32[128], f32[128]=0 | two arrivals at the cluster's barrier with no wait between them
+//@ clusters | advice barrier/deadlock | 2, 64, cluster 2 | f32[128], f32[128]=0 | two arrivals at the cluster's barrier with no wait between them
 extern "C" __global__ void cluster_arrive_twice(const float* x, float* y) {
     __shared__ float s[64];
     s[T] = x[64 * blockIdx.x + T];
