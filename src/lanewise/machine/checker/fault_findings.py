@@ -97,7 +97,7 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     op = _waited_for(launch.compiled.blocks, pc & (abi.PARKED - 1))
     kind = "barrier" if place else "divergence"
     where = (state.members or [state])[rank]
-    return finding_at(launch, kind, message, op, launch.thread_at(warp, lane), where)
+    return finding_at(launch, kind, message, op, launch.thread_at(int(warp), int(lane)), where)
 
 
 def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:

@@ -98,9 +98,7 @@ def _major(folder: Path) -> int:
 
 def toolkit_folders() -> Iterator[Path]:
     """The folders of toolkits that are installed: as the environment says, then the usual ones."""
-    compiler = shutil.which("nvcc")
     places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda", "/opt/cuda"]
-    places += [str(Path(compiler).resolve().parents[1])] if compiler else []
     yield from (Path(place) for place in dict.fromkeys(places) if place and Path(place).is_dir())
 
 

@@ -394,9 +394,9 @@ extern "C" __global__ void no_complete_completes(const float* x, float* y) {
     MAKE(bar, 64)
     s[T] = x[T];
     if (T < 32) asm volatile("{ .reg .b64 t; mbarrier.arrive.noComplete.shared::cta.b64 t, [%0], 1; }" ::"r"(shared(&bar)) : "memory");  //+
-    if (T >= 32) arrive(bar);  //+
     if (T < 32) arrive(bar);  //-
-    __syncthreads();  //-
+    __syncthreads();
+    if (T >= 32) arrive(bar);  //+
     if (T >= 32) asm volatile("{ .reg .b64 t; mbarrier.arrive.noComplete.shared::cta.b64 t, [%0], 1; }" ::"r"(shared(&bar)) : "memory");  //-!
     wait(bar, 0);
     y[T] = s[63 - T];

@@ -86,7 +86,7 @@ extern "C" __global__ void cluster_wait_alone(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | barrier/deadlock | 2, 64, cluster 2 | f32[128], f32[128]=0 | two arrivals at the cluster's barrier with no wait between them
+//@ clusters | advice barrier/deadlock | 2, 64, cluster 2 | f32[128], f32[128]=0 | two arrivals at the cluster's barrier with no wait between them
 extern "C" __global__ void cluster_arrive_twice(const float* x, float* y) {
     __shared__ float s[64];
     s[T] = x[64 * blockIdx.x + T];
@@ -291,7 +291,7 @@ extern "C" __global__ void store_async_expects_less(const u32* x, u32* y) {
     cluster_sync();
 }
 
-//@ clusters | mbarrier/barrier/race | 2, 64, cluster 2 | u32[128], u32[128]=0 | the barrier of st.async is not in the block that the data goes to
+//@ clusters | cluster/mbarrier/barrier/race | 2, 64, cluster 2 | u32[128], u32[128]=0 | the barrier of st.async is not in the block that the data goes to
 extern "C" __global__ void store_async_own_barrier(const u32* x, u32* y) {
     __shared__ u32 s[64];
     __shared__ u64 bar;
