@@ -100,6 +100,13 @@ Definitions = Annotated[
     list[str] | None,
     typer.Option("--define", "-D", metavar="NAME[=VALUE]", help="A macro for CUDA C++.", show_default=False),
 ]
+Unchecked = Annotated[
+    bool,
+    typer.Option(
+        "--unchecked",
+        help="Pass arrays as they are: arguments are not held against the kernel's signature in C++.",
+    ),
+]
 Bar = Annotated[
     bool | None,
     typer.Option(
@@ -172,6 +179,7 @@ class Asked:
     definitions: tuple[str, ...] = ()
     progress: bool | None = None
     cluster: str | None = None
+    unchecked: bool = False
 
     @property
     def is_script(self) -> bool:
@@ -203,7 +211,7 @@ class Asked:
     @property
     def options(self) -> dict[str, Any]:
         """What every launch is given beside its arguments."""
-        given = {"arch": self.arch, "steps": self.steps}
+        given = {"arch": self.arch, "steps": self.steps, "unchecked": self.unchecked or None}
         return {name: value for name, value in given.items() if value is not None}
 
     def kernel(self) -> tuple[Configured, list[Any]]:

@@ -28,6 +28,7 @@ from lanewise.cli.launching import (
     ScriptArguments,
     Shared,
     Steps,
+    Unchecked,
     run_script,
     what_it_prints,
 )
@@ -81,6 +82,7 @@ def check(
     arch: Arch = None,
     steps: Steps = None,
     define: Definitions = None,
+    unchecked: Unchecked = False,
     lines: Annotated[
         bool, typer.Option("--lines", help="Show the source with counters and findings beside each line.")
     ] = False,
@@ -132,7 +134,7 @@ def check(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), progress, cluster,
+        tuple(define or ()), progress, cluster, unchecked,
     )  # fmt: skip
     shown = Format.JSON if json else format
     if asked.is_script:
