@@ -53,19 +53,26 @@ EntryName = Annotated[
 ]
 Grid = Annotated[
     str | None,
-    typer.Option(metavar="X[,Y[,Z]]", help="Blocks of the grid; 1 if left out.", rich_help_panel=_SHAPE),
+    typer.Option(
+        "--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid; 1 if left out.", rich_help_panel=_SHAPE
+    ),
 ]
 Block = Annotated[
     str | None,
-    typer.Option(metavar="X[,Y[,Z]]", help="Threads of a block.", rich_help_panel=_SHAPE, show_default=False),
+    typer.Option(
+        "--block", metavar="X[,Y[,Z]]", help="Threads of a block.", rich_help_panel=_SHAPE, show_default=False
+    ),
 ]
 Shared = Annotated[
     int | None,
-    typer.Option(metavar="BYTES", help="Dynamic shared memory.", rich_help_panel=_SHAPE, show_default=False),
+    typer.Option(
+        "--shared", metavar="BYTES", help="Dynamic shared memory.", rich_help_panel=_SHAPE, show_default=False
+    ),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
+        "--cluster",
         metavar="X[,Y[,Z]]",
         help="Blocks of a cluster (sm_90 on); a kernel that says it itself needs no such option.",
         rich_help_panel=_SHAPE,
@@ -75,6 +82,7 @@ Cluster = Annotated[
 Arch = Annotated[
     str | None,
     typer.Option(
+        "--arch",
         metavar="ARCH",
         help="The GPU to be: what CUDA C++ is compiled for, and whose bits matrix instructions give.",
         show_default=False,
@@ -83,7 +91,11 @@ Arch = Annotated[
 Steps = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="Stop a block that runs longer: an endless loop ends.", show_default=False, min=1
+        "--steps",
+        metavar="N",
+        help="Stop a block that runs longer: an endless loop ends.",
+        show_default=False,
+        min=1,
     ),
 ]
 Args = Annotated[

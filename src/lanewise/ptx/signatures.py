@@ -1,7 +1,7 @@
 """Arguments held against the C++ signature of a kernel: an array's elements, numbers where pointers belong.
 
-PTX knows of a pointer that it has 64 bits. The mangled name of a kernel, or its source, knows to what it points.
-What neither tells (a struct of the user's, a type of CUTLASS's) takes anything.
+PTX knows of a pointer that it has 64 bits. The mangled name of a kernel, or its source, knows to what it
+points. What neither tells (a struct of the user's, a type of CUTLASS's) takes anything.
 """
 
 from __future__ import annotations

@@ -107,6 +107,7 @@ def check(
     schedules: Annotated[
         int,
         typer.Option(
+            "--schedules",
             metavar="N",
             help="Run with so many orders of blocks and warps: in order, in reverse, then at random.",
             min=1,

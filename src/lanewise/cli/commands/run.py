@@ -149,6 +149,7 @@ def run(
     save: Annotated[
         list[str] | None,
         typer.Option(
+            "--save",
             metavar="NUMBER=FILE",
             help="Save an argument after the run, as .npy; the first is 0.",
             show_default=False,
