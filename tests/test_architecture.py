@@ -58,6 +58,7 @@ PACKAGES = {
         "syntax",
         "launch_refusals",
         "arguments",
+        "signatures",
         "textures",
         "tensor_maps",
         "compatibility",

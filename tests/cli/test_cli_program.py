@@ -1,5 +1,6 @@
 """The program as people run it: in a pipe, on a terminal, interrupted, and starting fast."""
 
+import ast
 import os
 import pty
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import lanewise
+import lanewise.cli
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 PROGRAM = [sys.executable, "-m", "lanewise.cli"]
@@ -151,3 +153,14 @@ def test_explain_starts_light(question: list[Any], heavy: str) -> None:
     command = [sys.executable, "-c", code, heavy, "explain", MMA, *question]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
     assert done.stderr == "0\n"
+
+
+def test_every_option_is_named() -> None:
+    """Some versions of typer make the name of an option from its metavar: `--FAMILY`."""
+    unnamed = [
+        f"{file.name}:{node.lineno}"
+        for file in Path(lanewise.cli.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "typer.Option" and not node.args
+    ]
+    assert unnamed == []

@@ -53,19 +53,26 @@ EntryName = Annotated[
 ]
 Grid = Annotated[
     str | None,
-    typer.Option(metavar="X[,Y[,Z]]", help="Blocks of the grid; 1 if left out.", rich_help_panel=_SHAPE),
+    typer.Option(
+        "--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid; 1 if left out.", rich_help_panel=_SHAPE
+    ),
 ]
 Block = Annotated[
     str | None,
-    typer.Option(metavar="X[,Y[,Z]]", help="Threads of a block.", rich_help_panel=_SHAPE, show_default=False),
+    typer.Option(
+        "--block", metavar="X[,Y[,Z]]", help="Threads of a block.", rich_help_panel=_SHAPE, show_default=False
+    ),
 ]
 Shared = Annotated[
     int | None,
-    typer.Option(metavar="BYTES", help="Dynamic shared memory.", rich_help_panel=_SHAPE, show_default=False),
+    typer.Option(
+        "--shared", metavar="BYTES", help="Dynamic shared memory.", rich_help_panel=_SHAPE, show_default=False
+    ),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
+        "--cluster",
         metavar="X[,Y[,Z]]",
         help="Blocks of a cluster (sm_90 on); a kernel that says it itself needs no such option.",
         rich_help_panel=_SHAPE,
@@ -75,6 +82,7 @@ Cluster = Annotated[
 Arch = Annotated[
     str | None,
     typer.Option(
+        "--arch",
         metavar="ARCH",
         help="The GPU to be: what CUDA C++ is compiled for, and whose bits matrix instructions give.",
         show_default=False,
@@ -83,7 +91,11 @@ Arch = Annotated[
 Steps = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="Stop a block that runs longer: an endless loop ends.", show_default=False, min=1
+        "--steps",
+        metavar="N",
+        help="Stop a block that runs longer: an endless loop ends.",
+        show_default=False,
+        min=1,
     ),
 ]
 Args = Annotated[
@@ -99,6 +111,13 @@ Args = Annotated[
 Definitions = Annotated[
     list[str] | None,
     typer.Option("--define", "-D", metavar="NAME[=VALUE]", help="A macro for CUDA C++.", show_default=False),
+]
+Unchecked = Annotated[
+    bool,
+    typer.Option(
+        "--unchecked",
+        help="Pass arrays as they are: arguments are not held against the kernel's signature in C++.",
+    ),
 ]
 Bar = Annotated[
     bool | None,
@@ -172,6 +191,7 @@ class Asked:
     definitions: tuple[str, ...] = ()
     progress: bool | None = None
     cluster: str | None = None
+    unchecked: bool = False
 
     @property
     def is_script(self) -> bool:
@@ -203,7 +223,7 @@ class Asked:
     @property
     def options(self) -> dict[str, Any]:
         """What every launch is given beside its arguments."""
-        given = {"arch": self.arch, "steps": self.steps}
+        given = {"arch": self.arch, "steps": self.steps, "unchecked": self.unchecked or None}
         return {name: value for name, value in given.items() if value is not None}
 
     def kernel(self) -> tuple[Configured, list[Any]]:

@@ -28,6 +28,7 @@ from lanewise.cli.launching import (
     ScriptArguments,
     Shared,
     Steps,
+    Unchecked,
     run_script,
     what_it_prints,
 )
@@ -81,6 +82,7 @@ def check(
     arch: Arch = None,
     steps: Steps = None,
     define: Definitions = None,
+    unchecked: Unchecked = False,
     lines: Annotated[
         bool, typer.Option("--lines", help="Show the source with counters and findings beside each line.")
     ] = False,
@@ -105,6 +107,7 @@ def check(
     schedules: Annotated[
         int,
         typer.Option(
+            "--schedules",
             metavar="N",
             help="Run with so many orders of blocks and warps: in order, in reverse, then at random.",
             min=1,
@@ -132,7 +135,7 @@ def check(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), progress, cluster,
+        tuple(define or ()), progress, cluster, unchecked,
     )  # fmt: skip
     shown = Format.JSON if json else format
     if asked.is_script:

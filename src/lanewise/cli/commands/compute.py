@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _SHOWN = 64
 
 
-def _file(what: str) -> Any:
-    return typer.Option(metavar="FILE", help=what, show_default=False)
+def _file(option: str, what: str) -> Any:
+    return typer.Option(option, metavar="FILE", help=what, show_default=False)
 
 
 def _array(name: str) -> Any:
@@ -39,22 +39,26 @@ def compute(
     b: Annotated[Path, _array("B")],
     c: Annotated[Path | None, _array("C")] = None,
     arch: Annotated[
-        str | None, typer.Option(metavar="ARCH", help="The arch whose bits are wanted.", show_default=False)
+        str | None,
+        typer.Option("--arch", metavar="ARCH", help="The arch whose bits are wanted.", show_default=False),
     ] = None,
     versus: Annotated[
         str | None,
         typer.Option(
-            metavar="ARCH", help="A second arch: show where the results differ.", show_default=False
+            "--versus",
+            metavar="ARCH",
+            help="A second arch: show where the results differ.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save D, as .npy.")
     ] = None,
     metadata: Annotated[
-        Path | None, _file("Sparse A: indices of the packed elements in their groups.")
+        Path | None, _file("--metadata", "Sparse A: indices of the packed elements in their groups.")
     ] = None,
-    scale_a: Annotated[Path | None, _file("Block-scaled: the scale factors of A.")] = None,
-    scale_b: Annotated[Path | None, _file("Block-scaled: the scale factors of B.")] = None,
+    scale_a: Annotated[Path | None, _file("--scale-a", "Block-scaled: the scale factors of A.")] = None,
+    scale_b: Annotated[Path | None, _file("--scale-b", "Block-scaled: the scale factors of B.")] = None,
     gemm: Annotated[
         bool, typer.Option("--gemm", help="Whole matrices: repeat the instruction along M, N and K.")
     ] = False,

@@ -24,19 +24,27 @@ def explain(
     instruction: InstructionText,
     arch: ArchName = None,
     lane: Annotated[
-        int | None, typer.Option(metavar="LANE", help="What this lane holds.", show_default=False)
+        int | None, typer.Option("--lane", metavar="LANE", help="What this lane holds.", show_default=False)
     ] = None,
     element: Annotated[
         tuple[str, int, int] | None,
-        typer.Option(metavar="OPERAND ROW COL", help="Who holds this element.", show_default=False),
+        typer.Option(
+            "--element", metavar="OPERAND ROW COL", help="Who holds this element.", show_default=False
+        ),
     ] = None,
     register: Annotated[
         tuple[str, int, int] | None,
-        typer.Option(metavar="OPERAND LANE REGISTER", help="What this register holds.", show_default=False),
+        typer.Option(
+            "--register",
+            metavar="OPERAND LANE REGISTER",
+            help="What this register holds.",
+            show_default=False,
+        ),
     ] = None,
     operand: Annotated[
         str | None,
         typer.Option(
+            "--operand",
             metavar="OPERAND",
             help="The whole layout of A, B, C, D, E, scale-a or scale-b; with --lane, only its part.",
             show_default=False,
@@ -54,7 +62,9 @@ def explain(
     ] = False,
     product: Annotated[
         int | None,
-        typer.Option(metavar="Q", help="Which of the four products of Volta's m8n8k4.", show_default=False),
+        typer.Option(
+            "--product", metavar="Q", help="Which of the four products of Volta's m8n8k4.", show_default=False
+        ),
     ] = None,
     a_source: ASource = None,
     stride: Stride = None,
@@ -62,10 +72,12 @@ def explain(
     csv: AsCsv = False,
     markdown: AsMarkdown = False,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it, as SVG, into a file.", show_default=False)
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Draw it, as SVG, into a file.", show_default=False),
     ] = None,
     latex: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it, as LaTeX, into a file.", show_default=False)
+        Path | None,
+        typer.Option("--latex", metavar="FILE", help="Draw it, as LaTeX, into a file.", show_default=False),
     ] = None,
 ) -> Callable[[], None]:
     """Explain an instruction, or answer a question about it; or a matrix descriptor, or a tensor map.

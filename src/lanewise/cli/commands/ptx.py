@@ -22,7 +22,10 @@ def ptx(
     entry: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="An instance of a template, 'mm<half, float>'.", show_default=False
+            "--entry",
+            metavar="NAME",
+            help="An instance of a template, 'mm<half, float>'.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[

@@ -27,6 +27,7 @@ from lanewise.cli.launching import (
     ScriptArguments,
     Shared,
     Steps,
+    Unchecked,
     run_script,
     what_it_prints,
 )
@@ -148,6 +149,7 @@ def run(
     save: Annotated[
         list[str] | None,
         typer.Option(
+            "--save",
             metavar="NUMBER=FILE",
             help="Save an argument after the run, as .npy; the first is 0.",
             show_default=False,
@@ -162,6 +164,7 @@ def run(
     arch: Arch = None,
     steps: Steps = None,
     define: Definitions = None,
+    unchecked: Unchecked = False,
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:
@@ -183,7 +186,7 @@ def run(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), progress, cluster,
+        tuple(define or ()), progress, cluster, unchecked,
     )  # fmt: skip
     if asked.is_script:
         if save or print_:

@@ -26,19 +26,21 @@ def sass(
     ],
     arch: ArchName = None,
     entry: Annotated[
-        str | None, typer.Option(metavar="NAME", help="This kernel alone.", show_default=False)
+        str | None, typer.Option("--entry", metavar="NAME", help="This kernel alone.", show_default=False)
     ] = None,
     define: Definitions = None,
     block: Annotated[
         str | None,
         typer.Option(
+            "--block",
             metavar="X[,Y[,Z]]",
             help="Threads of a block, for its occupancy; by default one with which most warps are resident.",
             show_default=False,
         ),
     ] = None,
     shared: Annotated[
-        int, typer.Option(metavar="BYTES", help="Dynamic shared memory, for its occupancy.", min=0)
+        int,
+        typer.Option("--shared", metavar="BYTES", help="Dynamic shared memory, for its occupancy.", min=0),
     ] = 0,
     json: AsJson = False,
 ) -> Callable[[], None]:
