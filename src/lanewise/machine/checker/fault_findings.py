@@ -93,11 +93,11 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
                 waiting.append((place, rank, warp, int(lane), int(pcs[lane])))
     if not waiting:
         return finding_at(launch, "deadlock", message, None, None, state)
-    place, rank, warp, lane, pc = min(waiting)
+    place, rank, warp, first, pc = min(waiting)
     op = _waited_for(launch.compiled.blocks, pc & (abi.PARKED - 1))
     kind = "barrier" if place else "divergence"
     where = (state.members or [state])[rank]
-    return finding_at(launch, kind, message, op, launch.thread_at(int(warp), int(lane)), where)
+    return finding_at(launch, kind, message, op, launch.thread_at(warp, first), where)
 
 
 def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
