@@ -20,6 +20,10 @@ OPERATIONS_KEPT = 1 << 15
 BARRIERS_FOLLOWED, PHASES_KEPT = 64, 8
 
 
+#: Asynchronous reads that are remembered while the runs of one operation are looked at, a power of two.
+READS_VERIFIED = 4
+
+
 class AsyncKind(IntEnum):
     """By what an asynchronous operation tells that it is complete."""
 
@@ -66,10 +70,12 @@ class RunView(RecordLayout):
     floor = field()
     fenced = field()
     start = field()
-    # What was examined before, and found or reported: the last write, and asynchronous reads.
+    # What was examined before, and found or reported: the last write, and the last asynchronous reads (the
+    # slices of a tile are read by several wgmma), with how many there were.
     verified = field()
-    verified_read = field()
-    verified_earlier = field()
+    verified_reads = field(4, READS_VERIFIED)
+    verified_earlier = field(4, READS_VERIFIED)
+    verified_count = field()
     #: The bits of addresses that a matrix descriptor swizzles, plus one; 0 for other operations.
     swizzle = field()
 

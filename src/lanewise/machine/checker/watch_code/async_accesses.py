@@ -12,6 +12,7 @@ from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import (
     FENCES_KEPT,
+    READS_VERIFIED,
     AsyncClock,
     AsyncFlag,
     AsyncKind,
@@ -24,6 +25,7 @@ from lanewise.machine.checker.records import (
     BlockWatch,
     ShadowPlane,
     Suspicion,
+    WarpClock,
     WatchRecord,
 )
 from lanewise.machine.checker.watch_code.async_clocks import (
@@ -295,29 +297,57 @@ class _Cells:
         fresh = written < start
         settled = ~(written > self.known(RunView.fenced)) & ~fresh
         same = written.equals(self.known(RunView.verified))
-        # What is only written need not have been written before.
-        found = self.code.variable((~(same | settled) & ~(fresh & self.spread(~reads))).any())
-        found.set((~(same | settled) & ~(fresh & self.spread(~reads))).any())
+        # What is read from shared memory has to be written before.
+        shared = (self.view.get(RunView.flags) & AsyncFlag.SHARED).differs(0)
+        unknown = (~(same | settled) & ~(fresh & self.spread(~(reads & shared)))).any()
+        found = self.code.variable(unknown)
+        found.set(unknown)
         with self.code.when(writes):
             low = self.known(RunView.floor)
             for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH):
                 found.set(found.get() | (self.get(plane) > low).any())
             for plane, field in (
-                (ShadowPlane.ASYNC_READ_EPOCH, RunView.verified_read),
+                (ShadowPlane.ASYNC_READ_EPOCH, RunView.verified_reads),
                 (ShadowPlane.ASYNC_EARLIER_EPOCH, RunView.verified_earlier),
             ):
                 read = self.get(plane)
-                found.set(found.get() | (~(read.equals(self.known(field)) | (read < start))).any())
+                good = read < start
+                for number in range(READS_VERIFIED):
+                    good = good | read.equals(self.spread(self.view.get(field + 4 * number, U32)))
+                found.set(found.get() | (~good).any())
         return found.get()
 
     def remember(self) -> None:
         """Keep what was examined: other cells of the run that are alike need not be."""
         first = Cell(self.code, self.cell.address, self.cell.stride)
         written = first.get(ShadowPlane.WRITE_EPOCH)
-        with self.code.when((written & records.PENDING).differs(0)):
+        fenced = self._whole_warp_fenced(wide(written & records.EPOCHS))
+        with self.code.when((written & records.PENDING).differs(0) | fenced):
             self.view.set(RunView.verified, wide(written))
-        self.view.set(RunView.verified_read, wide(first.get(ShadowPlane.ASYNC_READ_EPOCH)))
-        self.view.set(RunView.verified_earlier, wide(first.get(ShadowPlane.ASYNC_EARLIER_EPOCH)))
+        count = self.view.get(RunView.verified_count)
+        for plane, field in (
+            (ShadowPlane.ASYNC_READ_EPOCH, RunView.verified_reads),
+            (ShadowPlane.ASYNC_EARLIER_EPOCH, RunView.verified_earlier),
+        ):
+            self.view.pointer(field, U32).store(first.get(plane), count & (READS_VERIFIED - 1))
+        self.view.set(RunView.verified_count, count + 1)
+
+    def _whole_warp_fenced(self, epoch: Value) -> Value:
+        """Return whether all that a warp wrote in an epoch is ordered before, and fenced, whatever the lane."""
+        code, observed = self.code, Record(self.code, self.view.get(RunView.observed))
+        clock = observed.at(BlockWatch.clock)
+        index = clock.get(WarpClock.index)
+        known = async_clock(code, observed, index)
+        shared = (self.view.get(RunView.flags) & AsyncFlag.SHARED).differs(0)
+        local = warp_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
+        in_block = ~(local < 0) & (local < observed.get(BlockWatch.warps))
+        place = in_block.select(local, 0)
+        fenced = known.get(AsyncClock.fenced, U32, LANES)
+        by_lanes = wide(code.intrinsic("vector.reduce.umin", U32, [fenced], of=fenced.type))
+        own = ~(least(by_lanes, clock.get(WarpClock.synced)) < epoch)
+        told = known.pointer(AsyncClock.fenced_of, U32).load(place)
+        seen = clock.pointer(WarpClock.seen, U32).load(place)
+        return shared & in_block & local.equals(index).select(own, ~(least(wide(told), wide(seen)) < epoch))
 
     def note_read(self) -> None:
         """Put a read on record; the last one by somebody else is kept beside it."""
@@ -360,11 +390,12 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
         (RunView.observed, observed.address),
         (RunView.home, observed.address),
         (RunView.verified, code.number(-1)),  # no epoch
-        (RunView.verified_read, code.number(0)),
-        (RunView.verified_earlier, code.number(0)),
+        (RunView.verified_count, code.number(0)),
         (RunView.swizzle, code.number(0)),
     ):
         view.set(field, value)
+    for field in (RunView.verified_reads, RunView.verified_earlier):
+        view.pointer(field, U32).store(code.constant(U32.by(READS_VERIFIED), 0))
     shared = (code["flags"] & AsyncFlag.SHARED).differs(0)
     clock = async_clock(code, observed, running_index(observed))
     counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
