@@ -139,6 +139,9 @@ class AsyncClock(RecordLayout):
     wgmma_done = field()
     #: How many wgmma.fence it has executed.
     fences = field()
+    # The accumulators of its last wgmma, as one number, and its group plus one; 0 if one was touched since.
+    sums = field()
+    sums_group = field()
     # The registers that setmaxnreg has left it with (0: those of the launch), the row of the last one, and
     # all numbers that it has asked for, in one.
     registers = field()
