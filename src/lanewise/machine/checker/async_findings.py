@@ -133,8 +133,8 @@ def pool_message(kind: Suspicion, op: Op, number: int, other: int) -> str:
             verb = "inc takes" if op.has("inc") else "dec gives up"
             return f"setmaxnreg.{verb} nothing: a thread is to have {number} registers, and has {other}"
     return (
-        "setmaxnreg is ignored, because no bound of registers is known: give the kernel .maxnreg, or the most "
-        "threads and the least blocks (__launch_bounds__(threads, blocks))"
+        "setmaxnreg is ignored, because no bound of registers is known: give the kernel .maxnreg, or the "
+        "most threads and the least blocks (__launch_bounds__(threads, blocks))"
     )
 
 

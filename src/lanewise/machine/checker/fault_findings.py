@@ -88,9 +88,9 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
             barriers = block.lanes(warp, WarpFrame.barrier, 32)
             parked = (pcs >= abi.PARKED) & (pcs < abi.EXITED)
             tests_phase = (pcs < abi.PARKED) & (barriers == abi.WAITS_FOR_PHASE)
-            for lane in np.flatnonzero(parked | tests_phase):
-                place = _TOLD_FIRST.get(int(barriers[lane]), len(_TOLD_FIRST))
-                waiting.append((place, rank, warp, int(lane), int(pcs[lane])))
+            for stuck in np.flatnonzero(parked | tests_phase):
+                place = _TOLD_FIRST.get(int(barriers[stuck]), len(_TOLD_FIRST))
+                waiting.append((place, rank, warp, int(stuck), int(pcs[stuck])))
     if not waiting:
         return finding_at(launch, "deadlock", message, None, None, state)
     place, rank, warp, first, pc = min(waiting)

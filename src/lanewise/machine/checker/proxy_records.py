@@ -20,6 +20,10 @@ OPERATIONS_KEPT = 1 << 15
 BARRIERS_FOLLOWED, PHASES_KEPT = 64, 8
 
 
+#: Asynchronous reads that are remembered while the runs of one operation are looked at, a power of two.
+READS_VERIFIED = 4
+
+
 class AsyncKind(IntEnum):
     """By what an asynchronous operation tells that it is complete."""
 
@@ -66,10 +70,12 @@ class RunView(RecordLayout):
     floor = field()
     fenced = field()
     start = field()
-    # What was examined before, and found or reported: the last write, and asynchronous reads.
+    # What was examined before, and found or reported: the last write, and the last asynchronous reads (the
+    # slices of a tile are read by several wgmma), with how many there were.
     verified = field()
-    verified_read = field()
-    verified_earlier = field()
+    verified_reads = field(4, READS_VERIFIED)
+    verified_earlier = field(4, READS_VERIFIED)
+    verified_count = field()
     #: The bits of addresses that a matrix descriptor swizzles, plus one; 0 for other operations.
     swizzle = field()
 
@@ -133,6 +139,9 @@ class AsyncClock(RecordLayout):
     wgmma_done = field()
     #: How many wgmma.fence it has executed.
     fences = field()
+    # The accumulators of its last wgmma, as one number, and its group plus one; 0 if one was touched since.
+    sums = field()
+    sums_group = field()
     # The registers that setmaxnreg has left it with (0: those of the launch), the row of the last one, and
     # all numbers that it has asked for, in one.
     registers = field()

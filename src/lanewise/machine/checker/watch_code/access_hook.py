@@ -28,6 +28,7 @@ from lanewise.machine.checker.records import (
 from lanewise.machine.checker.watch_code.async_accesses import write_async_accesses, write_async_finished
 from lanewise.machine.checker.watch_code.async_clocks import follows, note_written, write_async_clocks
 from lanewise.machine.checker.watch_code.async_operations import write_async_operations
+from lanewise.machine.checker.watch_code.async_runs import write_async_runs
 from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
 from lanewise.machine.checker.watch_code.happens_before import write_completion, write_happens_before
@@ -436,6 +437,7 @@ def write_watch(follows_async: bool) -> ir.Module:
     write_heap_check(module)
     _write_find(module)
     write_async_accesses(module)
+    write_async_runs(module)
     if follows_async:
         write_async_operations(module)
     write_publications(module)

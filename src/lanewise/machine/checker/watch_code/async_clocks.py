@@ -243,7 +243,9 @@ def _bulk_groups(
 
 def begin_operation(module: ir.Module) -> ir.Function:
     """Write `begin_operation(frame, kind, …)`: begin an operation; return its epoch."""
-    code = WatchCode(module, "begin_operation", ("frame", "kind", "lane", "barrier", "phase", "swizzle", "home"))
+    code = WatchCode(
+        module, "begin_operation", ("frame", "kind", "lane", "barrier", "phase", "swizzle", "home")
+    )
     warp = code.record("frame")
     code.call_number(module.functions["turn"], warp.address)
     observed = warp.at(WarpFrame.block).at(BlockRecord.watch)

@@ -1,4 +1,4 @@
-"""Compiled code of what orders the blocks of a cluster: its barrier, and arrivals at another block's mbarrier.
+"""Compiled code of what orders the blocks of a cluster: its barrier, arrivals at another block's mbarrier.
 
 What a warp knows of other blocks is a publication of each of them: everything that the block did up to an
 epoch. So of a block whose warps arrive one after the other, the last arrival counts for all.
@@ -7,7 +7,7 @@ epoch. So of a block whose warps arrive one after the other, the last arrival co
 from __future__ import annotations
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.checker import records
@@ -35,7 +35,7 @@ _SEEN = (WarpClock.seen, WarpClock.seen_copies)
 
 
 def arrive_at_cluster(code: WatchCode, observed: Record, warp: Record, relaxed: Value) -> None:
-    """Write that the running warp arrives at the barrier of its cluster; if `relaxed`, it releases nothing."""
+    """Write that the running warp arrives at the barrier of its cluster; `relaxed`: it releases nothing."""
     clock, epoch = observed.at(BlockWatch.clock), observed.get(BlockWatch.epoch)
     active = code["active"].to(U32)
     twice = warp.get(WarpFrame.cluster_arrived, U32) & active

@@ -35,7 +35,6 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
-
 #: What `see_phase` answers if the phase is not complete; 0: it is not followed; else where its record is.
 NOT_COMPLETE = -1
 

@@ -57,7 +57,7 @@ def write_set_registers(module: ir.Module) -> None:
 
 
 def write_registers_at_end(module: ir.Module) -> None:
-    """Write `registers_at_end(frame)`: a block ends; were its setmaxnreg those of whole warpgroups, and few?"""
+    """Write `registers_at_end(frame)`: a block ends; look at all its setmaxnreg."""
     code = WatchCode(module, "registers_at_end", ("frame",))
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)

@@ -29,7 +29,7 @@ FAR = 0x7FFF_FFFF
 
 
 class WatchModule(ir.Module):
-    """The functions of the checker: for kernels with asynchronous operations, or without what follows them."""
+    """The functions of the checker: for kernels with asynchronous operations, or for those without."""
 
     def __init__(self, follows_async: bool) -> None:
         super().__init__("checker")
@@ -147,9 +147,7 @@ def warp_of(code: WatchCode, observed: Record, epoch: Value) -> Value:
 def in_cluster(code: WatchCode, observed: Record, epoch: Value) -> Value:
     """Return whether an epoch is one of a warp of a block's cluster."""
     number = warp_of(code, observed, epoch) - observed.get(BlockWatch.cluster_first)
-    return ~(number < 0) & (
-        number < observed.get(BlockWatch.warps) * observed.get(BlockWatch.cluster_blocks)
-    )
+    return ~(number < 0) & (number < observed.get(BlockWatch.warps) * observed.get(BlockWatch.cluster_blocks))
 
 
 def rank_of(code: WatchCode, observed: Record, epoch: Value) -> Value:
