@@ -41,7 +41,7 @@ def _layout(what: Any, name: str) -> Layout:
         return what
     if isinstance(what, tuple) or is_int(what):
         return Layout(what)
-    if isinstance(what, str):
+    if isinstance(what, str) and not what.isalnum():
         try:
             return Layout(what)
         except LanewiseError as error:

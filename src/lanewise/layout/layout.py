@@ -249,7 +249,6 @@ def cosize(layout: Any) -> int:
 
 
 def _measure(layout: Any, name: str) -> int:
-    layout = Layout(layout) if isinstance(layout, str) else layout
     method = getattr(layout, name, None)
     if not isinstance(layout, Mapped) or method is None:
         raise LanewiseError(f"{name} takes a layout, not {layout!r}")
