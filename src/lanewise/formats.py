@@ -264,10 +264,30 @@ class Format:
     def array(self, values: npt.ArrayLike, *, saturate: bool = False) -> npt.NDArray[Any]:
         """The array of this format's dtype with the numbers nearest to `values`, rounded as `encode` does.
 
+        Too large a number is infinite; in a format without infinities it is an error, or with `saturate` the
+        largest number. Only NaN becomes NaN.
+
         >>> e5m2.array([1.0, 1e9, -3.25]).astype(float).tolist()
         [1.0, inf, -3.0]
+        >>> e4m3.array([1.0, 1e9], saturate=True).astype(float).tolist()
+        [1.0, 448.0]
         """
-        return self.from_bits(self.encode(values, saturate=saturate))
+        words = self.encode(values, saturate=saturate)
+        if self.kind == "float" and self.has_nan and not self.has_inf and not saturate:
+            self._require_in_range(values, words)
+        return self.from_bits(words)
+
+    def _require_in_range(self, values: npt.ArrayLike, words: Words) -> None:
+        """Raise an error if a number became NaN, as `encode` has it for one that is too large."""
+        import numpy as np
+
+        numbers = self._real_numbers(values)
+        lost = ~np.isnan(numbers) & np.isnan(self.decode(words))
+        if lost.any():
+            raise LanewiseError(
+                f"{self.name} holds numbers up to {self.max}, and {numbers[lost].flat[0]:g} is not "
+                "among them; pass saturate=True for the largest number in its stead"
+            )
 
     @property
     def _magnitude_bits(self) -> int:

@@ -19,11 +19,13 @@ from lanewise.engines import (
     GEMM,
     GLOBALS,
     INSTRUCTION_FIDELITY,
+    INSTRUCTION_MODEL,
     KERNEL_FIDELITY,
     LAUNCH,
     NUMBER,
     PRINT_LATEX,
     THREAD_SLICE,
+    ArithmeticModel,
     Compute,
     Emit,
     FidelityNote,
@@ -52,6 +54,13 @@ def _instruction_fidelity() -> Callable[[Any, str], str]:
     from lanewise.arith import fidelity
 
     return fidelity
+
+
+@INSTRUCTION_MODEL.provided_by
+def _instruction_model() -> Callable[[Any, str], ArithmeticModel]:
+    from lanewise.arith.on_arrays import required_model
+
+    return required_model
 
 
 # draw ---------------------------------------------------------------------------------------------------

@@ -164,3 +164,22 @@ def test_every_option_is_named() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "typer.Option" and not node.args
     ]
     assert unnamed == []
+
+
+def test_python_m_lanewise() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lanewise", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=ENVIRONMENT,
+    )
+    assert (done.returncode, done.stdout) == (0, f"lanewise {lanewise.__version__}\n")
+
+
+def test_shells_complete_words() -> None:
+    asked = {"_LANEWISE_COMPLETE": "complete_bash", "COMP_WORDS": "lanewise expl", "COMP_CWORD": "1"}
+    done = run(env=ENVIRONMENT | asked)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["explain"], "")
+    asked |= {"COMP_WORDS": "lanewise explain --el", "COMP_CWORD": "2"}
+    assert run(env=ENVIRONMENT | asked).stdout.split() == ["--element"]

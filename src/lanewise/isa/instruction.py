@@ -10,7 +10,15 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from lanewise.engines import COMPUTE, EMIT, GEMM, INSTRUCTION_FIDELITY, Drawn
+from lanewise.engines import (
+    COMPUTE,
+    EMIT,
+    GEMM,
+    INSTRUCTION_FIDELITY,
+    INSTRUCTION_MODEL,
+    ArithmeticModel,
+    Drawn,
+)
 from lanewise.formats import FORMATS
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import refuse_arch
@@ -205,6 +213,14 @@ class Instruction(Form, Drawn):
     def fidelity(self, arch: str) -> str:
         """How far the computed bits can be trusted on an arch, in words."""
         return INSTRUCTION_FIDELITY.function(self, self.require(arch))
+
+    def model(self, arch: str) -> ArithmeticModel:
+        """How an arch adds the products up: `print` it for block length, fraction bits and rounding.
+
+        Its `scheme` has the parameters, `fidelity` says how far it is to be trusted, `source` says
+        where it is from.
+        """
+        return INSTRUCTION_MODEL.function(self, arch)
 
     def __getstate__(self) -> dict[str, Any]:
         return stated(self)

@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lanewise.cli.input.compiling import (
+    Compiler,
+    CompilerName,
+    CompilerOptions,
+    Definitions,
+    Includes,
+    Standard,
+    compilation,
+)
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     FAILED,
@@ -21,7 +30,6 @@ from lanewise.cli.launching import (
     Bar,
     Block,
     Cluster,
-    Definitions,
     EntryName,
     Grid,
     KernelFile,
@@ -82,6 +90,10 @@ def check(
     arch: Arch = None,
     steps: Steps = None,
     define: Definitions = None,
+    include: Includes = None,
+    std: Standard = None,
+    option: CompilerOptions = None,
+    compiler: CompilerName = Compiler.NVRTC,
     unchecked: Unchecked = False,
     lines: Annotated[
         bool, typer.Option("--lines", help="Show the source with counters and findings beside each line.")
@@ -135,7 +147,7 @@ def check(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), progress, cluster, unchecked,
+        compilation(define, include, std, option, compiler), progress, cluster, unchecked,
     )  # fmt: skip
     shown = Format.JSON if json else format
     if asked.is_script:

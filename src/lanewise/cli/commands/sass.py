@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lanewise.cli.input.compiling import (
+    Compiler,
+    CompilerName,
+    CompilerOptions,
+    Definitions,
+    Includes,
+    Standard,
+    compilation,
+)
 from lanewise.cli.input.options import ArchName, AsJson
-from lanewise.cli.launching import Definitions, entry_of, module_in, three
+from lanewise.cli.launching import entry_of, module_in, three
 from lanewise.cli.terminal.answer import Answer
 from lanewise.cli.terminal.render import show
 
@@ -29,6 +38,10 @@ def sass(
         str | None, typer.Option("--entry", metavar="NAME", help="This kernel alone.", show_default=False)
     ] = None,
     define: Definitions = None,
+    include: Includes = None,
+    std: Standard = None,
+    option: CompilerOptions = None,
+    compiler: CompilerName = Compiler.NVRTC,
     block: Annotated[
         str | None,
         typer.Option(
@@ -55,7 +68,7 @@ def sass(
     """
     from lanewise.ptx import demangle, ptxas
 
-    module = module_in(file, arch, define)
+    module = module_in(file, arch, compilation(define, include, std, option, compiler))
     wanted = None
     if entry is not None:
         found = entry_of(module, file, entry)
