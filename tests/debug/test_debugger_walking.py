@@ -210,7 +210,7 @@ def test_inlined_functions_are_stepped_into_over_and_out_of() -> None:
     while debugger.step_in().why == "step":
         into |= {each.line for each in debugger.frames[:1]}
     assert 4 in into  # the product and the sum are one fma of line 4
-    assert "give dtype= and shape=" in told("print tile")
+    assert "as in type tile f16" in told("print tile")
     told("type tile f32[64]", "run")
     assert told("print tile[3]") == "tile[3] = 3"
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from lanewise.debug.moments import COORDINATES, Moment
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
+from lanewise.traces.arrays import source_name
 
 #: The most characters of an expression.
 LONGEST = 1000
@@ -226,8 +227,10 @@ class _Evaluation:
                 return self.own(name)
             if name in COORDINATES:
                 raise LanewiseError(f"{name} has three coordinates: {name}.x, {name}.y, {name}.z") from None
-            if name in (each.split("::")[-1] for each in moment.recording.shared_arrays.variables):
-                return Value(Kind.ARRAY, moment.shared(name))
+            if name in (source_name(each) for each in moment.recording.shared_arrays.variables):
+                raise LanewiseError(
+                    f"the PTX does not say what {name} holds: say it, as in type {name} f16[64,64]"
+                ) from None
             raise
 
     def own(self, name: str) -> Value:

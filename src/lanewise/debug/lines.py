@@ -131,6 +131,8 @@ class Lines:
         for each in self.files:
             if each == name or Path(each).name == Path(name).name:
                 return each
+        if name.endswith(".ptx"):
+            return PTX
         known = ", ".join(Path(each).name for each in self.files)
         raise LanewiseError(f"the kernel has no code from {name}; its files are {known}")
 

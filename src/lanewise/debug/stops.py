@@ -39,6 +39,8 @@ class Breakpoint:
     condition: Expression | None = None
     temporary: bool = False
     hits: int = 0
+    #: The file in which an editor asked for it.
+    asked_in: str = ""
 
     def positions(self, lines: Lines) -> npt.NDArray[np.int64]:
         """Return the steps at which warps come to the line."""
