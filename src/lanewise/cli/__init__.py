@@ -1,5 +1,5 @@
-"""The command line: `lanewise list`, `explain`, `draw`, `compute`, `run`, `check`, `sass`, `ptx`, `doctor`,
-`cache`.
+"""The command line: `lanewise list`, `explain`, `draw`, `compute`, `run`, `check`, `debug`, `sass`, `ptx`,
+`doctor`, `cache`.
 
 `main` runs it and turns every complaint into one line; each command has a module of its own.
 """
@@ -21,7 +21,7 @@ BROKEN = 1
 #: Set by a shell that wants words completed.
 _COMPLETING = "_LANEWISE_COMPLETE"
 #: Commands whose complaints have several lines: places in PTX, what a compiler said.
-_LAID_OUT = ("run", "check", "sass", "ptx")
+_LAID_OUT = ("run", "check", "debug", "sass", "ptx")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

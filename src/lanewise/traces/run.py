@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from lanewise.errors import LanewiseError
@@ -24,6 +24,9 @@ from lanewise.ptx.signatures import require_signature
 from lanewise.traces.arrays import argument_arrays
 from lanewise.traces.recording import Recording, Run
 from lanewise.traces.trace import Trace
+
+#: What a trace says of a launch that was stopped from outside.
+INTERRUPTED = "the launch was interrupted: these are the steps up to there"
 
 
 def trace(
@@ -58,6 +61,31 @@ def trace(
     >>> run.at(-1).registers["y"][:4].tolist(), str(run.writer("x[3]").step.op.opcode)
     ([0.0, 2.0, 4.0, 6.0], 'st')
     """
+    return record(
+        configured, arguments, constants, blocks=blocks, warps=warps, limit=limit, arch=arch, steps=steps,
+        schedule=schedule, cluster=cluster,
+    )  # fmt: skip
+
+
+def record(
+    configured: Any,
+    arguments: tuple[Any, ...],
+    constants: dict[str, Any],
+    *,
+    blocks: Any = ((0, 0),),
+    warps: Iterable[int] | int | None = None,
+    limit: int | None = None,
+    arch: str | None = None,
+    steps: int | None = None,
+    schedule: object = None,
+    cluster: Any = None,
+    started: Callable[[TracedLaunch], None] | None = None,
+) -> Trace:
+    """Run a kernel as `trace` does, for a debugger that may interrupt the launch.
+
+    `started` is called with the launch before it runs. If it is given, a launch that Ctrl-C or
+    `TracedLaunch.stop` ends is no error: the trace has the steps up to there, and its `fault` says so.
+    """
     if not hasattr(configured, "bind"):
         raise LanewiseError(
             "lw.trace takes a kernel with its grid and block, then its arguments: "
@@ -80,7 +108,9 @@ def trace(
         raise LanewiseError(refused[0])
     require_shared_memory(ready.launch_info, shape, name, bound.entry.demangled)
     launch = TracedLaunch(ready, shape, values, steps, order, linear, chosen, bytes)
-    log = launch.trace()
+    if started is not None:
+        started(launch)
+    log = launch.trace(keep_interrupted=started is not None)
     launch.print_kept()
     run = Run(
         ready.program,
@@ -95,7 +125,7 @@ def trace(
             *((finding, 0) for finding in beyond_limits(ready.program, shape, name)),
             *((each.finding, each.entries) for each in launch.findings),
         ],
-        str(launch.fault) if launch.fault is not None else "",
+        str(launch.fault) if launch.fault is not None else INTERRUPTED if launch.interrupted else "",
         bytes,
     )
     return Trace(Recording(run))

@@ -64,6 +64,16 @@ class Trace:
         self._recording = recording
         self._places, self._origins = PlaceNames(recording), Origins(recording)
 
+    @property
+    def recording(self) -> Recording:
+        """The log with all that is needed to read it, for other tools that stand on traces."""
+        return self._recording
+
+    @property
+    def origins(self) -> Origins:
+        """What finds origins in the recording, for other tools that stand on traces."""
+        return self._origins
+
     # what was traced ---------------------------------------------------------------------------------------
 
     @property

@@ -117,6 +117,8 @@ class TracedLaunch(CheckedLaunch):
         self.findings: list[LoggedFinding] = []
         #: The fault that ended the launch.
         self.fault: KernelFault | None = None
+        #: Whether somebody stopped the launch before its end.
+        self.interrupted = False
 
     @property
     def _entries(self) -> int:
@@ -137,12 +139,20 @@ class TracedLaunch(CheckedLaunch):
         """Note how many entries the log had when a finding came up."""
         self.findings.append(LoggedFinding(finding, self._entries))
 
-    def trace(self) -> Log:
-        """Run the launch and return its log; a fault ends the run and is kept in `fault`."""
+    def trace(self, keep_interrupted: bool = False) -> Log:
+        """Run the launch and return its log; a fault ends the run and is kept in `fault`.
+
+        Ctrl-C is raised, unless the log of a launch that was interrupted is to be kept.
+        """
         try:
             self.run()
-            self.ended = True
+            self.interrupted = self.stopped.is_set()
+            self.ended = not self.interrupted
         except KernelFault as fault:
             self.fault = fault
+        except KeyboardInterrupt:
+            if not keep_interrupted:
+                raise
+            self.interrupted = True
         is_full = bool(self._record[TracerRecord.full // 8])
         return Log(self._memory, self._entries, self.traced_kernel.points.all, is_full, self.shape)

@@ -1,0 +1,216 @@
+"""`lanewise debug`: a kernel, or the launches of a script, walked through at a prompt or from an editor."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lanewise.cli.launching import (
+    FAILED,
+    Arch,
+    Args,
+    Asked,
+    Block,
+    Cluster,
+    Definitions,
+    EntryName,
+    Grid,
+    ScriptArguments,
+    Shared,
+    Steps,
+    run_script,
+)
+from lanewise.errors import LanewiseError
+
+if TYPE_CHECKING:
+    from lanewise.debug.adapter.adapter import Program
+    from lanewise.debug.launches import DebuggedLaunch
+    from lanewise.debug.prompt import Prompt
+    from lanewise.launch import Configured
+
+FileOrNone = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FILE", help="PTX (.ptx), CUDA C++ (.cu) or a Python script (.py).", show_default=False
+    ),
+]
+#: Bytes in a mebibyte, in which the limit is given.
+_MEBIBYTE = 1 << 20
+
+
+def debug(
+    file: FileOrNone = None,
+    arguments: ScriptArguments = None,
+    entry: EntryName = None,
+    grid: Grid = None,
+    block: Block = None,
+    shared: Shared = None,
+    cluster: Cluster = None,
+    arg: Args = None,
+    arch: Arch = None,
+    steps: Steps = None,
+    define: Definitions = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Start at the first finding of the checker, and stop at each.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="MIB", help="The most memory of a recording, in MiB.", show_default=False, min=1
+        ),
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Option("--command", "-x", metavar="TEXT", help="A command to begin with.", show_default=False),
+    ] = None,
+    dap: Annotated[
+        bool,
+        typer.Option("--dap", help="Speak the Debug Adapter Protocol with an editor, on stdin and stdout."),
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="With --dap: on a port of this machine; 0 takes a free one.",
+            min=0,
+            max=65535,
+            show_default=False,
+        ),
+    ] = None,
+) -> Callable[[], int]:
+    """Debug a kernel on the CPU, forwards and backwards: PTX, CUDA C++, or the launches of a script.
+
+    The launch runs once and is recorded; from then on every command looks at the recording, so that going
+    back costs nothing. At the prompt, `help` says what can be asked, and quit ends it. A script stops at each
+    of its launches; `leave` goes on to the next.
+
+    \b
+    lanewise debug gemm.cu --grid 8,8 --block 32 --arg random:f16:128x128 --arg random:f16:128x128 \\
+        --arg zeros:f32:128x128 --arg 128
+    lanewise debug script.py --check
+    lanewise debug script.py -x "break 28 if lane == 7" -x run -x "print acc"
+    lanewise debug --dap --port 4711
+    """
+    if port is not None and not dap:
+        raise LanewiseError("--port is for editors: give --dap too")
+    from lanewise.debug.prompt import Prompt
+
+    asked = Asked(
+        file or Path(), tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
+        tuple(define or ()), None, cluster,
+    )  # fmt: skip
+    bytes = limit * _MEBIBYTE if limit is not None else None
+    if dap:
+        return partial(_serve, asked, bytes, check, port)
+    if file is None:
+        raise LanewiseError("say what to debug: lanewise debug kernel.cu, kernel.ptx or script.py")
+    prompt = Prompt(check, command)
+    if asked.is_script:
+        return partial(_script, asked, prompt, bytes)
+    return partial(_kernel, asked, prompt, bytes)
+
+
+def _debugged(
+    asked: Asked, limit: int | None, configured: Configured, arguments: Any, options: dict[str, Any]
+) -> DebuggedLaunch:
+    from lanewise.debug.launches import DebuggedLaunch
+    from lanewise.gpu import any_on_gpu
+
+    if "stream" in options or any_on_gpu(tuple(arguments)):
+        raise LanewiseError(
+            "the arrays of this launch lie on a GPU; the debugger runs kernels on the CPU: pass NumPy arrays"
+        )
+    return DebuggedLaunch(configured, arguments, {**asked.options, **options}, limit)
+
+
+def _kernel(asked: Asked, prompt: Prompt, limit: int | None) -> int:
+    from lanewise.debug.prompt import Quit
+
+    configured, values = asked.kernel()
+    with suppress(Quit):
+        prompt.debug(_debugged(asked, limit, configured, values, {}))
+    return 0
+
+
+def _script(asked: Asked, prompt: Prompt, limit: int | None) -> int:
+    from lanewise.debug.prompt import Quit
+
+    launches = 0
+
+    def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        nonlocal launches
+        launches += 1
+        print(f"Launch {launches}:")
+        try:
+            prompt.debug(_debugged(asked, limit, configured, arguments, options))
+        except Quit:
+            raise SystemExit(0) from None
+
+    status = run_script(asked, watcher)
+    if not launches and not status:
+        print(f"lanewise: {asked.file} launches nothing: nothing can be debugged", file=sys.stderr)
+        return FAILED
+    return status
+
+
+def _serve(asked: Asked, limit: int | None, check: bool, port: int | None) -> int:
+    from lanewise.debug.adapter.serving import serve_port, serve_stdio
+
+    program = launched_program(asked, limit, check)
+    return serve_stdio(program) if port is None else serve_port(program, port)
+
+
+def launched_program(asked: Asked, limit: int | None, check: bool) -> Program:
+    """Return what runs the program of a launch request, each launch of it through a function."""
+
+    def program(wanted: dict[str, Any], debugged: Callable[[DebuggedLaunch], None]) -> int:
+        wanted.setdefault("check", check)
+        if wanted.get("program") is None:
+            wanted["program"] = str(asked.file)
+        whole = _asked(asked, wanted)
+        if not whole.is_script:
+            configured, values = whole.kernel()
+            debugged(_debugged(whole, limit, configured, values, {}))
+            return 0
+
+        def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+            debugged(_debugged(whole, limit, configured, arguments, options))
+
+        return run_script(whole, watcher)
+
+    return program
+
+
+def _asked(asked: Asked, wanted: dict[str, Any]) -> Asked:
+    """Return the launch that an editor asks for, over what the command line says."""
+    texts = {name: wanted.get(name) for name in ("entry", "grid", "block", "cluster", "arch")}
+    numbers = {name: wanted.get(name) for name in ("shared", "steps")}
+    lists = {
+        "args": wanted.get("kernelArguments"),
+        "definitions": wanted.get("define"),
+        "arguments": wanted.get("args"),
+    }
+    for name, value in lists.items():
+        if value is not None and not isinstance(value, list):
+            raise LanewiseError(f"{name} is a list in a launch configuration, not {value!r}")
+    for name, value in numbers.items():
+        if value is not None and not isinstance(value, int):
+            raise LanewiseError(f"{name} is a number in a launch configuration, not {value!r}")
+    given: dict[str, Any] = {
+        **{name: _comma(value) for name, value in texts.items() if value is not None},
+        **{name: value for name, value in numbers.items() if value is not None},
+        **{name: tuple(map(str, value)) for name, value in lists.items() if value is not None},
+    }
+    return replace(asked, file=Path(str(wanted["program"])), **given)
+
+
+def _comma(value: Any) -> str:
+    """Return a text, a number, or a list of sizes as the command line has it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,471 @@
+"""The debug adapter: answers the requests of an editor by moving and asking a debugger."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import io
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lanewise.debug import commands, information
+from lanewise.debug.adapter.messages import Connection, Message
+from lanewise.debug.adapter.variables import MOST_ROWS, References, scopes
+from lanewise.debug.debugger import Debugger
+from lanewise.debug.expressions import Expression
+from lanewise.debug.launches import DebuggedLaunch
+from lanewise.debug.lines import PTX, Frame
+from lanewise.debug.moments import Moment
+from lanewise.debug.stops import Breakpoint, Stop, Watchpoint
+from lanewise.debug.tables import printed
+from lanewise.errors import LanewiseError
+from lanewise.machine.tracer.traced_launch import TracedLaunch
+
+#: Runs the program that a launch request asks for, each launch of it through a function; returns its status.
+Program = Callable[[Message, Callable[[DebuggedLaunch], None]], int]
+#: Frames that one warp may have, for the numbers of frames.
+_MOST_FRAMES = 1000
+#: The number of the PTX among sources that are no files.
+_PTX_REFERENCE = 1
+#: Commands of the prompt that an editor's console may use: those that move nothing.
+_CONSOLE = ("print", "why", "info", "where", "type", "draw", "save", "help", "lanes", "list")
+CAPABILITIES = {
+    "supportsConfigurationDoneRequest": True,
+    "supportsConditionalBreakpoints": True,
+    "supportsStepBack": True,
+    "supportsDataBreakpoints": True,
+    "supportsSteppingGranularity": True,
+    "supportsEvaluateForHovers": True,
+    "supportsExceptionInfoRequest": True,
+    "supportsTerminateRequest": True,
+    "exceptionBreakpointFilters": [
+        {
+            "filter": "findings",
+            "label": "Findings of the checker",
+            "description": "Races, accesses out of bounds, misaligned addresses, wrong barriers",
+            "default": True,
+        }
+    ],
+}
+
+
+class Ended(SystemExit):
+    """The editor has ended the session; a script that is under way ends as if it had asked for it."""
+
+
+class Adapter:
+    """One session with an editor."""
+
+    def __init__(self, connection: Connection, program: Program) -> None:
+        self.connection, self.program = connection, program
+        self._requests: queue.Queue[Message | None] = queue.Queue()
+        self._launch: Message = {}
+        self._catches = True
+        #: What the editor asked for, kept from launch to launch.
+        self._lines: dict[str, list[Message]] = {}
+        self._watched: list[str] = []
+        self._debugger: Debugger | None = None
+        self._running: TracedLaunch | None = None
+        self._references = References()
+        self._stop: Stop | None = None
+        #: Whether the program itself runs, which an interrupt ends, and not a handler of a request.
+        self._in_program = False
+        self._ended = self._disconnected = False
+        self._left = False
+
+    # messages ----------------------------------------------------------------------------------------------
+
+    def serve(self) -> int:
+        """Answer requests until the editor ends the session; return the exit status of the program."""
+        reader = threading.Thread(target=self._read, name="lanewise-dap", daemon=True)
+        reader.start()
+        status = 0
+        try:
+            while not self._disconnected:
+                request = self._next()
+                if request.get("command") == "configurationDone":
+                    self.connection.respond(request)
+                    status = self._run()
+                else:
+                    self._answer(request)
+        except (Ended, KeyboardInterrupt):
+            pass
+        return status
+
+    def _read(self) -> None:
+        """Put requests into the queue; what must be done while a kernel runs is done at once."""
+        try:
+            while (message := self.connection.read()) is not None:
+                if message.get("type") != "request":
+                    continue
+                command = message.get("command")
+                if command in ("pause", "disconnect", "terminate"):
+                    self._interrupt(ends=command != "pause")
+                self._requests.put(message)
+                if command == "disconnect":
+                    return
+        except (LanewiseError, OSError, ValueError) as error:
+            self.connection.event("output", category="stderr", output=f"lanewise: {error}\n")
+        self._requests.put(None)
+        self._interrupt(ends=True)
+
+    def _interrupt(self, ends: bool) -> None:
+        """Stop a kernel that runs; a script that the session ends in is interrupted too."""
+        self._ended |= ends
+        running = self._running
+        if running is not None:
+            running.stop()
+        elif ends and self._in_program:
+            _thread.interrupt_main()
+
+    def _next(self) -> Message:
+        request = self._requests.get()
+        if request is None:
+            self._disconnected = True
+            raise Ended
+        return request
+
+    def _answer(self, request: Message) -> None:
+        """Answer one request; a mistake in it is an answer that says what is wrong."""
+        name, arguments = str(request.get("command", "")), request.get("arguments") or {}
+        handler = getattr(self, f"_on_{name}", None) if name.isalpha() else None
+        if handler is None:
+            self.connection.respond(request, error=f"lanewise does not know the request {name!r}")
+            return
+        try:
+            handler(request, arguments)
+        except LanewiseError as error:
+            self.connection.respond(request, error=str(error))
+        except (KeyError, TypeError, ValueError, AttributeError, OSError, MemoryError) as error:
+            self.connection.respond(request, error=f"{name}: {type(error).__name__}: {error}")
+
+    # the session -------------------------------------------------------------------------------------------
+
+    def _on_initialize(self, request: Message, arguments: Message) -> None:
+        self.connection.respond(request, CAPABILITIES)
+
+    def _on_launch(self, request: Message, arguments: Message) -> None:
+        self._launch = {**arguments, "launched": True}
+        self.connection.respond(request)
+        self.connection.event("initialized")
+
+    _on_attach = _on_launch
+
+    def _on_disconnect(self, request: Message, arguments: Message) -> None:
+        self.connection.respond(request)
+        self._disconnected = True
+        raise Ended
+
+    def _on_terminate(self, request: Message, arguments: Message) -> None:
+        self.connection.respond(request)
+        if self._debugger is not None:
+            raise Ended
+
+    def _run(self) -> int:
+        """Run the program that was launched, and tell the editor how it ended."""
+        status = 0
+        self._in_program = True
+        try:
+            with contextlib.redirect_stdout(_Output(self.connection, "stdout")):
+                status = self.program(self._launch, self.debug)
+        except LanewiseError as error:
+            self.connection.event("output", category="stderr", output=f"{error}\n")
+            status = 2
+        except KeyboardInterrupt:
+            status = 130
+        except Ended:
+            pass
+        self._in_program = False
+        self._debugger = None
+        self.connection.event("exited", exitCode=status)
+        self.connection.event("terminated")
+        return status
+
+    def debug(self, launch: DebuggedLaunch) -> None:
+        """Record a launch and answer requests until the editor goes on after its end."""
+        launch.started = self._started
+        try:
+            debugger = Debugger(launch)
+        finally:
+            self._running = None
+        if self._ended:
+            raise Ended
+        self._debugger, self._left, self._in_program = debugger, False, False
+        debugger.catches = self._catches
+        self.connection.event("output", category="console", output=f"{information.recorded(debugger)}\n")
+        for path in self._lines:
+            for each in self._set_lines(path):
+                self.connection.event("breakpoint", reason="changed", breakpoint=each)
+        self._set_watched()
+        stop = debugger.to_first_finding() if self._launch.get("check") else None
+        if stop is None:
+            stop = debugger.to_start() if self._launch.get("stopOnEntry") else debugger.run()
+        self._stopped(stop)
+        while not self._left:
+            self._answer(self._next())
+        self._debugger, self._in_program = None, True
+
+    def _started(self, running: TracedLaunch) -> None:
+        self._running = running
+
+    def _require(self) -> Debugger:
+        if self._debugger is None:
+            raise LanewiseError("no launch is stopped now")
+        return self._debugger
+
+    def _stopped(self, stop: Stop) -> None:
+        """Tell the editor where a move ended; after the end the launch is left, unless it asked to stay."""
+        self._references, self._stop = References(), stop
+        if stop.why == "end" and not self._launch.get("stopAtEnd"):
+            self._left = True
+            return
+        reasons = {"watch": "data breakpoint", "finding": "exception", "fault": "exception", "end": "pause"}
+        self.connection.event(
+            "stopped",
+            reason=reasons.get(stop.why, stop.why),
+            description=stop.reason,
+            text=stop.reason,
+            threadId=self._require().warp + 1,
+            allThreadsStopped=True,
+            hitBreakpointIds=[stop.number] if stop.number else [],
+        )
+
+    # breakpoints -------------------------------------------------------------------------------------------
+
+    def _on_setBreakpoints(self, request: Message, arguments: Message) -> None:
+        source = arguments.get("source") or {}
+        path = str(source.get("path") or (PTX if source.get("sourceReference") else source.get("name") or ""))
+        self._lines[path] = list(arguments.get("breakpoints") or ())
+        self.connection.respond(request, {"breakpoints": self._set_lines(path)})
+
+    def _set_lines(self, path: str) -> list[Message]:
+        """Set the breakpoints of a file, as far as the launch has code of it; return what became of each."""
+        wanted, debugger = self._lines[path], self._debugger
+        if debugger is None:
+            waiting = "it is set when a kernel with code of this file is launched"
+            return [{"verified": False, "line": each.get("line"), "message": waiting} for each in wanted]
+        for number, old in list(debugger.stops.items()):
+            if isinstance(old, Breakpoint) and old.asked_in == path:
+                del debugger.stops[number]
+        found: list[Message] = []
+        for each in wanted:
+            try:
+                where = f"{path}:{int(each['line'])}"
+                made = debugger.add_breakpoint(where, str(each.get("condition") or ""))
+                made.asked_in = path
+                found.append({"id": made.number, "verified": True, "line": made.frame.line})
+            except LanewiseError as error:
+                found.append({"verified": False, "line": each.get("line"), "message": str(error)})
+        return found
+
+    def _on_setExceptionBreakpoints(self, request: Message, arguments: Message) -> None:
+        self._catches = "findings" in (arguments.get("filters") or ())
+        if self._debugger is not None:
+            self._debugger.catches = self._catches
+        self.connection.respond(request, {})
+
+    def _on_exceptionInfo(self, request: Message, arguments: Message) -> None:
+        self._require()
+        stop = self._stop
+        reason = stop.reason if stop is not None else ""
+        kind, _, _ = reason.partition(":")
+        self.connection.respond(request, {"exceptionId": kind, "description": reason, "breakMode": "always"})
+
+    def _on_dataBreakpointInfo(self, request: Message, arguments: Message) -> None:
+        debugger, name = self._require(), str(arguments.get("name", ""))
+        reference = int(arguments.get("variablesReference") or 0)
+        watched, lane = name, None
+        if reference:
+            line = next((each for each in self._references.lines(reference) if each.name == name), None)
+            watched, lane = (line.watched, line.lane) if line is not None else ("", None)
+        if not watched:
+            self.connection.respond(
+                request, {"dataId": None, "description": f"{name} is no single value that can be watched"}
+            )
+            return
+        identity = f"{watched}@{debugger.warp}@{'' if lane is None else lane}"
+        self._watchpoint(0, identity).changes(debugger.recorded)
+        lanes = f" in lane {lane}" if lane is not None else ""
+        self.connection.respond(
+            request,
+            {
+                "dataId": identity,
+                "description": f"{watched}{lanes}",
+                "accessTypes": ["write"],
+                "canPersist": True,
+            },
+        )
+
+    def _watchpoint(self, number: int, identity: str) -> Watchpoint:
+        what, warp, lane = identity.rsplit("@", 2)
+        lanes = np.ones(32, np.bool_) if not lane else np.arange(32) == int(lane)
+        return Watchpoint(number, what, lanes, int(warp))
+
+    def _on_setDataBreakpoints(self, request: Message, arguments: Message) -> None:
+        self._watched = [str(each["dataId"]) for each in arguments.get("breakpoints") or ()]
+        self.connection.respond(request, {"breakpoints": self._set_watched()})
+
+    def _set_watched(self) -> list[Message]:
+        """Set the data breakpoints that the editor asked for; return what became of each."""
+        debugger = self._debugger
+        if debugger is None:
+            return [{"verified": False} for _ in self._watched]
+        for number, each in list(debugger.stops.items()):
+            if isinstance(each, Watchpoint):
+                del debugger.stops[number]
+        found: list[Message] = []
+        for identity in self._watched:
+            try:
+                made = self._watchpoint(max(debugger.stops, default=0) + 1, identity)
+                made.changes(debugger.recorded)
+                debugger.stops[made.number] = made
+                found.append({"id": made.number, "verified": True})
+            except (LanewiseError, ValueError) as error:
+                found.append({"verified": False, "message": str(error)})
+        return found
+
+    # moves -------------------------------------------------------------------------------------------------
+
+    def _move(
+        self, request: Message, arguments: Message, move: Callable[[Debugger], Stop], **body: Any
+    ) -> None:
+        debugger = self._require()
+        thread = arguments.get("threadId")
+        if thread is not None:
+            debugger.focus(int(thread) - 1)
+        self.connection.respond(request, body or None)
+        self._stopped(move(debugger))
+
+    def _on_continue(self, request: Message, arguments: Message) -> None:
+        self._move(request, {}, lambda debugger: debugger.go_on(), allThreadsContinued=True)
+
+    def _on_reverseContinue(self, request: Message, arguments: Message) -> None:
+        self._move(request, {}, lambda debugger: debugger.go_on(backwards=True))
+
+    def _by(self, request: Message, arguments: Message, line: Callable[[Debugger], Stop], count: int) -> None:
+        """Move by a line, or by an instruction if the editor asks for that."""
+        if arguments.get("granularity") == "instruction":
+            self._move(request, arguments, lambda debugger: debugger.step_instruction(count))
+        else:
+            self._move(request, arguments, line)
+
+    def _on_next(self, request: Message, arguments: Message) -> None:
+        self._by(request, arguments, Debugger.step_over, 1)
+
+    def _on_stepIn(self, request: Message, arguments: Message) -> None:
+        self._by(request, arguments, Debugger.step_in, 1)
+
+    def _on_stepOut(self, request: Message, arguments: Message) -> None:
+        debugger = self._require()
+        self._move(request, arguments, Debugger.step_out if len(debugger.frames) > 1 else Debugger.go_on)
+
+    def _on_stepBack(self, request: Message, arguments: Message) -> None:
+        self._by(request, arguments, lambda debugger: debugger.step_back(over=True), -1)
+
+    def _on_pause(self, request: Message, arguments: Message) -> None:
+        self.connection.respond(request)
+
+    # looking -----------------------------------------------------------------------------------------------
+
+    def _on_threads(self, request: Message, arguments: Message) -> None:
+        debugger = self._debugger
+        warps = list(debugger.lines.of_warp) if debugger is not None else [0]
+        self.connection.respond(
+            request, {"threads": [{"id": warp + 1, "name": f"warp {warp}"} for warp in warps]}
+        )
+
+    def _on_stackTrace(self, request: Message, arguments: Message) -> None:
+        debugger, warp = self._require(), int(arguments["threadId"]) - 1
+        before = debugger.warp
+        debugger.warp = warp
+        frames, step = debugger.frames, debugger.step
+        debugger.warp = before
+        instruction = debugger.lines.ptx_line(step) if step is not None else 0
+        rows = [
+            {
+                "id": warp * _MOST_FRAMES + number + 1,
+                "name": debugger.launch.name
+                if number == len(frames) - 1
+                else f"inlined at line {frames[number + 1].line}",
+                "source": self._source(frame),
+                "line": frame.line,
+                "column": 1,
+                "instructionPointerReference": f"ptx:{instruction}",
+            }
+            for number, frame in enumerate(frames)
+        ]
+        self.connection.respond(request, {"stackFrames": rows, "totalFrames": len(rows)})
+
+    def _source(self, frame: Frame) -> Message:
+        """Return the file of a line as the protocol has it; the PTX is one that the editor asks for."""
+        if frame.file != PTX:
+            return {"name": Path(frame.file).name, "path": str(Path(frame.file).resolve())}
+        program = str(self._launch.get("program") or "")
+        if program.endswith(".ptx"):
+            return {"name": Path(program).name, "path": str(Path(program).resolve())}
+        return {"name": "kernel.ptx", "sourceReference": _PTX_REFERENCE}
+
+    def _on_source(self, request: Message, arguments: Message) -> None:
+        text = "\n".join(self._require().lines.lines_of(PTX))
+        self.connection.respond(request, {"content": text, "mimeType": "text/plain"})
+
+    def _moment(self, frame: Any) -> Moment:
+        """Return the moment of the warp that a frame belongs to."""
+        debugger = self._require()
+        warp = (int(frame) - 1) // _MOST_FRAMES if frame else debugger.warp
+        return Moment(debugger.recorded, debugger.position, warp)
+
+    def _on_scopes(self, request: Message, arguments: Message) -> None:
+        rows = [
+            {"name": name, "variablesReference": self._references.add(inner), "expensive": expensive}
+            for name, inner, expensive in scopes(self._moment(arguments.get("frameId")))
+        ]
+        self.connection.respond(request, {"scopes": rows})
+
+    def _on_variables(self, request: Message, arguments: Message) -> None:
+        lines = self._references.lines(int(arguments["variablesReference"]))
+        first = int(arguments.get("start") or 0)
+        count = int(arguments.get("count") or 0) or MOST_ROWS
+        rows = [self._references.protocol(each) for each in lines[first : first + count]]
+        self.connection.respond(request, {"variables": rows})
+
+    def _on_evaluate(self, request: Message, arguments: Message) -> None:
+        debugger, text = self._require(), str(arguments.get("expression", ""))
+        moment = self._moment(arguments.get("frameId"))
+        word = text.split(" ")[0]
+        if arguments.get("context") == "repl" and word.isalpha() and " " in text.strip() + " ":
+            known = [each for each in _CONSOLE if word in commands.find(each).names]
+            if known and (text.strip() != word or known[0] in ("where", "help", "list", "lanes")):
+                answer = commands.Commands(debugger).do(text)
+                self.connection.respond(request, {"result": answer, "variablesReference": 0})
+                return
+        before = debugger.warp
+        debugger.warp = moment.warp
+        try:
+            Expression(text).evaluate(moment)
+            result = printed(debugger, text)
+        finally:
+            debugger.warp = before
+        head, equals, value = result.partition(" = ")
+        short = value if equals and "\n" not in result else result
+        self.connection.respond(request, {"result": short if head else result, "variablesReference": 0})
+
+
+class _Output(io.TextIOBase):
+    """Sends what a program prints to the editor."""
+
+    def __init__(self, connection: Connection, category: str) -> None:
+        self._connection, self._category = connection, category
+
+    def write(self, text: str) -> int:
+        if text:
+            self._connection.event("output", category=self._category, output=text)
+        return len(text)
+
+    def writable(self) -> bool:
+        return True

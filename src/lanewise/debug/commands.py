@@ -1,0 +1,387 @@
+"""The commands of the prompt: each has its names, how it is written, what it does, and an example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lanewise.debug import information
+from lanewise.debug.debugger import Debugger
+from lanewise.debug.lines import PTX, Frame
+from lanewise.debug.stops import Stop, lanes_of_text, lanes_text
+from lanewise.debug.tables import listing, printed, shown_lanes, where
+from lanewise.errors import LanewiseError
+
+
+class Leave(Exception):
+    """The user leaves the launch; `quits` says whether the program ends too."""
+
+    def __init__(self, quits: bool) -> None:
+        super().__init__()
+        self.quits = quits
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its name and short names, how it is written, what it does, an example."""
+
+    names: tuple[str, ...]
+    usage: str
+    about: str
+    example: str
+    run: Callable[[Commands, str], str]
+
+
+_TABLE: list[Command] = []
+
+
+def _command(
+    *names: str, usage: str = "", about: str, example: str = ""
+) -> Callable[[Callable[[Commands, str], str]], Callable[[Commands, str], str]]:
+    """Enter a function into the table of commands."""
+
+    def enter(function: Callable[[Commands, str], str]) -> Callable[[Commands, str], str]:
+        _TABLE.append(Command(names, usage, about, example or f"{names[0]} {usage}".strip(), function))
+        return function
+
+    return enter
+
+
+class Commands:
+    """Does what the user types, and returns the answer as text."""
+
+    def __init__(self, debugger: Debugger) -> None:
+        self.debugger = debugger
+        self._listed: Frame | None = None
+
+    def do(self, line: str) -> str:
+        """Do a command and return its answer; errors are LanewiseErrors that say what is wrong."""
+        line = line.strip()
+        if not line or line.startswith("#"):
+            return ""
+        name, _, rest = line.partition(" ")
+        command = find(name)
+        if command.run is not Commands._list:
+            self._listed = None
+        return command.run(self, rest.strip())
+
+    # moves -------------------------------------------------------------------------------------------------
+
+    def _moved(self, stop: Stop) -> str:
+        head = f"{stop.reason[:1].upper()}{stop.reason[1:]}." if stop.why not in ("step", "goto") else ""
+        return "\n".join(filter(None, (head, where(self.debugger))))
+
+    def _repeat(self, rest: str, move: Callable[[], Stop]) -> str:
+        count = _number(rest, "how many times") if rest else 1
+        stop = move()
+        for _ in range(count - 1):
+            if stop.why != "step":
+                break
+            stop = move()
+        return self._moved(stop)
+
+    @_command(
+        "run", "r", about="Go to the start and on to the first breakpoint. The recording stays the same."
+    )
+    def _run(self, rest: str) -> str:
+        return self._moved(self.debugger.run())
+
+    @_command("continue", "c", "cont", about="Go on to the next breakpoint of any warp of the block.")
+    def _continue(self, rest: str) -> str:
+        return self._moved(self.debugger.go_on())
+
+    @_command("reverse-continue", "rc", about="Go back to the breakpoint before, of any warp of the block.")
+    def _reverse_continue(self, rest: str) -> str:
+        return self._moved(self.debugger.go_on(backwards=True))
+
+    @_command("step", "s", usage="[N]", about="Go to the next line of the warp, into inlined functions too.")
+    def _step(self, rest: str) -> str:
+        return self._repeat(rest, self.debugger.step_in)
+
+    @_command("next", "n", usage="[N]", about="Go to the next line of the warp, over inlined functions.")
+    def _next(self, rest: str) -> str:
+        return self._repeat(rest, self.debugger.step_over)
+
+    @_command("back", "b-", "reverse-step", "rs", usage="[N]", about="Go back to the line before.")
+    def _back(self, rest: str) -> str:
+        return self._repeat(rest, self.debugger.step_back)
+
+    @_command("reverse-next", "rn", usage="[N]", about="Go back to the line before, over inlined functions.")
+    def _reverse_next(self, rest: str) -> str:
+        return self._repeat(rest, lambda: self.debugger.step_back(over=True))
+
+    @_command("stepi", "si", usage="[N]", about="Go over one instruction of the PTX, or N.")
+    def _stepi(self, rest: str) -> str:
+        return self._instructions(self.debugger.step_instruction(_number(rest, "how many") if rest else 1))
+
+    @_command("reverse-stepi", "rsi", usage="[N]", about="Go back over one instruction of the PTX, or N.")
+    def _reverse_stepi(self, rest: str) -> str:
+        return self._instructions(self.debugger.step_instruction(-(_number(rest, "how many") if rest else 1)))
+
+    def _instructions(self, stop: Stop) -> str:
+        step = self.debugger.moment.step
+        told = f"{step.line}\t{step.text}" if step is not None and self.debugger.lines.has_source else ""
+        return "\n".join(filter(None, (self._moved(stop), told)))
+
+    @_command(
+        "until",
+        "u",
+        usage="[LINE]",
+        about="Go on in the warp to a line after this one (out of a loop), or to LINE.",
+        example="until 31",
+    )
+    def _until(self, rest: str) -> str:
+        return self._moved(self.debugger.until(rest))
+
+    @_command("finish", about="Go on until the warp leaves the inlined function that it is in.")
+    def _finish(self, rest: str) -> str:
+        return self._moved(self.debugger.step_out())
+
+    @_command("goto", usage="STEP", about="Go to a step by its number.", example="goto 66")
+    def _goto(self, rest: str) -> str:
+        return self._moved(self.debugger.go_to(_number(rest, "the number of a step")))
+
+    # breakpoints -------------------------------------------------------------------------------------------
+
+    @_command(
+        "break",
+        "b",
+        usage="[LINE|FILE:LINE|ptx:LINE] [if EXPR]",
+        about="Stop where a warp comes to a line, if EXPR holds in a lane that is there.",
+        example="break 28 if acc[2] > 1 and lane == 7",
+    )
+    def _break(self, rest: str) -> str:
+        return self._broken(rest, temporary=False)
+
+    @_command("tbreak", "tb", usage="LINE [if EXPR]", about="The same, once.", example="tbreak 28")
+    def _tbreak(self, rest: str) -> str:
+        return self._broken(rest, temporary=True)
+
+    def _broken(self, rest: str, temporary: bool) -> str:
+        place, given, condition = re.fullmatch(r"(.*?)(?:(?:^|\s)if\b(.*))?", rest, re.S).group(1, 0, 2)  # type: ignore[union-attr]
+        if condition is not None and not condition.strip():
+            raise LanewiseError(f"break {given}: a condition is missing after if, such as lane == 7")
+        made = self.debugger.add_breakpoint(place, condition or "", temporary)
+        return f"Breakpoint {made.number}: {made}"
+
+    @_command(
+        "watch",
+        "w",
+        usage="ELEMENT",
+        about="Stop where a register of the warp, an element of shared memory or of an array changes.",
+        example="watch As[3, 5]",
+    )
+    def _watch(self, rest: str) -> str:
+        if not rest:
+            raise LanewiseError("name what to watch: acc[1], %r7, As[3, 5] or C[3, 5]")
+        made = self.debugger.add_watchpoint(rest)
+        count = len(made.changes(self.debugger.recorded))
+        return f"Watchpoint {made.number}: {made}, which changes {count} time{'s' if count != 1 else ''}"
+
+    @_command("delete", "d", usage="[N]", about="Delete a breakpoint or watchpoint, or all of them.")
+    def _delete(self, rest: str) -> str:
+        if not rest:
+            self.debugger.stops.clear()
+            return "All breakpoints are deleted."
+        self.debugger.delete(_number(rest, "the number of a breakpoint"))
+        return ""
+
+    @_command("catch", usage="on|off", about="Whether findings of the checker stop the launch.")
+    def _catch(self, rest: str) -> str:
+        if rest not in ("", "on", "off"):
+            raise LanewiseError(f"catch is on or off, not {rest!r}")
+        self.debugger.catches = rest != "off"
+        return f"Findings {'stop' if self.debugger.catches else 'do not stop'} the launch."
+
+    # looking -----------------------------------------------------------------------------------------------
+
+    @_command("where", "bt", "backtrace", about="Say where the warp is, and through which calls.")
+    def _where(self, rest: str) -> str:
+        return information.backtrace(self.debugger)
+
+    @_command("up", about="Look at the line that called the inlined function.")
+    def _up(self, rest: str) -> str:
+        if self.debugger.up + 1 >= len(self.debugger.frames):
+            raise LanewiseError("this is the kernel itself: nothing called it")
+        self.debugger.up += 1
+        return where(self.debugger)
+
+    @_command("down", about="Look at the inlined function again.")
+    def _down(self, rest: str) -> str:
+        if not self.debugger.up:
+            raise LanewiseError("this is the innermost line")
+        self.debugger.up -= 1
+        return where(self.debugger)
+
+    @_command("list", "l", usage="[LINE|ptx]", about="Show the source around a line; again: what follows.")
+    def _list(self, rest: str) -> str:
+        debugger, step = self.debugger, self.debugger.step
+        instruction = debugger.lines.ptx_line(step) if step is not None else None
+        if rest == PTX:
+            self._listed = Frame(PTX, instruction or 1)
+        elif rest:
+            number = rest.rpartition(":")
+            self._listed = (
+                debugger.lines.find(rest)
+                if number[1]
+                else Frame(debugger.frame.file if debugger.frame else PTX, _number(rest, "a line"))
+            )
+        elif self._listed is not None:
+            self._listed = self._listed._replace(line=self._listed.line + 9)
+        else:
+            self._listed = debugger.frame
+        if self._listed is None:
+            raise LanewiseError("there is no line to show")
+        return listing(debugger, self._listed, instruction)
+
+    @_command(
+        "print",
+        "p",
+        usage="EXPR",
+        about="Show a value: lanes as a table, a fragment as its matrix, an array.",
+        example="print As[0:4, 0:8]",
+    )
+    def _print(self, rest: str) -> str:
+        return printed(self.debugger, rest)
+
+    @_command(
+        "lanes",
+        "lane",
+        usage="[LANES|MASK|all]",
+        about="Show these lanes from now on; all: those that are active.",
+        example="lanes 0-3,7",
+    )
+    def _lanes(self, rest: str) -> str:
+        if rest:
+            self.debugger.lanes = None if rest.strip() == "all" else lanes_of_text(rest)
+        active = lanes_text(self.debugger.moment.active)
+        return f"Shown are {lanes_text(shown_lanes(self.debugger))}; at the instruction are {active}."
+
+    @_command("warp", usage="[N]", about="Look at another warp, at the same moment.", example="warp 1")
+    def _warp(self, rest: str) -> str:
+        if rest:
+            self.debugger.focus(_number(rest, "the number of a warp"))
+        return where(self.debugger)
+
+    @_command(
+        "block", usage="[X,Y,Z]", about="Look at another block: the launch runs again.", example="block 1,0"
+    )
+    def _block(self, rest: str) -> str:
+        if not rest:
+            return f"This is block {self.debugger.block} of a grid of {self.debugger.launch.grid}."
+        if not re.fullmatch(r"\s*\d{1,10}\s*(,\s*\d{1,10}\s*){0,2}", rest):
+            raise LanewiseError(f"a block is named by its coordinates, as in block 1,0; not as {rest!r}")
+        x, y, z = (*(int(each) for each in rest.split(",")), 0, 0)[:3]
+        self.debugger.show_block((x, y, z))
+        return f"{information.recorded(self.debugger)}\n{where(self.debugger)}"
+
+    @_command(
+        "type",
+        usage="NAME TYPE[SHAPE]",
+        about="Say what a variable in shared memory holds, where the PTX does not.",
+        example="type As f16[64,64]",
+    )
+    def _type(self, rest: str) -> str:
+        found = re.fullmatch(r"(\S+)\s+(\w+)\s*\[([\d\s,]+)\]", rest)
+        if found is None:
+            raise LanewiseError("write it as type As f16[64,64]")
+        shape = tuple(int(each) for each in found[3].split(",") if each.strip())
+        arrays = self.debugger.recorded.recording.shared_arrays
+        arrays.declared[found[1]] = arrays.find(found[1], found[2], shape)
+        return f"{found[1]} holds {found[2]}, {' × '.join(map(str, shape))}."
+
+    @_command(
+        "info",
+        "i",
+        usage="|".join(information.TOPICS),
+        about="Say what there is at this moment.",
+        example="info barriers",
+    )
+    def _info(self, rest: str) -> str:
+        return information.info(self.debugger, rest)
+
+    @_command(
+        "why",
+        usage="ELEMENT",
+        about="Say what made a value: the instructions and inputs before it.",
+        example="why C[3, 5]",
+    )
+    def _why(self, rest: str) -> str:
+        return information.why(self.debugger, rest)
+
+    # files -------------------------------------------------------------------------------------------------
+
+    @_command(
+        "draw",
+        usage="NAME FILE",
+        about="Draw who holds a fragment, or how an array lies in shared memory.",
+        example="draw acc acc.svg",
+    )
+    def _draw(self, rest: str) -> str:
+        name, _, path = rest.partition(" ")
+        if not name or not path.strip():
+            raise LanewiseError("write it as draw acc acc.svg")
+        return f"{name} is drawn in {information.draw(self.debugger, name, path.strip())}"
+
+    @_command(
+        "save",
+        usage="FILE",
+        about="Save the recording: a page (.html), or for Perfetto (.json).",
+        example="save run.html",
+    )
+    def _save(self, rest: str) -> str:
+        suffix, trace = Path(rest).suffix, self.debugger.recorded.trace
+        if suffix not in (".html", ".json"):
+            raise LanewiseError("a recording is saved as .html (a page) or .json (for Perfetto)")
+        return f"saved as {trace.save(rest) if suffix == '.html' else trace.to_perfetto(rest)}"
+
+    # the end -----------------------------------------------------------------------------------------------
+
+    @_command("leave", about="Leave this launch; a script goes on to its next one.")
+    def _leave(self, rest: str) -> str:
+        raise Leave(quits=False)
+
+    @_command("quit", "q", "exit", about="End the debugger.")
+    def _quit(self, rest: str) -> str:
+        raise Leave(quits=True)
+
+    @_command("help", "h", "?", usage="[COMMAND]", about="Say what commands there are, or what one does.")
+    def _help(self, rest: str) -> str:
+        if rest:
+            each = find(rest)
+            short = f" (short: {', '.join(each.names[1:])})" if each.names[1:] else ""
+            return (
+                f"{each.names[0]} {each.usage}".rstrip() + f"{short}\n{each.about}\nexample: {each.example}"
+            )
+        width = max(len(each.example) for each in _TABLE)
+        return "\n".join(f"{each.example:{width}}  {each.about}" for each in _TABLE)
+
+
+def find(name: str) -> Command:
+    """Return a command by its name, a short name, or the beginning of its name if that is enough."""
+    for each in _TABLE:
+        if name in each.names:
+            return each
+    begun = [each for each in _TABLE if each.names[0].startswith(name)]
+    if len(begun) == 1:
+        return begun[0]
+    if begun:
+        raise LanewiseError(f"{name} may be {', '.join(each.names[0] for each in begun)}")
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, [each.names[0] for each in _TABLE], 1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise LanewiseError(f"there is no command {name!r}{hint or '; `help` says which there are'}")
+
+
+def names() -> list[str]:
+    """Return the names of all commands."""
+    return [each.names[0] for each in _TABLE]
+
+
+def _number(text: str, what: str) -> int:
+    if not text.strip().isdecimal() or len(text.strip()) > 12:
+        raise LanewiseError(f"{what} is wanted, a number; not {text.strip()!r}")
+    return int(text)

@@ -1,0 +1,365 @@
+"""Expressions over what a moment holds: registers and variables by lane, arrays, special registers.
+
+An expression is parsed as Python and evaluated by this file alone: numbers, names, elements, operators,
+comparisons and a few functions. Nothing else is looked up and nothing is called.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.debug.moments import COORDINATES, Moment
+from lanewise.errors import LanewiseError
+from lanewise.machine.abi import LANES
+from lanewise.traces.arrays import source_name
+
+#: The most characters of an expression.
+LONGEST = 1000
+_REGISTER = "_register_"
+_OWN = "_own_"
+#: A register's name after %, where no operand precedes it: there % is the remainder.
+_PERCENT = re.compile(r"(?<![\w\])])(\s*)%([A-Za-z_$][\w$]*)")
+
+
+class Kind(Enum):
+    """What a value has an element for."""
+
+    SCALAR = "one number"
+    LANES = "a number for each lane"
+    VECTOR = "several numbers for each lane"
+    ARRAY = "an array"
+
+
+@dataclass(frozen=True)
+class Value:
+    """The value of an expression."""
+
+    kind: Kind
+    data: npt.NDArray[Any]
+    #: Of a part of an array: the rows, columns and so on that it has of the whole.
+    axes: tuple[range, ...] = ()
+
+
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: np.true_divide,
+    ast.FloorDiv: np.floor_divide,
+    ast.Mod: np.mod,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: np.left_shift,
+    ast.RShift: np.right_shift,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: np.invert,
+    ast.Not: np.logical_not,
+}
+_ELEMENTWISE: dict[str, Callable[[Any], Any]] = {
+    "abs": np.abs,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "sqrt": np.sqrt,
+}
+_REDUCTIONS: dict[str, Callable[[Any], Any]] = {
+    "any": np.any,
+    "all": np.all,
+    "sum": np.sum,
+    "min": np.min,
+    "max": np.max,
+}
+FUNCTIONS = (*_ELEMENTWISE, *_REDUCTIONS)
+#: Names that the debugger itself gives a value, unless the kernel has a variable of that name.
+OWN_NAMES = ("lane", "warp", "step")
+
+
+class Expression:
+    """An expression that was understood, to be evaluated at many moments.
+
+    >>> Expression("acc[2] > 1 and lane == 7").text
+    'acc[2] > 1 and lane == 7'
+    >>> Expression("__import__('os')")
+    Traceback (most recent call last):
+        ...
+    lanewise.errors.LanewiseError: __import__ is no function here; functions are abs, isnan, isinf, sqrt, ...
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text.strip()
+        if not self.text:
+            raise LanewiseError("an expression is missing, such as acc[2] > 1 and lane == 7")
+        if len(self.text) > LONGEST:
+            raise LanewiseError(f"an expression has at most {LONGEST} characters, not {len(self.text)}")
+        source = _PERCENT.sub(rf"\1{_REGISTER}\2", self.text)
+        source = re.sub(r"\$(?=[A-Za-z_])", _OWN, source).strip()
+        try:
+            self._tree = ast.parse(source, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            why = error.msg if isinstance(error, SyntaxError) else "it cannot be read"
+            raise LanewiseError(f"{self.text}: this is no expression: {why}") from None
+        self._require(self._tree)
+
+    def _require(self, node: ast.AST) -> None:
+        """Raise an error for anything that expressions do not have."""
+        allowed = (
+            ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Name, ast.Constant, ast.Subscript,
+            ast.Attribute, ast.Call, ast.Tuple, ast.Slice, ast.Load, ast.And, ast.Or,
+            *_OPERATORS, *_UNARY,
+        )  # fmt: skip
+        for each in ast.walk(node):
+            if isinstance(each, ast.Call):
+                name = each.func.id if isinstance(each.func, ast.Name) else ast.unparse(each.func)
+                if name not in FUNCTIONS or len(each.args) != 1 or each.keywords:
+                    known = f"functions are {', '.join(FUNCTIONS)}, of one argument"
+                    raise LanewiseError(f"{name} is no function here; {known}")
+            if isinstance(each, ast.Constant) and not isinstance(each.value, bool | int | float):
+                raise LanewiseError(f"{each.value!r} is no number; expressions have numbers only")
+            if isinstance(each, ast.Attribute) and not isinstance(each.value, ast.Name):
+                raise LanewiseError(f"{self.text}: only threadIdx and its like have .x, .y and .z")
+            if not isinstance(each, allowed):
+                raise LanewiseError(
+                    f"{self.text}: {type(each).__name__} is not part of expressions, which have numbers, "
+                    "names, elements such as As[1, 2], operators, comparisons, and, or, not, if"
+                )
+
+    def evaluate(self, moment: Moment) -> Value:
+        """Return the value at a moment; an error says what is wrong with the expression there."""
+        try:
+            with np.errstate(all="ignore"):
+                return _Evaluation(moment).value(self._tree)
+        except LanewiseError:
+            raise
+        except (TypeError, ValueError, OverflowError, IndexError, RecursionError) as error:
+            raise LanewiseError(f"{self.text} has no value here: {error}") from None
+
+    def holds(self, moment: Moment) -> npt.NDArray[np.bool_]:
+        """Return the lanes at the next instruction for which the expression is not 0."""
+        found = self.evaluate(moment)
+        if found.kind is Kind.ARRAY or found.kind is Kind.VECTOR:
+            raise LanewiseError(
+                f"{self.text} is {found.kind.value}, no condition: any(…) or all(…) makes one"
+            )
+        return np.asarray(moment.active & np.broadcast_to(found.data.astype(np.bool_), LANES))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _Evaluation:
+    """The evaluation of an expression at one moment."""
+
+    def __init__(self, moment: Moment) -> None:
+        self.moment = moment
+
+    def value(self, node: ast.AST) -> Value:
+        match node:
+            case ast.Constant(value=value):
+                return Value(Kind.SCALAR, _number(value))
+            case ast.Name(id=name):
+                return self.name(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=axis):
+                return _of_lanes(self.moment.special(name.removeprefix(_REGISTER), axis))
+            case ast.Subscript(value=of, slice=index):
+                return self.element(of, index)
+            case ast.UnaryOp(op=op, operand=operand):
+                inner = self.value(operand)
+                return Value(inner.kind, np.asarray(_UNARY[type(op)](widened(inner.data))))
+            case ast.BinOp(left=left, op=op, right=right):
+                return _combined(_OPERATORS[type(op)], self.value(left), self.value(right), op)
+            case ast.BoolOp(op=op, values=values):
+                both = np.logical_and if isinstance(op, ast.And) else np.logical_or
+                found = self.value(values[0])
+                for each in values[1:]:
+                    found = _combined(both, found, self.value(each))
+                return found
+            case ast.Compare(left=left, ops=ops, comparators=comparators):
+                operands = [self.value(left), *(self.value(each) for each in comparators)]
+                found = Value(Kind.SCALAR, np.asarray(True))
+                for comparison, one, other in zip(ops, operands, operands[1:], strict=False):
+                    if type(comparison) not in _OPERATORS:
+                        raise LanewiseError("comparisons are ==, !=, <, <=, > and >=")
+                    held = _combined(_OPERATORS[type(comparison)], one, other)
+                    found = _combined(np.logical_and, found, held)
+                return found
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                chosen, one, other = self.value(test), self.value(body), self.value(orelse)
+                kind = _common(chosen, one, other)
+                data = np.where(*(_shaped(each, kind) for each in (chosen, one, other)))
+                return Value(kind, data)
+            case ast.Call(func=ast.Name(id=name), args=[argument]):
+                return self.call(name, self.value(argument))
+        raise LanewiseError(f"{ast.unparse(node)} is not part of expressions")
+
+    def name(self, name: str) -> Value:
+        """Return what a name stands for: a variable, a register, an array, or a name of the debugger."""
+        moment = self.moment
+        if name.startswith(_OWN):
+            return self.own(name.removeprefix(_OWN))
+        if name.startswith(_REGISTER):
+            return self.register("%" + name.removeprefix(_REGISTER))
+        if name in moment.shared_names:
+            return Value(Kind.ARRAY, moment.shared(name))
+        if name in moment.argument_names:
+            return Value(Kind.ARRAY, moment.argument(name))
+        try:
+            return self.register(name)
+        except LanewiseError:
+            if name in OWN_NAMES:
+                return self.own(name)
+            if name in COORDINATES:
+                raise LanewiseError(f"{name} has three coordinates: {name}.x, {name}.y, {name}.z") from None
+            if name in (source_name(each) for each in moment.recording.shared_arrays.variables):
+                raise LanewiseError(
+                    f"the PTX does not say what {name} holds: say it, as in type {name} f16[64,64]"
+                ) from None
+            raise
+
+    def own(self, name: str) -> Value:
+        """Return what the debugger itself calls so."""
+        if name == "lane":
+            return Value(Kind.LANES, np.arange(LANES))
+        if name == "warp":
+            return Value(Kind.SCALAR, np.asarray(self.moment.warp))
+        if name == "step":
+            return Value(Kind.SCALAR, np.asarray(self.moment.position))
+        raise LanewiseError(f"there is no ${name}; there are {', '.join(f'${each}' for each in OWN_NAMES)}")
+
+    def register(self, name: str) -> Value:
+        """Return a register or variable of the lanes."""
+        data = self.moment.registers[name]
+        return Value(Kind.VECTOR if data.ndim > 1 else Kind.LANES, data)
+
+    def element(self, of: ast.expr, index: ast.expr) -> Value:
+        """Return an element of an array, which may be another one for each lane, or a part of it."""
+        whole = self.value(of)
+        if whole.kind not in (Kind.ARRAY, Kind.VECTOR):
+            raise LanewiseError(f"{_plain(of)} is {whole.kind.value}: it has no elements")
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        shape = whole.data.shape if whole.kind is Kind.ARRAY else whole.data.shape[1:]
+        if len(parts) != len(shape):
+            raise LanewiseError(
+                f"{_plain(of)} takes {len(shape)} indices, not {len(parts)}: its shape is {shape}"
+            )
+        chosen = [self.index(each, size, of) for each, size in zip(parts, shape, strict=True)]
+        if whole.kind is Kind.VECTOR:
+            column = chosen[0]
+            if isinstance(column, slice):
+                return Value(Kind.VECTOR, whole.data[:, column])
+            if isinstance(column, np.ndarray):
+                return Value(Kind.LANES, whole.data[np.arange(LANES), column])
+            return Value(Kind.LANES, whole.data[:, column])
+        data = np.asarray(whole.data[tuple(chosen)])
+        if any(isinstance(each, np.ndarray) for each in chosen):
+            if any(isinstance(each, slice) for each in chosen):
+                raise LanewiseError("an index for each lane and a range do not go together")
+            return Value(Kind.LANES, data)
+        axes = tuple(
+            range(*each.indices(size))
+            for each, size in zip(chosen, shape, strict=True)
+            if isinstance(each, slice)
+        )
+        return Value(Kind.ARRAY if axes else Kind.SCALAR, data, axes)
+
+    def index(self, node: ast.expr, size: int, of: ast.expr) -> Any:
+        """Return an index: a range, a number, or a number for each lane."""
+        if isinstance(node, ast.Slice):
+            ends = [
+                None if each is None else int(self.value(each).data)
+                for each in (node.lower, node.upper, node.step)
+            ]
+            return slice(*ends)
+        found = self.value(node)
+        if found.kind not in (Kind.SCALAR, Kind.LANES) or found.data.dtype.kind not in "iub":
+            raise LanewiseError(f"an index of {_plain(of)} is an integer, not {_plain(node)}")
+        values = found.data.astype(np.int64)
+        seen = values[self.moment.active] if found.kind is Kind.LANES else values
+        if ((seen < 0) | (seen >= size)).any():
+            wrong = int(np.atleast_1d(seen)[np.atleast_1d((seen < 0) | (seen >= size))][0])
+            raise LanewiseError(f"{_plain(of)} has elements 0 to {size - 1} there, not {wrong}")
+        return np.clip(values, 0, size - 1) if found.kind is Kind.LANES else int(values)
+
+    def call(self, name: str, argument: Value) -> Value:
+        """Return the result of one of the functions; reductions of lanes take those that are active."""
+        data = widened(argument.data)
+        if name in _ELEMENTWISE:
+            return Value(argument.kind, np.asarray(_ELEMENTWISE[name](data)))
+        if argument.kind in (Kind.LANES, Kind.VECTOR):
+            data = data[self.moment.active]
+        return Value(Kind.SCALAR, np.asarray(_REDUCTIONS[name](data)))
+
+
+def _plain(node: ast.AST) -> str:
+    return ast.unparse(node).replace(_REGISTER, "%").replace(_OWN, "$")
+
+
+def _number(value: Any) -> npt.NDArray[Any]:
+    """Return a number of the expression; an error for an integer that no register holds."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise LanewiseError(f"{value} has more than 64 bits")
+    return np.asarray(value)
+
+
+def _of_lanes(data: Any) -> Value:
+    array = np.asarray(data)
+    return Value(Kind.LANES if array.ndim else Kind.SCALAR, array)
+
+
+def widened(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return numbers in a type whose arithmetic does not wrap around as registers do.
+
+    >>> widened(np.uint32([0])).item() - 1
+    -1
+    """
+    if data.dtype.kind in "iu":
+        fits = data.dtype != np.uint64 or not (data >> np.uint64(63)).any()
+        return data.astype(np.int64) if fits else data
+    if data.dtype.kind == "b" or data.dtype in (np.float64, np.float32):
+        return data
+    return data.astype(np.float32)  # float16, and formats that NumPy does not know itself
+
+
+def _common(*values: Value) -> Kind:
+    """Return the kind of a value that some are combined to."""
+    kinds = {each.kind for each in values}
+    if Kind.ARRAY in kinds and kinds & {Kind.LANES, Kind.VECTOR}:
+        raise LanewiseError("an array and numbers of lanes do not go together: name an element of the array")
+    for kind in (Kind.ARRAY, Kind.VECTOR, Kind.LANES):
+        if kind in kinds:
+            return kind
+    return Kind.SCALAR
+
+
+def _shaped(value: Value, kind: Kind) -> npt.NDArray[Any]:
+    """Return the data of a value so that NumPy combines them with others of a kind."""
+    data = widened(value.data)
+    return data[:, None] if kind is Kind.VECTOR and value.kind is Kind.LANES else data
+
+
+def _combined(
+    function: Callable[[Any, Any], Any], one: Value, other: Value, op: ast.AST | None = None
+) -> Value:
+    """Return what an operator makes of two values."""
+    kind = _common(one, other)
+    left, right = _shaped(one, kind), _shaped(other, kind)
+    if isinstance(op, ast.LShift | ast.RShift) and ((right < 0) | (right > 63)).any():
+        raise LanewiseError("a shift is by 0 to 63 bits")
+    return Value(kind, np.asarray(function(left, right)))

@@ -1,0 +1,226 @@
+"""What a debugger tells of a moment: barriers, copies, shared memory, findings, breakpoints, origins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lanewise.debug.debugger import Debugger
+from lanewise.debug.lines import PTX, Frame
+from lanewise.debug.moments import COORDINATES
+from lanewise.debug.stops import finding_text, lanes_text, shown
+from lanewise.debug.tables import columns, printed, shown_lanes
+from lanewise.errors import LanewiseError
+from lanewise.traces.arrays import source_name
+from lanewise.traces.step import Step
+
+#: Elements that are listed one by one.
+_LISTED = 6
+
+
+def recorded(debugger: Debugger) -> str:
+    """Return what was recorded, and what is missing of it."""
+    trace = debugger.recorded.trace
+    warps = len(debugger.lines.of_warp)
+    lines = [
+        f"{debugger.launch.name}, block {debugger.block} of {debugger.launch.grid}: "
+        f"{len(trace)} steps of {warps} warp{'s' if warps != 1 else ''}"
+    ]
+    if not trace.is_complete:
+        limit = debugger.recorded.recording.run.limit
+        lines.append(
+            f"The limit of {limit} bytes was reached: these are the first {len(trace)} steps; the launch "
+            "itself ran to its end. --limit raises it."
+        )
+    if trace.fault:
+        lines.append(f"The launch did not end: {trace.fault.splitlines()[0]}")
+    return "\n".join(lines)
+
+
+def backtrace(debugger: Debugger) -> str:
+    """Return the lines through which the code was inlined, the innermost first."""
+    rows = []
+    for number, frame in enumerate(debugger.frames):
+        mark = ">" if number == min(debugger.up, len(debugger.frames) - 1) else " "
+        rows.append(f"{mark} #{number}  {frame}  {debugger.lines.text(frame).strip()}")
+    step = debugger.moment.step
+    lanes = lanes_text(debugger.moment.active)
+    rows.append(f"  {debugger.launch.name}, block {debugger.block}, warp {debugger.warp}, {lanes}")
+    if step is not None:
+        rows.append(f"  step {step.number} of {len(debugger.lines)}: PTX line {step.line}: {step.text}")
+    return "\n".join(rows)
+
+
+def info(debugger: Debugger, topic: str) -> str:
+    """Return what is asked for by the name of a topic, or the beginning of it."""
+    found = [name for name in TOPICS if topic and name.startswith(topic.strip())]
+    if len(found) != 1:
+        raise LanewiseError(f"info is asked for {', '.join(TOPICS)}; not for {topic!r}")
+    return TOPICS[found[0]](debugger)
+
+
+def _barriers(debugger: Debugger) -> str:
+    if not debugger.position:
+        return "No warp waits at a barrier."
+    waiting = Step(debugger.recorded.recording, debugger.position - 1).waiting
+    return "\n".join(f"{each}, {lanes_text(_bits(each.lanes))}" for each in waiting) or (
+        "No warp waits at a barrier."
+    )
+
+
+def _bits(mask: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.asarray((mask >> np.arange(32)) & 1 != 0)
+
+
+def _copies(debugger: Debugger) -> str:
+    here, rows = debugger.position, [["warp", "issued", "committed", "complete", "now"]]
+    for each in debugger.recorded.trace.copies:
+        if each.issued >= here:
+            continue
+        done = each.completed is not None and each.completed < here
+        closed = each.committed is not None and each.committed < here
+        state = "complete" if done else "in a group" if closed else "under way"
+        steps = (
+            "-" if step is None or step >= here else str(step) for step in (each.committed, each.completed)
+        )
+        rows.append([str(each.warp), str(each.issued), *steps, state])
+    kept = [rows[0], *rows[-16:]] if len(rows) > 17 else rows
+    return columns(kept) if len(rows) > 1 else "No asynchronous copy was issued up to here."
+
+
+def _shared(debugger: Debugger) -> str:
+    arrays = debugger.recorded.recording.shared_arrays
+    rows = [
+        [each.name, each.dtype.name, " × ".join(map(str, each.shape)), f"at {each.offset}"]
+        for each in arrays.all()
+    ]
+    known = {each[0] for each in rows}
+    for name, symbol in arrays.variables.items():
+        if source_name(name) not in known:
+            known.add(source_name(name))
+            rows.append([source_name(name), "", f"{symbol.size} bytes", f"at {symbol.address}"])
+    return columns(rows) if rows else "The kernel has no shared memory."
+
+
+def _findings(debugger: Debugger) -> str:
+    lines = []
+    for finding, step in debugger.recorded.findings:
+        at = f"step {step}" if step is not None else f"block {finding.block}" if finding.block else "launch"
+        lines.append(f"{at}: {finding_text(finding)}")
+        if finding.source or finding.line:
+            lines.append(f"    at {finding.location}")
+        if finding.other is not None:
+            lines.append(f"    and {finding.other.message}")
+            lines.append(f"    at {finding.other.location}")
+    return "\n".join(lines) or "The checker found nothing."
+
+
+def _breakpoints(debugger: Debugger) -> str:
+    return "\n".join(f"{number}  {each}" for number, each in debugger.stops.items()) or "There are none."
+
+
+def _registers(debugger: Debugger) -> str:
+    moment, lanes = debugger.moment, shown_lanes(debugger)
+    names = moment.recording.names
+    wanted = names.variables or names.by_name
+    # The registers of a fragment are shown by `print` of the fragment.
+    parts = {
+        register
+        for each in names.variables.values()
+        if each.is_vector
+        for part in each.elements
+        for register in part
+    }
+    rows = []
+    for name in wanted:
+        variable = names.find(name)
+        if not moment.is_written(variable) or variable.is_vector or parts & set(variable.elements[0]):
+            continue
+        values = [shown(each) for each in moment.registers[name][lanes]]
+        same = len(set(values)) == 1
+        text = values[0] if same else ", ".join(values[:_LISTED]) + (", …" if len(values) > _LISTED else "")
+        rows.append([name, text])
+    if not rows:
+        return "Nothing has been written to a register yet."
+    width = max(len(row[0]) for row in rows)
+    return "\n".join(f"{name:{width}}  {text}" for name, text in rows)
+
+
+def _warps(debugger: Debugger) -> str:
+    rows = []
+    for warp in debugger.lines.of_warp:
+        step = debugger.lines.next_of(warp, debugger.position)
+        at = "has ended"
+        if step is not None:
+            frames = debugger.lines.frames(step) or (Frame(PTX, debugger.lines.ptx_line(step)),)
+            at = f"step {step}, {frames[0]}"
+        rows.append(f"{'>' if warp == debugger.warp else ' '} warp {warp}  {at}")
+    return "\n".join(rows)
+
+
+def _variables(debugger: Debugger) -> str:
+    recording = debugger.recorded.recording
+    lines = [
+        f"arrays: {', '.join(each.name for each in recording.arguments) or 'none'}",
+        f"shared: {', '.join(debugger.moment.shared_names) or 'none'}",
+        f"variables: {', '.join(recording.names.variables) or 'none'}",
+        f"registers: {', '.join(list(recording.names.by_name)[:40])}",
+        f"special: $lane, $warp, $step, {', '.join(f'{each}.x' for each in COORDINATES)}",
+    ]
+    return "\n".join(lines)
+
+
+TOPICS: dict[str, Callable[[Debugger], str]] = {
+    "barriers": _barriers,
+    "copies": _copies,
+    "shared": _shared,
+    "findings": _findings,
+    "breakpoints": _breakpoints,
+    "registers": _registers,
+    "variables": _variables,
+    "warps": _warps,
+}
+
+
+def why(debugger: Debugger, element: str) -> str:
+    """Return the tree of instructions and inputs that made a value, and the inputs in short."""
+    if not element:
+        raise LanewiseError("name an element, such as C[3, 5], As[1, 2] or acc[1]")
+    lane = int(np.flatnonzero(shown_lanes(debugger))[0]) if shown_lanes(debugger).any() else 0
+    before = debugger.position if debugger.position < len(debugger.lines) else None
+    origin = debugger.recorded.trace.origin(element, lane=lane, warp=debugger.warp, before=before)
+    if origin.kind == "input":
+        value = printed(debugger, element).partition(" = ")[2]
+        return (
+            f"{origin.what} = {value}: no step of block {debugger.block} has written it up to here, so it is "
+            "what it was before the launch"
+        )
+    if origin.kind == "initial":
+        return f"{element}: nothing has written it up to here"
+    lines = [str(origin)]
+    for name, indices in origin.inputs.items():
+        listed = ", ".join(f"{name}{list(each)}" for each in _ends(indices))
+        lines.append(
+            f"made from {len(indices)} element{'s' if len(indices) != 1 else ''} of {name}: {listed}"
+        )
+    return "\n".join(lines)
+
+
+def _ends(indices: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return some of many elements."""
+    return list(indices) if len(indices) <= _LISTED else [*indices[: _LISTED - 1], indices[-1]]
+
+
+def draw(debugger: Debugger, name: str, path: str) -> Path:
+    """Draw who holds the elements of a fragment, or how an array lies in shared memory."""
+    from lanewise.draw import save
+
+    moment = debugger.moment
+    if name in moment.shared_names:
+        return save(moment.recording.shared_arrays.declared[name].layout, path)
+    operand = moment.operand(moment.recording.names.find(name))
+    if operand is None:
+        raise LanewiseError(f"{name} is neither a fragment nor an array in shared memory")
+    return save(operand, path)

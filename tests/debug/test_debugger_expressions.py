@@ -1,0 +1,104 @@
+"""Expressions: what they mean, and that nothing but numbers of the recording can be reached by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from debug.debugged import Told, hgemm_debugger, line_of
+from lanewise.debug.debugger import Debugger
+from lanewise.debug.expressions import Expression, Kind
+from lanewise.errors import LanewiseError
+from traces.traced import hgemm
+
+LANE = np.arange(32)
+
+
+@pytest.fixture(scope="module")
+def debugger() -> Debugger:
+    made = hgemm_debugger()
+    made.add_breakpoint(str(line_of(hgemm, "acc = mma(a, b, acc)")), "k == 32")
+    made.run()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("lane * 2 + 1", LANE * 2 + 1),
+        ("lane % 4 == 3", LANE % 4 == 3),
+        ("1 < lane <= 5", (LANE > 1) & (LANE <= 5)),
+        ("not lane or lane > 30", (LANE == 0) | (LANE > 30)),
+        ("lane if lane < 3 else -lane", np.where(LANE < 3, LANE, -LANE)),
+        ("k - 33", np.full(32, -1)),
+        ("threadIdx.x + blockDim.x", LANE + 32),
+        ("%lane", LANE),
+        ("lane % %lane == 0 or lane", (LANE != 0) | True),
+        ("$lane & 3 ^ 1", LANE & 3 ^ 1),
+        ("abs(lane - 16) // 2", abs(LANE - 16) // 2),
+        ("~lane >> 1", ~LANE >> 1),
+    ],
+)
+def test_lanes(debugger: Debugger, text: str, expected: np.ndarray) -> None:
+    found = Expression(text).evaluate(debugger.moment)
+    assert found.kind is Kind.LANES and np.array_equal(found.data, expected)
+
+
+def test_arrays_and_their_elements(debugger: Debugger) -> None:
+    moment = debugger.moment
+    shared, acc = moment.shared("As"), moment.registers["acc"]
+
+    def value(text: str) -> np.ndarray:
+        return Expression(text).evaluate(moment).data
+
+    assert value("As[2, 9]") == shared[2, 9] and value("sum(As)") == shared.astype(np.float32).sum()
+    assert np.array_equal(value("As[lane // 2, lane % 2 * 8]"), shared[LANE // 2, LANE % 2 * 8])
+    assert np.array_equal(value("As[1:3, 0:4]"), shared[1:3, 0:4])
+    assert np.array_equal(value("acc[2] * 2"), acc[:, 2] * 2)
+    assert np.array_equal(value("acc[lane % 4]"), acc[LANE, LANE % 4])
+    assert value("max(acc)") == acc.max() and value("any(isnan(As))") == False  # noqa: E712
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "an expression is missing"),
+        ("1 +", "no expression"),
+        ("__import__('os').system('true')", "no function here"),
+        ("open('x')", "no function here"),
+        ("'text'", "no number"),
+        ("(lambda: 1)()", "no function here"),
+        ("[1, 2]", "List is not part of expressions"),
+        ("lane.__class__", "there is no lane.__class__"),
+        ("As.dtype.name", "only threadIdx"),
+        ("9 ** 9 ** 9", "Pow is not part"),
+        ("1 << 99999999999", "0 to 63 bits"),
+        ("1" * 400, "more than 64 bits"),
+        ("1" * 2000, "at most 1000 characters"),
+        ("(" * 500 + ")" * 500, "no expression"),
+        ("As[16, 0]", "elements 0 to 15 there, not 16"),
+        ("As[-1, 0]", "elements 0 to 15 there, not -1"),
+        ("As[0]", "takes 2 indices, not 1"),
+        ("As[0.5, 0]", "is an integer"),
+        ("As + lane", "do not go together"),
+        ("lane[0]", "it has no elements"),
+        ("threadIdx", "three coordinates"),
+        ("$nothing", "there is no"),
+        ("nothing", "no register or variable nothing"),
+        ("lane in 3", "In is not part"),
+        ("x := 3", "no expression"),
+        ("min()", "no function here"),
+    ],
+)
+def test_mistakes_are_told(debugger: Debugger, text: str, message: str) -> None:
+    with pytest.raises(LanewiseError, match=message):
+        Expression(text).evaluate(debugger.moment)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("ackAs[]()0123456789.,:+-*/%<>=&|^~$ \n\\'\"x{}lne@!", max_size=24))
+def test_any_text_is_a_value_or_a_clear_error(debugger: Debugger, text: str) -> None:
+    answer = Told(debugger)(f"print {text}")
+    assert answer and "Traceback" not in answer
