@@ -63,7 +63,7 @@ def trace(
     """
     return record(
         configured, arguments, constants, blocks=blocks, warps=warps, limit=limit, arch=arch, steps=steps,
-        schedule=schedule, cluster=cluster,
+        schedule=schedule, cluster=cluster, unchecked=unchecked,
     )  # fmt: skip
 
 
@@ -79,6 +79,7 @@ def record(
     steps: int | None = None,
     schedule: object = None,
     cluster: Any = None,
+    unchecked: bool = False,
     started: Callable[[TracedLaunch], None] | None = None,
 ) -> Trace:
     """Run a kernel as `trace` does, for a debugger that may interrupt the launch.

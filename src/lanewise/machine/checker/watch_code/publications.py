@@ -30,6 +30,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     least,
     most,
     running_lane_clocks,
+    warp_of,
     wide,
 )
 from lanewise.machine.codegen.function_code import U32, U64, Record
@@ -105,6 +106,23 @@ def is_learnt(code: WatchCode, clock: Record, release: Value, lane: Value) -> Va
     return answer.get()
 
 
+def _known_before(code: WatchCode, observed: Record, release: Value) -> Value:
+    """Return whether the warp knew of a release by a barrier: then all of its lanes know of it."""
+    clock = observed.at(BlockWatch.clock)
+    local = warp_of(code, observed, release) - observed.get(BlockWatch.first_warp)
+    mine = ~(local < 0) & (local < observed.get(BlockWatch.warps))
+    found = code.variable(code.constant(BOOL, 0))
+    found.set(code.constant(BOOL, 0))
+    with code.when(mine):
+        found.set(~(wide(clock.pointer(WarpClock.seen, U32).load(local)) < release))
+    elsewhere = ~mine & (clock.get(WarpClock.foreign_count) > 0)
+    with code.when(elsewhere), code.loop(records.FOREIGN_LENGTH) as index:
+        entry = wide(clock.pointer(WarpClock.foreign, U32).load(index))
+        same = (entry & records.PUBLISHED).equals(release) & (entry & records.GLIMPSED).equals(0)
+        found.set(found.get() | same)
+    return found.get()
+
+
 def learn(code: WatchCode, observed: Record, active: Value, release: Value, own: Value) -> None:
     """Write that some lanes learn of a release, perhaps by their `own` warp; or all, if all are there."""
     clock = observed.at(BlockWatch.clock)
@@ -125,7 +143,8 @@ def learn(code: WatchCode, observed: Record, active: Value, release: Value, own:
             with code.when(same):
                 learners.store(learners.load(index) | active, index)
                 known.set(wide(learnt.load(index)).equals(release).select(code.number(1), known.get()))
-        with code.when(known.get().equals(0) & (count < records.LEARNT_LENGTH)):
+        fresh = known.get().equals(0) & ~_known_before(code, observed, release)
+        with code.when(fresh & (count < records.LEARNT_LENGTH)):
             learnt.store(release.to(U32), count)
             learners.store(active, count)
             clock.set(WarpClock.learnt_count, count + 1)
