@@ -15,6 +15,7 @@ from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import sources, variable
 from lanewise.machine.analysis.register_pool import registers_at_launch
+from lanewise.machine.analysis.value_uses import unheeded_tests
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import (
     MOST_NUMBERS,
@@ -124,13 +125,16 @@ def watched_sites(program: Program, arch: str) -> SiteTable:
     rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
     rows[:, SiteRow.limits // 8 :] = PATIENCE
     variables = sources(program)
-    guessing = guessing_loads(program)
+    guessing, unheeded = guessing_loads(program), unheeded_tests(program)
     elements: list[npt.NDArray[np.int64]] = []
     for op in program.sites:
         found = _rows(op, program, arch, variables)
         if op in guessing:
             for row in found:
                 row[SiteRow.flags] |= Flag.STRONG_ACCESS
+        if op.site in unheeded:
+            for row in found:
+                row[SiteRow.flags] = 0  # it may have given up, and shows nothing
         stored = _stored(op)
         if stored is not None:
             elements.append(stored)

@@ -36,15 +36,20 @@ _SEEN = (WarpClock.seen, WarpClock.seen_copies)
 
 def arrive_at_cluster(code: WatchCode, observed: Record, warp: Record, relaxed: Value) -> None:
     """Write that the running warp arrives at the barrier of its cluster; `relaxed`: it releases nothing."""
-    clock, epoch = observed.at(BlockWatch.clock), observed.get(BlockWatch.epoch)
-    active = code["active"].to(U32)
+    clock, active = observed.at(BlockWatch.clock), code["active"].to(U32)
     twice = warp.get(WarpFrame.cluster_arrived, U32) & active
     with code.when(twice.differs(0)):
         lane, zero = wide(code.intrinsic("cttz", U32, [twice, code.constant(BOOL, 0)])), code.number(0)
         code.suspect(Suspicion.CLUSTER_ARRIVED_TWICE, warp.address, code["site"], lane, zero, zero, zero)
-    clock.set(WarpClock.cluster_arrival, relaxed.select(code.number(0), epoch))
+    clock.set(WarpClock.cluster_arrival, 0)
     with code.when(~relaxed):
-        publish(code, observed, active, code.constant(BOOL, 1))
+        # Lanes that have arrived before have released what they did.
+        arrived = active | warp.get(WarpFrame.cluster_arrived, U32)
+        publish(code, observed, arrived, code.constant(BOOL, 1))
+        # The arrival has an epoch of its own: others may learn of what was published in another way.
+        code.call_number(code.module.functions["turn"], warp.address)
+        epoch = observed.get(BlockWatch.epoch)
+        clock.set(WarpClock.cluster_arrival, epoch)
         index = warp.get(WarpFrame.index)
         clock.pointer(WarpClock.seen, U32).store(epoch.to(U32), index)
         copied = complete_copies(code, running_lane_clocks(observed), epoch)
