@@ -27,7 +27,7 @@ def whole(array: np.ndarray) -> np.ndarray:
 
 
 def on_gpu(launched: Any, arguments: tuple[Any, ...], out: np.ndarray) -> np.ndarray:
-    """Run a kernel on copies of its arrays, some times; returns what it leaves in `out`, as the machine does."""
+    """Run a kernel on copies of its arrays, some times; returns what it and the machine leave in `out`."""
     begin = out.copy()
     found: set[bytes] = set()
     for _ in range(5):

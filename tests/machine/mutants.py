@@ -44,7 +44,7 @@ _MORE = _words("""
     any all ballot uni ca cg nc cc clamp wrap f4e b4e
     async bulk tensor tile im2col 1d 2d 3d 4d 5d bulk_group mbarrier::complete_tx::bytes multicast::cluster
     L2::cache_hint read wait_group commit_group expect_tx complete_tx noComplete parity cluster e4m3 e5m2 s32
-    m64n8k16 m64n64k16 m64n256k16 m64n64k32 m64n64k8 sp mma_async proxy mbarrier_init tensormap::generic acquire
+    m64n8k16 m64n64k16 m64n256k16 m64n64k32 m64n64k8 sp mma_async proxy mbarrier_init tensormap::generic
     global_address box_dim global_dim swizzle_mode rank b1024
 """)
 _OPCODES = _words("""
@@ -52,11 +52,12 @@ _OPCODES = _words("""
     popc setp set selp slct mov ld st cvt cvta isspacep atom red shfl vote match bar barrier membar
     fence bra call ret exit mma wmma ldmatrix stmatrix movmatrix cp.async sqrt rsqrt rcp sin cos ex2 lg2
     tanh copysign testp shf dp4a dp2a sad mul24 mad24 addc subc madc activemask redux elect nanosleep
-    trap brkpt prefetch discard szext bmsk fns wgmma.mma_async wgmma.fence wgmma.commit_group wgmma.wait_group
-    cp.async.bulk cp.async.bulk.tensor cp.reduce.async.bulk cp.async.bulk.commit_group cp.async.bulk.wait_group
-    st.async red.async mbarrier.init mbarrier.arrive mbarrier.try_wait mbarrier.test_wait mbarrier.expect_tx
-    mbarrier.inval barrier.cluster.arrive barrier.cluster.wait mapa getctarank fence.proxy.async setmaxnreg.inc
-    setmaxnreg.dec tensormap.replace griddepcontrol.wait elect.sync
+    trap brkpt prefetch discard szext bmsk fns wgmma.mma_async wgmma.fence wgmma.commit_group
+    wgmma.wait_group cp.async.bulk cp.async.bulk.tensor cp.reduce.async.bulk cp.async.bulk.commit_group
+    cp.async.bulk.wait_group st.async red.async mbarrier.init mbarrier.arrive mbarrier.try_wait
+    mbarrier.test_wait mbarrier.expect_tx mbarrier.inval barrier.cluster.arrive barrier.cluster.wait mapa
+    getctarank fence.proxy.async setmaxnreg.inc setmaxnreg.dec tensormap.replace griddepcontrol.wait
+    elect.sync
 """)
 _NUMBERS = _words("""
     0 1 -1 2 3 4 7 8 15 16 17 31 32 33 63 64 127 128 255 256 1000 4095 65535 65536 2147483647
@@ -209,8 +210,8 @@ class Mutator:
 class Seed:
     """A kernel to mutate: PTX, entry, shape of a launch, and arguments.
 
-    An argument is a number, the bytes of an array as (bytes,), or a tensor map as (bytes, shape, box, swizzle):
-    of float16 in an array of so many bytes.
+    An argument is a number, the bytes of an array as (bytes,), or a tensor map of float16 in an array of so
+    many bytes as (bytes, shape, box, swizzle).
     """
 
     name: str

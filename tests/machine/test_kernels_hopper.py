@@ -1,4 +1,4 @@
-"""Real kernels of sm_90a in CUDA C++ (`kernels/hopper`): right to the last bit under every schedule, and silent."""
+"""Real kernels of sm_90a in CUDA C++ (`kernels/hopper`): exact under every schedule, without findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from machine.classics import classic, compiled
 ARCH = "sm_90a"
 STAGES, TILE = 3, 64 * 128
 BARRIERS = 1024  # bytes of shared memory that are enough for them
-#: Types: NumPy's, of operands and of sums; the instruction's beside m64n64; elements of K in a row of 128 bytes.
+#: NumPy's types of operands and sums, the instruction beside m64n64, elements of K in a row of 128 bytes.
 TYPES: dict[str, tuple[Any, Any, str, int]] = {
     "bf16": (ml_dtypes.bfloat16, np.float32, "k16.f32.bf16.bf16", 64),
     "f16": (np.float16, np.float32, "k16.f32.f16.f16", 64),

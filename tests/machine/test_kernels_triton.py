@@ -1,4 +1,4 @@
-"""PTX that Triton compiled for sm_80 and sm_90 (`tests/machine/triton`, made by its `make.py`) on the machine."""
+"""PTX that Triton compiled for sm_80 and sm_90 (`tests/machine/triton/make.py`) on the machine."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ def test_fused_attention() -> None:
 # sm_90: dots are wgmma, descriptors are tensor maps ---------------------------------------------------------
 
 
-def same_under_every_schedule(name: str, grid: Any, arguments: tuple[Any, ...], out: np.ndarray) -> np.ndarray:
+def same_under_every_schedule(
+    name: str, grid: Any, arguments: tuple[Any, ...], out: np.ndarray
+) -> np.ndarray:
     """Run a kernel whose scratch memory is among the arguments, and check it; returns what it writes."""
     about = KERNELS[name]
     entry = next(iter(module(name).entries))

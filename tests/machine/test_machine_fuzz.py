@@ -39,9 +39,11 @@ TRITON_KEPT: list[tuple[str, tuple[int, ...], tuple[Any, ...]]] = [
     ("softmax", (2,), ((800,), (800,), 100, 100, 100, 0, 0)),
     ("layer_norm", (2,), ((1216,), (1216,), (1200,), (1200,), (8,), (8,), 304, 300, 1e-5, 0, 0)),
 ]
+#: A tensor map: bytes, shape, box, swizzle.
+TENSOR = (16384, (64, 128), (16, 64), "128B")
 #: Handwritten, for sm_90a: entry, grid, block, dynamic shared bytes, arguments, blocks of a cluster.
 HOPPER: list[tuple[str, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...], int]] = [
-    ("tma_copy", (2,), (64,), 0, ((16384, (64, 128), (16, 64), "128B"), (16384, (64, 128), (16, 64), "128B"), 64, 8), 0),
+    ("tma_copy", (2,), (64,), 0, (TENSOR, TENSOR, 64, 8), 0),
     ("wgmma", (1,), (128,), 0, ((4096,), (4096,)), 0),
     ("ring", (4,), (32,), 0, ((512,), (512,)), 2),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Compile the Triton kernels of this folder for sm_80 and sm_90 and keep their PTX, with what a launch needs to know.
+"""Compile the Triton kernels of this folder for sm_80 and sm_90; keep their PTX and what a launch needs.
 
 Needs `pip install triton` (no GPU): `python tests/machine/triton/make.py`.
 """
@@ -178,7 +178,9 @@ def main() -> None:
         }
         source = ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
         made = triton.compile(
-            source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps, "num_stages": stages}
+            source,
+            target=GPUTarget("cuda", capability, 32),
+            options={"num_warps": warps, "num_stages": stages},
         )
         lines = [
             line for line in made.asm["ptx"].splitlines() if not line.lstrip().startswith((".loc", ".file"))

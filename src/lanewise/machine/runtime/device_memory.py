@@ -147,6 +147,8 @@ class ModuleMemory:
 
 
 _MEMORIES: dict[int, ModuleMemory] = {}
+#: How the names begin that NVRTC gives to strings.
+_NAMELESS = ("$", "__unnamed_")
 
 
 def module_memory(module: Module) -> ModuleMemory:
@@ -165,13 +167,15 @@ def variable_bytes(module: Module, name: str, symbols: dict[str, int] | None = N
     `symbols` are the addresses of `_symbols`, for who asks for many variables.
     """
     kept = module_memory(module).variables
-    if name not in kept:
-        variable = module.variables[name]
+    variable = module.variables[name]
+    # Instances of a module share its variables, but each numbers its strings from the beginning.
+    key = f"{name} = {variable.initialiser}" if name.startswith(_NAMELESS) else name
+    if key not in kept:
         memory = zeroed_bytes(max(variable.size, 1))
         if variable.initialiser is not None:
             memory[: variable.size] = image(variable, _symbols(module) if symbols is None else symbols)
-        kept[name] = memory
-    return kept[name]
+        kept[key] = memory
+    return kept[key]
 
 
 def variables(module: Module, info: LaunchInfo) -> list[Allocation]:

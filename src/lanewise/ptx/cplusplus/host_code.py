@@ -31,7 +31,9 @@ _HOST_STANDARD = frozenset(
      "random", "atomic", "future", "filesystem", "exception", "ios", "string_view", "stack", "any", "variant")
 )  # fmt: skip
 #: Beside one of these, `Tensor` is CuTe's and not torch's.
-_CUTE = frozenset(("cute", "make_tensor", "make_identity_tensor", "make_tensor_like", "get_tma_tensor", "local_tile"))
+_CUTE = frozenset(
+    ("cute", "make_tensor", "make_identity_tensor", "make_tensor_like", "get_tma_tensor", "local_tile")
+)
 _HINT = re.compile(
     rf"\b(?:{_HOST.pattern})\b|\bmain\b|<<<|<<\s+<|\bstd\s*::\s*(?:{'|'.join(_HOST_STANDARD)})\b", re.VERBOSE
 )

@@ -39,8 +39,8 @@ def used_instances(
     """The instances of kernels that host code launches or names, in the order of the text.
 
     `templates` are the kernels that are templates, by name. Arguments that cannot be told stay as they are
-    written; the compiler refuses such an expression, and it is then dropped. `decltype(…)` names a variable of
-    the host function, which is certain to be refused: headers such as CUTLASS's take seconds to be told so.
+    written; the compiler refuses such an expression, and it is then dropped. `decltype(…)` names a variable
+    of the host function and would be refused for certain, which takes seconds with headers such as CUTLASS's.
     """
     if not templates:
         return []
