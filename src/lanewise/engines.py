@@ -139,6 +139,8 @@ class Launchable(Protocol):
 #: D = A·B + C of an instruction on arrays, once, and repeated along K for whole matrices.
 COMPUTE: EntryPoint[Compute] = EntryPoint("compute")
 GEMM: EntryPoint[Compute] = EntryPoint("gemm")
+#: What an instruction that moves a matrix does with arrays: ldmatrix, stmatrix, movmatrix.
+MOVE: EntryPoint[Callable[..., NDArray[Any]]] = EntryPoint("move")
 #: How far an instruction's computed bits can be trusted on an arch, in words.
 INSTRUCTION_FIDELITY: EntryPoint[Callable[[Any, str], str]] = EntryPoint("fidelity")
 #: The model of an instruction's arithmetic on an arch.

@@ -7,7 +7,7 @@ type that the task declares.
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lanewise.engines import (
     COMPUTE,
@@ -22,6 +22,7 @@ from lanewise.engines import (
     INSTRUCTION_MODEL,
     KERNEL_FIDELITY,
     LAUNCH,
+    MOVE,
     NUMBER,
     PRINT_LATEX,
     THREAD_SLICE,
@@ -31,6 +32,9 @@ from lanewise.engines import (
     FidelityNote,
     Launchable,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # arith --------------------------------------------------------------------------------------------------
 
@@ -47,6 +51,13 @@ def _gemm() -> Compute:
     from lanewise.arith import gemm
 
     return gemm
+
+
+@MOVE.provided_by
+def _move() -> Callable[..., NDArray[Any]]:
+    from lanewise.arith.moves import move
+
+    return move
 
 
 @INSTRUCTION_FIDELITY.provided_by

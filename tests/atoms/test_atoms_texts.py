@@ -9,7 +9,7 @@ from lanewise.atoms import MMA_Atom, atom, atoms, make_tiled_copy, make_tiled_mm
 from lanewise.cli import main
 from lanewise.cli.input.layout_text import read_layout
 from lanewise.errors import LanewiseError
-from lanewise.layout import Layout, coalesce
+from lanewise.layout import Layout
 
 MMA = "SM80_16x8x16_F32F16F16F32_TN"
 
@@ -41,7 +41,6 @@ def test_layouts_as_text() -> None:
         assert Layout(text) == expected == read_layout(text)
     nested = Layout("Layout<Shape<Shape<_4,_8>,_2>, Stride<Stride<_32,_1>,_16>>")
     assert nested == Layout(((4, 8), 2), ((32, 1), 16))
-    assert coalesce("(4,8):(1,4)") == Layout(32)
     copy = make_tiled_copy("Copy_Atom<UniversalCopy<uint128_t>, half_t>", "(16,8):(8,1)", "(1,8)")
     assert copy == make_tiled_copy(
         "UniversalCopy<uint128_t>", Layout((16, 8), (8, 1)), Layout((1, 8)), "half_t"

@@ -16,6 +16,7 @@ from lanewise.engines import (
     GEMM,
     INSTRUCTION_FIDELITY,
     INSTRUCTION_MODEL,
+    MOVE,
     ArithmeticModel,
     Drawn,
 )
@@ -193,11 +194,15 @@ class Instruction(Form, Drawn):
         """D = A·B + C on arrays, with the bits that the arch returns: see `lanewise.arith.compute`.
 
         Options: metadata (sparse), scale_a and scale_b (block-scaled), satfinite (wmma and integers),
-        negate_a and negate_b (wgmma). Inside a kernel, on traced values, it emits itself.
+        negate_a and negate_b (wgmma). ldmatrix takes an array that stands for shared memory and the lanes'
+        addresses in bytes and returns the registers of all lanes, stmatrix takes registers as well, movmatrix
+        takes registers alone: see `lanewise.arith.moves`. Inside a kernel, on traced values, it emits itself.
         """
         given = (*operands, *options.values())
         if any(hasattr(each, "is_traced") for every in given for each in _parts(every)):
             return EMIT.function(self, *operands, **options)
+        if self.family in ("ldmatrix", "stmatrix", "movmatrix"):
+            return MOVE.function(self, *operands)
         if arch is None:
             raise TypeError(f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'")
         return COMPUTE.function(self, *operands, arch=arch, **options)

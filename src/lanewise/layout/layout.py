@@ -66,8 +66,6 @@ def on_domain(f: Callable[Concatenate[Layout, P], LayoutBase]) -> Callable[Conca
     def lifted(layout: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
         if isinstance(layout, Layout):
             return f(layout, *args, **kwargs)
-        if isinstance(layout, str):
-            return f(Layout(layout), *args, **kwargs)
         if isinstance(layout, Mapped):
             return layout._on(lifted(layout._domain(), *args, **kwargs))
         raise LanewiseError(f"{f.__name__} takes a layout or a tensor first, not {layout!r}")

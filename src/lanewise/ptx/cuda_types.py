@@ -98,7 +98,8 @@ def _dtype(element: str) -> np.dtype:
         return np.dtype(element)
     import ml_dtypes
 
-    return np.dtype(getattr(ml_dtypes, element))
+    found: np.dtype = np.dtype(getattr(ml_dtypes, element))
+    return found
 
 
 def without_qualifiers(text: str) -> str:
