@@ -304,7 +304,9 @@ def _write_region(module: ir.Module) -> ir.Function:
     mark((flags & Flag.CONSTANT).differs(0), records.CONSTANT_READ)
     weak = (flags & Flag.STRONG_ACCESS).equals(0)
     with code.when(~weak):
-        within = (flags & Flag.IN_BLOCK).differs(0)
+        # Operations on an mbarrier do not race with each other, wherever the threads are (CUTLASS arrives in
+        # other blocks at the scope of the block, which is the default).
+        within = (flags & (Flag.IN_BLOCK | Flag.PHASES)).equals(Flag.IN_BLOCK)
         mark(within, records.STRONG_IN_BLOCK)
         mark(~within, records.STRONG)
         mark((flags & Flag.VOLATILE_ACCESS).differs(0), records.VOLATILE)
