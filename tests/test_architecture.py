@@ -40,6 +40,7 @@ ROOMS = (
     "explore",
     "pytest",
     "cli",
+    "__main__",
 )
 #: What connects the rooms and is the public API: may import every room, and no room imports it.
 FRONT_DOOR = ("__init__", "providers")
@@ -58,6 +59,7 @@ PACKAGES = {
         "syntax",
         "launch_refusals",
         "arguments",
+        "signatures",
         "textures",
         "tensor_maps",
         "compatibility",

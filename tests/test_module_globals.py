@@ -175,7 +175,8 @@ __global__ void k(real* out) { *out = grid[0][0][0]; }
     ],
 )
 def test_declarations(source: str, expected: Any) -> None:
-    assert declared_variable(source, "x") == expected
+    found = declared_variable(source, "x")
+    assert (found if found is None else (found.type, found.sizes)) == expected
 
 
 class FakeDriver:
@@ -254,3 +255,21 @@ def test_variables_are_visible_to_the_driver() -> None:
     again = lw.load(PTX)
     again.text = ""
     assert assemble.with_visible_variables(again).count(".visible .global") == 3
+
+
+def test_strings_of_two_instances_are_their_own() -> None:
+    """Instances of templates share variables, but NVRTC gives the strings of each the same names."""
+    source = """
+    template <int N> __global__ void copy(char* out) {
+        const char* text = N == 1 ? "one" : "a much longer text: two";
+        for (int i = 0; text[i]; i++) out[i] = text[i];
+    }
+    """
+    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    module = lw.cuda(source)
+    found = []
+    for number in (1, 2):
+        out = np.zeros(64, np.uint8)
+        module[f"copy<{number}>"][1, 1](out)
+        found.append(out.tobytes().rstrip(b"\0"))
+    assert found == [b"one", b"a much longer text: two"]

@@ -39,6 +39,7 @@ from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
 if TYPE_CHECKING:
     from lanewise import arith, atoms, draw, gpu, lang, ptx, traces
+    from lanewise.arith.comparison import compare
     from lanewise.atoms import (
         Copy_Atom,
         MMA_Atom,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         make_tiled_copy_C,
         make_tiled_mma,
     )
+    from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.launch import address
     from lanewise.machine.checker.check import check
@@ -88,6 +90,8 @@ _LATER = {
     "tensor_map": "tensor_maps",
     "texture": "ptx.textures",
     "check": "machine.checker.check",
+    "compare": "arith.comparison",
+    "prune_2_4": "isa.sparsity",
     "trace": "traces.run",
 }
 
@@ -118,6 +122,7 @@ __all__ = [
     "b1",
     "bf16",
     "check",
+    "compare",
     "cuda",
     "draw",
     "e2m1",
@@ -140,6 +145,7 @@ __all__ = [
     "make_tiled_copy_B",
     "make_tiled_copy_C",
     "make_tiled_mma",
+    "prune_2_4",
     "ptx",
     "s4",
     "s8",

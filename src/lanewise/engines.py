@@ -84,6 +84,22 @@ class Emit(Protocol):
     def __call__(self, instruction: Any, /, *operands: Any, **options: Any) -> object: ...
 
 
+class ArithmeticModel(Protocol):
+    """How an arch adds products up; as text it says block length, fraction bits and rounding."""
+
+    @property
+    def scheme(self) -> object:
+        """The parameters of the sum: `length`, `fraction`, `rounding`, … of a fused sum."""
+
+    @property
+    def fidelity(self) -> str:
+        """How far the model can be trusted, in words."""
+
+    @property
+    def source(self) -> str:
+        """Where the model is from: measurements, or a publication."""
+
+
 class FidelityNote(Protocol):
     """An instruction of a kernel whose bits may differ on a GPU: its line and text, why, and a sentence."""
 
@@ -123,8 +139,12 @@ class Launchable(Protocol):
 #: D = A·B + C of an instruction on arrays, once, and repeated along K for whole matrices.
 COMPUTE: EntryPoint[Compute] = EntryPoint("compute")
 GEMM: EntryPoint[Compute] = EntryPoint("gemm")
+#: What an instruction that moves a matrix does with arrays: ldmatrix, stmatrix, movmatrix.
+MOVE: EntryPoint[Callable[..., NDArray[Any]]] = EntryPoint("move")
 #: How far an instruction's computed bits can be trusted on an arch, in words.
 INSTRUCTION_FIDELITY: EntryPoint[Callable[[Any, str], str]] = EntryPoint("fidelity")
+#: The model of an instruction's arithmetic on an arch.
+INSTRUCTION_MODEL: EntryPoint[Callable[[Any, str], ArithmeticModel]] = EntryPoint("model arithmetic")
 #: Where a GPU may give other bits for a kernel, for an arch or the kernel's own.
 KERNEL_FIDELITY: EntryPoint[Callable[[Any, str | None], Sequence[FidelityNote]]] = EntryPoint(
     "kernel fidelity"

@@ -264,10 +264,30 @@ class Format:
     def array(self, values: npt.ArrayLike, *, saturate: bool = False) -> npt.NDArray[Any]:
         """The array of this format's dtype with the numbers nearest to `values`, rounded as `encode` does.
 
+        Too large a number is infinite; in a format without infinities it is an error, or with `saturate` the
+        largest number. Only NaN becomes NaN.
+
         >>> e5m2.array([1.0, 1e9, -3.25]).astype(float).tolist()
         [1.0, inf, -3.0]
+        >>> e4m3.array([1.0, 1e9], saturate=True).astype(float).tolist()
+        [1.0, 448.0]
         """
-        return self.from_bits(self.encode(values, saturate=saturate))
+        words = self.encode(values, saturate=saturate)
+        if self.kind == "float" and self.has_nan and not self.has_inf and not saturate:
+            self._require_in_range(values, words)
+        return self.from_bits(words)
+
+    def _require_in_range(self, values: npt.ArrayLike, words: Words) -> None:
+        """Raise an error if a number became NaN, as `encode` has it for one that is too large."""
+        import numpy as np
+
+        numbers = self._real_numbers(values)
+        lost = ~np.isnan(numbers) & np.isnan(self.decode(words))
+        if lost.any():
+            raise LanewiseError(
+                f"{self.name} holds numbers up to {self.max}, and {numbers[lost].flat[0]:g} is not "
+                "among them; pass saturate=True for the largest number in its stead"
+            )
 
     @property
     def _magnitude_bits(self) -> int:
@@ -378,19 +398,42 @@ FORMATS: dict[str, Format] = {
 }  # fmt: skip
 
 
-def format_of(what: str | Format | npt.DTypeLike) -> Format:
-    """The format of a name or of a NumPy dtype (float32 is f32, float8_e4m3fn is e4m3).
+#: Names of formats in other languages and libraries, in lower case.
+SPELLINGS: dict[str, str] = {
+    name: format
+    for format, names in {
+        "f16": "fp16, half, float16, half_t, __half, f16x2",
+        "bf16": "bfloat16, bfloat, bfloat16_t, nv_bfloat16, __nv_bfloat16, bf16x2",
+        "tf32": "tfloat32",
+        "f32": "fp32, float, float32",
+        "f64": "fp64, double, float64",
+        "e4m3": "e4m3fn, fp8e4m3, fp8_e4m3, e4m3x2",
+        "e5m2": "fp8e5m2, fp8_e5m2, e5m2x2",
+        "s8": "int8, i8",
+        "u8": "uint8",
+        "s4": "int4, i4",
+        "u4": "uint4",
+        "s32": "int32, i32",
+    }.items()
+    for name in names.split(", ")
+}
 
-    >>> format_of("bf16").mantissa_bits, format_of("int4").name
-    (7, 's4')
+
+def format_of(what: str | Format | npt.DTypeLike) -> Format:
+    """The format of a name, also that of other languages, or of a NumPy dtype (float8_e4m3fn is e4m3).
+
+    >>> format_of("bf16").mantissa_bits, format_of("int4").name, format_of("half").name
+    (7, 's4', 'f16')
     """
     if isinstance(what, Format):
         return what
-    if isinstance(what, str) and what in FORMATS:
-        return FORMATS[what]
+    if isinstance(what, str) and what.lower() in FORMATS:
+        return FORMATS[what.lower()]
     own = [each for each in FORMATS.values() if each not in (tf32, ue4m3)]  # these borrow another's dtype
     if isinstance(what, str):
         found = [each for each in own if each.dtype_name == what]
+        if not found and what.lower() in SPELLINGS:
+            return FORMATS[SPELLINGS[what.lower()]]
     else:
         import numpy as np
 

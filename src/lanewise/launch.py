@@ -13,6 +13,8 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
+from lanewise.ptx.host_tensors import host_arguments
+from lanewise.ptx.signatures import require_signature
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -97,6 +99,7 @@ class Options(TypedDict, total=False):
     progress: Progress | None
     executor: Executor | None
     schedule: str | int | None
+    unchecked: bool
 
 
 class Configured:
@@ -134,6 +137,8 @@ class Configured:
         `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead;
         `schedule` says when asynchronous copies take effect: "early" (as soon as they are issued), "late"
         (when somebody waits for them and nothing else can go on), or a seed that draws it.
+        Arguments are held against the kernel's signature in C++, where it is known: an array of float32 is
+        refused for a `__half*`. With `unchecked=True` arrays are passed as they are.
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
         if cluster is not None:
@@ -155,9 +160,11 @@ class Configured:
         progress: Progress | None = None,
         executor: Executor | None = None,
         schedule: str | int | None = None,
+        unchecked: bool = False,
     ) -> None:
         options = {
             "arch": arch, "steps": steps, "progress": progress, "executor": executor, "schedule": schedule,
+            "unchecked": unchecked or None,
         }  # fmt: skip
         if not any(value is not None for value in options.values()) and self.warm(arguments, stream):
             return
@@ -165,6 +172,8 @@ class Configured:
             return
         if refused := shape_refusals(self.entry.function, self.shape):
             raise LanewiseError(refused[0])
+        if not unchecked:
+            require_signature(self.entry, arguments)
         if stream is not None or _any_on_gpu(arguments):
             if any(each is not None for each in (steps, progress, executor, schedule)):
                 raise LanewiseError(
@@ -210,6 +219,7 @@ class Configured:
     ) -> None:
         from lanewise.machine import Launch, compiled
 
+        arguments = host_arguments(arguments)
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
         refused = cluster_refusal(self.shape, name, module.arch)

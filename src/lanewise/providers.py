@@ -7,7 +7,7 @@ type that the task declares.
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lanewise.engines import (
     COMPUTE,
@@ -19,16 +19,22 @@ from lanewise.engines import (
     GEMM,
     GLOBALS,
     INSTRUCTION_FIDELITY,
+    INSTRUCTION_MODEL,
     KERNEL_FIDELITY,
     LAUNCH,
+    MOVE,
     NUMBER,
     PRINT_LATEX,
     THREAD_SLICE,
+    ArithmeticModel,
     Compute,
     Emit,
     FidelityNote,
     Launchable,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # arith --------------------------------------------------------------------------------------------------
 
@@ -47,11 +53,25 @@ def _gemm() -> Compute:
     return gemm
 
 
+@MOVE.provided_by
+def _move() -> Callable[..., NDArray[Any]]:
+    from lanewise.arith.moves import move
+
+    return move
+
+
 @INSTRUCTION_FIDELITY.provided_by
 def _instruction_fidelity() -> Callable[[Any, str], str]:
     from lanewise.arith import fidelity
 
     return fidelity
+
+
+@INSTRUCTION_MODEL.provided_by
+def _instruction_model() -> Callable[[Any, str], ArithmeticModel]:
+    from lanewise.arith.on_arrays import required_model
+
+    return required_model
 
 
 # draw ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from lanewise.machine.checker.report import Report
 
 
+#: Options of a launch that a check takes as well.
+_PASSED_ON = ("arch", "steps", "progress", "unchecked")
+
+
 class LaunchFailed(AssertionError):
     """A launch in which a check found something; `report` has all of it."""
 
@@ -53,7 +57,7 @@ class CheckedLaunches:
         if self.off or "stream" in options or any_on_gpu(arguments):
             configured(*arguments, **options)
             return
-        taken = {name: value for name, value in options.items() if name in ("arch", "steps", "progress")}
+        taken = {name: value for name, value in options.items() if name in _PASSED_ON}
         report = check(configured, *arguments, schedule=self.schedule, **taken)
         self.reports.append(report)
         if not report.ok or (self.strict and report.performance):

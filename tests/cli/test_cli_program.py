@@ -1,5 +1,6 @@
 """The program as people run it: in a pipe, on a terminal, interrupted, and starting fast."""
 
+import ast
 import os
 import pty
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import lanewise
+import lanewise.cli
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 PROGRAM = [sys.executable, "-m", "lanewise.cli"]
@@ -151,3 +153,33 @@ def test_explain_starts_light(question: list[Any], heavy: str) -> None:
     command = [sys.executable, "-c", code, heavy, "explain", MMA, *question]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
     assert done.stderr == "0\n"
+
+
+def test_every_option_is_named() -> None:
+    """Some versions of typer make the name of an option from its metavar: `--FAMILY`."""
+    unnamed = [
+        f"{file.name}:{node.lineno}"
+        for file in Path(lanewise.cli.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "typer.Option" and not node.args
+    ]
+    assert unnamed == []
+
+
+def test_python_m_lanewise() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lanewise", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=ENVIRONMENT,
+    )
+    assert (done.returncode, done.stdout) == (0, f"lanewise {lanewise.__version__}\n")
+
+
+def test_shells_complete_words() -> None:
+    asked = {"_LANEWISE_COMPLETE": "complete_bash", "COMP_WORDS": "lanewise expl", "COMP_CWORD": "1"}
+    done = run(env=ENVIRONMENT | asked)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["explain"], "")
+    asked |= {"COMP_WORDS": "lanewise explain --el", "COMP_CWORD": "2"}
+    assert run(env=ENVIRONMENT | asked).stdout.split() == ["--element"]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import subprocess
@@ -41,13 +42,22 @@ _MORE = _words("""
     sys cta v2 v4 v8 x1 x2 x4 trans sync aligned row col m8n8 m8n8k4 m16n8k8 m16n8k16 m16n8k32 m16n16k16
     eq ne lt le gt ge lo ls hs equ num nan and or xor popc cas exch add inc dec min max up down bfly idx
     any all ballot uni ca cg nc cc clamp wrap f4e b4e
+    async bulk tensor tile im2col 1d 2d 3d 4d 5d bulk_group mbarrier::complete_tx::bytes multicast::cluster
+    L2::cache_hint read wait_group commit_group expect_tx complete_tx noComplete parity cluster e4m3 e5m2 s32
+    m64n8k16 m64n64k16 m64n256k16 m64n64k32 m64n64k8 sp mma_async proxy mbarrier_init tensormap::generic
+    global_address box_dim global_dim swizzle_mode rank b1024
 """)
 _OPCODES = _words("""
     add sub mul mad fma div rem abs neg min max and or xor not shl shr lop3 prmt bfe bfi bfind brev clz
     popc setp set selp slct mov ld st cvt cvta isspacep atom red shfl vote match bar barrier membar
     fence bra call ret exit mma wmma ldmatrix stmatrix movmatrix cp.async sqrt rsqrt rcp sin cos ex2 lg2
     tanh copysign testp shf dp4a dp2a sad mul24 mad24 addc subc madc activemask redux elect nanosleep
-    trap brkpt prefetch discard szext bmsk fns
+    trap brkpt prefetch discard szext bmsk fns wgmma.mma_async wgmma.fence wgmma.commit_group
+    wgmma.wait_group cp.async.bulk cp.async.bulk.tensor cp.reduce.async.bulk cp.async.bulk.commit_group
+    cp.async.bulk.wait_group st.async red.async mbarrier.init mbarrier.arrive mbarrier.try_wait
+    mbarrier.test_wait mbarrier.expect_tx mbarrier.inval barrier.cluster.arrive barrier.cluster.wait mapa
+    getctarank fence.proxy.async setmaxnreg.inc setmaxnreg.dec tensormap.replace griddepcontrol.wait
+    elect.sync
 """)
 _NUMBERS = _words("""
     0 1 -1 2 3 4 7 8 15 16 17 31 32 33 63 64 127 128 255 256 1000 4095 65535 65536 2147483647
@@ -198,7 +208,11 @@ class Mutator:
 
 @dataclass(frozen=True)
 class Seed:
-    """A kernel to mutate: PTX, entry, shape of a launch, and arguments (bytes of an array, or a number)."""
+    """A kernel to mutate: PTX, entry, shape of a launch, and arguments.
+
+    An argument is a number, the bytes of an array as (bytes,), or a tensor map of float16 in an array of so
+    many bytes as (bytes, shape, box, swizzle).
+    """
 
     name: str
     text: str
@@ -207,6 +221,7 @@ class Seed:
     block: tuple[int, ...]
     shared: int
     arguments: tuple[Any, ...]
+    cluster: int = 0
 
     def job(self, seed: int) -> str:
         """A mutant of it, as the process takes it."""
@@ -215,6 +230,8 @@ class Seed:
         def passed(each: Any) -> Any:
             if chance.random() > 0.04:
                 return each
+            if isinstance(each, tuple) and len(each) > 1:
+                return [each[0], *self._other_map(each[1:], chance)]
             if isinstance(each, tuple):
                 return [chance.randrange(4096)]
             return chance.choice((0, 1, -1, 1 << 20, 2**31 - 1))
@@ -229,7 +246,17 @@ class Seed:
             "shared": self.shared if chance.random() > 0.03 else chance.choice((0, 7, 1024, 50_000, -4)),
             "arguments": arguments, "seed": seed, "check": chance.random() < 0.3,
             "schedule": chance.choice(("in order", "reverse", chance.randrange(1 << 40), ["reverse", seed])),
+            "completion": chance.choice((None, None, "early", "late", chance.randrange(1 << 40))),
+            "cluster": self.cluster if chance.random() > 0.05 else chance.choice((0, 1, 2, 3, 8, 17)),
         })  # fmt: skip
+
+    @staticmethod
+    def _other_map(about: tuple[Any, ...], chance: random.Random) -> list[Any]:
+        """Another box, or another swizzle."""
+        shape, box, swizzle = about
+        if chance.random() < 0.5:
+            return [shape, [chance.choice((8, 16, 64, 256)) for _ in box], swizzle]
+        return [shape, box, chance.choice(("none", "32B", "64B", "128B"))]
 
     @staticmethod
     def _shape(shape: tuple[int, ...], chance: random.Random) -> list[int]:
@@ -309,6 +336,15 @@ def serve() -> None:
         inside[:] = chance.integers(0, 70, size, np.uint8)
         return whole, inside
 
+    def argument(each: Any, chance: np.random.Generator) -> tuple[Any, Any]:
+        if not isinstance(each, list):
+            return None, strange.get(each, each)
+        whole, inside = guarded(each[0], chance)
+        if len(each) == 1:
+            return whole, inside
+        _, shape, box, swizzle = each
+        return whole, lw.tensor_map(inside.view(np.float16).reshape(shape), tuple(box), swizzle=swizzle)
+
     floats = np.arange(64, dtype=np.float32)
     read_only = floats.copy()
     read_only.flags.writeable = False
@@ -326,21 +362,22 @@ def serve() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         chance = np.random.default_rng(job["seed"])
-        pairs = [
-            guarded(each[0], chance) if isinstance(each, list) else (None, strange.get(each, each))
-            for each in job["arguments"]
-        ]
+        pairs: list[tuple[Any, Any]] = []
         try:
+            pairs += [argument(each, chance) for each in job["arguments"]]
             module = lw.load(job["text"])
             name = (
                 job["entry"] if job["entry"] in module.entries else next(iter(module.entries), job["entry"])
             )
             kernel = module[name][tuple(job["grid"]), tuple(job["block"]), job["shared"]]
+            cluster = {"cluster": job["cluster"]} if job["cluster"] else {}
+            blocks = max(1, abs(math.prod(job["grid"])))
+            steps = max(STEPS // blocks, 1000)  # blocks that all spin have to end in time
+            values = [value for _, value in pairs]
             if job["check"]:
-                schedule = job["schedule"]
-                str(lw.check(kernel, *[value for _, value in pairs], steps=STEPS // 10, schedule=schedule))
+                str(lw.check(kernel, *values, steps=steps // 10, schedule=job["schedule"], **cluster))
             else:
-                kernel(*[value for _, value in pairs], steps=STEPS)
+                kernel(*values, steps=steps, schedule=job["completion"], **cluster)
             answer = "ok"
         except lw.LanewiseError as error:
             answer = f"refused: {type(error).__name__}: {error}"

@@ -13,6 +13,7 @@ from lanewise.jit import threads
 from lanewise.machine import Launch, Shape, compiled
 from lanewise.machine.analysis.written_parameters import written_parameters
 from lanewise.machine.checker import checked_launch
+from lanewise.machine.checker import watch as checker_watch
 from lanewise.machine.checker.report import Report
 from lanewise.machine.checker.watch import Watch
 from lanewise.machine.program.resolve import resolve
@@ -360,6 +361,25 @@ def test_shadow_memory_has_a_bound(module: lw.Module, monkeypatch: pytest.Monkey
         monkeypatch.setattr(checked_launch, "most_shadow_bytes", lambda most=most: most)
         assert lw.check(module["in_place"][64, 32], data).ok
         assert 1 <= len(made) <= most // needed
+
+
+def test_an_array_that_is_too_large_is_not_watched_and_the_report_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Races in the smaller array are found all the same, and requests to both are counted."""
+    module = lw.load(ARRAYS)
+
+    def check(second: int) -> Report:
+        arrays = np.zeros(100, np.uint32), np.zeros(second, np.uint32)
+        return lw.check(module["arrays"][100, 32], *arrays)
+
+    whole = check(5000)
+    assert len(whole.findings) == 2 and not whole.notes
+    monkeypatch.setattr(checker_watch, "most_shadow_bytes", lambda: 20_000)
+    report = check(5000)
+    assert [finding.allocation for finding in report.findings] == ["argument 0 (one)"]
+    assert any("argument 1" in note and "20,000 bytes" in note for note in report.notes)
+    assert report.counters == whole.counters
 
 
 @pytest.mark.parametrize("available", [0, 1])

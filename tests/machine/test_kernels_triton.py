@@ -1,4 +1,4 @@
-"""PTX that Triton compiled for sm_80 (`tests/machine/triton`, made by its `make.py`) on the machine."""
+"""PTX that Triton compiled for sm_80 and sm_90 (`tests/machine/triton/make.py`) on the machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -84,3 +85,71 @@ def test_fused_attention() -> None:
     exact = np.einsum("hqk,hkd->hqd", weights, v.astype(np.float64))
     # Weights and outputs are rounded to f16.
     assert np.abs(out.astype(np.float64) - exact).max() < 2e-3
+
+
+# sm_90: dots are wgmma, descriptors are tensor maps ---------------------------------------------------------
+
+
+def same_under_every_schedule(
+    name: str, grid: Any, arguments: tuple[Any, ...], out: np.ndarray
+) -> np.ndarray:
+    """Run a kernel whose scratch memory is among the arguments, and check it; returns what it writes."""
+    about = KERNELS[name]
+    entry = next(iter(module(name).entries))
+    launched = module(name)[entry][grid, 32 * about["num_warps"], about["shared"]]
+    launched(*arguments)
+    result = out.copy()
+    for schedule in ("early", "late", 3):
+        out[...] = 0
+        launched(*arguments, schedule=schedule)
+        assert out.tobytes() == result.tobytes(), schedule
+    report = lw.check(launched, *arguments)
+    assert report.ok, str(report)
+    assert report.counters["smsp__inst_executed_pipe_tensor.sum"] > 0
+    return result
+
+
+def hopper_operands(dtype: Any, instruction: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A (128, 192), B (64, 192), zeros for their product, and what wgmma gives for it."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((128, 192), (64, 192)))
+    product = lw.instruction(f"wgmma.mma_async.sync.aligned.m64n64k16.f32.{instruction}")
+    expected = product.gemm(a, np.ascontiguousarray(b.T), arch="sm_90a")
+    return a, b, np.zeros((128, 64), np.float32), expected
+
+
+def test_dot_by_wgmma() -> None:
+    a, b, c, expected = hopper_operands(np.float16, "f16.f16")
+    arguments = (a, np.ascontiguousarray(b.T), c, 128, 64, 192, 192, 64, 64, None, None)
+    assert same_under_every_schedule("wgmma_matmul", (2, 1), arguments, c).tobytes() == expected.tobytes()
+
+
+def test_tensors_that_the_host_describes() -> None:
+    """A descriptor is a tensor map with the tensor's shape and strides."""
+    a, b, c, expected = hopper_operands(np.float16, "f16.f16")
+    arguments: list[Any] = []
+    for array, box in ((a, (64, 64)), (b, (64, 64)), (c, (64, 32))):
+        tensor_map = lw.tensor_map(array, box, swizzle="128B")
+        arguments += [tensor_map, *array.shape, array.shape[1], 1]
+    found = same_under_every_schedule("described", (2, 1), (*arguments, 192, None, None), c)
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_tensors_that_the_kernel_describes() -> None:
+    """Tensor maps are made in scratch memory, with tensormap.replace."""
+    a, b, c, expected = hopper_operands(ml_dtypes.bfloat16, "bf16.bf16")
+    size = 2 * KERNELS["describes"]["global_scratch"]  # for each block
+    memory = np.zeros(size + 128, np.uint8)
+    begin = -lw.address(memory) % 128
+    scratch = memory[begin : begin + size]
+    found = same_under_every_schedule("describes", (2, 1), (a, b, c, 128, 64, 192, scratch, None), c)
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_a_map_in_scratch_memory_that_is_not_aligned_is_named() -> None:
+    a, b, c, _ = hopper_operands(ml_dtypes.bfloat16, "bf16.bf16")
+    memory = np.zeros(1024, np.uint8)
+    scratch = memory[-lw.address(memory) % 128 + 16 :]
+    with pytest.raises(lw.LanewiseError, match="of a tensor map is not a multiple of 64"):
+        run_with_scratch = module("describes")["describes"][(2, 1), 128, KERNELS["describes"]["shared"]]
+        run_with_scratch(a, b, c, 128, 64, 192, scratch, None)

@@ -38,7 +38,7 @@ def kernel(body: str, more: str = "", bytes: int = 4096) -> str:
     mov.u32 %r1, buffer;
     mov.u32 %r2, bar;
     setp.ne.u32 %p0, %r0, 0;
-    @!%p0 mbarrier.init.shared::cta.b64 [bar], 1;
+    @!%p0 mbarrier.init.shared::cta.b64 [bar], 1; fence.mbarrier_init.release.cluster;
     bar.sync 0;
     {body}
     ret;

@@ -39,6 +39,14 @@ TRITON_KEPT: list[tuple[str, tuple[int, ...], tuple[Any, ...]]] = [
     ("softmax", (2,), ((800,), (800,), 100, 100, 100, 0, 0)),
     ("layer_norm", (2,), ((1216,), (1216,), (1200,), (1200,), (8,), (8,), 304, 300, 1e-5, 0, 0)),
 ]
+#: A tensor map: bytes, shape, box, swizzle.
+TENSOR = (16384, (64, 128), (16, 64), "128B")
+#: Handwritten, for sm_90a: entry, grid, block, dynamic shared bytes, arguments, blocks of a cluster.
+HOPPER: list[tuple[str, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...], int]] = [
+    ("tma_copy", (2,), (64,), 0, (TENSOR, TENSOR, 64, 8), 0),
+    ("wgmma", (1,), (128,), 0, ((4096,), (4096,)), 0),
+    ("ring", (4,), (32,), 0, ((512,), (512,)), 2),
+]  # fmt: skip
 #: Compiled by NVRTC for a long look.
 MORE: list[tuple[str, str, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...]]] = [
     ("int_products", "int8_gemm", (1, 1), (64,), 0, ((1024,), (256,), (1024,), 32, 8, 32)),
@@ -72,6 +80,9 @@ def seeds(long: bool) -> list[Seed]:
     for file, entry, grid, block, shared, arguments in KEPT:
         text = alone((FOLDER / f"{file}.sm_80.ptx").read_text(), entry)
         found.append(Seed(entry, text, entry, grid, block, shared, arguments))
+    hopper = (FOLDER / "hopper" / "fuzzed.ptx").read_text()
+    for entry, grid, block, shared, arguments, cluster in HOPPER:
+        found.append(Seed(entry, alone(hopper, entry), entry, grid, block, shared, arguments, cluster))
     about = json.loads((TRITON / "kernels.json").read_text())
     for name, grid, arguments in TRITON_KEPT:
         text = (TRITON / f"{name}.ptx").read_text()
@@ -126,11 +137,14 @@ def test_mutants_are_deterministic_and_differ() -> None:
 def test_the_kernels_themselves_run() -> None:
     runner = Runner(SRC, limit=60)
     try:
-        for kernel in seeds(long=False)[:2]:
+        kernels = seeds(long=False)
+        for kernel in (*kernels[:2], *(each for each in kernels if "sm_90a" in each.text)):
             job = json.loads(kernel.job(0)) | {
                 "text": kernel.text,
                 "arguments": kernel.arguments,
                 "check": False,
+                "cluster": kernel.cluster,
+                "completion": None,
             }
             assert runner.run(json.dumps(job)) == "ok"
     finally:

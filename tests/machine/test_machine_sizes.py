@@ -19,7 +19,7 @@ def run(declared: str, inside: str = "") -> None:
 @pytest.mark.parametrize("space", ["local", "shared", "const"])
 def test_variables_too_large_within_and_without_functions(space: str, size: str) -> None:
     variable = f".{space} .b8 x[{size}];"
-    with pytest.raises(lw.LanewiseError, match=r"at most|more than"):
+    with pytest.raises(lw.LanewiseError, match=r"at most|more than|may declare"):
         run("", variable) if space == "local" else run(variable)
 
 

@@ -197,7 +197,25 @@ def test_newer_packages_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
     monkeypatch.setattr(toolkit, "find_spec", lambda name: spec)
+    monkeypatch.setattr(toolkit, "toolkit_folders", lambda: iter(()))
     assert [path.name for path in toolkit.package_folders()] == ["cu14", "cu13", "cuda_runtime"]
     assert [path.name for path in toolkit.include_folders(13)] == ["include", "cccl"]
     assert toolkit.header_release(tmp_path / "nvidia/cu13/include") == (13, 2)
     assert toolkit.header_release(tmp_path) == (0, 0)
+
+
+def test_headers_that_packages_lack_come_from_a_toolkit_of_the_same_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, same, older = (tmp_path / each for each in ("nvidia/cu13", "cuda-13", "cuda-12"))
+    for folder, version in ((package, 13020), (same, 13000), (older, 12080)):
+        (folder / "include/crt").mkdir(parents=True)
+        (folder / "include/cuda_runtime.h").touch()
+        (folder / "include/cooperative_groups.h").touch()
+        (folder / "include/cuda_runtime_api.h").write_text(f"#define CUDART_VERSION {version}\n")
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
+    monkeypatch.setattr(toolkit, "find_spec", lambda name: spec)
+    monkeypatch.setattr(toolkit, "toolkit_folders", lambda: iter((older, same)))
+    assert toolkit.include_folders(13) == [package / "include", same / "include"]
+    (package / "include/crt/mma.h").touch()
+    assert toolkit.include_folders(13) == [package / "include"]

@@ -39,7 +39,8 @@ def test_the_stores_of_the_ladder_make_its_output(name: str) -> None:
     a, b, _ = matrices(128, 128, 64, seed=1)
     c = np.zeros((128, 128), np.float16)
     configured, arguments, constants = import_module(name).prepare(a, b, c)
-    run = lw.trace(configured, *arguments, **constants, blocks="all")
+    # An A100 has not the shared memory that rung 8 asks for.
+    run = lw.trace(configured, *arguments, **constants, blocks="all", arch="sm_90")
     assert run.is_complete, run
     assert np.array_equal(written(run, "C").view(np.uint16), c.view(np.uint16))
     assert np.abs(c.astype(float) - a.astype(float) @ b.astype(float)).max() < 0.1

@@ -7,11 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lanewise.arith.comparison import ArchComparison, compare
     from lanewise.arith.models import Model, model_of
     from lanewise.arith.on_arrays import compute, fidelity, gemm
 
 #: Loaded on first use, because running machine code needs no models.
 _LATER = {
+    "ArchComparison": "comparison",
+    "compare": "comparison",
     "Model": "models",
     "model_of": "models",
     "compute": "on_arrays",
@@ -19,7 +22,7 @@ _LATER = {
     "gemm": "on_arrays",
 }
 
-__all__ = ["Model", "compute", "fidelity", "gemm", "model_of"]
+__all__ = ["ArchComparison", "Model", "compare", "compute", "fidelity", "gemm", "model_of"]
 
 
 def __getattr__(name: str) -> object:

@@ -245,6 +245,18 @@ class Model:
     narrowing: Literal["rn", "rz"] = "rn"
     bitop: str = ""
 
+    def __str__(self) -> str:
+        """How the sum is made, in words: block length, fraction bits and rounding, or the chain's format."""
+        scheme = self.scheme
+        if isinstance(scheme, FusedSum):
+            return (
+                f"blocks of {self.block} products aligned to {scheme.fraction} fraction bits, truncated, "
+                f"then rounded ({scheme.rounding})"
+            )
+        if isinstance(scheme, FmaChain):
+            return f"a chain of {scheme.format} fused multiply-adds, K ascending"
+        return "exact integers" if isinstance(scheme, IntegerSum) else "a count of bits"
+
     @property
     def accumulator(self) -> str:
         """The format that carries the sum from one block to the next: f32 if either C or D is."""

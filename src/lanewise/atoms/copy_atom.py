@@ -105,6 +105,18 @@ class Copy_Atom(Copy_Traits, Drawn):
         """Values that a thread writes."""
         return size(self.ValLayoutDst[1])
 
+    def __call__(self, *operands: Any) -> Any:
+        """Do the copy on arrays as its instruction does: shared memory and addresses in, registers out.
+
+        >>> import numpy as np
+        >>> load = Copy_Atom("SM75_U32x1_LDSM_N", "half_t")
+        >>> load(np.arange(64, dtype=np.uint16), 16 * np.arange(8))[1].tolist()
+        [196610]
+        """
+        if self.instruction is None or self.operation.swaps_bytes:
+            raise LanewiseError(f"{self.name} is no single matrix instruction: assign arrays in its stead")
+        return self.instruction(*operands)
+
     def __repr__(self) -> str:
         return f"Copy_Atom({self.name}, {self.ValType})"
 

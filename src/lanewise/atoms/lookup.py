@@ -9,6 +9,7 @@ from lanewise.atoms.copy_atom import Copy_Atom
 from lanewise.atoms.copy_names import copy_operations, find_copy
 from lanewise.atoms.mma_atom import MMA_Atom
 from lanewise.atoms.names import find_operation, operations, unknown_name
+from lanewise.atoms.template import unwrapped
 from lanewise.errors import LanewiseError
 
 
@@ -21,7 +22,11 @@ def atom(name: str, kind: Any = None) -> MMA_Atom | Copy_Atom:
     MMA_Atom(SM80_16x8x16_F32F16F16F32_TN)
     >>> atom("SM75_U32x4_LDSM_N", "half_t")
     Copy_Atom(SM75_U32x4_LDSM_N, half_t)
+    >>> atom("Copy_Atom<SM75_U32x4_LDSM_N, half_t>") == atom("SM75_U32x4_LDSM_N", "half_t")
+    True
     """
+    name, own = unwrapped(name)
+    kind = kind if own is None else own
     found = find_operation(name)
     if found is not None:
         if kind is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from lanewise.atoms.copy_atom import Copy_Atom
 from lanewise.atoms.mma_atom import MMA_Atom
+from lanewise.atoms.template import unwrapped
 from lanewise.atoms.tiled_copy import TiledCopy
 from lanewise.errors import LanewiseError
 from lanewise.layout import (
@@ -24,7 +25,8 @@ from lanewise.layout import (
 def _atom(copy_atom: Any, kind: Any = None) -> Copy_Atom:
     """A copy atom, from itself or from its name and the type of its values."""
     if isinstance(copy_atom, str):
-        return Copy_Atom(copy_atom, kind)
+        name, own = unwrapped(copy_atom)
+        return Copy_Atom(name, kind if own is None else own)
     if not isinstance(copy_atom, Copy_Atom):
         raise LanewiseError(f"a tiled copy is made of a copy atom or its name, not {copy_atom!r}")
     return copy_atom
@@ -39,6 +41,11 @@ def _layout(what: Any, name: str) -> Layout:
         return what
     if isinstance(what, tuple) or is_int(what):
         return Layout(what)
+    if isinstance(what, str) and not what.isalnum():
+        try:
+            return Layout(what)
+        except LanewiseError as error:
+            raise LanewiseError(f"{name} is a layout or a shape, not {what!r}: {error}") from None
     raise LanewiseError(f"{name} is a layout or a shape, not {what!r}")
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from lanewise.atoms.gmma import Major, ScaleIn, SparseSel
-from lanewise.atoms.template import Template, last_name, read_template
+from lanewise.atoms.template import Template, last_name, read_template, unwrapped
 from lanewise.atoms.value_types import NAMES
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, instructions
@@ -152,7 +152,7 @@ def find_operation(text: str) -> tuple[Operation, dict[str, Enum]] | None:
     >>> operation.instruction.text, arguments["tnspB"].name
     ('wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16', 'MN')
     """
-    template = read_template(text)
+    template = read_template(unwrapped(text)[0])
     key = last_name(template.name)
     for index, group in enumerate(GROUPS):
         if not re.match(group.pattern, key):

@@ -70,3 +70,24 @@ def last_name(name: str) -> str:
     'K'
     """
     return name.rpartition("::")[2]
+
+
+#: Templates around an operation that say what it is used for.
+_WRAPPERS = ("MMA_Atom", "Copy_Atom", "MMA_Traits", "Copy_Traits")
+
+
+def unwrapped(text: str) -> tuple[str, str | None]:
+    """The operation in `MMA_Atom<…>` or `Copy_Atom<…, half_t>`, and the type behind it; else the text itself.
+
+    >>> unwrapped("Copy_Atom<SM75_U32x4_LDSM_N, half_t>"), unwrapped("MMA_Atom<MMA_Traits<SM80_A>>{}")
+    (('SM75_U32x4_LDSM_N', 'half_t'), ('SM80_A', None))
+    """
+    kind: str | None = None
+    while isinstance(text, str) and re.match(rf"\s*(?:cute::)?(?:{'|'.join(_WRAPPERS)})\s*<", text):
+        arguments = read_template(text).arguments or ()
+        if not 1 <= len(arguments) <= 2:
+            raise LanewiseError(
+                f"{text!r}: an operation stands in the brackets, and for a copy a type behind it"
+            )
+        text, kind = arguments[0], arguments[1] if len(arguments) == 2 else kind
+    return text, kind

@@ -79,8 +79,8 @@ def make_tiled_mma(mma_atom: Any, atom_layout: Any = (1, 1, 1), permutation: Any
 
 def _atom_layout(what: Any) -> Layout:
     """A layout of rank 3; what is left out is one operation wide."""
-    if isinstance(what, Layout):
-        layout = what
+    if isinstance(what, Layout | str):
+        layout = Layout(what) if isinstance(what, str) else what
     else:
         shape = what if isinstance(what, tuple) else (what,)
         compact = Layout(shape)

@@ -101,6 +101,7 @@ def value_type(what: Any) -> ValueType:
     """
     if isinstance(what, ValueType):
         return what
+    given = what
     if is_int(what):
         if int(what) in _WIDTHS:
             return ValueType(f"uint{int(what)}_t", int(what), _FORMAT_OF.get(f"uint{int(what)}_t"))
@@ -115,12 +116,11 @@ def value_type(what: Any) -> ValueType:
         match = _UNSIGNED.fullmatch(name)
         if match and int(match.group(1)) in _WIDTHS:
             return ValueType(name, int(match.group(1)))
-        if name not in FORMATS:
-            raise _unknown(what)
+        what = name
     try:
         return of_format(format_of(what))
     except (LanewiseError, TypeError, KeyError):
-        raise _unknown(what) from None
+        raise _unknown(given) from None
 
 
 def _unknown(what: object) -> LanewiseError:

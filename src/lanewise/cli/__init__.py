@@ -18,6 +18,8 @@ PIPE_CLOSED = 141
 REFUSED = 2
 #: A mistake in lanewise itself.
 BROKEN = 1
+#: Set by a shell that wants words completed.
+_COMPLETING = "_LANEWISE_COMPLETE"
 #: Commands whose complaints have several lines: places in PTX, what a compiler said.
 _LAID_OUT = ("run", "check", "debug", "sass", "ptx")
 
@@ -60,8 +62,10 @@ def _run(written: list[str]) -> int:
         result = command(next(iter(written), "")).main(
             args=written or ["--help"], prog_name="lanewise", standalone_mode=False
         )
-    except SystemExit as error:  # how the argument parser answers a pipe that closed under its help
-        raise BrokenPipeError from error
+    except SystemExit as error:
+        if _COMPLETING in os.environ:  # a shell asked how a word goes on, and has its answer
+            return int(error.code or 0)
+        raise BrokenPipeError from error  # how the argument parser answers a pipe that closed under its help
     if result == INTERRUPTED:  # how newer versions of it hand on Ctrl-C
         raise KeyboardInterrupt
     if callable(result):

@@ -59,7 +59,7 @@ def _root(
 def command(wanted: str = "") -> Any:
     """The argument parser of every command, or of the one wanted; rich sets its help on a terminal."""
     app = typer.Typer(
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if sys.stdout.isatty() else None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

@@ -10,7 +10,7 @@ import re
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lanewise.cli.input.compiling import USUAL, Compilation
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -53,19 +54,26 @@ EntryName = Annotated[
 ]
 Grid = Annotated[
     str | None,
-    typer.Option(metavar="X[,Y[,Z]]", help="Blocks of the grid; 1 if left out.", rich_help_panel=_SHAPE),
+    typer.Option(
+        "--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid; 1 if left out.", rich_help_panel=_SHAPE
+    ),
 ]
 Block = Annotated[
     str | None,
-    typer.Option(metavar="X[,Y[,Z]]", help="Threads of a block.", rich_help_panel=_SHAPE, show_default=False),
+    typer.Option(
+        "--block", metavar="X[,Y[,Z]]", help="Threads of a block.", rich_help_panel=_SHAPE, show_default=False
+    ),
 ]
 Shared = Annotated[
     int | None,
-    typer.Option(metavar="BYTES", help="Dynamic shared memory.", rich_help_panel=_SHAPE, show_default=False),
+    typer.Option(
+        "--shared", metavar="BYTES", help="Dynamic shared memory.", rich_help_panel=_SHAPE, show_default=False
+    ),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
+        "--cluster",
         metavar="X[,Y[,Z]]",
         help="Blocks of a cluster (sm_90 on); a kernel that says it itself needs no such option.",
         rich_help_panel=_SHAPE,
@@ -75,6 +83,7 @@ Cluster = Annotated[
 Arch = Annotated[
     str | None,
     typer.Option(
+        "--arch",
         metavar="ARCH",
         help="The GPU to be: what CUDA C++ is compiled for, and whose bits matrix instructions give.",
         show_default=False,
@@ -83,7 +92,11 @@ Arch = Annotated[
 Steps = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="Stop a block that runs longer: an endless loop ends.", show_default=False, min=1
+        "--steps",
+        metavar="N",
+        help="Stop a block that runs longer: an endless loop ends.",
+        show_default=False,
+        min=1,
     ),
 ]
 Args = Annotated[
@@ -96,9 +109,12 @@ Args = Annotated[
         show_default=False,
     ),
 ]
-Definitions = Annotated[
-    list[str] | None,
-    typer.Option("--define", "-D", metavar="NAME[=VALUE]", help="A macro for CUDA C++.", show_default=False),
+Unchecked = Annotated[
+    bool,
+    typer.Option(
+        "--unchecked",
+        help="Pass arrays as they are: arguments are not held against the kernel's signature in C++.",
+    ),
 ]
 Bar = Annotated[
     bool | None,
@@ -122,18 +138,22 @@ def three(text: str, option: str) -> tuple[int, ...]:
 
 
 def module_in(
-    file: Path, arch: str | None = None, definitions: Sequence[str] | None = None, *, lines: bool = True
+    file: Path, arch: str | None = None, compilation: Compilation = USUAL, *, lines: bool = True
 ) -> Module:
     """The module in a file of PTX or of CUDA C++, compiled for the arch; with its lines or without."""
     from lanewise.ptx import cuda, load
 
     if file.suffix == ".ptx":
-        if definitions:
-            raise LanewiseError(f"{file} is PTX: --define is for CUDA C++")
+        if compilation.given:
+            raise LanewiseError(f"{file} is PTX: {compilation.given} is for CUDA C++")
         return load(file)
     if file.suffix in (".cu", ".cuh"):
         return cuda(
-            file, arch or "sm_80", options=[f"-D{each}" for each in definitions or ()], lineinfo=lines
+            file,
+            arch or "sm_80",
+            options=compilation.flags,
+            lineinfo=lines,
+            compiler=str(compilation.compiler),
         )
     if file.suffix == ".py":
         raise LanewiseError(
@@ -169,9 +189,10 @@ class Asked:
     arch: str | None = None
     steps: int | None = None
     args: tuple[str, ...] = ()
-    definitions: tuple[str, ...] = ()
+    compilation: Compilation = USUAL
     progress: bool | None = None
     cluster: str | None = None
+    unchecked: bool = False
 
     @property
     def is_script(self) -> bool:
@@ -189,7 +210,7 @@ class Asked:
             "--shared": self.shared,
             "--cluster": self.cluster,
             "--arg": self.args or None,
-            "--define": self.definitions or None,
+            self.compilation.given: self.compilation.given or None,
         }
         for option, value in given.items():
             if value is not None:
@@ -203,15 +224,25 @@ class Asked:
     @property
     def options(self) -> dict[str, Any]:
         """What every launch is given beside its arguments."""
-        given = {"arch": self.arch, "steps": self.steps}
+        given = {"arch": self.arch, "steps": self.steps, "unchecked": self.unchecked or None}
         return {name: value for name, value in given.items() if value is not None}
+
+    def assumed(self, configured: Configured) -> tuple[str, ...]:
+        """What was assumed of the launch, in words, where the command line did not say it."""
+        said = []
+        if self.grid is None:
+            said.append("a grid of 1 block was assumed; --grid says another")
+        if self.block is None:
+            threads = " × ".join(map(str, configured.shape.block))
+            said.append(f"a block of {threads} threads is what the kernel requires")
+        return tuple(said)
 
     def kernel(self) -> tuple[Configured, list[Any]]:
         """The kernel, configured, and its arguments."""
         from lanewise.cli.input.kernel_arguments import parse_argument
         from lanewise.ptx.arguments import described
 
-        entry = entry_of(module_in(self.file, self.arch, self.definitions), self.file, self.entry)
+        entry = entry_of(module_in(self.file, self.arch, self.compilation), self.file, self.entry)
         parameters = entry.parameters
         if len(self.args) != len(parameters):
             names = ", ".join(described(each) for each in parameters)

@@ -9,6 +9,7 @@ import re
 from functools import cache
 
 from lanewise.errors import LanewiseError
+from lanewise.isa.gpu_names import arch_of_gpu
 
 #: Every target the catalogue was probed on, oldest first.
 #: A suffix `a` is arch-specific, `f` family-specific: neither is inherited by newer chips.
@@ -34,18 +35,23 @@ def arch_number(arch: str) -> int:
 
 
 def find_arch(arch: str) -> str:
-    """The arch of that name; `90a`, `compute_90a` and `SM_90a` are taken for `sm_90a`.
+    """The arch of that name; `90a`, `compute_90a` and `SM_90a` are taken for `sm_90a`, so are GPUs by name.
 
-    >>> find_arch("90a")
-    'sm_90a'
+    >>> find_arch("90a"), find_arch("H100"), find_arch("RTX 4090")
+    ('sm_90a', 'sm_90a', 'sm_89')
     """
     if not isinstance(arch, str):
         raise LanewiseError(f"an arch is a name such as 'sm_90', not {arch!r}")
     match = _NAME.fullmatch(arch.strip().lower())
     name = f"sm_{match.group(1)}{match.group(2)}" if match else arch
-    if name not in ARCHS:
-        raise LanewiseError(f"unknown arch {arch!r}; known are {', '.join(ARCHS)}")
-    return name
+    if name in ARCHS:
+        return name
+    gpu = arch_of_gpu(arch)
+    if gpu is None:
+        raise LanewiseError(
+            f"unknown arch {arch!r}; known are {', '.join(ARCHS)}, and GPUs by name, such as H100 or RTX 4090"
+        )
+    return gpu
 
 
 @cache

@@ -12,10 +12,12 @@ from functools import lru_cache
 from operator import index
 
 from lanewise.errors import IllegalInstruction, LanewiseError
+from lanewise.formats import SPELLINGS
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import add_nearest, refuse
 from lanewise.isa.form import FAMILIES, Form
 from lanewise.isa.instruction import Instruction
+from lanewise.isa.shorthand import is_shorthand, meant
 from lanewise.isa.statement import check_operands, split_statement
 from lanewise.isa.syntax import KINDS, TYPES, read
 from lanewise.isa.table import Legality, forms
@@ -31,11 +33,19 @@ def instruction(
     and `stride` do, and default to a descriptor and a stride. With `arch`, it must be legal there, and its
     operands are laid out as there (`Instruction.on`).
 
+    A text without .sync and .aligned is a name as people say it, `m16n8k16 bf16` or `HMMA.16816.F32`: it
+    stands for the one form that fits, and an error lists those that fit if there are several.
+
     >>> instruction("mma.sync.aligned.row.col.m16n8k16.f32.bf16.bf16.f32").archs[0]
     'sm_80'
     """
-    head, written = split_statement(text)
     wanted_arch = find_arch(arch) if arch is not None else None
+    if is_shorthand(text) and a_source is None and stride is None:
+        named = meant(text, wanted_arch)
+        if named is not None:
+            found = _instruction(*named)
+            return found.on(wanted_arch) if wanted_arch is not None else found
+    head, written = split_statement(text)
     try:
         form = read(head)
     except IllegalInstruction as error:
@@ -115,6 +125,7 @@ def _family(name: str) -> str:
 
 def _format_name(value: object) -> str:
     name = getattr(value, "name", value)
+    name = SPELLINGS.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in TYPES:
         raise LanewiseError(f"unknown format {value!r} of an operand; formats are {', '.join(TYPES)}")
     return name

@@ -10,7 +10,16 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from lanewise.engines import COMPUTE, EMIT, GEMM, INSTRUCTION_FIDELITY, Drawn
+from lanewise.engines import (
+    COMPUTE,
+    EMIT,
+    GEMM,
+    INSTRUCTION_FIDELITY,
+    INSTRUCTION_MODEL,
+    MOVE,
+    ArithmeticModel,
+    Drawn,
+)
 from lanewise.formats import FORMATS
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import refuse_arch
@@ -185,11 +194,15 @@ class Instruction(Form, Drawn):
         """D = A·B + C on arrays, with the bits that the arch returns: see `lanewise.arith.compute`.
 
         Options: metadata (sparse), scale_a and scale_b (block-scaled), satfinite (wmma and integers),
-        negate_a and negate_b (wgmma). Inside a kernel, on traced values, it emits itself.
+        negate_a and negate_b (wgmma). ldmatrix takes an array that stands for shared memory and the lanes'
+        addresses in bytes and returns the registers of all lanes, stmatrix takes registers as well, movmatrix
+        takes registers alone: see `lanewise.arith.moves`. Inside a kernel, on traced values, it emits itself.
         """
         given = (*operands, *options.values())
         if any(hasattr(each, "is_traced") for every in given for each in _parts(every)):
             return EMIT.function(self, *operands, **options)
+        if self.family in ("ldmatrix", "stmatrix", "movmatrix"):
+            return MOVE.function(self, *operands)
         if arch is None:
             raise TypeError(f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'")
         return COMPUTE.function(self, *operands, arch=arch, **options)
@@ -205,6 +218,14 @@ class Instruction(Form, Drawn):
     def fidelity(self, arch: str) -> str:
         """How far the computed bits can be trusted on an arch, in words."""
         return INSTRUCTION_FIDELITY.function(self, self.require(arch))
+
+    def model(self, arch: str) -> ArithmeticModel:
+        """How an arch adds the products up: `print` it for block length, fraction bits and rounding.
+
+        Its `scheme` has the parameters, `fidelity` says how far it is to be trusted, `source` says
+        where it is from.
+        """
+        return INSTRUCTION_MODEL.function(self, arch)
 
     def __getstate__(self) -> dict[str, Any]:
         return stated(self)

@@ -173,3 +173,26 @@ class Metadata(SelectedOperand):
         dense = np.zeros((*array.shape[:-1], self.cols * self.group), dtype=array.dtype)
         np.put_along_axis(dense, columns, array, axis=-1)
         return dense
+
+
+def prune_2_4(dense: Any) -> NDArray[Any]:
+    """Return a matrix in which of every four elements of a row the two of largest magnitude are kept.
+
+    The other two become zero: the structure that a sparse `mma` takes, once `metadata.compress` has
+    packed it. Of elements with the same magnitude the first are kept.
+
+    >>> prune_2_4([[1.0, -3.0, 2.0, 0.5, 4.0, 4.0, 4.0, 4.0]]).tolist()
+    [[0.0, -3.0, 2.0, 0.0, 4.0, 4.0, 0.0, 0.0]]
+    """
+    import numpy as np
+
+    array = as_array(dense, "a matrix to be pruned")
+    if array.ndim == 0 or array.shape[-1] % 4:
+        raise LanewiseError(f"rows of a multiple of 4 elements can be pruned; the shape is {array.shape}")
+    groups = array.reshape(*array.shape[:-1], -1, 4)
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.abs(groups.astype(np.float64))
+    order = np.argsort(np.where(np.isnan(size), -np.inf, -size), axis=-1, kind="stable")
+    kept = np.zeros(groups.shape, bool)
+    np.put_along_axis(kept, order[..., :2], True, axis=-1)
+    return np.asarray(np.where(kept, groups, np.zeros((), array.dtype)).reshape(array.shape))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lanewise.errors import IllegalInstruction
+from lanewise.formats import SPELLINGS
 from lanewise.isa.form import Form
 
 TYPES = (
@@ -61,15 +62,6 @@ _LAYOUTS = {
 }
 _TYPES = {1: "one type", 3: "three types, of D, A and B", 4: "four types, of D, A, B and C"}
 
-#: Names from other languages, and what PTX calls the same.
-_ALIASES = {
-    "fp16": "f16", "half": "f16", "float16": "f16", "fp32": "f32", "float": "f32", "float32": "f32",
-    "fp64": "f64", "double": "f64", "float64": "f64", "bfloat16": "bf16", "tfloat32": "tf32",
-    "int8": "s8", "i8": "s8", "uint8": "u8", "int4": "s4", "i4": "s4", "uint4": "u4",
-    "int32": "s32", "i32": "s32",
-    "e4m3fn": "e4m3", "e4m3x2": "e4m3", "e5m2x2": "e5m2", "f16x2": "f16", "bf16x2": "bf16",
-}  # fmt: skip
-
 
 @dataclass
 class Words:
@@ -116,8 +108,8 @@ def corrected(word: str) -> str:
 
 def _meant(word: str) -> list[str]:
     """The modifiers that an unknown word may have been meant for, likeliest first."""
-    if word in _ALIASES:
-        return [_ALIASES[word]]
+    if word in SPELLINGS:
+        return [SPELLINGS[word]]
     return difflib.get_close_matches(word, _CLASS_OF, n=3, cutoff=0.5)
 
 

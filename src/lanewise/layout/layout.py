@@ -17,6 +17,7 @@ from lanewise.errors import LanewiseError
 from .basis import ScaledBasis
 from .coordinates import crd2idx, has_none, idx2crd, index_of, nested_alike, slice_
 from .int_tuple import IntTuple, flatten, is_int, prefix_product, product, spell
+from .text import read_shape_and_stride
 
 
 class Mapped(Drawn, ABC):
@@ -76,6 +77,8 @@ def on_domain(f: Callable[Concatenate[Layout, P], LayoutBase]) -> Callable[Conca
 class Layout(LayoutBase):
     """A layout shape:stride. Without a stride it is compact, the first mode running fastest.
 
+    Text is read as CuTe prints it, "(4,8):(1,4)", and as C++ has it, "Layout<Shape<_4,_8>, Stride<_1,_4>>".
+
     >>> tv = Layout(((4, 8), (2, 2)), ((32, 1), (16, 8)))
     >>> tv((5, 1)), tv(5, 1), tv((1, 1), (1, 0))
     (49, 49, 49)
@@ -87,6 +90,8 @@ class Layout(LayoutBase):
     stride: Any
 
     def __init__(self, shape: Any, stride: Any = None) -> None:
+        if isinstance(shape, str) and stride is None:
+            shape, stride = read_shape_and_stride(shape)
         shape, stride = nested_alike(shape, prefix_product(shape) if stride is None else stride)
         if any(s < 1 for s in flatten(shape)):
             raise LanewiseError(f"shape {spell(shape)} has no elements: every extent is at least 1")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from reprlib import repr
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +124,22 @@ class HandleArgument(ArrayArgument):
     """An argument that a kernel knows by a handle of 64 bits: a texture or a surface."""
 
 
+@lru_cache(maxsize=1024)
+def _parameter_texts(name: str, source: str, count: int) -> tuple[str, ...] | None:
+    """The types of a kernel's parameters as its mangled name has them, or else its source."""
+    full = demangle(name)
+    if full != name:
+        texts: Sequence[str] = parameter_texts(full)
+    elif source:
+        from lanewise.ptx.cuda_declarations import declared_parameters
+
+        declared = declared_parameters(source, name)
+        texts = [each.type for each in declared] if declared is not None else ()
+    else:
+        return None
+    return tuple(texts) if len(texts) == count else None
+
+
 class ParameterTypes:
     """The types of a kernel's parameters in C++: by its mangled name, or by its source."""
 
@@ -132,19 +148,29 @@ class ParameterTypes:
 
     @cached_property
     def _types(self) -> list[CudaType | None]:
-        from lanewise.ptx.cuda_declarations import aliased_type, declared_parameters  # few kernels need it
+        from lanewise.ptx.cuda_declarations import aliased_type  # few kernels need it
         from lanewise.ptx.cuda_types import cuda_type
 
-        name = self.function.name
-        full = demangle(name)
-        if full != name:
-            texts: list[str] | None = parameter_texts(full)
-        else:
-            declared = declared_parameters(self.source, name) if self.source else None
-            texts = [each.type for each in declared] if declared is not None else None
-        if texts is None or len(texts) != len(self.function.parameters):
+        texts = self.texts
+        if texts is None:
             return [None] * len(self.function.parameters)
         return [cuda_type(text) or cuda_type(aliased_type(self.source, text)) for text in texts]
+
+    @cached_property
+    def texts(self) -> tuple[str, ...] | None:
+        """The types of all parameters as C++ writes them; None if nothing tells them."""
+        return _parameter_texts(self.function.name, self.source, len(self.function.parameters))
+
+    @cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of all parameters in the source; None if they are not seen there."""
+        from lanewise.ptx.cuda_declarations import declared_parameters
+        from lanewise.ptx.model.names import plain_name
+
+        declared = declared_parameters(self.source, plain_name(self.function.name)) if self.source else None
+        if declared is None or len(declared) != len(self.function.parameters):
+            return None
+        return tuple(each.name for each in declared)
 
     def of(self, variable: Variable) -> CudaType | None:
         """The type of a parameter; None if it is a struct of the user's, or nothing tells."""

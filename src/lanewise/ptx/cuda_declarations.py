@@ -26,8 +26,13 @@ class Declared(NamedTuple):
 
     type: str
     sizes: tuple[str, ...]
-    #: The name, of a parameter that has one.
-    name: str = ""
+
+
+class DeclaredParameter(NamedTuple):
+    """A parameter of a kernel: the type as it is written, and the name if it has one."""
+
+    type: str
+    name: str
 
 
 def _plain(source: str) -> str:
@@ -39,9 +44,9 @@ def declared_variable(source: str, name: str) -> Declared | None:
     """Return how a `__device__`, `__constant__` or `__managed__` variable is declared, if that is seen.
 
     >>> declared_variable("static __constant__ float weights[4][N]; // of the filter", "weights")
-    Declared(type='float', sizes=('4', 'N'))
+    Declared(type='float', sizes=('4', 'N'), name='')
     >>> declared_variable("__device__ int a = 3, *b;", "b")
-    Declared(type='int*', sizes=())
+    Declared(type='int*', sizes=(), name='')
     """
     text = _plain(source)
     pattern = rf"\b{re.escape(name)}\b\s*((?:\[[^\]]*\]\s*)*)(?=[=;,{{])"
@@ -124,7 +129,7 @@ def _first_part(text: str) -> str:
     return text
 
 
-def declared_parameters(source: str, kernel: str) -> list[Declared] | None:
+def declared_parameters(source: str, kernel: str) -> list[DeclaredParameter] | None:
     """Return the parameters of a `__global__` function; None if it is not seen, or seen more than once.
 
     >>> found = declared_parameters('__global__ void k(const float4 *x, half2 s, int n = 3) {}', "k")
@@ -142,7 +147,7 @@ def declared_parameters(source: str, kernel: str) -> list[Declared] | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
-def _parameters(text: str) -> list[Declared]:
+def _parameters(text: str) -> list[DeclaredParameter]:
     """Return the declarations in a list of parameters."""
     parts: list[str] = []
     rest = text
@@ -153,7 +158,7 @@ def _parameters(text: str) -> list[Declared]:
     return [_parameter(part.split("=")[0].strip()) for part in parts]
 
 
-def _parameter(text: str) -> Declared:
+def _parameter(text: str) -> DeclaredParameter:
     """Return one parameter: its type, and its name if it has one."""
     match = _DECLARATOR.fullmatch(text)
     kind = (match.group(1) or "").strip() if match else text
@@ -162,4 +167,4 @@ def _parameter(text: str) -> Declared:
     name = match.group(2) if match is not None and kind != text else ""
     sizes = re.findall(r"\[([^\]]*)\]", match.group(3)) if match else []
     stars = "*" if sizes else ""
-    return Declared(re.sub(r"\s*\*", "*", " ".join(kind.split())) + stars, (), name)
+    return DeclaredParameter(re.sub(r"\s*\*", "*", " ".join(kind.split())) + stars, name)

@@ -57,32 +57,68 @@ _QUALIFIERS = re.compile(
 )
 
 
+class _Layout(NamedTuple):
+    """What a type is made of: NumPy's or ml_dtypes's name of its numbers, how many, and the alignment."""
+
+    element: str
+    numbers: int
+    alignment: int
+
+
 @cache
-def _known() -> dict[str, CudaType]:
-    """Return all types by name."""
-    import ml_dtypes
+def _known() -> dict[str, _Layout]:
+    """Return the layouts of all types by name."""
+    found: dict[str, _Layout] = {}
 
-    found: dict[str, CudaType] = {}
-
-    def add(names: str, dtype: np.dtype, numbers: int = 1, alignment: int = 0) -> None:
+    def add(names: str, element: str, size: int, numbers: int = 1, alignment: int = 0) -> None:
         for name in names.split(", "):
-            found[name] = CudaType(name, dtype, numbers, alignment or dtype.itemsize)
+            found[name] = _Layout(element, numbers, alignment or size)
 
     for code, names in _NUMBERS.items():
-        add(names, np.dtype(code))
+        dtype = np.dtype(code)
+        add(names, dtype.name, dtype.itemsize)
     for kind, names in _SMALL.items():
-        add(names, np.dtype(getattr(ml_dtypes, kind)))
+        add(names, kind, 2 if kind == "bfloat16" else 1)
     for name, code in _VECTORS.items():
+        dtype = np.dtype(code)
         for numbers in (1, 2, 3, 4):
-            dtype = np.dtype(code)
             whole = dtype.itemsize * (numbers if numbers != 3 else 1)
-            add(f"{name}{numbers}", dtype, numbers, min(whole, _MOST_ALIGNED))
-    add("half2, __half2", np.dtype("f2"), 2, 4)
-    add("nv_bfloat162, __nv_bfloat162, bfloat162", np.dtype(ml_dtypes.bfloat16), 2, 4)
-    add("cuFloatComplex, cuComplex", np.dtype("f4"), 2, 8)
-    add("cuDoubleComplex", np.dtype("f8"), 2, 16)
-    add("dim3", np.dtype("u4"), 3, 4)
+            add(f"{name}{numbers}", dtype.name, dtype.itemsize, numbers, min(whole, _MOST_ALIGNED))
+    add("half2, __half2", "float16", 2, 2, 4)
+    add("nv_bfloat162, __nv_bfloat162, bfloat162", "bfloat16", 2, 2, 4)
+    add("cuFloatComplex, cuComplex", "float32", 4, 2, 8)
+    add("cuDoubleComplex", "float64", 8, 2, 16)
+    add("dim3", "uint32", 4, 3, 4)
     return found
+
+
+def _dtype(element: str) -> np.dtype:
+    """Return the NumPy type of a name; ml_dtypes is loaded for the types that only it has."""
+    if element not in _SMALL:
+        return np.dtype(element)
+    import ml_dtypes
+
+    found: np.dtype = np.dtype(getattr(ml_dtypes, element))
+    return found
+
+
+def without_qualifiers(text: str) -> str:
+    """Return a type without const, references and the like.
+
+    >>> without_qualifiers("const std::int8_t * __restrict__")
+    'int8_t *'
+    """
+    return " ".join(_QUALIFIERS.sub(" ", text).split())
+
+
+def elements_of(text: str) -> tuple[str, int] | None:
+    """Return NumPy's or ml_dtypes's name of the numbers of a type, and how many it has; None if unknown.
+
+    >>> elements_of("__half2 const"), elements_of("__nv_bfloat16"), elements_of("Params")
+    (('float16', 2), ('bfloat16', 1), None)
+    """
+    found = _known().get(without_qualifiers(text))
+    return None if found is None else (found.element, found.numbers)
 
 
 def cuda_type(text: str) -> CudaType | None:
@@ -93,7 +129,8 @@ def cuda_type(text: str) -> CudaType | None:
     >>> cuda_type("float const*").dtype.name
     'uint64'
     """
-    plain = " ".join(_QUALIFIERS.sub(" ", text).split())
+    plain = without_qualifiers(text)
     if plain.endswith("*") or "(*" in plain:
         return CudaType(plain, np.dtype("u8"), 1, 8)
-    return _known().get(plain)
+    found = _known().get(plain)
+    return None if found is None else CudaType(plain, _dtype(found.element), found.numbers, found.alignment)

@@ -50,6 +50,8 @@ _TENSOR_MAP = re.compile(r"\bCUtensorMap\b")
 _OWN_MAP = re.compile(
     r"}\s*CUtensorMap\s*;|\b(?:struct|union|class)\b[^;{}]*\bCUtensorMap\s*{|\busing\s+CUtensorMap\s*="
 )
+#: What a header asks that has other code for NVRTC.
+_KNOWS_NVRTC = "__CUDACC_RTC__"
 _STANDARD = re.compile(r"-{1,2}std(?:=.*)?")
 
 
@@ -77,7 +79,11 @@ class PublishedSource:
         path = Path(self.name)
         folder = path.resolve().parent if path.is_file() else None
         toolkit = [folder for major in (13, 12) for folder in include_folders(major)]
-        return main, read_headers(main, folder, _include_options(self.options), STANDARD_HEADERS, toolkit)
+        named = _include_options(self.options)
+        headers = read_headers(main, folder, named, STANDARD_HEADERS, toolkit)
+        for each in named:
+            _take_as_they_are(headers, each.resolve())
+        return main, headers
 
     def compile(self, expressions: Sequence[str] = (), *, launched: bool = False) -> DeviceCode:
         """Compile the device code, with some instances of templates.
@@ -106,6 +112,18 @@ class PublishedSource:
             list(expressions), launched, _toolkit_stamp(), [os.environ.get(name) for name in _FLAGS],
         ]  # fmt: skip
         return json.dumps(parts)
+
+
+def _take_as_they_are(headers: Headers, folder: Path) -> None:
+    """Let the headers of a library that knows NVRTC, such as CUTLASS, be compiled whole at first.
+
+    Its functions for the host are not judged, so that none is missed and none takes time; those of a header
+    that the compiler complains of are judged after all, and those of headers with kernels always.
+    """
+    within = [file for path, file in headers.files.items() if path.resolve().is_relative_to(folder)]
+    if any(_KNOWS_NVRTC in file.text for file in within):
+        for file in within:
+            file.is_split = "__global__" in file.text
 
 
 def _from_json(content: bytes) -> DeviceCode:

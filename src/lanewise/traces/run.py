@@ -19,6 +19,8 @@ from lanewise.machine.tracer.traced_launch import (
     traced,
 )
 from lanewise.ptx import Shape, shape_refusals
+from lanewise.ptx.host_tensors import host_arguments
+from lanewise.ptx.signatures import require_signature
 from lanewise.traces.arrays import argument_arrays
 from lanewise.traces.recording import Recording, Run
 from lanewise.traces.trace import Trace
@@ -37,6 +39,7 @@ def trace(
     steps: int | None = None,
     schedule: object = None,
     cluster: Any = None,
+    unchecked: bool = False,
     **constants: Any,
 ) -> Trace:
     """Run a kernel and keep every instruction that chosen blocks execute; return the trace.
@@ -44,7 +47,8 @@ def trace(
     The whole launch runs, under the checker, and the arrays have its results; a fault ends it and is told by
     the trace. `blocks` are coordinates in the grid, or "all"; `warps` those of each block, all if not given.
     `limit` bounds the bytes that are kept: once it is reached the launch runs on, and the trace says that it
-    is not complete. `arch`, `steps`, `schedule`, `cluster` and `constants` are those of `lanewise.check`.
+    is not complete. `arch`, `steps`, `schedule`, `cluster`, `unchecked` and `constants` are those of
+    `lanewise.check`.
 
     >>> import numpy as np
     >>> import lanewise as lw
@@ -59,7 +63,7 @@ def trace(
     """
     return record(
         configured, arguments, constants, blocks=blocks, warps=warps, limit=limit, arch=arch, steps=steps,
-        schedule=schedule, cluster=cluster,
+        schedule=schedule, cluster=cluster, unchecked=unchecked,
     )  # fmt: skip
 
 
@@ -75,6 +79,7 @@ def record(
     steps: int | None = None,
     schedule: object = None,
     cluster: Any = None,
+    unchecked: bool = False,
     started: Callable[[TracedLaunch], None] | None = None,
 ) -> Trace:
     """Run a kernel as `trace` does, for a debugger that may interrupt the launch.
@@ -92,6 +97,9 @@ def record(
     bound, values = configured.bind(*arguments, arch=arch, **constants)
     if cluster is not None:
         bound = bound.in_clusters(cluster)
+    values = host_arguments(values)
+    if not unchecked:
+        require_signature(bound.entry, values)
     shape: Shape = bound.shape
     linear, chosen = _blocks(blocks, shape), _warps(warps, shape)
     module = bound.entry.module

@@ -11,17 +11,16 @@ marker at the end of a line says what the line is:
 A line that a version leaves out becomes an empty line, so that line numbers agree. Above each kernel one
 comment describes the pair, its fields parted by bars:
 
-    //@ cause | kinds of finding | grid, block[, bytes of dynamic shared memory][, cluster 2x1] | arguments
-        | what a GPU does
+    //@ cause | kinds of finding | launch | arguments | what a GPU does
 
-Kinds are parted by "/"; "-" says that the kernel is right and has no wrong twin; "advice " before them says
-that the construct is undefined but safe on today's hardware: a finding of severity "advice" is enough. The
-first line of a source may name its arch: `//@arch sm_90`. Arguments are `f32[64]` (values), `f32[64]=0`
-(filled), `i32[64]%8` (0 to 7, repeated), `i32[8x8]` (two axes), `i32:5` (a number), `null`, `readonly
-f32[64]`, `map f16[64x64] 8x64 128B` (a tensor map of that array with a box and a swizzle), or `@name`, a
-function of `arguments.py`. `hopper/` holds what only sm_90a has; its sources share `hopper/instructions.cuh`.
-`language.py` holds pairs in the Python language, where a constant decides which twin is traced; there the
-comment begins with `# @`, and `#!` marks a line.
+A launch is `grid, block[, bytes of dynamic shared memory][, cluster 2x1]`. Kinds are parted by "/"; "-" says
+that the kernel is right and has no wrong twin; "advice " before them says that the construct is undefined but
+safe on today's hardware: a finding of severity "advice" is enough. The first line of a source may name its
+arch: `//@arch sm_90`. Arguments are `f32[64]` (values), `f32[64]=0` (filled), `i32[64]%8` (0 to 7, repeated),
+`i32[8x8]` (two axes), `i32:5` (a number), `null`, `readonly f32[64]`, `map f16[64x64] 8x64 128B` (a tensor
+map of that array, its box and swizzle), or `@name`, a function of `arguments.py`. `hopper/` holds what only
+sm_90a has; its sources share `hopper/instructions.cuh`. `language.py` holds pairs in the Python language,
+where a constant decides which twin is traced; there the comment begins with `# @`, and `#!` marks a line.
 """
 
 from __future__ import annotations

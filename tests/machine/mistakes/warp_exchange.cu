@@ -54,7 +54,7 @@ extern "C" __global__ void warp_half2_store_half_load(const __half2* x, __half* 
     y[T + 32] = h[63 - T];  //!
 }
 
-//@ small elements | race | 1, 32 | u8[128], i32[32]=0 | words written, bytes of other lanes' words read
+//@ small elements | race | 1, 32 | u32[32], i32[32]=0 | words written, bytes of other lanes' words read
 extern "C" __global__ void warp_word_store_byte_load(const unsigned* x, int* y) {
     __shared__ unsigned s[32];
     s[T] = x[T];  //!

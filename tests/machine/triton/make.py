@@ -1,4 +1,4 @@
-"""Compile the Triton kernels of this folder for sm_80 and keep their PTX, with what a launch needs to know.
+"""Compile the Triton kernels of this folder for sm_80 and sm_90; keep their PTX and what a launch needs.
 
 Needs `pip install triton` (no GPU): `python tests/machine/triton/make.py`.
 """
@@ -100,6 +100,29 @@ def attention(q, k, v, out, length, scale, BM: tl.constexpr, BN: tl.constexpr, D
     tl.store(out + head + rows[:, None] * D + depth[None, :], (sums / total[:, None]).to(tl.float16))
 
 
+@triton.jit
+def described(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """C = A Bᵀ of tensors that the host describes."""
+    row, col = tl.program_id(0) * BM, tl.program_id(1) * BN
+    sums = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, K, BK):
+        sums = tl.dot(a.load([row, k]), b.load([col, k]).T, sums)
+    c.store([row, col], sums)
+
+
+@triton.jit
+def describes(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """C = A Bᵀ of tensors that the kernel describes."""
+    of_a = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    of_b = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
+    of_c = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    row, col = tl.program_id(0) * BM, tl.program_id(1) * BN
+    sums = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, K, BK):
+        sums = tl.dot(of_a.load([row, k]), of_b.load([col, k]).T, sums)
+    of_c.store([row, col], sums)
+
+
 #: Kernel, types of its arguments (16-byte multiples marked *), constants, warps, stages.
 KERNELS: list[tuple[Any, dict[str, str], dict[str, int], int, int]] = [
     (
@@ -125,13 +148,27 @@ KERNELS: list[tuple[Any, dict[str, str], dict[str, int], int, int]] = [
         {"BM": 64, "BN": 32, "D": 64}, 4, 2,
     ),
 ]  # fmt: skip
+TILES = {"BM": 64, "BN": 64, "BK": 64}
+#: The same for sm_90, with the name of the file.
+HOPPER: list[tuple[str, Any, dict[str, str], dict[str, int], int, int]] = [
+    ("wgmma_matmul", matmul, KERNELS[0][1], TILES, 4, 3),
+    (
+        "described", described,
+        {"a": "tensordesc<fp16[64,64]>", "b": "tensordesc<fp16[64,64]>", "c": "tensordesc<fp32[64,64]>",
+         "K": "i32*"}, TILES, 4, 3,
+    ),
+    (
+        "describes", describes,
+        {"a": "*bf16*", "b": "*bf16*", "c": "*fp32*", "M": "i32*", "N": "i32*", "K": "i32*"}, TILES, 4, 3,
+    ),
+]  # fmt: skip
 
 
 def main() -> None:
     """Write the PTX and `kernels.json`."""
     described = {}
-    for kernel, types, constants, warps, stages in KERNELS:
-        name = kernel.__name__
+    named = [(each[0].__name__, *each, 80) for each in KERNELS] + [(*each, 90) for each in HOPPER]
+    for name, kernel, types, constants, warps, stages, capability in named:
         signature = {key: kind[:1] + kind[1:].rstrip("*") for key, kind in types.items()}
         signature |= dict.fromkeys(constants, "constexpr")
         attributes = {
@@ -141,7 +178,9 @@ def main() -> None:
         }
         source = ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
         made = triton.compile(
-            source, target=GPUTarget("cuda", 80, 32), options={"num_warps": warps, "num_stages": stages}
+            source,
+            target=GPUTarget("cuda", capability, 32),
+            options={"num_warps": warps, "num_stages": stages},
         )
         lines = [
             line for line in made.asm["ptx"].splitlines() if not line.lstrip().startswith((".loc", ".file"))
@@ -152,7 +191,7 @@ def main() -> None:
         described[name] = {
             "signature": types, "constants": constants, "num_warps": warps, "num_stages": stages,
             "shared": made.metadata.shared, "global_scratch": made.metadata.global_scratch_size,
-            "triton": triton.__version__, "target": "sm_80",
+            "triton": triton.__version__, "target": f"sm_{capability}",
         }  # fmt: skip
     (FOLDER / "kernels.json").write_text(json.dumps(described, indent=1) + "\n")
 

@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lanewise.cli.input.compiling import (
+    Compiler,
+    CompilerName,
+    CompilerOptions,
+    Definitions,
+    Includes,
+    Standard,
+    compilation,
+)
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     FAILED,
@@ -21,13 +30,13 @@ from lanewise.cli.launching import (
     Bar,
     Block,
     Cluster,
-    Definitions,
     EntryName,
     Grid,
     KernelFile,
     ScriptArguments,
     Shared,
     Steps,
+    Unchecked,
     run_script,
     what_it_prints,
 )
@@ -81,6 +90,11 @@ def check(
     arch: Arch = None,
     steps: Steps = None,
     define: Definitions = None,
+    include: Includes = None,
+    std: Standard = None,
+    option: CompilerOptions = None,
+    compiler: CompilerName = Compiler.NVRTC,
+    unchecked: Unchecked = False,
     lines: Annotated[
         bool, typer.Option("--lines", help="Show the source with counters and findings beside each line.")
     ] = False,
@@ -105,6 +119,7 @@ def check(
     schedules: Annotated[
         int,
         typer.Option(
+            "--schedules",
             metavar="N",
             help="Run with so many orders of blocks and warps: in order, in reverse, then at random.",
             min=1,
@@ -132,7 +147,7 @@ def check(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), progress, cluster,
+        compilation(define, include, std, option, compiler), progress, cluster, unchecked,
     )  # fmt: skip
     shown = Format.JSON if json else format
     if asked.is_script:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _SHOWN = 64
 
 
-def _file(what: str) -> Any:
-    return typer.Option(metavar="FILE", help=what, show_default=False)
+def _file(option: str, what: str) -> Any:
+    return typer.Option(option, metavar="FILE", help=what, show_default=False)
 
 
 def _array(name: str) -> Any:
@@ -39,22 +39,26 @@ def compute(
     b: Annotated[Path, _array("B")],
     c: Annotated[Path | None, _array("C")] = None,
     arch: Annotated[
-        str | None, typer.Option(metavar="ARCH", help="The arch whose bits are wanted.", show_default=False)
+        str | None,
+        typer.Option("--arch", metavar="ARCH", help="The arch whose bits are wanted.", show_default=False),
     ] = None,
     versus: Annotated[
         str | None,
         typer.Option(
-            metavar="ARCH", help="A second arch: show where the results differ.", show_default=False
+            "--versus",
+            metavar="ARCH|all",
+            help="A second arch: show where the results differ. 'all': a GPU of each generation.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save D, as .npy.")
     ] = None,
     metadata: Annotated[
-        Path | None, _file("Sparse A: indices of the packed elements in their groups.")
+        Path | None, _file("--metadata", "Sparse A: indices of the packed elements in their groups.")
     ] = None,
-    scale_a: Annotated[Path | None, _file("Block-scaled: the scale factors of A.")] = None,
-    scale_b: Annotated[Path | None, _file("Block-scaled: the scale factors of B.")] = None,
+    scale_a: Annotated[Path | None, _file("--scale-a", "Block-scaled: the scale factors of A.")] = None,
+    scale_b: Annotated[Path | None, _file("--scale-b", "Block-scaled: the scale factors of B.")] = None,
     gemm: Annotated[
         bool, typer.Option("--gemm", help="Whole matrices: repeat the instruction along M, N and K.")
     ] = False,
@@ -80,22 +84,29 @@ def compute(
     lanewise compute $MMA a.npy b.npy --arch sm_80                    print D
     lanewise compute $MMA a.npy b.npy c.npy --arch sm_80 -o d.npy     save it
     lanewise compute $MMA a.npy b.npy --arch sm_80 --versus sm_90     where an A100 and an H100 differ
+    lanewise compute $MMA a.npy b.npy --versus all                    where V100 … B200 part, and why
     lanewise compute $MMA a.npy b.npy --arch sm_90 --gemm -o d.npy    matrices of any size
     """
     from lanewise.cli.input.arrays import save
     from lanewise.cli.input.subject import instruction_named
 
     style = style_of(json=json, csv=csv, markdown=markdown)
-    if arch is None:
+    everywhere = versus == "all"
+    if arch is None and not everywhere:
         raise LanewiseError("say whose bits are wanted: --arch sm_80, --arch sm_90, …")
     subject = instruction_named(instruction, arch=arch, a_source=a_source)
     if not subject.multiplies:
         raise LanewiseError(
             f"{subject.text} moves data and computes nothing; compute takes mma, wmma.mma and wgmma"
         )
-    archs = [subject.require(name) for name in (arch, versus) if name is not None]
+    archs = [subject.require(name) for name in (arch, versus) if name not in (None, "all")]
     files = {"a": a, "b": b, "c": c, "metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
     inputs = _read(subject, files, convert)
+    if everywhere:
+        given = {"--metadata": metadata, "--scale-a": scale_a, "--scale-b": scale_b, "--satfinite": satfinite}
+        for option in (name for name, value in given.items() if value):
+            raise LanewiseError(f"--versus all compares plain products; leave {option} out")
+        return partial(show, _everywhere(subject, inputs), style)
     if satfinite:
         inputs["satfinite"] = True
     results = [(subject.gemm if gemm else subject)(**inputs, arch=name) for name in archs]
@@ -127,6 +138,31 @@ def _read(instruction: Instruction, files: dict[str, Path | None], convert: bool
         else:
             found[name] = read_array(path, operand.name, operand.format, convert=convert)
     return found
+
+
+def _everywhere(instruction: Instruction, inputs: dict[str, Any]) -> Answer:
+    """The product on a GPU of each generation, with the instruction that each has for it."""
+    from lanewise.arith.comparison import compare
+
+    found = compare(**inputs, archs="all", d=instruction.d.format)
+    data = {
+        "differ": int(found.differing.sum()),
+        "elements": int(found.differing.size),
+        "missing": found.missing,
+        "archs": [
+            {
+                "arch": each.arch,
+                "instruction": each.instruction.text,
+                "model": str(each.model),
+                "fidelity": each.model.fidelity,
+                "source": each.model.source,
+                "bits": each.instruction.d.format.to_bits(each.d).tolist(),
+            }
+            for each in found.results
+        ],
+    }
+    rows = [(each.arch, each.instruction.text, str(each.model)) for each in found.results]
+    return Answer((), data, (str(found),), Table("", ("arch", "instruction", "model"), rows))
 
 
 @dataclass(frozen=True)

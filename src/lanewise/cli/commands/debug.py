@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lanewise.cli.input.compiling import (
+    Compiler,
+    CompilerName,
+    CompilerOptions,
+    Definitions,
+    Includes,
+    Standard,
+    compilation,
+)
 from lanewise.cli.launching import (
     FAILED,
     Arch,
@@ -19,12 +28,12 @@ from lanewise.cli.launching import (
     Asked,
     Block,
     Cluster,
-    Definitions,
     EntryName,
     Grid,
     ScriptArguments,
     Shared,
     Steps,
+    Unchecked,
     run_script,
 )
 from lanewise.errors import LanewiseError
@@ -57,6 +66,11 @@ def debug(
     arch: Arch = None,
     steps: Steps = None,
     define: Definitions = None,
+    include: Includes = None,
+    std: Standard = None,
+    option: CompilerOptions = None,
+    compiler: CompilerName = Compiler.NVRTC,
+    unchecked: Unchecked = False,
     check: Annotated[
         bool, typer.Option("--check", help="Start at the first finding of the checker, and stop at each.")
     ] = False,
@@ -104,7 +118,7 @@ def debug(
 
     asked = Asked(
         file or Path(), tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), None, cluster,
+        compilation(define, include, std, option, compiler), None, cluster, unchecked,
     )  # fmt: skip
     bytes = limit * _MEBIBYTE if limit is not None else None
     if dap:

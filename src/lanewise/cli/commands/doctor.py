@@ -17,6 +17,7 @@ from lanewise.cli.terminal.render import show
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "typer", "rich")
 _OPTIONAL = ("cuda-bindings", "torch", "cupy", "distributed")
 _CUDA = "pip install 'lanewise[cuda]'"
+_NO_CUDA = "NVIDIA has no CUDA compiler for macOS; PTX made elsewhere runs here"
 
 
 def doctor(json: AsJson = False) -> Callable[[], None]:
@@ -115,18 +116,19 @@ def _works(found: set[str]) -> list[tuple[str, bool, str]]:
         gpu = "no NVIDIA driver here; everything else does without"
     else:
         gpu = "the driver shows no GPU"
+    missing = _NO_CUDA if sys.platform == "darwin" else _CUDA
+    has_nvrtc, has_nvcc = "NVRTC" in found, {"nvcc", "host compiler"} <= found
+    by_nvcc = f'with --compiler nvcc (lw.cuda(…, compiler="nvcc")); for NVRTC: {missing}'
+    sass = {"ptxas", "nvdisasm"} <= found
+    needed = missing if sys.platform == "darwin" else f"nvcc ({missing}) and a C++ compiler such as g++"
     return [
         ("run and check PTX on the CPU", True, ""),
-        ("run and check CUDA C++ on the CPU", "NVRTC" in found, "" if "NVRTC" in found else _CUDA),
         (
-            "CUDA C++ by nvcc, where it is asked for",
-            {"nvcc", "host compiler"} <= found,
-            "" if {"nvcc", "host compiler"} <= found else f"nvcc ({_CUDA}) and a C++ compiler such as g++",
+            "run and check CUDA C++ on the CPU",
+            has_nvrtc or has_nvcc,
+            "" if has_nvrtc else by_nvcc if has_nvcc else missing,
         ),
-        (
-            "machine code (lanewise sass)",
-            {"ptxas", "nvdisasm"} <= found,
-            "" if {"ptxas", "nvdisasm"} <= found else _CUDA,
-        ),
+        ("CUDA C++ by nvcc, where it is asked for", has_nvcc, "" if has_nvcc else needed),
+        ("machine code (lanewise sass)", sass, "" if sass else missing),
         ("run on a GPU", has_gpu, "" if has_gpu else gpu),
     ]

@@ -36,20 +36,28 @@ AtomName = Annotated[
     str, typer.Argument(metavar="ATOM", help="CUTLASS's name of the atom.", show_default=False)
 ]
 Colour = Annotated[
-    str | None, typer.Option(metavar="BY", help="Colours by thread, value or register.", show_default=False)
+    str | None,
+    typer.Option("--colour", metavar="BY", help="Colours by thread, value or register.", show_default=False),
 ]
 Labels = Annotated[
     bool, typer.Option("--labels/--no-labels", help="Write into the cells.", show_default=False)
 ]
-Lane = Annotated[int | None, typer.Option(metavar="LANE", help="Point one lane out.", show_default=False)]
+Lane = Annotated[
+    int | None, typer.Option("--lane", metavar="LANE", help="Point one lane out.", show_default=False)
+]
 OperandName = Annotated[
-    str | None, typer.Option(metavar="OPERAND", help="One operand only.", show_default=False)
+    str | None, typer.Option("--operand", metavar="OPERAND", help="One operand only.", show_default=False)
 ]
 CopiedType = Annotated[
     str | None,
-    typer.Option(metavar="TYPE", help="What a copy moves: f16, half_t, float, 16, …", show_default=False),
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="What a copy moves: f16, half_t, float, 16, …",
+        show_default=False,
+    ),
 ]
-Bits = Annotated[int, typer.Option(metavar="BITS", help="Size of an element.")]
+Bits = Annotated[int, typer.Option("--bits", metavar="BITS", help="Size of an element.")]
 
 
 def draw_app() -> typer.Typer:
@@ -99,6 +107,7 @@ def layout(
     tv: Annotated[
         str | None,
         typer.Option(
+            "--tv",
             metavar="ROWS,COLS",
             help="Read it as (thread, value) to the elements of a matrix of this size.",
             show_default=False,
@@ -146,12 +155,18 @@ def tiled_mma(
     name: AtomName,
     output: Output = None,
     atom_layout: Annotated[
-        str, typer.Option(metavar="M,N,K", help="How many atoms along M, N and K, or a layout of them.")
+        str,
+        typer.Option(
+            "--atom-layout", metavar="M,N,K", help="How many atoms along M, N and K, or a layout of them."
+        ),
     ] = "1,1,1",
     permutation: Annotated[
         str | None,
         typer.Option(
-            metavar="M,N,K", help="The tile; a mode may be a layout, _ leaves one out.", show_default=False
+            "--permutation",
+            metavar="M,N,K",
+            help="The tile; a mode may be a layout, _ leaves one out.",
+            show_default=False,
         ),
     ] = None,
     lane: Lane = None,
@@ -172,9 +187,11 @@ def tiled_mma(
 
 def tiled_copy(
     name: AtomName,
-    threads: Annotated[str, typer.Option(metavar="LAYOUT", help="Layout of the threads, (M, N) to thread.")],
+    threads: Annotated[
+        str, typer.Option("--threads", metavar="LAYOUT", help="Layout of the threads, (M, N) to thread.")
+    ],
     values: Annotated[
-        str, typer.Option(metavar="LAYOUT", help="Layout of a thread's values, (M, N) to value.")
+        str, typer.Option("--values", metavar="LAYOUT", help="Layout of a thread's values, (M, N) to value.")
     ] = "(1,1)",
     type: CopiedType = None,
     output: Output = None,
@@ -203,6 +220,7 @@ def swizzle(
     layout: Annotated[
         str | None,
         typer.Option(
+            "--layout",
             metavar="LAYOUT",
             help="The layout it is applied to; one period of it by default.",
             show_default=False,
@@ -211,6 +229,7 @@ def swizzle(
     bits: Annotated[
         int | None,
         typer.Option(
+            "--bits",
             metavar="BITS",
             help="Size of an element: the swizzle then is on bytes, as TMA and wgmma have it.",
             show_default=False,
@@ -240,10 +259,11 @@ def instruction(
     lane: Lane = None,
     element: Annotated[
         tuple[str, int, int] | None,
-        typer.Option(metavar="OPERAND ROW COL", help="Mark one element.", show_default=False),
+        typer.Option("--element", metavar="OPERAND ROW COL", help="Mark one element.", show_default=False),
     ] = None,
     product: Annotated[
-        int | None, typer.Option(metavar="Q", help="Which product of Volta's m8n8k4.", show_default=False)
+        int | None,
+        typer.Option("--product", metavar="Q", help="Which product of Volta's m8n8k4.", show_default=False),
     ] = None,
     colour: Colour = None,
     labels: Labels = True,
@@ -281,6 +301,7 @@ def banks(
     unit: Annotated[
         str,
         typer.Option(
+            "--unit",
             metavar="UNIT",
             help="Draw by 'element', or by 'chunk' of 16 bytes as ldmatrix reads.",
             show_default=False,
@@ -304,12 +325,16 @@ def descriptor(
     descriptor: Annotated[
         str, typer.Argument(metavar="DESCRIPTOR", help="64 bits, such as 0x4000004000000040.")
     ],
-    rows: Annotated[int, typer.Option(metavar="ROWS", help="Rows of the operand: M of A, N of B.")] = 64,
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="ROWS", help="Rows of the operand: M of A, N of B.")
+    ] = 64,
     k: Annotated[
-        int | None, typer.Option(metavar="K", help="Its K; 32 bytes by default.", show_default=False)
+        int | None, typer.Option("--k", metavar="K", help="Its K; 32 bytes by default.", show_default=False)
     ] = None,
     bits: Bits = 16,
-    major: Annotated[str, typer.Option(metavar="MAJOR", help="K or MN: along which elements adjoin.")] = "K",
+    major: Annotated[
+        str, typer.Option("--major", metavar="MAJOR", help="K or MN: along which elements adjoin.")
+    ] = "K",
     output: Output = None,
     labels: Labels = True,
 ) -> Callable[[], None]:

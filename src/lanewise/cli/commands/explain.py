@@ -12,7 +12,7 @@ import typer
 from lanewise.cli.explanation.question import Question
 from lanewise.cli.input.encoded import drawable, read_encoded
 from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown, ASource, InstructionText, Stride
-from lanewise.cli.input.subject import instruction_named
+from lanewise.cli.input.subject import copy_named, instruction_named
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
 
@@ -24,19 +24,27 @@ def explain(
     instruction: InstructionText,
     arch: ArchName = None,
     lane: Annotated[
-        int | None, typer.Option(metavar="LANE", help="What this lane holds.", show_default=False)
+        int | None, typer.Option("--lane", metavar="LANE", help="What this lane holds.", show_default=False)
     ] = None,
     element: Annotated[
         tuple[str, int, int] | None,
-        typer.Option(metavar="OPERAND ROW COL", help="Who holds this element.", show_default=False),
+        typer.Option(
+            "--element", metavar="OPERAND ROW COL", help="Who holds this element.", show_default=False
+        ),
     ] = None,
     register: Annotated[
         tuple[str, int, int] | None,
-        typer.Option(metavar="OPERAND LANE REGISTER", help="What this register holds.", show_default=False),
+        typer.Option(
+            "--register",
+            metavar="OPERAND LANE REGISTER",
+            help="What this register holds.",
+            show_default=False,
+        ),
     ] = None,
     operand: Annotated[
         str | None,
         typer.Option(
+            "--operand",
             metavar="OPERAND",
             help="The whole layout of A, B, C, D, E, scale-a or scale-b; with --lane, only its part.",
             show_default=False,
@@ -54,7 +62,9 @@ def explain(
     ] = False,
     product: Annotated[
         int | None,
-        typer.Option(metavar="Q", help="Which of the four products of Volta's m8n8k4.", show_default=False),
+        typer.Option(
+            "--product", metavar="Q", help="Which of the four products of Volta's m8n8k4.", show_default=False
+        ),
     ] = None,
     a_source: ASource = None,
     stride: Stride = None,
@@ -62,10 +72,12 @@ def explain(
     csv: AsCsv = False,
     markdown: AsMarkdown = False,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it, as SVG, into a file.", show_default=False)
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Draw it, as SVG, into a file.", show_default=False),
     ] = None,
     latex: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it, as LaTeX, into a file.", show_default=False)
+        Path | None,
+        typer.Option("--latex", metavar="FILE", help="Draw it, as LaTeX, into a file.", show_default=False),
     ] = None,
 ) -> Callable[[], None]:
     """Explain an instruction, or answer a question about it; or a matrix descriptor, or a tensor map.
@@ -81,6 +93,8 @@ def explain(
     lanewise explain $MMA --operand B --by-lane --csv > b.csv
     lanewise explain $MMA --svg mma.svg            draw it
     lanewise explain SM80_16x8x16_F32F16F16F32_TN  the same by CUTLASS's name
+    lanewise explain "m16n8k16 bf16"               by the words that say which it is
+    lanewise explain HMMA.16816.F32                by the name of the machine's instruction
     lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma says
     lanewise explain map.bin                       what the 128 bytes of a tensor map say (or hex text)
     """
@@ -91,6 +105,11 @@ def explain(
         if question != Question() or (arch, a_source, stride) != (None, None, None):
             raise LanewiseError("questions are about instructions; of a descriptor or tensor map all is told")
         return _encoded(encoded, style, svg, latex)
+    copy = copy_named(instruction)
+    if copy is not None and question == Question() and (svg, latex) == (None, None):
+        from lanewise.cli.explanation.copies import of_copy
+
+        return partial(show, of_copy(copy), style)
     subject = instruction_named(instruction, arch=arch, a_source=a_source, stride=stride)
     answer = question.answer(subject, arch)
     _save_pictures(subject, question, svg, latex)

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 def _format_option(name: str) -> Any:
-    return typer.Option(metavar="FORMAT", help=f"Format of {name}, such as f16 or e4m3.", show_default=False)
+    return typer.Option(
+        f"--{name.lower()}",
+        metavar="FORMAT",
+        help=f"Format of {name}, such as f16, half or e4m3.",
+        show_default=False,
+    )
 
 
 def list_forms(
@@ -32,14 +37,16 @@ def list_forms(
     ] = None,
     arch: ArchName = None,
     family: Annotated[
-        str | None, typer.Option(metavar="FAMILY", help=f"One of {', '.join(FAMILIES)}.", show_default=False)
+        str | None,
+        typer.Option("--family", metavar="FAMILY", help=f"One of {', '.join(FAMILIES)}.", show_default=False),
     ] = None,
     a: Annotated[str | None, _format_option("A")] = None,
     b: Annotated[str | None, _format_option("B")] = None,
     c: Annotated[str | None, _format_option("C")] = None,
     d: Annotated[str | None, _format_option("D")] = None,
     shape: Annotated[
-        str | None, typer.Option(metavar="SHAPE", help="Such as m16n8k16, or m64n*k16.", show_default=False)
+        str | None,
+        typer.Option("--shape", metavar="SHAPE", help="Such as m16n8k16, or m64n*k16.", show_default=False),
     ] = None,
     sparse: Annotated[
         bool | None,
@@ -48,6 +55,7 @@ def list_forms(
     kind: Annotated[
         str | None,
         typer.Option(
+            "--kind",
             metavar="KIND",
             help="f8f6f4, mxf8f6f4, mxf4, mxf4nvf4, or none for those without.",
             show_default=False,

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lanewise.cli.input.compiling import (
+    Compiler,
+    CompilerName,
+    CompilerOptions,
+    Definitions,
+    Includes,
+    Standard,
+    compilation,
+)
 from lanewise.cli.input.options import ArchName
-from lanewise.cli.launching import Definitions, entry_of, module_in
+from lanewise.cli.launching import entry_of, module_in
+from lanewise.ptx import Function, Variable
+
+if TYPE_CHECKING:
+    from lanewise.ptx import Module
 
 
 def ptx(
@@ -22,13 +37,20 @@ def ptx(
     entry: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="An instance of a template, 'mm<half, float>'.", show_default=False
+            "--entry",
+            metavar="NAME",
+            help="This kernel alone; also an instance of a template, 'mm<half, float>'.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")
     ] = None,
     define: Definitions = None,
+    include: Includes = None,
+    std: Standard = None,
+    option: CompilerOptions = None,
+    compiler: CompilerName = Compiler.NVRTC,
     lines: Annotated[
         bool, typer.Option("--lines/--no-lines", help="Keep the lines of the source (.loc).")
     ] = False,
@@ -38,16 +60,35 @@ def ptx(
     \b
     lanewise ptx kernel.cu --arch sm_90 > kernel.ptx
     lanewise ptx gemm.cu --entry "mm<half, float>" -o gemm.ptx --lines
+    lanewise ptx cute.cu -I cutlass/include --std c++20 --arch H100
     """
-    module = module_in(file, arch, define, lines=lines)
+    module = module_in(file, arch, compilation(define, include, std, option, compiler), lines=lines)
     if entry is not None:
-        module = entry_of(module, file, entry).module
-    text = module.text if module.cuda is not None else str(module)
+        found = entry_of(module, file, entry)
+        module = found.module
+        others = len(module.entries) > 1
+        text = str(_alone(module, found.name)) if others else module.text
+    else:
+        text = module.text if module.cuda is not None else str(module)
     note = module.cuda.note if module.cuda is not None else ""
     if output is not None:
         output.write_text(text)
         return partial(_say, "", note)
     return partial(_say, text, note)
+
+
+def _alone(module: Module, name: str) -> Module:
+    """Return a module with one of its kernels, and of functions and variables those that it needs."""
+    words = {id(item): set(re.findall(r"[\w$%]+", str(item))) for item in module.items}
+    named = {item.name: item for item in module.items if isinstance(item, Function | Variable)}
+    kept, waiting = {name}, [name]
+    while waiting:
+        used = words[id(named[waiting.pop()])] & named.keys()
+        new = {each for each in used - kept if each not in module.entries}
+        kept |= new
+        waiting += sorted(new)
+    items = [item for item in module.items if not isinstance(item, Function | Variable) or item.name in kept]
+    return replace(module, items=items)
 
 
 def _say(text: str, note: str) -> None:

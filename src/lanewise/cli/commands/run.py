@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lanewise.cli.input.compiling import (
+    Compiler,
+    CompilerName,
+    CompilerOptions,
+    Definitions,
+    Includes,
+    Standard,
+    compilation,
+)
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     Arch,
@@ -20,13 +29,13 @@ from lanewise.cli.launching import (
     Bar,
     Block,
     Cluster,
-    Definitions,
     EntryName,
     Grid,
     KernelFile,
     ScriptArguments,
     Shared,
     Steps,
+    Unchecked,
     run_script,
     what_it_prints,
 )
@@ -148,6 +157,7 @@ def run(
     save: Annotated[
         list[str] | None,
         typer.Option(
+            "--save",
             metavar="NUMBER=FILE",
             help="Save an argument after the run, as .npy; the first is 0.",
             show_default=False,
@@ -162,6 +172,11 @@ def run(
     arch: Arch = None,
     steps: Steps = None,
     define: Definitions = None,
+    include: Includes = None,
+    std: Standard = None,
+    option: CompilerOptions = None,
+    compiler: CompilerName = Compiler.NVRTC,
+    unchecked: Unchecked = False,
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:
@@ -175,6 +190,7 @@ def run(
     lanewise run saxpy.ptx --grid 4 --block 256 --arg 2.0 --arg x.npy --arg y.npy --arg 1000 --save 2=y.npy
     lanewise run gemm.cu --entry mm --arch sm_86 --grid 8,8 --block 32 \\
         --arg random:f16:128x128 --arg random:f16:128x128 --arg zeros:f32:128x128 --arg 128 --print 2
+    lanewise run cute.cu -I cutlass/include --std c++20 -D TILE=64 --block 128 --arg zeros:f32:64x64
     lanewise run script.py -- --size 64
     """
     from lanewise.cli.input.arrays import save as save_array
@@ -183,7 +199,7 @@ def run(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        tuple(define or ()), progress, cluster,
+        compilation(define, include, std, option, compiler), progress, cluster, unchecked,
     )  # fmt: skip
     if asked.is_script:
         if save or print_:
@@ -206,7 +222,8 @@ def run(
             print(f"lanewise: {error}", file=sys.stderr)
         for number, path in targets:
             save_array(path, values[number])
-    return partial(_show, ran[0], {number: values[number] for number in print_ or ()}, targets, json)
+    printed = {number: values[number] for number in print_ or ()}
+    return partial(_show, ran[0], printed, targets, json, asked.assumed(configured))
 
 
 def _target(text: str, count: int) -> tuple[int, Path]:
@@ -225,7 +242,13 @@ def _number(number: int, count: int, option: str) -> int:
     return number
 
 
-def _show(ran: Ran, printed: dict[int, Any], saved: list[tuple[int, Path]], json: bool) -> int:
+def _show(
+    ran: Ran,
+    printed: dict[int, Any],
+    saved: list[tuple[int, Path]],
+    json: bool,
+    assumed: tuple[str, ...],
+) -> int:
     import numpy as np
 
     data = {**ran.data}
@@ -239,6 +262,7 @@ def _show(ran: Ran, printed: dict[int, Any], saved: list[tuple[int, Path]], json
             f"argument {number}, {array.dtype}{list(array.shape)}:\n{array}"
             for number, array in printed.items()
         ]
+    notes = [*assumed, *notes]
     notes += [f"argument {number} is in {path}" for number, path in saved]
     show(Answer((facts("", ran.pairs),), data, tuple(notes)), "json" if json else "text")
     return STOPPED if ran.fault else 0

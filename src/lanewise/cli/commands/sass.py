@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lanewise.cli.input.compiling import (
+    Compiler,
+    CompilerName,
+    CompilerOptions,
+    Definitions,
+    Includes,
+    Standard,
+    compilation,
+)
 from lanewise.cli.input.options import ArchName, AsJson
-from lanewise.cli.launching import Definitions, entry_of, module_in, three
+from lanewise.cli.launching import entry_of, module_in, three
 from lanewise.cli.terminal.answer import Answer
 from lanewise.cli.terminal.render import show
 
@@ -26,19 +35,25 @@ def sass(
     ],
     arch: ArchName = None,
     entry: Annotated[
-        str | None, typer.Option(metavar="NAME", help="This kernel alone.", show_default=False)
+        str | None, typer.Option("--entry", metavar="NAME", help="This kernel alone.", show_default=False)
     ] = None,
     define: Definitions = None,
+    include: Includes = None,
+    std: Standard = None,
+    option: CompilerOptions = None,
+    compiler: CompilerName = Compiler.NVRTC,
     block: Annotated[
         str | None,
         typer.Option(
+            "--block",
             metavar="X[,Y[,Z]]",
             help="Threads of a block, for its occupancy; by default one with which most warps are resident.",
             show_default=False,
         ),
     ] = None,
     shared: Annotated[
-        int, typer.Option(metavar="BYTES", help="Dynamic shared memory, for its occupancy.", min=0)
+        int,
+        typer.Option("--shared", metavar="BYTES", help="Dynamic shared memory, for its occupancy.", min=0),
     ] = 0,
     json: AsJson = False,
 ) -> Callable[[], None]:
@@ -53,7 +68,7 @@ def sass(
     """
     from lanewise.ptx import demangle, ptxas
 
-    module = module_in(file, arch, define)
+    module = module_in(file, arch, compilation(define, include, std, option, compiler))
     wanted = None
     if entry is not None:
         found = entry_of(module, file, entry)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import FORMATS
+from lanewise.formats import FORMATS, format_of
 from lanewise.ptx.arguments import described
 
 if TYPE_CHECKING:
@@ -109,11 +109,12 @@ def _made(text: str, where: str, number: int) -> NDArray[Any]:
             limits = np.iinfo(integers)
             return np.asarray(rng.integers(limits.min, limits.max, shape, integers, endpoint=True))
         return np.asarray(_FILLS[fill](rng, shape)).astype(integers)
-    if parts[0] not in FORMATS:
+    try:
+        format = format_of(parts[0])
+    except LanewiseError:
         known = ", ".join(dict.fromkeys([*FORMATS, "i32, u32, i64, u64, …"]))
-        raise LanewiseError(f"{where}: {parts[0]!r} is not a type; known are {known}")
+        raise LanewiseError(f"{where}: {parts[0]!r} is not a type; known are {known}") from None
     values = _FILLS[fill](rng, shape)
-    format = FORMATS[parts[0]]
     if fill == "random" and format.kind != "float":  # every value of s4, u4, b1 as likely as another
         values = rng.integers(int(format.min), int(format.max), shape, endpoint=True)
     elif fill == "arange" and format.kind != "float":

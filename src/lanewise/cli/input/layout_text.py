@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
 
 from lanewise.errors import LanewiseError
 from lanewise.layout import ComposedLayout, Layout, Swizzle
+from lanewise.layout.text import read_shape_and_stride
 
-Nested = int | tuple["Nested", ...]
-
-_TOKEN = re.compile(r"\s*(?:_?(-?\d{1,18})(?![\w.])|([(),:]))")
 #: CuTe prints a swizzle as Sw<3,4,3>, pycute as SW_3_4_3.
 _SWIZZLE = re.compile(r"(?:Sw<|SW_|Swizzle[<(])?\s*(\d{1,3})[,_]\s*(\d{1,3})[,_]\s*(-?\d{1,3})\s*[>)]?", re.I)
-_DEEPEST = 32
+
+_COMPOSED = re.compile(
+    r"(?:cute::)?ComposedLayout\s*<\s*(?:cute::)?(Swizzle<[^>]*>)\s*,\s*(?:_|Int<|smem_ptr_flag(?:_bits<)?|C<)(\d*)>?\s*,"
+    r"\s*(.*)>",
+    re.DOTALL,
+)
 
 
 def read_layout(text: str) -> Layout | ComposedLayout:
@@ -24,6 +26,9 @@ def read_layout(text: str) -> Layout | ComposedLayout:
     >>> read_layout("(_4, _8)"), read_layout("Sw<2,0,2> o 0 o (4,4):(4,1)")
     ((4,8):(1,4), SW_2_0_2 o 0 o (4,4):(4,1))
     """
+    composed = _COMPOSED.fullmatch(text.strip())
+    if composed is not None:  # ComposedLayout<Swizzle<3,4,3>, Int<0>, Layout<…>>, as C++ writes it
+        text = f"{composed[1]} o {composed[2] or 0} o {composed[3]}"
     parts = re.split(r"\s+o\s+", text.strip())
     if len(parts) == 3:
         offset = read_integers(parts[1], "an offset")
@@ -71,54 +76,4 @@ def read_integers(text: str, what: str) -> tuple[int, ...]:
 
 
 def _plain(text: str) -> Layout:
-    tokens = _Tokens(text)
-    shape = tokens.nested(0)
-    stride = None
-    if tokens.take(":"):
-        stride = tokens.nested(0)
-    if tokens.rest():
-        tokens.fail("one layout ends before")
-    return Layout(shape, stride)
-
-
-class _Tokens:
-    """The words of a layout, taken one after another."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.position = 0
-
-    def rest(self) -> str:
-        return self.text[self.position :].strip()
-
-    def take(self, sign: str) -> bool:
-        match = _TOKEN.match(self.text, self.position)
-        if match is None or match.group(2) != sign:
-            return False
-        self.position = match.end()
-        return True
-
-    def nested(self, depth: int) -> Nested:
-        if depth > _DEEPEST:
-            raise LanewiseError(f"a layout nested more than {_DEEPEST} deep is none that anyone meant")
-        match = _TOKEN.match(self.text, self.position)
-        if match is not None and match.group(1):
-            self.position = match.end()
-            return int(match.group(1))
-        if not self.take("("):
-            self.fail("a number or ( is missing before")
-        parts = [self.nested(depth + 1)]
-        while self.take(","):
-            if self.take(")"):  # (8,) is a tuple of one
-                return tuple(parts)
-            parts.append(self.nested(depth + 1))
-        if not self.take(")"):
-            self.fail(", or ) is missing before")
-        return tuple(parts)
-
-    def fail(self, what: str) -> NoReturn:
-        place = repr(self.rest()) if self.rest() else "the end"
-        raise LanewiseError(
-            f"{self.text!r} is no layout: {what} {place}; "
-            "write shape:stride, such as (8,64):(64,1), or a shape alone"
-        )
+    return Layout(*read_shape_and_stride(text))

@@ -28,6 +28,7 @@ AsMarkdown = Annotated[
 ASource = Annotated[
     str | None,
     typer.Option(
+        "--a-source",
         metavar="WHERE",
         help="wgmma: A from 'registers' or behind a 'descriptor' (the default).",
         show_default=False,

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom, MMA_Atom
     from lanewise.isa import Instruction
 
-_ATOM = re.compile(r"(cute::)?SM_?\d+", re.I)
+_ATOM = re.compile(
+    r"(cute::)?(SM_?\d|(MMA_Atom|Copy_Atom|MMA_Traits|Copy_Traits)\s*<|Universal(FMA|Copy)|(Auto|Default)\w*Copy)",
+    re.I,
+)
 
 
 def is_atom_name(text: str) -> bool:
@@ -29,6 +32,16 @@ def atom_named(text: str, kind: str | None = None) -> MMA_Atom | Copy_Atom:
     from lanewise.atoms import atom
 
     return atom(text.strip(), kind)
+
+
+def copy_named(text: str) -> Copy_Atom | None:
+    """The copy atom of a name that stands for no matrix instruction; None for anything else."""
+    if not is_atom_name(text):
+        return None
+    from lanewise.atoms import Copy_Atom
+
+    found = atom_named(text)
+    return found if isinstance(found, Copy_Atom) and found.instruction is None else None
 
 
 def instruction_named(

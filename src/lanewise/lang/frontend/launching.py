@@ -11,13 +11,14 @@ from lanewise.formats import Format
 from lanewise.lang.frontend.parameters import Parameter
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred, storage_bytes
+from lanewise.ptx.host_tensors import host_array
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
     from lanewise.ptx import Module
 
 #: Keywords of a launch that are no parameters of the kernel.
-_OPTIONS = ("steps", "progress", "executor", "schedule", "stream", "cluster")
+_OPTIONS = ("steps", "progress", "executor", "schedule", "stream", "cluster", "unchecked")
 #: Values of the Constexpr parameters whose warm launches are remembered. Not those used last: to keep their
 #: order would take longer than the rest of a warm launch.
 _MOST_LAUNCHED = 256
@@ -134,6 +135,7 @@ def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: Any) ->
     """Return the argument for a pointer parameter; an error unless it is an array of its dtype."""
     import numpy as np
 
+    value = host_array(value)
     dtype = getattr(value, "dtype", None)
     wanted = parameter.kind.dtype
     if isinstance(value, np.ndarray) and dtype != wanted.dtype and not _holds_raw_words(wanted, dtype):

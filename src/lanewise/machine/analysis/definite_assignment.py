@@ -14,6 +14,7 @@ from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Level, Role
 from lanewise.machine.program.operands import Register, elements_of, registers_in
 from lanewise.machine.program.ops import FunctionBody, Op
+from lanewise.ptx import Immediate
 
 #: State spaces of copies of values: what is stored there may be padding that nobody reads.
 _COPIES = frozenset(("local", "param"))
@@ -44,12 +45,22 @@ def needed(op: Op) -> set[Register]:
     if op.record.second_half or op.record.does_nothing:
         return found
     found |= op.registers(Role.ADDRESS, Role.DESCRIPTOR, Role.HANDLE, Role.TENSOR, Role.MEMBERS, Role.BARRIER)
+    if _adds_to_sums(op):
+        found |= op.registers(Role.DEFINED)
     stores_copy = op.record.is_plain_store and op.space in _COPIES
     if op.record.shuffles:  # what it reads counts by lanes
         return found | {each for operand in op.operands[2:] for each in registers_in(operand)}
     if not passes_on(op) and not stores_copy and op.record.role(1) is not Role.CALLEE:
         found |= op.registers(Role.USED)
     return found
+
+
+def _adds_to_sums(op: Op) -> bool:
+    """Return whether a wgmma always adds to its accumulators: scale-d is a constant, and not 0."""
+    if op.record.level is not Level.WARPGROUP or not op.record.multiplies:
+        return False
+    scale = op.operands[5 if op.has("sp") else 3]  # metadata and a selector come before it
+    return isinstance(scale, Immediate) and scale.bits != 0
 
 
 def may_deliver_nothing(op: Op) -> bool:

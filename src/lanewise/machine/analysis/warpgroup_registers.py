@@ -115,9 +115,12 @@ def _events(op: Op, followed: dict[Register, int]) -> list[RegisterEvent]:
     written = op.registers(Role.DEFINED) & followed.keys()
     read = {each for operand in op.operands for each in registers_in(operand)} & followed.keys()
     read -= op.registers(Role.DEFINED)
-    if _copies(op) and written and read:
-        (target,), (source,) = written, read
-        return [RegisterEvent(Touch.COPIED, followed[target], followed[source], op.site)]
+    if (
+        _copies(op) and written and read
+    ):  # `mov.b32 {low, high}, sums` has two targets, its reverse two sources
+        source = min(read, key=lambda each: each.offset)
+        targets = sorted(written, key=lambda each: each.offset)
+        return [RegisterEvent(Touch.COPIED, followed[each], followed[source], op.site) for each in targets]
     if _copies(op) and written:
         return [RegisterEvent(Touch.SET, followed[each], 0, op.site) for each in written]
     if _copies(op):

@@ -19,6 +19,7 @@ class Wrong(IntEnum):
     MULTICAST = 9
     MAP_TYPE = 10
     LOCAL_MAP = 11
+    MAP_ALIGNMENT = 12
 
 
 _SENTENCES = {
@@ -42,6 +43,7 @@ _SENTENCES = {
         "the tensor map lies in local memory: a parameter has to be const __grid_constant__ CUtensorMap, and "
         "its address must not be that of a copy"
     ),
+    Wrong.MAP_ALIGNMENT: "the address {0:#x} of a tensor map is not a multiple of 64",
 }
 
 

@@ -66,7 +66,7 @@ class MapFields:
 def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]) -> MapFields:
     """Write the box of an operation from a tensor map at a generic address; stop the launch if it is none."""
     code, box = issue.code, issue.record
-    issue.aligned(address, alignment=MAP_ALIGNMENT)
+    issue.aligned(address, Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
     local = (address - abi.LOCAL_WINDOW).to(U64) < abi.WINDOW_BYTES
     issue.demand(~local, Wrong.LOCAL_MAP, address)
     host = issue.host("generic", address, code.number(MAP_BYTES))

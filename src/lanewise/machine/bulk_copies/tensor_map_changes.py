@@ -5,6 +5,7 @@ from __future__ import annotations
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FIELD, MAP_ALIGNMENT, MAP_BYTES, MOST_AXES, Field
 from lanewise.jit.simd import Pointer, Value, i64
 from lanewise.machine.bulk_copies.bulk_copy import stop_unless_done
+from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import ISSUER, Issue
 from lanewise.machine.bulk_copies.reductions import copier
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode, call, shared_code
@@ -104,7 +105,7 @@ def copy(code: BlockCode, op: Op) -> None:
 def _write_copy(code: BlockCode) -> None:
     made, size = Issue(code), code.number(MAP_BYTES)
     for each in ("target", "source"):
-        made.aligned(code[each], alignment=MAP_ALIGNMENT)
+        made.aligned(code[each], Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
     target = made.host("global", code["target"], size, WRITE)
     copier(code, target, made.host("shared", code["source"], size), size)
     code.give(0)

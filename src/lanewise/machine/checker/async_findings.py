@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lanewise.machine.checker.access_descriptions import lanes_in_words
 from lanewise.machine.checker.proxy_records import AsyncKind
 from lanewise.machine.checker.records import Suspicion
 from lanewise.machine.program.ops import Op
@@ -21,11 +22,30 @@ ASYNC_KINDS = {
     Suspicion.BARRIER_UNFENCED: "mbarrier",
     Suspicion.SWIZZLE_DIFFERS: "wgmma",
     Suspicion.MAP_UNFENCED: "proxy",
+    Suspicion.CLUSTER_ARRIVED_TWICE: "barrier",
+    Suspicion.REGISTERS_BY_SOME_LANES: "setmaxnreg",
+    Suspicion.REGISTERS_OF_SOME_WARPS: "setmaxnreg",
+    Suspicion.REGISTERS_BEYOND_POOL: "setmaxnreg",
+    Suspicion.REGISTERS_NEEDLESS: "setmaxnreg",
+    Suspicion.REGISTERS_UNBOUNDED: "setmaxnreg",
 }
 #: Suspicions about registers, whose other side is an instruction, and not an access.
 OF_REGISTERS = (Suspicion.REGISTER_IN_FLIGHT, Suspicion.REGISTER_UNFENCED)
+#: Suspicions about setmaxnreg; the other side of the first two is an instruction as well, if there is one.
+OF_REGISTER_POOL = (
+    Suspicion.REGISTERS_OF_SOME_WARPS, Suspicion.REGISTERS_BEYOND_POOL, Suspicion.REGISTERS_BY_SOME_LANES,
+    Suspicion.REGISTERS_NEEDLESS, Suspicion.REGISTERS_UNBOUNDED,
+)  # fmt: skip
+#: Suspicions that are advice.
+ADVICE = (
+    Suspicion.WEAKLY_FENCED, Suspicion.BARRIER_UNFENCED, Suspicion.REGISTERS_NEEDLESS,
+    Suspicion.REGISTERS_UNBOUNDED,
+)  # fmt: skip
 #: Suspicions whose number is not an address.
-NOT_OF_MEMORY = (*OF_REGISTERS, Suspicion.NO_WGMMA_FENCE, Suspicion.EXITED_COPYING)
+NOT_OF_MEMORY = (
+    *OF_REGISTERS, *OF_REGISTER_POOL, Suspicion.NO_WGMMA_FENCE, Suspicion.EXITED_COPYING,
+    Suspicion.CLUSTER_ARRIVED_TWICE,
+)  # fmt: skip
 #: What completes an operation, and how a thread learns of it.
 _COMPLETE = {
     AsyncKind.WGMMA: "a wgmma is complete after wgmma.wait_group, which the warpgroup has not executed",
@@ -91,6 +111,33 @@ def register_message(kind: Suspicion, name: str) -> str:
     return "the warp has executed no wgmma.fence before its first wgmma: add one"
 
 
+def pool_message(kind: Suspicion, op: Op, number: int, other: int) -> str:
+    """Return the sentence about a setmaxnreg, with the numbers that its suspicion came with."""
+    match kind:
+        case Suspicion.REGISTERS_BY_SOME_LANES:
+            return (
+                f"setmaxnreg by some lanes of a warp, without {lanes_in_words(number)}: all threads of a "
+                "warpgroup execute it together"
+            )
+        case Suspicion.REGISTERS_OF_SOME_WARPS:
+            return (
+                "setmaxnreg by some warps of a warpgroup, while others ask for another number or for none: "
+                "all four warps execute the same ones"
+            )
+        case Suspicion.REGISTERS_BEYOND_POOL:
+            return (
+                f"the warps of the block ask for {number} registers, which began with {other}: on a GPU "
+                "setmaxnreg.inc waits for ever; let other warpgroups give up more, or take fewer"
+            )
+        case Suspicion.REGISTERS_NEEDLESS:
+            verb = "inc takes" if op.has("inc") else "dec gives up"
+            return f"setmaxnreg.{verb} nothing: a thread is to have {number} registers, and has {other}"
+    return (
+        "setmaxnreg is ignored, because no bound of registers is known: give the kernel .maxnreg, or the "
+        "most threads and the least blocks (__launch_bounds__(threads, blocks))"
+    )
+
+
 def barrier_message(kind: Suspicion, place: str, number: int) -> str:
     """Return the sentence about an mbarrier in shared memory."""
     match kind:
@@ -103,6 +150,11 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             return (
                 f"the block ends while nobody has waited for this copy into shared memory (mbarrier: {place})"
                 ": wait for its phase first"
+            )
+        case Suspicion.CLUSTER_ARRIVED_TWICE:
+            return (
+                "the thread arrives at the barrier of the cluster a second time before it is complete: "
+                "barrier.cluster.wait first"
             )
         case Suspicion.SWIZZLE_DIFFERS:
             return (

@@ -15,6 +15,8 @@ from lanewise.machine.checker.report import Report
 from lanewise.machine.checker.schedules import run_schedules
 from lanewise.machine.runtime.launch import Progress
 from lanewise.ptx import resources_or_none
+from lanewise.ptx.host_tensors import host_arguments
+from lanewise.ptx.signatures import require_signature
 
 
 def check(
@@ -26,6 +28,7 @@ def check(
     progress: Progress | None = None,
     cluster: Any = None,
     resources: bool = False,
+    unchecked: bool = False,
     **constants: Any,
 ) -> Report:
     """Run a kernel under watch and report hazards as `findings`, and `counters` as Nsight Compute names them.
@@ -34,8 +37,8 @@ def check(
     same run each time; with a list of them the launch is repeated, and a finding says under which it showed.
     `steps` bounds the basic blocks that a thread block may run; `cluster` is how many blocks make a cluster,
     as at a launch. With `resources`, ptxas is asked for the kernel's registers and spills as well, if it is
-    installed. `constants` are arguments by name of a kernel
-    of the language, its Constexpr ones among them.
+    installed. With `unchecked`, arguments are not held against the kernel's signature in C++. `constants` are
+    arguments by name of a kernel of the language, its Constexpr ones among them.
 
     >>> import numpy as np
     >>> import lanewise as lw
@@ -64,6 +67,9 @@ def check(
     bound, values = configured.bind(*arguments, arch=arch, **constants)
     if cluster is not None:
         bound = bound.in_clusters(cluster)
+    values = host_arguments(values)
+    if not unchecked:
+        require_signature(bound.entry, values)
     module = bound.entry.module
     name = find_arch(arch if arch is not None else module.arch)
     ready = checked(module, bound.entry.function, name)

@@ -16,7 +16,7 @@ from lanewise.machine.analysis.control_registers import control_registers, time_
 from lanewise.machine.analysis.warpgroup_registers import WarpgroupPlan, warpgroup_plan
 from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
 from lanewise.machine.checker.counters import SiteCounters
-from lanewise.machine.checker.site_table import SiteTable, by_async_proxy, first_access_row, watched_sites
+from lanewise.machine.checker.site_table import SiteTable, first_access_row, is_followed, watched_sites
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
 from lanewise.machine.program.source_lines import source_line
@@ -30,9 +30,7 @@ class CheckedKernel(Compiled):
         super().__init__(module, function, arch, "checked", self._instrumentation)
 
     def _instrumentation(self) -> CheckerSteps:
-        made = CheckerSteps(self.plan, self.warpgroups)
-        made.follows_async = self.follows_async
-        return made
+        return CheckerSteps(self.plan, self.warpgroups, self.follows_async)
 
     @cached_property
     def plan(self) -> definite_assignment.Plan:
@@ -101,8 +99,8 @@ class CheckedKernel(Compiled):
 
     @cached_property
     def follows_async(self) -> bool:
-        """Whether the kernel has instructions that access memory by the asynchronous proxy."""
-        return any(by_async_proxy(op) for op in self.program.sites)
+        """Whether the kernel has asynchronous operations, moves registers, or belongs to clusters."""
+        return any(is_followed(op) for op in self.program.sites)
 
     @cached_property
     def blocks_are_independent(self) -> bool:

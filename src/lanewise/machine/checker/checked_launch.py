@@ -7,7 +7,6 @@ is the same for any number of threads.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from dataclasses import replace
@@ -27,7 +26,7 @@ from lanewise.machine.checker.merged_findings import across_schedules, merged, w
 from lanewise.machine.checker.report import Finding, Inefficiency, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage
-from lanewise.machine.checker.watch import Watch, conflict
+from lanewise.machine.checker.watch import Watch, conflict, most_shadow_bytes
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.runtime import resident_blocks
 from lanewise.machine.runtime.device_memory import Allocation
@@ -46,14 +45,6 @@ MOST_BLOCKS = 1 << 31
 MOST_RESIDENT = 1 << 16
 #: Seconds that one host thread runs alone: a second watch costs more than it gains in short launches.
 ALONE_SECONDS = 0.001
-
-
-def most_shadow_bytes() -> int:
-    """Return the bytes of shadow memory that several host threads may have: half of the machine's memory."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError, OSError):  # not known on every system
-        return 1 << 32
 
 
 class CheckedLaunch(Launch):
@@ -240,6 +231,14 @@ class CheckedLaunch(Launch):
             by_site.append(counts)
             text = kernel.texts[op.site]
             by_line[op.line, text] = Line(op.line, text, kernel.sources[op.site], counts)
+        notes = [
+            *notes,
+            *(
+                f"{each.title} has {each.size:,} bytes, too many to look for races in it: its shadow memory "
+                "would take more than half of the machine's memory"
+                for each in self.watches[0].unwatched
+            ),
+        ]
         if any(watch.out_of_epochs for watch in self.watches):
             notes = [*notes, "the run was too long to look for races to its end"]
         found = [finding for watch in self.watches for finding in watch.triage.findings()]

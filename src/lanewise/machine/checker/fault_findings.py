@@ -32,6 +32,8 @@ _RENAMED = {
     "host call": "trap",
 }
 _MASK = (1 << 64) - 1
+#: The threads that a deadlock is told of first: others, at barriers of many threads, wait for these.
+_TOLD_FIRST = {abi.WAITS_FOR_SIBLINGS: 0, abi.WAITS_FOR_PHASE: 1}
 
 
 class Endless(KernelFault):
@@ -79,21 +81,23 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
 
 def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     """Return the finding of a deadlock: threads wait for lanes elsewhere, or at barriers."""
-    waiting: list[tuple[bool, int, int, int, int]] = []
+    waiting: list[tuple[int, int, int, int, int]] = []
     for rank, block in enumerate(state.members or [state]):
         for warp in range(launch.shape.warps):
             pcs = block.lanes(warp, WarpFrame.pcs, 32)
             barriers = block.lanes(warp, WarpFrame.barrier, 32)
-            for parked in np.flatnonzero((pcs >= abi.PARKED) & (pcs < abi.EXITED)):
-                at_barrier = int(barriers[parked]) != abi.WAITS_FOR_SIBLINGS
-                waiting.append((at_barrier, rank, warp, int(parked), int(pcs[parked])))
+            parked = (pcs >= abi.PARKED) & (pcs < abi.EXITED)
+            tests_phase = (pcs < abi.PARKED) & (barriers == abi.WAITS_FOR_PHASE)
+            for stuck in np.flatnonzero(parked | tests_phase):
+                place = _TOLD_FIRST.get(int(barriers[stuck]), len(_TOLD_FIRST))
+                waiting.append((place, rank, warp, int(stuck), int(pcs[stuck])))
     if not waiting:
         return finding_at(launch, "deadlock", message, None, None, state)
-    at_barrier, rank, warp, lane, pc = min(waiting)
+    place, rank, warp, first, pc = min(waiting)
     op = _waited_for(launch.compiled.blocks, pc & (abi.PARKED - 1))
-    kind = "barrier" if at_barrier else "divergence"
+    kind = "barrier" if place else "divergence"
     where = (state.members or [state])[rank]
-    return finding_at(launch, kind, message, op, launch.thread_at(warp, lane), where)
+    return finding_at(launch, kind, message, op, launch.thread_at(warp, first), where)
 
 
 def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:

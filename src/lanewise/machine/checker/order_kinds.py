@@ -19,6 +19,12 @@ class OrderKind(IntEnum):
     PROXY_FENCE = 6
     PROXY_FENCE_SHARED = 7
     PROXY_FENCE_GLOBAL = 8
+    # A warpgroup gives up registers, or takes some; how many it has then is the displacement.
+    GIVE_REGISTERS = 17
+    TAKE_REGISTERS = 18
+    # Arrivals at the barrier of a cluster; one that is relaxed releases nothing.
+    CLUSTER_ARRIVAL = 19
+    CLUSTER_ARRIVAL_RELAXED = 20
     #: What mbarrier.init wrote is visible to all.
     INIT_FENCE = 15
     #: A tensor map that was changed is seen as it is.
@@ -30,3 +36,17 @@ class OrderKind(IntEnum):
     BULK_COMMIT = 12
     BULK_WAIT = 13
     BULK_WAIT_READ = 14
+
+
+#: Those that vector clocks follow, and not only the clocks of asynchronous operations.
+OF_VECTOR_CLOCKS = frozenset(
+    (
+        OrderKind.FENCE,
+        OrderKind.COMMIT,
+        OrderKind.WAIT,
+        OrderKind.TRACK,
+        OrderKind.BLOCK_FENCE,
+        OrderKind.INIT_FENCE,
+        OrderKind.CLUSTER_ARRIVAL,
+    )
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag, auto
 
+from lanewise.isa.launch_limits import MOST_CLUSTER_BLOCKS
 from lanewise.machine.abi import RecordLayout, field, per_lane
 
 #: Groups of operations that a clock keeps, a power of two.
@@ -17,6 +18,10 @@ GROUPS_KEPT = 16
 OPERATIONS_KEPT = 1 << 15
 #: mbarriers of a block that are followed, and completed phases of each that are kept, a power of two.
 BARRIERS_FOLLOWED, PHASES_KEPT = 64, 8
+
+
+#: Asynchronous reads that are remembered while the runs of one operation are looked at, a power of two.
+READS_VERIFIED = 4
 
 
 class AsyncKind(IntEnum):
@@ -37,6 +42,8 @@ class AsyncFlag(IntFlag):
     WRITES = auto()
     #: The memory is shared, and not global.
     SHARED = auto()
+    #: What is written is combined with what is there, element by element, as atomics do.
+    REDUCES = auto()
 
 
 class RunView(RecordLayout):
@@ -63,10 +70,12 @@ class RunView(RecordLayout):
     floor = field()
     fenced = field()
     start = field()
-    # What was examined before, and found or reported: the last write, and asynchronous reads.
+    # What was examined before, and found or reported: the last write, and the last asynchronous reads (the
+    # slices of a tile are read by several wgmma), with how many there were.
     verified = field()
-    verified_read = field()
-    verified_earlier = field()
+    verified_reads = field(4, READS_VERIFIED)
+    verified_earlier = field(4, READS_VERIFIED)
+    verified_count = field()
     #: The bits of addresses that a matrix descriptor swizzles, plus one; 0 for other operations.
     swizzle = field()
 
@@ -85,6 +94,8 @@ class NotedOperation(RecordLayout):
     phase = field(4)
     #: Of a bulk group: the epoch in which its thread knew it to be complete; 0 before.
     completed = field(4)
+    #: Of a phase: the BlockWatch of the mbarrier's block; else 0.
+    home = field()
     #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
     swizzle = field(4)
 
@@ -128,6 +139,14 @@ class AsyncClock(RecordLayout):
     wgmma_done = field()
     #: How many wgmma.fence it has executed.
     fences = field()
+    # The accumulators of its last wgmma, as one number, and its group plus one; 0 if one was touched since.
+    sums = field()
+    sums_group = field()
+    # The registers that setmaxnreg has left it with (0: those of the launch), the row of the last one, and
+    # all numbers that it has asked for, in one.
+    registers = field()
+    registers_row = field()
+    registers_history = field()
 
 
 #: The vectors that pass from one clock to another when threads synchronise.
@@ -174,6 +193,10 @@ class PhaseRecord(RecordLayout):
     #: By warp of the block: the epoch in which it saw the phase complete, and which lanes did.
     witnessed = per_lane()
     witnesses = per_lane()
+    # In a cluster: by rank the epoch up to which those who arrived knew the block, and that up to which they
+    # knew everything.
+    members = field(4, MOST_CLUSTER_BLOCKS)
+    acquired = field()
 
 
 class FollowedBarrier(RecordLayout):

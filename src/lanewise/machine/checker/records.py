@@ -85,8 +85,10 @@ class BlockWatch(RecordLayout):
     start = field()
     first_warp = field()
     warps = field()
-    #: The blocks of its cluster.
+    # The blocks of its cluster, the first warp of the first one, and the last arrival at its barrier.
     cluster_blocks = field()
+    cluster_first = field()
+    cluster_arrival = field()
     # Shadow memory of shared memory, the distance of its planes, and the bytes of a cell as a power of two.
     shadow = field()
     stride = field()
@@ -183,6 +185,10 @@ class WarpClock(RecordLayout):
     #: phase that was waited for.
     tracked = field()
     phase_acquired = field()
+    # The epoch of the last arrival at the barrier of the cluster (0: relaxed), and the one up to which all
+    # blocks of the cluster are known.
+    cluster_arrival = field()
+    cluster_known = field()
 
 
 class LaneClocks(RecordLayout):
@@ -309,6 +315,15 @@ class Suspicion(IntEnum):
     SWIZZLE_DIFFERS = auto()
     #: A tensor map is used that was changed, without a fence that acquires it.
     MAP_UNFENCED = auto()
+    #: A second arrival at the barrier of a cluster with no wait between.
+    CLUSTER_ARRIVED_TWICE = auto()
+    # setmaxnreg: by some lanes of a warp only; by warps of a warpgroup that differ; more than the block has;
+    # nothing is taken or given; ignored, since no bound is known.
+    REGISTERS_BY_SOME_LANES = auto()
+    REGISTERS_OF_SOME_WARPS = auto()
+    REGISTERS_BEYOND_POOL = auto()
+    REGISTERS_NEEDLESS = auto()
+    REGISTERS_UNBOUNDED = auto()
     #: Memory that is read by ld.global.nc is written in the same launch.
     NOT_CONSTANT = auto()
     SAME_ADDRESS = auto()

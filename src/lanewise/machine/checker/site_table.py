@@ -14,6 +14,8 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import sources, variable
+from lanewise.machine.analysis.register_pool import registers_at_launch
+from lanewise.machine.analysis.value_uses import unheeded_tests
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import (
     MOST_NUMBERS,
@@ -54,7 +56,7 @@ ORDER_KINDS = {
     Order.WAIT_GROUP: OrderKind.WAIT,
     Order.WAIT_ALL: OrderKind.WAIT,
     Order.TRACK: OrderKind.TRACK,
-    Order.CLUSTER_ARRIVAL: OrderKind.FENCE,
+    Order.CLUSTER_ARRIVAL: OrderKind.CLUSTER_ARRIVAL,
     Order.PROXY_FENCE: OrderKind.PROXY_FENCE,
     Order.INIT_FENCE: OrderKind.INIT_FENCE,
     Order.MAP_FENCE: OrderKind.MAP_FENCE,
@@ -64,9 +66,12 @@ ORDER_KINDS = {
     Order.BULK_COMMIT: OrderKind.BULK_COMMIT,
     Order.BULK_WAIT: OrderKind.BULK_WAIT,
     Order.BULK_WAIT_READ: OrderKind.BULK_WAIT_READ,
+    Order.REGISTERS: OrderKind.GIVE_REGISTERS,
 }
-#: Instructions whose first operand says how many of the latest groups they do not wait for.
-_GROUP_WAITS = (Order.WAIT_GROUP, Order.WARPGROUP_WAIT, Order.BULK_WAIT, Order.BULK_WAIT_READ)
+#: Instructions whose first operand is a number: of the latest groups that they do not wait for, of registers.
+_OF_NUMBERS = (
+    Order.WAIT_GROUP, Order.WARPGROUP_WAIT, Order.BULK_WAIT, Order.BULK_WAIT_READ, Order.REGISTERS,
+)  # fmt: skip
 #: How many harmless suspicions of one kind an instruction may report to Python.
 PATIENCE = 20_000
 
@@ -81,6 +86,11 @@ def has_order_row(op: Op) -> bool:
 def first_access_row(op: Op) -> int:
     """Return the number of the row of an instruction's first access."""
     return MOST_ROWS * op.site + (op.record.orders in ORDER_KINDS)
+
+
+def is_followed(op: Op) -> bool:
+    """Return whether a kernel with this instruction has the records of asynchronous operations."""
+    return by_async_proxy(op) or op.record.orders in (Order.REGISTERS, Order.CLUSTER_ARRIVAL)
 
 
 def by_async_proxy(op: Op) -> bool:
@@ -115,13 +125,16 @@ def watched_sites(program: Program, arch: str) -> SiteTable:
     rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
     rows[:, SiteRow.limits // 8 :] = PATIENCE
     variables = sources(program)
-    guessing = guessing_loads(program)
+    guessing, unheeded = guessing_loads(program), unheeded_tests(program)
     elements: list[npt.NDArray[np.int64]] = []
     for op in program.sites:
         found = _rows(op, program, arch, variables)
         if op in guessing:
             for row in found:
                 row[SiteRow.flags] |= Flag.STRONG_ACCESS
+        if op.site in unheeded:
+            for row in found:
+                row[SiteRow.flags] = 0  # it may have given up, and shows nothing
         stored = _stored(op)
         if stored is not None:
             elements.append(stored)
@@ -192,7 +205,7 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))
     if has_order_row(op):
-        found.append(_order(op))
+        found.append(_order(op, program))
     if by_async_proxy(op):
         found.append({})
     for access in watched_accesses(op):
@@ -233,19 +246,25 @@ def _barrier(op: Op) -> Row:
     return row
 
 
-def _order(op: Op) -> Row:
-    """Return the row of a fence, commit or wait."""
+def _order(op: Op, program: Program) -> Row:
+    """Return the row of a fence, commit or wait, or of setmaxnreg."""
     row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
         row[SiteRow.flags] = OrderKind.BLOCK_FENCE
+    if op.record.orders is Order.CLUSTER_ARRIVAL and op.has("relaxed"):
+        row[SiteRow.flags] = OrderKind.CLUSTER_ARRIVAL_RELAXED
     if op.record.orders is Order.PROXY_FENCE:
         if op.has("global"):
             row[SiteRow.flags] = OrderKind.PROXY_FENCE_GLOBAL
         elif op.has("shared::cta") or op.has("shared::cluster"):
             row[SiteRow.flags] = OrderKind.PROXY_FENCE_SHARED
-    if op.record.orders in _GROUP_WAITS:
-        groups = op.operands[0] if op.operands else None
-        row[SiteRow.displacement] = groups.bits if isinstance(groups, Immediate) else 0
+    if op.record.orders is Order.REGISTERS:
+        if op.has("inc"):
+            row[SiteRow.flags] = OrderKind.TAKE_REGISTERS
+        row[SiteRow.step] = registers_at_launch(program)
+    if op.record.orders in _OF_NUMBERS:
+        number = op.operands[0] if op.operands else None
+        row[SiteRow.displacement] = number.bits if isinstance(number, Immediate) else 0
     elif op.record.orders is Order.WAIT_ALL:
         row[SiteRow.displacement] = -1
     return row

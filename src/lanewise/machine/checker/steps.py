@@ -14,7 +14,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
-from lanewise.machine.checker.order_kinds import OrderKind
+from lanewise.machine.checker.order_kinds import OF_VECTOR_CLOCKS, OrderKind
 from lanewise.machine.checker.records import BlockWatch, WatchRecord
 from lanewise.machine.checker.site_table import (
     ORDER_KINDS,
@@ -48,11 +48,10 @@ RELEASE = "check_release"
 class CheckerSteps:
     """The steps that a checked launch adds to a kernel; they track the registers of a plan."""
 
-    def __init__(self, plan: Plan, warpgroups: WarpgroupPlan) -> None:
+    def __init__(self, plan: Plan, warpgroups: WarpgroupPlan, follows_async: bool) -> None:
         self.plan, self.warpgroups = plan, warpgroups
-
-    #: Whether the kernel has instructions that access memory by the asynchronous proxy.
-    follows_async = False
+        #: Whether the kernel has asynchronous operations, moves registers, or belongs to clusters.
+        self.follows_async = follows_async
 
     def registers_read(self) -> set[Register]:
         """Return the predicates that say for which lanes tracked registers are assigned."""
@@ -93,9 +92,11 @@ class CheckerSteps:
             return found
         if has_order_row(op):
             kind = ORDER_KINDS[record.orders]
-            if kind < OrderKind.PROXY_FENCE or kind is OrderKind.INIT_FENCE:
+            if kind in OF_VECTOR_CLOCKS:
                 found += _step(data, "check_order", [first], op)
-            if kind >= OrderKind.PROXY_FENCE:
+            if kind is OrderKind.GIVE_REGISTERS:
+                found += _step(data, "check_registers", [first], op)
+            elif self.follows_async and (kind not in OF_VECTOR_CLOCKS or kind is OrderKind.INIT_FENCE):
                 found += _step(data, "check_async_order", [first], op)
         if by_async_proxy(op):
             found += _step(data, "set_async_hooks", [], op)
@@ -167,7 +168,8 @@ class CheckerSteps:
 
     def image(self) -> bytes:
         """Return the machine code of the functions behind all steps."""
-        (image,) = machine_code.images("checker", lambda: [machine_code.compile(_write())])
+        key = "checker of asynchronous operations" if self.follows_async else "checker"
+        (image,) = machine_code.images(key, lambda: [machine_code.compile(_write(self.follows_async))])
         return image
 
 
@@ -190,10 +192,10 @@ def release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -
 # the functions ----------------------------------------------------------------------------------------------
 
 
-def _write() -> str:
+def _write(follows_async: bool) -> str:
     """Return the LLVM IR of all functions of the checker."""
-    module = write_watch()
-    for name, write in _STEPS.items():
+    module = write_watch(follows_async)
+    for name, write in (_STEPS | (_ASYNC_STEPS if follows_async else {})).items():
         code = BlockCode(module, name, STEP_ARGUMENTS, linkage="external")
         write(code, code.record("operands"))
         code.give(0)
@@ -254,12 +256,6 @@ def _shortened_access(code: BlockCode, operands: Record) -> None:
             active.set(active.get() & code.bits(reads))
     _call(code, "access", code["frame"], operands.get(0), active.get().to(U64).to(i64))
     _stop_if_failed(code)
-
-
-def _async_order(code: BlockCode, operands: Record) -> None:
-    """Operands: row. A fence between proxies, or a commit or wait, if there is anything to order."""
-    with code.when(_watch(code).get(BlockWatch.async_clocks).differs(0)):
-        _visit("async_order")(code, operands)
 
 
 def _set_async_hooks(code: BlockCode, operands: Record) -> None:
@@ -378,15 +374,18 @@ def _converged(code: BlockCode, operands: Record) -> None:
     _call(code, "meet", code["frame"], code["active"])
 
 
+_ASYNC_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
+    "check_async_order": _visit("async_order"),
+    "set_async_hooks": _set_async_hooks,
+    "check_exit": _visit("exits"),
+    "check_registers": _visit("set_registers"),
+    "touch_registers": touch_registers,
+    "check_product": check_product,
+}
 _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_access": _access,
     "check_shortened_access": _shortened_access,
     "check_order": _visit("order"),
-    "check_async_order": _async_order,
-    "set_async_hooks": _set_async_hooks,
-    "check_exit": _visit("exits"),
-    "touch_registers": touch_registers,
-    "check_product": check_product,
     "check_members": _visit("members"),
     "check_arrive": _visit("arrive"),
     "check_parted": _parted,

@@ -71,11 +71,7 @@ KINDS = {
 #: Races that hardware is not known to run wrongly: lanes that met, a flag read without a fence.
 _WEAK_RACES = (Suspicion.WEAKLY_AFTER_WRITE, Suspicion.WEAKLY_AFTER_READ)
 _RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, *_WEAK_RACES)
-_ADVICE = (
-    *_WEAK_RACES, Suspicion.EXITED_MEMBER, Suspicion.WEAKLY_FENCED, Suspicion.BARRIER_UNFENCED,
-)  # fmt: skip
-#: Advice of which an instruction has to be told once only.
-_TOLD_ONCE = (Suspicion.WEAKLY_FENCED, Suspicion.BARRIER_UNFENCED)
+_ADVICE = (*_WEAK_RACES, Suspicion.EXITED_MEMBER, *async_findings.ADVICE)
 #: Suspicions about two accesses; the other one is told too.
 _OF_TWO = (
     *_RACES, Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ, Suspicion.NOT_CONSTANT, Suspicion.UNFENCED,
@@ -174,7 +170,7 @@ class Triage:
         advice = kind in _ADVICE
         if kind is Suspicion.UNINITIALISED:
             advice = self._may_be_padding(state, warp, op, lane, address)
-        if not advice or kind in _TOLD_ONCE:
+        if not advice or kind in async_findings.ADVICE:
             # No more reports of this kind; the compiled code goes on counting.
             self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
         space, allocation = allocation_at(launch, self._space(op, access, address), address)
@@ -184,7 +180,9 @@ class Triage:
         if kind is Suspicion.NO_VALUE and self.undelivered[address]:
             other = self._undelivered(launch.compiled.program.sites[epoch // MOST_ROWS])
         if kind in async_findings.OF_REGISTERS:
-            other = self._instruction(launch.compiled.program.sites[epoch])
+            other = self._instruction(KINDS[kind], launch.compiled.program.sites[epoch])
+        if kind in async_findings.OF_REGISTER_POOL and who:
+            other = self._instruction(KINDS[kind], launch.compiled.program.sites[who // MOST_ROWS])
         of_memory = kind not in _NOT_OF_MEMORY
         finding = Finding(
             KINDS[kind],
@@ -211,9 +209,9 @@ class Triage:
             return "shared" if 0 <= address < abi.WINDOW_BYTES else "global"
         return op.space
 
-    def _instruction(self, op: Op) -> Finding:
+    def _instruction(self, kind: str, op: Op) -> Finding:
         """Return an instruction as the other side of a finding about registers."""
-        return Finding("wgmma", "the other instruction", op.line, str(op.source), source_of(self.launch, op))
+        return Finding(kind, "the other instruction", op.line, str(op.source), source_of(self.launch, op))
 
     def _async_message(
         self,
@@ -238,6 +236,8 @@ class Triage:
             registers = self.warpgroup_registers
             name = registers[address].name if address < len(registers) else ""
             return async_findings.register_message(kind, name)
+        if kind in async_findings.OF_REGISTER_POOL:
+            return async_findings.pool_message(kind, op, address, epoch)
         if kind in ASYNC_KINDS:
             place = shared_name(self.launch, address & 0xFFFFFF)
             return async_findings.barrier_message(kind, place, epoch)

@@ -65,6 +65,7 @@ class _Registers:
 def touch_registers(code: BlockCode, operands: Record) -> None:
     """Operands: followed, how many events, events. Instructions touch registers of wgmma."""
     registers = _Registers(code, operands)
+    registers.clock.set(AsyncClock.sums, 0)
     with code.when(code["active"].to(U32).differs(0)), code.loop(operands.get(_FIRST)) as number:
         event = Record(code, operands.address + number * (8 * _WORDS) + (_FIRST + 8))
         touch, register, source, site = (event.get(8 * each) for each in range(_WORDS))
@@ -72,6 +73,14 @@ def touch_registers(code: BlockCode, operands: Record) -> None:
         copied = touch.equals(Touch.COPIED)
         with code.when(copied):
             origin = registers.state(source)
+            # Another value than the one that a wgmma in flight reads from there.
+            differs = origin.get(RegisterState.written, U32).differs(state.get(RegisterState.written, U32))
+            differs = differs | origin.get(RegisterState.writer, U32).differs(
+                state.get(RegisterState.writer, U32)
+            )
+            with code.when(registers.is_read(state) & differs):
+                reads = state.get(RegisterState.product, U32).to(U64).to(i64)
+                registers.tell(Suspicion.REGISTER_IN_FLIGHT, site, register, reads)
             for each in RegisterState.FIELDS.values():
                 state.set(each.offset, origin.get(each.offset, U32))
         other = state.get(RegisterState.product, U32).to(U64).to(i64)
@@ -108,7 +117,18 @@ def check_product(code: BlockCode, operands: Record) -> None:
     for field in (RegisterState.group, RegisterState.read_group):
         words = Record(code, place.get())
         count = words.get(0)
-        with code.loop(count) as number:
+        looped = count
+        if field == RegisterState.group:
+            # Sums of the wgmma before, in the same group: there is nothing new to be said of them.
+            first, last = words.get(8), words.get(count * 8)
+            side_by_side = (last - first + 1).equals(count)
+            sums = side_by_side.select((first << 32) | count, code.constant(i64, 0))
+            known = registers.clock.get(AsyncClock.sums).equals(sums) & sums.differs(0)
+            known = known & registers.clock.get(AsyncClock.sums_group).equals(group + 1)
+            looped = known.select(code.constant(i64, 0), count)
+            registers.clock.set(AsyncClock.sums, sums)
+            registers.clock.set(AsyncClock.sums_group, group + 1)
+        with code.loop(looped) as number:
             register = words.get(number * 8 + 8)
             state = registers.state(register)
             unfenced = state.get(RegisterState.written, U32).to(U64).to(i64) > fences

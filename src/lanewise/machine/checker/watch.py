@@ -5,6 +5,7 @@ Each thread that runs blocks of a checked launch has a watch of its own, so noth
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,16 @@ from lanewise.machine.runtime.state import BlockState
 
 #: Words of shadow memory that are compared at a time.
 _STRETCH = 1 << 20
+#: Words of shadow memory that are in use for a cell which is written and read.
+_WORDS_OF_A_CELL = 8
+
+
+def most_shadow_bytes() -> int:
+    """Return the bytes of shadow memory that a check may have: half of the machine's memory."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):  # not known on every system
+        return 1 << 32
 
 
 class Watch:
@@ -74,8 +85,11 @@ class Watch:
         self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel, stay_alone)
         self.triage.operations = self.operations.view(np.uint32)
         shifts = self.shifts = [self._cell_shift(each) for each in launch.allocations]
+        planes = len(ShadowPlane) if kernel.follows_async else ShadowPlane.ASYNC_READ_EPOCH
+        #: Allocations whose shadow memory would take too much: races in them are not looked for.
+        self.unwatched = self._too_large(recorded)
         self.shadows = [
-            np.zeros((len(ShadowPlane), (each.size >> shift) + 8), np.uint32)
+            np.zeros((planes, (each.size >> shift) + 8 if each not in self.unwatched else 0), np.uint32)
             for each, shift in zip(launch.allocations, shifts, strict=True)
         ]
         self.shadow_table = np.zeros((max(len(self.shadows), 1), AllocationShadow.BYTES // 8), np.int64)
@@ -85,7 +99,7 @@ class Watch:
             for field, value in (
                 (AllocationShadow.first, each.first),
                 (AllocationShadow.size, each.size),
-                (AllocationShadow.plane, address(shadow)),
+                (AllocationShadow.plane, address(shadow) if each not in self.unwatched else 0),
                 (AllocationShadow.stride, shadow.strides[0]),
                 (AllocationShadow.cell_shift, shift),
                 (AllocationShadow.host, each.host),
@@ -110,6 +124,20 @@ class Watch:
         self._kept: list[Any] = []
         #: The bytes that the records of one block take.
         self.block_bytes = 0
+
+    def _too_large(self, recorded: set[int]) -> list[Allocation]:
+        """Return the allocations that are not watched, the largest first, so that others fit in memory."""
+        found: list[Allocation] = []
+        taken = {
+            each: _WORDS_OF_A_CELL * 4 * (each.size >> shift)
+            for each, shift in zip(self.launch.allocations, self.shifts, strict=True)
+            if each.first in recorded
+        }
+        for each in sorted(taken, key=lambda each: -taken[each]):
+            if sum(taken[other] for other in taken if other not in found) <= most_shadow_bytes():
+                break
+            found.append(each)
+        return found
 
     @property
     def shadow_bytes(self) -> int:

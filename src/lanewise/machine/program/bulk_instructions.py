@@ -86,7 +86,7 @@ BULK = (
         memory=(_copy(ATOMIC, 0, "shared", size=Size.TYPE, data=1, strong=True), _told(2))),
     *warp(
         "tensormap.replace", "address use use?", "bulk_copies.tensor_map_changes:replace", counter="st",
-        memory=(MemoryAccess(WRITE, 0, Size.RUN_TIME),), since=90),
+        memory=(MemoryAccess(WRITE, 0, Size.TENSOR_MAP),), since=90),
     *warp(
         "tensormap.cp_fenceproxy", "address address use", "bulk_copies.tensor_map_changes:copy", counter="st",
         memory=(

@@ -14,7 +14,9 @@ CLUSTERS = (
         orders=Order.CLUSTER_ARRIVAL,
     ),
     *records("barrier.cluster.wait", Level.CLUSTER, "", waits=Waits.CLUSTER, since=90),
-    *warp("setmaxnreg", "use", "warp_ops.clusters:set_registers", since=90),
+    *warp(
+        "setmaxnreg", "use", "warp_ops.clusters:set_registers", orders=Order.REGISTERS, since=90,
+    ),
     # Kernels of one stream run one after the other here, so that there is nothing to wait for.
     *warp("griddepcontrol", "", since=90),
     *refused(

@@ -79,9 +79,11 @@ class Size(Enum):
     TILE_LINE = auto()
     #: An mbarrier object: 8 bytes.
     MBARRIER = auto()
+    #: A tensor map: 128 bytes.
+    TENSOR_MAP = auto()
     #: What a matrix descriptor names: pieces of 16 bytes, for the warpgroup as a whole.
     DESCRIPTOR = auto()
-    #: Known only when the instruction runs: a register, or a tensor map.
+    #: Known only when the instruction runs: a register, or what a tensor map says.
     RUN_TIME = auto()
 
 
@@ -199,6 +201,8 @@ class Order(Enum):
     #: All bulk groups but a number of the latest are complete; or they have read their sources.
     BULK_WAIT = auto()
     BULK_WAIT_READ = auto()
+    #: A warpgroup takes registers that others of its block have given up, or gives some up.
+    REGISTERS = auto()
 
 
 class AddressFlow(Enum):

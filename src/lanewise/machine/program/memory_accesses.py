@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lanewise.isa import Instruction
+from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.machine.program.instruction_record import MemoryAccess, Proxy, Size
 from lanewise.machine.program.operands import MemoryOperand, elements_of
 from lanewise.machine.program.ops import Op
@@ -69,6 +70,8 @@ def size_of(op: Op, access: MemoryAccess) -> int:
             return 0
         case Size.MBARRIER:
             return MBARRIER_BYTES
+        case Size.TENSOR_MAP:
+            return MAP_BYTES
         case Size.TILE_LINE:
             instruction = op.source.instruction()
             if instruction is None:

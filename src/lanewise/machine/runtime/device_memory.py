@@ -147,6 +147,8 @@ class ModuleMemory:
 
 
 _MEMORIES: dict[int, ModuleMemory] = {}
+#: How the names begin that NVRTC gives to strings.
+_NAMELESS = ("$", "__unnamed_")
 
 
 def module_memory(module: Module) -> ModuleMemory:
@@ -159,26 +161,39 @@ def module_memory(module: Module) -> ModuleMemory:
     return kept
 
 
-def variable_bytes(module: Module, name: str) -> Bytes:
-    """Return the bytes of a variable in global or constant memory; they have its initial value at first."""
+def variable_bytes(module: Module, name: str, symbols: dict[str, int] | None = None) -> Bytes:
+    """Return the bytes of a variable in global or constant memory; they have its initial value at first.
+
+    `symbols` are the addresses of `_symbols`, for who asks for many variables.
+    """
     kept = module_memory(module).variables
-    if name not in kept:
-        variable = module.variables[name]
+    variable = module.variables[name]
+    # Instances of a module share its variables, but each numbers its strings from the beginning.
+    key = f"{name} = {variable.initialiser}" if name.startswith(_NAMELESS) else name
+    if key not in kept:
         memory = zeroed_bytes(max(variable.size, 1))
         if variable.initialiser is not None:
-            memory[: variable.size] = image(variable, function_addresses(module) | variable_addresses(module))
-        kept[name] = memory
-    return kept[name]
+            memory[: variable.size] = image(variable, _symbols(module) if symbols is None else symbols)
+        kept[key] = memory
+    return kept[key]
 
 
 def variables(module: Module, info: LaunchInfo) -> list[Allocation]:
     """Return the module's variables as the allocations of a launch."""
-    module_memory(module).launched = True
+    memory = module_memory(module)
+    memory.launched = True
+    found = [each for each in info.variables if each[1] != "shared"]
+    # Headers of templates leave thousands of constants behind: the addresses are computed once for all.
+    symbols = _symbols(module) if any(name not in memory.variables for name, *_ in found) else {}
     return [
-        Allocation(name, start, size, address(variable_bytes(module, name)), space == "global")
-        for name, space, start, size in info.variables
-        if space != "shared"
+        Allocation(name, start, size, address(variable_bytes(module, name, symbols)), space == "global")
+        for name, space, start, size in found
     ]
+
+
+def _symbols(module: Module) -> dict[str, int]:
+    """Return the addresses that an initial value may hold, by the names of functions and variables."""
+    return function_addresses(module) | variable_addresses(module)
 
 
 def image(variable: Variable, symbols: dict[str, int]) -> Bytes:

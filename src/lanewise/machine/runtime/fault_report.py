@@ -195,7 +195,7 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
             pcs = block.lanes(warp, abi.WarpFrame.pcs, 32)
             barriers = block.lanes(warp, abi.WarpFrame.barrier, 32)
             for pc, barrier in zip(pcs, barriers, strict=True):
-                if abi.PARKED <= pc < abi.EXITED:
+                if _waits(int(pc), int(barrier)):
                     line = launch.compiled.launch_info.lines[int(pc) & (abi.PARKED - 1)]
                     key = (line, int(barrier))
                     lines[key] = lines.get(key, 0) + 1
@@ -226,6 +226,14 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
     return f"deadlock in {where}: {waits}{missing}", "deadlock", first
 
 
+def _waits(pc: int, reason: int) -> bool:
+    """Return whether a lane waits in a deadlock, by its program counter and what it waits for.
+
+    Lanes that wait for a phase may just have been let go to test it once more.
+    """
+    return abi.PARKED <= pc < abi.EXITED or (pc < abi.PARKED and reason == abi.WAITS_FOR_PHASE)
+
+
 def _missing_from_phases(launch: LaunchState, stuck: list[BlockState]) -> str:
     """Return what the mbarriers that threads wait for still lack, for the message of a deadlock."""
     found: dict[tuple[int, int], str] = {}
@@ -235,7 +243,7 @@ def _missing_from_phases(launch: LaunchState, stuck: list[BlockState]) -> str:
                 block.lanes(warp, field, 32) for field in (abi.WarpFrame.pcs, abi.WarpFrame.barrier)
             )
             for lane, (pc, reason) in enumerate(zip(pcs, reasons, strict=True)):
-                if not abi.PARKED <= pc < abi.EXITED or reason != abi.WAITS_FOR_PHASE:
+                if not _waits(int(pc), int(reason)) or reason != abi.WAITS_FOR_PHASE:
                     continue
                 address = _awaited_barrier(launch, block, warp, lane, int(pc) & (abi.PARKED - 1))
                 if address is None:

@@ -157,7 +157,7 @@ def _point(number: int, op: Op, program: Program) -> Point:
     payload = _Payload()
     written = defined_registers(op)
     passed: list[LocatedAccess] = []
-    if op.opcode == CALL_RESULTS:
+    if op.record.pattern == CALL_RESULTS:
         passed = _passed(elements_of(op.operands[0]))
         # A function that may be under way more than once gives the registers of its caller back.
         restored = [each for name in callees(op) for each in program.body(name).registers]

@@ -41,7 +41,9 @@ class TracedKernel(CheckedKernel):
         self._variant = "traced"
 
     def _instrumentation(self) -> TracerSteps:  # type: ignore[override]  # both are an Instrumentation
-        return TracerSteps(CheckerSteps(self.plan, self.warpgroups), self.points, self.program)
+        return TracerSteps(
+            CheckerSteps(self.plan, self.warpgroups, self.follows_async), self.points, self.program
+        )
 
     @cached_property
     def points(self) -> Points:

@@ -30,6 +30,10 @@ _HOST_STANDARD = frozenset(
     ("vector", "string", "map", "set", "list", "deque", "queue", "thread", "mutex", "function", "to_string",
      "random", "atomic", "future", "filesystem", "exception", "ios", "string_view", "stack", "any", "variant")
 )  # fmt: skip
+#: Beside one of these, `Tensor` is CuTe's and not torch's.
+_CUTE = frozenset(
+    ("cute", "make_tensor", "make_identity_tensor", "make_tensor_like", "get_tma_tensor", "local_tile")
+)
 _HINT = re.compile(
     rf"\b(?:{_HOST.pattern})\b|\bmain\b|<<<|<<\s+<|\bstd\s*::\s*(?:{'|'.join(_HOST_STANDARD)})\b", re.VERBOSE
 )
@@ -44,13 +48,18 @@ def is_host_code(found: Sequence[Token]) -> bool:
     """Whether tokens are of the host: a launch, or names that only host code has."""
     for at, token in enumerate(found):
         if token.kind is TokenKind.NAME:
-            if _HOST.fullmatch(token.text):
+            if _HOST.fullmatch(token.text) and not (token.text == "Tensor" and _is_cute(found)):
                 return True
             if token.text == "std" and at + 2 < len(found) and found[at + 2].text in _HOST_STANDARD:
                 return True
             if token.text in ("at", "py") and at + 1 < len(found) and found[at + 1].text == "::":
                 return True
     return launch_in(found) is not None
+
+
+def _is_cute(found: Sequence[Token]) -> bool:
+    """Whether tokens use CuTe."""
+    return any(token.text in _CUTE for token in found)
 
 
 def launch_in(found: Sequence[Token]) -> int | None:

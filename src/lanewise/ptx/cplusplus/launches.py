@@ -39,7 +39,8 @@ def used_instances(
     """The instances of kernels that host code launches or names, in the order of the text.
 
     `templates` are the kernels that are templates, by name. Arguments that cannot be told stay as they are
-    written; the compiler refuses such an expression, and it is then dropped.
+    written; the compiler refuses such an expression, and it is then dropped. `decltype(…)` names a variable
+    of the host function and would be refused for certain, which takes seconds with headers such as CUTLASS's.
     """
     if not templates:
         return []
@@ -58,6 +59,8 @@ def used_instances(
                 continue
             for values in _bindings(each, host, types, _DEPTH):
                 parts = [_text(_substituted(argument, values)) for argument in arguments]
+                if any("decltype" in part for part in parts):
+                    continue
                 if list(found.values()).count(short) < _MOST_OF_A_KERNEL and len(found) < _MOST:
                     found.setdefault(f"{name}<{', '.join(parts)}>", short)
     return list(found)

@@ -42,6 +42,7 @@ def nvcc(
     source: str, arch: str, *, name: str = "kernel.cu", options: Iterable[str] = (), timeout: float = 600
 ) -> str:
     """Compile CUDA C++ to PTX text with nvcc and the host compiler."""
+    options = list(options)
     tool, host = find_nvcc(), host_compiler()
     if tool is None or host is None:
         lacking = " and ".join(
@@ -57,7 +58,7 @@ def nvcc(
         arguments = [
             "-ptx",
             f"-arch={arch}",
-            "-std=c++17",
+            *(() if any("-std" in option for option in options) else ("-std=c++17",)),
             "--expt-relaxed-constexpr",
             *options,
             file.name,

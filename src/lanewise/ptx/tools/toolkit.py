@@ -118,15 +118,19 @@ def find_tool(name: str) -> Tool:
     return found[0]
 
 
+#: Headers of CUDA that come in packages of their own.
+_RUNTIME_HEADER = "cuda_runtime.h"
+_HEADERS = (_RUNTIME_HEADER, "cooperative_groups.h", "crt/mma.h")
+
+
 def include_folders(major: int = 13) -> list[Path]:
     """Where the headers of CUDA are, for a compiler of that major release; with libcu++'s beside them."""
-    packages = [folder / "include" for folder in package_folders() if _major(folder) == major]
-    toolkits = [folder / "include" for folder in toolkit_folders()]
-    found = (
-        packages
-        if any((folder / "cuda_runtime.h").is_file() for folder in packages)
-        else [*packages, *toolkits]
-    )
+    found = [folder / "include" for folder in package_folders() if _major(folder) == major]
+    has_runtime = any((folder / _RUNTIME_HEADER).is_file() for folder in found)
+    if not all(any((folder / header).is_file() for folder in found) for header in _HEADERS):
+        # A toolkit gives what the packages lack. Without any, its release is as good as another.
+        toolkits = [folder / "include" for folder in toolkit_folders()]
+        found += [each for each in toolkits if not has_runtime or header_release(each)[0] == major]
     found = [folder for folder in found if folder.is_dir()]
     return [*found, *(folder / "cccl" for folder in found if (folder / "cccl").is_dir())]
 

@@ -48,7 +48,7 @@ extern "C" __global__ void initialised_twice(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
     MAKE(bar, 1)  //+
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         MAKE(bar, 1)  //-!
         if (T == 0) arrive_expect(bar, 256), bulk_load(s, x + 64 * t, 256, bar);
         wait(bar, 0);  //-
@@ -98,7 +98,7 @@ extern "C" __global__ void tile_parity_not_flipped(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
     MAKE(bar, 1)
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (T == 0) arrive_expect(bar, 256), bulk_load(s, x + 64 * t, 256, bar);  //!
         wait(bar, 0);  //-!
         wait(bar, t & 1);  //+
@@ -113,7 +113,7 @@ extern "C" __global__ void parity_flipped_too_often(const float* x, float* y) {
     __shared__ u64 full[2];
     if (T == 0) init(full[0], 1), init(full[1], 1), fence_init();
     __syncthreads();
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (T == 0) arrive_expect(full[t % 2], 256), bulk_load(s[t % 2], x + 64 * t, 256, full[t % 2]);  //!
         wait(full[t % 2], t & 1);  //-!
         wait(full[t % 2], t / 2 & 1);  //+
@@ -132,14 +132,14 @@ extern "C" __global__ void producer_parity_wrong(const float* x, float* y) {
     }
     __syncthreads();
     if (T == 32) {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(empty[t % 2], t / 2 & 1);  //-!
             wait(empty[t % 2], t / 2 + 1 & 1);  //+
             arrive_expect(full[t % 2], 256);
             bulk_load(s[t % 2], x + 64 * t, 256, full[t % 2]);
         }
     } else if (T < 32) {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(full[t % 2], t / 2 & 1);  //!
             y[64 * t + T] = s[t % 2][T];
             y[64 * t + T + 32] = s[t % 2][T + 32];
@@ -161,13 +161,13 @@ extern "C" __global__ void four_releases_for_one(const float* x, float* y) {
     __syncthreads();
     if (WARP == 4) {
         if (LANE == 0)
-            for (int t = 0; t < 4; t++) {
+            REPEAT(t, 4) {
                 wait(empty[t % 2], t / 2 + 1 & 1);
                 arrive_expect(full[t % 2], 512);
                 bulk_load(s[t % 2], x + 128 * t, 512, full[t % 2]);  //!
             }
     } else {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(full[t % 2], t / 2 & 1);
             y[128 * t + T] = s[t % 2][T];  //!
             __syncwarp();
@@ -310,13 +310,13 @@ extern "C" __global__ void releases_full(const float* x, float* y) {
     if (T == 0) init(full, 1), init(empty, 1), fence_init();
     __syncthreads();
     if (T == 32) {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(empty, t + 1 & 1);  //!
             arrive_expect(full, 256);
             bulk_load(s, x + 64 * t, 256, full);
         }
     } else if (T < 32) {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(full, t & 1);  //!
             y[64 * t + T] = s[T] + s[T + 32];
             __syncwarp();
@@ -333,13 +333,13 @@ extern "C" __global__ void released_before_read(const float* x, float* y) {
     if (T == 0) init(full, 1), init(empty, 32), fence_init();
     __syncthreads();
     if (T == 32) {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(empty, t + 1 & 1);
             arrive_expect(full, 256);
             bulk_load(s, x + 64 * t, 256, full);  //!
         }
     } else if (T < 32) {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(full, t & 1);
             arrive(empty);  //-
             y[64 * t + T] = s[T] + s[T + 32];  //!
@@ -355,13 +355,13 @@ extern "C" __global__ void released_for_others(const float* x, float* y) {
     if (T == 0) init(full, 1), init(empty, 1), fence_init();
     __syncthreads();
     if (T == 32) {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(empty, t + 1 & 1);
             arrive_expect(full, 256);
             bulk_load(s, x + 64 * t, 256, full);  //!
         }
     } else if (T < 32) {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(full, t & 1);
             if (T == 0) {
                 y[64 * t] = s[0];
@@ -394,9 +394,9 @@ extern "C" __global__ void no_complete_completes(const float* x, float* y) {
     MAKE(bar, 64)
     s[T] = x[T];
     if (T < 32) asm volatile("{ .reg .b64 t; mbarrier.arrive.noComplete.shared::cta.b64 t, [%0], 1; }" ::"r"(shared(&bar)) : "memory");  //+
-    if (T >= 32) arrive(bar);  //+
     if (T < 32) arrive(bar);  //-
-    __syncthreads();  //-
+    __syncthreads();
+    if (T >= 32) arrive(bar);  //+
     if (T >= 32) asm volatile("{ .reg .b64 t; mbarrier.arrive.noComplete.shared::cta.b64 t, [%0], 1; }" ::"r"(shared(&bar)) : "memory");  //-!
     wait(bar, 0);
     y[T] = s[63 - T];

@@ -29,7 +29,7 @@ extern "C" __global__ void dsmem_written_after_arrive(const float* x, float* y) 
     cluster_sync();
 }
 
-//@ clusters | bad rank/out of bounds | 2, 64, cluster 2 | f32[128], f32[128]=0 | a rank that the cluster does not have
+//@ clusters | bad rank/cluster/out of bounds | 2, 64, cluster 2 | f32[128], f32[128]=0 | a rank that the cluster does not have
 extern "C" __global__ void mapa_of_missing_rank(const float* x, float* y) {
     __shared__ float s[64];
     s[T] = x[64 * blockIdx.x + T];
@@ -86,7 +86,7 @@ extern "C" __global__ void cluster_wait_alone(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | barrier/deadlock | 2, 64, cluster 2 | f32[128], f32[128]=0 | two arrivals at the cluster's barrier with no wait between them
+//@ clusters | advice barrier/deadlock | 2, 64, cluster 2 | f32[128], f32[128]=0 | two arrivals at the cluster's barrier with no wait between them
 extern "C" __global__ void cluster_arrive_twice(const float* x, float* y) {
     __shared__ float s[64];
     s[T] = x[64 * blockIdx.x + T];
@@ -124,7 +124,7 @@ extern "C" __global__ void remote_init_without_fence(const float* x, float* y) {
     cluster_sync();
 }
 
-//@ clusters | exited block/race/mbarrier | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block releases the other's stage, which may have left already
+//@ clusters | cluster/race/mbarrier | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block releases the other's stage, which may have left already
 extern "C" __global__ void remote_arrive_after_exit(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 full, empty;
@@ -162,7 +162,7 @@ extern "C" __global__ void remote_release_count(const float* x, float* y) {
     u32 releases = 2;  //+
     if (T == 0) init(full, 1), init(empty, releases), fence_init();
     cluster_sync();
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (T == 0) {
             arrive_expect(full, 256);
             if (RANK == 0) {
@@ -184,7 +184,7 @@ extern "C" __global__ void multicast_local_release(const float* x, float* y) {
     __shared__ u64 full, empty;
     if (T == 0) init(full, 1), init(empty, 2), fence_init();
     cluster_sync();
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         if (T == 0) {
             arrive_expect(full, 256);
             if (RANK == 0) {
@@ -291,7 +291,7 @@ extern "C" __global__ void store_async_expects_less(const u32* x, u32* y) {
     cluster_sync();
 }
 
-//@ clusters | mbarrier/barrier/race | 2, 64, cluster 2 | u32[128], u32[128]=0 | the barrier of st.async is not in the block that the data goes to
+//@ clusters | cluster/mbarrier/barrier/race | 2, 64, cluster 2 | u32[128], u32[128]=0 | the barrier of st.async is not in the block that the data goes to
 extern "C" __global__ void store_async_own_barrier(const u32* x, u32* y) {
     __shared__ u32 s[64];
     __shared__ u64 bar;

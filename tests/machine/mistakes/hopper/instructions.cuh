@@ -7,6 +7,8 @@
 #define WARP (threadIdx.x / 32)
 #define LANE (threadIdx.x % 32)
 #define DEVICE __device__ __forceinline__
+// A loop that is not unrolled: the kernels stay short.
+#define REPEAT(t, n) _Pragma("unroll 1") for (int t = 0; t < n; t++)
 #define MAP const __grid_constant__ CUtensorMap
 typedef unsigned long long u64;
 typedef unsigned u32;
@@ -92,3 +94,9 @@ DEVICE void store_async(u32 address, u32 value, u32 bar) { asm volatile("st.asyn
 DEVICE void load_multicast(void* target, const void* source, u32 bytes, u64& bar, u32 mask) { asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(shared(target)), "l"(__cvta_generic_to_global(source)), "r"(bytes), "r"(shared(&bar)), "h"(static_cast<unsigned short>(mask)) : "memory"); }
 DEVICE void load_2d_multicast(void* target, const CUtensorMap* map, int x, int y, u64& bar, u32 mask) { asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared(target)), "l"(map), "r"(x), "r"(y), "r"(shared(&bar)), "h"(static_cast<unsigned short>(mask)) : "memory"); }
 DEVICE void copy_cluster(u32 target, const void* source, u32 bytes, u32 bar) { asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target), "r"(shared(source)), "r"(bytes), "r"(bar) : "memory"); }
+
+// registers of a warpgroup
+template <int N>
+DEVICE void take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N) : "memory"); }
+template <int N>
+DEVICE void give() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N) : "memory"); }

@@ -120,7 +120,7 @@ extern "C" __global__ void dsmem_no_first_sync(const float* x, float* y) {
     cluster.sync();
 }
 
-//@ clusters | exited block/race | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block may leave while the other still reads its memory
+//@ clusters | cluster/race | 2, 64, cluster 2 | f32[128], f32[128]=0 | a block may leave while the other still reads its memory
 extern "C" __global__ void dsmem_no_last_sync(const float* x, float* y) {
     __shared__ float s[64];
     auto cluster = cg::this_cluster();
@@ -158,7 +158,7 @@ extern "C" __global__ void histogram_no_first_sync(const int* x, int* y) {
     if (T < 32) y[32 * blockIdx.x + T] = bins[T];
 }
 
-//@ clusters | exited block/race | 2, 64, cluster 2 | i32[256]%64, i32[64]=0 | a block reads its part of the histogram while the other may still add to it
+//@ clusters | cluster/race | 2, 64, cluster 2 | i32[256]%64, i32[64]=0 | a block reads its part of the histogram while the other may still add to it
 extern "C" __global__ void histogram_no_last_sync(const int* x, int* y) {
     __shared__ int bins[32];
     auto cluster = cg::this_cluster();

@@ -16,7 +16,7 @@ extern "C" __global__ void multicast_remote_release(const float* x, float* y) {
         fence_init();
     }
     cluster_sync();
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         int stage = t % 2;
         if (T == 0) {
             arrive_expect(full[stage], 256);
@@ -44,7 +44,7 @@ extern "C" __global__ void multicast_halves_drained(MAP map, float* y) {
     cluster_sync();
     if (WARP == 2) {
         if (LANE == 0) {
-            for (int t = 0; t < 4; t++) {
+            REPEAT(t, 4) {
                 wait_cluster(empty[t % 2], t / 2 + 1 & 1);
                 arrive_expect(full[t % 2], 1024);
                 load_2d_multicast(s[t % 2] + 128 * RANK, &map, 0, 8 * t + 4 * RANK, full[t % 2], 3);
@@ -52,7 +52,7 @@ extern "C" __global__ void multicast_halves_drained(MAP map, float* y) {
             for (int t = 4; t < 6; t++) wait_cluster(empty[t % 2], t / 2 + 1 & 1);
         }
     } else {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait_cluster(full[t % 2], t / 2 & 1);
             for (int i = T; i < 256; i += 64) y[1024 * blockIdx.x + 256 * t + i] = s[t % 2][i];
             __syncwarp();
@@ -106,7 +106,7 @@ extern "C" __global__ void cluster_ring(const float* x, float* y) {
     __shared__ float s[2][32];
     s[0][T] = x[32 * blockIdx.x + T];
     float sum = 0;
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         cluster_arrive();
         sum += x[32 * blockIdx.x + (T + t) % 32];
         cluster_wait();
@@ -128,7 +128,7 @@ extern "C" __global__ void gemm_multicast_b(MAP ma, MAP mb, float* y) {
     cluster_sync();
     if (WARP == 4) {
         if (LANE == 0)
-            for (int t = 0; t < 2; t++) {
+            REPEAT(t, 2) {
                 wait_cluster(empty[t], 1);
                 arrive_expect(full[t], 8192 + 1024);
                 load_2d(a[t], &ma, 64 * t, 64 * RANK, full[t]);
@@ -136,7 +136,7 @@ extern "C" __global__ void gemm_multicast_b(MAP ma, MAP mb, float* y) {
             }
     } else {
         float d[4] = {};
-        for (int t = 0; t < 2; t++) {
+        REPEAT(t, 2) {
             wait_cluster(full[t], 0);
             wgmma_fence();
             for (int k = 0; k < 4; k++) wgmma(d, swizzled(a[t] + 16 * k), swizzled(b[t] + 16 * k));

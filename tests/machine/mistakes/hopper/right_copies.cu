@@ -37,7 +37,7 @@ extern "C" __global__ void refill_after_reads(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
     MAKE(bar, 1)
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (T == 0) expect(bar, 256), bulk_load(s, x + 64 * t, 256, bar), arrive(bar);
         wait(bar, t & 1);
         y[64 * t + T] = s[63 - T];
@@ -96,7 +96,7 @@ extern "C" __global__ void slices_in_and_out(MAP from, MAP to) {
 //@ TMA | - | 1, 64 | f32[256], f32[256]=0 | two buffers of an epilogue: wait_group.read 1 before the older one is written again
 extern "C" __global__ void two_store_buffers(const float* x, float* y) {
     __shared__ __align__(128) float s[2][64];
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (T == 0) bulk_wait_read<1>();
         __syncthreads();
         s[t % 2][T] = x[64 * t + T];
@@ -219,7 +219,7 @@ extern "C" __global__ void ring_of_four(const float* x, float* y) {
     if (T < 4) init(full[T], 1), init(empty[T], 2), fence_init();
     __syncthreads();
     u32 phases = WARP == 2 ? 0xf : 0;
-    for (int t = 0; t < 8; t++) {
+    REPEAT(t, 8) {
         int stage = t % 4;
         if (WARP == 2) {
             wait(empty[stage], phases >> stage & 1);

@@ -20,7 +20,7 @@ extern "C" __global__ void gemm_one_releases(MAP ma, MAP mb, float* y) {
     __syncthreads();
     if (WARP == 4) {
         if (elect())
-            for (int t = 0; t < 4; t++) {
+            REPEAT(t, 4) {
                 wait(empty[t % 2], t / 2 + 1 & 1);
                 arrive_expect(full[t % 2], TILE_A + TILE_B);
                 load_2d(a[t % 2], &ma, 64 * t, 0, full[t % 2]);
@@ -29,7 +29,7 @@ extern "C" __global__ void gemm_one_releases(MAP ma, MAP mb, float* y) {
         return;
     }
     float d[4] = {};
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         wait(full[t % 2], t / 2 & 1);
         wgmma_fence();
         products(d, a[t % 2], b[t % 2]);
@@ -52,7 +52,7 @@ extern "C" __global__ void gemm_one_group_in_flight(MAP ma, MAP mb, float* y) {
     if (WARP == 4) {
         if (LANE == 0) {
             int stage = 0, phase = 1;
-            for (int t = 0; t < 4; t++) {
+            REPEAT(t, 4) {
                 wait(empty[stage], phase);
                 arrive_expect(full[stage], TILE_A + TILE_B);
                 load_2d(a[stage], &ma, 64 * t, 0, full[stage]);
@@ -64,7 +64,7 @@ extern "C" __global__ void gemm_one_group_in_flight(MAP ma, MAP mb, float* y) {
     }
     float d[4] = {};
     int stage = 0, phase = 0, before = -1;
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         wait(full[stage], phase);
         wgmma_fence();
         products(d, a[stage], b[stage]);
@@ -88,7 +88,7 @@ extern "C" __global__ void gemm_all_release(MAP ma, MAP mb, float* y) {
     }
     __syncthreads();
     if (T == 128) {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             if (t >= 2) wait(empty[t % 2], t / 2 - 1 & 1);
             arrive_expect(full[t % 2], TILE_A + TILE_B);
             load_2d(a[t % 2], &ma, 64 * t, 0, full[t % 2]);
@@ -96,7 +96,7 @@ extern "C" __global__ void gemm_all_release(MAP ma, MAP mb, float* y) {
         }
     } else if (WARP < 4) {
         float d[4];
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(full[t % 2], t / 2 & 1);
             wgmma_fence();
             for (int k = 0; k < 4; k++) {
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) gemm_cooperative(MAP ma, MA
     if (WARP < 4) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;" ::: "memory");
         if (WARP == 0 && elect())
-            for (int t = 0; t < 2; t++) {
+            REPEAT(t, 2) {
                 wait(empty, t + 1 & 1);
                 arrive_expect(full, 2 * TILE_A + TILE_B);
                 load_2d(a[0], &ma, 64 * t, 0, full);
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) gemm_cooperative(MAP ma, MA
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;" ::: "memory");
     int group = WARP / 4 - 1;
     float d[4] = {};
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         wait(full, t & 1);
         wgmma_fence();
         products(d, a[group], b);
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) gemm_pingpong(MAP ma, MAP m
     __syncthreads();
     if (WARP < 4) {
         if (T == 0)
-            for (int t = 0; t < 4; t++) {
+            REPEAT(t, 4) {
                 wait(empty[t % 2], t / 2 + 1 & 1);
                 arrive_expect(full[t % 2], TILE_A + TILE_B);
                 load_2d(a[t % 2], &ma, t % 2 * 64, t / 2 * 64, full[t % 2]);
@@ -184,9 +184,9 @@ extern "C" __global__ void gemm_unspecialised(MAP ma, MAP mb, float* y) {
     if (T == 0) init(full[0], 1), init(full[1], 1), fence_init();
     __syncthreads();
     if (T == 0)
-        for (int t = 0; t < 2; t++) arrive_expect(full[t], TILE_A + TILE_B), load_2d(a[t], &ma, 64 * t, 0, full[t]), load_2d(b[t], &mb, 64 * t, 0, full[t]);
+        REPEAT(t, 2) arrive_expect(full[t], TILE_A + TILE_B), load_2d(a[t], &ma, 64 * t, 0, full[t]), load_2d(b[t], &mb, 64 * t, 0, full[t]);
     float d[4] = {};
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         wait(full[t % 2], t / 2 & 1);
         wgmma_fence();
         products(d, a[t % 2], b[t % 2]);
@@ -210,7 +210,7 @@ extern "C" __global__ void gemm_a_in_registers(MAP ma, MAP mb, float* y) {
     __syncthreads();
     if (WARP == 4) {
         if (LANE == 0)
-            for (int t = 0; t < 2; t++) {
+            REPEAT(t, 2) {
                 wait(empty, t + 1 & 1);
                 arrive_expect(full, TILE_A + TILE_B);
                 load_2d(a, &ma, 64 * t, 0, full);
@@ -219,7 +219,7 @@ extern "C" __global__ void gemm_a_in_registers(MAP ma, MAP mb, float* y) {
         return;
     }
     float d[4] = {};
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         wait(full, t & 1);
         u32 r[4][4];
         for (int k = 0; k < 4; k++)
@@ -242,7 +242,7 @@ extern "C" __global__ void attention_chain(const __half* q, const __half* k, flo
     fence_async_shared();
     __syncthreads();
     float s[2][4] = {}, o[4] = {};
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         wgmma_fence();
         for (int i = 0; i < 2; i++) wgmma_first(s[i], plain(sq), plain(sk + 128 * i));
         wgmma_commit();
@@ -317,7 +317,7 @@ extern "C" __global__ void gemm_try_ahead(MAP ma, MAP mb, float* y) {
     __syncthreads();
     if (WARP == 4) {
         if (LANE < 2)
-            for (int t = 0; t < 4; t++) {
+            REPEAT(t, 4) {
                 wait(empty[t % 2], t / 2 + 1 & 1);
                 arrive_expect(full[t % 2], LANE == 0 ? TILE_A : TILE_B);
                 if (LANE == 0) load_2d(a[t % 2], &ma, 64 * t, 0, full[t % 2]);
@@ -327,7 +327,7 @@ extern "C" __global__ void gemm_try_ahead(MAP ma, MAP mb, float* y) {
     }
     float d[4] = {};
     u32 ready = try_wait(full[0], 0);
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (!ready) wait(full[t % 2], t / 2 & 1);
         wgmma_fence();
         products(d, a[t % 2], b[t % 2]);
@@ -353,7 +353,7 @@ extern "C" __global__ void gemm_resident_a(MAP ma, MAP mb, float* y) {
     if (T == 0) arrive_expect(loaded, TILE_A), load_2d(a, &ma, 0, 0, loaded);
     float d[4] = {};
     wait(loaded, 0);
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (T == 0) {
             if (t >= 2) wait(empty[t % 2], t / 2 - 1 & 1);
             arrive_expect(full[t % 2], TILE_B);

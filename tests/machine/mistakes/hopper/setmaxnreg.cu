@@ -1,10 +1,6 @@
 //@arch sm_90a
 // setmaxnreg: registers given up by one warpgroup and taken by another.
 #include "instructions.cuh"
-template <int N>
-DEVICE void take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N) : "memory"); }
-template <int N>
-DEVICE void give() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N) : "memory"); }
 
 //@ setmaxnreg | setmaxnreg/registers/barrier/deadlock | 1, 384 | f32[384], f32[384]=0 | 40 + 240 + 240 registers a thread, where the launch gave 3 × 168: the second warpgroup waits for ever
 extern "C" __global__ void __launch_bounds__(384, 1) registers_beyond_pool(const float* x, float* y) {

@@ -301,7 +301,7 @@ extern "C" __global__ void bulk_load_refill_early(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
     MAKE(bar)
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (T == 0) arrive_expect(bar, 256), bulk_load(s, x + 64 * t, 256, bar);  //!
         wait(bar, t & 1);
         y[64 * t + T] = s[T];  //!
@@ -320,13 +320,13 @@ extern "C" __global__ void ring_without_empty(MAP map, float* y) {
     __syncthreads();
     if (WARP == 3) {
         if (LANE == 0)
-            for (int t = 0; t < 4; t++) {
+            REPEAT(t, 4) {
                 wait(empty[t % 2], t / 2 + 1 & 1);  //+
                 arrive_expect(full[t % 2], BYTES);
                 load_2d(s[t % 2], &map, 0, ROWS * t, full[t % 2]);  //!
             }
     } else {
-        for (int t = 0; t < 4; t++) {
+        REPEAT(t, 4) {
             wait(full[t % 2], t / 2 & 1);
             for (int i = T; i < 256; i += 96) y[256 * t + i] = s[t % 2][i];  //!
             arrive(empty[t % 2]);

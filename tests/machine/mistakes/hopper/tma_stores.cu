@@ -50,7 +50,7 @@ extern "C" __global__ void store_no_commit(const float* x, float* y) {
 //@ TMA | asynchronous copy/race | 1, 64 | f32[256], f32[256]=0 | one group may be under way, but there is one buffer
 extern "C" __global__ void store_waits_for_too_few(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         s[T] = x[64 * t + T];  //!
         fence_async_shared();
         __syncthreads();
@@ -68,7 +68,7 @@ extern "C" __global__ void store_waits_for_too_few(const float* x, float* y) {
 //@ TMA | asynchronous copy/race | 1, 64 | f32[256], f32[256]=0 | two buffers, and wait_group.read 2 in place of 1
 extern "C" __global__ void store_two_buffers(const float* x, float* y) {
     __shared__ __align__(128) float s[2][64];
-    for (int t = 0; t < 4; t++) {
+    REPEAT(t, 4) {
         if (T == 0) {
             bulk_wait_read<2>();  //-
             bulk_wait_read<1>();  //+

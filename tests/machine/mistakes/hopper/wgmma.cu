@@ -95,7 +95,7 @@ extern "C" __global__ void wgmma_no_second_fence(const __half* a, const __half* 
     __syncthreads();
     float d[4] = {};
     wgmma_fence();
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         wgmma(d, plain(sa), plain(sb));  //!
         wgmma_commit();
         wgmma_wait<0>();
@@ -112,7 +112,7 @@ extern "C" __global__ void wgmma_a_registers_no_fence(const u32* a, const __half
     __syncthreads();
     float d[4] = {};
     u32 r[4];
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         for (int i = 0; i < 4; i++) r[i] = a[(T * 4 + i + t) % 512] & 0x3bff3bff;  //!
         if (t == 0) wgmma_fence();  //-
         wgmma_fence();  //+
@@ -311,7 +311,7 @@ extern "C" __global__ void wgmma_operand_overwritten(const __half* a, const __ha
     __shared__ __align__(128) __half sa[1024], sb[128];
     FILL(sb, 128, b)
     float d[4] = {};
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         for (int i = T; i < 1024; i += 128) sa[i] = a[1024 * t + i];  //!
         fence_async_shared();
         __syncthreads();
@@ -332,7 +332,7 @@ extern "C" __global__ void wgmma_operand_refilled(const __half* a, const __half*
     if (T == 0) init(bar, 1), fence_init();
     FILL(sb, 128, b)
     float d[4] = {};
-    for (int t = 0; t < 2; t++) {
+    REPEAT(t, 2) {
         __syncthreads();
         if (T == 0) arrive_expect(bar, 2048), bulk_load(sa, a + 1024 * t, 2048, bar);  //!
         wait(bar, t);
@@ -357,7 +357,7 @@ extern "C" __global__ void wgmma_released_early(const __half* a, const __half* b
     __syncthreads();
     if (WARP == 4) {
         if (LANE == 0)
-            for (int t = 0; t < 8; t++) {
+            REPEAT(t, 8) {
                 wait(empty[t % 2], t / 2 + 1 & 1);
                 arrive_expect(full[t % 2], 2048);
                 bulk_load(sa[t % 2], a + 1024 * t, 2048, full[t % 2]);  //!
@@ -365,7 +365,7 @@ extern "C" __global__ void wgmma_released_early(const __half* a, const __half* b
         return;
     }
     float d[4] = {};
-    for (int t = 0; t < 8; t++) {
+    REPEAT(t, 8) {
         wait(full[t % 2], t / 2 & 1);
         wgmma_fence();
         wgmma(d, plain(sa[t % 2]), plain(sb));  //!
@@ -389,7 +389,7 @@ extern "C" __global__ void wgmma_released_one_early(const __half* a, const __hal
     __syncthreads();
     if (WARP == 4) {
         if (LANE == 0)
-            for (int t = 0; t < 8; t++) {
+            REPEAT(t, 8) {
                 wait(empty[t % 3], t / 3 + 1 & 1);
                 arrive_expect(full[t % 3], 2048);
                 bulk_load(sa[t % 3], a + 1024 * t, 2048, full[t % 3]);  //!
@@ -397,7 +397,7 @@ extern "C" __global__ void wgmma_released_one_early(const __half* a, const __hal
         return;
     }
     float d[4] = {};
-    for (int t = 0; t < 8; t++) {
+    REPEAT(t, 8) {
         wait(full[t % 3], t / 3 & 1);
         wgmma_fence();
         wgmma(d, plain(sa[t % 3]), plain(sb));  //!

@@ -28,16 +28,19 @@ from lanewise.machine.checker.records import (
 from lanewise.machine.checker.watch_code.async_accesses import write_async_accesses, write_async_finished
 from lanewise.machine.checker.watch_code.async_clocks import follows, note_written, write_async_clocks
 from lanewise.machine.checker.watch_code.async_operations import write_async_operations
+from lanewise.machine.checker.watch_code.async_runs import write_async_runs
 from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
 from lanewise.machine.checker.watch_code.happens_before import write_completion, write_happens_before
 from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
+from lanewise.machine.checker.watch_code.register_pool import write_register_pool
 from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
 from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
+    WatchModule,
     in_turn,
     least,
     most,
@@ -287,6 +290,8 @@ def _write_region(module: ir.Module) -> ir.Function:
                 code.suspect(
                     Suspicion.UNRECORDED_READS, code["frame"], code["site"], first, address, zero, zero
                 )
+    with code.when(plane.get().equals(0)):  # it is too large to be watched
+        code.done(wide(chosen))
     who = code.variable((row.get(SiteRow.number) << records.SITE_SHIFT).to(U32))
 
     def mark(flag: Value, bits: int) -> None:
@@ -412,15 +417,19 @@ def _write_shape(module: ir.Module) -> ir.Function:
     return code.function
 
 
-def write_watch() -> ir.Module:
-    """Return a module with all functions behind the steps of a checked kernel."""
-    module = ir.Module("checker")
+def write_watch(follows_async: bool) -> ir.Module:
+    """Return a module with all functions behind the steps of a checked kernel.
+
+    Functions that nobody calls in kernels without asynchronous operations are left out by the compiler.
+    """
+    module = WatchModule(follows_async)
     write_clocks(module)
     write_async_clocks(module)
     write_warp_order(module)
     write_block_order(module)
     write_banks(module)
     write_happens_before(module)
+    write_register_pool(module)
     write_phases(module)
     write_async_finished(module)
     write_completion(module)
@@ -428,7 +437,9 @@ def write_watch() -> ir.Module:
     write_heap_check(module)
     _write_find(module)
     write_async_accesses(module)
-    write_async_operations(module)
+    write_async_runs(module)
+    if follows_async:
+        write_async_operations(module)
     write_publications(module)
     _write_shape(module)
     _write_region(module)

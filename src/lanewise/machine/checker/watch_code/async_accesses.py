@@ -1,14 +1,12 @@
-"""Compiled code that looks at the bytes an asynchronous operation reads or writes, one run of them at a time.
+"""Compiled code that decides on one cell that an asynchronous operation reads or writes.
 
-A run that only complete operations and fenced, ordered stores came before costs a few vector instructions for
-each 16 bytes. What may be wrong is examined cell by cell and reported to Python.
+Is what came before complete, ordered and visible to the asynchronous proxy? What is not is reported.
 """
 
 from __future__ import annotations
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
-from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import (
     FENCES_KEPT,
@@ -16,11 +14,9 @@ from lanewise.machine.checker.proxy_records import (
     AsyncFlag,
     AsyncKind,
     NotedOperation,
-    RunView,
     WarpFence,
 )
 from lanewise.machine.checker.records import (
-    AllocationShadow,
     BlockWatch,
     ShadowPlane,
     Suspicion,
@@ -32,9 +28,16 @@ from lanewise.machine.checker.watch_code.async_clocks import (
     operation,
     running_index,
 )
-from lanewise.machine.checker.watch_code.happens_before import ORDERED, WEAKLY_ORDERED, owner_of
+from lanewise.machine.checker.watch_code.happens_before import ORDERED, UNORDERED, WEAKLY_ORDERED
 from lanewise.machine.checker.watch_code.shadow_cells import Cell, lane_of, lanes_of
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, least, most, wide
+from lanewise.machine.checker.watch_code.vector_clocks import (
+    LANES,
+    WatchCode,
+    in_cluster,
+    most,
+    warp_of,
+    wide,
+)
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
@@ -54,25 +57,36 @@ def write_async_finished(module: ir.Module) -> ir.Function:
     def part(field: int) -> Value:
         return wide(found.get(field, U32))
 
-    local = owner_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
+    local = warp_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
     elsewhere = (local < 0) | ~(local < observed.get(BlockWatch.warps))
     with code.when(part(NotedOperation.epoch).differs(epoch)):
         code.done(1)  # it is too long ago to be on record
+    kind = part(NotedOperation.kind)
+    with code.when(kind.equals(AsyncKind.PHASE)):
+        home = found.at(NotedOperation.home)
+        # Another cluster, or an earlier one: its mbarriers are not followed here.
+        same = home.get(BlockWatch.cluster_first).equals(observed.get(BlockWatch.cluster_first))
+        with code.when(~same | (epoch < home.get(BlockWatch.start))):
+            code.done(1)
+        barrier, phase = part(NotedOperation.barrier), part(NotedOperation.phase)
+        code.done(
+            code.call_number(
+                module.functions["phase_is_known"], observed.address, home.address, barrier, phase, wide(me)
+            )
+        )
     with code.when(elsewhere):
+        # Of another block of the cluster: at least it has to be issued before.
+        issued = code.call_number(module.functions["ordered"], observed.address, epoch, 0, 0, wide(me))
+        with code.when(in_cluster(code, observed, epoch) & issued.equals(UNORDERED)):
+            code.done(0)
         code.done(_known_elsewhere(code, found, me))
     index, agent, phase = running_index(observed), part(NotedOperation.agent), part(NotedOperation.phase)
     clock = async_clock(code, observed, index)
-    kind = part(NotedOperation.kind)
     with code.when(kind.equals(AsyncKind.WGMMA)):
         known = wide(clock.pointer(AsyncClock.wgmma_of, U32).load(agent))
         own = first_of_group(index).equals(agent)
         known = own.select(most(known, clock.get(AsyncClock.wgmma_done)), known)
         code.done((phase < known).to(U64).to(i64))
-    with code.when(kind.equals(AsyncKind.PHASE)):
-        barrier = part(NotedOperation.barrier)
-        code.done(
-            code.call_number(module.functions["phase_is_known"], observed.address, barrier, phase, wide(me))
-        )
     for wanted, of, until, at in (
         (1, AsyncClock.reads_of, AsyncClock.bulk_read, AsyncClock.bulk_read_at),
         (0, AsyncClock.writes_of, AsyncClock.bulk_done, AsyncClock.bulk_done_at),
@@ -116,20 +130,26 @@ def write_fenced(module: ir.Module) -> ir.Function:
     """Write `fenced(observed, epoch, lanes, shared)`: whether a plain write is visible to the other proxy."""
     code = WatchCode(module, "fenced", ("observed", "epoch", "lanes", "shared"))
     observed, epoch = code.record("observed"), code["epoch"]
-    owner = owner_of(code, observed, epoch)
+    owner = warp_of(code, observed, epoch)
     local = owner - observed.get(BlockWatch.first_warp)
     index = running_index(observed)
     clock = async_clock(code, observed, index)
     shared = code["shared"].differs(0)
     with code.when((local < 0) | ~(local < observed.get(BlockWatch.warps))):
-        # Of another block: its last fence is on record, or a thread of this one has fenced since.
+        # Of another block: the last fence of its warps is on record, or a thread of this one has fenced.
         table = observed.at(BlockWatch.watch).get(WatchRecord.fences)
-        last = Record(code, table + (owner & (FENCES_KEPT - 1)) * WarpFence.BYTES)
-        known = wide(last.get(WarpFence.warp, U32)).equals(owner + 1)
-        fenced_there = known & ~(wide(last.get(WarpFence.epoch, U32)) < epoch)
-        here = clock.get(AsyncClock.fenced_global, U32, LANES)
+        warps = observed.get(BlockWatch.warps)
+        first = owner - Value(code, i64, code.builder.srem(owner.handle, warps.handle))
+        with code.loop(warps) as number:
+            last = Record(code, table + ((first + number) & (FENCES_KEPT - 1)) * WarpFence.BYTES)
+            known = wide(last.get(WarpFence.warp, U32)).equals(first + number + 1)
+            with code.when(known & ~(wide(last.get(WarpFence.epoch, U32)) < epoch)):
+                code.done(FENCED)
+        here = shared.select(
+            clock.get(AsyncClock.fenced, U32, LANES), clock.get(AsyncClock.fenced_global, U32, LANES)
+        )
         fenced_here = ~(wide(code.intrinsic("vector.reduce.umax", U32, [here], of=here.type)) < epoch)
-        code.done((fenced_there | fenced_here | shared).select(code.number(FENCED), UNFENCED))
+        code.done(fenced_here.select(code.number(FENCED), UNFENCED))
     chosen = Value(
         code,
         BOOL.by(LANES),
@@ -186,7 +206,9 @@ def write_examine_async(module: ir.Module) -> ir.Function:
         tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
         code.done()
     is_async = (writer & records.ASYNC_PROXY).differs(0)
-    with code.when((floor < epoch) & is_async & ~finished(epoch, 0)):
+    # Atomics and reductions may come in any order.
+    both_reduce = (writer & me & records.ATOMIC).differs(0)
+    with code.when((floor < epoch) & is_async & ~both_reduce & ~finished(epoch, 0)):
         tell(Suspicion.UNFINISHED_COPY, epoch, writer)
         code.done()
     swizzle = wide(operation(code, observed, epoch).get(NotedOperation.swizzle, U32))
@@ -194,7 +216,7 @@ def write_examine_async(module: ir.Module) -> ir.Function:
     with code.when((floor < epoch) & is_async & differs):
         tell(Suspicion.SWIZZLE_DIFFERS, epoch, writer)
         code.done()
-    with code.when((floor < epoch) & ~is_async):
+    with code.when((floor < epoch) & ~is_async & ~both_reduce):
         lanes = wide(lanes_of(writer))
         answer = code.call_number(
             module.functions["ordered"], observed.address, epoch, wide(writer), lanes, wide(me)
@@ -243,189 +265,7 @@ def write_examine_async(module: ir.Module) -> ir.Function:
     return code.function
 
 
-class _Cells:
-    """Some neighbouring cells of a run."""
-
-    def __init__(self, code: WatchCode, view: Record, index: Value, count: int) -> None:
-        self.code, self.view, self.count = code, view, count
-        self.cell = Cell(code, index, view.get(RunView.stride))
-
-    def spread(self, value: Value) -> Value:
-        """Return a vector with a number in every element."""
-        return value.spread(self.count) if self.count > 1 else value
-
-    def known(self, field: int) -> Value:
-        """Return an epoch of the view in every element."""
-        return self.spread(self.view.get(field).to(U32))
-
-    def get(self, plane: int) -> Value:
-        """Return the cells in one plane."""
-        return self.cell.get(plane, self.count)
-
-    def doubtful(self, reads: Value, writes: Value) -> Value:
-        """Return whether the cells have to be examined one by one."""
-        written, start = self.get(ShadowPlane.WRITE_EPOCH), self.known(RunView.start)
-        fresh = written < start
-        settled = ~(written > self.known(RunView.fenced)) & ~fresh
-        same = written.equals(self.known(RunView.verified))
-        # What is only written need not have been written before.
-        found = self.code.variable((~(same | settled) & ~(fresh & self.spread(~reads))).any())
-        found.set((~(same | settled) & ~(fresh & self.spread(~reads))).any())
-        with self.code.when(writes):
-            low = self.known(RunView.floor)
-            for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH):
-                found.set(found.get() | (self.get(plane) > low).any())
-            for plane, field in (
-                (ShadowPlane.ASYNC_READ_EPOCH, RunView.verified_read),
-                (ShadowPlane.ASYNC_EARLIER_EPOCH, RunView.verified_earlier),
-            ):
-                read = self.get(plane)
-                found.set(found.get() | (~(read.equals(self.known(field)) | (read < start))).any())
-        return found.get()
-
-    def remember(self) -> None:
-        """Keep what was examined: other cells of the run that are alike need not be."""
-        first = Cell(self.code, self.cell.address, self.cell.stride)
-        written = first.get(ShadowPlane.WRITE_EPOCH)
-        with self.code.when((written & records.PENDING).differs(0)):
-            self.view.set(RunView.verified, wide(written))
-        self.view.set(RunView.verified_read, wide(first.get(ShadowPlane.ASYNC_READ_EPOCH)))
-        self.view.set(RunView.verified_earlier, wide(first.get(ShadowPlane.ASYNC_EARLIER_EPOCH)))
-
-    def note_read(self) -> None:
-        """Put a read on record; the last one by somebody else is kept beside it."""
-        last, reader = self.get(ShadowPlane.ASYNC_READ_EPOCH), self.get(ShadowPlane.ASYNC_READER)
-        me = self.known(RunView.who)
-        other = ((reader ^ me) & (LANES - 1 | records.COLLECTIVE)).differs(0) & last.differs(0)
-        with self.code.when(other.any()):
-            for plane, value in (
-                (ShadowPlane.ASYNC_EARLIER_EPOCH, last),
-                (ShadowPlane.ASYNC_EARLIER_READER, reader),
-            ):
-                self.cell.set(plane, other.select(value, self.get(plane)))
-        self.cell.set(ShadowPlane.ASYNC_READ_EPOCH, self.known(RunView.epoch))
-        self.cell.set(ShadowPlane.ASYNC_READER, me)
-
-    def note_write(self) -> None:
-        """Put a write on record, which is complete when its operation is."""
-        self.cell.set(ShadowPlane.WRITE_EPOCH, self.known(RunView.epoch) | records.PENDING)
-        self.cell.set(ShadowPlane.WRITER, self.known(RunView.who))
-
-
-def write_begin_runs(module: ir.Module) -> ir.Function:
-    """Write `begin_runs(view, frame, site, block, host, flags, epoch, who)`: fill a RunView.
-
-    `block` is the record of the block whose shared memory it is; of global memory, `host` is any address of
-    it. It returns 1, or 0 if nothing has to be looked at.
-    """
-    code = WatchCode(
-        module, "begin_runs", ("view", "frame", "site", "block", "host", "flags", "epoch", "who")
-    )  # fmt: skip
-    view, frame = code.record("view"), code.record("frame")
-    observed = frame.at(WarpFrame.block).at(BlockRecord.watch)
-    launch = observed.at(BlockWatch.watch)
-    for field, value in (
-        (RunView.frame, frame.address),
-        (RunView.site, code["site"]),
-        (RunView.flags, code["flags"]),
-        (RunView.epoch, code["epoch"]),
-        (RunView.who, code["who"]),
-        (RunView.observed, observed.address),
-        (RunView.home, observed.address),
-        (RunView.verified, code.number(-1)),  # no epoch
-        (RunView.verified_read, code.number(0)),
-        (RunView.verified_earlier, code.number(0)),
-        (RunView.swizzle, code.number(0)),
-    ):
-        view.set(field, value)
-    shared = (code["flags"] & AsyncFlag.SHARED).differs(0)
-    clock = async_clock(code, observed, running_index(observed))
-    counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
-    exists = Value(code, U32.by(LANES), counting) < observed.get(BlockWatch.warps).to(U32).spread(LANES)
-
-    def settle(floor: Value, vector: int) -> None:
-        # What was written up to here is ordered before, and visible to the asynchronous proxy.
-        known = exists.select(clock.get(vector, U32, LANES), -1)
-        lowest = wide(code.intrinsic("vector.reduce.umin", U32, [known], of=known.type))
-        view.set(RunView.floor, floor)
-        view.set(RunView.fenced, least(lowest, floor))
-
-    with code.when(shared):
-        home = code.record("block").at(BlockRecord.watch)
-        settle(observed.get(BlockWatch.shared_floor), AsyncClock.fenced_of)
-        for field, value in (
-            (RunView.home, home.address),
-            (RunView.plane, home.get(BlockWatch.shadow)),
-            (RunView.stride, home.get(BlockWatch.stride)),
-            (RunView.shift, home.get(BlockWatch.cell_shift)),
-            (RunView.host, code.record("block").get(BlockRecord.shared)),
-            (RunView.origin, code.record("block").get(BlockRecord.shared_first)),
-            (RunView.start, home.get(BlockWatch.start)),
-        ):
-            view.set(field, value)
-        code.done(1)
-    settle(observed.get(BlockWatch.global_floor), AsyncClock.fenced_global_of)
-    with code.loop(launch.get(WatchRecord.allocation_count)) as number:
-        row = Record(code, launch.get(WatchRecord.allocations) + number * AllocationShadow.BYTES)
-        offset = code["host"] - row.get(AllocationShadow.host)
-        with code.when(offset.to(U64) < row.get(AllocationShadow.size, U64)):
-            with code.when(row.get(AllocationShadow.reads_recorded).equals(0)):
-                with code.when((code["flags"] & AsyncFlag.WRITES).equals(0)):
-                    code.done(0)
-                zero = code.number(0)
-                code.suspect(Suspicion.UNRECORDED_READS, frame.address, code["site"], zero, zero, zero, zero)
-            # Which part of it is accessed is not followed: all of it may be.
-            row.set(AllocationShadow.accessed_from, 0)
-            row.set(AllocationShadow.accessed_to, row.get(AllocationShadow.size))
-            for field, found in (
-                (RunView.plane, AllocationShadow.plane),
-                (RunView.stride, AllocationShadow.stride),
-                (RunView.shift, AllocationShadow.cell_shift),
-                (RunView.host, AllocationShadow.host),
-                (RunView.origin, AllocationShadow.first),
-            ):
-                view.set(field, row.get(found))
-            view.set(RunView.start, 1)
-            code.done(1)
-    code.done(0)
-    return code.function
-
-
-def write_look_at_run(module: ir.Module) -> ir.Function:
-    """Write `look_at_run(view, host, bytes)`: look at a run of bytes, given by its address on the host."""
-    code = WatchCode(module, "look_at_run", ("view", "host", "bytes"))
-    view = code.record("view")
-    flags = view.get(RunView.flags)
-    reads, writes = ((flags & each).differs(0) for each in (AsyncFlag.READS, AsyncFlag.WRITES))
-    shift, offset = view.get(RunView.shift), code["host"] - view.get(RunView.host)
-    cells = (code["bytes"] + ((code.number(1) << shift) - 1)) >> shift
-    first = view.get(RunView.plane) + ((offset >> shift) << 2)
-    by_fours = (cells & 3).equals(0)
-    for count, wanted in ((4, by_fours), (1, ~by_fours)):
-        with code.when(wanted), code.loop(cells >> (count.bit_length() - 1)) as index:
-            together = _Cells(code, view, first + index * (4 * count), count)
-            with code.when(together.doubtful(reads, writes)):
-                with code.loop(count) as step:
-                    number = index * count + step
-                    address = view.get(RunView.origin) + offset + (number << shift)
-                    code.call_number(
-                        module.functions["examine_async"], view.get(RunView.frame),
-                        view.get(RunView.observed), view.get(RunView.home), first + number * 4,
-                        view.get(RunView.stride), view.get(RunView.who), view.get(RunView.site), address,
-                        flags, view.get(RunView.swizzle),
-                    )  # fmt: skip
-                together.remember()
-            with code.when(reads):
-                together.note_read()
-            with code.when(writes):
-                together.note_write()
-    code.done()
-    return code.function
-
-
 def write_async_accesses(module: ir.Module) -> None:
-    """Write the functions that look at runs of bytes into a module."""
+    """Write the functions that examine cells into a module."""
     write_fenced(module)
     write_examine_async(module)
-    write_begin_runs(module)
-    write_look_at_run(module)

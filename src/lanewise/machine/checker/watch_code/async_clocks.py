@@ -21,7 +21,14 @@ from lanewise.machine.checker.proxy_records import (
     WarpFence,
 )
 from lanewise.machine.checker.records import BlockWatch, SiteRow, WarpClock, WatchRecord
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, at_site, most, wide
+from lanewise.machine.checker.watch_code.vector_clocks import (
+    LANES,
+    WatchCode,
+    WatchModule,
+    at_site,
+    most,
+    wide,
+)
 from lanewise.machine.codegen.function_code import U32, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
@@ -30,8 +37,12 @@ WARPGROUP = 4
 
 
 def follows(observed: Record) -> Value:
-    """Return whether the kernel has asynchronous operations, so that there are clocks for them."""
-    return observed.get(BlockWatch.async_clocks).differs(0)
+    """Return whether the kernel has asynchronous operations, so that there are clocks for them.
+
+    It is a constant: the functions are compiled for either kind of kernels.
+    """
+    module = observed.code.module
+    return observed.code.constant(BOOL, int(isinstance(module, WatchModule) and module.follows_async))
 
 
 def async_clock(code: WatchCode, observed: Record, index: Value) -> Record:
@@ -231,8 +242,10 @@ def _bulk_groups(
 
 
 def begin_operation(module: ir.Module) -> ir.Function:
-    """Write `begin_operation(frame, kind, lane, barrier, phase)`: begin an operation; return its epoch."""
-    code = WatchCode(module, "begin_operation", ("frame", "kind", "lane", "barrier", "phase", "swizzle"))
+    """Write `begin_operation(frame, kind, …)`: begin an operation; return its epoch."""
+    code = WatchCode(
+        module, "begin_operation", ("frame", "kind", "lane", "barrier", "phase", "swizzle", "home")
+    )
     warp = code.record("frame")
     code.call_number(module.functions["turn"], warp.address)
     observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
@@ -253,6 +266,7 @@ def begin_operation(module: ir.Module) -> ir.Function:
         (NotedOperation.swizzle, code["swizzle"]),
     ):
         made.set(field, value.to(U32))
+    made.set(NotedOperation.home, code["home"])
     with code.when(code["kind"].equals(AsyncKind.BULK_GROUP)):
         clock.pointer(AsyncClock.bulk_issued, U32).store(epoch.to(U32), code["lane"])
     observed.set(BlockWatch.fresh, 1)

@@ -37,7 +37,14 @@ class _Runs:
     """Looks at the runs of one operation in one memory, if there is anything to look at."""
 
     def __init__(
-        self, code: WatchCode, site: Value, block: Value, host: Value, flags: int, epoch: Value, who: Value
+        self,
+        code: WatchCode,
+        site: Value,
+        block: Value,
+        host: Value,
+        flags: Value | int,
+        epoch: Value,
+        who: Value,
     ) -> None:
         self.code = code
         self.view = code.stack_bytes(RunView.BYTES)
@@ -75,7 +82,8 @@ def _look_at_map(code: WatchCode, observed: Record, operation: Record, row: Valu
     with code.loop(launch.get(WatchRecord.allocation_count)) as number:
         shadow = Record(code, launch.get(WatchRecord.allocations) + number * AllocationShadow.BYTES)
         offset, shift = host - shadow.get(AllocationShadow.host), shadow.get(AllocationShadow.cell_shift)
-        with code.when(offset.to(U64) < shadow.get(AllocationShadow.size, U64)):
+        watched = shadow.get(AllocationShadow.plane).differs(0)
+        with code.when(watched & (offset.to(U64) < shadow.get(AllocationShadow.size, U64))):
             first = shadow.get(AllocationShadow.plane) + ((offset >> shift) << 2)
             newest, writer = (code.variable(code.constant(U32, 0)) for _ in range(2))
             newest.set(code.constant(U32, 0))
@@ -103,13 +111,15 @@ def write_issued(module: ir.Module) -> None:
     site, lane = (operation.get(each) for each in (AsyncOperation.site, AsyncOperation.lane))
     row = _row(code, observed, site)
     barrier = operation.get(AsyncOperation.barrier)
-    kind, number, phase = (code.variable(code.number(0)) for _ in range(3))
+    kind, number, phase, home = (code.variable(code.number(0)) for _ in range(4))
+    home.set(code.number(0))
     kind.set(code.number(AsyncKind.BULK_GROUP))
     number.set(code.number(0))
     phase.set(code.number(0))
     with code.when(barrier.differs(0)):
         owner = operation.at(AsyncOperation.barrier_block)
         kind.set(code.number(AsyncKind.PHASE))
+        home.set(owner.get(BlockRecord.watch))
         word = Record(code, barrier).get(0, U64).to(i64)
         offset = barrier - owner.get(BlockRecord.shared)
         number.set(
@@ -130,7 +140,7 @@ def write_issued(module: ir.Module) -> None:
         _look_at_map(code, observed, operation, row)
     epoch = code.call_number(
         module.functions["begin_operation"], warp.address, kind.get(), lane, number.get(), phase.get(),
-        swizzle.get(),
+        swizzle.get(), home.get(),
     )  # fmt: skip
     who = _who(code, observed, row, lane)
     block = warp.at(WarpFrame.block)
@@ -138,7 +148,10 @@ def write_issued(module: ir.Module) -> None:
     to_shared = operation.get(AsyncOperation.target_block).differs(0)
     source, target = (operation.get(each) for each in (AsyncOperation.source, AsyncOperation.target))
     size = operation.get(AsyncOperation.size)
+    # A reduction is to others what an atomic is.
     reduces = operation.get(AsyncOperation.combine).differs(0)
+    writes = reduces.select(code.number(AsyncFlag.WRITES | AsyncFlag.REDUCES), AsyncFlag.WRITES)
+    writer = who | reduces.select(code.number(records.ATOMIC | records.STRONG), 0)
     base, tensor_shift = (
         operation.get(each) for each in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
     )
@@ -156,7 +169,7 @@ def write_issued(module: ir.Module) -> None:
         code.done()
     with code.when(is_box):
         read = _Runs(code, row, block.address, source, AsyncFlag.READS | AsyncFlag.SHARED, epoch, who)
-        written = _Runs(code, row, block.address, first, AsyncFlag.WRITES, epoch, who)
+        written = _Runs(code, row, block.address, first, writes, epoch, writer)
 
         def store(address: Value, place: Value, count: Value) -> None:
             read.look(source + (place - base), count)
@@ -173,11 +186,10 @@ def write_issued(module: ir.Module) -> None:
             _Runs(code, row, block.address, source, flags, epoch, who).look(source, size)
         with code.when(~from_shared):
             _Runs(code, row, block.address, source, AsyncFlag.READS, epoch, who).look(source, size)
-    with code.when(to_shared & ~reduces):
-        flags = AsyncFlag.WRITES | AsyncFlag.SHARED
-        _Runs(code, row, target_block, target, flags, epoch, who).look(target, size)
-    with code.when(~to_shared & ~reduces):
-        _Runs(code, row, block.address, target, AsyncFlag.WRITES, epoch, who).look(target, size)
+    with code.when(to_shared):
+        _Runs(code, row, target_block, target, writes | AsyncFlag.SHARED, epoch, writer).look(target, size)
+    with code.when(~to_shared):
+        _Runs(code, row, block.address, target, writes, epoch, writer).look(target, size)
     code.done()
 
 
@@ -191,7 +203,7 @@ def write_operand_read(module: ir.Module) -> None:
     agent = first_of_group(warp.get(WarpFrame.index))
     zero = code.number(0)
     epoch = code.call_number(
-        module.functions["begin_operation"], warp.address, AsyncKind.WGMMA, zero, zero, zero, zero
+        module.functions["begin_operation"], warp.address, AsyncKind.WGMMA, zero, zero, zero, zero, zero
     )
     block = warp.at(WarpFrame.block)
     who = _who(code, observed, row, (agent & (LANES - 1)) | records.COLLECTIVE)

@@ -19,7 +19,7 @@ from lanewise.machine.checker.records import (
     WatchRecord,
 )
 from lanewise.machine.checker.watch_code.async_clocks import barrier_clock, follows
-from lanewise.machine.checker.watch_code.cluster_order import write_cluster_order
+from lanewise.machine.checker.watch_code.cluster_order import arrive_at_cluster, write_cluster_order
 from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish
 from lanewise.machine.checker.watch_code.vector_clocks import (
     FAR,
@@ -28,6 +28,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     alive_lanes,
     at_site,
     clocks_of,
+    complete_copies,
     least,
     most,
     operand_of,
@@ -57,13 +58,6 @@ def _join(target: Record, source: Record) -> None:
         entry = source.pointer(WarpClock.foreign, U32).load(index)
         with code.when(entry.differs(0)):
             add_foreign(code, target, entry)
-
-
-def complete_copies(code: WatchCode, lanes: Record, now: Value) -> Value:
-    """Return the epoch up to which the asynchronous copies of all lanes of a warp are complete."""
-    issued, copied = (lanes.get(each, U32, LANES) for each in (LaneClocks.issued, LaneClocks.copied))
-    open_until = (issued > copied).select(copied, now.to(U32).spread(LANES))
-    return code.intrinsic("vector.reduce.umin", U32, [open_until], of=open_until.type)
 
 
 def arrive(module: ir.Module) -> None:
@@ -235,7 +229,7 @@ def release(module: ir.Module) -> None:
 
 def order(module: ir.Module) -> None:
     """Write `order(frame, site, active)`: a fence, or a commit or wait of asynchronous copies."""
-    code, _, observed, row = at_site(module, "order")
+    code, warp, observed, row = at_site(module, "order")
     clock = observed.at(BlockWatch.clock)
     lanes = running_lane_clocks(observed)
     kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
@@ -244,6 +238,9 @@ def order(module: ir.Module) -> None:
         publish(code, observed, code["active"].to(U32), fences)
         acquire(code, observed, fences)
         observed.set(BlockWatch.fresh, 1)
+    relaxed = kind.equals(OrderKind.CLUSTER_ARRIVAL_RELAXED)
+    with code.when(relaxed | kind.equals(OrderKind.CLUSTER_ARRIVAL)):
+        arrive_at_cluster(code, observed, warp, relaxed)
     with code.when(kind.equals(OrderKind.TRACK)):
         clock.set(WarpClock.tracked, epoch)
         observed.set(BlockWatch.fresh, 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.checker import records
-from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock
+from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt
 from lanewise.machine.checker.watch_code.shadow_cells import lane_of, lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -16,6 +17,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     least,
     most,
     running_lane_clocks,
+    warp_of,
     wide,
 )
 from lanewise.machine.codegen.function_code import U32, U64, Record
@@ -25,22 +27,16 @@ from lanewise.machine.codegen.function_code import U32, U64, Record
 UNORDERED, ORDERED, WEAKLY_ORDERED = 0, 1, 2
 
 
-def owner_of(code: WatchCode, observed: Record, epoch: Value) -> Value:
-    """Return the warp of an epoch, counted over all blocks of the watch."""
-    log = observed.at(BlockWatch.watch).get(WatchRecord.log)
-    return wide(Record(code, log).pointer(0, U32).load(epoch))
-
-
 def _write_ordered(module: ir.Module) -> ir.Function:
     """`ordered(observed, epoch, who, lanes, me)`: whether an access by some lanes happened before `me`."""
     code = WatchCode(module, "ordered", ("observed", "epoch", "who", "lanes", "me"))
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
     epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
-    owner = owner_of(code, observed, epoch)
+    owner = warp_of(code, observed, epoch)
     local = owner - observed.get(BlockWatch.first_warp)
     in_block = ~(local < 0) & (local < observed.get(BlockWatch.warps))
-    same_warp = owner.equals(owner_of(code, observed, observed.get(BlockWatch.epoch)))
+    same_warp = owner.equals(warp_of(code, observed, observed.get(BlockWatch.epoch)))
     # Volatile accesses order nothing: lanes of one warp that rely on lock step are reported.
     in_step = (who & me & records.VOLATILE).differs(0) & same_warp
     strong = (who & me & records.STRONG).differs(0) | (
@@ -97,7 +93,7 @@ def _write_ordered(module: ir.Module) -> ir.Function:
         with code.loop(records.FOREIGN_LENGTH) as index:
             entry = wide(clock.pointer(WarpClock.foreign, U32).load(index))
             published = entry & records.PUBLISHED
-            publisher = owner_of(code, observed, published)
+            publisher = warp_of(code, observed, published)
             whole = (entry & records.WHOLE).differs(0)
             covers = publisher.equals(owner) | (whole & block_of(publisher).equals(block_of(owner)))
             with code.when(published.differs(0) & covers & knows(published)):
@@ -114,12 +110,12 @@ def _write_finished(module: ir.Module) -> ir.Function:
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
     epoch, lane = code["epoch"], wide(lane_of(code["who"].to(U32)))
-    with code.when((code["who"] & records.ASYNC_PROXY).differs(0)):
+    with code.when((code["who"] & records.ASYNC_PROXY).differs(0) & follows(observed)):
         answer = code.call_number(module.functions["async_finished"], observed.address, epoch, code["me"], 0)
         code.done(answer)
-    owner = owner_of(code, observed, epoch)
+    owner = warp_of(code, observed, epoch)
     acquired = clock.get(WarpClock.phase_acquired)
-    with code.when(owner.equals(owner_of(code, observed, observed.get(BlockWatch.epoch)))):
+    with code.when(owner.equals(warp_of(code, observed, observed.get(BlockWatch.epoch)))):
         # The lane that copied has waited, and the lanes have synchronised since; or an mbarrier tracks the
         # copy and was tested.
         clocks = running_lane_clocks(observed)

@@ -21,6 +21,7 @@ from lanewise.machine.checker.proxy_records import (
 from lanewise.machine.checker.records import BlockWatch, Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import async_clock, follows, running_index, tell_own
 from lanewise.machine.checker.watch_code.happens_before import ORDERED
+from lanewise.machine.checker.watch_code.publications import NOT_COMPLETE
 from lanewise.machine.checker.watch_code.shadow_cells import lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
@@ -94,10 +95,16 @@ def write_arrive_at_phase(module: ir.Module) -> ir.Function:
     home = code.record("home")
     observed = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
     number = code.call_number(module.functions["follow_barrier"], home.address, code["offset"], code["word"])
-    with code.when(~(number < 0) & home.address.equals(observed.address)):
-        barrier = _barrier(code, home, number)
-        barrier.set(FollowedBarrier.row, code["site"])
-        phase = _phase(code, barrier, barrier.get(FollowedBarrier.phase))
+    with code.when(number < 0):
+        code.done()
+    barrier = _barrier(code, home, number)
+    barrier.set(FollowedBarrier.row, code["site"])
+    phase = _phase(code, barrier, barrier.get(FollowedBarrier.phase))
+    at_home = home.address.equals(observed.address)
+    with code.when(observed.get(BlockWatch.cluster_blocks) > 1):
+        away = (~at_home).to(U64).to(i64)
+        code.call_number(module.functions["tell_members"], observed.address, phase.address, away)
+    with code.when(at_home):
         clock = tell_own(code, observed, running_index(observed))
         for place, vector in enumerate(VECTORS):
             known = phase.pointer(PhaseRecord.known + 4 * LANES * place, U32)
@@ -107,16 +114,19 @@ def write_arrive_at_phase(module: ir.Module) -> ir.Function:
 
 
 def write_see_phase(module: ir.Module) -> ir.Function:
-    """Write `see_phase(frame, home, offset, word, lane, asked)`: a lane tests a phase by its parity."""
+    """Write `see_phase(frame, home, offset, word, lane, asked)`: a lane tests a phase by its parity.
+
+    It returns the PhaseRecord of the phase, 0 if that is not followed, or NOT_COMPLETE.
+    """
     code = WatchCode(module, "see_phase", ("frame", "home", "offset", "word", "lane", "asked"))
     home = code.record("home")
     observed = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
     number = code.call_number(module.functions["follow_barrier"], home.address, code["offset"], code["word"])
     with code.when((number < 0) | home.address.differs(observed.address)):
-        code.done()
+        code.done(0)
     barrier = _barrier(code, home, number)
     with code.when(barrier.get(FollowedBarrier.parity).equals(code["asked"] & 1)):
-        code.done()  # the phase is not complete
+        code.done(NOT_COMPLETE)
     phase = _phase(code, barrier, barrier.get(FollowedBarrier.phase) - 1)
     index = running_index(observed)
     clock = async_clock(code, observed, index)
@@ -132,17 +142,17 @@ def write_see_phase(module: ir.Module) -> ir.Function:
     with code.when(first):
         epochs.store(now, index)
     lanes.store(lanes.load(index) | bit, index)
-    code.done()
+    code.done(phase.address)
     return code.function
 
 
 def write_phase_is_known(module: ir.Module) -> ir.Function:
-    """Write `phase_is_known(observed, barrier, phase, me)`: whether an access may rely on a phase."""
-    code = WatchCode(module, "phase_is_known", ("observed", "barrier", "phase", "me"))
-    observed, me = code.record("observed"), code["me"].to(U32)
+    """Write `phase_is_known(observed, home, barrier, phase, me)`: whether an access may rely on a phase."""
+    code = WatchCode(module, "phase_is_known", ("observed", "home", "barrier", "phase", "me"))
+    observed, home, me = code.record("observed"), code.record("home"), code["me"].to(U32)
     with code.when(code["phase"].equals(0)):
         code.done(1)  # there are too many mbarriers to follow this one
-    barrier = _barrier(code, observed, code["barrier"])
+    barrier = _barrier(code, home, code["barrier"])
     now = barrier.get(FollowedBarrier.phase)
     with code.when(~(code["phase"] < now)):
         code.done(0)
@@ -155,7 +165,7 @@ def write_phase_is_known(module: ir.Module) -> ir.Function:
             epoch = phase.pointer(PhaseRecord.witnessed, U32).load(warp)
             lanes = phase.pointer(PhaseRecord.witnesses, U32).load(warp)
             with code.when(epoch.differs(0)):
-                own = warp.equals(index)
+                own = warp.equals(index) & home.address.equals(observed.address)
                 # Instructions of a whole warp come after what any of its lanes has seen.
                 with code.when(own & (collective | (lanes & lanes_of(me)).differs(0))):
                     code.done(1)
@@ -282,6 +292,7 @@ def write_exits(module: ir.Module) -> None:
     with code.when(left.get().differs(0)):
         code.done()
     # The block ends.
+    code.call_number(module.functions["registers_at_end"], warp.address)
     with code.loop(observed.get(BlockWatch.followed_count)) as number:
         barrier = _barrier(code, observed, number)
         offset = barrier.get(FollowedBarrier.offset)
@@ -290,7 +301,8 @@ def write_exits(module: ir.Module) -> None:
             shifted = (word << (64 - _BYTES_FIRST - _BYTES_BITS)).to(i64)
             count = shifted >> (64 - _BYTES_BITS)
             live = ((word >> _READY_BIT) & 1).differs(0)
-            _tell_unseen_copy(code, barrier, warp)
+            with code.when(live):
+                _tell_unseen_copy(code, barrier, warp)
             with code.when(live & count.differs(0)):
                 row = barrier.get(FollowedBarrier.row)
                 code.suspect(Suspicion.BYTES_LEFT_OVER, warp.address, row, zero, offset, count, zero)

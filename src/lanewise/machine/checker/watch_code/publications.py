@@ -30,10 +30,14 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     least,
     most,
     running_lane_clocks,
+    warp_of,
     wide,
 )
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
+
+#: What `see_phase` answers if the phase is not complete; 0: it is not followed; else where its record is.
+NOT_COMPLETE = -1
 
 
 def publish(code: WatchCode, observed: Record, active: Value, for_all: Value) -> None:
@@ -102,7 +106,24 @@ def is_learnt(code: WatchCode, clock: Record, release: Value, lane: Value) -> Va
     return answer.get()
 
 
-def _learn(code: WatchCode, observed: Record, active: Value, release: Value, own: Value) -> None:
+def _known_before(code: WatchCode, observed: Record, release: Value) -> Value:
+    """Return whether the warp knew of a release by a barrier: then all of its lanes know of it."""
+    clock = observed.at(BlockWatch.clock)
+    local = warp_of(code, observed, release) - observed.get(BlockWatch.first_warp)
+    mine = ~(local < 0) & (local < observed.get(BlockWatch.warps))
+    found = code.variable(code.constant(BOOL, 0))
+    found.set(code.constant(BOOL, 0))
+    with code.when(mine):
+        found.set(~(wide(clock.pointer(WarpClock.seen, U32).load(local)) < release))
+    elsewhere = ~mine & (clock.get(WarpClock.foreign_count) > 0)
+    with code.when(elsewhere), code.loop(records.FOREIGN_LENGTH) as index:
+        entry = wide(clock.pointer(WarpClock.foreign, U32).load(index))
+        same = (entry & records.PUBLISHED).equals(release) & (entry & records.GLIMPSED).equals(0)
+        found.set(found.get() | same)
+    return found.get()
+
+
+def learn(code: WatchCode, observed: Record, active: Value, release: Value, own: Value) -> None:
     """Write that some lanes learn of a release, perhaps by their `own` warp; or all, if all are there."""
     clock = observed.at(BlockWatch.clock)
     record = _partial_release(code, observed, release)
@@ -122,7 +143,8 @@ def _learn(code: WatchCode, observed: Record, active: Value, release: Value, own
             with code.when(same):
                 learners.store(learners.load(index) | active, index)
                 known.set(wide(learnt.load(index)).equals(release).select(code.number(1), known.get()))
-        with code.when(known.get().equals(0) & (count < records.LEARNT_LENGTH)):
+        fresh = known.get().equals(0) & ~_known_before(code, observed, release)
+        with code.when(fresh & (count < records.LEARNT_LENGTH)):
             learnt.store(release.to(U32), count)
             learners.store(active, count)
             clock.set(WarpClock.learnt_count, count + 1)
@@ -203,6 +225,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
         | knows_others.select(code.number(records.CHAIN), 0)
     )
     phases = (flags & Flag.PHASES).differs(0)
+    at_home = code["home"].equals(observed.address)
     own_warp = log.load(epoch)
     pcs = code.record("frame").get(WarpFrame.pcs, U32, LANES)
     exited = Value(code, U32, code.builder.bitcast(pcs.equals(abi.EXITED).handle, ir.IntType(32)))
@@ -226,7 +249,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
                 seen = lane_seen(code, running_lane_clocks(observed), lane).pointer(0, U32)
                 seen.store(seen.load(0, LANES).max(epoch.to(U32).spread(LANES)))
                 clock.set(WarpClock.partly_synced, observed.get(BlockWatch.epoch))
-            _learn(code, observed, active, epoch, log.load(epoch).equals(own_warp))
+            learn(code, observed, active, epoch, log.load(epoch).equals(own_warp))
             clock.set(WarpClock.shown, 1)
             chain = (publication & records.CHAIN).differs(0)
             counts = ((publication & records.WITHIN_BLOCK).equals(0) & ~in_block) | mine
@@ -265,7 +288,9 @@ def _write_strong(module: ir.Module) -> ir.Function:
         held = wide(cell.get(ShadowPlane.PUBLICATION))
         so_far = held & records.PUBLISHED
         with code.when(phases & follows(observed)):
-            _follow_phase(code, observed, offset, lane, reads)
+            _follow_phase(code, observed, offset, lane, reads, active)
+        with code.when(phases & reads & ~follows(observed) & (observed.get(BlockWatch.cluster_blocks) > 1)):
+            code.call_number(module.functions["learn_members"], observed.address, 0, wide(active))
         with code.when(phases):
             # Arrivals publish when their phase is complete: then the object has the other parity. What
             # earlier phases published is kept in the next cell.
@@ -280,7 +305,9 @@ def _write_strong(module: ir.Module) -> ir.Function:
                 publishers = next_cell.get(ShadowPlane.PUBLISHERS)
                 take(wide(next_cell.get(ShadowPlane.PUBLICATION)), lane, publishers)
             with code.when(writes):
-                bit = code.constant(U32, 1) << (own_warp - observed.get(BlockWatch.first_warp).to(U32))
+                # Warps of other blocks of a cluster are told of by `tell_members`.
+                local = own_warp - observed.get(BlockWatch.first_warp).to(U32)
+                bit = at_home.select(code.constant(U32, 1) << local, 0)
                 cell.set(ShadowPlane.PUBLISHERS, cell.get(ShadowPlane.PUBLISHERS) | bit)
                 newest = complete.select(published, most(so_far, published))
                 cell.set(ShadowPlane.PUBLICATION, (newest | marks | phase).to(U32))
@@ -295,9 +322,6 @@ def _write_strong(module: ir.Module) -> ir.Function:
             chained = joins.select(code.number(records.CHAIN), 0)
             cell.set(ShadowPlane.PUBLICATION, (published | marks | chained).to(U32))
     clock.set(WarpClock.glimpsed, most(clock.get(WarpClock.glimpsed), taken.get()))
-    # Who arrives from other blocks of a cluster is not kept: a phase makes everything known.
-    with code.when(phases & reads & (observed.get(BlockWatch.cluster_blocks) > 1)):
-        clock.set(WarpClock.acquired, epoch)
     with code.when((flags & Flag.ACQUIRES).differs(0)):
         acquire(code, observed, ~in_block | phases)
     with code.when((flags & Flag.VOLATILE_ACCESS).equals(0)):
@@ -306,7 +330,9 @@ def _write_strong(module: ir.Module) -> ir.Function:
     return code.function
 
 
-def _follow_phase(code: WatchCode, observed: Record, offset: Value, lane: Value, waits: Value) -> None:
+def _follow_phase(
+    code: WatchCode, observed: Record, offset: Value, lane: Value, waits: Value, active: Value
+) -> None:
     """Write that a lane arrives at an mbarrier, or tests a phase of it."""
     word = Record(code, code["host"] + offset).get(0, U64).to(i64)
     functions = code.module.functions
@@ -323,7 +349,12 @@ def _follow_phase(code: WatchCode, observed: Record, offset: Value, lane: Value,
             with code.when((register > 0) & row.get(SiteRow.element_bits).equals(type.bits)):
                 held = Record(code, code["frame"] + register).pointer(0, type).load(lane).to(U64)
                 asked.set((held >> (63 if type is U64 else 0)).to(i64))
-        code.call_number(functions["see_phase"], code["frame"], code["home"], offset, word, lane, asked.get())
+        seen = code.call_number(
+            functions["see_phase"], code["frame"], code["home"], offset, word, lane, asked.get()
+        )
+        in_cluster = observed.get(BlockWatch.cluster_blocks) > 1
+        with code.when(in_cluster & seen.differs(NOT_COMPLETE)):
+            code.call_number(functions["learn_members"], observed.address, seen, wide(active))
 
 
 def write_publications(module: ir.Module) -> None:

@@ -10,6 +10,7 @@ from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, ShadowPlane, WarpClock
+from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.vector_clocks import WatchCode
 from lanewise.machine.codegen.function_code import U32, Record
 
@@ -68,7 +69,7 @@ class View:
         self.warp_bit = observed.code.constant(U32, 1) << index.to(U32)
         self.synced = clock.get(WarpClock.synced).to(U32)
         #: Whether the kernel has asynchronous operations.
-        self.follows = observed.get(BlockWatch.async_clocks).differs(0)
+        self.follows = follows(observed)
         #: Whether some lanes of the warp have synchronised since all of them last did.
         self.partly_synced = clock.get(WarpClock.partly_synced) > clock.get(WarpClock.synced)
 

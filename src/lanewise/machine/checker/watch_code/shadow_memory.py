@@ -132,7 +132,7 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
         code.tell(Suspicion.NOT_CONSTANT, wide(since & records.EPOCHS), other)
         code.done()
     with code.when(floor < epoch):
-        pending = (stored & records.PENDING).differs(0)
+        pending = (stored & records.PENDING).differs(0) & (writer & me & records.ATOMIC).equals(0)
         told = code.variable(code.constant(BOOL, 0))
         with code.when(pending):
             finished = code.call_number(

@@ -28,6 +28,14 @@ NUMBER = ir.IntType(64)
 FAR = 0x7FFF_FFFF
 
 
+class WatchModule(ir.Module):
+    """The functions of the checker: for kernels with asynchronous operations, or for those without."""
+
+    def __init__(self, follows_async: bool) -> None:
+        super().__init__("checker")
+        self.follows_async = follows_async
+
+
 class WatchCode(FunctionCode):
     """A function of the checker that takes and returns 64-bit numbers; loops are not unrolled here."""
 
@@ -123,6 +131,31 @@ def clocks_of(code: WatchCode, observed: Record, warp: Record) -> tuple[Record, 
     )
 
 
+def complete_copies(code: WatchCode, lanes: Record, now: Value) -> Value:
+    """Return the epoch up to which the asynchronous copies of all lanes of a warp are complete."""
+    issued, copied = (lanes.get(each, U32, LANES) for each in (LaneClocks.issued, LaneClocks.copied))
+    open_until = (issued > copied).select(copied, now.to(U32).spread(LANES))
+    return code.intrinsic("vector.reduce.umin", U32, [open_until], of=open_until.type)
+
+
+def warp_of(code: WatchCode, observed: Record, epoch: Value) -> Value:
+    """Return the warp of an epoch, counted over all blocks of the watch."""
+    log = observed.at(BlockWatch.watch).get(WatchRecord.log)
+    return wide(Record(code, log).pointer(0, U32).load(epoch))
+
+
+def in_cluster(code: WatchCode, observed: Record, epoch: Value) -> Value:
+    """Return whether an epoch is one of a warp of a block's cluster."""
+    number = warp_of(code, observed, epoch) - observed.get(BlockWatch.cluster_first)
+    return ~(number < 0) & (number < observed.get(BlockWatch.warps) * observed.get(BlockWatch.cluster_blocks))
+
+
+def rank_of(code: WatchCode, observed: Record, epoch: Value) -> Value:
+    """Return the rank of the block in the cluster that an epoch belongs to."""
+    number = warp_of(code, observed, epoch) - observed.get(BlockWatch.cluster_first)
+    return Value(code, i64, code.builder.sdiv(number.handle, observed.get(BlockWatch.warps).handle))
+
+
 def begin_block(module: ir.Module) -> ir.Function:
     """Write `begin_block(observed, linear)`: begin a thread block with fresh clocks."""
     code = WatchCode(module, "begin_block", ("observed", "linear"))
@@ -171,9 +204,11 @@ def turn(module: ir.Module) -> ir.Function:
     launch = observed.at(BlockWatch.watch)
     begins = block.get(BlockRecord.linear).differs(observed.get(BlockWatch.linear))
     blocks = block.at(BlockRecord.launch).get(LaunchRecord.cluster_blocks)
+    first_warp = launch.get(WatchRecord.next_warp)
     with code.when(begins), code.loop(blocks) as rank:  # the blocks of a cluster begin together
         row = Record(code, block.get(BlockRecord.members) + rank * MemberRow.BYTES)
         member = row.at(MemberRow.block)
+        member.at(BlockRecord.watch).set(BlockWatch.cluster_first, first_warp)
         code.call_number(
             module.functions["begin_block"],
             member.get(BlockRecord.watch),
@@ -210,7 +245,10 @@ def set_floors(module: ir.Module) -> ir.Function:
     clock = observed.at(BlockWatch.clock)
     acquired, synced = clock.get(WarpClock.acquired), clock.get(WarpClock.synced)
     known = least(acquired, synced)
-    earlier = most(most(acquired, clock.get(WarpClock.least)), observed.get(BlockWatch.start) - 1)
+    # Other blocks of a cluster may access shared memory too.
+    in_block, in_all = clock.get(WarpClock.least), clock.get(WarpClock.cluster_known)
+    shared_by_all = (observed.get(BlockWatch.cluster_blocks) > 1).select(least(in_block, in_all), in_block)
+    earlier = most(most(acquired, shared_by_all), observed.get(BlockWatch.start) - 1)
     known_shared = least(earlier, synced)
     # What only some lanes have learnt, or by a release that was incomplete, is looked at access by access.
     some_lanes = clock.get(WarpClock.learnt_count).differs(0)

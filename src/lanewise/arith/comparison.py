@@ -1,0 +1,143 @@
+"""`lanewise.compare`: one product as the GPUs of several generations compute it, and where they part.
+
+Each arch uses the widest plain `mma` that it has for the formats; its model says how it adds the products up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.arith.models import Model, model_of
+from lanewise.arith.on_arrays import gemm
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format, format_of
+from lanewise.isa import Instruction, find_arch, instructions
+
+#: One arch of each generation, and a GPU that has it.
+GENERATIONS = {
+    "sm_70": "V100", "sm_75": "T4", "sm_80": "A100", "sm_89": "L40S", "sm_90": "H100", "sm_100": "B200",
+    "sm_120": "RTX 5090",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ArchResult:
+    """What one arch returns: D, the instruction that computed it, and the model of its arithmetic."""
+
+    arch: str
+    instruction: Instruction
+    model: Model
+    d: npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ArchComparison:
+    """The results of several archs for one product; printed, it shows where they part, and the sources."""
+
+    results: tuple[ArchResult, ...]
+    #: Archs that have no instruction for it, or none whose arithmetic is known, and why.
+    missing: dict[str, str]
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """The archs that computed it."""
+        return tuple(each.arch for each in self.results)
+
+    def __getitem__(self, arch: str) -> npt.NDArray[Any]:
+        """D as an arch returns it."""
+        name = find_arch(arch)
+        found = [each.d for each in self.results if each.arch == name]
+        if not found:
+            raise LanewiseError(f"{name}: {self.missing.get(name, 'it was not asked for')}")
+        return found[0]
+
+    @cached_property
+    def differing(self) -> npt.NDArray[np.bool_]:
+        """Which elements of D have other bits on some arch than on the first."""
+        bits = [each.instruction.d.format.to_bits(each.d) for each in self.results]
+        found = np.zeros(self.results[0].d.shape, bool)
+        for other in bits[1:]:
+            found |= other != bits[0]
+        return found
+
+    def __str__(self) -> str:
+        first = self.results[0]
+        fmt = first.instruction.d.format
+        bits = {each.arch: fmt.to_bits(each.d) for each in self.results}
+        lines = []
+        for each in self.results:
+            count = int((bits[each.arch] != bits[first.arch]).sum())
+            same = f"{count} of {each.d.size} elements differ from {first.arch}" if each is not first else ""
+            gpu = f" ({GENERATIONS[each.arch]})" if each.arch in GENERATIONS else ""
+            lines.append(f"{each.arch + gpu:18}{each.instruction.text:54}{same}".rstrip())
+        lines += [f"{arch:18}{why}" for arch, why in self.missing.items()]
+        places = np.argwhere(self.differing)
+        if len(places):
+            place = tuple(places[0].tolist())
+            lines.append(f"D{list(place)}:")
+            lines += [f"    {each.arch:14}{each.d[place]!s:20}{each.model}" for each in self.results]
+        else:
+            lines.append("all bits agree")
+        sources = dict.fromkeys(f"{each.model.fidelity}: {each.model.source}" for each in self.results)
+        return "\n".join([*lines, *(f"[{source}]" for source in sources)])
+
+
+def compare(
+    a: Any, b: Any, c: Any = None, *, archs: str | Iterable[str] = "all", d: str | Format | None = None
+) -> ArchComparison:
+    """Compute A·B + C as GPUs of several generations do, bit for bit, and tell where they part.
+
+    A and B are (M, K) and (K, N), of any size; their dtypes say the formats. `d` is the format of the result:
+    that of C, or if there is none f32 (s32 for integers, f64 for f64). `archs` are archs or GPUs by name.
+
+    >>> import numpy as np
+    >>> big = np.array([[2048, 1, 1, 1]], np.float16)
+    >>> found = compare(big, np.array([[1024], [1], [1], [1]], np.float16), archs=["V100", "A100"])
+    >>> found.archs, float(found["sm_80"][0, 0])
+    (('sm_70', 'sm_80'), 2097155.0)
+    """
+    left, right = np.asarray(a), np.asarray(b)
+    a_format, b_format = format_of(left.dtype), format_of(right.dtype)
+    d_format = _result_format(a_format, c, d)
+    wanted = list(GENERATIONS) if isinstance(archs, str) and archs == "all" else archs
+    names = [find_arch(each) for each in ([wanted] if isinstance(wanted, str) else wanted)]
+    results: list[ArchResult] = []
+    missing: dict[str, str] = {}
+    for arch in dict.fromkeys(names):
+        found = _widest(arch, a_format, b_format, d_format)
+        if found is None:
+            missing[arch] = f"no mma of {a_format} and {b_format} with {d_format} whose arithmetic is known"
+            continue
+        instruction, model = found
+        results.append(ArchResult(arch, instruction, model, gemm(instruction, left, right, c, arch=arch)))
+    if not results:
+        raise LanewiseError(
+            "; ".join(f"{arch}: {why}" for arch, why in missing.items()) or "no arch is given"
+        )
+    return ArchComparison(tuple(results), missing)
+
+
+def _result_format(a: Format, c: Any, d: str | Format | None) -> Format:
+    """Return the format of D: as asked, that of C, or the widest for A."""
+    if d is not None:
+        return format_of(d)
+    if c is not None:
+        return format_of(np.asarray(c).dtype)
+    return format_of("s32" if a.kind != "float" else "f64" if a.name == "f64" else "f32")
+
+
+def _widest(arch: str, a: Format, b: Format, d: Format) -> tuple[Instruction, Model] | None:
+    """Return the mma of an arch for some formats that has the largest K, and its model."""
+    found = [
+        (each, model)
+        for each in instructions(arch, "mma", a=a.name, b=b.name, c=d.name, d=d.name, kind="", sparse=False)
+        if not each.satfinite and not each.rounding and (model := model_of(each, arch)) is not None
+    ]
+    rows = [each for each in found if each[0].layouts == ("row", "col")] or found
+    return max(rows, key=lambda each: (each[0].k, each[0].m), default=None)

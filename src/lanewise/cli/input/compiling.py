@@ -1,0 +1,129 @@
+"""Options for CUDA C++, which `run`, `check`, `ptx` and `sass` share, and what they ask of the compiler."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from lanewise.errors import LanewiseError
+
+_COMPILING = "For CUDA C++"
+
+
+class Compiler(StrEnum):
+    """The compilers of CUDA C++."""
+
+    NVRTC = "nvrtc"
+    NVCC = "nvcc"
+
+
+Definitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--define",
+        "-D",
+        metavar="NAME[=VALUE]",
+        help="A macro for CUDA C++.",
+        rich_help_panel=_COMPILING,
+        show_default=False,
+    ),
+]
+Includes = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--include",
+        "-I",
+        metavar="FOLDER",
+        help="A folder with headers; that of the file itself is searched anyway.",
+        rich_help_panel=_COMPILING,
+        show_default=False,
+    ),
+]
+Standard = Annotated[
+    str | None,
+    typer.Option(
+        "--std",
+        metavar="STANDARD",
+        help="The C++ standard, such as c++20; c++17 if left out.",
+        rich_help_panel=_COMPILING,
+        show_default=False,
+    ),
+]
+CompilerOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="OPTION",
+        help="Another option of the compiler, as in --option=--use_fast_math.",
+        rich_help_panel=_COMPILING,
+        show_default=False,
+    ),
+]
+CompilerName = Annotated[
+    Compiler,
+    typer.Option(
+        "--compiler",
+        help="NVRTC, or nvcc with the host's C++ compiler, which compiles host code too.",
+        rich_help_panel=_COMPILING,
+    ),
+]
+
+
+class Compilation(NamedTuple):
+    """How CUDA C++ is to be compiled."""
+
+    definitions: tuple[str, ...] = ()
+    includes: tuple[Path, ...] = ()
+    standard: str | None = None
+    options: tuple[str, ...] = ()
+    compiler: str = Compiler.NVRTC
+
+    @property
+    def given(self) -> str:
+        """The first option that was given; empty if none was."""
+        options = {
+            "--define": self.definitions,
+            "--include": self.includes,
+            "--std": self.standard,
+            "--option": self.options,
+            "--compiler": self.compiler != Compiler.NVRTC,
+        }
+        return next((name for name, value in options.items() if value), "")
+
+    @property
+    def flags(self) -> list[str]:
+        """The compiler's own options.
+
+        >>> Compilation(("N=4",), standard="20").flags
+        ['-DN=4', '--std=c++20']
+        """
+        for folder in self.includes:
+            if not folder.is_dir():
+                raise LanewiseError(f"--include {folder}: no such folder")
+        standard = (self.standard or "").lower().removeprefix("c++")
+        if standard and not standard.isalnum():
+            raise LanewiseError(f"--std {self.standard}: a standard is written as c++17 or c++20")
+        return [
+            *(f"-D{each}" for each in self.definitions),
+            *(f"-I{folder.resolve()}" for folder in self.includes),
+            *((f"--std=c++{standard}",) if standard else ()),
+            *self.options,
+        ]
+
+
+#: As CUDA C++ is compiled if nothing is said.
+USUAL = Compilation()
+
+
+def compilation(
+    define: list[str] | None,
+    include: list[Path] | None,
+    std: str | None,
+    option: list[str] | None,
+    compiler: Compiler,
+) -> Compilation:
+    """Return how CUDA C++ is to be compiled, as a command was asked."""
+    return Compilation(tuple(define or ()), tuple(include or ()), std, tuple(option or ()), compiler)

@@ -1,0 +1,54 @@
+"""Names of GPUs as people say them, and the target that names all that each has.
+
+A generation is no GPU: Ampere is sm_80, sm_86 and sm_87, which do not have the same instructions.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+#: By target. From sm_90 on there are instructions that only the arch-specific target (`a`) names, so the
+#: name of a GPU stands for that target.
+_GPUS = {
+    "sm_70": "V100, TITAN V, GV100, Quadro GV100",
+    "sm_72": "Xavier, AGX Xavier, Xavier NX",
+    "sm_75": "T4, RTX 2060, RTX 2070, RTX 2080, RTX 2080 Ti, TITAN RTX, Quadro RTX 6000, Quadro RTX 8000",
+    "sm_80": "A100, A800, A30",
+    "sm_86": "A40, A10, A10G, A16, A2, RTX 3050, RTX 3060, RTX 3060 Ti, RTX 3070, RTX 3070 Ti, RTX 3080, "
+    "RTX 3080 Ti, RTX 3090, RTX 3090 Ti, RTX A2000, RTX A4000, RTX A4500, RTX A5000, RTX A5500, RTX A6000",
+    "sm_87": "Orin, AGX Orin, Orin NX, Orin Nano",
+    "sm_89": "L4, L40, L40S, L20, L2, RTX 4050, RTX 4060, RTX 4060 Ti, RTX 4070, RTX 4070 Ti, RTX 4080, "
+    "RTX 4090, RTX 4000 Ada, RTX 5000 Ada, RTX 6000 Ada",
+    "sm_90a": "H100, H200, H800, H20, GH200",
+    "sm_100a": "B100, B200, GB200",
+    "sm_103a": "B300, GB300",
+    "sm_110a": "Thor, AGX Thor",
+    "sm_120a": "RTX 5050, RTX 5060, RTX 5060 Ti, RTX 5070, RTX 5070 Ti, RTX 5080, RTX 5090, RTX PRO 6000, "
+    "RTX PRO 5000, RTX PRO 4000",
+    "sm_121a": "GB10, DGX Spark, Spark",
+}
+#: What stands before or behind a GPU's name without changing which it is.
+_AROUND = re.compile(
+    r"\b(?:nvidia|tesla|geforce|jetson|tensor core|gpu|generation|laptop|super|sxm\d?|pcie|nvl|\d+ ?gb)\b"
+)
+
+
+def _plain(name: str) -> str:
+    """Return a name in lower case without what does not matter, and without spaces: `rtx4090`."""
+    return re.sub(r"[\s_-]", "", _AROUND.sub(" ", name.lower().replace("-", " ").replace("_", " ")))
+
+
+@cache
+def _known() -> dict[str, str]:
+    """Return the target of each name."""
+    return {_plain(name): arch for arch, names in _GPUS.items() for name in names.split(", ")}
+
+
+def arch_of_gpu(name: str) -> str | None:
+    """Return the target of a GPU by its name; None if it is not known.
+
+    >>> arch_of_gpu("NVIDIA H100 PCIe"), arch_of_gpu("rtx-4090"), arch_of_gpu("sm_90")
+    ('sm_90a', 'sm_89', None)
+    """
+    return _known().get(_plain(name))

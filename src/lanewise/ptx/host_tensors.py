@@ -1,0 +1,54 @@
+"""Tensors of other libraries in host memory, torch's above all, as NumPy arrays of the same memory."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+#: DLPack's devices that are host memory: plain, and pinned by CUDA.
+_HOST_DEVICES = (1, 3)
+#: Types that NumPy does not have, by their size: torch hands them over as integers.
+_SAME_SIZE = {1: "uint8", 2: "int16"}
+
+
+def host_arguments(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a launch, tensors in host memory among them as NumPy arrays of their memory.
+
+    >>> host_arguments((1, 2.5, None))
+    (1, 2.5, None)
+    """
+    if all(each is None or isinstance(each, int | float | np.ndarray | np.generic) for each in values):
+        return values
+    return tuple(host_array(each) for each in values)
+
+
+def host_array(value: Any) -> Any:
+    """Return a tensor in host memory as a NumPy array of the same memory; anything else as it is."""
+    if isinstance(value, np.ndarray | np.generic) or not hasattr(value, "__dlpack_device__"):
+        return value
+    if int(value.__dlpack_device__()[0]) not in _HOST_DEVICES:
+        return value
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _torch_array(torch, value.detach())
+    try:
+        return np.from_dlpack(value)
+    except (TypeError, RuntimeError, BufferError, ValueError):  # a type that NumPy does not have
+        return value
+
+
+def _torch_array(torch: Any, tensor: Any) -> Any:
+    """Return the array of a torch tensor; of bfloat16 and fp8, which NumPy does not have, by ml_dtypes."""
+    if not tensor.ndim:
+        return tensor.item()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if hasattr(np, name):
+        return tensor.numpy()
+    import ml_dtypes
+
+    size = tensor.element_size()
+    if not hasattr(ml_dtypes, name) or size not in _SAME_SIZE:
+        return tensor
+    return tensor.view(getattr(torch, _SAME_SIZE[size])).numpy().view(getattr(ml_dtypes, name))

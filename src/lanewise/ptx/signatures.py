@@ -1,0 +1,159 @@
+"""Arguments held against the C++ signature of a kernel: an array's elements, numbers where pointers belong.
+
+PTX knows of a pointer that it has 64 bits. The mangled name of a kernel, or its source, knows to what it
+points. What neither tells (a struct of the user's, a type of CUTLASS's) takes anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.ptx.arguments import ArrayArgument, ParameterTypes
+
+if TYPE_CHECKING:
+    from lanewise.ptx.model.module import Entry
+
+#: Integers below this are counts or sizes: device addresses are larger, on the machine and on every GPU.
+_LOWEST_ADDRESS = 1 << 32
+#: Types whose pointers stand for memory as such.
+_RAW_BYTES = ("void", "char", "unsigned char", "uint8_t", "uchar", "u_char", "byte", "std::byte")
+_ELEMENT = re.compile(r"(bool|bfloat|float|uint|int)(\d*)")
+_GETS_BY = "unchecked=True (--unchecked in the shell) passes it as it is"
+
+
+class Element(NamedTuple):
+    """The type of an array's elements: the name that NumPy, ml_dtypes and torch share, its kind and bytes."""
+
+    name: str
+    kind: str
+    bytes: int
+
+
+def element_of(array: Any) -> Element | None:
+    """Return the type of an array's elements; None for structs, and for what is no array.
+
+    >>> element_of(np.zeros(4, np.float16))
+    Element(name='float16', kind='float', bytes=2)
+    """
+    name = str(getattr(array, "dtype", "")).removeprefix("torch.")
+    found = _ELEMENT.match(name)
+    if found is None:
+        return None
+    bits = int(found[2]) if found[2] else 8
+    return Element(name, found[1], max(1, bits // 8))  # four bits have a byte each
+
+
+def require_signature(entry: Entry, values: Sequence[Any]) -> None:
+    """Raise an error for an argument that the kernel's signature in C++ does not take.
+
+    A kernel whose signature is not known takes anything here; so do parameters of types that are not known.
+    """
+    source = entry.module.cuda.text if entry.module.cuda is not None else ""
+    function = entry.function
+    if (not source and not function.name.startswith("_Z")) or len(values) != len(function.parameters):
+        return  # nothing is known; or the launch says how many arguments there are
+    types = ParameterTypes(function, source)
+    if types.texts is None:
+        return
+    for number, (text, value) in enumerate(zip(types.texts, values, strict=True)):
+        wrong = _refusal(text, value, source)
+        if wrong is not None:
+            name = types.names[number] if types.names is not None and types.names[number] else ""
+            title = f"{number} ({name})" if name else f"{number}"
+            raise LanewiseError(f"argument {title} of {entry.demangled} is {text}: {wrong}; {_GETS_BY}")
+
+
+def _refusal(text: str, value: Any, source: str) -> str | None:
+    """Return what is wrong with a value for a parameter of a type; None if nothing is."""
+    if value is None or isinstance(value, ArrayArgument):
+        return None
+    from lanewise.ptx.cuda_types import without_qualifiers
+
+    plain = without_qualifiers(text)
+    if plain.endswith("*") and "(" not in plain:
+        return _pointer_refusal(plain[:-1].strip(), value, source)
+    return _number_refusal(plain, value, source)
+
+
+def _pointer_refusal(pointee: str, value: Any, source: str) -> str | None:
+    """Return what is wrong with a value for a pointer to a type."""
+    if isinstance(value, bool) or (type(value) is int and 0 < value < _LOWEST_ADDRESS):
+        return f"it takes an array, None, or lw.address(array); {value!r} was given"
+    if isinstance(value, np.integer) and 0 < value < _LOWEST_ADDRESS:
+        return f"it takes an array, None, or lw.address(array); {value!r} was given"
+    given = element_of(value)
+    if given is None or getattr(value, "ndim", 1) == 0 or pointee in _RAW_BYTES:
+        return None
+    elements = ("uint64", 1) if pointee.endswith("*") else _elements(pointee, source)
+    if elements is None or _takes(*elements, given):
+        return None
+    wanted = elements[0]
+    if _is_raw_words(wanted, given):
+        advice = f"array.view({_spelt(wanted)}) takes its bits as such numbers"
+    else:
+        advice = f"array.astype({_spelt(wanted)}) converts it"
+    return f"it takes an array of {wanted}, and one of {given.name} was given; {advice}"
+
+
+def _number_refusal(plain: str, value: Any, source: str) -> str | None:
+    """Return what is wrong with a value for a number."""
+    elements = _elements(plain, source)
+    if elements is None or elements[1] != 1 or not elements[0].startswith("int"):
+        return None
+    if element_of(value) is not None and getattr(value, "ndim", 0) > 0:
+        return "it takes an integer; an array was given"
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        limits = np.iinfo(elements[0])
+        if not limits.min <= int(value) <= limits.max:
+            return f"{value} does not fit into it, {limits.min} to {limits.max}"
+    return None
+
+
+def _elements(name: str, source: str) -> tuple[str, int] | None:
+    """Return the numbers of a type, by its own name or by that for which the source has it stand."""
+    from lanewise.ptx.cuda_types import elements_of
+
+    found = elements_of(name)
+    if found is None and source:
+        from lanewise.ptx.cuda_declarations import aliased_type
+
+        found = elements_of(aliased_type(source, name))
+    return found
+
+
+def _takes(wanted: str, numbers: int, given: Element) -> bool:
+    """Return whether an array is one of a pointer's elements, or of words that hold them.
+
+    Vectors of integers (`int4`, `uint2`) carry anything, unsigned integers any elements of their width.
+    Floats of at most 16 bits may come as unsigned integers, since NumPy itself has no bfloat16.
+    """
+    if given.name == wanted:
+        return True
+    integer = wanted.startswith(("int", "uint"))
+    if integer and numbers > 1:
+        return True
+    found = _ELEMENT.match(wanted)
+    width = int(found[2]) // 8 if found is not None and found[2] else 1
+    if given.bytes != width:
+        return False
+    if wanted.startswith("uint"):
+        return True
+    if integer or wanted == "bool":
+        return given.kind in ("int", "uint", "bool")
+    return _is_raw_words(wanted, given) and width <= 2
+
+
+def _is_raw_words(wanted: str, given: Element) -> bool:
+    """Return whether an array has unsigned integers of the width of a float."""
+    return given.kind == "uint" and re.sub(r"^b?float(\d+).*$", r"\1", wanted) == str(8 * given.bytes)
+
+
+def _spelt(dtype: str) -> str:
+    """Return a type as Python has it."""
+    known = hasattr(np, dtype) or dtype == "bool"
+    return f"{'numpy' if known else 'ml_dtypes'}.{dtype}"
