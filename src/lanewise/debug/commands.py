@@ -275,7 +275,13 @@ class Commands:
             raise LanewiseError(f"a block is named by its coordinates, as in block 1,0; not as {rest!r}")
         x, y, z = (*(int(each) for each in rest.split(",")), 0, 0)[:3]
         self.debugger.show_block((x, y, z))
-        return f"{information.recorded(self.debugger)}\n{where(self.debugger)}"
+        variables = self.debugger.recorded.recording.program.globals.values()
+        note = (
+            "The arrays were put back before; variables of the module keep what the run before left.\n"
+            if any(each.space == "global" for each in variables)
+            else ""
+        )
+        return f"{information.recorded(self.debugger)}\n{note}{where(self.debugger)}"
 
     @_command(
         "type",

@@ -67,7 +67,7 @@ class Connection:
                 return
 
     def event(self, name: str, **body: Any) -> None:
-        """Send an event."""
+        """Send an event by its name, with what it tells."""
         self.send({"type": "event", "event": name, "body": body})
 
     def respond(self, request: Message, body: Any = None, error: str = "") -> None:
