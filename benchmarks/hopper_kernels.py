@@ -1,10 +1,10 @@
 """Other people's Hopper kernels on the machine: what compiles, runs, is right to the last bit, and is found.
 
 Run `python benchmarks/hopper_kernels.py --cutlass FOLDER --fast FOLDER [--json FILE]`. FOLDER is a copy of
-CUTLASS (or `cutlass_library/source` of the package nvidia-cutlass), and of fast.cu. Their sources are compiled
-without a change; what instances and arguments their hosts would make is in `benchmarks/kernels/hopper`. Every
-kernel runs under four schedules of its asynchronous operations and under `lanewise.check`, and is compared with
-its instruction's `gemm`.
+CUTLASS (or `cutlass_library/source` of the package nvidia-cutlass), and of fast.cu. Their sources are
+compiled without a change; what instances and arguments their hosts would make is in
+`benchmarks/kernels/hopper`. Every kernel runs under four schedules of its asynchronous operations and under
+`lanewise.check`, and is compared with its instruction's `gemm`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,7 @@ def of_cutlass(folder: Path) -> Iterator[Outcome]:
     for kind in CUTLASS:
         for cooperative in (False, True):
             name = f"{'cooperative' if cooperative else 'pingpong'} GEMM, {kind}"
-            yield outcome("CUTLASS", name, lambda k=kind, c=cooperative: cutlass_gemm(k, c, include))
+            yield outcome("CUTLASS", name, partial(cutlass_gemm, kind, cooperative, include))
 
 
 # fast.cu ----------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ def of_fast(folder: Path) -> Iterator[Outcome]:
         "M4::matmulKernel4<128, 128, 64, 256, 5>": ((128, 256, 448), (2, 256, 5 * 2 * 16384 + 1024), 128),
     }
     for name, about in kernels.items():
-        yield outcome("fast.cu", name.partition("<")[0], lambda n=name, a=about: fast_gemm(file, n, *a))
+        yield outcome("fast.cu", name.partition("<")[0], partial(fast_gemm, file, name, *about))
 
 
 def main() -> None:

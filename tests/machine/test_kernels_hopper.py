@@ -178,7 +178,7 @@ def test_tensor_copies(case: tuple[tuple[int, ...], ...], add: bool) -> None:
     shape, box, source_at, target_at = case
     rng = np.random.default_rng(len(shape))
     tensor = rng.integers(-50, 50, shape).astype(np.float16)
-    swizzles = ("none", "32B", "64B", "128B") if len(shape) == 2 else ("none",)
+    swizzles: tuple[Any, ...] = ("none", "32B", "64B", "128B") if len(shape) == 2 else ("none",)
     kernel = source("copies")[f"copy_box<{len(shape)}, {str(add).lower()}>"]
     for swizzle in swizzles:
         out = rng.integers(-50, 50, shape).astype(np.float16)
@@ -205,12 +205,12 @@ def test_tensor_copy_with_element_strides_and_nan() -> None:
 
 
 @pytest.mark.parametrize("interleave", ["16B", "32B"])
-def test_interleaved_tensor_copy(interleave: str) -> None:
+def test_interleaved_tensor_copy(interleave: Any) -> None:
     """Channels in slices of 16 or 32 bytes, which stand for one element of the innermost axis each."""
     channels = int(interleave[:2]) // 2
     tensor = np.arange(2 * 3 * 6 * 16 * channels, dtype=np.uint16).reshape(2, 3, 6, 16, channels)
     out = np.zeros_like(tensor)
-    swizzle = "32B" if interleave == "32B" else "none"
+    swizzle: Any = "32B" if interleave == "32B" else "none"
     maps = [
         lw.tensor_map(
             each.reshape(2, 3, 6, -1)[..., :16], (1, 1, 2, 8), interleave=interleave, swizzle=swizzle
