@@ -100,7 +100,7 @@ BAD = [
         ["draw", "tiled-copy", "SM80_16x8x16_F32F16F16F32_TN", "--threads", "32"],
         ["SM80_16x8x16_F32F16F16F32_TN"],
     ),
-    (["explain", "SM80_CP_ASYNC_CACHEALWAYS"], ["plain copy"]),
+    (["explain", "SM80_CP_ASYNC_CACHEALWAYS", "--lane", "0"], ["plain copy"]),
     (["explain", "sm80_nothing"], ["sm80_nothing", "operation"]),
     (["explain", "SM80_16x8x16_F32F16F16F32_TN", "--arch", "sm_75"], ["sm_75", "sm_80"]),
     (["explain", "SM80_16x8x16_F32F16F16F32_TN", "--a-source", "registers"], ["--a-source"]),

@@ -82,6 +82,7 @@ TAKEN = [
     ("vectors", (f32, f16, of(np.int64), of(np.uint8))),
     ("scale<float>", (f32, 2)),
     ("plain", (f32, 1)),
+    ("plain", (of(np.uint8), 1)),
 ]  # fmt: skip
 
 

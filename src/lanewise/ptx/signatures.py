@@ -129,10 +129,11 @@ def _elements(name: str, source: str) -> tuple[str, int] | None:
 def _takes(wanted: str, numbers: int, given: Element) -> bool:
     """Return whether an array is one of a pointer's elements, or of words that hold them.
 
-    Vectors of integers (`int4`, `uint2`) carry anything, unsigned integers any elements of their width.
-    Floats of at most 16 bits may come as unsigned integers, since NumPy itself has no bfloat16.
+    Arrays of uint8 are memory as such. Vectors of integers (`int4`, `uint2`) carry anything, unsigned ones
+    any elements of their width. Floats of at most 16 bits may come as unsigned integers, since NumPy itself
+    has no bfloat16.
     """
-    if given.name == wanted:
+    if given.name in (wanted, "uint8"):
         return True
     integer = wanted.startswith(("int", "uint"))
     if integer and numbers > 1:

@@ -135,7 +135,9 @@ def missing_entry(name: str, entries: Iterable[str], functions: Iterable[str], c
     entries = list(entries)
     if matching(name, functions):
         return f"{name!r} is a device function, no entry\nentries are:\n{listed(entries)}"
-    near = difflib.get_close_matches(name, [*{plain_name(entry) for entry in entries}, *entries], n=1)
+    templates = re.findall(r"__global__[^;{}()]*?\b(\w+)\s*\(", cuda_text)
+    known = [*{plain_name(entry) for entry in entries}, *entries, *templates]
+    near = difflib.get_close_matches(name.partition("<")[0] if templates else name, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if re.search(rf"\b{re.escape(name)}\b", cuda_text):
         hint = f"; a template is instantiated by its full name, as module['{name}<float>']"
