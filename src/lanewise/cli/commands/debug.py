@@ -77,7 +77,11 @@ def debug(
     limit: Annotated[
         int | None,
         typer.Option(
-            metavar="MIB", help="The most memory of a recording, in MiB.", show_default=False, min=1
+            "--limit",
+            metavar="MIB",
+            help="The most memory of a recording, in MiB.",
+            show_default=False,
+            min=1,
         ),
     ] = None,
     command: Annotated[
@@ -91,6 +95,7 @@ def debug(
     port: Annotated[
         int | None,
         typer.Option(
+            "--port",
             metavar="PORT",
             help="With --dap: on a port of this machine; 0 takes a free one.",
             min=0,
