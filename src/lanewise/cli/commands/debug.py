@@ -77,7 +77,7 @@ def debug(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", metavar="MIB", help="The most memory of a recording, in MiB.", min=1, show_default=False
+            "--limit",
             metavar="MIB",
             help="The most memory of a recording, in MiB.",
             show_default=False,
