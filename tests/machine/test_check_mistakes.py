@@ -5,6 +5,8 @@ The pairs lie in `mistakes/`, whose `corpus.py` says how they are written.
 
 from __future__ import annotations
 
+import os
+import zlib
 from typing import Any
 
 import pytest
@@ -29,8 +31,17 @@ def marked(pair: Pair, failures: dict[str, str]) -> Any:
     return pytest.param(pair, id=str(pair.name), marks=marks)
 
 
-PLANTED = [marked(pair, NOT_FOUND) for pair in PAIRS if pair.kinds]
-RIGHT = [marked(pair, {}) for pair in PAIRS]
+def in_the_suite(pair: Pair) -> bool:
+    """Return whether a pair is tried each time: all but those of Hopper, of which a third is.
+
+    With LANEWISE_EVERY_MISTAKE in the environment all are, and `mistakes/report.py` tries all.
+    """
+    chosen = zlib.crc32(str(pair.name).encode()) % 3 == 0
+    return chosen or not pair.file.startswith("hopper") or "LANEWISE_EVERY_MISTAKE" in os.environ
+
+
+PLANTED = [marked(pair, NOT_FOUND) for pair in PAIRS if pair.kinds and in_the_suite(pair)]
+RIGHT = [marked(pair, {}) for pair in PAIRS if in_the_suite(pair)]
 
 
 @pytest.mark.parametrize("pair", PLANTED)
