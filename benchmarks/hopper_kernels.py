@@ -60,6 +60,8 @@ class Prepared:
     arguments: tuple[Any, ...]
     out: np.ndarray
     expected: np.ndarray
+    #: Arrays that the arguments have the addresses of.
+    kept: tuple[np.ndarray, ...] = ()
 
 
 def product(text: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -190,7 +192,7 @@ def cutlass_gemm(kind: str, cooperative: bool, options: list[str]) -> Prepared:
         expected = np.zeros_like(expected)
         for begin in range(0, k, depth):
             expected += product(text, *(each[:, begin : begin + depth].copy() for each in (a, b)))
-    return Prepared(launched, (parameters[: sizes[0]].tobytes(),), d, expected)
+    return Prepared(launched, (parameters[: sizes[0]].tobytes(),), d, expected, (a, b))
 
 
 def of_cutlass(folder: Path) -> Iterator[Outcome]:
