@@ -20,7 +20,6 @@ NOT_FOUND = {
     "syncwarp_in_branch": "lanes that have exited are taken for lanes that returned early: advice",
     "four_releases_for_one": "the deadlock is told, not the arrivals that are too many",
     "more_arrivals_than_count": "the deadlock is told, not the arrivals that are too many",
-    "try_wait_once": "the machine waits in mbarrier.try_wait, which on a GPU may give up",
 }
 
 

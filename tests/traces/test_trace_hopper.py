@@ -9,7 +9,7 @@ import pytest
 import cluster_kernels
 import lanewise as lw
 from machine.test_machine_bulk_copies import TO_SHARED, WAIT, kernel
-from machine.test_machine_wgmma import BF16, gemm_source
+from machine.test_machine_wgmma import BF16, GEMM
 
 COPY = kernel(
     f"""
@@ -69,7 +69,7 @@ def test_a_fragment_of_a_warpgroup_is_held_by_four_warps() -> None:
     rng = np.random.default_rng(5)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((64, 64), (256, 64)))
     d = np.zeros((64, 256), np.float32)
-    run = lw.trace(lw.cuda(gemm_source(), arch="sm_90a")["gemm"][1, 128, 320 * 128], a, b, d, 256, 64)
+    run = lw.trace(lw.cuda(GEMM, arch="sm_90a")["gemm"][1, 128, 320 * 128], a, b, d, 256, 64)
     expected = lw.instruction(BF16.format(256)).gemm(a, np.ascontiguousarray(b.T), arch="sm_90a")
     assert np.array_equal(d.view(np.uint32), expected.view(np.uint32)) and not run.fault
     products = [step for step in run.steps if step.text.startswith("wgmma.mma_async")]
@@ -77,9 +77,7 @@ def test_a_fragment_of_a_warpgroup_is_held_by_four_warps() -> None:
     for warp in (0, 3):
         last = [step for step in products if step.warp == warp][-1]
         assert np.array_equal(last.fragment("d").view(np.uint32), expected.view(np.uint32))
-    alone = lw.trace(
-        lw.cuda(gemm_source(), arch="sm_90a")["gemm"][1, 128, 320 * 128], a, b, d, 256, 64, warps=0
-    )
+    alone = lw.trace(lw.cuda(GEMM, arch="sm_90a")["gemm"][1, 128, 320 * 128], a, b, d, 256, 64, warps=0)
     step = alone.first(lambda step: step.text.startswith("wgmma.mma_async"))
     assert step is not None
     with pytest.raises(lw.LanewiseError, match="held by four warps, and warp 1 was not traced"):

@@ -44,9 +44,9 @@ def declared_variable(source: str, name: str) -> Declared | None:
     """Return how a `__device__`, `__constant__` or `__managed__` variable is declared, if that is seen.
 
     >>> declared_variable("static __constant__ float weights[4][N]; // of the filter", "weights")
-    Declared(type='float', sizes=('4', 'N'), name='')
+    Declared(type='float', sizes=('4', 'N'))
     >>> declared_variable("__device__ int a = 3, *b;", "b")
-    Declared(type='int*', sizes=(), name='')
+    Declared(type='int*', sizes=())
     """
     text = _plain(source)
     pattern = rf"\b{re.escape(name)}\b\s*((?:\[[^\]]*\]\s*)*)(?=[=;,{{])"
