@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -27,6 +28,10 @@ TYPES: dict[str, tuple[Any, Any, str, int]] = {
 
 #: Types whose kernels are checked as well; those of the others differ in one instruction alone.
 CHECKED = ("bf16", "tf32", "s8")
+#: Types that are tried each time, by one kernel or the other; with LANEWISE_EVERYTHING both try all of them.
+EVERYTHING = "LANEWISE_EVERYTHING" in os.environ
+COOPERATIVE = tuple(TYPES) if EVERYTHING else ("bf16", "e4m3", "s8")
+PINGPONG = tuple(TYPES) if EVERYTHING else ("bf16", "f16", "tf32")
 
 
 def same_everywhere(
@@ -81,7 +86,7 @@ def source(name: str) -> lw.Module:
 # products ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", COOPERATIVE)
 def test_cooperative_gemm(kind: str) -> None:
     """Two warpgroups multiply a tile of 128 × 64, a third loads it by TMA through three stages."""
     m, n, k = 128, 128, 4 * TYPES[kind][3]
@@ -105,7 +110,7 @@ def test_gemm_with_multicast_in_clusters(cluster: tuple[int, int]) -> None:
     assert same_everywhere(launched, (*maps, d, n, steps), d).tobytes() == product("bf16", a, b).tobytes()
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", PINGPONG)
 def test_persistent_pingpong_gemm_with_tma_stores(kind: str) -> None:
     """Two blocks take six tiles; of their two consumers one multiplies while the other stores."""
     m, n, steps = 128, 192, 2
