@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import lzma
 import random
@@ -192,8 +191,12 @@ def digest(raw: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
 
 
-def packed(answers: Sequence[Answer]) -> str:
-    """Return answers as text for a record."""
+#: Digits of a line of a record.
+_DIGITS = 120
+
+
+def packed(answers: Sequence[Answer]) -> list[str]:
+    """Return answers as lines of a record: compressed, in hexadecimal digits."""
     rows: NDArray[Any] = np.zeros(len(answers), _ROW)
     for row, (call, status, mark) in zip(rows, answers, strict=True):
         for name, value in call._asdict().items():
@@ -204,12 +207,14 @@ def packed(answers: Sequence[Answer]) -> str:
                 row[name] = value
         row["status"], row["digest"] = status, mark
     columns = rows.view(np.uint8).reshape(len(rows), -1).T  # alike bytes side by side
-    return base64.b85encode(lzma.compress(columns.tobytes(), preset=9)).decode()
+    digits = lzma.compress(columns.tobytes(), preset=9).hex()
+    return [digits[start : start + _DIGITS] for start in range(0, len(digits), _DIGITS)]
 
 
-def unpacked(text: str) -> list[Answer]:
+def unpacked(lines: list[str]) -> list[Answer]:
     """Return the answers of a record."""
-    columns = np.frombuffer(lzma.decompress(base64.b85decode(text)), np.uint8).reshape(_ROW.itemsize, -1)
+    data = lzma.decompress(bytes.fromhex("".join(lines)))
+    columns = np.frombuffer(data, np.uint8).reshape(_ROW.itemsize, -1)
     rows = np.ascontiguousarray(columns.T).view(_ROW)[:, 0]
     found = []
     for row in rows:
