@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lanewise import draw
 from lanewise.atoms import atom, make_tiled_copy, make_tiled_mma
-from lanewise.cli.input.layout_text import read_layout, read_plain_layout, read_swizzle
+from lanewise.layout.reading import read_layout, read_plain_layout, read_swizzle
 from lanewise.isa import instruction
 from lanewise.layout import ComposedLayout, Layout, Swizzle, recast
 
