@@ -57,14 +57,19 @@ export function fragments(about, state, changed) {
       found.words = [lanes?.size > 1 ? `T${lane}…` : `T${lane}`, owners.length > 1 && lanes.size === 1 ? `V${value}…` : `V${value}`];
       found.colour = state.by === "value" ? value : state.by === "register" ? Math.floor(value / each.slots) : lane;
     }
-    if (now.lane !== undefined) {
+    if (!each.held) {
+      const [r, c] = now.at?.[0] === result?.key ? now.at.slice(1) : [now.row, now.col];
+      const feeds = about.multiplies && ((each.key === "a" && row === r) || (each.key === "b" && col === c));
+      if (feeds) found.colour = each.key === "a" ? 0 : 1;
+      if (now.at?.[0] === each.key && now.at[1] === row && now.at[2] === col) found.outline = "mark";
+    } else if (now.lane !== undefined) {
       found.faded = !owners.some(([lane]) => lane === now.lane);
     } else if (now.at) {
       const [key, r, c] = now.at;
       const lanes = new Set(holdersOf(now.at).map(([lane]) => lane));
       found.faded = lanes.size > 0 && !owners.some(([lane]) => lanes.has(lane));
       if (key === each.key && r === row && c === col) found.outline = "mark";
-      else if (about.multiplies && key === result?.key) {
+      else if (about.multiplies && key === result?.key && each.held) {
         const feeds = (each.key === "a" && row === r) || (each.key === "b" && col === c);
         if (feeds) Object.assign(found, { outline: "plain", faded: false });
       }
@@ -91,7 +96,7 @@ export function fragments(about, state, changed) {
     if (now.at) {
       const [key, row, col] = now.at;
       const each = operand(key);
-      const name = `${each.name}[${row}][${col}]`;
+      const name = `${each.name.split(", ").at(-1)}[${row}][${col}]`; // D of "C, D"
       const owners = holdersOf(now.at);
       if (!owners.length) return each.held ? `${name} is held by no ${thread} of this product.` : `${name} lies in shared memory; no ${thread} holds it.`;
       const first = owners[0];
@@ -171,7 +176,7 @@ export function fragments(about, state, changed) {
   const lines = [...new Set(operands.map((each) => each.at[0]))].sort();
   for (const each of operands) {
     const made = matrix({
-      rows: each.rows, cols: each.cols, rowName: each.row_axis, colName: each.col_axis,
+      rows: each.rows, cols: each.cols, rowName: each.row_axis, colName: each.col_axis, large: state.large && each.held && each.rows * each.cols <= 8192,
       caption: `${each.name}: ${each.rows}×${each.cols} ${each.format}${each.held ? "" : ", in shared memory"}`,
       ruleRows: about.rows ? about.rows.rows / about.rows.matrices : 0,
       cell: (row, col) => cell(each, row, col),
@@ -196,6 +201,13 @@ export function fragments(about, state, changed) {
     changed?.(state);
   }
 
+  // The corner above A and left of B is free: what is told stands there, beside the matrices.
+  const beside = element("div", { class: "beside-matrices" }, told, registers);
+  const corner = lines.length > 1 && columns.length > 1 && columns.length === new Set(operands.filter((each) => each.at[0] === lines.at(-1)).map((each) => each.at[1])).size;
+  if (corner && operands.some((each) => each.key === "a" && each.cols >= 12)) {
+    beside.style.gridArea = `1 / 1 / ${lines.length} / ${columns.length}`;
+    grid.prepend(beside);
+  }
   refresh();
-  return { view: element("div", {}, told, element("div", { class: "scroll" }, grid), registers), set, refresh, thread };
+  return { view: element("div", {}, beside.parentNode ? null : beside, element("div", { class: "scroll" }, grid)), set, refresh, thread };
 }

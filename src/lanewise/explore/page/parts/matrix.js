@@ -16,15 +16,15 @@ export function colours() {
 }
 
 // Cells with two lines of labels where there is room, plain colours where there is not.
-export function cellSize(rows, cols, lines = 2, wide = 30) {
-  if (cols <= 40 && rows <= 64) return [wide, lines > 1 ? 28 : 20];
-  if (cols <= 64 && rows <= 64) return [26, lines > 1 ? 26 : 18];
-  return cols <= 128 ? [12, 12] : [8, 8];
+export function cellSize(rows, cols, lines = 2, wide = 30, large = false) {
+  if (large || (cols <= 34 && rows <= 34)) return [wide, lines > 1 ? 28 : 20];
+  if (cols <= 64) return [15, 13];
+  return cols <= 128 ? [9, 11] : [6, 9];
 }
 
 export function matrix(options) {
   const { rows, cols, caption, lines = 2, rowName = "row", colName = "column", wide } = options;
-  const [width, height] = options.size ?? cellSize(rows, cols, lines, wide);
+  const [width, height] = options.size ?? cellSize(rows, cols, lines, wide, options.large);
   const left = Math.max(HEAD, 7 * String(options.rowLabel?.(rows - 1) ?? rows - 1).length + 8);
   const canvas = element("canvas", {
     tabindex: 0, role: "application", "aria-roledescription": "matrix",
@@ -33,6 +33,7 @@ export function matrix(options) {
   const view = element("figure", { class: "matrix" }, element("figcaption", {}, caption), element("div", { class: "scroll" }, canvas));
   const ratio = Math.min(window.devicePixelRatio || 1, cols * rows > 8000 ? 1 : 2);
   const all = [left + cols * width + 2, HEAD + rows * height + 2];
+  // Browsers have no canvas of more than some 16,000 pixels a side.
   canvas.width = all[0] * ratio;
   canvas.height = all[1] * ratio;
   Object.assign(canvas.style, { width: `${all[0]}px`, height: `${all[1]}px` });

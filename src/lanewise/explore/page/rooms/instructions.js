@@ -18,7 +18,7 @@ export async function mount(main, state, shell) {
   room.state = {
     i: state.i || USUAL, source: state.source || "", arch: state.arch || "", q: state.q ?? "", lane: state.lane ?? "", at: state.at ?? "",
     row: state.row ?? "", col: state.col ?? "", by: state.by ?? "", product: state.product ?? "", step: state.step ?? "",
-    code: state.code ?? "", major: state.major ?? "", swizzle: state.swizzle ?? "", operand: state.operand ?? "", number: state.number ?? "",
+    code: state.code ?? "", large: state.large ?? "", major: state.major ?? "", swizzle: state.swizzle ?? "", operand: state.operand ?? "", number: state.number ?? "",
     map: state.map ?? "",
   };
   if (document.activeElement !== room.search) room.search.value = room.state.q;
@@ -201,7 +201,7 @@ function render(shell, about) {
   const at = state.at.split(",");
   const focus = {
     lane: number(state.lane) !== null && number(state.lane) < about.threads && number(state.lane) >= 0 ? Math.floor(number(state.lane)) : null,
-    at: null, row: number(state.row), col: number(state.col), by: state.by || "lane", product: Math.min(number(state.product) ?? 0, about.products - 1) || 0,
+    at: null, row: number(state.row), col: number(state.col), large: state.large === "1", by: state.by || "lane", product: Math.min(number(state.product) ?? 0, about.products - 1) || 0,
   };
   const pointed = about.operands.find((each) => each.key === at[0]);
   if (pointed && Number(at[1]) < pointed.rows && Number(at[2]) < pointed.cols) focus.at = [at[0], Number(at[1]), Number(at[2])];
@@ -224,19 +224,20 @@ function render(shell, about) {
     element("span", {}, name === "lane" ? "Lane" : "Thread"), slider, box,
     element("button", { type: "button", onclick: () => pick("") }, "All"),
     select(shell, "Colour by", [["lane", name], ["value", "value"], ["register", "register"]], focus.by, (by) => picture.set({ by })),
+    about.operands.some((each) => each.held && (each.rows > 34 || each.cols > 34))
+      ? element("label", { class: "inline" }, element("input", { type: "checkbox", checked: state.large === "1", onchange: (event) => { state.large = event.target.checked ? "1" : ""; save(); render(shell, about); } }), "Large cells") : null,
     about.products > 1 ? select(shell, "Product", Array.from({ length: about.products }, (_, n) => [String(n), String(n)]), String(focus.product), (product) => picture.set({ product: Number(product) })) : null);
   const facts = element("details", {}, element("summary", {}, "Registers and CuTe layouts"), element("div", { class: "scroll" }, element("table", { class: "data" },
     element("thead", {}, element("tr", {}, ["operand", "held as", "layout (thread, value) → element", "known from"].map((each) => element("th", { scope: "col" }, each)))),
     element("tbody", {}, about.operands.map((each) => element("tr", {}, element("th", { scope: "row" }, each.name), element("td", {}, each.packing),
       element("td", { class: "mono small" }, each.held ? element("a", { href: shell.address("layouts", { l: each.layout, tv: `${each.rows},${each.cols}` }) }, each.layout) : each.layout), element("td", { class: "small" }, each.source)))))));
   const volta = about.fragments_of ? element("p", { class: "note" }, `Fragments of ${about.fragments_of}.`) : null;
-  detail.append(element("section", { class: "panel", "aria-label": "Fragments" }, element("h3", {}, "Who holds what"), volta, controls, picture.view, facts));
-
   if (["ldmatrix", "stmatrix", "movmatrix"].includes(about.family)) {
     const made = moves(about, Number(state.step) || 0, (step) => { state.step = step || ""; save(); });
     playing.push(made);
     detail.append(element("section", { class: "panel", "aria-label": "Step by step" }, element("h3", {}, about.family === "movmatrix" ? "Row by row" : "Addresses → rows → registers"), made.view));
   }
+  detail.append(element("section", { class: "panel", "aria-label": "Fragments" }, element("h3", {}, "Who holds what"), volta, controls, picture.view, facts));
   if (about.family.startsWith("wgmma")) detail.append(descriptors(shell, about, save));
   detail.append(code(shell, about, save));
 }

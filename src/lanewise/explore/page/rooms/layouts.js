@@ -58,7 +58,7 @@ function build(about) {
   const fixed = shell.isStatic ? element("p", { class: "note" }, "This site has no server: it knows the examples above. Run lanewise explore on your machine to type layouts of your own.") : null;
   main.replaceChildren(
     element("h1", {}, "Layouts"),
-    examples, fixed,
+    ...[examples, fixed].filter(Boolean),
     element("label", { for: "layout" }, "Layout or expression"), typed, help,
     element("div", { id: "answer", "aria-live": "polite" }),
     element("section", { class: "panel", "aria-label": "Banks", id: "banks" }, element("h2", {}, "Banks of shared memory"), element("div", { id: "access", class: "row end" }), element("div", { id: "turns" })));
@@ -124,7 +124,7 @@ function describe(found) {
     parts.push(element("section", { class: "panel", "aria-label": "Threads and values" }, element("h2", {}, `As (thread, value) over a ${state.tv.replace(",", "×")} matrix`), fragments(found.fragments, { lane: null, at: null, row: null, col: null, by: "lane", product: 0 }).view));
   }
   if (!found.indices) return [...parts, element("p", { class: "note" }, found.large)];
-  const run = swizzle ? 2 ** swizzle.base : 1;
+  const run = Math.max(1, 128 / Number(state.bits)); // elements in 16 bytes, which four banks hold
   const rows = found.indices.length;
   const cols = found.indices[0].length;
   const told = element("p", { class: "told", "aria-live": "polite" }, "Point at a cell: the same element lights up on the other side.");
@@ -132,7 +132,7 @@ function describe(found) {
   const same = (row, col) => pointed && pointed[0] === row && pointed[1] === col;
   const wide = 34;
   const table = matrix({
-    rows, cols, lines: 1, wide, caption: "Coordinate → index",
+    rows, cols, lines: 1, wide, caption: "Coordinate → index; a colour is 16 bytes, four banks",
     cell: (row, col) => {
       const index = found.indices[row][col];
       return { words: [String(index)], colour: typeof index === "number" ? Math.floor(index / run) : undefined, outline: same(row, col) ? "mark" : null };
