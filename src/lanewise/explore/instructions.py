@@ -101,6 +101,18 @@ def _operand(key: str, operand: Operand, name: str) -> dict[str, Any]:
         "layout": str(operand.layout),
         "source": operand.source,
         "at": PLACES.get(key, (2, 3)),
-        # Element (product · rows + row) · cols + col, for each lane, register and slot in order.
-        "held": operand.gather.reshape(operand.threads, -1).tolist() if held else None,
+        "held": _held(operand) if held else None,
     }
+
+
+def _held(operand: Operand) -> dict[str, Any]:
+    """Return which element each lane holds in each register and slot: (product · rows + row) · cols + col.
+
+    A layout adds a lane's part and a value's part, so that two short lists say it; where an operand is not
+    like that, all elements are sent.
+    """
+    elements = operand.gather.reshape(operand.threads, -1)
+    lanes, values = elements[:, 0], elements[0] - elements[0, 0]
+    if (elements == lanes[:, None] + values).all():
+        return {"lanes": lanes.tolist(), "values": values.tolist()}
+    return {"all": elements.tolist()}

@@ -208,7 +208,7 @@ def _fragments(layout: Any, tv: str) -> dict[str, Any]:
         "operands": [
             {
                 "key": "d", "name": "matrix", "rows": rows, "cols": cols, "row_axis": "m", "col_axis": "n",
-                "format": "", "registers": values, "slots": 1, "at": (2, 3), "held": held,
+                "format": "", "registers": values, "slots": 1, "at": (2, 3), "held": {"all": held},
             }
         ],
     }  # fmt: skip

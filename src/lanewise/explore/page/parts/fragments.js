@@ -3,6 +3,16 @@
 import { element } from "../shell.js";
 import { matrix } from "./matrix.js";
 
+// The element of each lane and value: sent as a lane's part and a value's part, or all of them. Unpacked once.
+export function unpacked(about) {
+  for (const each of about.operands) {
+    const { lanes, values, all } = each.held ?? {};
+    if (all) each.held = all;
+    else if (lanes) each.held = lanes.map((lane) => values.map((value) => lane + value));
+  }
+  return about;
+}
+
 // For each element of an operand, the [lane, value] pairs that hold it; of one product where there are several.
 function holders(operand, product) {
   const found = Array.from({ length: operand.rows * operand.cols }, () => []);
@@ -27,7 +37,7 @@ export function fragments(about, state, changed) {
   // state: {lane, at: [key, row, col] or null, row, col, by, product}
   const thread = about.threads > 32 ? "thread" : "lane";
   const plural = `${thread}s`;
-  const operands = about.operands;
+  const operands = unpacked(about).operands;
   const table = () => new Map(operands.map((each) => [each.key, holders(each, state.product ?? 0)]));
   let held = table();
   let pointed = null; // what the pointer is over, for the moment
@@ -155,7 +165,7 @@ export function fragments(about, state, changed) {
           const within = index % (each.rows * each.cols);
           return `[${Math.floor(within / each.cols)}][${within % each.cols}]`;
         });
-        cells.push(element("td", { class: "mono small" }, slots.join(" ")));
+        cells.push(element("td", { class: "mono small" }, slots.map((slot) => element("span", { class: "slot" }, `${slot} `))));
       }
       if (values.length > 64) cells.push(element("td", {}, `and ${values.length - 64} more`));
       return element("tr", {}, element("th", { scope: "row" }, each.name), ...cells);

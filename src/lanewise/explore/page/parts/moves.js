@@ -2,7 +2,7 @@
 import { element } from "../shell.js";
 import { matrix } from "./matrix.js";
 import { player } from "./player.js";
-import { ranges } from "./fragments.js";
+import { ranges, unpacked } from "./fragments.js";
 
 function positions(operand) {
   const found = Array.from({ length: operand.rows * operand.cols }, () => []);
@@ -28,6 +28,7 @@ function registerGrid(operand, caption, options) {
 }
 
 export function moves(about, step, stepped) {
+  unpacked(about);
   return about.family === "movmatrix" ? transposed(about, step, stepped) : rowsMoved(about, step, stepped);
 }
 
