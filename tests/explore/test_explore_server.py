@@ -104,7 +104,8 @@ def test_the_page_s_own_origin_is_taken_and_cross_site_questions_are_not(server:
 @pytest.mark.parametrize(
     "path",
     [
-        "../answers.py", "..%2fanswers.py", "%2e%2e/server.py", "rooms/../../server.py", "/etc/passwd", "//etc/passwd",
+        "../answers.py", "..%2fanswers.py", "%2e%2e/server.py", "rooms/../../server.py", "/etc/passwd",
+        "//etc/passwd",
         "..\\server.py", "shell.js/", "rooms", "rooms/", "shell.js%00", "page/shell.js", ".", "index.html/..",
     ],
 )  # fmt: skip
@@ -118,22 +119,28 @@ def test_only_files_of_the_page_are_known(server: ExploreServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
+    "body",
     [
-        (b"", 400), (b"{", 400), (b"[]", 400), (b"nonsense", 400), (b"\xff\xfe", 400), (b'{"text": NaN}', 400),
-        (b"[" * 100_000, 400), (b'{"a":' * 5000, 400), (b'{"text": 3}', 400), (b"{}", 400), (b'{"text": null}', 400),
-        (b'{"text": "x", "more": 1}', 400), (b'{"text": ""}', 400), (b'{"text": "' + b"x" * 300_000 + b'"}', 400),
-        (b'{"text": ' + b"9" * 10_000 + b"}", 400), (b'{"text": true}', 400),
+        b"", b"{", b"[]", b"nonsense", b"\xff\xfe", b'{"text": NaN}', b"[" * 100_000, b'{"a":' * 5000,
+        b'{"text": 3}', b"{}", b'{"text": null}', b'{"text": "x", "more": 1}', b'{"text": ""}',
+        b'{"text": true}', b'{"text": "' + b"x" * 300_000 + b'"}', b'{"text": ' + b"9" * 10_000 + b"}",
     ],
     ids=range(16),
 )  # fmt: skip
-def test_garbage_becomes_a_sentence(server: ExploreServer, body: bytes, status: int) -> None:
+def test_garbage_becomes_a_sentence(server: ExploreServer, body: bytes) -> None:
     found = ask(server, "api/instructions/about", body)
-    assert found[0] == status and found[1]["error"] and "Traceback" not in found[1]["error"]
+    assert found[0] == 400 and found[1]["error"] and "Traceback" not in found[1]["error"]
 
 
 def test_questions_that_there_are_not(server: ExploreServer) -> None:
-    for path in ("api/attic/look", "api/instructions/nothing", "api", "api/instructions", "api/a/b/c", "other"):
+    for path in (
+        "api/attic/look",
+        "api/instructions/nothing",
+        "api",
+        "api/instructions",
+        "api/a/b/c",
+        "other",
+    ):
         assert ask(server, path, b"{}")[0] == 404
     assert ask(server, "api/instructions/about")[0] == 404  # by GET
     for method in ("PUT", "DELETE", "OPTIONS"):
@@ -235,14 +242,19 @@ def test_twenty_quick_clicks_from_two_tabs(server: ExploreServer) -> None:
 
 
 def test_a_browser_that_closes_in_the_middle_does_no_harm(server: ExploreServer) -> None:
-    head = f"POST /{server.token}/api/instructions/catalogue HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n"
+    host = f"Host: 127.0.0.1:{server.server_port}\r\n"
+    head = f"POST /{server.token}/api/instructions/catalogue HTTP/1.1\r\n{host}"
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", server.server_port)) as connection:
-            connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+            connection.sendall(
+                f"{head}Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}".encode()
+            )
     assert ask(server, "api/instructions/about", ABOUT)[0] == 200
 
 
-def test_it_listens_on_the_loopback_address_alone_and_says_when_a_port_is_taken(server: ExploreServer) -> None:
+def test_it_listens_on_the_loopback_address_alone_and_says_when_a_port_is_taken(
+    server: ExploreServer,
+) -> None:
     assert server.socket.getsockname()[0] == "127.0.0.1"
     with pytest.raises(LanewiseError, match=f"port {server.server_port} cannot be used"):
         ExploreServer(port=server.server_port)

@@ -121,7 +121,7 @@ def _ptx(instruction: Instruction, parts: list[Part]) -> str:
         declared[".pred"] = ["%p"]
     lines = [f".reg {kind} {', '.join(names)};" for kind, names in declared.items()]
     if instruction.family.startswith("wgmma"):
-        lines += ["setp.ne.b32 %p, 1, 0;  // 0: D = A·B without D", "wgmma.fence.sync.aligned;"]
+        lines += ["setp.ne.b32 %p, 1, 0;  // 0 leaves D out of the sum", "wgmma.fence.sync.aligned;"]
     lines.append(f"{instruction.text} {', '.join(written)};")
     if instruction.family.startswith("wgmma"):
         lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
@@ -226,8 +226,8 @@ def _lanewise(instruction: Instruction) -> str:
             "import numpy as np",
             "",
             "rng = np.random.default_rng(0)",
-            "a = inst.a.format.array(rng.integers(-4, 4, inst.a.shape))",
-            "b = inst.b.format.array(rng.integers(-4, 4, inst.b.shape))",
+            "a = inst.a.format.array(rng.integers(0, 2, inst.a.shape))",
+            "b = inst.b.format.array(rng.integers(0, 2, inst.b.shape))",
             f'print(inst(a, b, arch="{arch}"))  # D, bit for bit',
         ]
     return "\n".join(lines)

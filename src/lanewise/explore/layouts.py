@@ -10,6 +10,7 @@ from lanewise.explore.answers import question
 from lanewise.explore.bank_access import access_of, proposals_for
 from lanewise.explore.expressions import FUNCTIONS, MOST_LETTERS, evaluate
 from lanewise.layout import ComposedLayout, Layout, Swizzle, left_inverse, rank, right_inverse, size
+from lanewise.layout.int_tuple import spell
 
 #: Elements of a layout that the page draws at most.
 MOST_CELLS = 1 << 14
@@ -114,7 +115,7 @@ def _drawn(layout: Any) -> dict[str, Any]:
         indices = indices_of(layout)
     except LanewiseError as error:
         return {"text": str(layout), "indices": None, "large": str(error)}
-    plain = [[each if isinstance(each, int) else str(each) for each in row] for row in indices]
+    plain = [[each if isinstance(each, int) else spell(each) for each in row] for row in indices]
     return {"text": str(layout), "indices": plain}
 
 
@@ -171,7 +172,8 @@ def _inverse_text(layout: Any) -> str:
         if not isinstance(swizzle, Swizzle) or layout.offset != 0:
             return ""
         inner = _inverse_text(layout.layoutA)
-        return f"{inner} o Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}>" if inner else ""
+        indices = f"{layout.cosize()}:1"
+        return f"{inner} o Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}> o {indices}" if inner else ""
     for function in (left_inverse, right_inverse):
         try:
             return str(function(layout))

@@ -15,7 +15,7 @@ MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 TRANSPOSING = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"
 #: Rows of 32 f16, with longer rows, and under swizzles: what the pages on banks compare.
-ROWS = ("(16,32):(32,1)", "(16,32):(36,1)", "(16,32):(40,1)", "(16,32):(48,1)")
+ROWS = ("(16,32):(32,1)", "(16,32):(64,1)", "(16,32):(48,1)", "(16,32):(40,1)")
 SWIZZLED = tuple(f"Sw<{swizzle}> o (16,32):(32,1)" for swizzle in ("1,3,3", "2,3,2", "2,3,3"))
 
 
