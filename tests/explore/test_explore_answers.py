@@ -217,7 +217,8 @@ def test_expressions(text: str, value: Any) -> None:
     [
         "", "(", "(8", "8:", "(8,8):(8,1,1)", "foo", "__import__", "os.system", "A", "A = ", "composition(",
         "size()", "lambda: 3", "(8).real", "'x'", "{}", "1.5", "size = 3", "((8,8):(8,1)",
-        "composition((8,8), (9,9), 1, 2, 3)", "(" * 60 + "8" + ")" * 60, "x" * 5000, "\n".join(f"a{n} = 3" for n in range(99)),
+        "composition((8,8), (9,9), 1, 2, 3)", "(" * 60 + "8" + ")" * 60, "x" * 5000,
+        "\n".join(f"a{n} = 3" for n in range(99)),
         "Sw<99,3,3>", "Swizzle(8)",
         "A = (99999,99999)\n" + "\n".join("A = logical_product(A, A)" for _ in range(30)), "upcast((4,4), 0)",
         "complement((4,4):(1,1))", "left_inverse(make_identity_layout((2,2)))", "tile_to_shape(3, 4, 5)",
@@ -237,7 +238,7 @@ def test_a_large_layout_is_not_drawn() -> None:
     assert evaluated("(999999,999999)")["indices"] is None
     assert evaluated("make_identity_layout((2,2))")["indices"] == [["(0,0)", "(0,1)"], ["(1,0)", "(1,1)"]]
     with pytest.raises(LanewiseError, match="up to"):
-        banks("(9999,9999)")
+        banks("(9999,9999):(1,9999)")
 
 
 @pytest.mark.parametrize(

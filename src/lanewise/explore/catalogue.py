@@ -16,6 +16,8 @@ from lanewise.isa.gpu_names import gpu_names
 
 #: Families in the order in which most people look for them.
 _ORDER = ("mma", "ldmatrix", "wgmma", "stmatrix", "movmatrix", "wmma.mma", "wmma.load", "wmma.store")
+#: State spaces likewise; "" is the generic one.
+_SPACES = ("shared", "")
 #: The size that stands for an entry with several.
 _USUAL_N = 128
 _OPCODE = re.compile(r"\b(?:[A-Z]{1,2}G?MMA|LDSM|STSM|MOVM)\b")
@@ -69,7 +71,7 @@ def _rank(form: Instruction) -> tuple[Any, ...]:
         form.satfinite,
         form.products,
         common.index(kind) if kind in common else len(common),
-        form.space not in ("shared", ""),
+        _SPACES.index(form.space) if form.space in _SPACES else len(_SPACES),
         form.types[0] == "f16" and len(form.types) > 1,
         tuple(-each for each in form.shape),
         -form.num,

@@ -93,6 +93,8 @@ def evaluated(text: str, tv: str = "") -> dict[str, Any]:
 def banks(text: str, bits: int = 16, access: str = "ldmatrix", vector: int = 8, lanes: str = "") -> Any:
     """Return where 32 lanes read in a layout, the turns that this takes, and layouts that take fewer."""
     value, _ = evaluate(text)
+    if isinstance(value, tuple) and value and all(isinstance(each, int) for each in value):
+        value = Layout(value)
     if isinstance(value, Swizzle) or not isinstance(value, Layout | ComposedLayout):
         raise LanewiseError("banks are those of a layout; type one, such as (32,32):(32,1)")
     if value.size() > MOST_CELLS:

@@ -22,7 +22,6 @@ const announcer = document.getElementById("announcer");
 const underWay = new Map(); // controllers of questions, by room, question and channel
 let current = { name: null, module: null };
 let turn = 0; // counts changes of room, so that a slow one does not overwrite a later one
-let written = null; // the fragment that the page itself wrote last
 
 // The state in the address: #/room?name=value&…
 export function read(fragment = location.hash) {
@@ -128,7 +127,6 @@ function go(room, state = {}) {
 function replace(state = {}) {
   const wanted = address(current.name, state);
   if (wanted === location.hash) return;
-  written = wanted;
   history.replaceState(null, "", wanted);
 }
 
@@ -161,13 +159,13 @@ async function show() {
   if (location.hash === "#main") return;
   const { room, state } = read();
   const name = ROOMS.some(([each]) => each === room) ? room : FIRST;
-  if (name === current.name && location.hash === written) return;
   const mine = ++turn;
   for (const controller of underWay.values()) controller.abort(new DOMException("the room changed", "AbortError"));
   for (const link of document.querySelectorAll("#rooms a")) {
     if (link.dataset.room === name) {
       link.setAttribute("aria-current", "page");
-      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+      // scrollIntoView would also move where Tab begins.
+      link.parentNode.scrollLeft = Math.max(0, link.offsetLeft + link.offsetWidth - link.parentNode.clientWidth);
     }
     else link.removeAttribute("aria-current");
   }

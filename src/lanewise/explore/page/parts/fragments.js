@@ -217,7 +217,10 @@ export function fragments(about, state, changed) {
   if (corner && operands.some((each) => each.key === "a" && each.cols >= 12)) {
     beside.style.gridArea = `1 / 1 / ${lines.length} / ${columns.length}`;
     grid.prepend(beside);
-  }
+  } else beside.replaceChildren();
   refresh();
-  return { view: element("div", {}, beside.parentNode ? null : beside, element("div", { class: "scroll" }, grid)), set, refresh, thread };
+  // What grows when one points must not move what one points at: elsewhere the registers stand below.
+  const parts = beside.parentNode ? [] : [told];
+  const below = beside.parentNode ? [] : [registers];
+  return { view: element("div", {}, parts, element("div", { class: "scroll all-operands" }, grid), below), set, refresh, thread };
 }

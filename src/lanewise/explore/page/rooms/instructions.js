@@ -197,14 +197,15 @@ function render(shell, about) {
       element("tbody", {}, about.runs.map(([names, how, bits]) => element("tr", {}, element("td", {}, how), element("td", {}, bits || "–"), element("td", { class: "mono small" }, names.join(" "))))))));
   detail.replaceChildren(heading, element("p", {}, `${about.does[0].toUpperCase()}${about.does.slice(1)}.`), choices, archs, runs);
 
-  const number = (text) => (text === "" ? null : Number(text));
+  const number = (text, limit = Infinity) => (/^\d+$/.test(text) && Number(text) < limit ? Number(text) : null);
+  const sizeOf = (key) => about.operands.find((each) => each.key === key);
   const at = state.at.split(",");
   const focus = {
-    lane: number(state.lane) !== null && number(state.lane) < about.threads && number(state.lane) >= 0 ? Math.floor(number(state.lane)) : null,
-    at: null, row: number(state.row), col: number(state.col), large: state.large === "1", by: state.by || "lane", product: Math.min(number(state.product) ?? 0, about.products - 1) || 0,
+    lane: number(state.lane, about.threads),
+    at: null, row: about.multiplies ? number(state.row, sizeOf("a")?.rows) : null, col: about.multiplies ? number(state.col, sizeOf("b")?.cols) : null, large: state.large === "1", by: state.by || "lane", product: number(state.product, about.products) ?? 0,
   };
   const pointed = about.operands.find((each) => each.key === at[0]);
-  if (pointed && Number(at[1]) < pointed.rows && Number(at[2]) < pointed.cols) focus.at = [at[0], Number(at[1]), Number(at[2])];
+  if (pointed && number(at[1], pointed.rows) !== null && number(at[2] ?? "", pointed.cols) !== null) focus.at = [at[0], Number(at[1]), Number(at[2])];
   const picture = fragments(about, focus, (now) => {
     Object.assign(state, { lane: now.lane ?? "", at: now.at ? now.at.join(",") : "", row: now.row ?? "", col: now.col ?? "", by: now.by === "lane" ? "" : now.by, product: now.product || "" });
     slider.value = now.lane ?? 0;
