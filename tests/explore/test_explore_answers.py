@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lanewise as lw
-from lanewise.draw.palette import CONFLICTS, PASTELS
+from lanewise.draw.palette import CONFLICTS, MARK, PASTELS, TEXT
 from lanewise.errors import LanewiseError
 from lanewise.explore.answers import answer
 from lanewise.explore.catalogue import catalogue
@@ -309,6 +309,7 @@ def test_the_colours_of_the_page_are_those_of_pictures() -> None:
         assert f"--cell-{number}: {colour};" in style
     for number, colour in enumerate(CONFLICTS):
         assert f"--turn-{number}: {colour};" in style
+    assert f"--cell-mark: {MARK};" in style and f"--cell-ink: {TEXT};" in style
 
 
 def test_a_session_keeps_the_newest() -> None:

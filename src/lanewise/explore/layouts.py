@@ -17,11 +17,11 @@ MOST_CELLS = 1 << 14
 
 #: Layouts to begin with: a name, what is typed, bits of an element, how lanes access it.
 EXAMPLES: tuple[dict[str, Any], ...] = (
-    {"name": "Rows of 32 f16", "text": "(32,32):(32,1)", "bits": 16, "access": "ldmatrix", "vector": 8},
-    {"name": "The same, padded", "text": "(32,32):(40,1)", "bits": 16, "access": "ldmatrix", "vector": 8},
+    {"name": "Rows of 32 f16", "text": "(16,32):(32,1)", "bits": 16, "access": "ldmatrix", "vector": 8},
+    {"name": "The same, padded", "text": "(16,32):(40,1)", "bits": 16, "access": "ldmatrix", "vector": 8},
     {
         "name": "The same, swizzled",
-        "text": "Sw<2,3,3> o (32,32):(32,1)",
+        "text": "Sw<2,3,3> o (16,32):(32,1)",
         "bits": 16,
         "access": "ldmatrix",
         "vector": 8,

@@ -11,7 +11,7 @@ export function colours() {
   const list = (prefix, count) => Array.from({ length: count }, (_, number) => style(`--${prefix}-${number}`));
   return {
     cells: list("cell", 8), turns: list("turn", 4), none: style("--cell-none"), ink: style("--cell-ink"),
-    text: style("--quiet"), paper: style("--paper"), line: style("--line"), mark: style("--bad"), accent: style("--accent"),
+    text: style("--quiet"), paper: style("--paper"), line: style("--line"), mark: style("--cell-mark"), accent: style("--accent"),
   };
 }
 

@@ -189,7 +189,7 @@ function render(shell, about) {
   if (entry?.sources) choices.append(select(shell, "A comes from", entry.sources.map((each) => [each, each === "descriptor" ? "shared memory" : "registers"]), about.source, (source) => shell.go("instructions", clean({ ...state, source: source === "descriptor" ? "" : source, at: "" }))));
 
   const on = new Set(about.archs);
-  const archs = element("div", { class: "row", role: "list", "aria-label": "Archs" },
+  const archs = element("div", { class: "row archs", role: "list", "aria-label": "Archs" },
     catalogue.archs.map((arch) => element("span", { role: "listitem", class: `chip ${on.has(arch) ? "yes" : "no"}`, title: (catalogue.gpus[arch] ?? []).join(", ") || arch, "aria-label": `${arch}: ${on.has(arch) ? "has it" : "does not have it"}` }, on.has(arch) ? "✓ " : "– ", arch)));
   const runs = element("details", {}, element("summary", {}, `How archs run it; PTX ${about.ptx}`),
     element("div", { class: "scroll" }, element("table", { class: "data" },

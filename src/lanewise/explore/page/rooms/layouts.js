@@ -4,7 +4,7 @@ import { fragments } from "../parts/fragments.js";
 import { matrix } from "../parts/matrix.js";
 
 export const title = "Layouts";
-const FIRST = { l: "(32,32):(32,1)", bits: "16", access: "ldmatrix", vector: "8" };
+const FIRST = { l: "(16,32):(32,1)", bits: "16", access: "ldmatrix", vector: "8" };
 const ACCESSES = [["ldmatrix", "ldmatrix: a row of 16 bytes a lane"], ["along", "lanes side by side in memory"], ["across", "lanes below each other (a column)"], ["lanes", "my own: lane → coordinate"]];
 
 let room = null;
