@@ -28,7 +28,7 @@ GMMA = (
     TENSOR,
     "smsp__inst_executed_pipe_tensor_op_gmma.sum",
     "smsp__sass_data_bytes_mem_shared_op_gmma.sum",
-    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum",
+    "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_gmma.sum",
 )
 CLUSTERS = "gpc__cgas_launched.sum"

@@ -28,9 +28,9 @@ ATOM = 16
 Inside = Callable[[Value, Value, Value], None]
 #: Handles a run beyond the tensor: the shared address, the bytes.
 Outside = Callable[[Value, Value], None]
-#: Handles a row of the box: the device address and the span of the bytes that lie in the tensor, and how many
-#: bytes of the row lie before and after the tensor.
-EachRow = Callable[[Value, Value, Value, Value], None]
+#: Handles a row of the box: the device address, the shared address without a swizzle, and the span of the
+#: bytes that lie in the tensor, and how many bytes of the row lie before and after the tensor.
+EachRow = Callable[[Value, Value, Value, Value, Value], None]
 
 
 def at(field: int, dimension: int) -> int:
@@ -107,7 +107,7 @@ def walk(
         first, last = (good.select(each, width) for each in (row_first, row_last))
         if each_row is not None:
             span = (first < last).select((last - first) * step - (step - 1) * size, code.number(0))
-            each_row(address + start + first * step, span, first, width - last)
+            each_row(address + start + first * step, row.get() + first, span, first, width - last)
         with code.loop(pieces) as number:
             offset = number * piece
             end = least(offset + piece, width) - offset

@@ -53,7 +53,7 @@ _TMA_WRITTEN = "l1tex__m_l1tex2xbar_write_{}_mem_global_op_tma_{}.sum"
 #: Products of warpgroups, and what their operands take of shared memory.
 _GMMA = "smsp__inst_executed_pipe_tensor_op_gmma.sum"
 _GMMA_BYTES = _BYTES.format("shared", "gmma")
-_GMMA_WAVEFRONTS = _SHARED.format("gmma")
+_GMMA_WAVEFRONTS = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum"
 _GMMA_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_gmma.sum"
 #: Clusters that were launched.
 CLUSTERS = "gpc__cgas_launched.sum"

@@ -24,7 +24,7 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.watch_code.async_clocks import async_clock, first_of_group, running_index
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, wide
+from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, least, wide
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.tensor_core.descriptors import each_piece, swizzled_bits
@@ -33,40 +33,47 @@ from lanewise.machine.tensor_core.descriptors import each_piece, swizzled_bits
 ISSUED, OPERAND_READ = "check_issued", "check_operand_read"
 
 
-#: Bytes of a sector, and of the pieces that TMA cuts a row into, from its first byte on.
-_SECTOR, _PIECE = 32, 128
+#: Bytes of a sector, and of a line of shared memory, at whose end TMA cuts a row.
+_SECTOR, _LINE = 32, 128
 
 
 class _Costs:
     """Counts what an operation moves to or from global memory, at its instruction's row.
 
-    Rows and pieces that meet in a sector take one each. What a load fills in counts as if it were read.
+    Rows, and pieces of a row that go to different lines of shared memory, take a sector each where they meet.
+    What a load fills in counts as if it were read.
     """
 
     def __init__(self, code: WatchCode, observed: Record, row: Value) -> None:
         sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
         self.row = Record(code, sites + row * SiteRow.BYTES)
 
-    def add(self, address: Value, size: Value) -> None:
-        """Count the sectors of a row of bytes."""
-        offset = address & (_SECTOR - 1)
-        whole, rest = _sectors(offset + _PIECE), _sectors(offset + (size & (_PIECE - 1)))
-        has_rest = (size & (_PIECE - 1)).differs(0)
-        pieces = size >> (_PIECE.bit_length() - 1)
-        self._count(pieces * whole + has_rest.select(rest, rest * 0), size)
+    def add(self, address: Value, place: Value, size: Value) -> None:
+        """Count the sectors of a row of bytes at an address, which lie at a place in shared memory."""
+        head = least(0 - place & (_LINE - 1), size)
+        lines, tail = (size - head) >> (_LINE.bit_length() - 1), (size - head) & (_LINE - 1)
+        offset = (address + head) & (_SECTOR - 1)
+        whole = _sectors(offset + _LINE)
+        ends = _spanned(address & (_SECTOR - 1), head) + _spanned(offset, tail)
+        self._count(lines * whole + ends, size)
 
-    def load(self, address: Value, size: Value, before: Value, after: Value) -> None:
+    def load(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
         """Count a row of a box that is loaded, of which some bytes lie before and after the tensor."""
-        self.add(address, size)
+        self.add(address, place, size)
         self._count(_sectors(before) + _sectors(after), size * 0)
 
-    def store(self, address: Value, size: Value, before: Value, after: Value) -> None:
+    def store(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
         """Count a row of a box that is stored: nothing is written outside of the tensor."""
-        self.add(address, size)
+        self.add(address, place, size)
 
     def _count(self, sectors: Value, moved: Value) -> None:
         for field, more in ((SiteRow.sectors, sectors), (SiteRow.moved_bytes, moved)):
             self.row.set(field, self.row.get(field) + more)
+
+
+def _spanned(offset: Value, size: Value) -> Value:
+    """Return how many sectors some bytes take, if any, of which the first lies so far in its own."""
+    return size.differs(0).select(_sectors(offset + size), size * 0)
 
 
 def _sectors(size: Value) -> Value:
@@ -237,13 +244,13 @@ def write_issued(module: ir.Module) -> None:
         with code.when(~from_shared):
             read = _Runs(code, row, block.address, source, AsyncFlag.READS, epoch, who)
             read.look(source, size)
-            costs.add(read.device_address(source), size)
+            costs.add(read.device_address(source), operation.get(AsyncOperation.target_address), size)
     with code.when(to_shared):
         _Runs(code, row, target_block, target, writes | AsyncFlag.SHARED, epoch, writer).look(target, size)
     with code.when(~to_shared):
         written = _Runs(code, row, block.address, target, writes, epoch, writer)
         written.look(target, size)
-        costs.add(written.device_address(target), size)
+        costs.add(written.device_address(target), source - own, size)
     code.done()
 
 
