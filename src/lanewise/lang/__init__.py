@@ -79,7 +79,7 @@ from lanewise.lang.intrinsics.warp import (
     shfl_xor_sync,
 )
 from lanewise.lang.matrix.fragment import Fragment
-from lanewise.lang.memory.array import Array, dynamic_shared, local, shared, tensor
+from lanewise.lang.memory.array import dynamic_shared, local, shared, tensor
 from lanewise.lang.memory.pointer import Pointer, pointer
 from lanewise.lang.tiles.copy import copy, inside
 from lanewise.lang.tiles.gemm import gemm
@@ -102,9 +102,24 @@ from lanewise.lang.trace.special_registers import (
     thread_rank,
     warp_id,
 )
-from lanewise.lang.trace.types import Constexpr, Ptr, bf16x2, f16x2, i8, i16, i32, i64, pred, u16, u32, u64
 
 if TYPE_CHECKING:
+    from lanewise.lang.frontend.annotations import (
+        Array,
+        Constexpr,
+        Ptr,
+        TensorMap,
+        bf16x2,
+        f16x2,
+        i8,
+        i16,
+        i32,
+        i64,
+        pred,
+        u16,
+        u32,
+        u64,
+    )
     from lanewise.lang.hopper import cluster, tma
     from lanewise.lang.hopper.fences import (
         fence_mbarrier_init,
@@ -113,7 +128,6 @@ if TYPE_CHECKING:
         wait_on_dependencies,
     )
     from lanewise.lang.hopper.mbarrier import mbarrier
-    from lanewise.lang.hopper.tensor_map import TensorMap
     from lanewise.lang.hopper.warpgroup import (
         elect_one,
         setmaxnreg_dec,
@@ -126,6 +140,22 @@ if TYPE_CHECKING:
     from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
     from lanewise.lang.tiles.scheduler import PersistentTiles
     from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
+else:
+    from lanewise.lang.memory.array import Array
+    from lanewise.lang.trace.types import (
+        Constexpr,
+        Ptr,
+        bf16x2,
+        f16x2,
+        i8,
+        i16,
+        i32,
+        i64,
+        pred,
+        u16,
+        u32,
+        u64,
+    )
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
 _LATER = {

@@ -51,7 +51,7 @@ class range:
             raise builder.error("lw.range: the step is 0, and the loop would never end")
         self.unroll = unroll
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Scalar]:
         raise current().error(
             "lw.range is for a `for` statement in a function under @lw.kernel or @lw.device: mark the "
             "function, or use plain range, which unrolls"
