@@ -136,7 +136,9 @@ if TYPE_CHECKING:
         wgmma_fence,
         wgmma_wait,
     )
+    from lanewise.lang.intrinsics.reductions import block_reduce, block_scan, warp_reduce, warp_scan
     from lanewise.lang.matrix.descriptor import make_gmma_desc
+    from lanewise.lang.memory.vectors import vectorized
     from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
     from lanewise.lang.tiles.scheduler import PersistentTiles
     from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
@@ -173,7 +175,12 @@ _LATER = {
     "wgmma_commit": "hopper.warpgroup",
     "wgmma_fence": "hopper.warpgroup",
     "wgmma_wait": "hopper.warpgroup",
+    "block_reduce": "intrinsics.reductions",
+    "block_scan": "intrinsics.reductions",
+    "warp_reduce": "intrinsics.reductions",
+    "warp_scan": "intrinsics.reductions",
     "make_gmma_desc": "matrix.descriptor",
+    "vectorized": "memory.vectors",
     "Pipeline": "tiles.pipeline",
     "PipelineState": "tiles.pipeline",
     "PersistentTiles": "tiles.scheduler",
@@ -219,6 +226,8 @@ __all__ = [
     "bitcast",
     "block_dim",
     "block_idx",
+    "block_reduce",
+    "block_scan",
     "brev",
     "cdiv",
     "ceil",
@@ -316,8 +325,11 @@ __all__ = [
     "u32",
     "u64",
     "unpack",
+    "vectorized",
     "wait_on_dependencies",
     "warp_id",
+    "warp_reduce",
+    "warp_scan",
     "wgmma_commit",
     "wgmma_fence",
     "wgmma_wait",
