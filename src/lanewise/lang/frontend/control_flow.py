@@ -39,6 +39,7 @@ class If:
     """An `if` on a traced value: both branches are traced, and what they bind is merged."""
 
     traced = then = otherwise = True
+    repeats = False
 
     def __init__(
         self, test: Scalar, bound: tuple[str, ...], read: tuple[str, ...], restored: tuple[str, ...] = ()

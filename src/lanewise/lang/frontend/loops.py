@@ -99,6 +99,7 @@ class _TracedLoop:
     """What the traced loops share: the registers of carried variables, and the labels to leave to."""
 
     traced = True
+    repeats = True
 
     def __init__(self, bound: tuple[str, ...], read: tuple[str, ...]) -> None:
         self.builder = current()

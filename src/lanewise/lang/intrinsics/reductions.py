@@ -94,7 +94,7 @@ def warp_scan(
 def block_reduce(value: Any, op: str | Combine = "sum") -> Any:
     """Return a value combined over the threads of a block, as lw.warp_reduce does over a warp.
 
-    All threads of the block must get here: it has two barriers. The block has a multiple of 32 threads. The
+    All threads of the block must get here: it has barriers. The block has a multiple of 32 threads. The
     index of "argmax" and "argmin" is lw.thread_rank(), unless one is given beside the value.
     """
     _require_whole_warps("lw.block_reduce")
@@ -111,7 +111,7 @@ def block_reduce(value: Any, op: str | Combine = "sum") -> Any:
 def block_scan(value: Any, op: str | Combine = "sum", *, exclusive: bool = False, initial: Any = None) -> Any:
     """Return a value combined over this thread and those before it, as lw.warp_scan does over a warp.
 
-    Threads are in the order of lw.thread_rank(). All threads of the block must get here: it has two barriers.
+    Threads are in the order of lw.thread_rank(). All threads of the block must get here: it has barriers.
     """
     _require_whole_warps("lw.block_scan")
     value = _with_index(value, op, thread_rank)
@@ -152,7 +152,8 @@ def _exchanged(value: Any, writes: Scalar) -> tuple[Any, Scalar]:
     syncthreads()
     index = minimum(lane_id(), warps - 1)
     found = kept.build([array[index] for array in slots], fresh=True)
-    syncthreads()  # the next round of a loop writes here again
+    if current().in_loop:
+        syncthreads()  # the next round of the loop writes here again
     return found, warps
 
 

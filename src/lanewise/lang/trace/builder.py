@@ -99,6 +99,11 @@ class Builder:
             if guard is None:
                 self.unreachable = True
 
+    @property
+    def in_loop(self) -> bool:
+        """Whether what is traced now runs again and again, in a loop of the kernel."""
+        return any(each.repeats for each in self.open_control_flow)
+
     # lists of code --------------------------------------------------------------------------------------
 
     @contextmanager
