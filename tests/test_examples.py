@@ -17,6 +17,11 @@ SAYS = {
     "int8_gemm": "equal",
     "sparse_gemm": "largest error",
     "transpose": "nothing found",
+    "bias_gelu": "nothing found",
+    "softmax": "nothing found",
+    "rms_norm": "nothing found",
+    "pipelined_gemm": "equal to mma.gemm; nothing found",
+    "block_scaled_gemm": "nothing found",
 }
 
 

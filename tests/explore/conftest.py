@@ -50,9 +50,8 @@ def new_page(browser: Any) -> Iterator[Callable[..., Any]]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
-        page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
+        page.on("console", lambda message: complaints.extend([message.text] * (message.type == "error")))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("requestfailed", lambda request: None)
         return page
 
     yield make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -47,9 +48,9 @@ TEXTS = (
 
 def held(operand: dict[str, Any]) -> list[list[int]]:
     """The element of each lane and value, as the page unpacks it."""
-    sent = operand["held"]
+    sent: dict[str, Any] = operand["held"]
     if "all" in sent:
-        return sent["all"]
+        return list(sent["all"])
     return [[lane + value for value in sent["values"]] for lane in sent["lanes"]]
 
 
@@ -138,7 +139,8 @@ def test_cute_to_copy_names_the_same_instruction() -> None:
     for text in (MMA, TEXTS[8], TEXTS[11]):
         code = forms_of_code(lw.instruction(text))["CuTe"]
         name = code.split("using Atom = ")[1].split(";")[0].replace("cute::", "")
-        assert lw.atoms.atom(name).instruction.text == text
+        found = lw.atoms.atom(name).instruction
+        assert found is not None and found.text == text
 
 
 def test_a_descriptor_puts_pieces_where_the_catalogue_says() -> None:
@@ -315,6 +317,6 @@ def test_the_colours_of_the_page_are_those_of_pictures() -> None:
 def test_a_session_keeps_the_newest() -> None:
     session = Session()
     for number in range(MOST_KEPT + 1):
-        session.keep("kernels", number, lambda number=number: [number])
+        session.keep("kernels", number, partial(list, [number]))
     assert session.kept("kernels", 0) is None and session.kept("kernels", 1) == [1]
     assert session.keep("kernels", 1, lambda: [99]) == [1] and session.kept("bits", 1) is None

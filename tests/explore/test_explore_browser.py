@@ -78,7 +78,7 @@ def cell(page: Any, caption: str, row: int, col: int) -> dict[str, Any]:
     """Where a cell of the matrix with this caption is, as a position on its canvas."""
     canvas = page.locator(".matrix", has_text=caption).first.locator("canvas")
     box = canvas.bounding_box()
-    rows, cols = re.search(r"(\d+) by (\d+)", canvas.get_attribute("aria-label")).groups()
+    rows, cols = re.findall(r"(\d+) by (\d+)", canvas.get_attribute("aria-label"))[0]
     left = max(16, 7 * len(str(int(rows) - 1)) + 8)
     width, height = (box["width"] - left - 2) / int(cols), (box["height"] - 18) / int(rows)
     at = {"x": left + (col + 0.5) * width, "y": 16 + (row + 0.5) * height}

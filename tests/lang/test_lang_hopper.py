@@ -102,6 +102,15 @@ def test_clusters() -> None:
         assert wanted in text, wanted
 
 
+def test_the_cluster_barrier_alone_asks_for_the_ptx_version_that_has_it() -> None:
+    @lw.kernel(cluster=2)
+    def k(x: lw.Ptr[lw.u32]):
+        lw.cluster.sync()
+        x[lw.thread_idx.x] = 1
+
+    assert "barrier.cluster.wait.acquire.aligned;" in traced(k)
+
+
 def test_tma_by_tensor_maps() -> None:
     @lw.kernel
     def k(A: Box, F: FourDimensions, row: lw.i32):

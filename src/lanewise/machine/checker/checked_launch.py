@@ -248,12 +248,19 @@ class CheckedLaunch(Launch):
         return Report(
             program.entry.name,
             findings,
-            counters.total_of(by_site),
+            self._totals(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,
             partial(_judged, kernel, runs, rows, diverged, requests) if self.ended else None,
             kernel.module,
         )
+
+    def _totals(self, by_site: list[counters.Counts]) -> counters.Counts:
+        """Return the sum of all counters; with the clusters, if the launch has any."""
+        total = counters.total_of(by_site)
+        if self.shape.cluster_blocks > 1:
+            total[counters.CLUSTERS] = self.shape.blocks // self.shape.cluster_blocks
+        return total
 
     def _more_than_a_gpu(self) -> list[Finding]:
         """Return advice if more blocks waited for later ones than run at a time on any GPU."""
