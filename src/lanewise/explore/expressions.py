@@ -48,7 +48,7 @@ def evaluate(text: str) -> tuple[Any, dict[str, Any]]:
     """Return the value of what was typed, and the values of its names.
 
     >>> evaluate("A = (8,8):(8,1)\\nlogical_divide(A, 4)")[0]
-    ((4,2),8):((8,32),1)
+    (4,(2,8)):(8,(32,1))
     >>> evaluate("Sw<2,0,3> o (8,8):(8,1)")[0]
     SW_2_0_3 o 0 o (8,8):(8,1)
     """
