@@ -48,7 +48,7 @@ TO_WEBP = """async (png) => {
     const picture = await createImageBitmap(await (await fetch("data:image/png;base64," + png)).blob());
     const canvas = new OffscreenCanvas(picture.width, picture.height);
     canvas.getContext("2d").drawImage(picture, 0, 0);
-    const made = await canvas.convertToBlob({ type: "image/webp", quality: 0.45 });
+    const made = await canvas.convertToBlob({ type: "image/webp", quality: 0.3 });
     return [...new Uint8Array(await made.arrayBuffer())];
 }"""
 
@@ -58,7 +58,9 @@ def picture(page: Any, name: str) -> None:
     folder = os.environ.get("LANEWISE_PICTURES")
     if folder:
         page.wait_for_timeout(200)
-        png = base64.b64encode(page.screenshot()).decode()
+        size = page.viewport_size
+        shown = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 760)}
+        png = base64.b64encode(page.screenshot(clip=shown)).decode()
         blank = page.context.browser.new_page()  # the page itself may not read data: addresses
         Path(folder, f"explore_{name}.webp").write_bytes(bytes(blank.evaluate(TO_WEBP, png)))
         blank.close()
