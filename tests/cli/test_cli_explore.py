@@ -53,13 +53,14 @@ def test_what_it_does_not_open(lanewise: Callable[..., Any], tmp_path: Path) -> 
 
 
 def test_the_static_site_is_files(
-    answered: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lanewise: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = [("layouts", "evaluate", {"text": "(2,2):(2,1)"}), ("tour", "pages", {})]
     monkeypatch.setattr(static_site, "questions", lambda: asked)
     trace = tmp_path / "run.html"
     trace.write_text("<html><title>hgemm: a trace</title></html>")
-    assert "a site with 2 answers" in answered("explore", "--static", tmp_path / "site", trace)
+    said = lanewise("explore", "--static", tmp_path / "site", trace)
+    assert said.code == 0 and "a site with 2 answers" in said.out and "a minute" in said.err
     site = tmp_path / "site"
     assert "data-static" in (site / "index.html").read_text()
     name = static_site.file_name({"text": "(2,2):(2,1)"})

@@ -203,6 +203,19 @@ def test_descriptors_and_tensor_copies_of_wgmma(new_page: NewPage, server: Explo
     wait_for_text(page, "[aria-label=Descriptors]", "Row 3 lies at")
 
 
+def test_volta_has_fragments_of_its_own(new_page: NewPage, server: ExploreServer) -> None:
+    text = "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16"
+    page = open_room(new_page(), server, f"#/instructions?i={text}&at=a,1,0")
+    assert told(page).startswith(f"A[1][0] is in lane {lw.instruction(text).a.holder(1, 0).lane},")
+    page.get_by_label("Fragments as on").focus()
+    page.get_by_label("Fragments as on").select_option("sm_70")
+    wait_for_text(page, ".note", "Fragments of sm_70")
+    assert page.evaluate("document.activeElement.tagName") == "SELECT"  # the choice keeps the focus
+    click(page, "A: 16×16", 1, 0)
+    lanes = {each.lane for each in lw.instruction(text).on("sm_70").a.holders(1, 0)}
+    assert f"lane{'s' if len(lanes) > 1 else ''} {min(lanes)}" in told(page)
+
+
 def test_code_to_copy(new_page: NewPage, server: ExploreServer) -> None:
     page = new_page(permissions=["clipboard-read", "clipboard-write"])
     open_room(page, server, "#/instructions?code=CUDA+C%2B%2B")
@@ -257,6 +270,7 @@ def test_the_tour_from_its_first_page_to_its_last(new_page: NewPage, server: Exp
     page = open_room(new_page(), server, "#/tour")
     click(page, "A: 16×16", 3, 9)
     page.wait_for_selector(".task.done")
+    page.evaluate("scrollTo(0, 0)")
     picture(page, "tour")
     page.get_by_role("link", name="Next").click()
     page.wait_for_selector("main input[type=range]")
@@ -329,6 +343,7 @@ def test_by_keyboard_alone(new_page: NewPage, server: ExploreServer) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     wait_for_text(page, "main h2", "movmatrix")
+    assert page.evaluate("document.activeElement.textContent").startswith("movmatrix")  # still in the list
     page.keyboard.press("Escape")
     page.goto(f"{server.link}#/instructions")
     wait_for_text(page, "main h2", "m16n8k16")

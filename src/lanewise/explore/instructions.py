@@ -13,6 +13,7 @@ from lanewise.explore.catalogue import catalogue
 from lanewise.explore.code_forms import forms_of_code
 from lanewise.explore.memory_pieces import of_descriptor, of_tensor_map
 from lanewise.isa import Instruction, Operand, instruction
+from lanewise.isa.operands import VOLTA_ARCHS, has_volta_fragments
 
 #: Letters of a text that is looked up.
 MOST_LETTERS = 2000
@@ -73,6 +74,9 @@ def described(found: Instruction) -> dict[str, Any]:
         "source": found.a_source,
         "trans": found.trans,
         "fragments_of": found.fragments_of,
+        "other_fragments": VOLTA_ARCHS
+        if has_volta_fragments(found) and VOLTA_ARCHS[0] in found.archs
+        else (),
         "archs": found.archs,
         "ptx": f"{found.since} {'and later' if not found.until else f'to {found.until}'}",
         "runs": runs_of(found, found.archs),

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lanewise.errors import LanewiseError
 from lanewise.explore.answers import answer
 from lanewise.explore.catalogue import catalogue
 from lanewise.explore.layouts import EXAMPLES
@@ -24,6 +23,7 @@ from lanewise.explore.session import Session
 from lanewise.explore.tour import tour
 from lanewise.isa import Operand, instruction
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES
+from lanewise.isa.operands import VOLTA_ARCHS, has_volta_fragments
 
 Asked = tuple[str, str, dict[str, Any]]
 #: How lanes access an example of the room Layouts, and how many elements each reads.
@@ -48,8 +48,6 @@ def _spelled(value: Any) -> str:
 
 def write_site(folder: Path, saved_traces: Sequence[Path] = ()) -> int:
     """Write the site into a folder and return how many answers it has."""
-    if folder.exists() and not folder.is_dir():
-        raise LanewiseError(f"{folder} is a file; --static wants a folder")
     for path in sorted(PAGE.rglob("*")):
         if path.is_file() and path.suffix in TYPES:
             target = folder / path.relative_to(PAGE)
@@ -121,6 +119,8 @@ def _about_instructions() -> Iterator[Asked]:
             yield "instructions", "about", {"text": text}
             if "sources" in entry:
                 yield "instructions", "about", {"text": text, "source": "registers"}
+            if text.startswith("wmma") and has_volta_fragments(instruction(text)):
+                yield "instructions", "about", {"text": text, "arch": VOLTA_ARCHS[0]}
             if text.startswith("wgmma"):
                 yield from _about_descriptors(text)
 

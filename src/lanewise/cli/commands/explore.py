@@ -62,6 +62,8 @@ def explore(
     lanewise explore --static site run.html
     """
     if static is not None:
+        if static.exists() and not static.is_dir():
+            raise LanewiseError(f"{static} is a file; --static wants a folder")
         saved = [
             _checked(file, _SAVED, "a site takes saved traces: trace.save('run.html')")
             for file in files or ()
@@ -82,6 +84,7 @@ def _checked(file: Path, kinds: tuple[str, ...], allowed: str) -> Path:
 def _write(folder: Path, saved: list[Path]) -> int:
     from lanewise.explore.static_site import write_site
 
+    print(f"{folder}: writing a site, which takes a minute", file=sys.stderr)
     print(f"{folder}: a site with {write_site(folder, saved)} answers; any web server can serve it")
     return 0
 

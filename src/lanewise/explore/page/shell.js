@@ -138,7 +138,17 @@ function style(path) {
   });
 }
 
+// Controls that are built anew under somebody's hands: the one that had the focus gets it again, by its name.
+function keepFocus(container, build) {
+  const name = (element) => element.getAttribute("aria-label") ?? element.closest("label")?.firstChild?.textContent ?? element.textContent;
+  const focused = container.contains(document.activeElement) ? document.activeElement : null;
+  const [tag, wanted] = focused ? [focused.tagName, name(focused)] : [];
+  build();
+  if (tag) [...container.querySelectorAll(tag)].find((each) => name(each) === wanted)?.focus({ preventScroll: true });
+}
+
 export const shell = {
+  keepFocus,
   isStatic: IS_STATIC,
   atHome: AT_HOME,
   ask,

@@ -95,12 +95,22 @@ function list(shell) {
   const query = room.state.q;
   const { found, arch, gpu, words } = search(query);
   const open = room.state.i.replace(/\.m64n\d+k/, ".m64n*k");
+  const isOpen = (text) => text === open || text === room.state.i;
+  if (room.listed === query) {
+    // The same list: only what is open changes, so that focus and scrolling stay.
+    for (const link of room.results.querySelectorAll("a")) {
+      if (isOpen(link.firstChild.textContent)) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+    return;
+  }
+  room.listed = query;
   const shown = found.slice(0, MOST_LISTED);
   room.results.replaceChildren(
     ...shown.map((entry) =>
       element("li", {}, element("a", {
         href: shell.address("instructions", { i: chosen(entry, words), q: query }),
-        "aria-current": entry.text === open || entry.text === room.state.i ? "true" : null,
+        "aria-current": isOpen(entry.text) ? "true" : null,
       }, entry.text, element("small", {}, entry.on))),
     ),
   );
@@ -164,7 +174,9 @@ async function show(shell) {
       const body = { text: state.i };
       if (state.source) body.source = state.source;
       if (state.arch) body.arch = state.arch;
+      const announced = room.about !== undefined;
       room.about = await shell.ask("instructions", "about", body);
+      if (announced) shell.announce(room.about.text);
       room.shown = key;
     } catch (error) {
       if (shell.isAbort(error)) return;
@@ -173,7 +185,7 @@ async function show(shell) {
       return;
     }
   }
-  render(shell, room.about);
+  shell.keepFocus(detail, () => render(shell, room.about));
 }
 
 function render(shell, about) {
@@ -187,6 +199,8 @@ function render(shell, about) {
   const choices = element("div", { class: "row end" });
   if (entry?.sizes) choices.append(select(shell, "N", entry.sizes, about.shape[1], (n) => shell.go("instructions", clean({ ...state, i: entry.text.replace("n*", `n${n}`), at: "" }))));
   if (entry?.sources) choices.append(select(shell, "A comes from", entry.sources.map((each) => [each, each === "descriptor" ? "shared memory" : "registers"]), about.source, (source) => shell.go("instructions", clean({ ...state, source: source === "descriptor" ? "" : source, at: "" }))));
+
+  if (about.other_fragments.length) choices.append(select(shell, "Fragments as on", [["", "sm_75 and later"], [about.other_fragments[0], about.other_fragments.join(", ")]], state.arch, (arch) => shell.go("instructions", clean({ ...state, arch, at: "" }))));
 
   const on = new Set(about.archs);
   const archs = element("div", { class: "row archs", role: "list", "aria-label": "Archs" },
@@ -226,7 +240,7 @@ function render(shell, about) {
     element("button", { type: "button", onclick: () => pick("") }, "All"),
     select(shell, "Colour by", [["lane", name], ["value", "value"], ["register", "register"]], focus.by, (by) => picture.set({ by })),
     about.operands.some((each) => each.held && (each.rows > 34 || each.cols > 34))
-      ? element("label", { class: "inline" }, element("input", { type: "checkbox", checked: state.large === "1", onchange: (event) => { state.large = event.target.checked ? "1" : ""; save(); render(shell, about); } }), "Large cells") : null,
+      ? element("label", { class: "inline" }, element("input", { type: "checkbox", checked: state.large === "1", onchange: (event) => { state.large = event.target.checked ? "1" : ""; save(); shell.keepFocus(detail, () => render(shell, about)); }, "aria-label": "Large cells" }), "Large cells") : null,
     about.products > 1 ? select(shell, "Product", Array.from({ length: about.products }, (_, n) => [String(n), String(n)]), String(focus.product), (product) => picture.set({ product: Number(product) })) : null);
   const facts = element("details", {}, element("summary", {}, "Registers and CuTe layouts"), element("div", { class: "scroll" }, element("table", { class: "data" },
     element("thead", {}, element("tr", {}, ["operand", "held as", "layout (thread, value) → element", "known from"].map((each) => element("th", { scope: "col" }, each)))),

@@ -72,11 +72,12 @@ function controls() {
   const vectors = [1, 2, 4, 8, 16].filter((count) => (count * Number(state.bits)) / 8 <= 16).map((count) => [String(count), count === 1 ? "one element" : `${count} elements`]);
   if (!vectors.some(([value]) => value === state.vector)) state.vector = vectors.at(-1)[0];
   const own = element("input", { class: "mono", value: state.lanes, placeholder: "(16,2):(1,256)", onchange: (event) => change({ lanes: event.target.value }) });
-  main.querySelector("#access").replaceChildren(
+  const access = main.querySelector("#access");
+  shell.keepFocus(access, () => access.replaceChildren(
     pick("Element", "bits", [["8", "8 bits"], ["16", "16 bits"], ["32", "32 bits"], ["64", "64 bits"]]),
     pick("Access", "access", ACCESSES),
     pick("Each lane reads", "vector", vectors, state.access === "ldmatrix"),
-    state.access === "lanes" ? element("label", {}, "Lanes → coordinate ", own) : "");
+    state.access === "lanes" ? element("label", {}, "Lanes → coordinate ", own) : ""));
 }
 
 async function ask() {
