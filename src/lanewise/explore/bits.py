@@ -111,9 +111,7 @@ def choices() -> dict[str, Any]:
 
 
 @question("bits", "sum")
-def explained(
-    a: list[str], b: list[str], c: str, formats: list[str], units: list[str]
-) -> dict[str, Any]:
+def explained(a: list[str], b: list[str], c: str, formats: list[str], units: list[str]) -> dict[str, Any]:
     """Return each step of a sum on some GPUs, the exact sum, and where the GPUs part."""
     asked = Asked(a, b, c, formats)
     columns, missing = [], []
@@ -156,9 +154,7 @@ def parting_numbers(formats: list[str], units: list[str], count: int, seed: int)
         rng = np.random.default_rng([abs(seed) % (1 << 63), number])
         rows = a.array(np.array([_random(a, kind, count, rng) for _ in range(TRIES)]))
         column = b.array(np.array([_random(b, kind, count, rng)]).T)
-        results = [
-            gemm(instruction, rows, column, arch=unit.arch) for unit, (instruction, _) in found
-        ]
+        results = [gemm(instruction, rows, column, arch=unit.arch) for unit, (instruction, _) in found]
         bits = np.stack([d.to_bits(each)[:, 0] for each in results])
         where = np.flatnonzero((bits != bits[0]).any(axis=0))
         if len(where):
@@ -198,21 +194,26 @@ def _value(typed: str, fmt: Format) -> float | int:
     power = _POWER.fullmatch(typed)
     try:
         if fmt.kind != "float":
-            value = int(typed, 10)
-            if not int(fmt.min) <= value <= int(fmt.max):
-                raise LanewiseError(f"{typed}: {fmt} holds {fmt.min} to {fmt.max}")
-            return value
+            return _in_range(int(typed, 10), fmt)
         if power is not None:
             sign, factor, exponent = power.groups()
             return float(sign + "1") * float(factor or 1) * 2.0 ** int(exponent)
         if "/" in typed:
             return float(Fraction(typed))
         return float.fromhex(typed) if "0x" in typed.lower() else float(typed)
+    except LanewiseError:
+        raise
     except (ValueError, OverflowError, ZeroDivisionError):
         raise LanewiseError(
             f"{typed}: {wanted} of {fmt} is wanted, as 3, 0x3c (its bits)"
             + (", 1e-3, 2^-24 or 1/3" if fmt.kind == "float" else "")
         ) from None
+
+
+def _in_range(value: int, fmt: Format) -> int:
+    if not int(fmt.min) <= value <= int(fmt.max):
+        raise LanewiseError(f"{value}: {fmt} holds {fmt.min} to {fmt.max}")
+    return value
 
 
 class Asked:
@@ -315,7 +316,9 @@ def _parameters(model: Model) -> list[dict[str, str]]:
     """Return the numbers and words of a model, each with what it means."""
     scheme = model.scheme
     if not isinstance(scheme, FusedSum):
-        return [{"name": "scheme", "value": str(model), "meaning": (type(scheme).__doc__ or "").split("\n")[0]}]
+        return [
+            {"name": "scheme", "value": str(model), "meaning": (type(scheme).__doc__ or "").split("\n")[0]}
+        ]
     rows = [
         ("products in a block", model.block, "fused into one sum; the next block adds to its result"),
         ("fraction bits", scheme.fraction, "kept of each term below the largest exponent"),
@@ -344,7 +347,12 @@ def _step(step: SumStep) -> dict[str, Any]:
         "total": shown(step.total),
         "result": shown(step.result),
         "rows": [
-            {"label": each.label, "detail": each.detail, "value": shown(each.value), "exponent": each.exponent}
+            {
+                "label": each.label,
+                "detail": each.detail,
+                "value": shown(each.value),
+                "exponent": each.exponent,
+            }
             for each in step.rows
         ],
     }
@@ -470,7 +478,9 @@ def _fields(bits: int, fmt: Format) -> str:
 def _random(fmt: Format, kind: str, count: int, rng: np.random.Generator) -> list[Any]:
     """Return random numbers that the format holds exactly."""
     if kind not in ("same size", "wide", "cancelling", "any bits"):
-        raise LanewiseError(f"random numbers are of the same size, wide, cancelling or any bits, not {kind!r}")
+        raise LanewiseError(
+            f"random numbers are of the same size, wide, cancelling or any bits, not {kind!r}"
+        )
     if fmt.kind != "float":
         return [int(each) for each in rng.integers(int(fmt.min), int(fmt.max), count, endpoint=True)]
     if kind == "any bits":

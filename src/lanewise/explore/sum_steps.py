@@ -155,9 +155,7 @@ def _moved(step: SumStep, first: int, products: int | None) -> SumStep:
         Row(_renumbered(each.label, first), each.value, each.exponent, each.detail) for each in step.rows
     )
     title = f"the next instruction: {step.title}" if first else step.title
-    return SumStep(
-        title, rows, step.unit, step.total, step.rounding, step.result, products, step.largest
-    )
+    return SumStep(title, rows, step.unit, step.total, step.rounding, step.result, products, step.largest)
 
 
 def _renumbered(label: str, first: int) -> str:
@@ -253,7 +251,9 @@ def _narrowed(model: Model, found: ExplainedSum, total: float, held: Format) -> 
     if model.d.name != held.name:
         rows = (Row("sum", total),)
         found.steps.append(
-            SumStep(f"the sum becomes {model.d}", rows, None, total, f"to the nearest {model.d}", result, None)
+            SumStep(
+                f"the sum becomes {model.d}", rows, None, total, f"to the nearest {model.d}", result, None
+            )
         )
     found.bits = bits_of(result, model.d)
     return found
@@ -262,9 +262,7 @@ def _narrowed(model: Model, found: ExplainedSum, total: float, held: Format) -> 
 # Chains of fused multiply-adds ------------------------------------------------------------------------------
 
 
-def _chain(
-    model: Model, scheme: FmaChain, pairs: Sequence[tuple[float, float]], c: float
-) -> ExplainedSum:
+def _chain(model: Model, scheme: FmaChain, pairs: Sequence[tuple[float, float]], c: float) -> ExplainedSum:
     fmt = f64 if scheme.format == "f64" else f32
     found, total, label = ExplainedSum(), c, "C"
     group = scheme.group or len(pairs)
