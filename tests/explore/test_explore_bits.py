@@ -1,4 +1,4 @@
-"""The room Bits: its steps lead to the engines' bits for every format and GPU, and it says where GPUs part."""
+"""The room Bits: its steps lead to the engines' bits for every format and GPU; where GPUs part is told."""
 
 from fractions import Fraction
 from typing import Any
@@ -75,7 +75,8 @@ def test_scaled_sums_end_with_the_engines_bits() -> None:
     rng = np.random.default_rng(7)
     for text, scales, fmt in (
         ("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0", 1, "e4m3"),
-        ("mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", 4, "e2m1"),
+        ("mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
+         4, "e2m1"),
     ):  # fmt: skip
         mma = instruction(text)
         model = mma.model("sm_120a")
@@ -129,7 +130,8 @@ def test_where_two_gpus_part() -> None:
 @pytest.mark.parametrize(
     ("text", "fmt", "expected"),
     [("0.1", f16, 0x2E66), ("0xffff", f16, 0xFFFF), ("-2^-24", f16, 0x8001), ("1/3", f32, 0x3EAAAAAB),
-     ("−1", f16, 0xBC00), ("1.5 × 2^3", f16, 0x4A00), ("-128", s8, 0x80), ("0x80", s8, 0x80), ("nan", f32, 0x7FC00000)],
+     ("−1", f16, 0xBC00), ("1.5 × 2^3", f16, 0x4A00), ("-128", s8, 0x80),
+     ("0x80", s8, 0x80), ("nan", f32, 0x7FC00000)],
 )  # fmt: skip
 def test_numbers_as_they_are_typed(text: str, fmt: Any, expected: int) -> None:
     assert bits.parse_number(text, fmt) == expected
@@ -137,8 +139,10 @@ def test_numbers_as_they_are_typed(text: str, fmt: Any, expected: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "fmt", "message"),
-    [("", f16, "a number of f16"), ("one", f16, "is wanted"), ("0x12345", f16, "16 bits"), ("1.5", s8, "an integer"),
-     ("128", s8, "-128 to 127"), ("1e999999", s8, "integer"), ("1/0", f32, "is wanted"), ("9" * 500, f32, "wanted")],
+    [("", f16, "a number of f16"), ("one", f16, "is wanted"), ("0x12345", f16, "16 bits"),
+     ("1.5", s8, "an integer"), ("128", s8, "-128 to 127"), ("1e999999", s8, "integer"),
+     ("1/0", f32, "is wanted"),
+     ("9" * 500, f32, "wanted")],
 )  # fmt: skip
 def test_numbers_that_are_none(text: str, fmt: Any, message: str) -> None:
     with pytest.raises(LanewiseError, match=message):
@@ -146,13 +150,15 @@ def test_numbers_that_are_none(text: str, fmt: Any, message: str) -> None:
 
 
 def test_bad_questions_are_sentences() -> None:
-    good: dict[str, Any] = dict(a=["1"], b=["1"], c="0", formats=["f16", "f16", "f32"], units=["sm_80"])
+    good: dict[str, Any] = {
+        "a": ["1"], "b": ["1"], "c": "0", "formats": ["f16", "f16", "f32"], "units": ["sm_80"],
+    }  # fmt: skip
     for change, message in (
-        (dict(b=["1", "2"]), "A has 1 numbers and B 2"),
-        (dict(formats=["f16", "f16"]), "three formats"),
-        (dict(formats=["f16", "f16", "f17"]), "f17"),
-        (dict(units=["sm_1"]), "none of the GPUs"),
-        (dict(a=["1"] * 129, b=["1"] * 129), "1 to 128 products"),
+        ({"b": ["1", "2"]}, "A has 1 numbers and B 2"),
+        ({"formats": ["f16", "f16"]}, "three formats"),
+        ({"formats": ["f16", "f16", "f17"]}, "f17"),
+        ({"units": ["sm_1"]}, "none of the GPUs"),
+        ({"a": ["1"] * 129, "b": ["1"] * 129}, "1 to 128 products"),
     ):
         with pytest.raises(LanewiseError, match=message):
             bits.explained(**{**good, **change})

@@ -160,8 +160,8 @@ def parting_numbers(formats: list[str], units: list[str], count: int, seed: int)
         if len(where):
             left = a.decode(a.to_bits(rows[where[0]]))
             right = b.decode(b.to_bits(column[:, 0]))
-            return {"a": [shown(each) for each in left.tolist()], "b": [shown(each) for each in right.tolist()],
-                    "c": ["0"], "found": True}  # fmt: skip
+            texts = [[shown(each) for each in values.tolist()] for values in (left, right)]
+            return {"a": texts[0], "b": texts[1], "c": ["0"], "found": True}
     return {"found": False}
 
 
@@ -238,7 +238,8 @@ class Asked:
 
     def missing(self, unit: Unit) -> str:
         """Return why a unit is not among the columns."""
-        return f"{unit.name} has no {unit.family} of {self.a} and {self.b} with {self.d} whose arithmetic is known"
+        what = f"{unit.family} of {self.a} and {self.b} with {self.d}"
+        return f"{unit.name} has no {what} whose arithmetic is known"
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -401,11 +402,11 @@ def _parts(columns: Sequence[_Column], d: Format) -> list[str]:
         if each.sum.bits == first.sum.bits:
             continue
         mine = _reached(each)
-        common = [count for count in sorted(reached.keys() & mine.keys())]
+        common = sorted(reached.keys() & mine.keys())
         where = next((count for count in common if not _same(reached[count], mine[count])), None)
         if where is None:
             told.append(
-                f"{each.unit.name} and {first.unit.name} end with other bits; they take the products in another "
+                f"{each.unit.name} and {first.unit.name} end with other bits: they add in another "
                 f"order ({each.model} against {first.model})"
             )
             continue

@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SumStep:
-    """One step: the numbers that are added, the last bit that each of them keeps, the sum and its rounding."""
+    """One step: the numbers that are added, the last bit that each keeps, the sum and its rounding."""
 
     title: str
     rows: tuple[Row, ...]

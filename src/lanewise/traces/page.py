@@ -33,7 +33,7 @@ def page(recording: Recording, most: int = MOST_BYTES) -> str:
     """Return the page of a trace; of a very long one, it has the first steps."""
     template = _TEMPLATE.read_text(encoding="utf-8")
     # "</" would end the script that the data stand in.
-    data = json.dumps(_data(recording, most), separators=(",", ":")).replace("</", "<\\/")
+    data = json.dumps(page_data(recording, most), separators=(",", ":")).replace("</", "<\\/")
     title = html.escape(f"{recording.program.entry.name}: a trace")
     return template.replace("{{title}}", title).replace("{{data}}", data)
 
@@ -44,7 +44,7 @@ def frame(recording: Recording) -> str:
     return f'<iframe srcdoc="{inner}" style="width:100%;height:640px;border:0" title="trace"></iframe>'
 
 
-def _data(recording: Recording, most: int) -> dict[str, Any]:
+def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
     """Return everything that the page shows."""
     run, log = recording.run, recording.log
     points = [_point(recording, point) for point in log.points]
