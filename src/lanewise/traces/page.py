@@ -96,7 +96,7 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
             for array in recording.arguments
         ],
         "steps": {
-            name: _packed(np.ascontiguousarray(steps[name].astype(kind)))
+            name: packed(np.ascontiguousarray(steps[name].astype(kind)))
             for name, kind in (
                 ("point", np.int32),
                 ("warp", np.int32),
@@ -106,12 +106,12 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
                 ("state", np.int32),
             )
         },
-        "offsets": _packed((np.cumsum(each) - each).astype(np.int32)),
-        "payload": _packed(np.concatenate(payloads) if payloads else np.zeros(0, np.uint8)),
+        "offsets": packed((np.cumsum(each) - each).astype(np.int32)),
+        "payload": packed(np.concatenate(payloads) if payloads else np.zeros(0, np.uint8)),
     }
 
 
-def _packed(array: np.ndarray[Any, Any]) -> str:
+def packed(array: np.ndarray[Any, Any]) -> str:
     """Return an array compressed, as text."""
     return base64.b64encode(zlib.compress(array.tobytes(), 6)).decode()
 
@@ -184,7 +184,7 @@ def _shared(recording: Recording) -> list[dict[str, Any]]:
             "item": array.element_bytes,
             "type": _type(array.dtype),
             "shape": array.shape,
-            "at": _packed(np.argsort(array.indices, axis=None).astype(np.int32))
+            "at": packed(np.argsort(array.indices, axis=None).astype(np.int32))
             if array.indices.size == array.indices.max(initial=0) + 1
             else "",
         }
