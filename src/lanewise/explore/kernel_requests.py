@@ -146,7 +146,7 @@ def _typed(request: KernelRequest) -> RequestedLaunch:
     if len(request.arguments) != len(parameters):
         names = ", ".join(described(each) for each in parameters)
         raise LanewiseError(
-            f"{entry.demangled} takes {len(parameters)} arguments ({names}), and {len(request.arguments)} are given"
+            f"{entry.demangled} takes {len(parameters)} arguments ({names}), not {len(request.arguments)}"
         )
     values = tuple(
         _argument(text, number, variable)

@@ -23,8 +23,9 @@ from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
 from lanewise.machine.tracer.traced_launch import TracedLaunch
 from lanewise.ptx import Immediate, nvdisasm, ptxas
 from lanewise.ptx.tools.assembler import sass_of
-from lanewise.traces.origin import Origin
+from lanewise.traces.origin import Origin, shown
 from lanewise.traces.page import packed, page_data
+from lanewise.traces.places import MemoryPlace
 from lanewise.traces.recording import Recording
 from lanewise.traces.run import record
 from lanewise.traces.trace import Trace
@@ -90,7 +91,7 @@ def view_of(
     took = time.perf_counter() - begun[0]
     if "interrupted" in trace.fault:
         notes.append(
-            f"The kernel ran for {TRACE_SECONDS:.0f} seconds and was stopped: shown are its steps up to there."
+            f"The kernel was stopped after {TRACE_SECONDS:.0f} seconds at most: shown are its steps up to there."
         )
         return KernelView(launch, trace, None, notes=notes)
     if took > CHECKED_SECONDS:
@@ -362,21 +363,33 @@ def origin_of(
     inputs: dict[str, list[list[int]]] = {}
     if sum(1 for _ in found.walk(MOST_NODES)) < MOST_NODES:
         inputs = {name: [list(each) for each in indices] for name, indices in found.inputs.items()}
-    return {"of": of, "tree": _node(found, DEPTH), "inputs": inputs}
+    return {"of": of, "tree": _node(view, found, DEPTH), "inputs": inputs}
 
 
-def _node(origin: Origin, depth: int) -> dict[str, Any]:
+def _node(view: KernelView, origin: Origin, depth: int) -> dict[str, Any]:
     step = origin.step
     sources = origin.sources if depth else ()
     return {
-        "line": origin.line,
+        "line": _line(view, origin),
         "kind": origin.kind,
         "step": step.number if step is not None else None,
         "warp": origin.warp,
         "lane": origin.lane,
-        "sources": [_node(each, depth - 1) for each in sources[:WIDTH]],
+        "sources": [_node(view, each, depth - 1) for each in sources[:WIDTH]],
         "more": max(len(origin.sources) - len(sources[:WIDTH]), 0),
     }
+
+
+def _line(view: KernelView, origin: Origin) -> str:
+    """Return a node as text; an input has the value that it had before the launch."""
+    if origin.kind != "input" or not isinstance(origin.place, MemoryPlace):
+        return origin.line
+    for each in view.trace.recording.arguments:
+        index = each.index_at(origin.place.address)
+        before = view.launch.before(each.array)
+        if index is not None and before is not None and each.array.itemsize == origin.place.size:
+            return f"{origin.what} = {shown(before[index])}  (input)"
+    return origin.line
 
 
 # SASS -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The server's side of the processes that run kernels: two at most, each bounded in time, none left behind."""
+"""The server's side of the processes that run kernels: two at most, bounded in time, none left behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from lanewise.explore.kernel_worker import MOST_VIEWS, read_message, write_messa
 
 #: Processes at once, and seconds for a request: to begin, to end, and to end after it was stopped.
 MOST_WORKERS, TURN_SECONDS, MOST_SECONDS, STOP_SECONDS = 2, 12.0, 18.0, 1.5
-_BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from lanewise.explore.kernel_worker import main; main()"
+_BEGIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from lanewise.explore.kernel_worker import main; main()"
+)
 
 
 class Superseded(LanewiseError):
