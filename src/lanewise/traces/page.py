@@ -246,5 +246,15 @@ def _waits(recording: Recording) -> list[list[int]]:
             (entries["block"][later] == entries["block"][entry]) & (entries["barrier"][later] == barrier)
         ]
         stop = int(np.searchsorted(recording.steps, mine[0])) if len(mine) else len(recording.steps)
+        stop = min(stop, _goes_on(recording, number))
         found.append([number, stop, int(entries["warp"][entry]), barrier])
     return found
+
+
+def _goes_on(recording: Recording, number: int) -> int:
+    """Return the next step of lanes that arrived at a barrier; a block of one warp does not wait there."""
+    steps = recording.log.entries[recording.steps[number:]]
+    here = steps[0]
+    same = (steps["warp"] == here["warp"]) & (steps["block"] == here["block"])
+    later = np.flatnonzero(same & (steps["lanes"] & here["active"] != 0))
+    return number + int(later[1]) if len(later) > 1 else len(recording.steps)

@@ -116,8 +116,8 @@ function view(shell, status, result, log, state, asked) {
   const text = element("span", { class: "where mono small", "aria-live": "off" });
   const button = (label, name, action) => element("button", { type: "button", "aria-label": name, title: name, onclick: action }, label);
   const bar = element("div", { class: "row stepping" },
-    button("⏮", "First step", () => go(0)), button("↑", "Back in this warp", () => go(log.sibling(step, -1))), button("◀", "Back", () => go(step - 1)),
-    button("▶", "Next", () => go(step + 1)), button("↓", "Next in this warp", () => go(log.sibling(step, 1))), button("⏭", "Last step", () => go(log.count - 1)),
+    button("|◀", "First step", () => go(0)), button("↑", "Back in this warp", () => go(log.sibling(step, -1))), button("◀", "Back", () => go(step - 1)),
+    button("▶", "Next", () => go(step + 1)), button("↓", "Next in this warp", () => go(log.sibling(step, 1))), button("▶|", "Last step", () => go(log.count - 1)),
     where, element("span", { class: "grow" }, slider), text, shell.copyButton(() => location.href, "Copy link"));
   const codes = codePanes(log, shell, { go, sass: () => shell.ask("kernels", "sass", { tab: TAB, ...asked }) });
   const looks = inspector(log, shell, {

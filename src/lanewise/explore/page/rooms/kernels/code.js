@@ -77,7 +77,7 @@ export function codePanes(log, shell, options) {
   panes.push(ptx);
   const sass = sassPane(log, shell, options);
   const all = [...panes, sass];
-  const shown = new Set(files.length ? [files[0], "PTX"] : ["PTX"]);
+  const shown = new Set(!files.length ? ["PTX"] : innerWidth < 1400 ? [files[0]] : [files[0], "PTX"]);
   const buttons = all.map((each) =>
     element("button", { type: "button", "aria-pressed": String(shown.has(each.name)), onclick: () => toggle(each) }, each.name));
   function toggle(each) {
