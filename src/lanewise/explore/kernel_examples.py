@@ -35,6 +35,11 @@ class Example:
         """The language of its source: ptx, cuda or python."""
         return {".ptx": "ptx", ".cu": "cuda", ".txt": "python"}[self.path.suffix]
 
+    @property
+    def shown_name(self) -> str:
+        """The name of the file as the page and the PTX have it."""
+        return self.file.removesuffix(".txt")
+
     @cached_property
     def source(self) -> str:
         """The text of the file."""

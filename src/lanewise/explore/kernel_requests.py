@@ -5,6 +5,7 @@ Nothing that was sent is read from disk, evaluated or included: a kernel is text
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -249,14 +250,16 @@ def _of_script(example: Example, request: KernelRequest) -> RequestedLaunch:
         found.append(RequestedLaunch(configured, arguments, options))
         raise _Taken
 
-    code = compile(example.source, str(example.path), "exec")
+    # The kernel's source is found under the name that the page shows, which is no file.
+    name, text = example.shown_name, example.source
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     try:
         with watched(watcher):
-            exec(code, {"__name__": "__main__", "__file__": str(example.path)})
+            exec(compile(text, name, "exec"), {"__name__": "__main__", "__file__": name})
     except _Taken:
         pass
     (launch,) = found
-    launch.files = {str(example.path): example.source}
+    launch.files = {name: text}
     arch = request.arch or example.arch
     if arch:
         launch.options = {**launch.options, "arch": find_arch(arch)}

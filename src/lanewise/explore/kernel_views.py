@@ -119,6 +119,8 @@ def data_of(view: KernelView) -> dict[str, Any]:
     """Return everything that the page shows of a launch; it steps through it without the server."""
     recording = view.trace.recording
     data = page_data(recording, SHOWN_BYTES)
+    used = {point.get("file") for point in data["points"]}
+    data["files"] |= {name: text.splitlines() for name, text in view.launch.files.items() if name in used}
     names = _short_names(data, view)
     for point in data["points"]:
         if point.get("file"):
@@ -151,7 +153,7 @@ def _short_names(data: dict[str, Any], view: KernelView) -> dict[str, str]:
     for name in data["files"]:
         if allowed and name not in allowed and Path(name).name not in allowed:
             continue
-        short = Path(name).name.removesuffix(".txt")
+        short = Path(name).name
         while short in names.values():
             short += "′"
         names[name] = short
@@ -406,7 +408,7 @@ def sass_of_view(view: KernelView) -> dict[str, Any]:
     for line in text.splitlines():
         match = _SASS_LINE.search(line)
         if match is not None:
-            file, source = Path(match["file"]).name.removesuffix(".txt"), int(match["line"])
+            file, source = Path(match["file"]).name, int(match["line"])
         elif "/*" in line and "*/" in line and not line.lstrip().startswith("//"):
             lines.append({"text": line.strip(), "file": file, "source": source})
         elif line.strip().endswith(":") or line.strip().startswith(".L"):

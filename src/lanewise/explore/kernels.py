@@ -43,7 +43,7 @@ def about(session: Session) -> dict[str, Any]:
                 "block": each.block,
                 "arguments": list(each.arguments),
                 "arch": each.arch,
-                "file": each.file.removesuffix(".txt"),
+                "file": each.shown_name,
             }
             for each in EXAMPLES.values()
         ],

@@ -143,26 +143,30 @@ def explain_product(model: Model, pairs: Sequence[tuple[Any, Any]], c: Any, deco
         found = explain_sum(model, part + [(zero, zero)] * (model.k - count), start)
         for each in found.steps:
             products = None if each.products is None else first + min(each.products, count)
-            whole.steps.append(_moved(each, first, products))
+            whole.steps.append(_moved(each, first, count, products))
         whole.bits = found.bits
         start = decode(found.bits)
     return whole
 
 
-def _moved(step: SumStep, first: int, products: int | None) -> SumStep:
-    """Return the step of a later instruction, with the numbers of the products in the whole sum."""
+def _moved(step: SumStep, first: int, count: int, products: int | None) -> SumStep:
+    """Return the step with the products' numbers in the whole sum, and without the zeros that fill it."""
     rows = tuple(
-        Row(_renumbered(each.label, first), each.value, each.exponent, each.detail) for each in step.rows
+        Row(_renumbered(each.label, first), each.value, each.exponent, each.detail)
+        for each in step.rows
+        if _number(each.label) < count
     )
     title = f"the next instruction: {step.title}" if first else step.title
     return SumStep(title, rows, step.unit, step.total, step.rounding, step.result, products, step.largest)
 
 
+def _number(label: str) -> int:
+    """Return the number of a product by its label; -1 of everything else."""
+    return int(label[2 : label.index("]")]) if label.startswith("a[") else -1
+
+
 def _renumbered(label: str, first: int) -> str:
-    if not first or not label.startswith("a["):
-        return label
-    number = int(label[2 : label.index("]")]) + first
-    return _product(number)
+    return _product(_number(label) + first) if label.startswith("a[") else label
 
 
 def _product(k: int) -> str:
@@ -354,8 +358,7 @@ def shown(value: Any) -> str:
         return repr(_as_float(value)).removesuffix(".0")
     if isinstance(value, int):
         return str(value)
-    text = repr(float(value))
-    return text.removesuffix(".0") if value else text
+    return repr(float(value)).removesuffix(".0")
 
 
 def _as_float(value: Fraction) -> float:

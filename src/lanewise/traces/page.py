@@ -19,7 +19,7 @@ from lanewise.formats import format_of
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
-from lanewise.traces.fragments import matrix_operands
+from lanewise.traces.fragments import MatrixOperand, matrix_operands, operands_with
 from lanewise.traces.recording import Recording
 
 #: Bytes of the log that a page has at most, and that a picture in a notebook has.
@@ -153,7 +153,7 @@ def _point(recording: Recording, point: Point) -> dict[str, Any]:
                 "name": each.name,
                 "rows": each.operand.rows,
                 "cols": each.operand.cols,
-                "type": each.operand.format.name,
+                "type": _held_type(recording, each),
                 "slot": each.operand.slot_bits,
                 "slots": each.operand.slots,
                 "result": each.is_result,
@@ -165,6 +165,15 @@ def _point(recording: Recording, point: Point) -> dict[str, Any]:
             if each.operand.threads == LANES and each.operand.slot_bits >= 8
         ],
     }
+
+
+def _held_type(recording: Recording, matrix: MatrixOperand) -> str:
+    """Return the type of a matrix's elements; of what ldmatrix loads, as a product takes it."""
+    own = matrix.operand.format
+    for each in operands_with(recording.program, recording.run.arch, [(matrix.registers[0],)]):
+        taken = each.operand.format
+        return taken.name if own.name.startswith("b") and taken.bits == own.bits else own.name
+    return own.name
 
 
 def _type(dtype: np.dtype[Any]) -> str:

@@ -3,7 +3,7 @@
 export const title = "Bits";
 
 const EXAMPLES = [
-  ["A100 and H100 part", { formats: "f16,f16,f32", a: "4096 0.015625 0.015625 0.015625", b: "1 0.0146484375 0.0146484375 0.0146484375", c: "0", units: "sm_80,sm_90" }],
+  ["A100 and H100 part", { formats: "f16,f16,f32", a: "4096 2^-6 2^-6 2^-6 2^-6", b: "1 2^-7 2^-7 2^-7 2^-7", c: "0", units: "sm_80,sm_90" }],
   ["FP8 on Hopper: mma and wgmma", { formats: "e4m3,e4m3,f32", a: "16 0.25 0.25 0.25 0.25 0.25 0.25 0.25", b: "256 0.125 0.125 0.125 0.125 0.125 0.125 0.125", c: "0", units: "sm_89,sm_90,sm_90a-wgmma" }],
   ["Small ones are lost beside C", { formats: "f16,f16,f32", a: "1 1 1 1 1 1 1 1", b: "2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12", c: "8192", units: "sm_70,sm_80,sm_90" }],
   ["Cancellation", { formats: "bf16,bf16,f32", a: "256 0.0078125 -256 0.0078125", b: "256 0.0078125 256 0.0078125", c: "0", units: "sm_80,sm_90,sm_100" }],
@@ -111,7 +111,7 @@ export async function mount(main, state, shell) {
 
 function answer(found, cells, shell) {
   const { element } = shell, parts = [];
-  for (const name of ["a", "b"]) found.inputs[name].forEach((each, k) => { cells[name][k].title = `${each.value} = ${each.bits} = ${each.binary}`; cells[name][k].classList.toggle("rounded", each.value !== cells[name][k].value && !/^0x/i.test(cells[name][k].value)); });
+  for (const name of ["a", "b"]) found.inputs[name].forEach((each, k) => { cells[name][k].title = `${each.value} = ${each.bits} = ${each.binary}`; cells[name][k].classList.toggle("rounded", /^[-+\d.e]+$/i.test(cells[name][k].value) && +each.value !== +cells[name][k].value); });
   const { reference } = found;
   if (reference.exact) {
     parts.push(element("p", {}, "Exact sum: ", element("b", { class: "mono" }, reference.value), reference.exact === reference.value ? "" : element("span", { class: "mono small quiet" }, ` = ${reference.exact}`), reference.bits ? element("span", {}, "; the nearest number is ", element("span", { class: "mono" }, `${reference.nearest} (${reference.bits})`)) : ""));

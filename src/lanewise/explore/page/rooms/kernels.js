@@ -35,7 +35,7 @@ export async function mount(main, state, shell) {
   const result = element("div", { class: "result" });
   const head = element("div", { class: "row" }, element("h1", {}, title), element("label", { class: "inline" }, "show ", chooser));
   const example = about.examples.find((each) => each.name === request.example);
-  const root = element("div", {}, head, example ? element("p", { class: "quiet" }, `${example.title}: ${example.about}.`) : null);
+  const root = element("div", {}, head, example ? element("p", { class: "quiet" }, `${example.title}: ${example.about}`) : null);
   current = { key: keyOf(state), root, follow: () => {} };
   main.append(root);
   if (isOpened) {
