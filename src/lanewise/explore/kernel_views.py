@@ -91,7 +91,7 @@ def view_of(
     took = time.perf_counter() - begun[0]
     if "interrupted" in trace.fault:
         notes.append(
-            f"The kernel was stopped after {TRACE_SECONDS:.0f} seconds at most: shown are its steps up to there."
+            f"The kernel was stopped after {TRACE_SECONDS:.0f} seconds at most; shown are its steps."
         )
         return KernelView(launch, trace, None, notes=notes)
     if took > CHECKED_SECONDS:
