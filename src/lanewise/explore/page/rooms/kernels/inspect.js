@@ -2,8 +2,41 @@
 
 import { BITS, SHARED, bit, number, search } from "./log.js";
 
-const BANKS = 32, MOST_ROWS = 64;
+const BANKS = 32, MOST_ROWS = 32;
 const TABS = [["step", "Step"], ["registers", "Registers"], ["fragments", "Fragments"], ["shared", "Shared memory"], ["arrays", "Arrays"], ["report", "Report"]];
+
+// A table that is updated in place: only cells whose text or class has changed are touched.
+class CellTable {
+  constructor(element, kind, corner, width) {
+    this.head = element("tr", {}, element("th", { scope: "col" }, corner));
+    for (let n = 0; n < width; n++) this.head.append(element("th", { scope: "col" }, String(n)));
+    this.body = element("tbody");
+    this.root = element("table", { class: `values sticky fixed ${kind}` }, element("thead", {}, this.head), this.body);
+    this.element = element;
+    this.width = width;
+    this.rows = [];
+  }
+
+  // The rows' titles, and for each cell its text, class, and what it is.
+  update(titles, cell) {
+    while (this.rows.length < titles.length) {
+      const head = this.element("th", { scope: "row" }), cells = Array.from({ length: this.width }, () => this.element("td", { tabindex: "-1" }));
+      this.rows.push({ row: this.element("tr", {}, head, ...cells), head, cells, texts: [], kinds: [] });
+    }
+    titles.forEach((title, r) => {
+      const line = this.rows[r];
+      if (!line.row.isConnected) this.body.append(line.row);
+      if (line.title !== title) { line.head.textContent = line.head.title = title; line.title = title; }
+      for (let n = 0; n < this.width; n++) {
+        const found = cell(r, n);
+        if (line.texts[n] !== found.text) line.cells[n].textContent = line.texts[n] = found.text;
+        if (line.kinds[n] !== found.kind) line.cells[n].className = line.kinds[n] = found.kind;
+        line.cells[n].what = found;
+      }
+    });
+    for (const each of this.rows.slice(titles.length)) each.row.remove();
+  }
+}
 
 export function inspector(log, shell, options) {
   const { element } = shell;
@@ -30,13 +63,15 @@ export function inspector(log, shell, options) {
     render();
   }
   function show(wanted) { step = wanted; render(); }
+  let drawn = ""; // the tab whose tables are there, to be updated in place
   function render() {
     const point = log.at(step);
-    const top = body.querySelector(".scroll")?.scrollLeft ?? 0;
     body.setAttribute("aria-labelledby", `tab-${tab}`);
-    body.replaceChildren(...{ step: stepView, registers: registersView, fragments: fragmentsView, shared: sharedView, arrays: arraysView, report: reportView }[tab](point));
-    const scroll = body.querySelector(".scroll");
-    if (scroll) scroll.scrollLeft = top;
+    const update = { registers: updateRegisters, shared: updateShared }[tab];
+    if (tab === "report" && drawn === tab) return;
+    if (!update || drawn !== tab) body.replaceChildren(...{ step: stepView, registers: registersView, fragments: fragmentsView, shared: sharedView, arrays: arraysView, report: reportView }[tab](point));
+    drawn = tab;
+    update?.();
   }
 
   // A value that can be asked for its past. Buttons inside tables would be slow: one listener serves them all.
@@ -47,9 +82,17 @@ export function inspector(log, shell, options) {
   }
   root.addEventListener("click", (event) => {
     const cell = event.target.closest("td.value");
-    if (cell?.of) origin(cell.of, cell.lane);
+    if (cell) ask(cell);
     const link = event.target.closest("[data-step]");
     if (link) { event.preventDefault(); options.go(+link.dataset.step); }
+  });
+  function ask(cell) {
+    const of = cell.of ?? cell.what?.of?.();
+    if (of) origin(of, cell.of ? cell.lane : cell.what.lane);
+  }
+  root.addEventListener("pointerover", (event) => {
+    const what = event.target.closest?.("td.value")?.what;
+    if (what?.title) event.target.closest("td.value").title = what.title();
   });
   body.addEventListener("keydown", (event) => {
     const cell = event.target.closest?.("td.value");
@@ -59,7 +102,7 @@ export function inspector(log, shell, options) {
       ArrowRight: () => cell.nextElementSibling, ArrowLeft: () => cell.previousElementSibling,
       ArrowDown: () => rows[rows.indexOf(row) + 1]?.cells[at], ArrowUp: () => rows[rows.indexOf(row) - 1]?.cells[at],
     }[event.key];
-    if (event.key === "Enter" && cell.of) { event.preventDefault(); origin(cell.of, cell.lane); }
+    if (event.key === "Enter") { event.preventDefault(); ask(cell); }
     if (!next) return;
     event.stopPropagation();
     event.preventDefault();
@@ -160,28 +203,26 @@ export function inspector(log, shell, options) {
 
   // Registers -------------------------------------------------------------------------------------------------
 
+  const registers = { table: new CellTable(element, "", "register", 32), note: element("span", { class: "quiet" }) };
   function registersView() {
-    const owner = log.of(step), named = Object.keys(log.data.names).length > 0;
-    const table = element("table", { class: "values sticky" });
-    const head = table.createTHead().insertRow();
-    head.append(element("th", { scope: "col" }, "register"));
-    for (let lane = 0; lane < 32; lane++) head.append(element("th", { scope: "col" }, String(lane)));
-    const rows = table.createTBody();
-    const shown = [...owner.registers.keys()].filter((name) => (!filter || log.titled(name).includes(filter) || name.includes(filter)) && owner.registers.get(name).steps[0] <= step);
-    shown.sort((a, b) => rank(b) - rank(a));
-    function rank(name) { const { steps } = owner.registers.get(name); return (named && log.data.names[name] ? 1e9 : 0) + steps[search(steps, step)]; }
-    for (const name of shown.slice(0, 60)) {
-      const held = log.held(step, name, owner), row = rows.insertRow();
-      row.append(element("th", { scope: "row", title: name }, log.titled(name)));
-      for (let lane = 0; lane < 32; lane++) {
-        row.append(held.at[lane] < 0 ? element("td", { class: "off" }, "·") : value(number(log.view, held.type, held.bits, held.at[lane], hex), name, lane, held.by[lane] === step ? "new" : ""));
-      }
-    }
     const bar = element("div", { class: "row small" },
-      element("label", { class: "inline" }, "only ", element("input", { type: "search", value: filter, size: "10", "aria-label": "Only registers whose name has this", oninput: (event) => { filter = event.target.value.trim(); render(); body.querySelector("input[type=search]")?.focus(); } })),
+      element("label", { class: "inline" }, "only ", element("input", { type: "search", value: filter, size: "10", "aria-label": "Only registers whose name has this", oninput: (event) => { filter = event.target.value.trim(); render(); } })),
       element("label", { class: "inline" }, element("input", { type: "checkbox", checked: hex, onchange: (event) => { hex = event.target.checked; render(); } }), "bits"),
-      element("span", { class: "quiet" }, `warp ${log.warp[step]}, after step ${step}; select a value to see who wrote it${shown.length > 60 ? `; 60 of ${shown.length} are shown` : ""}`));
-    return [bar, element("div", { class: "scroll tall" }, table)];
+      registers.note);
+    return [bar, element("div", { class: "scroll tall" }, registers.table.root)];
+  }
+  function updateRegisters() {
+    const owner = log.of(step);
+    // Variables of the source first; within them in the order in which they were written first.
+    const names = [...owner.registers.keys()].filter((name) => (!filter || log.titled(name).includes(filter) || name.includes(filter)) && owner.registers.get(name).steps[0] <= step);
+    names.sort((a, b) => (log.data.names[b] ? 1 : 0) - (log.data.names[a] ? 1 : 0));
+    const shown = names.slice(0, 48), held = shown.map((name) => log.held(step, name, owner));
+    registers.table.update(shown.map((name) => log.titled(name)), (r, lane) => {
+      const at = held[r].at[lane];
+      if (at < 0) return { text: "·", kind: "off" };
+      return { text: number(log.view, held[r].type, held[r].bits, at, hex), kind: held[r].by[lane] === step ? "value new" : "value", of: () => shown[r], lane, title: () => `${shown[r]}, lane ${lane}, written at step ${held[r].by[lane]}` };
+    });
+    registers.note.textContent = `warp ${log.warp[step]}, after step ${step}; select a value to see who wrote it${names.length > shown.length ? `; ${shown.length} of ${names.length} are shown` : ""}`;
   }
 
   // Fragments -------------------------------------------------------------------------------------------------
@@ -225,11 +266,19 @@ export function inspector(log, shell, options) {
 
   // Shared memory as banks ------------------------------------------------------------------------------------
 
+  const banks = { table: new CellTable(element, "banks", "byte", BANKS), note: element("p", { class: "small" }), range: null };
   function sharedView() {
-    const size = log.data.sharedBytes;
+    const size = log.data.sharedBytes, all = Math.ceil(size / (4 * BANKS));
     if (!size) return [element("p", { class: "quiet" }, "The kernel has no shared memory.")];
+    banks.range = all > MOST_ROWS ? element("input", { type: "range", min: "0", max: String(all - MOST_ROWS), value: String(firstRow), "aria-label": "First row shown", oninput: (event) => { firstRow = +event.target.value; updateShared(true); } }) : null;
+    const legend = log.data.shared.map((each, n) => element("span", { class: `chip array-${n % 4}` }, `${each.name}: ${each.type} ${each.shape.join(" × ")}`));
+    for (const each of log.data.variables) legend.push(element("span", { class: "chip" }, `${each.name || "shared"}: ${each.bytes || "dynamic"} bytes at ${each.first}`));
+    return [element("div", { class: "row small" }, ...legend, banks.range ? element("label", { class: "inline" }, "rows ", banks.range) : null), banks.note, element("div", { class: "scroll tall" }, banks.table.root)];
+  }
+  function updateShared(chosen = false) {
+    const size = log.data.sharedBytes, all = Math.ceil(size / (4 * BANKS));
+    if (!size) return;
     const state = log.shared(step), view = new DataView(state.memory.buffer);
-    const all = Math.ceil(size / (4 * BANKS));
     const touched = new Map(), counted = [];
     for (const access of log.accesses(step)) {
       const rows = access.rows.filter((each) => each.address >= SHARED && each.address < SHARED + 0x100000000n);
@@ -241,42 +290,30 @@ export function inspector(log, shell, options) {
         for (let at = first & ~3; at < first + Math.max(access.size, 1); at += 4) touched.set(at >> 2, { lane: each.row, bad: busy.has((at >> 2) % BANKS) && found > ideal });
       }
     }
-    const touchedRows = [...touched.keys()].map((word) => Math.floor(word / BANKS));
-    if (all > MOST_ROWS && touchedRows.length && !touchedRows.some((row) => row >= firstRow && row < firstRow + MOST_ROWS)) firstRow = Math.max(0, Math.min(all - MOST_ROWS, Math.min(...touchedRows) - 2));
+    const lines = [...touched.keys()].map((word) => Math.floor(word / BANKS));
     if (all <= MOST_ROWS) firstRow = 0;
-    const table = element("table", { class: "values banks sticky" });
-    const head = table.createTHead().insertRow();
-    head.append(element("th", { scope: "col" }, "byte"));
-    for (let bank = 0; bank < BANKS; bank++) head.append(element("th", { scope: "col" }, String(bank)));
-    const rows = table.createTBody();
-    const names = log.data.shared.map((each) => each.name);
-    for (let r = firstRow; r < Math.min(all, firstRow + MOST_ROWS); r++) {
-      const row = rows.insertRow();
-      row.append(element("th", { scope: "row" }, String(r * 4 * BANKS)));
-      for (let bank = 0; bank < BANKS; bank++) {
-        const at = (r * BANKS + bank) * 4;
-        if (at >= size) { row.append(element("td", { class: "none" })); continue; }
-        const array = log.arrayAt(at), type = array && BITS[array.type] ? array.type : "b32", bits = Math.min(BITS[type], 32);
-        const written = state.by[at] >= 0 || state.by[Math.min(at + 3, size - 1)] >= 0;
-        const texts = [];
-        for (let part = 0; part < 4 && written; part += bits / 8) texts.push(number(view, bits === 32 && BITS[type] > 32 ? "b32" : type, bits, at + part));
-        const mark = touched.get(at >> 2), named = log.sharedName(at);
-        const cell = value(written ? texts.join(" ") : "·", named, null, [
-          array ? `array-${names.indexOf(array.name) % 4}` : "", written ? "" : "unwritten", mark ? (mark.bad ? "conflict" : "touched") : "",
-          state.by[at] >= 0 && log.writes.step[state.by[at]] === step ? "new" : "",
-        ].join(" "));
-        cell.title = `${named || `byte ${at}`}, bank ${bank}${mark ? `, lane or row ${mark.lane}` : ""}${written ? `, written at step ${log.writes.step[Math.max(state.by[at], state.by[Math.min(at + 3, size - 1)])]}` : ", not written"}`;
-        row.append(cell);
-      }
+    else if (!chosen && lines.length && !lines.some((row) => row >= firstRow && row < firstRow + MOST_ROWS)) {
+      firstRow = Math.max(0, Math.min(all - MOST_ROWS, Math.min(...lines) - 2));
+      banks.range.value = firstRow;
     }
-    const pages = all > MOST_ROWS ? element("label", { class: "inline" }, "from row ", element("input", { type: "range", min: "0", max: String(all - MOST_ROWS), value: String(firstRow), "aria-label": "First row shown", onchange: (event) => { firstRow = +event.target.value; render(); } })) : null;
-    const legend = log.data.shared.map((each, n) => element("span", { class: `chip array-${n % 4}` }, `${each.name}: ${each.type} ${each.shape.join(" × ")}`));
-    for (const each of log.data.variables) legend.push(element("span", { class: "chip" }, `${each.name || "shared"}: ${each.bytes || "dynamic"} bytes at ${each.first}`));
-    return [
-      element("div", { class: "row small" }, ...legend, pages),
-      element("p", { class: "small" }, counted.join("; ") || element("span", { class: "quiet" }, "This step does not touch shared memory. 32 banks of 4 bytes side by side:")),
-      element("div", { class: "scroll tall" }, table),
-    ];
+    const names = new Map(log.data.shared.map((each, n) => [each, n % 4]));
+    const titles = Array.from({ length: Math.min(all, firstRow + MOST_ROWS) - firstRow }, (_, r) => String((firstRow + r) * 4 * BANKS));
+    banks.table.update(titles, (r, bank) => {
+      const at = ((firstRow + r) * BANKS + bank) * 4;
+      if (at >= size) return { text: "", kind: "none" };
+      const array = log.arrayAt(at), type = array && BITS[array.type] ? array.type : "b32", bits = Math.min(BITS[type], 32);
+      const writer = Math.max(state.by[at], state.by[at + 1] ?? -1, state.by[at + 2] ?? -1, state.by[at + 3] ?? -1);
+      let text = writer < 0 ? "·" : "";
+      for (let part = 0; part < 4 && writer >= 0; part += bits / 8) text += (part ? " " : "") + number(view, BITS[type] > 32 ? "b32" : type, bits, at + part);
+      const mark = touched.get(at >> 2);
+      let kind = "value";
+      if (array) kind += ` array-${names.get(array)}`;
+      if (writer < 0) kind += " unwritten";
+      else if (log.writes.step[writer] === step) kind += " new";
+      if (mark) kind += mark.bad ? " conflict" : " touched";
+      return { text, kind, lane: null, of: () => log.sharedName(at), title: () => `${log.sharedName(at) || `byte ${at}`}, bank ${bank}${mark ? `, lane or row ${mark.lane}` : ""}, ${writer < 0 ? "not written" : `written at step ${log.writes.step[writer]}`}` };
+    });
+    banks.note.textContent = counted.join("; ") || "This step does not touch shared memory. 32 banks of 4 bytes, side by side:";
   }
 
   // Arrays and the report -------------------------------------------------------------------------------------

@@ -65,7 +65,10 @@ export class Log {
     names.forEach((name, n) => (log[name] = columns[n]));
     [log.offsets, log.payload] = await Promise.all([unpack(data.offsets, Int32Array), unpack(data.payload, Uint8Array)]);
     log.view = new DataView(log.payload.buffer);
-    await Promise.all(data.shared.map(async (array) => (array.places = array.at ? await unpack(array.at, Int32Array) : null)));
+    await Promise.all(data.shared.map(async (array) => {
+      array.places = array.at ? await unpack(array.at, Int32Array) : null;
+      array.end = array.first + array.item * array.shape.reduce((x, y) => x * y, 1);
+    }));
     const w = data.sharedWrites;
     log.writes = {
       step: await unpack(w.step, Int32Array), offset: await unpack(w.offset, Int32Array), size: await unpack(w.size, Int32Array),
@@ -185,7 +188,8 @@ export class Log {
   }
 
   arrayAt(offset) {
-    return this.data.shared.find((a) => offset >= a.first && offset < a.first + a.item * a.shape.reduce((x, y) => x * y, 1));
+    for (const a of this.data.shared) if (offset >= a.first && offset < a.end) return a;
+    return undefined;
   }
 
   // The name of what lies at an address: C[3, 5], As[1, 2], or the address.
