@@ -49,7 +49,7 @@ def room(chromium: Any, link: str) -> Iterator[Any]:
         if message.type == "error" and "status of 400" not in message.text:
             problems.append(message.text)
 
-    def opened(fragment: str, size: tuple[int, int] = (1500, 1000), scheme: str = "light") -> Any:
+    def opened(fragment: str, size: tuple[int, int] = (1440, 900), scheme: str = "light") -> Any:
         context = chromium.new_context(
             viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, has_touch=size[0] < 600
         )
@@ -125,7 +125,7 @@ def test_a_step_is_drawn_at_once(room: Any) -> None:
 
 
 def test_a_wrong_swizzle_is_seen(room: Any) -> None:
-    page = ran(room("#/kernels?example=swizzle"))
+    page = ran(room("#/kernels?example=swizzle", size=(1440, 1500)))
     page.click("text=acc = mma(a, b, mma.zeros())")
     page.click("role=tab[name='Fragments']")
     for _ in range(6):

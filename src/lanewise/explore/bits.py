@@ -320,7 +320,7 @@ def _parameters(model: Model) -> list[dict[str, str]]:
         return [
             {"name": "scheme", "value": str(model), "meaning": (type(scheme).__doc__ or "").split("\n")[0]}
         ]
-    rows = [
+    rows: list[tuple[str, str | int, str]] = [
         ("products in a block", model.block, "fused into one sum; the next block adds to its result"),
         ("fraction bits", scheme.fraction, "kept of each term below the largest exponent"),
         ("rounding", scheme.rounding, "of a block's sum"),

@@ -14,7 +14,7 @@ import queue
 import struct
 import sys
 import threading
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from lanewise.errors import InternalError, LanewiseError
 from lanewise.explore.kernel_requests import KernelRequest, requested
@@ -26,14 +26,14 @@ MOST_VIEWS = 3
 _LENGTH = struct.Struct("<Q")
 
 
-def write_message(stream: BinaryIO, message: dict[str, Any]) -> None:
+def write_message(stream: IO[bytes], message: dict[str, Any]) -> None:
     """Write a message: its length, then JSON."""
     content = json.dumps(message, separators=(",", ":"), default=_plain).encode()
     stream.write(_LENGTH.pack(len(content)) + content)
     stream.flush()
 
 
-def read_message(stream: BinaryIO) -> dict[str, Any] | None:
+def read_message(stream: IO[bytes]) -> dict[str, Any] | None:
     """Read a message; None at the end."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
@@ -106,7 +106,7 @@ class KernelWorker:
             running.stop()
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer requests until there are no more."""
     worker = KernelWorker()
     waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()

@@ -76,7 +76,7 @@ def origin(
     lane: int | None = None, opened: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """Return who wrote a value, and from what it was made."""
-    place = {"of": of[:200], "step": step, "warp": warp, "block": block, "lane": lane}
+    place: dict[str, Any] = {"of": of[:200], "step": step, "warp": warp, "block": block, "lane": lane}
     if opened:
         with _lock:
             return origin_of(_view(session, opened), **place)

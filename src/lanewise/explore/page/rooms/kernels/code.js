@@ -64,7 +64,7 @@ export function codePanes(log, shell, options) {
         if (!here) return;
         here.classList.add("here");
         here.setAttribute("aria-current", "step");
-        const top = here.offsetTop - list.offsetTop;
+        const top = here.offsetTop;
         if (top < list.scrollTop + 20 || top > list.scrollTop + list.clientHeight - 40) list.scrollTop = top - list.clientHeight / 3;
       },
     };
@@ -137,7 +137,7 @@ function sassPane(log, shell, options) {
         row.classList.toggle("here", Boolean(here));
         if (here) first ??= row;
       }
-      if (first) list.scrollTop = first.offsetTop - list.offsetTop - list.clientHeight / 3;
+      if (first) list.scrollTop = first.offsetTop - list.clientHeight / 3;
     },
     heat() {},
   };
