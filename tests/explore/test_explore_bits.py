@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lanewise.arith.models import model_of
 from lanewise.arith.on_arrays import gemm
 from lanewise.arith.reference import multiply
 from lanewise.errors import LanewiseError
@@ -79,7 +80,8 @@ def test_scaled_sums_end_with_the_engines_bits() -> None:
          4, "e2m1"),
     ):  # fmt: skip
         mma = instruction(text)
-        model = mma.model("sm_120a")
+        model = model_of(mma, "sm_120a")
+        assert model is not None and model.scale is not None
         a, scale = format_of(fmt), model.scale
         left, right = (a.array(a.decode(a.encode(rng.standard_normal(shape), saturate=True)))
                        for shape in ((16, mma.k), (mma.k, 8)))  # fmt: skip

@@ -14,6 +14,7 @@ import queue
 import struct
 import sys
 import threading
+from pathlib import Path
 from typing import IO, Any
 
 from lanewise.errors import InternalError, LanewiseError
@@ -115,6 +116,8 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         while True:
             message = read_message(requests)
             if message is None:  # the parent has ended or does not want this process any more
+                with contextlib.suppress(OSError):
+                    Path.cwd().rmdir()  # the empty folder that it was given
                 os._exit(0)
             if message.get("what") == "stop":
                 worker.stop()

@@ -233,7 +233,7 @@ class Workers:
         return [each.pid for each in self._workers]
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, and start no others."""
         with self._changed:
             self._closed = True
             for worker in self._workers:

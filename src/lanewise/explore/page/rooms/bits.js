@@ -131,7 +131,7 @@ function column(each, first, shell) {
   const table = element("table", { class: "data small" }, ...each.parameters.map((row) => element("tr", {}, element("th", { scope: "row" }, row.name), element("td", { class: "mono" }, row.value), element("td", { class: "quiet" }, row.meaning))));
   return element("section", { class: "panel", "aria-label": each.name },
     element("div", { class: "row" }, element("h2", {}, `${each.name}`), element("span", { class: "quiet small mono" }, each.arch)),
-    element("p", { class: "outcome" }, element("b", { class: differs ? "mono bad" : "mono" }, each.value), " ", element("span", { class: "mono small" }, each.bits), each.error ? element("span", { class: each.error === "exact" ? "chip yes" : "chip" }, each.error) : null),
+    element("p", { class: "outcome" }, element("b", { class: differs ? "mono differs" : "mono" }, each.value), " ", element("span", { class: "mono small" }, each.bits), each.error ? element("span", { class: each.error === "exact" ? "chip yes" : "chip" }, each.error) : null),
     element("p", { class: "mono small binary" }, ...each.binary.split(" ").map((part, n) => element("span", { class: `field-${n}` }, part))),
     element("p", { class: "small quiet" }, element("span", { class: "mono" }, each.instruction), `: ${each.model}`),
     element("details", {}, element("summary", { class: "small" }, `Parameters; ${each.fidelity}`), element("div", { class: "scroll" }, table), element("p", { class: "small quiet" }, `Source: ${each.source}`)),

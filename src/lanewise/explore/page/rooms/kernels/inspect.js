@@ -239,7 +239,7 @@ export function inspector(log, shell, options) {
       if (!matrices.length) return [element("p", { class: "quiet" }, "No matrix instruction of this warp has run up to here whose fragments one warp holds.")];
       note.push(element("p", { class: "small" }, "The last matrix instruction of this warp was at ", stepLink(at), ":"), element("pre", { class: "instruction" }, log.at(at).text));
     }
-    return [...note, ...[...matrices].reverse().map((each) => matrix(each, at))];
+    return [...note, ...[...matrices].sort((a, b) => (a.name < b.name ? -1 : 1)).map((each) => matrix(each, at))];
   }
 
   function matrix(each, at) {
