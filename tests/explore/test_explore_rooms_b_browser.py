@@ -125,7 +125,7 @@ def test_a_step_is_drawn_at_once(room: Any) -> None:
 
 
 def test_a_wrong_swizzle_is_seen(room: Any) -> None:
-    page = ran(room("#/kernels?example=swizzle", size=(1440, 1100)))
+    page = ran(room("#/kernels?example=swizzle", size=(1440, 950)))
     page.click("text=acc = mma(a, b, mma.zeros())")
     page.click("role=tab[name='Fragments']")
     for _ in range(6):

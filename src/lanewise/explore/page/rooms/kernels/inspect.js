@@ -130,7 +130,6 @@ export function inspector(log, shell, options) {
         parts.push(element("p", { class: "small" }, `made from ${texts.length} element${texts.length > 1 ? "s" : ""} of ${name}: ${texts.length > 8 ? `${texts.slice(0, 6).join(", ")}, …, ${texts.at(-1)}` : texts.join(", ")}`));
       }
       told.replaceChildren(element("div", { class: "row" }, title, close), ...parts);
-      told.scrollIntoView({ block: "nearest" });
     } catch (error) {
       if (!shell.isAbort(error)) told.replaceChildren(element("div", { class: "row" }, title, close), shell.problem(error));
     }
