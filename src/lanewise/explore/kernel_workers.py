@@ -22,8 +22,8 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.explore.kernel_worker import MOST_VIEWS, read_message, write_message
 
-#: Processes at once, and seconds for a request: to begin, to end, and to end after it was stopped. The process
-#: itself stops a launch much earlier; but it compiles a new kernel first, and a slow machine takes long for it.
+#: Processes at once, and seconds for a request: to begin, to end, and to end after it was stopped. The
+#: process itself stops a launch much earlier, but first it compiles a new kernel, and that may take long.
 MOST_WORKERS, TURN_SECONDS, MOST_SECONDS, STOP_SECONDS = 2, 12.0, 45.0, 1.5
 _BEGIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
