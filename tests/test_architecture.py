@@ -59,6 +59,7 @@ PACKAGES = {
         "syntax",
         "launch_refusals",
         "arguments",
+        "launch_text",
         "signatures",
         "textures",
         "tensor_maps",

@@ -1,0 +1,7 @@
+export const title = "Tour";
+
+export async function mount(main, state, shell) {
+  main.replaceChildren(shell.element("h1", {}, title));
+}
+
+export function unmount() {}
