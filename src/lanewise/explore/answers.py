@@ -25,6 +25,7 @@ ROOMS = {
     "layouts": "lanewise.explore.layouts",
     "bits": "lanewise.explore.bits",
     "kernels": "lanewise.explore.kernels",
+    "tour": "lanewise.explore.tour",
 }
 
 #: Statuses of HTTP that an answer has.

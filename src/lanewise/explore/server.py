@@ -65,6 +65,8 @@ class ExploreServer(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    #: Connections that may wait to be taken: a page opens several at once.
+    request_queue_size = MOST_CONNECTIONS
 
     def __init__(self, files: Sequence[Path] = (), port: int = 0) -> None:
         """Listen; `serve_forever` then answers until `shutdown` is called."""

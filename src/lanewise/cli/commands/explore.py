@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from lanewise.explore.server import ExploreServer
     from lanewise.explore.session import Session
 
-#: What the room Kernels opens: kernels, scripts whose launches it shows.
-_KINDS = (".ptx", ".cu", ".py")
+#: What the room Kernels opens: kernels, and scripts whose launches it shows; what a site takes: saved traces.
+_KINDS, _SAVED = (".ptx", ".cu", ".py"), (".html", ".htm")
 
 
 def explore(
@@ -26,7 +27,8 @@ def explore(
         list[Path] | None,
         typer.Argument(
             metavar="[FILES]",
-            help="Kernels to open: PTX (.ptx), CUDA C++ (.cu), or Python scripts (.py), which are run.",
+            help="Kernels to open: PTX (.ptx), CUDA C++ (.cu), or Python scripts (.py), which are run; "
+            "with --static, saved traces (.html).",
             show_default=False,
         ),
     ] = None,
@@ -44,7 +46,7 @@ def explore(
         typer.Option(
             "--static",
             metavar="DIR",
-            help="Write what needs no server (instructions, layouts, tour) as a site into this folder.",
+            help="Write what needs no server (instructions, layouts, tour, traces) as a site into a folder.",
             show_default=False,
         ),
     ] = None,
@@ -57,18 +59,34 @@ def explore(
     lanewise explore
     lanewise explore gemm.cu script.py
     lanewise explore --no-browser --port 8123
-    lanewise explore --static site
+    lanewise explore --static site run.html
     """
-    opened = [_checked(file) for file in files or ()]
-    return partial(_serve, opened, port, browser)
+    if static is not None:
+        if static.exists() and not static.is_dir():
+            raise LanewiseError(f"{static} is a file; --static wants a folder")
+        saved = [
+            _checked(file, _SAVED, "a site takes saved traces: trace.save('run.html')")
+            for file in files or ()
+        ]
+        return partial(_write, static, saved)
+    opens = "the page opens PTX (.ptx), CUDA C++ (.cu) and Python scripts (.py)"
+    return partial(_serve, [_checked(file, _KINDS, opens) for file in files or ()], port, browser)
 
 
-def _checked(file: Path) -> Path:
+def _checked(file: Path, kinds: tuple[str, ...], allowed: str) -> Path:
     if not file.is_file():
         raise LanewiseError(f"{file}: no such file")
-    if file.suffix not in _KINDS:
-        raise LanewiseError(f"{file}: the page opens PTX (.ptx), CUDA C++ (.cu) and Python scripts (.py)")
+    if file.suffix not in kinds:
+        raise LanewiseError(f"{file}: {allowed}")
     return file
+
+
+def _write(folder: Path, saved: list[Path]) -> int:
+    from lanewise.explore.static_site import write_site
+
+    print(f"{folder}: writing a site, which takes a minute", file=sys.stderr)
+    print(f"{folder}: a site with {write_site(folder, saved)} answers; any web server can serve it")
+    return 0
 
 
 def _serve(files: list[Path], port: int, browser: bool) -> int:
@@ -83,6 +101,7 @@ def _serve(files: list[Path], port: int, browser: bool) -> int:
 
 def _until_interrupted(server: ExploreServer, browser: bool) -> int:
     print(f"{server.link}\nCtrl-C ends it.", flush=True)
+    threading.Thread(target=_prepare, args=(server.session,), daemon=True).start()
     if browser:
         import webbrowser
 
@@ -92,6 +111,14 @@ def _until_interrupted(server: ExploreServer, browser: bool) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
     return 0
+
+
+def _prepare(session: Session) -> None:
+    """Ask what the page asks first, so that the answers are at hand when the browser comes."""
+    from lanewise.explore.answers import answer
+
+    for name, body in (("catalogue", b"{}"), ("about", b'{"text": "m16n8k16 f16"}')):
+        answer(session, "instructions", name, body)
 
 
 def _run(script: Path, session: Session) -> None:

@@ -10,6 +10,9 @@ export const ROOMS = [
 ];
 const FIRST = "instructions";
 const IS_STATIC = document.documentElement.dataset.static !== undefined;
+// Rooms that compute: a site without a server can only say how to get them.
+const NEED_SERVER = new Set(["bits", "kernels"]);
+const AT_HOME = "Run it on your machine: pip install lanewise, then lanewise explore.";
 const SVG_TAGS = new Set(
   "svg g path rect circle line polyline polygon text tspan title desc defs marker use clipPath pattern".split(" "),
 );
@@ -19,7 +22,6 @@ const announcer = document.getElementById("announcer");
 const underWay = new Map(); // controllers of questions, by room, question and channel
 let current = { name: null, module: null };
 let turn = 0; // counts changes of room, so that a slow one does not overwrite a later one
-let written = null; // the fragment that the page itself wrote last
 
 // The state in the address: #/room?name=value&…
 export function read(fragment = location.hash) {
@@ -81,7 +83,7 @@ function announce(text) {
 // What a static site names the file of an answer; `static_site.py` does the same.
 export function fileName(body) {
   const text = Object.keys(body).sort().map((name) => String(body[name])).join("~");
-  return text.replace(/[^A-Za-z0-9.:~-]/g, (letter) => `_${letter.codePointAt(0).toString(16)}_`) || "all";
+  return text.replace(/[^A-Za-z0-9.~-]/g, (letter) => `_${letter.codePointAt(0).toString(16)}_`) || "all";
 }
 
 async function ask(room, question, body = {}, { signal, channel = "" } = {}) {
@@ -92,21 +94,19 @@ async function ask(room, question, body = {}, { signal, channel = "" } = {}) {
   signal?.addEventListener("abort", () => controller.abort(signal.reason));
   try {
     const response = IS_STATIC
-      ? await fetch(`data/${room}/${question}/${encodeURIComponent(fileName(body).replaceAll(":", "_3a_"))}.json`, { signal: controller.signal })
+      ? await fetch(`data/${room}/${question}/${fileName(body)}.json`, { signal: controller.signal })
       : await fetch(`api/${room}/${question}`, {
           method: "POST",
           headers: { "Content-Type": "application/json" },
           body: JSON.stringify(body),
           signal: controller.signal,
         });
-    if (IS_STATIC && !response.ok) {
-      throw Object.assign(new Error("This site has no server. Run `lanewise explore` on your machine to ask this."), { details: {} });
-    }
+    if (IS_STATIC && !response.ok) throw Object.assign(new Error(`This site has no server for this question. ${AT_HOME}`), { details: {} });
     if ((response.headers.get("Content-Type") ?? "").startsWith("application/octet-stream")) {
       return await response.arrayBuffer();
     }
     const found = await response.json();
-    if (!response.ok) throw Object.assign(new Error(found.error), { details: found });
+    if (!response.ok || (IS_STATIC && found.error)) throw Object.assign(new Error(found.error), { details: found });
     return found;
   } catch (error) {
     if (error instanceof TypeError && !controller.signal.aborted) {
@@ -127,7 +127,6 @@ function go(room, state = {}) {
 function replace(state = {}) {
   const wanted = address(current.name, state);
   if (wanted === location.hash) return;
-  written = wanted;
   history.replaceState(null, "", wanted);
 }
 
@@ -139,8 +138,19 @@ function style(path) {
   });
 }
 
+// Controls that are built anew under somebody's hands: the one that had the focus gets it again, by its name.
+function keepFocus(container, build) {
+  const name = (element) => element.getAttribute("aria-label") ?? element.closest("label")?.firstChild?.textContent ?? element.textContent;
+  const focused = container.contains(document.activeElement) ? document.activeElement : null;
+  const [tag, wanted] = focused ? [focused.tagName, name(focused)] : [];
+  build();
+  if (tag) [...container.querySelectorAll(tag)].find((each) => name(each) === wanted)?.focus({ preventScroll: true });
+}
+
 export const shell = {
+  keepFocus,
   isStatic: IS_STATIC,
+  atHome: AT_HOME,
   ask,
   go,
   replace,
@@ -159,15 +169,18 @@ async function show() {
   if (location.hash === "#main") return;
   const { room, state } = read();
   const name = ROOMS.some(([each]) => each === room) ? room : FIRST;
-  if (name === current.name && location.hash === written) return;
   const mine = ++turn;
   for (const controller of underWay.values()) controller.abort(new DOMException("the room changed", "AbortError"));
   for (const link of document.querySelectorAll("#rooms a")) {
-    if (link.dataset.room === name) link.setAttribute("aria-current", "page");
+    if (link.dataset.room === name) {
+      link.setAttribute("aria-current", "page");
+      // scrollIntoView would also move where Tab begins.
+      link.parentNode.scrollLeft = Math.max(0, link.offsetLeft + link.offsetWidth - link.parentNode.clientWidth);
+    }
     else link.removeAttribute("aria-current");
   }
   try {
-    const module = await import(`./rooms/${name}.js`);
+    const module = IS_STATIC && NEED_SERVER.has(name) ? await import("./rooms/elsewhere.js") : await import(`./rooms/${name}.js`);
     if (mine !== turn) return;
     const entered = current.name !== name;
     current.module?.unmount?.();
