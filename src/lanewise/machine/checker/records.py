@@ -49,13 +49,15 @@ RELEASES_KEPT = 4096
 class PartialRelease(RecordLayout):
     """A release by some lanes, while others of the warp have made accesses since they last synchronised.
 
-    It publishes accesses of those others only up to the epoch `synced`.
+    It publishes accesses of those others only up to the epoch `synced`. Of each release, by some or by all
+    lanes, `released` is the epoch, and `seen` what the warp knew then of the others of its block.
     """
 
     epoch = field(4)
     synced = field(4)
     others = field(4)
-    unused = field(4)
+    released = field(4)
+    seen = per_lane()
 
 
 class BlockWatch(RecordLayout):

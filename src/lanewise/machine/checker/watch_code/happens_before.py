@@ -7,7 +7,7 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock
 from lanewise.machine.checker.watch_code.async_clocks import follows
-from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt
+from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt, release_covers
 from lanewise.machine.checker.watch_code.shadow_cells import lane_of, lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
@@ -90,12 +90,15 @@ def _write_ordered(module: ir.Module) -> ir.Function:
         def block_of(warp: Value) -> Value:
             return Value(code, i64, code.builder.sdiv(warp.handle, warps.handle))
 
+        place = owner - block_of(owner) * warps
+
         with code.loop(records.FOREIGN_LENGTH) as index:
             entry = wide(clock.pointer(WarpClock.foreign, U32).load(index))
             published = entry & records.PUBLISHED
             publisher = warp_of(code, observed, published)
             whole = (entry & records.WHOLE).differs(0)
-            covers = publisher.equals(owner) | (whole & block_of(publisher).equals(block_of(owner)))
+            told = whole | release_covers(code, observed, published, place, epoch)
+            covers = publisher.equals(owner) | (told & block_of(publisher).equals(block_of(owner)))
             with code.when(published.differs(0) & covers & knows(published)):
                 with code.when((entry & records.GLIMPSED).equals(0)):
                     code.done(ORDERED)

@@ -74,12 +74,24 @@ def _note_partial_release(code: WatchCode, observed: Record, active: Value) -> N
         PartialRelease.synced, most(clock.get(WarpClock.synced), clock.get(WarpClock.acquired_at)).to(U32)
     )
     record.set(PartialRelease.others, others.get())
+    record.set(PartialRelease.released, epoch.to(U32))
+    record.pointer(PartialRelease.seen, U32).store(clock.get(WarpClock.seen, U32, LANES))
 
 
 def _partial_release(code: WatchCode, observed: Record, epoch: Value) -> Record:
     """Return the record of a release by its epoch; another one may be there."""
     table = observed.at(BlockWatch.watch).get(WatchRecord.partial_releases)
     return Record(code, table + (epoch & (records.RELEASES_KEPT - 1)) * PartialRelease.BYTES)
+
+
+def release_covers(code: WatchCode, observed: Record, release: Value, warp: Value, epoch: Value) -> Value:
+    """Return whether a release publishes what a warp of the same block, by its number there, did in an epoch.
+
+    It does if the warp that released knew of it. A release that is too long ago to be on record counts.
+    """
+    record = _partial_release(code, observed, release)
+    kept = wide(record.get(PartialRelease.released, U32)).equals(release)
+    return ~kept | ~(wide(record.pointer(PartialRelease.seen, U32).load(warp)) < epoch)
 
 
 def is_complete(code: WatchCode, observed: Record, release: Value, epoch: Value, lanes: Value) -> Value:
