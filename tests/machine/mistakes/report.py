@@ -1,8 +1,9 @@
 """Print what `lw.check` finds of the planted mistakes, by cause: `python tests/machine/mistakes/report.py`.
 
 Words on the command line pick the pairs whose name, cause or file contains one of them; `-v` prints the
-findings of those that fail; `--schedule late` checks them in that order; `--json` prints the verdict on each pair as JSON; `--markdown RECORD`
-prints a table beside what `benchmarks/sanitizer.py` recorded of compute-sanitizer.
+findings of those that fail; `--schedule late` checks them in that order; `--json` prints the verdict on each
+pair as JSON; `--markdown RECORD` prints a table beside what `benchmarks/sanitizer.py` recorded of
+compute-sanitizer.
 """
 
 from __future__ import annotations

@@ -319,6 +319,8 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         if access.acquires:
             asked = _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
             asked[SiteRow.element_bits] = getattr(op.operands[2], "bits", 32)
+        else:
+            asked = _arrivals(op)
     if op.has("volatile"):
         flags |= Flag.VOLATILE_ACCESS
     if access.asynchronous:
@@ -339,6 +341,16 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
     elif access.size is Size.TILE_LINE:
         _add_tile(op, row)
     return row
+
+
+def _arrivals(op: Op) -> Row:
+    """Return how often a lane arrives at an mbarrier as fields of a row; nothing if it does not."""
+    if op.record.orders is Order.TRACK:
+        return {SiteRow.step: int(op.has("noinc"))}
+    if op.record.role(0) is not Role.DEFINED:
+        return {}
+    counted = len(op.operands) > 2 and not op.has("expect_tx")
+    return _operand(op.operands[2], SiteRow.step_base, SiteRow.step) if counted else {SiteRow.step: 1}
 
 
 def _add_matrix(op: Op, row: Row, writes: bool, arch: str) -> None:

@@ -21,10 +21,10 @@ from lanewise.machine.checker.records import (
     LastRequest,
     SiteRow,
     Space,
-    Suspicion,
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_accesses import write_async_accesses, write_async_finished
 from lanewise.machine.checker.watch_code.async_clocks import follows, note_written, write_async_clocks
 from lanewise.machine.checker.watch_code.async_operations import write_async_operations

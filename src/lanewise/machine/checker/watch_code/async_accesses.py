@@ -16,12 +16,8 @@ from lanewise.machine.checker.proxy_records import (
     NotedOperation,
     WarpFence,
 )
-from lanewise.machine.checker.records import (
-    BlockWatch,
-    ShadowPlane,
-    Suspicion,
-    WatchRecord,
-)
+from lanewise.machine.checker.records import BlockWatch, ShadowPlane, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import (
     async_clock,
     first_of_group,

@@ -14,14 +14,8 @@ from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncClock, AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import (
-    AllocationShadow,
-    BlockWatch,
-    ShadowPlane,
-    SiteRow,
-    Suspicion,
-    WatchRecord,
-)
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane, SiteRow, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import async_clock, first_of_group, running_index
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, wide

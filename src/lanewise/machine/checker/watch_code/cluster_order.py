@@ -12,7 +12,8 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord
-from lanewise.machine.checker.records import BlockWatch, Suspicion, WarpClock, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, WarpClock, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.publications import add_foreign, learn, publish
 from lanewise.machine.checker.watch_code.vector_clocks import (

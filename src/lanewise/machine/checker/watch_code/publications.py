@@ -350,7 +350,7 @@ def _follow_phase(
     functions = code.module.functions
     with code.when(~waits):
         code.call_number(
-            functions["arrive_at_phase"], code["frame"], code["home"], offset, word, code["site"]
+            functions["arrive_at_phase"], code["frame"], code["home"], offset, word, code["site"], lane
         )
     with code.when(waits):
         sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)

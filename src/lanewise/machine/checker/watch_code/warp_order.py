@@ -12,10 +12,10 @@ from lanewise.machine.checker.records import (
     LaneClocks,
     ShuffleMode,
     SiteRow,
-    Suspicion,
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
