@@ -177,6 +177,10 @@ class WarpClock(RecordLayout):
     met_after_acquire = field()
     shared_known = field()
     global_known = field()
+    # The last release of the warp's own that came back to it by way of others: what its lanes did before is
+    # known to all that have acquired the publication that brought it.
+    returned = field()
+    returned_by = field()
     #: The epoch from which on a release was incomplete that this warp relies on.
     incomplete_from = field()
     #: Lanes that have arrived at a barrier of the warp which is not complete.

@@ -44,6 +44,7 @@ def _write_ordered(module: ir.Module) -> ir.Function:
     )
     with code.when((strong & ~in_step) | epochs_exhausted(observed)):
         code.done(ORDERED)
+    lanes = code["lanes"].to(U32)
     with code.when(same_warp):
         lane = lane_of(me)
         mine = lanes_of(me)
@@ -57,11 +58,16 @@ def _write_ordered(module: ir.Module) -> ir.Function:
         known_lanes = Value(code, U32, code.builder.bitcast(known.handle, ir.IntType(32)))
         with code.when((code["lanes"].to(U32) & ~(mine | known_lanes)).equals(0) & ~collective):
             code.done(ORDERED)
+        # What the lanes did before a release that others have acquired, and told this lane of.
+        returned = clock.get(WarpClock.returned)
+        with code.when(~(returned < epoch) & is_complete(code, observed, returned, epoch, lanes)):
+            learnt = is_learnt(code, clock, clock.get(WarpClock.returned_by), mine)
+            with code.when(learnt):
+                code.done(ORDERED)
         # Volatile accesses of a warp are strong, but such code relies on lock step for its values.
         met = ~(clock.get(WarpClock.converged) < epoch) | in_step
         code.done(met.select(code.number(WEAKLY_ORDERED), UNORDERED))
-    lanes, lane = code["lanes"].to(U32), lane_of(me)
-
+    mine = code.constant(U32, 1) << lane_of(me)
     answer = code.variable(code.number(UNORDERED))
     weakly = code.number(WEAKLY_ORDERED)
     answer.set(code.number(UNORDERED))
@@ -70,7 +76,7 @@ def _write_ordered(module: ir.Module) -> ir.Function:
     def knows(release: Value) -> Value:
         """Return whether a release orders the access before this lane; only weakly if its lanes just met."""
         reaches = ~(release < epoch) & is_complete(code, observed, release, epoch, lanes)
-        learnt = is_learnt(code, clock, release, lane)
+        learnt = is_learnt(code, clock, release, mine)
         answer.set((reaches & ~learnt & met).select(weakly, answer.get()))
         return reaches & learnt
 

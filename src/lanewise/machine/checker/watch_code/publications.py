@@ -105,15 +105,15 @@ def is_complete(code: WatchCode, observed: Record, release: Value, epoch: Value,
     return ~lacks
 
 
-def is_learnt(code: WatchCode, clock: Record, release: Value, lane: Value) -> Value:
-    """Return whether a lane knows of a release: it acquired it itself, or has synchronised since."""
+def is_learnt(code: WatchCode, clock: Record, release: Value, lanes: Value) -> Value:
+    """Return whether lanes know of a release: they acquired it themselves, or have synchronised since."""
     answer = code.variable(code.constant(BOOL, 1))
     answer.set(code.constant(BOOL, 1))
     with code.when(clock.get(WarpClock.learnt_count) > 0), code.loop(records.LEARNT_LENGTH) as index:
         learnt = wide(clock.pointer(WarpClock.learnt, U32).load(index))
         learners = clock.pointer(WarpClock.learners, U32).load(index)
         counts = (index < clock.get(WarpClock.learnt_count)) & learnt.equals(release)
-        with code.when(counts & ((learners >> lane) & 1).equals(0)):
+        with code.when(counts & (lanes & ~learners).differs(0)):
             answer.set(code.constant(BOOL, 0))
     return answer.get()
 
@@ -248,6 +248,14 @@ def _write_strong(module: ir.Module) -> ir.Function:
         local = wide(log.load(epoch)) - observed.get(BlockWatch.first_warp)
         return local, ~(local < 0) & (local < observed.get(BlockWatch.warps))
 
+    def comes_back(publisher: Record, publication: Value) -> None:
+        """Write that another warp has published what it knows of this one."""
+        known = wide(publisher.pointer(WarpClock.seen, U32).load(clock.get(WarpClock.index)))
+        newer = publisher.address.differs(clock.address) & (known > clock.get(WarpClock.returned))
+        with code.when(newer & (flags & Flag.ACQUIRES).differs(0)):
+            clock.set(WarpClock.returned, known)
+            clock.set(WarpClock.returned_by, publication)
+
     def take(publication: Value, lane: Value, arrivals: Value) -> None:
         epoch = publication & records.PUBLISHED
         with code.when(epoch.differs(0)):
@@ -278,6 +286,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
                     glimpsed.store(glimpsed.load(0, LANES).max(arrived.get(WarpClock.seen, U32, LANES)))
                     released = least(arrived.get(WarpClock.published), epoch)
                     glimpsed.store(glimpsed.load(index).max(released.to(U32)), index)
+                    comes_back(arrived, epoch)
                     clock.set(
                         WarpClock.glimpsed,
                         most(clock.get(WarpClock.glimpsed), arrived.get(WarpClock.acquired)),
@@ -287,6 +296,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
                 # published in the same place, whether a fence followed or not.
                 publisher = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
                 glimpsed = clock.pointer(WarpClock.glimpsed_seen, U32)
+                comes_back(publisher, epoch)
                 for known in (WarpClock.seen, WarpClock.glimpsed_seen):
                     glimpsed.store(glimpsed.load(0, LANES).max(publisher.get(known, U32, LANES)))
                 glimpsed.store(glimpsed.load(local).max(epoch.to(U32)), local)
