@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Level, Role
-from lanewise.machine.program.operands import Register, elements_of, registers_in
+from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of, registers_in
 from lanewise.machine.program.ops import FunctionBody, Op
 from lanewise.ptx import Immediate
 
@@ -55,12 +55,26 @@ def needed(op: Op) -> set[Register]:
     return found
 
 
+def _scale_d(op: Op) -> ResolvedOperand | None:
+    """Return the operand of a wgmma that says whether it adds to its accumulators; None for others."""
+    if op.record.level is not Level.WARPGROUP or not op.record.multiplies:
+        return None
+    return op.operands[5 if op.has("sp") else 3]  # metadata and a selector come before it
+
+
 def _adds_to_sums(op: Op) -> bool:
     """Return whether a wgmma always adds to its accumulators: scale-d is a constant, and not 0."""
-    if op.record.level is not Level.WARPGROUP or not op.record.multiplies:
-        return False
-    scale = op.operands[5 if op.has("sp") else 3]  # metadata and a selector come before it
+    scale = _scale_d(op)
     return isinstance(scale, Immediate) and scale.bits != 0
+
+
+def needed_where(op: Op) -> tuple[set[Register], Register] | None:
+    """Return registers whose values an instruction needs where a predicate holds, and the predicate.
+
+    They are the accumulators of a wgmma whose scale-d is no constant.
+    """
+    scale = _scale_d(op)
+    return (op.registers(Role.DEFINED), scale) if isinstance(scale, Register) else None
 
 
 def may_deliver_nothing(op: Op) -> bool:
@@ -111,6 +125,8 @@ class Plan:
     undelivered: list[bool] = field(default_factory=list)
     #: Registers that have to have a value before an instruction.
     checks: dict[Key, list[int]] = field(default_factory=dict)
+    #: The same for those that have to have one where a predicate holds, with its offset in the frame.
+    checks_where: dict[Key, tuple[int, list[int]]] = field(default_factory=dict)
     assignments: dict[Key, Assignment] = field(default_factory=dict)
     #: By the first basic block of a function: registers that have no value there.
     clears: dict[int, list[int]] = field(default_factory=dict)
@@ -159,6 +175,16 @@ def _add_body(made: Plan, body: FunctionBody, blocks: list[BasicBlock]) -> None:
             checks = [each for each in missing if each in index]
             if checks:
                 made.checks[key_of(op)] = sorted(index[each] for each in checks)
+            where = needed_where(op)
+            if where is not None:
+                sums, predicate = where
+                unset = [each for each in sums if each in index and (each in tainted or each not in here)]
+                if unset:
+                    made.checks_where[key_of(op)] = (
+                        predicate.offset,
+                        sorted(index[each] for each in unset),
+                    )
+                    made.predicates.add(predicate)
             if not index.keys().isdisjoint(assigned(op)):
                 made.assignments[key_of(op)] = _assignment(op, index, undelivered)
             if key_of(op) in made.checks or key_of(op) in made.assignments:
@@ -225,7 +251,8 @@ def _used_without_value(blocks: list[BasicBlock], known: dict[int, set[Register]
         here = set(known[id(block)])
         for op in block.executed:
             shuffled = set(registers_in(op.operands[1])) if op.record.shuffles else set()
-            found |= (needed(op) | passed(op) | shuffled) - here
+            where = needed_where(op)
+            found |= (needed(op) | passed(op) | shuffled | (where[0] if where is not None else set())) - here
             if op.guard is None:
                 here |= assigned(op)
     return found

@@ -181,6 +181,9 @@ class WarpClock(RecordLayout):
     # known to all that have acquired the publication that brought it.
     returned = field()
     returned_by = field()
+    #: The same, as strong reads without a fence behind them have shown it.
+    returning = field()
+    returning_by = field()
     #: The epoch from which on a release was incomplete that this warp relies on.
     incomplete_from = field()
     #: Lanes that have arrived at a barrier of the warp which is not complete.

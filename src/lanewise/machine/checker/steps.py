@@ -82,6 +82,11 @@ class CheckerSteps:
         for index in self.plan.checks.get(key_of(op), ()):
             guarded = None if op.guard is not None and self.plan.registers[index] == op.guard[0] else op
             found += _step(data, "check_value", [self._tracked, MOST_ROWS * op.site, index], guarded)
+        where = self.plan.checks_where.get(key_of(op))
+        if where is not None:
+            predicate, sums = where
+            operands = [self._tracked, MOST_ROWS * op.site, predicate, len(sums), *sums]
+            found += _step(data, "check_values_where", operands, op)
         return found
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
@@ -294,6 +299,23 @@ def _value(code: BlockCode, operands: Record) -> None:
         _call(code, "without_value", code["frame"], row, missing.to(U64).to(i64), register)
 
 
+def _values_where(code: BlockCode, operands: Record) -> None:
+    """Operands: tracked, row, a predicate's offset, registers with their count.
+
+    Lanes for which the predicate holds are about to use them: tell of the first without a value.
+    """
+    holds = code.bits(code.frame.get(operands.get(_FIRST + 8), U8, abi.LANES).differs(0))
+    lanes = code["active"].to(U32) & holds
+    values = _assigned(code, operands.get(_TRACKED))
+    with code.when(lanes.differs(0)), code.loop(operands.get(_FIRST + 16)) as number:
+        register = operands.get(number * 8 + (_FIRST + 24))
+        missing = lanes & ~values.get(register * 4, U32)
+        with code.when(missing.differs(0)):
+            row = operands.get(_FIRST)
+            _call(code, "without_value", code["frame"], row, missing.to(U64).to(i64), register)
+            code.give(0)
+
+
 def _note_values(code: BlockCode, operands: Record) -> None:
     """Operands: tracked, targets and sources with their counts. Targets have a value if sources do."""
     values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
@@ -394,6 +416,7 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_branch": _branch,
     "clear_values": _clear,
     "check_value": _value,
+    "check_values_where": _values_where,
     "note_values": _note_values,
     "choose_value": _choose_value,
     "note_shuffled": _note_shuffled,

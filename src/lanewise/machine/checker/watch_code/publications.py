@@ -169,6 +169,8 @@ def acquire(code: WatchCode, observed: Record, for_all: Value) -> None:
     """
     clock = observed.at(BlockWatch.clock)
     know_block(clock)
+    clock.set(WarpClock.returned, clock.get(WarpClock.returning))
+    clock.set(WarpClock.returned_by, clock.get(WarpClock.returning_by))
     # What lanes did before one of them acquired something is known to the one that published it.
     with code.when(clock.get(WarpClock.shown).differs(0)):
         clock.set(WarpClock.acquired_at, observed.get(BlockWatch.epoch))
@@ -250,11 +252,16 @@ def _write_strong(module: ir.Module) -> ir.Function:
 
     def comes_back(publisher: Record, publication: Value) -> None:
         """Write that another warp has published what it knows of this one."""
-        known = wide(publisher.pointer(WarpClock.seen, U32).load(clock.get(WarpClock.index)))
-        newer = publisher.address.differs(clock.address) & (known > clock.get(WarpClock.returned))
-        with code.when(newer & (flags & Flag.ACQUIRES).differs(0)):
-            clock.set(WarpClock.returned, known)
-            clock.set(WarpClock.returned_by, publication)
+        index = clock.get(WarpClock.index)
+        known, shown = (
+            wide(publisher.pointer(each, U32).load(index))
+            for each in (WarpClock.seen, WarpClock.glimpsed_seen)
+        )
+        known = most(known, shown)
+        newer = publisher.address.differs(clock.address) & (known > clock.get(WarpClock.returning))
+        with code.when(newer):
+            clock.set(WarpClock.returning, known)
+            clock.set(WarpClock.returning_by, publication)
 
     def take(publication: Value, lane: Value, arrivals: Value) -> None:
         epoch = publication & records.PUBLISHED
