@@ -186,8 +186,12 @@ class WarpClock(RecordLayout):
     returning_by = field()
     #: The epoch from which on a release was incomplete that this warp relies on.
     incomplete_from = field()
-    #: Lanes that have arrived at a barrier of the warp which is not complete.
+    # Lanes that have arrived at a barrier of the warp which is not complete; its mask and the row of the
+    # first of them; and lanes that have accessed memory since.
     waiting = field()
+    waiting_mask = field()
+    waiting_row = field()
+    strayed = field()
     #: By warp of the block: the epoch up to which it is known to have happened before; and its copies.
     seen = per_lane()
     seen_copies = per_lane()
@@ -195,8 +199,8 @@ class WarpClock(RecordLayout):
     #: phase that was waited for.
     tracked = field()
     phase_acquired = field()
-    # The epoch of the last arrival at the barrier of the cluster (0: relaxed), and the one up to which all
-    # blocks of the cluster are known.
+    # The epoch of the last arrival at the barrier of the cluster, or of the last fence if it is relaxed; and the
+    # one up to which all blocks of the cluster are known.
     cluster_arrival = field()
     cluster_known = field()
 

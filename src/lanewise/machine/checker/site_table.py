@@ -98,6 +98,11 @@ def by_async_proxy(op: Op) -> bool:
     return any(each.proxy is Proxy.ASYNC for each in op.record.memory)
 
 
+def is_warp_barrier(op: Op) -> bool:
+    """Return whether an instruction is a barrier of the lanes that its mask names: bar.warp.sync."""
+    return op.record.waits is Waits.MEMBERS and not op.record.has_code
+
+
 def access_of(op: Op, row: int) -> LocatedAccess | None:
     """Return the access that a row of an instruction stands for; None if it stands for none."""
     found = watched_accesses(op)
@@ -198,9 +203,8 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
     if record.waits is Waits.BARRIER:
         found.append(_barrier(op))
     elif record.waits is Waits.MEMBERS:
-        flags = (
-            0 if record.has_code else Flag.EVERY_LANE
-        )  # bar.warp.sync waits for lanes that have not arrived
+        # A barrier of the warp waits for lanes that have not arrived.
+        flags = Flag.EVERY_LANE if is_warp_barrier(op) else Flag(0)
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))

@@ -48,8 +48,11 @@ RELEASE = "check_release"
 class CheckerSteps:
     """The steps that a checked launch adds to a kernel; they track the registers of a plan."""
 
-    def __init__(self, plan: Plan, warpgroups: WarpgroupPlan, follows_async: bool) -> None:
+    def __init__(
+        self, plan: Plan, warpgroups: WarpgroupPlan, follows_async: bool, has_warp_barriers: bool
+    ) -> None:
         self.plan, self.warpgroups = plan, warpgroups
+        self.has_warp_barriers = has_warp_barriers
         #: Whether the kernel has asynchronous operations, moves registers, or belongs to clusters.
         self.follows_async = follows_async
 
@@ -159,6 +162,8 @@ class CheckerSteps:
         leaves = block.end is BlockEnd.EXIT or (block.end is BlockEnd.RETURN and block.body.function.is_entry)
         if leaves and self.follows_async:
             found += _step(data, "check_exit", [first], op)
+        if leaves and self.has_warp_barriers:
+            found += _step(data, "check_left", [first], op)
         if block.end is BlockEnd.JUMP and op.guard is not None:
             found += _step(data, "check_branch", [op.site], op)
         elif block.end is BlockEnd.BARRIER:
@@ -411,6 +416,7 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_members": _visit("members"),
     "check_arrive": _visit("arrive"),
     "check_parted": _parted,
+    "check_left": _visit("left"),
     "check_converged": _converged,
     "check_block": _block,
     "check_branch": _branch,

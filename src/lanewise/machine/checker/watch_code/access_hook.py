@@ -85,8 +85,10 @@ def _write_access(module: ir.Module) -> None:
         code.call_number(module.functions["meet"], code["frame"], code["active"])
     observed = in_turn(code, warp)
     clock = observed.at(BlockWatch.clock)
-    with code.when((clock.get(WarpClock.partial) | clock.get(WarpClock.awaited)).differs(0)):
+    awaited = clock.get(WarpClock.partial) | clock.get(WarpClock.awaited) | clock.get(WarpClock.waiting)
+    with code.when(awaited.differs(0)):
         clock.set(WarpClock.broken, 1)
+        clock.set(WarpClock.strayed, clock.get(WarpClock.strayed) | code["active"])
     clock.set(WarpClock.touched, clock.get(WarpClock.touched) | code["active"])
     addresses = code.stack_bytes(8 * LANES)
     base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)
