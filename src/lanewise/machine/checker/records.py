@@ -199,8 +199,8 @@ class WarpClock(RecordLayout):
     #: phase that was waited for.
     tracked = field()
     phase_acquired = field()
-    # The epoch of the last arrival at the barrier of the cluster, or of the last fence if it is relaxed; and the
-    # one up to which all blocks of the cluster are known.
+    # The epoch of the last arrival at the barrier of the cluster, or of the last fence if it is relaxed; and
+    # the one up to which all blocks of the cluster are known.
     cluster_arrival = field()
     cluster_known = field()
 

@@ -88,7 +88,7 @@ class _Cluster:
         )
 
     def arrival(self, member: Record, index: Value) -> Value:
-        """Return the epoch that an arrival releases, 0: none; that of a warp that has exited is its last access."""
+        """Return the epoch that an arrival releases, 0: none; of a warp that has exited, its last access."""
         clock = self.clock(member, index)
         gone = ~self.frame(member, index).get(WarpFrame.pcs, U32, LANES).differs(abi.EXITED).any()
         return gone.select(clock.get(WarpClock.last), clock.get(WarpClock.cluster_arrival))
