@@ -158,3 +158,55 @@ extern "C" __global__ void set_in_last_iteration(const float* x, float* y) {
     }
     y[T] = sum;
 }
+
+//@ block barriers | race | 1, 64 | i32[8]=0, i32[512]=0 | the number of a tile is fetched again before all warps have read the last one
+extern "C" __global__ void tile_number_overwritten(int* next, int* y) {
+    __shared__ int tile;
+#pragma unroll 1
+    for (int i = 0; i < 8; i++) {
+        if (T == 0) tile = atomicAdd(next, 1);  //!
+        __syncthreads();
+        y[64 * i + T] = tile;  //!
+        __syncthreads();  //+
+    }
+}
+
+//@ shuffles | divergence | 1, 64 | f32[40], f32[2]=0, i32:40 | the last warp has only eight elements, and its shuffle names all lanes
+extern "C" __global__ void tail_names_all_lanes(const float* x, float* y, int n) {
+    float sum = 0;
+    if (T < n) {
+        sum = x[T];
+        unsigned mask = ALL;  //-
+        unsigned mask = T < 32 ? ALL : 0xffu;  //+
+        for (int d = 4; d > 0; d /= 2) sum += __shfl_xor_sync(mask, sum, d);  //!
+        if (T % 32 == 0) y[T / 32] = sum;
+    }
+}
+
+//@ divergence | barrier/deadlock/divergence/race | 1, 64 | f32[512], f32[64]=0 | the second warp has one tile less, and meets the others at one barrier less
+extern "C" __global__ void tiles_by_warp(const float* x, float* y) {
+    __shared__ float s[64];
+    int tiles = T < 32 ? 4 : 3;  //-
+    int tiles = 4;  //+
+    float sum = 0;
+#pragma unroll 1
+    for (int t = 0; t < tiles; t++) {
+        s[T] = x[64 * t + T];  //!
+        __syncthreads();  //!
+        sum += s[63 - T];  //!
+        __syncthreads();  //!
+    }
+    s[T] = sum;  //!
+    __syncthreads();  //!
+    y[T] = s[T ^ 32];  //!
+}
+
+//@ atomics | race | 1, 64 | f64[64], f64[1]=0 | a sum of doubles in shared memory is read before all have added to it
+extern "C" __global__ void sum_read_early(const double* x, double* y) {
+    __shared__ double sum;
+    if (T == 0) sum = 0;
+    __syncthreads();
+    atomicAdd(&sum, x[T]);  //!
+    __syncthreads();  //+
+    if (T == 0) *y = sum;  //!
+}
