@@ -210,3 +210,16 @@ extern "C" __global__ void sum_read_early(const double* x, double* y) {
     __syncthreads();  //+
     if (T == 0) *y = sum;  //!
 }
+
+//@ registers | uninitialised | 1, 32 | f32[32], f32[32]=0 | a function is called with a value that only some lanes have set
+__device__ __noinline__ float doubled(float v) {
+    float r;
+    asm volatile("add.f32 %0, %1, %1;" : "=f"(r) : "f"(v));  //!
+    return r;
+}
+extern "C" __global__ void argument_without_value(const float* x, float* y) {
+    float v;  //-
+    float v = 0;  //+
+    if (T < 20) asm volatile("mov.f32 %0, %1;" : "=f"(v) : "f"(x[T]));
+    y[T] = doubled(v);  //!
+}

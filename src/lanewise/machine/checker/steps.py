@@ -135,6 +135,13 @@ class CheckerSteps:
 
     def _assigned(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps that note which tracked registers an instruction has given a value."""
+        moves = self.plan.moves.get(key_of(op))
+        if moves is not None:
+            found: list[Word] = []
+            for target, source in moves:
+                sources = [1, source] if source >= 0 else [0]
+                found += _step(data, "note_values", [self._tracked, 1, target, *sources], op)
+            return found
         made = self.plan.assignments.get(key_of(op))
         if made is None:
             return []
@@ -168,6 +175,8 @@ class CheckerSteps:
             found += _step(data, "check_branch", [op.site], op)
         elif block.end is BlockEnd.BARRIER:
             found += _step(data, "check_arrive", [first], op)
+        elif block.end is BlockEnd.CALL:
+            found += self._assigned(data, op)  # arguments have a value if what is passed has
         elif op.record.waits is Waits.MEMBERS:
             found += _step(data, "check_parted" if block.waits_before else "check_members", [first], op)
         return found
