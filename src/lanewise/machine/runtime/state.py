@@ -160,6 +160,7 @@ class BlockState:
             STAGE_BYTES,
             AsyncOperation,
             PendingOperations,
+            ThreadCopies,
         )
 
         self.pending = zeroed_bytes(PendingOperations.BYTES)
@@ -167,6 +168,7 @@ class BlockState:
             (PendingOperations.groups, zeroed_bytes(8 * warps * abi.LANES)),
             (PendingOperations.operations, zeroed_bytes(MOST_PENDING * AsyncOperation.BYTES)),
             (PendingOperations.stage, zeroed_bytes(STAGE_BYTES)),
+            (PendingOperations.copies, zeroed_bytes(warps * abi.LANES * ThreadCopies.BYTES)),
         )
         for field, memory in parts:
             self.pending.view(np.int64)[field // 8] = address(memory)

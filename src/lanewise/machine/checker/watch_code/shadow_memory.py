@@ -19,10 +19,10 @@ from lanewise.machine.checker.records import (
     ShadowPlane,
     SiteRow,
     StoredElement,
-    Suspicion,
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.bank_model import lane_is_in
 from lanewise.machine.checker.watch_code.happens_before import ORDERED, WEAKLY_ORDERED
