@@ -80,7 +80,7 @@ class Task:
         worker.begin(self)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end, but not longer than that; return whether it came. Signals are handled meanwhile."""
+        """Wait for the end, but no longer than that; return whether it came. Signals are handled then."""
         ended = self._done.acquire(timeout=seconds)
         if ended:
             self._done.release()
