@@ -17,8 +17,11 @@ Job = Callable[[], None]
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
-#: Workers that wait for a job.
+#: Workers that wait for a task.
 _idle: list[_Worker] = []
+#: One is kept, which saves short launches the start of a thread. Systems spread threads over processors when
+#: they are started, but not so well when they are woken: the other threads of a launch are started.
+_MOST_IDLE = 1
 
 
 def processors() -> int:
@@ -123,7 +126,7 @@ class _Worker:
             stays = False  # after an error the thread ends
             try:
                 task.run()
-                stays = len(_idle) < processors()
+                stays = len(_idle) < _MOST_IDLE
             finally:
                 if stays:  # before the end is told, so that the next task finds this worker
                     _idle.append(self)
