@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from llvmlite.binding.newpassmanagers import ModulePassManager, PassBuilder
 
 _LOCK = threading.RLock()
+#: For each program that is being made, a lock that its maker holds: different ones are made side by side.
+_MAKING: dict[str, threading.RLock] = {}
 #: Programs that are kept although nobody may be using them, by key: those used last.
 MOST_PROGRAMS = 256
 _RECENT: RecentlyUsed[str, Program] = RecentlyUsed(MOST_PROGRAMS)
@@ -37,9 +39,10 @@ _LOADED: WeakValueDictionary[str, Program] = WeakValueDictionary()
 
 
 def _unlock() -> None:
-    """In a forked child the lock may be held by a thread that is not there."""
+    """In a forked child the locks may be held by threads that are not there."""
     global _LOCK
     _LOCK = threading.RLock()
+    _MAKING.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -116,12 +119,18 @@ def link(key: str, make: Callable[[], list[bytes]], note: Callable[[], bytes] = 
     if program is not None:
         return program
     with _LOCK:
-        program = _LOADED.get(key)
-        if program is None:
-            first, *others = images(key, lambda: _noted(make(), note))
-            program = _LOADED[key] = Program(others, first)
-        _RECENT.put(key, program)
-        return program
+        making = _MAKING.setdefault(key, threading.RLock())
+    with making:
+        try:
+            program = _LOADED.get(key)
+            if program is None:
+                first, *others = images(key, lambda: _noted(make(), note))
+                with _LOCK:
+                    program = _LOADED[key] = Program(others, first)
+            _RECENT.put(key, program)
+            return program
+        finally:
+            _MAKING.pop(key, None)
 
 
 def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:
@@ -224,6 +233,10 @@ class Compilation:
     ) -> Future[bytes]:
         """Let a thread read the image of a key from disk, or compile it; return the image to be."""
         return self._pool.submit(lambda: images(key, lambda: [how(write())])[0])
+
+    def begin_beside(self, job: Callable[[], None]) -> None:
+        """Let a thread do what will be needed later, if there is time."""
+        self._pool.submit(job)
 
     def __enter__(self) -> Compilation:
         return self

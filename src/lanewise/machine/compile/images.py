@@ -13,6 +13,7 @@ from lanewise.machine.codegen.instrumentation import Instrumentation
 from lanewise.machine.codegen.scheduler import write_scheduler
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import BasicBlock
+from lanewise.machine.tensor_core.mma_library import load_products
 from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def images(kernel: Kernel, blocks: list[BasicBlock], instrumentation: Instrument
         made: list[Future[bytes]] = []
         if instrumentation is not None:
             made.append(compilation.begin_kept(*instrumentation.library()))
+        compilation.begin_beside(partial(load_products, kernel.program, kernel.arch))
         shared = _SharedImages(compilation)
         shared.add_scheduler(instrumentation)
 
