@@ -7,8 +7,9 @@ kernels, together with shadow memory and clocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from lanewise.jit import ir, machine_code
+from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
@@ -185,11 +186,10 @@ class CheckerSteps:
         """Return the function that the scheduler calls when a barrier completes."""
         return release
 
-    def image(self) -> bytes:
-        """Return the machine code of the functions behind all steps."""
+    def library(self) -> tuple[str, Callable[[], str]]:
+        """Return the key of the functions behind all steps, and what writes their LLVM IR."""
         key = "checker of asynchronous operations" if self.follows_async else "checker"
-        (image,) = machine_code.images(key, lambda: [machine_code.compile(_write(self.follows_async))])
-        return image
+        return key, partial(_write, self.follows_async)
 
 
 def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> list[Word]:
