@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         make_tiled_copy_C,
         make_tiled_mma,
     )
+    from lanewise.isa.asynchronous import AsyncInstruction, async_instruction, async_instructions
     from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.launch import address
@@ -72,6 +73,7 @@ _LATER = {
     "lang": "",
     "ptx": "",
     "traces": "",
+    "AsyncInstruction": "isa.asynchronous",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
     "TiledCopy": "atoms",
@@ -86,6 +88,8 @@ _LATER = {
     "cuda": "ptx",
     "load": "ptx",
     "address": "launch",
+    "async_instruction": "isa.asynchronous",
+    "async_instructions": "isa.asynchronous",
     "surface": "ptx.textures",
     "tensor_map": "tensor_maps",
     "texture": "ptx.textures",
@@ -99,6 +103,7 @@ __all__ = [
     "ARCHS",
     "FAMILIES",
     "FORMATS",
+    "AsyncInstruction",
     "ComposedLayout",
     "Copy_Atom",
     "Format",
@@ -117,6 +122,8 @@ __all__ = [
     "__version__",
     "address",
     "arith",
+    "async_instruction",
+    "async_instructions",
     "atom",
     "atoms",
     "b1",
