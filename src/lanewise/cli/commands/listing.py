@@ -153,7 +153,8 @@ def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) 
         raise LanewiseError(f"unknown family {family!r}; families are {', '.join(families())}")
     if count:
         counted = Counter(form.family for form in forms)
-        table = Table("", ("family", "forms"), [*map(list, counted.items()), ["all", len(forms)]], grid=True)
+        counts: list[list[Cell]] = [[name, many] for name, many in counted.items()]
+        table = Table("", ("family", "forms"), [*counts, ["all", len(forms)]], grid=True)
         return Answer((table,), dict(counted))
     rows: list[list[Cell]] = [
         [form.text, form.operands, describe_targets(form.archs), f"{form.since}+"] for form in forms
