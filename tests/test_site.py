@@ -67,3 +67,8 @@ def test_a_notebook_runs(page: str, tmp_path: Path) -> None:
     found = nbformat.reads(json.dumps(notebooks.notebook(ROOT / "docs" / page)), as_version=4)
     nbformat.validate(found)
     nbclient.NotebookClient(found, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+
+def test_the_citation_has_the_version() -> None:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {lw.__version__}\n" in text
