@@ -15,7 +15,7 @@ FLOAT16 = Type("f", 16)
 class ProductCode(FunctionCode):
     """`product(frame, places, selectors)`: the offsets of the registers of D, A, B, C, … lie at `places`.
 
-    Returns 0, or 1 if a selector or metadata is none that the instruction takes. LLVM may unroll its loops,
+    Returns 0, or 1 if a selector or metadata is not one that the instruction takes. LLVM may unroll its loops,
     for it is compiled once for all kernels.
     """
 
