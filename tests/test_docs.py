@@ -75,7 +75,9 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Also those of README.md, which name the repository, because the file is shown outside of it."""
-    text = page.read_text().replace(f"]({REPOSITORY}/", f"]({'../' * (len(page.relative_to(ROOT).parts) - 1)}")
+    text = page.read_text().replace(
+        f"]({REPOSITORY}/", f"]({'../' * (len(page.relative_to(ROOT).parts) - 1)}"
+    )
     for file, anchor in LINK.findall(FENCE.sub("", text)):
         target = page.parent / file if file else page
         assert target.exists(), f"{page.name} links to {file}"
@@ -86,7 +88,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_links_of_the_readme_are_absolute() -> None:
     text = FENCE.sub("", (ROOT / "README.md").read_text())
     assert REPOSITORY in text
-    assert not re.search(r"\]\((?!https?:|#)", text), "a link would lead nowhere where the file is shown alone"
+    assert not re.search(r"\]\((?!https?:|#)", text), (
+        "a link would lead nowhere where the file is shown alone"
+    )
 
 
 def test_pictures_are_what_their_script_draws(tmp_path: Path) -> None:

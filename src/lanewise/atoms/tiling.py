@@ -121,8 +121,8 @@ def check_permutation(name: str, entry: Any, step: int) -> None:
     extent = size(entry)
     if extent % step:
         raise LanewiseError(
-            f"PermutationMNK: {entry} takes {extent} along {name}, which is not a multiple of the {step} that "
-            "the atoms cover side by side"
+            f"PermutationMNK: {entry} takes {extent} along {name}, which is not a multiple of the {step} "
+            "that the atoms cover side by side"
         )
     if isinstance(entry, Layout) and sorted(map(entry, range(extent))) != list(range(extent)):
         raise LanewiseError(
