@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         make_tiled_copy_C,
         make_tiled_mma,
     )
+    from lanewise.isa.asynchronous import AsyncInstruction, async_instruction, async_instructions
     from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.lang.frontend.annotations import (  # formats are types, too: `x: lw.f32`
@@ -91,6 +92,7 @@ _LATER = {
     "lang": "",
     "ptx": "",
     "traces": "",
+    "AsyncInstruction": "isa.asynchronous",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
     "TiledCopy": "atoms",
@@ -105,6 +107,8 @@ _LATER = {
     "cuda": "ptx",
     "load": "ptx",
     "address": "launch",
+    "async_instruction": "isa.asynchronous",
+    "async_instructions": "isa.asynchronous",
     "surface": "ptx.textures",
     "tensor_map": "tensor_maps",
     "texture": "ptx.textures",
@@ -118,6 +122,7 @@ __all__ = [
     "ARCHS",
     "FAMILIES",
     "FORMATS",
+    "AsyncInstruction",
     "ComposedLayout",
     "Copy_Atom",
     "Format",
@@ -136,6 +141,8 @@ __all__ = [
     "__version__",
     "address",
     "arith",
+    "async_instruction",
+    "async_instructions",
     "atom",
     "atoms",
     "b1",
