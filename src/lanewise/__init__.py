@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from lanewise.ptx.textures import surface, texture
     from lanewise.tensor_maps import tensor_map
     from lanewise.traces.run import trace
+    from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
 else:
     from lanewise.formats import (
         b1,
@@ -112,12 +113,17 @@ _LATER = {
     "compare": "arith.comparison",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",
+    "AutotunedKernel": "tuning.autotuning",
+    "Timing": "tuning.benchmarking",
+    "autotune": "tuning.autotuning",
+    "benchmark": "tuning.benchmarking",
 }
 
 __all__ = [
     "ARCHS",
     "FAMILIES",
     "FORMATS",
+    "AutotunedKernel",
     "ComposedLayout",
     "Copy_Atom",
     "Format",
@@ -133,12 +139,15 @@ __all__ = [
     "Tensor",
     "TiledCopy",
     "TiledMMA",
+    "Timing",
     "__version__",
     "address",
     "arith",
     "atom",
     "atoms",
+    "autotune",
     "b1",
+    "benchmark",
     "bf16",
     "check",
     "compare",
