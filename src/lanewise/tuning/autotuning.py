@@ -124,7 +124,7 @@ def autotune(
 
     `configurations` are lists of values by name, of which all combinations are tried, or a list of dicts. The
     grid and block of a launch may be functions of what they need, by name: `kernel[lambda N, BLOCK: -(-N //
-    BLOCK), 128](…)`. A configuration that cannot run is left out. `measure` times a call as lw.benchmark does.
+    BLOCK), 128](…)`. A configuration that cannot run is left out. `measure` times a call, as lw.benchmark.
     """
     if isinstance(configurations, Mapping):
         names = list(configurations)
