@@ -34,6 +34,7 @@ ROOMS = (
     "module_globals",
     "launch",
     "lang",
+    "tuning",
     "linalg",
     "traces",
     "debug",

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from lanewise.ptx.textures import surface, texture
     from lanewise.tensor_maps import tensor_map
     from lanewise.traces.run import trace
+    from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
 else:
     from lanewise.formats import (
         b1,
@@ -116,6 +117,10 @@ _LATER = {
     "compare": "arith.comparison",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",
+    "AutotunedKernel": "tuning.autotuning",
+    "Timing": "tuning.benchmarking",
+    "autotune": "tuning.autotuning",
+    "benchmark": "tuning.benchmarking",
 }
 
 __all__ = [
@@ -123,6 +128,7 @@ __all__ = [
     "FAMILIES",
     "FORMATS",
     "AsyncInstruction",
+    "AutotunedKernel",
     "ComposedLayout",
     "Copy_Atom",
     "Format",
@@ -138,6 +144,7 @@ __all__ = [
     "Tensor",
     "TiledCopy",
     "TiledMMA",
+    "Timing",
     "__version__",
     "address",
     "arith",
@@ -145,7 +152,9 @@ __all__ = [
     "async_instructions",
     "atom",
     "atoms",
+    "autotune",
     "b1",
+    "benchmark",
     "bf16",
     "check",
     "compare",
