@@ -18,6 +18,7 @@ import pytest
 from doc_pages import FENCE, PAGES, ROOT, blocks, environment, name
 
 IMAGES = ROOT / "docs" / "images"
+REPOSITORY = "https://github.com/lanewise/lanewise/blob/main"
 LINK = re.compile(r"\]\(([^)#:\s]+)?(?:#([^)\s]+))?\)")
 
 
@@ -73,11 +74,23 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for file, anchor in LINK.findall(FENCE.sub("", page.read_text())):
+    """Also those of README.md, which name the repository, because the file is shown outside of it."""
+    text = page.read_text().replace(
+        f"]({REPOSITORY}/", f"]({'../' * (len(page.relative_to(ROOT).parts) - 1)}"
+    )
+    for file, anchor in LINK.findall(FENCE.sub("", text)):
         target = page.parent / file if file else page
         assert target.exists(), f"{page.name} links to {file}"
         if anchor:
             assert anchor in anchors(target), f"{page.name} links to {file}#{anchor}"
+
+
+def test_the_links_of_the_readme_are_absolute() -> None:
+    text = FENCE.sub("", (ROOT / "README.md").read_text())
+    assert REPOSITORY in text
+    assert not re.search(r"\]\((?!https?:|#)", text), (
+        "a link would lead nowhere where the file is shown alone"
+    )
 
 
 def test_pictures_are_what_their_script_draws(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         make_tiled_copy_C,
         make_tiled_mma,
     )
+    from lanewise.isa.asynchronous import AsyncInstruction, async_instruction, async_instructions
     from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.lang.frontend.annotations import (  # formats are types, too: `x: lw.f32`
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from lanewise.ptx.textures import surface, texture
     from lanewise.tensor_maps import tensor_map
     from lanewise.traces.run import trace
+    from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
 else:
     from lanewise.formats import (
         b1,
@@ -91,6 +93,7 @@ _LATER = {
     "lang": "",
     "ptx": "",
     "traces": "",
+    "AsyncInstruction": "isa.asynchronous",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
     "TiledCopy": "atoms",
@@ -105,6 +108,8 @@ _LATER = {
     "cuda": "ptx",
     "load": "ptx",
     "address": "launch",
+    "async_instruction": "isa.asynchronous",
+    "async_instructions": "isa.asynchronous",
     "surface": "ptx.textures",
     "tensor_map": "tensor_maps",
     "texture": "ptx.textures",
@@ -112,12 +117,18 @@ _LATER = {
     "compare": "arith.comparison",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",
+    "AutotunedKernel": "tuning.autotuning",
+    "Timing": "tuning.benchmarking",
+    "autotune": "tuning.autotuning",
+    "benchmark": "tuning.benchmarking",
 }
 
 __all__ = [
     "ARCHS",
     "FAMILIES",
     "FORMATS",
+    "AsyncInstruction",
+    "AutotunedKernel",
     "ComposedLayout",
     "Copy_Atom",
     "Format",
@@ -133,12 +144,17 @@ __all__ = [
     "Tensor",
     "TiledCopy",
     "TiledMMA",
+    "Timing",
     "__version__",
     "address",
     "arith",
+    "async_instruction",
+    "async_instructions",
     "atom",
     "atoms",
+    "autotune",
     "b1",
+    "benchmark",
     "bf16",
     "check",
     "compare",

@@ -375,3 +375,13 @@ def test_persistent_tiles_cover_every_tile_once() -> None:
         found = [tiles[number] for number in range(rows * columns)]
         assert sorted(found) == [(r, c) for r in range(rows) for c in range(columns)]
         assert {r for r, _ in found[: min(group, rows)]} == set(range(min(group, rows)))
+
+
+def test_a_box_may_have_modes_of_one_element_with_any_stride() -> None:
+    @lw.kernel
+    def k(A: lw.TensorMap[lw.bf16, (1, 64, 64), 128]):
+        tile = lw.shared(lw.bf16, lw.Layout((1, 64, 64), (0, 64, 1)), swizzle=SW128)
+        bar = lw.mbarrier()
+        lw.tma.load(tile, A, (0, 0, 0), bar[0])
+
+    assert "cp.async.bulk.tensor.3d" in traced(k)

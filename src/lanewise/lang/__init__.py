@@ -110,6 +110,11 @@ if TYPE_CHECKING:
         Ptr,
         TensorMap,
         bf16x2,
+        e2m1x2,
+        e2m3x2,
+        e3m2x2,
+        e4m3x2,
+        e5m2x2,
         f16x2,
         i8,
         i16,
@@ -119,6 +124,7 @@ if TYPE_CHECKING:
         u16,
         u32,
         u64,
+        ue8m0x2,
     )
     from lanewise.lang.hopper import cluster, tma
     from lanewise.lang.hopper.fences import (
@@ -148,6 +154,11 @@ else:
         Constexpr,
         Ptr,
         bf16x2,
+        e2m1x2,
+        e2m3x2,
+        e3m2x2,
+        e4m3x2,
+        e5m2x2,
         f16x2,
         i8,
         i16,
@@ -157,6 +168,7 @@ else:
         u16,
         u32,
         u64,
+        ue8m0x2,
     )
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
@@ -243,6 +255,11 @@ __all__ = [
     "device",
     "div",
     "dynamic_shared",
+    "e2m1x2",
+    "e2m3x2",
+    "e3m2x2",
+    "e4m3x2",
+    "e5m2x2",
     "elect_one",
     "exp",
     "exp2",
@@ -324,6 +341,7 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "ue8m0x2",
     "unpack",
     "vectorized",
     "wait_on_dependencies",

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     bf16 = Scalar
     bf16x2 = Scalar
     e2m1 = Scalar
+    e2m1x2 = Scalar
     e2m3 = Scalar
+    e2m3x2 = Scalar
     e3m2 = Scalar
+    e3m2x2 = Scalar
     e4m3 = Scalar
+    e4m3x2 = Scalar
     e5m2 = Scalar
+    e5m2x2 = Scalar
     f16 = Scalar
     f16x2 = Scalar
     f32 = Scalar
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     u64 = Scalar
     ue4m3 = Scalar
     ue8m0 = Scalar
+    ue8m0x2 = Scalar
 
     Constexpr = Any
 
@@ -65,10 +71,15 @@ if TYPE_CHECKING:
         "bf16",
         "bf16x2",
         "e2m1",
+        "e2m1x2",
         "e2m3",
+        "e2m3x2",
         "e3m2",
+        "e3m2x2",
         "e4m3",
+        "e4m3x2",
         "e5m2",
+        "e5m2x2",
         "f16",
         "f16x2",
         "f32",
@@ -89,4 +100,5 @@ if TYPE_CHECKING:
         "u64",
         "ue4m3",
         "ue8m0",
+        "ue8m0x2",
     ]

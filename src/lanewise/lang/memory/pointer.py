@@ -208,7 +208,7 @@ class Pointer(Node):
         opcode = self._opcode("st", cache, volatile)
         done = 0
         for offset, kind, memory, count in self._accesses(len(items)):
-            each = 32 // self.dtype.bits if kind == "b32" and self.dtype.bits < 32 else 1
+            each = 4 // self.size if kind == "b32" and self.dtype.bits < 32 else 1
             registers = self.packed(items[done : done + count * each], kind)
             done += count * each
             suffix = f".v{count}" if count > 1 else ""
@@ -259,17 +259,15 @@ class Pointer(Node):
         """Return the elements that loaded registers hold."""
         if kind != "b32" or self.dtype.bits >= 32:
             return [Scalar(self.dtype, each) for each in registers]
-        return [
-            element for each in registers for element in unpack_register(each, self.dtype, self.dtype.bits)
-        ]
+        return [element for each in registers for element in unpack_register(each, self.dtype, 8 * self.size)]
 
     def packed(self, values: list[Scalar], kind: str) -> list[Any]:
         """Return registers of a kind that hold elements as they lie in memory."""
         if kind != "b32" or self.dtype.bits >= 32:
             return [each.in_register for each in values]
-        each = 32 // self.dtype.bits
+        each = 4 // self.size
         return [
-            pack_register(values[start : start + each], self.dtype.bits)
+            pack_register(values[start : start + each], 8 * self.size)
             for start in range(0, len(values), each)
         ]
 

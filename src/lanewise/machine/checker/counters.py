@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,18 @@ _GMMA_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_gmma.sum"
 CLUSTERS = "gpc__cgas_launched.sum"
 
 
+class _Counted(NamedTuple):
+    """What one instruction counts each time that it runs, and the rows of its accesses."""
+
+    #: Tensor-core instructions and operations; none if it is no product.
+    product: tuple[int, int] | None
+    branches: bool
+    waits: bool
+    by_tma: bool
+    first_row: int
+    end_row: int
+
+
 class SiteCounters:
     """What each instruction of a kernel counts each time that it runs: worked out once for all launches."""
 
@@ -68,7 +80,7 @@ class SiteCounters:
         ]
         self._sites, self._blocks = (np.array([pair[side] for pair in pairs], np.intp) for side in (0, 1))
         self.sites = sites
-        self._products = {op.site: _of_product(op, arch) for op in sites if op.record.multiplies}
+        self._counted = [_counted(op, arch) for op in sites]
 
     def of_launch(
         self, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: npt.NDArray[Any]
@@ -81,35 +93,49 @@ class SiteCounters:
         executed = np.zeros((len(self.sites), 2), np.int64)
         np.add.at(executed, self._sites, runs[self._blocks])
         costs = rows[:, [field // 8 for field in _COST_FIELDS]].tolist()
-        counted = zip(self.sites, executed.tolist(), diverged.tolist(), strict=False)
+        ran = zip(self.sites, self._counted, executed.tolist(), diverged.tolist(), strict=False)
         return [
-            (op, self._of_site(op, times, threads, parted, costs))
-            for op, (times, threads), parted in counted
+            (op, _of_site(op, counted, times, threads, parted, costs))
+            for op, counted, (times, threads), parted in ran
             if times
         ]
 
-    def _of_site(self, op: Op, times: int, threads: int, parted: int, costs: list[list[int]]) -> Counts:
-        """Return the counters of one instruction."""
-        found: Counts = {INSTRUCTIONS: times, THREADS: threads}
-        record = op.record
-        if record.multiplies and op.site in self._products:
-            tensor, operations = self._products[op.site]
-            found[TENSOR], found[FLOPS] = tensor * times, operations * times
-            if record.counter == "wgmma":
-                _add(found, _of_warpgroup(op, times))
-        if record.counter == "tma":
-            found[_TMA] = times
-        if record.ends in (BlockEnd.JUMP, BlockEnd.SWITCH):
-            found[BRANCHES], found[DIVERGENT] = times, parted
-        if record.waits is Waits.BARRIER:
-            found[BARRIERS] = times
-        first = first_access_row(op)
-        if record.counter == "tma" and record.memory and costs[first][0]:
-            _add(found, _of_bulk_copy(op, times, costs[first]))
-        for cost in costs[first : first + len(watched_accesses(op))]:
-            if cost[0]:
-                _add(found, _of_memory(op, *cost))
-        return found
+
+def _counted(op: Op, arch: str) -> _Counted:
+    """Return what one instruction counts."""
+    record, first = op.record, first_access_row(op)
+    return _Counted(
+        _of_product(op, arch) if record.multiplies else None,
+        record.ends in (BlockEnd.JUMP, BlockEnd.SWITCH),
+        record.waits is Waits.BARRIER,
+        record.counter == "tma",
+        first,
+        first + len(watched_accesses(op)),
+    )
+
+
+def _of_site(
+    op: Op, counted: _Counted, times: int, threads: int, parted: int, costs: list[list[int]]
+) -> Counts:
+    """Return the counters of one instruction."""
+    found: Counts = {INSTRUCTIONS: times, THREADS: threads}
+    if counted.product is not None:
+        tensor, operations = counted.product
+        found[TENSOR], found[FLOPS] = tensor * times, operations * times
+        if op.record.counter == "wgmma":
+            _add(found, _of_warpgroup(op, times))
+    if counted.by_tma:
+        found[_TMA] = times
+        if op.record.memory and costs[counted.first_row][0]:
+            _add(found, _of_bulk_copy(op, times, costs[counted.first_row]))
+    if counted.branches:
+        found[BRANCHES], found[DIVERGENT] = times, parted
+    if counted.waits:
+        found[BARRIERS] = times
+    for cost in costs[counted.first_row : counted.end_row]:
+        if cost[0]:
+            _add(found, _of_memory(op, *cost))
+    return found
 
 
 def _of_product(op: Op, arch: str) -> tuple[int, int]:

@@ -13,16 +13,21 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
-from lanewise.machine.checker.proxy_records import AsyncClock, AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import (
-    AllocationShadow,
-    BlockWatch,
-    ShadowPlane,
-    SiteRow,
-    Suspicion,
-    WatchRecord,
+from lanewise.machine.checker.proxy_records import (
+    AsyncClock,
+    AsyncFlag,
+    AsyncKind,
+    NotedOperation,
+    RunView,
 )
-from lanewise.machine.checker.watch_code.async_clocks import async_clock, first_of_group, running_index
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane, SiteRow, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.async_clocks import (
+    async_clock,
+    first_of_group,
+    running_index,
+)
+from lanewise.machine.checker.watch_code.async_clocks import operation as noted
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, least, wide
 from lanewise.machine.codegen.function_code import U32, U64, Record
@@ -31,6 +36,8 @@ from lanewise.machine.tensor_core.descriptors import each_piece, swizzled_bits
 
 #: The functions that the machine calls when an operation is issued, and when a descriptor is read.
 ISSUED, OPERAND_READ = "check_issued", "check_operand_read"
+#: The multiplier and offset of the FNV-1a hash of 64 bits.
+_FNV_PRIME, _FNV_OFFSET = 0x100000001B3, 0xCBF29CE484222325
 
 
 #: Bytes of a sector, and of a line of shared memory, at whose end TMA cuts a row.
@@ -156,6 +163,19 @@ def _look_at_map(code: WatchCode, observed: Record, operation: Record, row: Valu
                 )  # fmt: skip
 
 
+def _contents(code: WatchCode, operation: Record) -> Value:
+    """Return a number that is the same for copies of the same bytes to the same place."""
+    fields = [AsyncOperation.source, AsyncOperation.target, AsyncOperation.size]
+    boxes = [AsyncOperation.tensor, AsyncOperation.shared_address]
+    boxes += [AsyncOperation.coordinates + 8 * number for number in range(5)]
+    is_box = operation.get(AsyncOperation.element_bytes).differs(0)
+    found = code.constant(U64, _FNV_OFFSET)
+    for each in (*fields, *boxes):
+        value = operation.get(each, U64)
+        found = (found ^ (is_box.select(value, 0) if each in boxes else value)) * _FNV_PRIME
+    return (found | 1).to(i64)
+
+
 def write_issued(module: ir.Module) -> None:
     """Write `check_issued(frame, operation)`: a bulk copy or reduction is about to be issued."""
     code = WatchCode(module, ISSUED, ("frame", "operation"), external=True)
@@ -195,6 +215,12 @@ def write_issued(module: ir.Module) -> None:
         module.functions["begin_operation"], warp.address, kind.get(), lane, number.get(), phase.get(),
         swizzle.get(), home.get(),
     )  # fmt: skip
+    copies = operation.get(AsyncOperation.combine).equals(0)
+    copies = copies & (
+        operation.get(AsyncOperation.source) | operation.get(AsyncOperation.element_bytes)
+    ).differs(0)
+    with code.when(copies):
+        noted(code, observed, epoch).set(NotedOperation.contents, _contents(code, operation))
     who = _who(code, observed, row, lane)
     block = warp.at(WarpFrame.block)
     is_box = operation.get(AsyncOperation.element_bytes).differs(0)
