@@ -45,8 +45,8 @@ def test_reductions() -> None:
     for block in ((32, 1), (32, 3), (1024, 1)):
         size = block[0] * block[1]
         values = rng.integers(-50, 50, size).astype(np.float32)
-        outs = np.zeros((6, size), np.float32), np.zeros(size, np.int32)
-        same_on_both(reductions.over_blocks[1, block], values, *outs, 3)
+        sums, indices = np.zeros((6, size), np.float32), np.zeros(size, np.int32)
+        same_on_both(reductions.over_blocks[1, block], values, sums, indices, 3)
     same_on_both(reductions.with_a_function[1, 96], n, n[::-1].copy(), np.zeros((4, 2, 96), np.int32))
 
 
