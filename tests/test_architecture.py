@@ -60,6 +60,7 @@ PACKAGES = {
         "syntax",
         "launch_refusals",
         "arguments",
+        "launch_text",
         "signatures",
         "textures",
         "tensor_maps",

@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -106,34 +107,51 @@ def change(library: Path, name: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_an_unchanged_library_compiles_nothing_the_second_time(library: Path, tmp_path: Path) -> None:
-    answer, compilations = run(library, tmp_path / "cache")
+class Kept(NamedTuple):
+    """What the unchanged library left: a cache, the kernel's answer, and how many modules it compiled."""
+
+    cache: Path
+    answer: str
+    compilations: str
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """One cache for the whole file: each test changes the source, so it finds nothing that another left."""
+    cache = tmp_path_factory.mktemp("kept") / "cache"
+    answer, compilations = run(PACKAGE.parent, cache)
     assert int(compilations) > 0
-    assert run(library, tmp_path / "cache") == [answer, "0"]
-    shutil.copytree(library, tmp_path / "elsewhere")  # the same source at another path, with other times
-    assert run(tmp_path / "elsewhere", tmp_path / "cache") == [answer, "0"]
+    return Kept(cache, answer, compilations)
+
+
+def test_an_unchanged_library_compiles_nothing_the_second_time(kept: Kept, library: Path) -> None:
+    assert run(PACKAGE.parent, kept.cache) == [kept.answer, "0"]
+    # The same source at another path, with other times.
+    assert run(library, kept.cache) == [kept.answer, "0"]
 
 
 @pytest.mark.parametrize("room", CHANGES)
-def test_a_changed_source_gives_the_new_answer(room: str, library: Path, tmp_path: Path) -> None:
-    before = run(library, tmp_path / "cache")[0]
+def test_a_changed_source_gives_the_new_answer(room: str, kept: Kept, library: Path) -> None:
+    """All of it is compiled anew, so that nothing in the new answer can come from the old source."""
     change(library, *CHANGES[room])
-    expected = run(library, "")[0]  # nothing is kept
-    assert expected != before
-    assert run(library, tmp_path / "cache")[0] == expected
+    answer, compilations = run(library, kept.cache)
+    assert answer != kept.answer and compilations == kept.compilations
 
 
-def test_size_and_time_of_a_file_do_not_hide_a_change(library: Path, tmp_path: Path) -> None:
+def test_size_and_time_of_a_file_do_not_hide_a_change(kept: Kept, library: Path, tmp_path: Path) -> None:
     cache, path = tmp_path / "cache", library / "lanewise/arith/decoding.py"
+    shutil.copytree(kept.cache, cache)
+    for digest in cache.glob("*.digest"):
+        digest.unlink()
     settle(library)
-    before = run(library, cache)[0]
+    assert run(library, cache) == [kept.answer, "0"]
     assert list(cache.glob("*.digest")), "the digest of settled source is kept under its stamp"
     status = path.stat()
     change(library, *CHANGES["arith"])
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
     after = run(library, cache)[0]
-    assert after != before and after == run(library, "")[0]
+    assert after != kept.answer and after == run(library, "")[0]
 
 
 def settle(library: Path) -> None:
@@ -142,22 +160,20 @@ def settle(library: Path) -> None:
     time.sleep(max(0, (newest + disk_cache._SETTLED - time.time_ns()) / 1e9) + 0.1)
 
 
-def test_another_version_finds_nothing_of_the_last(library: Path, tmp_path: Path) -> None:
-    answer, compilations = run(library, tmp_path / "cache")
+def test_another_version_finds_nothing_of_the_last(kept: Kept, library: Path) -> None:
     init = (library / "lanewise/__init__.py").read_text()
     (version,) = (line for line in init.splitlines() if line.startswith("__version__"))
     change(library, "__init__.py", version, '__version__ = "1000.0"')
-    assert run(library, tmp_path / "cache") == [answer, compilations]
+    assert run(library, kept.cache) == [kept.answer, kept.compilations]
 
 
-def test_a_new_file_and_a_removed_one_count(library: Path, tmp_path: Path) -> None:
-    answer, compilations = run(library, tmp_path / "cache")
+def test_a_new_file_and_a_removed_one_count(kept: Kept, library: Path) -> None:
     new = library / "lanewise/arith/tables/more.json"
     new.parent.mkdir()
     new.write_text("{}")
-    assert run(library, tmp_path / "cache") == [answer, compilations]
+    assert run(library, kept.cache) == [kept.answer, kept.compilations]
     shutil.rmtree(new.parent)
-    assert run(library, tmp_path / "cache") == [answer, "0"]
+    assert run(library, kept.cache) == [kept.answer, "0"]
 
 
 DIGEST = "import lanewise.disk_cache as disk_cache; print(disk_cache.package_digest())"

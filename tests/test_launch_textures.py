@@ -87,10 +87,10 @@ def test_all_lie_in_one_place(fake: FakeDriver) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"filter": "cubic"}, "filter='cubic' is none of 'point', 'linear'"),
-        ({"address": "repeat"}, "address='repeat' is none of 'wrap'"),
+        ({"filter": "cubic"}, "filter='cubic' is not one of 'point', 'linear'"),
+        ({"address": "repeat"}, "address='repeat' is not one of 'wrap'"),
         ({"address": ("wrap",) * 4}, r"one for each of 2 dimensions; 4 given"),
-        ({"read": "float"}, "read='float' is none of"),
+        ({"read": "float"}, "read='float' is not one of"),
         ({"read": "normalized_float"}, "for integers of 8 and 16 bits; the array is float32"),
         ({"channels": 3}, "1, 2 or 4 channels, not 3"),
         ({"channels": 4}, r"the last dimension of the array \(4, 8\) is not 4"),

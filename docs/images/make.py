@@ -179,11 +179,57 @@ def life_of_a_kernel() -> str:
     return document(left + wide + 380, y + 30, "From lw.load to the last store", lines)
 
 
+def hierarchy() -> str:
+    """A grid of blocks, one block of four warps, one warp of 32 lanes, and the registers of one lane."""
+    lines = []
+    top, high = 78, 150
+
+    def zoom(x: float, y: float, height: float, to: float) -> None:
+        """Two lines from a small box to the larger picture of it at its right."""
+        for start, end in ((y, top), (y + height, top + high)):
+            lines.append(
+                f'<path d="M{x:g} {start:g} L{to:g} {end:g}" stroke="#8a8a8a" stroke-dasharray="4 3"/>'
+            )
+
+    def head(x: float, title: str, words: str) -> None:
+        lines.extend([text(x, top - 26, title, 13, font_weight="bold"), text(x, top - 9, words, 11)])
+
+    head(14, "grid", "grid_dim = (3, 2)")
+    for number in range(6):
+        x, y = 14 + number % 3 * 56, top + number // 3 * 75
+        lines += [box(x, y, 52, 71, GREEN if number == 2 else GREY)]
+        lines.append(text(x + 26, y + 40, f"{number % 3},{number // 3}", 12, text_anchor="middle"))
+    zoom(14 + 2 * 56 + 52, top, 71, 226)
+    head(226, "block (2, 0)", "block_dim = 128 threads")
+    for number in range(4):
+        y = top + number * 38
+        lines.append(box(226, y, 130, 34, BLUE if number == 1 else GREY))
+        lines.append(text(291, y + 21, f"warp {number}", 12, text_anchor="middle"))
+    zoom(356, top + 38, 34, 404)
+    head(404, "warp 1", "32 lanes, one instruction")
+    for number in range(32):
+        x, y = 404 + number % 8 * 26, top + number // 8 * 38
+        lines.append(box(x, y, 24, 34, YELLOW if number == 7 else GREY))
+        lines.append(text(x + 12, y + 21, str(number), 11, text_anchor="middle"))
+    zoom(404 + 7 * 26 + 24, top, 34, 660)
+    head(660, "lane 7 of it", "thread_idx = 39")
+    for number, words in enumerate(("a: 4 registers", "b: 2 registers", "c, d: 4 each", "…")):
+        y = top + number * 38
+        lines += [box(660, y, 140, 34, YELLOW), text(730, y + 21, words, 12, text_anchor="middle")]
+    y = top + high + 22
+    lines.append(text(14, y, "runs anywhere, in any order", 11))
+    lines.append(text(226, y, "shared memory, barriers", 11))
+    lines.append(text(404, y, "executes mma as one", 11))
+    lines.append(text(660, y, "holds its fragment", 11))
+    return document(816, y + 18, "Grid, block, warp, lane", lines)
+
+
 def main(folder: Path) -> None:
     """Write them all; the plot once there are figures to draw."""
     for name, (thing, options) in pictures().items():
         lw.draw.save(thing, folder / name, hover=False, **options)
     (folder / "stages.svg").write_text(stages())
+    (folder / "hierarchy.svg").write_text(hierarchy())
     (folder / "life_of_a_kernel.svg").write_text(life_of_a_kernel())
     if FIGURES.exists():
         figures = json.loads(FIGURES.read_text())

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         make_tiled_copy_C,
         make_tiled_mma,
     )
+    from lanewise.isa.asynchronous import AsyncInstruction, async_instruction, async_instructions
     from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.lang.frontend.annotations import (  # formats are types, too: `x: lw.f32`
@@ -92,6 +93,7 @@ _LATER = {
     "lang": "",
     "ptx": "",
     "traces": "",
+    "AsyncInstruction": "isa.asynchronous",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
     "TiledCopy": "atoms",
@@ -106,6 +108,8 @@ _LATER = {
     "cuda": "ptx",
     "load": "ptx",
     "address": "launch",
+    "async_instruction": "isa.asynchronous",
+    "async_instructions": "isa.asynchronous",
     "surface": "ptx.textures",
     "tensor_map": "tensor_maps",
     "texture": "ptx.textures",
@@ -123,6 +127,7 @@ __all__ = [
     "ARCHS",
     "FAMILIES",
     "FORMATS",
+    "AsyncInstruction",
     "AutotunedKernel",
     "ComposedLayout",
     "Copy_Atom",
@@ -143,6 +148,8 @@ __all__ = [
     "__version__",
     "address",
     "arith",
+    "async_instruction",
+    "async_instructions",
     "atom",
     "atoms",
     "autotune",

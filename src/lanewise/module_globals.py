@@ -160,7 +160,7 @@ class GlobalVariable:
         """The same bytes in one dimension of another type: structs, or what the PTX calls bytes."""
         wanted = np.dtype(dtype)
         if wanted.itemsize == 0 or self.nbytes % wanted.itemsize:
-            raise LanewiseError(f"{self.name} has {self.nbytes} bytes, which are no multiple of {wanted}")
+            raise LanewiseError(f"{self.name} has {self.nbytes} bytes, which are not a multiple of {wanted}")
         shape = (self.nbytes // wanted.itemsize,)
         return GlobalVariable(self._module, self._variable, wanted, shape, self._device)
 

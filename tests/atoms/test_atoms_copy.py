@@ -256,7 +256,7 @@ def test_a_tile_with_gaps_must_fit() -> None:
             64 * t + 4,
             64 * t + 6,
         ]
-    with pytest.raises(LanewiseError, match="no multiple"):
+    with pytest.raises(LanewiseError, match="not a multiple"):
         copy.get_slice(0).partition_S(Layout((16, 4)))
 
 
@@ -270,7 +270,7 @@ def test_a_tile_with_gaps_must_fit() -> None:
         (lambda copy: Copy_Atom("UniversalCopy", 24), "unknown value type 24"),
         (lambda copy: copy.get_slice(128), "threads 0 to 127"),
         (lambda copy: copy.get_slice(None), "does not take part"),
-        (lambda copy: copy.get_slice(0).partition_S(Layout((33, 16))), "no multiple"),
+        (lambda copy: copy.get_slice(0).partition_S(Layout((33, 16))), "not a multiple"),
         (lambda copy: copy.get_slice(0).partition_D(Layout(32)), "takes a tensor of modes"),
         (lambda copy: copy.retile(Layout((8, 2))), "of 3 modes at least"),
         (lambda copy: copy.retile(Layout((3, 2, 2))), "does not hold whole atoms"),

@@ -203,7 +203,7 @@ def test_fragments_hold_a_threads_part() -> None:
         (lambda mma: mma.get_slice(-1), "thread -1 does not take part"),
         (lambda mma: mma.get_slice("0"), "a thread is an integer"),
         (lambda mma: MMA_Atom("SM70_8x8x4_F32F16F16F32_TN").get_slice(5), "of which 8 take part"),
-        (lambda mma: mma.get_slice(0).partition_A(Layout((48, 16))), "no multiple"),
+        (lambda mma: mma.get_slice(0).partition_A(Layout((48, 16))), "not a multiple"),
         (lambda mma: mma.get_slice(0).partition_B(Layout((32, 24))), "takes 16 along K"),
         (lambda mma: mma.thrfrg_C(Layout(64)), "takes a tensor of modes (M, N, …)"),
         (lambda mma: mma.get_slice(0).partition_A(3.5), "needs a layout"),
@@ -215,7 +215,7 @@ def test_fragments_hold_a_threads_part() -> None:
         (lambda mma: MMA_Atom(7), "given by CUTLASS's name"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda mma: make_tiled_mma(mma, (1, 1, 1, 1)), "has modes M, N and K"),
         (lambda mma: make_tiled_mma(mma, Layout((2, 2), (1, 1))), "the same threads"),
-        (lambda mma: make_tiled_mma(mma, (2, 2), (24,)), "no multiple of the 32"),
+        (lambda mma: make_tiled_mma(mma, (2, 2), (24,)), "not a multiple of the 32"),
         (lambda mma: make_tiled_mma(mma, (2, 2), (Layout(32, 2),)), "no permutation"),
         (lambda mma: make_tiled_mma(mma, (2, 2), ("32",)), "an extent, a layout or None"),
         (lambda mma: make_tiled_mma(mma, (2, 2), (32, 16, 16, 1)), "entries for M, N and K"),

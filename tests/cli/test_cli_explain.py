@@ -345,3 +345,22 @@ def test_pictures_are_written_beside_the_answer(answered: Callable[..., str], tm
     assert svg.read_text().startswith("<svg ") and "tikz" in tex.read_text()
     answered("explain", SCALED, "--operand", "scale-a", "--svg", svg)
     assert "scale A" in svg.read_text()
+
+
+# tcgen05, bulk copies, tensor copies -----------------------------------------------------------------------
+
+
+def test_an_asynchronous_instruction(answered: Callable[..., str], lanewise: Callable[..., Any]) -> None:
+    told = json.loads(answered("explain", "tcgen05.mma.cta_group::2.kind::f16", "--json"))
+    assert told["shapes"]["m"] == "128 or 256" and "sm_100a" in told["archs"]
+    assert told["words"]["cta_group::2"].startswith("a pair of blocks")
+    said = lanewise("explain", "tcgen05.mma.cta_group::2.kind::f16", "--arch", "H100")
+    assert said.code == 2 and "sm_90a does not have it" in said.err
+    said = lanewise("explain", "tcgen05.mma.cta_group::2.kind::f16", "--lane", "3")
+    assert said.code == 2 and "fragments in registers" in said.err
+    listed = json.loads(answered("list", "--family", "tcgen05.cp", "warpx4", "--json"))
+    assert len(listed) == 6
+    said = lanewise("list", "--family", "tcgen05.mm", "--count")
+    assert said.code == 0 and "464" in said.out.split()[-1]
+    said = lanewise("list", "--family", "tcgen05.mma", "--a", "f16")
+    assert said.code == 2 and "chosen by words alone" in said.err

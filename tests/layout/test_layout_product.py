@@ -126,7 +126,7 @@ def test_tile_to_shape() -> None:
         (lambda: logical_product(Layout(8, 2), 3), "8:2 cannot be repeated as 3:1.*shape divisibility"),
         (lambda: logical_product(Layout((4, 4), (1, 2)), 2), "cannot be repeated.*stride below"),
         (lambda: blocked_product(Layout(4), "x"), "a tiler is"),  # type: ignore[arg-type]  # wrong on purpose
-        (lambda: tile_to_shape(Layout((8, 4)), (12, 4)), "no multiple"),
+        (lambda: tile_to_shape(Layout((8, 4)), (12, 4)), "not a multiple"),
         (lambda: tile_to_shape(Layout((8, 4)), 64), "more modes"),
         (lambda: tiled_product(Layout(4), (1, 2)), "more entries"),
     ],

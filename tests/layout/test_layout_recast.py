@@ -95,7 +95,7 @@ def test_composed_layouts_recast_part_by_part() -> None:
         (lambda: upcast(make_identity_layout((8, 8)), 2), "use integer strides"),
         (lambda: upcast(Swizzle(2, 3, 3), 3), "power of two"),
         (lambda: upcast(Swizzle(2, 0, -3), 2), "bits that wider elements"),
-        (lambda: upcast(composition(Swizzle(2, 3, 3), 3, Layout(8)), 2), "offset 3 is no multiple"),
+        (lambda: upcast(composition(Swizzle(2, 3, 3), 3, Layout(8)), 2), "offset 3 is not a multiple"),
         (lambda: downcast(Layout(8, 2), 2), "no mode has stride 1"),
         (lambda: recast(Layout(8), 16, 24), "multiple of the other"),
         (lambda: recast(Layout(8), 0, 8), "multiple of the other"),

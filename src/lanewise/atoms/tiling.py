@@ -69,7 +69,7 @@ def check_divides(what: str, target: Any, names: str, tile: tuple[Any, ...]) -> 
         if not _divides(entry, extent):
             raise LanewiseError(
                 f"{what}: the tile takes {entry} along {name}, and the tensor of shape {spell(shape)} has "
-                f"{extent} there, which is no multiple of it; pad the tensor (an identity tensor "
+                f"{extent} there, which is not a multiple of it; pad the tensor (an identity tensor "
                 "partitioned alike tells what lies outside) or choose another tile"
             )
 
@@ -121,8 +121,8 @@ def check_permutation(name: str, entry: Any, step: int) -> None:
     extent = size(entry)
     if extent % step:
         raise LanewiseError(
-            f"PermutationMNK: {entry} takes {extent} along {name}, which is no multiple of the {step} that "
-            "the atoms cover side by side"
+            f"PermutationMNK: {entry} takes {extent} along {name}, which is not a multiple of the {step} "
+            "that the atoms cover side by side"
         )
     if isinstance(entry, Layout) and sorted(map(entry, range(extent))) != list(range(extent)):
         raise LanewiseError(

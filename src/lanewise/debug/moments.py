@@ -52,7 +52,7 @@ class Moment:
         )
 
     def operand(self, variable: Variable) -> Operand | None:
-        """Return the layout of the matrix that a variable is a fragment of; None if it is none."""
+        """Return the layout of the matrix that a variable is a fragment of; None if it is not one."""
         if not variable.is_vector:
             return None
         arch = self.recording.run.arch

@@ -25,7 +25,7 @@ class GpuError(LanewiseError):
 #: After these the context is gone: every later call gives the same error.
 _LOST = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel touched memory that is not there",
-    "CUDA_ERROR_MISALIGNED_ADDRESS": "a kernel touched memory at an address that is no multiple of the size",
+    "CUDA_ERROR_MISALIGNED_ADDRESS": "a kernel used an address that is not a multiple of the size",
     "CUDA_ERROR_INVALID_ADDRESS_SPACE": "a kernel used an address of one state space in another",
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": "a kernel met an instruction that the device does not have, or a trap",
     "CUDA_ERROR_INVALID_PC": "a kernel jumped to where there is no code",

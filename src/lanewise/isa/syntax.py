@@ -132,9 +132,11 @@ def split_family(head: str) -> tuple[str, list[str]]:
     if pair in _TAKES:
         return pair, modifiers[1:]
     hint = "; modifiers are lower case" if head.lower() != head else ""
+    asynchronous = head.lower().startswith(("tcgen05", "cp.async.bulk", "cp.reduce.async.bulk"))
+    also = "; lw.async_instruction has tcgen05, bulk copies and tensor copies" if asynchronous else ""
     raise IllegalInstruction(
         f"{head}: not a matrix instruction of a warp or warpgroup{hint}; those begin with mma, wmma.load, "
-        "wmma.store, wmma.mma, wgmma.mma_async, ldmatrix, stmatrix or movmatrix"
+        f"wmma.store, wmma.mma, wgmma.mma_async, ldmatrix, stmatrix or movmatrix{also}"
     )
 
 

@@ -135,7 +135,9 @@ class _After:
 
     def inadmissible(self, shape: int, stride: int, s: int, n: int, r: int) -> NoReturn:
         if s % r == 0:
-            why = f"{n} steps pass the end of mode {s}, and are no multiple of {s // r} (shape divisibility)"
+            why = (
+                f"{n} steps pass the end of mode {s}, and are not a multiple of {s // r} (shape divisibility)"
+            )
             what = f"an extent that is at most {s // r} or a multiple of it"
         else:
             why = f"stride {r} and mode {s} do not divide one another (stride divisibility)"

@@ -114,7 +114,9 @@ def tile_to_shape(block: Layout, shape: IntTuple, order: Any = None) -> Layout:
     padded = append(block, rank=len(target))
     extents = tuple(m.size() for m in padded)
     if any(t % e for t, e in zip(target, extents, strict=True)):
-        raise LanewiseError(f"tile_to_shape: {spell(target)} is no multiple of the block's {spell(extents)}")
+        raise LanewiseError(
+            f"tile_to_shape: {spell(target)} is not a multiple of the block's {spell(extents)}"
+        )
     copies = tuple(t // e for t, e in zip(target, extents, strict=True))
     places = make_ordered_layout(copies, tuple(range(len(copies))) if order is None else order)
     result: Layout = blocked_product(padded, places)

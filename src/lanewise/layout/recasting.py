@@ -67,7 +67,7 @@ def _cast(
     if isinstance(layout, ComposedLayout):
         outer, inner = (_cast(name, x, n, mode, swizzle) for x in (layout.layoutB, layout.layoutA))
         if name == "upcast" and layout.offset % n != 0:
-            raise LanewiseError(f"upcast({layout}, {n}): the offset {layout.offset} is no multiple of {n}")
+            raise LanewiseError(f"upcast({layout}, {n}): the offset {layout.offset} is not a multiple of {n}")
         return ComposedLayout(outer, layout.offset // n if name == "upcast" else layout.offset * n, inner)
     if not isinstance(layout, Layout):
         raise LanewiseError(f"{name} takes a layout or a swizzle, not {layout!r}")

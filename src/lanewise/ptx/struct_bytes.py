@@ -102,7 +102,9 @@ def _of_numpy(title: str, value: np.generic | np.ndarray, size: int, alignment: 
     """Return the bytes of a NumPy scalar or array."""
     dtype = value.dtype
     if dtype.hasobject:
-        raise LanewiseError(f"argument {title} is a struct of {size} bytes; Python objects have none")
+        raise LanewiseError(
+            f"argument {title} is a struct of {size} bytes; pass bytes, a NumPy record or a ctypes structure"
+        )
     if not is_native(dtype):
         raise LanewiseError(f"argument {title} has big-endian numbers; GPUs have them little-endian")
     if dtype.isalignedstruct:

@@ -150,7 +150,7 @@ def require_handle(title: str, variable: Variable, image: ImageObject) -> None:
 
 def _require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise LanewiseError(f"{name}={value!r} is none of {', '.join(map(repr, allowed))}")
+        raise LanewiseError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
 
 
 def _image(kind: str, array: Any, channels: int, layered: bool) -> dict[str, Any]:

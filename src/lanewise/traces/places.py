@@ -50,7 +50,7 @@ class PlaceNames:
         self.recording = recording
 
     def find(self, of: Any, lane: int | None, warp: int | None, block: Any) -> Place:
-        """Return the place that is named; an error that says which there are if it is none."""
+        """Return the place that is named; an error that says which there are if it is not one."""
         run = self.recording.run
         linear = self.block(block)
         number = run.warps[0] if warp is None else warp

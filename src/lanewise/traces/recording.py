@@ -71,7 +71,7 @@ class Recording:
         return SharedArrays(self.program, self.module.names)
 
     def step_of(self, entry: int) -> int | None:
-        """Return the number of the step that an entry is; None if it is none."""
+        """Return the number of the step that an entry is; None if it is not one."""
         number = int(np.searchsorted(self.steps, entry))
         return number if number < len(self.steps) and self.steps[number] == entry else None
 

@@ -15,6 +15,7 @@ from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown, ASou
 from lanewise.cli.input.subject import copy_named, instruction_named
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
+from lanewise.isa.asynchronous import is_asynchronous
 
 if TYPE_CHECKING:
     from lanewise.isa import Instruction
@@ -95,6 +96,7 @@ def explain(
     lanewise explain SM80_16x8x16_F32F16F16F32_TN  the same by CUTLASS's name
     lanewise explain "m16n8k16 bf16"               by the words that say which it is
     lanewise explain HMMA.16816.F32                by the name of the machine's instruction
+    lanewise explain tcgen05.mma.cta_group::1.kind::f16   tcgen05, bulk copies and tensor copies, too
     lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma says
     lanewise explain map.bin                       what the 128 bytes of a tensor map say (or hex text)
     """
@@ -105,6 +107,15 @@ def explain(
         if question != Question() or (arch, a_source, stride) != (None, None, None):
             raise LanewiseError("questions are about instructions; of a descriptor or tensor map all is told")
         return _encoded(encoded, style, svg, latex)
+    if is_asynchronous(instruction):
+        if question != Question() or (a_source, stride, svg, latex) != (None, None, None, None):
+            raise LanewiseError(
+                "questions and pictures are for instructions with fragments in registers: tcgen05 and bulk "
+                "copies have none"
+            )
+        from lanewise.cli.explanation.asynchronous import of_async
+
+        return partial(show, of_async(instruction, arch), style)
     copy = copy_named(instruction)
     if copy is not None and question == Question() and (svg, latex) == (None, None):
         from lanewise.cli.explanation.copies import of_copy

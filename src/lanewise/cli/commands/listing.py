@@ -13,7 +13,9 @@ import typer
 from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown
 from lanewise.cli.terminal.answer import Answer, Cell, Table
 from lanewise.cli.terminal.render import show, style_of
+from lanewise.errors import LanewiseError
 from lanewise.isa import ARCHS, FAMILIES, describe_targets, find_arch, instructions
+from lanewise.isa.asynchronous import async_instructions, families, is_asynchronous
 
 if TYPE_CHECKING:
     from lanewise.isa import Instruction
@@ -38,7 +40,12 @@ def list_forms(
     arch: ArchName = None,
     family: Annotated[
         str | None,
-        typer.Option("--family", metavar="FAMILY", help=f"One of {', '.join(FAMILIES)}.", show_default=False),
+        typer.Option(
+            "--family",
+            metavar="FAMILY",
+            help=f"One of {', '.join(FAMILIES)}; or tcgen05, cp.async.bulk, …",
+            show_default=False,
+        ),
     ] = None,
     a: Annotated[str | None, _format_option("A")] = None,
     b: Annotated[str | None, _format_option("B")] = None,
@@ -77,12 +84,17 @@ def list_forms(
     lanewise list --a e4m3 --shape "m16n8k*"       every form on FP8
     lanewise list --count                          how many forms each arch has
     lanewise list --arch sm_90a --family wgmma --csv > wgmma.csv
+    lanewise list --family tcgen05.mma kind::f16   also tcgen05, bulk copies and tensor copies
 
     Operand variants are listed as their own: wgmma with A in registers or behind a descriptor,
     wmma.load and store with and without a stride.
     """
     style = style_of(json=json, csv=csv, markdown=markdown)
     name = find_arch(arch) if arch is not None else None
+    if family is not None and is_asynchronous(family):
+        if any(given is not None for given in (a, b, c, d, shape, sparse, kind)):
+            raise LanewiseError(f"{family} is chosen by words alone, such as kind::f16 or cta_group::2")
+        return partial(show, _asynchronous(family, name, words or [], count), style)
     found = instructions(
         name, family, a=a, b=b, c=c, d=d, shape=_shape(shape), kind="" if kind == "none" else kind,
         sparse=sparse, withdrawn=withdrawn,
@@ -127,6 +139,33 @@ def _forms(found: list[Instruction], arch: str | None) -> Answer:
         f"{total}; D, A, B, C: registers a lane." if found else "No form fits all of that; drop a condition."
     )
     return Answer((table,) if found else (), [_data(form, arch) for form in found], (note,), table)
+
+
+def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) -> Answer:
+    """List tcgen05 instructions, bulk copies or tensor copies: an opcode, or all that begin with it."""
+    exact = family in families()
+    forms = [
+        form
+        for form in async_instructions(arch, family if exact else None)
+        if (exact or form.family.startswith(family)) and all(_has_word(form.text, word) for word in words)
+    ]
+    if not exact and not any(name.startswith(family) for name in families()):
+        raise LanewiseError(f"unknown family {family!r}; families are {', '.join(families())}")
+    if count:
+        counted = Counter(form.family for form in forms)
+        counts: list[list[Cell]] = [[name, many] for name, many in counted.items()]
+        table = Table("", ("family", "forms"), [*counts, ["all", len(forms)]], grid=True)
+        return Answer((table,), dict(counted))
+    rows: list[list[Cell]] = [
+        [form.text, form.operands, describe_targets(form.archs), f"{form.since}+"] for form in forms
+    ]
+    table = Table("", ("instruction", "operands", "archs", "PTX"), rows, catalogue=True)
+    data = [
+        {"text": form.text, "operands": form.operands, "archs": list(form.archs), "since": form.since}
+        for form in forms
+    ]
+    note = f"{len(forms)} form{'s' if len(forms) != 1 else ''}."
+    return Answer((table,) if forms else (), data, (note,), table)
 
 
 def _data(form: Instruction, arch: str | None) -> dict[str, Any]:

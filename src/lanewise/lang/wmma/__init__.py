@@ -12,6 +12,7 @@ from lanewise.lang.wmma.names import (
     bmmaBitOpAND,
     bmmaBitOpXOR,
     col_major,
+    experimental,
     matrix_a,
     matrix_b,
     mem_col_major,
@@ -22,6 +23,6 @@ from lanewise.lang.wmma.names import (
 
 __all__ = [
     "accumulator", "bmmaAccumulateOpPOPC", "bmmaBitOpAND", "bmmaBitOpXOR", "bmma_sync", "col_major",
-    "fill_fragment", "float_to_tf32", "fragment", "load_matrix_sync", "matrix_a", "matrix_b", "mem_col_major",
-    "mem_row_major", "mma_sync", "precision", "row_major", "store_matrix_sync",
+    "experimental", "fill_fragment", "float_to_tf32", "fragment", "load_matrix_sync", "matrix_a",
+    "matrix_b", "mem_col_major", "mem_row_major", "mma_sync", "precision", "row_major", "store_matrix_sync",
 ]  # fmt: skip

@@ -32,6 +32,13 @@ mem_row_major, mem_col_major = Named("mem_row_major"), Named("mem_col_major")
 bmmaBitOpXOR, bmmaBitOpAND = Named("bmmaBitOpXOR"), Named("bmmaBitOpAND")  # noqa: N816  # the guide's names
 bmmaAccumulateOpPOPC = Named("bmmaAccumulateOpPOPC")  # noqa: N816  # the guide's name
 precision = SimpleNamespace(u4=u4, s4=s4, b1=b1, tf32=tf32)
+#: CUDA C++ keeps what is smaller than a byte in a namespace of its own, nvcuda::wmma::experimental.
+experimental = SimpleNamespace(
+    precision=SimpleNamespace(u4=u4, s4=s4, b1=b1),
+    bmmaBitOpXOR=bmmaBitOpXOR,
+    bmmaBitOpAND=bmmaBitOpAND,
+    bmmaAccumulateOpPOPC=bmmaAccumulateOpPOPC,
+)
 
 LETTERS = {matrix_a: "a", matrix_b: "b", accumulator: "c"}
 ORDERS = {row_major: "row", col_major: "col", mem_row_major: "row", mem_col_major: "col"}

@@ -64,7 +64,7 @@ class MapFields:
 
 
 def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]) -> MapFields:
-    """Write the box of an operation from a tensor map at a generic address; stop the launch if it is none."""
+    """Write the box of an operation from a tensor map at a generic address, which must hold one."""
     code, box = issue.code, issue.record
     issue.aligned(address, Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
     local = (address - abi.LOCAL_WINDOW).to(U64) < abi.WINDOW_BYTES

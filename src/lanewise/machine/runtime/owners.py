@@ -13,7 +13,7 @@ Array = npt.NDArray[Any]
 
 
 def owner_of(array: Array) -> Array:
-    """Return the array whose memory an array is a view of: itself if it is none.
+    """Return the array whose memory an array is a view of: itself if it is not a view.
 
     Memory that NumPy did not allocate (a buffer, a mapped file) belongs to the first array made of it.
 

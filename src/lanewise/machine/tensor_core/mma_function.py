@@ -15,8 +15,8 @@ FLOAT16 = Type("f", 16)
 class ProductCode(FunctionCode):
     """`product(frame, places, selectors)`: the offsets of the registers of D, A, B, C, … lie at `places`.
 
-    Returns 0, or 1 if a selector or metadata is none that the instruction takes. LLVM may unroll its loops,
-    for it is compiled once for all kernels.
+    Returns 0, or 1 if the instruction does not take the selector or the metadata. LLVM may unroll its loops,
+    because it is compiled once for all kernels.
     """
 
     unrolled = True

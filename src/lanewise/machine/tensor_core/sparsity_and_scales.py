@@ -54,7 +54,7 @@ class Selections:
         return (code["selectors"].to(u64) >> shift).to(i64) & ((1 << SELECTOR_BITS) - 1)
 
     def check(self, code: FunctionCode) -> None:
-        """Return 1 if a selector is none that the instruction has."""
+        """Return 1 if a selector is not one that the instruction has."""
         for name, what in self.given:
             operand = self.operand(name)
             number = self.selector(code, name, what)
@@ -102,7 +102,7 @@ class Selections:
         dense: Pointer,
         k_places: Any,
     ) -> None:
-        """A's elements to where the metadata says they belong; returns 1 from codes that are none."""
+        """A's elements to where the metadata says they belong; returns 1 from codes that mean nothing."""
         metadata: Any = self.instruction.operands["metadata"]
         rows, groups, group = metadata.rows, metadata.cols, metadata.group
         each = metadata.per_code * metadata.run

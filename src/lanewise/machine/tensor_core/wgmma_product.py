@@ -285,7 +285,7 @@ def _in_strips(module: ir.Module, form: Form) -> ir.Function:
 def _spread(module: ir.Module, form: Form) -> ir.Function:
     """Return `spread(frame, selectors, places, metadata, raw, packed, dense)`: a sparse A with its gaps.
 
-    It returns 1 if the selector or the metadata is none that the instruction takes.
+    It returns 1 if the selector or the metadata is not one that the instruction takes.
     """
 
     def write(code: BlockCode) -> None:

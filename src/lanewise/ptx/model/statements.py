@@ -73,7 +73,7 @@ class Operation:
         return ".".join((self.opcode, *self.modifiers))
 
     def instruction(self) -> Instruction | None:
-        """The matrix instruction that this is, from the catalogue; None if it is none.
+        """The matrix instruction that this is, from the catalogue; None if it is not one.
 
         >>> from lanewise.ptx import parse
         >>> text = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1, %r2}, [%r3];"

@@ -1,0 +1,56 @@
+"""What there is to know of a tcgen05 instruction, a bulk copy or a tensor copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.cli.terminal.answer import Answer, Table, facts
+from lanewise.isa import describe_targets
+from lanewise.isa.asynchronous import async_instruction
+from lanewise.isa.asynchronous.descriptor import BLOCK_SCALED, DENSE, shapes
+
+
+def of_async(text: str, arch: str | None) -> Answer:
+    """Explain an asynchronous instruction, for an arch if one is given.
+
+    >>> of_async("tcgen05.mma.cta_group::1.kind::f16", None).data["shapes"]["k"]
+    '16'
+    """
+    found = async_instruction(text, arch=arch)
+    rows: list[tuple[str, Any]] = [("instruction", found.text), ("does", found.does)]
+    rows += [("operands", found.operands)] if found.operands else []
+    rows += [("archs", describe_targets(found.archs)), ("PTX", f"{found.since} and later")]
+    data: dict[str, Any] = {
+        "text": found.text,
+        "family": found.family,
+        "does": found.does,
+        "operands": found.operands,
+        "archs": list(found.archs),
+        "since": found.since,
+        "words": dict(found.words),
+    }
+    tables = []
+    if ".mma." in found.text:
+        sizes = shapes(found.text)
+        rows += [("M", sizes.m), ("N", sizes.n), ("K", sizes.k)]
+        data["shapes"] = sizes._asdict()
+        fields = BLOCK_SCALED if "block_scale" in found.text else DENSE
+        data["instruction_descriptor"] = [field._asdict() for field in fields]
+        tables.append(
+            Table(
+                "instruction descriptor, 32 bits",
+                ("field", "bits", "says"),
+                [(field.name, _bits(field.first, field.bits), field.says) for field in fields],
+            )
+        )
+    words = Table("words", ("word", "says"), list(found.words))
+    note = (
+        "The CPU machine does not run tcgen05: a launch with it is refused."
+        if found.family.startswith("tcgen05")
+        else "docs/hopper.md says which of these copies the CPU machine runs."
+    )
+    return Answer((facts("", rows), *((words,) if found.words else ()), *tables), data, (note,))
+
+
+def _bits(first: int, count: int) -> str:
+    return str(first) if count == 1 else f"{first}-{first + count - 1}"

@@ -1,0 +1,14 @@
+"""Instructions that complete later, with their legality: tcgen05, bulk copies and tensor copies.
+
+`isa/` itself has the matrix instructions whose fragments lie in registers.
+"""
+
+from lanewise.isa.asynchronous.instruction import (
+    AsyncInstruction,
+    async_instruction,
+    async_instructions,
+    is_asynchronous,
+)
+from lanewise.isa.asynchronous.table import families
+
+__all__ = ["AsyncInstruction", "async_instruction", "async_instructions", "families", "is_asynchronous"]
