@@ -91,12 +91,13 @@ def kernel(T: Shape) -> lw.Kernel:
         f"wgmma.mma_async.sync.aligned.m64n{T.depth}k16.f32.bf16.bf16", a_source="registers"
     )
     panels = T.depth // WIDE
+    query_box, key_box = (1, T.queries, WIDE), (1, T.keys, WIDE)
 
     @lw.kernel(max_threads=T.threads, min_blocks=1)
     def attention(
-        Q: lw.TensorMap[lw.bf16, (1, T.queries, WIDE), 128],
-        K: lw.TensorMap[lw.bf16, (1, T.keys, WIDE), 128],
-        V: lw.TensorMap[lw.bf16, (1, T.keys, WIDE), 128],
+        Q: lw.TensorMap[lw.bf16, query_box, 128],
+        K: lw.TensorMap[lw.bf16, key_box, 128],
+        V: lw.TensorMap[lw.bf16, key_box, 128],
         Out: lw.TensorMap[lw.bf16, (1, ROWS, WIDE), 128],
         S: lw.i32, scale: lw.f32,
     ) -> None:  # fmt: skip
@@ -173,7 +174,21 @@ def kernel(T: Shape) -> lw.Kernel:
 
 
 @lw.device
-def attend(T, scores, values, of_keys, of_values, sQ, sK, sV, own, query, S, tiles, scale):
+def attend(
+    T: Any,
+    scores: Any,
+    values: Any,
+    of_keys: Any,
+    of_values: Any,
+    sQ: Any,
+    sK: Any,
+    sV: Any,
+    own: Any,
+    query: Any,
+    S: Any,
+    tiles: Any,
+    scale: Any,
+) -> Any:
     """Return the sums over all keys, not yet divided, and the two rows' totals of this lane."""
     q, k, v = lw.make_gmma_desc(sQ), lw.make_gmma_desc(sK), lw.make_gmma_desc(sV)
     thread = lw.thread_idx.x % WARPGROUP
@@ -263,7 +278,9 @@ def packed(powers: Any) -> Any:
 
 
 @lw.device
-def softmax(T, s, highest, total, scale, row, key, S, hidden):
+def softmax(
+    T: Any, s: Any, highest: Any, total: Any, scale: Any, row: Any, key: Any, S: Any, hidden: Any
+) -> Any:
     """Return exponentials of scores, the highest scores and totals so far, and factors for older sums."""
     values = [s[i] for i in range(len(s))]
     if hidden:
@@ -296,7 +313,7 @@ def softmax(T, s, highest, total, scale, row, key, S, hidden):
 
 
 @lw.device
-def store(T, sums, total, Out, head, query, own):
+def store(T: Any, sums: Any, total: Any, Out: Any, head: Any, query: Any, own: Any) -> Any:
     """Divide, and store 64 rows by way of the shared memory that their queries had."""
     thread = lw.thread_idx.x % WARPGROUP
     lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)
@@ -348,7 +365,7 @@ def reference(q: Any, k: Any, v: Any, causal: bool) -> Any:
     q, k, v = (each.astype(np.float64) for each in (q, k, v))
     scores = q @ k.swapaxes(-1, -2) / sqrt(q.shape[-1])
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True) @ v
 

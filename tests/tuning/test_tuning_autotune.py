@@ -90,3 +90,12 @@ def test_mistakes_are_named(folder: Any) -> None:
         tuned[lambda m: m, 32](x, x.size)
     with pytest.raises(lw.LanewiseError, match="a launch is kernel"):
         tuned[1]
+
+
+def test_a_check_takes_the_best_that_is_known(folder: Any) -> None:
+    tuned = lw.autotune({"BLOCK": (32, 64)}, measure=pretended(1, []))(add_one)
+    launch, x = tuned[grid, lambda BLOCK: BLOCK], np.zeros(64, np.float32)
+    assert launch.bind(x, x.size)[0].shape.block == (32, 1, 1)
+    launch(x, x.size)
+    assert launch.bind(x, x.size)[0].shape.block == (64, 1, 1)
+    assert lw.check(launch, x, x.size).ok and (x == 2).all()

@@ -38,7 +38,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for page in PAGES:
         text = "\n".join(PYTHON.findall(page.read_text()))
         if "@lw.kernel" in text:
-            (folder / "pages" / f"{page.stem.replace('-', '_')}_page.py").write_text(text)
+            name = re.sub(r"\W", "_", str(page.relative_to(ROOT).with_suffix("")))
+            (folder / "pages" / f"{name}_page.py").write_text(text)
     return folder
 
 

@@ -66,6 +66,15 @@ class AutotunedLaunch:
         tuned.best = best
         self._configured(best, args, kwargs)(*args, **kwargs, **best)
 
+    def bind(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Return the traced kernel and its arguments, as lw.check and lw.trace take them.
+
+        It has the best configuration that is known; the first one, if none was tried yet.
+        """
+        tuned, request = self.tuned, self._request(args, kwargs)
+        best = tuned._best.get(request) or _kept(request, tuned.configurations) or tuned.configurations[0]
+        return self._configured(best, args, kwargs).bind(*args, **kwargs, **best)
+
     def _configured(
         self, configuration: Configuration, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ConfiguredKernel:

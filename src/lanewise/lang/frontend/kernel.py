@@ -215,13 +215,14 @@ class Kernel:
     ) -> Occupancy:
         """Return how many blocks and warps a multiprocessor of an arch holds at a time, and what bounds them.
 
-        `block` are the threads of a block, `shared_bytes` its dynamic shared memory. Without a block it is
-        one with which most warps are resident.
+        `block` are the threads of a block, `shared_bytes` its dynamic shared memory, as much as its arrays
+        take if none is said. Without a block it is one with which most warps are resident.
         """
         from lanewise.ptx.model.module import occupancy_of
 
-        function = self.module(arch, **constants).entries[self.name]
-        return occupancy_of(self.resources(arch, **constants), function, block, shared_bytes)
+        module = self.module(arch, **constants)
+        shared_bytes = shared_bytes or self.block_needs(module).shared_bytes
+        return occupancy_of(self.resources(arch, **constants), module.entries[self.name], block, shared_bytes)
 
     # launching ------------------------------------------------------------------------------------------
 

@@ -13,18 +13,10 @@ from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.operators import compute
 from lanewise.lang.trace.packed_register import pack_register, unpack_register
 from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal, scalar
-from lanewise.lang.trace.small_floats import (
-    apart,
-    convert_pair,
-    is_small,
-    joined,
-    narrowed,
-    pair_of_floats,
-    widened,
-)
 from lanewise.lang.trace.traced import describe, is_number
 from lanewise.lang.trace.types import (
     PAIRS,
+    SMALL_FLOATS,
     SMALL_PAIRS,
     bf16x2,
     dtype_name,
@@ -38,6 +30,7 @@ from lanewise.lang.trace.types import (
 )
 
 _ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
+_WITH_SMALL_FLOATS = frozenset((*SMALL_FLOATS, *SMALL_PAIRS))
 
 
 def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = False) -> Scalar:
@@ -49,14 +42,8 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
     source = value.dtype
     if source == dtype:
         return value
-    if dtype in SMALL_PAIRS or source in SMALL_PAIRS:
-        return convert_pair(value, dtype, rounding, saturate)
-    if is_small(source):
-        return convert(widened(value), dtype, rounding, saturate)
-    if is_small(dtype):
-        if source is f64:
-            raise current().error(f"f64 to {dtype.name} goes through f32: x.to(lw.f32).to(lw.{dtype.name})")
-        return narrowed(convert(value, f32), dtype, rounding, saturate)
+    if not _WITH_SMALL_FLOATS.isdisjoint((dtype, source)):
+        return _small_float(value, dtype, rounding, saturate)
     if value.constant is not None and not rounding and not saturate and source is not pred:
         return _constant(value.constant, source, dtype)
     if source is pred and (is_int(dtype) or is_float(dtype)):
@@ -139,6 +126,20 @@ def _float(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scala
     return compute(dtype, f"cvt.{rounding or 'rn'}{sat}.{dtype.name}.{source.name}", value.operand)
 
 
+def _small_float(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scalar:
+    """Return a value to or from fp8, fp6 or fp4, by way of the types that PTX converts them to."""
+    from lanewise.lang.trace import small_floats  # loaded where a kernel needs it
+
+    source = value.dtype
+    if dtype in SMALL_PAIRS or source in SMALL_PAIRS:
+        return small_floats.convert_pair(value, dtype, rounding, saturate)
+    if source in SMALL_FLOATS:
+        return convert(small_floats.widened(value), dtype, rounding, saturate)
+    if source is f64:
+        raise current().error(f"f64 to {dtype.name} goes through f32: x.to(lw.f32).to(lw.{dtype.name})")
+    return small_floats.narrowed(convert(value, f32), dtype, rounding, saturate)
+
+
 def bitcast(value: Any, dtype: Format) -> Scalar:
     """Return the same bits as another dtype of the same size. Inside a kernel: `lw.bitcast(x, lw.u32)`."""
     found = scalar(value, None, "lw.bitcast")
@@ -162,10 +163,8 @@ def pack(low: Any, high: Any, dtype: Format | None = None) -> Scalar:
     small floats make a pair such as e4m3x2.
     """
     low, high = scalar(low, None, "lw.pack"), scalar(high, None, "lw.pack")
-    if dtype is not None and is_small(dtype) and (low.dtype, high.dtype) == (f32, f32):
-        return pair_of_floats(low, high, dtype, "", False)
-    if is_small(low.dtype) and low.dtype == high.dtype and dtype in (None, low.dtype):
-        return joined(low, high)
+    if dtype in SMALL_FLOATS or low.dtype in SMALL_FLOATS:
+        return _pack_small_floats(low, high, dtype)
     if dtype is not None and (low.dtype, high.dtype) == (f32, f32) and dtype in _PACKED:
         current().need("cvt of two", 80, "7.0")
         opcode = f"cvt.rn.{_PACKED[dtype].name}.f32"
@@ -183,11 +182,27 @@ def pack(low: Any, high: Any, dtype: Format | None = None) -> Scalar:
     return Scalar(_PACKED.get(low.dtype, u32), pack_register([low, high], 16))
 
 
+def _pack_small_floats(low: Scalar, high: Scalar, dtype: Format | None) -> Scalar:
+    """Return a pair of small floats, made of two f32 by one instruction or of two that are small already."""
+    from lanewise.lang.trace import small_floats  # loaded where a kernel needs it
+
+    if dtype is not None and low.dtype == high.dtype == f32:
+        return small_floats.pair_of_floats(low, high, dtype, "", False)
+    if low.dtype == high.dtype and dtype in (None, low.dtype):
+        return small_floats.joined(low, high)
+    raise current().error(
+        f"lw.pack makes a pair of small floats of two f32 and a dtype, or of two of one small float; not of "
+        f"{describe(low)} and {describe(high)}"
+    )
+
+
 def unpack(value: Any, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
     """Return the two values of a register, low one first; `dtype` says what two 16-bit ones are."""
     found = scalar(value, None, "lw.unpack")
     if found.dtype in SMALL_PAIRS:
-        return apart(found)
+        from lanewise.lang.trace import small_floats  # loaded where a kernel needs it
+
+        return small_floats.apart(found)
     if found.dtype.bits != 32 or found.dtype is f32:
         raise current().error(f"lw.unpack takes a 32-bit register of two values, not {describe(found)}")
     element = dtype or PAIRS.get(found.dtype, u16)

@@ -25,11 +25,6 @@ _SINCE = {
 _PAIR_OF = {element: pair for pair, element in SMALL_PAIRS.items()}
 
 
-def is_small(dtype: Format) -> bool:
-    """Return whether a dtype is fp8, fp6, fp4 or a scale, which PTX converts and has no arithmetic for."""
-    return dtype in _SINCE
-
-
 def widened_dtype(element: Format) -> Format:
     """Return the 16-bit float that PTX converts a small one to, exactly: f16, or bf16 for ue8m0."""
     return bf16 if element is ue8m0 else f16

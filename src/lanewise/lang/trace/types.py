@@ -52,7 +52,9 @@ INTEGERS = (i8, i16, i32, i64, u8, u16, u32, u64)
 FLOATS = (f16, bf16, f32, f64)
 #: A packed pair and what it is made of.
 PAIRS = {f16x2: f16, bf16x2: bf16}
+#: Small floats that PTX converts and has no arithmetic for, by their pairs.
 SMALL_PAIRS = {e4m3x2: e4m3, e5m2x2: e5m2, e2m3x2: e2m3, e3m2x2: e3m2, e2m1x2: e2m1, ue8m0x2: ue8m0}
+SMALL_FLOATS = tuple(SMALL_PAIRS.values())
 
 
 def is_int(dtype: Format) -> bool:
