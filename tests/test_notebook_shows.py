@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import linecache
 import re
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,3 +59,18 @@ def test_no_line_of_the_help_is_cut_off(command: str, capsys: pytest.CaptureFixt
     assert main([*command.split(), "--help"]) == 0
     commands = capsys.readouterr().out.partition("Commands:")[2]
     assert commands and not re.search(r"\.\.\.$", commands, re.M)
+
+
+def test_a_finding_in_a_notebook_names_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython keeps the number of each cell under the name of a file that does not exist."""
+    cell = "/tmp/ipykernel_1/2030512989.py"
+    text = "@lw.kernel\ndef shift(x: lw.Ptr[lw.f32]):\n    x[lw.thread_idx.x] = x[lw.thread_idx.x + 1]\n"
+    shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={cell: 2}))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]  # what is asked of the module
+    lines = text.splitlines(keepends=True)
+    monkeypatch.setattr(linecache, "cache", {**linecache.cache, cell: (len(text), None, lines, cell)})
+    namespace: dict[str, Any] = {"lw": lw}
+    exec(compile(text, cell, "exec"), namespace)
+    report = lw.check(namespace["shift"][1, 32], np.zeros(32, np.float32))
+    assert {finding.source for finding in report.findings} == {"cell In[2]:3"}
+    assert "x[lw.thread_idx.x + 1]" in report.listing_text()
