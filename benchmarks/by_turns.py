@@ -108,20 +108,28 @@ def works() -> dict[str, Callable[[], Any]]:
     return made
 
 
-def serve() -> None:
+def processor_seconds() -> float:
+    """The time that processors have spent on this process and on the children that it waited for."""
+    import resource  # POSIX alone has it
+
+    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def serve(clock: Callable[[], float]) -> None:
     """Answer on standard output, in seconds, each line of standard input that names a work."""
     made = works()
     print(json.dumps(list(made)), flush=True)
     for line in sys.stdin:
-        began = time.perf_counter()
+        began = clock()
         made[line.strip()]()
-        print(time.perf_counter() - began, flush=True)
+        print(clock() - began, flush=True)
 
 
 class Checkout:
     """A process that runs one checkout's work when asked."""
 
-    def __init__(self, folder: Path, cache: Path) -> None:
+    def __init__(self, folder: Path, cache: Path, *options: str) -> None:
         source = folder.resolve() / "src"
         if not (source / "lanewise").is_dir():
             raise SystemExit(f"{folder} holds no src/lanewise")
@@ -133,7 +141,7 @@ class Checkout:
         }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--serve"],
+            [sys.executable, __file__, "--serve", *options],
             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.names = json.loads(self.answer())
@@ -203,18 +211,21 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=101, help="pairs of runs for each figure, at most")
     parser.add_argument("--limit", type=float, default=5.0, help="seconds for each figure, after 10 rounds")
     parser.add_argument("--only", default="", help="figures whose names contain this")
+    parser.add_argument(
+        "--processors", action="store_true", help="count processors' time: for machines that others use too"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to a file")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve()
+        serve(processor_seconds if options.processors else time.perf_counter)
         return 0
     if options.before is None or options.after is None:
         parser.error("two checkouts are needed: BEFORE AFTER")
     rows: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as caches:
         before, after = (
-            Checkout(folder, Path(caches) / side)
+            Checkout(folder, Path(caches) / side, *["--processors"] * options.processors)
             for side, folder in (("before", options.before), ("after", options.after))
         )
         print(f"{'ratio':>6}  {'range':13}  {'before':>9}  {'after':>9}  rounds  figure")

@@ -41,7 +41,7 @@ def quad(combine: Any, value: Any) -> Any:
 def attention(
     Q: lw.Ptr[lw.bf16, 16], K: lw.Ptr[lw.bf16, 16], V: lw.Ptr[lw.bf16, 16], Out: lw.Ptr[lw.bf16, 16],
     S: lw.i32, scale: lw.f32, D: lw.Constexpr = 64, CAUSAL: lw.Constexpr = False,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Heads are [S, D] matrices one after the other; the grid is (blocks of queries, heads)."""
     lane, warp = lw.lane_id(), lw.thread_idx.x // 32
     first = lw.block_idx.x * QUERIES
@@ -105,15 +105,15 @@ def attention(
                         out[n][i] = out[n][i] * shrink
             # the scores of two 8-column blocks are, rounded, the A of one m16n8k16
             for k in range(KEYS // 16):
-                a = [
+                weights = [
                     lw.pack(scores[n][i].to(lw.bf16), scores[n][i + 1].to(lw.bf16))
                     for n in (2 * k, 2 * k + 1)
                     for i in (0, 2)
                 ]
                 for n in range(0, D, 16):
                     b = lw.ldmatrix(Vs[s].ptr(k * 16 + lane % 16, n + lane // 16 * 8), trans=True).registers
-                    out[n // 8] = mma(a, b[:2], out[n // 8])
-                    out[n // 8 + 1] = mma(a, b[2:], out[n // 8 + 1])
+                    out[n // 8] = mma(weights, b[:2], out[n // 8])
+                    out[n // 8 + 1] = mma(weights, b[2:], out[n // 8 + 1])
     lw.cp_async_wait(0)
     for half in range(2):
         whole = lw.rcp(quad(lambda x, y: x + y, total[half]))

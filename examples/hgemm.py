@@ -23,7 +23,7 @@ SWIZZLE = lw.Swizzle(1, 3, 3)  # the halves of rows 4 to 7, 12 to 15 change plac
 @lw.kernel
 def hgemm(
     A: lw.Ptr[lw.f16, 16], B: lw.Ptr[lw.f16, 16], C: lw.Ptr[lw.f32], N: lw.i32, K: lw.i32, S: lw.Constexpr
-):
+) -> None:
     lane = lw.lane_id()
     row, col = lw.block_idx.y * 16, lw.block_idx.x * 8  # of this block's tile of C
     As, Bs = lw.shared(lw.f16, TILE, swizzle=S), lw.shared(lw.f16, (16, 8))

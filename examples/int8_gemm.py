@@ -20,7 +20,7 @@ BM, BN, BK = 64, 32, 64
 @lw.kernel(max_threads=128)
 def int8_gemm(
     A: lw.Ptr[lw.i8, 16], Bt: lw.Ptr[lw.i8, 16], C: lw.Ptr[lw.i32, 8], M: lw.i32, N: lw.i32, K: lw.i32
-):  # fmt: skip
+) -> None:  # fmt: skip
     """C = A · Btᵀ; K is a multiple of 16, M and N are anything."""
     tid, lane, warp = lw.thread_idx.x, lw.lane_id(), lw.thread_idx.x // 32
     row, col = lw.block_idx.y * BM, lw.block_idx.x * BN

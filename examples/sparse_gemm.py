@@ -20,7 +20,7 @@ mma = lw.instruction("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32
 @lw.kernel
 def sparse_gemm(
     A: lw.Ptr[lw.f16, 4], E: lw.Ptr[lw.u32], B: lw.Ptr[lw.f16, 4], C: lw.Ptr[lw.f32], N: lw.i32, K: lw.i32
-):  # fmt: skip
+) -> None:  # fmt: skip
     """C = A · B: A packed to M × K/2, E the metadata of each 16-row, 32-column tile as its lanes hold it."""
     lane = lw.lane_id()
     row, col = lw.block_idx.y * 16, lw.block_idx.x * 8

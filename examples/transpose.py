@@ -13,7 +13,7 @@ import lanewise as lw
 
 
 @lw.kernel
-def transpose(A: lw.Ptr[lw.u16, 4], B: lw.Ptr[lw.u16, 4], M: lw.i32, N: lw.i32):
+def transpose(A: lw.Ptr[lw.u16, 4], B: lw.Ptr[lw.u16, 4], M: lw.i32, N: lw.i32) -> None:
     """B = Aᵀ for an M × N matrix of any 16-bit elements; M and N are multiples of 8."""
     lane = lw.lane_id()
     row, col = lw.block_idx.y * 8, lw.block_idx.x * 8

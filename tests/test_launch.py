@@ -380,12 +380,12 @@ def test_none_is_a_null_pointer(fake: FakeDriver) -> None:
     assert fake.launches[0].values[0] == bytes(8) and fake.launches[0].stream == 3
 
 
-def write_scaled(x: lw.Ptr[lw.f32], n: lw.i32, factor: lw.f32, TIMES: lw.Constexpr = 1) -> None:  # type: ignore[assignment, type-arg, valid-type]  # annotations of the kernel language are values
-    x[n] = factor * lw.f32(TIMES)  # type: ignore[index]  # annotations of the kernel language are values
+def write_scaled(x: lw.Ptr[lw.f32], n: lw.i32, factor: lw.f32, TIMES: lw.Constexpr = 1) -> None:
+    x[n] = factor * lw.f32(TIMES)
 
 
-def write_half(x: lw.Ptr[lw.f16], value: lw.f16) -> None:  # type: ignore[type-arg, valid-type]  # annotations of the kernel language are values
-    x[0] = value  # type: ignore[index]  # annotations of the kernel language are values
+def write_half(x: lw.Ptr[lw.f16], value: lw.f16) -> None:
+    x[0] = value
 
 
 def test_kernels_of_the_language_are_launched_warm_too(fake: FakeDriver) -> None:

@@ -66,7 +66,7 @@ def test_a_finding_in_a_notebook_names_the_cell(monkeypatch: pytest.MonkeyPatch)
     cell = "/tmp/ipykernel_1/2030512989.py"
     text = "@lw.kernel\ndef shift(x: lw.Ptr[lw.f32]):\n    x[lw.thread_idx.x] = x[lw.thread_idx.x + 1]\n"
     shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={cell: 2}))
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]  # what is asked of the module
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     lines = text.splitlines(keepends=True)
     monkeypatch.setattr(linecache, "cache", {**linecache.cache, cell: (len(text), None, lines, cell)})
     namespace: dict[str, Any] = {"lw": lw}

@@ -89,7 +89,7 @@ VARIANTS = (
 #: Cycles that the GPU sleeps before each run, so that what follows is queued when it wakes up.
 _HEAD_START = 500_000
 #: What torch calls the formats.
-TORCH = {lw.f16: "float16", lw.bf16: "bfloat16"}
+TORCH: dict[lw.Format, str] = {lw.f16: "float16", lw.bf16: "bfloat16"}
 
 
 @dataclass
@@ -160,6 +160,7 @@ def measure(
     """
     import torch
 
+    cuda: Any = torch.cuda
     kind = getattr(torch, TORCH[dtype])
     torch.backends.cuda.matmul.allow_fp16_accumulation = accumulate is lw.f16
     a, b = (torch.randn(size, size, device="cuda").to(kind) for _ in range(2))
@@ -167,7 +168,7 @@ def measure(
     sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
     wanted = torch.matmul(a, b)
     exact = a.double() @ b.double()
-    lost = {lw.f32: 2.0**-23, lw.f16: 2.0**-10}[accumulate] * (4 * size**0.5 + size / 16)
+    lost = (2.0**-23 if accumulate is lw.f32 else 2.0**-10) * (4 * size**0.5 + size / 16)
     allowed = exact.abs() * torch.finfo(kind).eps / 2 + lost * exact.abs().mean()
     runs: dict[Any, Any] = {"torch": lambda: torch.matmul(a, b, out=c)}
     differ = {}
@@ -186,12 +187,12 @@ def measure(
             if number > 5 and sum(times[name]) > 500:  # milliseconds: slow ones have run often enough
                 continue
             sweep.zero_()
-            torch.cuda._sleep(_HEAD_START)
-            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            cuda._sleep(_HEAD_START)
+            before, after = (cuda.Event(enable_timing=True) for _ in range(2))
             before.record()
             run()
             after.record()
-            torch.cuda.synchronize()
+            cuda.synchronize()
             if number >= 3:
                 times[name].append(before.elapsed_time(after))
     flops = 2 * size**3

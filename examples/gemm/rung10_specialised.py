@@ -26,12 +26,13 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
     """The kernel for a format of A, B and C, and one of the sums."""
     consumers = T.BM // 64
     mma = lw.make_tiled_mma(atom(dtype, accumulate, T.BN), (consumers, 1, 1))
+    box_a, box_b = (T.BM, T.BK), (T.BK, WIDE)
 
     @lw.kernel(max_threads=T.threads + WARPGROUP, min_blocks=1)
     def specialised(
-        A: lw.TensorMap[dtype, (T.BM, T.BK), 128], B: lw.TensorMap[dtype, (T.BK, WIDE), 128],
+        A: lw.TensorMap[dtype, box_a, 128], B: lw.TensorMap[dtype, box_b, 128],
         C: lw.Ptr[dtype, 16], M: lw.i32, N: lw.i32, K: lw.i32,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         N = lw.assume(N, multiple_of=8)
         thread = lw.thread_idx.x
         bm, bn = rung7_rasterised.in_groups(lw.block_idx.x, lw.cdiv(M, T.BM), lw.cdiv(N, T.BN))

@@ -63,14 +63,15 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
     share = T.BN // T.cluster  # columns of B that a block loads for its cluster
     everybody = (1 << T.cluster) - 1
     swizzle = lw.Swizzle(3, 3, 3)
+    box_a, box_b = (T.BM, T.BK), (T.BK, WIDE)
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster)
     def persistent(
-        A: lw.TensorMap[dtype, (T.BM, T.BK), 128],
-        B: lw.TensorMap[dtype, (T.BK, WIDE), 128],
+        A: lw.TensorMap[dtype, box_a, 128],
+        B: lw.TensorMap[dtype, box_b, 128],
         C: lw.TensorMap[dtype, (64, WIDE), 128],
         M: lw.i32, N: lw.i32, K: lw.i32,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         at_b = 2 * T.stages * T.BM * T.BK
         at_c = T.stages * T.stage_bytes
         sA = lw.dynamic_shared(
@@ -134,7 +135,19 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
 
 
 @lw.device
-def multiply_and_store(T, mma, pipeline, tiles, steps, sA, sB, C, at_c, own, rank):
+def multiply_and_store(
+    T: Any,
+    mma: Any,
+    pipeline: Any,
+    tiles: Any,
+    steps: Any,
+    sA: Any,
+    sB: Any,
+    C: Any,
+    at_c: Any,
+    own: Any,
+    rank: Any,
+) -> None:
     """What a consumer does: the products of a tile, two steps in flight, then its rows of C."""
     thread = lw.thread_idx.x % WARPGROUP
     lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)

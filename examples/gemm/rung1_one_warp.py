@@ -21,7 +21,7 @@ def kernel(dtype: lw.Format, accumulate: lw.Format) -> lw.Kernel:
     @lw.kernel
     def one_warp(
         A: lw.Ptr[dtype, 16], B: lw.Ptr[dtype, 16], C: lw.Ptr[dtype, 16], M: lw.i32, N: lw.i32, K: lw.i32
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         lane = lw.lane_id()
         row, col = lw.block_idx.y * 16, lw.block_idx.x * 8
         As, Bs = lw.shared(dtype, (16, 16)), lw.shared(dtype, (16, 8))

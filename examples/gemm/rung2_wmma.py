@@ -21,7 +21,7 @@ def kernel(dtype: lw.Format, accumulate: lw.Format) -> lw.Kernel:
     @lw.kernel
     def with_wmma(
         A: lw.Ptr[dtype, 32], B: lw.Ptr[dtype, 32], C: lw.Ptr[dtype, 32], M: lw.i32, N: lw.i32, K: lw.i32
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         row, col = lw.block_idx.y * 16, lw.block_idx.x * 16
         a = wmma.fragment(wmma.matrix_a, 16, 16, 16, dtype, wmma.row_major)
         b = wmma.fragment(wmma.matrix_b, 16, 16, 16, dtype, wmma.row_major)

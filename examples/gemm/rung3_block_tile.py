@@ -25,7 +25,7 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, swizzled: bool = False) -> l
     def block_tile(
         A: lw.Ptr[dtype, 16], B: lw.Ptr[dtype, 16], C: lw.Ptr[dtype, 16], M: lw.i32, N: lw.i32, K: lw.i32,
         T: lw.Constexpr, WHOLE: lw.Constexpr, WIDTH_A: lw.Constexpr, WIDTH_B: lw.Constexpr,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         wm, wn = T.warp()
         row, col = lw.block_idx.y * T.BM, lw.block_idx.x * T.BN
         As, Bs = parts.arrays(dtype, T, swizzled)

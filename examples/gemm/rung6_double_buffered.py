@@ -36,7 +36,7 @@ def kernel(
     def double_buffered(
         A: lw.Ptr[dtype, 16], B: lw.Ptr[dtype, 16], C: lw.Ptr[dtype, 16], M: lw.i32, N: lw.i32, K: lw.i32,
         T: lw.Constexpr, WHOLE: lw.Constexpr, WIDTH_A: lw.Constexpr, WIDTH_B: lw.Constexpr,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         wm, wn = T.warp()
         bm, bn = order(lw.block_idx.x, (M + T.BM - 1) // T.BM, (N + T.BN - 1) // T.BN)
         row, col = bm * T.BM, bn * T.BN

@@ -15,7 +15,7 @@ import lanewise as lw
 
 TILING = rung7_rasterised.TILING
 #: By the format of A and B, and of the sums.
-ATOMS = {
+ATOMS: dict[tuple[lw.Format, lw.Format], str] = {
     (lw.f16, lw.f32): "SM80_16x8x16_F32F16F16F32_TN",
     (lw.f16, lw.f16): "SM80_16x8x16_F16F16F16F16_TN",
     (lw.bf16, lw.f32): "SM80_16x8x16_F32BF16BF16F32_TN",
@@ -51,7 +51,7 @@ def kernel(dtype: lw.Format, accumulate: lw.Format) -> lw.Kernel:
     def tiled(
         A: lw.Ptr[dtype, 16], B: lw.Ptr[dtype, 16], C: lw.Ptr[dtype, 16], M: lw.i32, N: lw.i32, K: lw.i32,
         T: lw.Constexpr, WHOLE: lw.Constexpr, WIDTH_A: lw.Constexpr, WIDTH_B: lw.Constexpr,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         fetch_a = threads_along(FETCHES[WIDTH_A], dtype, T.BK, WIDTH_A, 1)
         fetch_b = threads_along(FETCHES[WIDTH_B], dtype, T.BN, WIDTH_B, 0)
         rows = threads_along(f"UniversalCopy<uint{16 * WIDTH_B}_t>", dtype, T.BN, WIDTH_B, 1)
@@ -78,12 +78,12 @@ def kernel(dtype: lw.Format, accumulate: lw.Format) -> lw.Kernel:
         tCrA_load, tCrB_load = la.retile_D(tCrA), lb.retile_D(tCrB)
         tiles, steps = lw.cdiv(K, T.BK), T.BK // 16
 
-        def fetch(k, stage):  # zeros beyond the matrix, and beyond K
+        def fetch(k: Any, stage: Any) -> None:  # zeros beyond the matrix, and beyond K
             inside = k < tiles if WHOLE else lw.inside
             lw.copy(fetch_a, tAgA[None, None, None, k], tAsA[None, None, None, stage], pred=inside, fill=0)
             lw.copy(fetch_b, tBgB[None, None, None, k], tBsB[None, None, None, stage], pred=inside, fill=0)
 
-        def load(step, stage):
+        def load(step: Any, stage: Any) -> None:
             lw.copy(load_a, tCsA[None, None, step, stage], tCrA_load[None, None, step])
             lw.copy(load_b, tCsB[None, None, step, stage], tCrB_load[None, None, step])
 

@@ -83,12 +83,13 @@ def atom(dtype: lw.Format, accumulate: lw.Format, n: int) -> str:
 def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Kernel:
     """The kernel for a format of A, B and C, and one of the sums."""
     mma = lw.make_tiled_mma(atom(dtype, accumulate, T.BN), (T.BM // 64, 1, 1))
+    box_a, box_b = (T.BM, T.BK), (T.BK, WIDE)
 
     @lw.kernel(max_threads=T.threads, min_blocks=1)
     def tma_wgmma(
-        A: lw.TensorMap[dtype, (T.BM, T.BK), 128], B: lw.TensorMap[dtype, (T.BK, WIDE), 128],
+        A: lw.TensorMap[dtype, box_a, 128], B: lw.TensorMap[dtype, box_b, 128],
         C: lw.Ptr[dtype, 16], M: lw.i32, N: lw.i32, K: lw.i32,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         N = lw.assume(N, multiple_of=8)
         thread = lw.thread_idx.x
         bm, bn = rung7_rasterised.in_groups(lw.block_idx.x, lw.cdiv(M, T.BM), lw.cdiv(N, T.BN))
@@ -104,7 +105,7 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
         acc = share.partition_fragment_C((T.BM, T.BN))
         steps = lw.cdiv(K, T.BK)
 
-        def load(step, stage):
+        def load(step: Any, stage: Any) -> None:
             full[stage].arrive(expect=T.stage_bytes)
             lw.copy(load_a.with_(full[stage]), tAgA[None, step], tAsA[None, stage])
             lw.copy(load_b.with_(full[stage]), tBgB[None, step], tBsB[None, stage])

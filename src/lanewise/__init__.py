@@ -11,29 +11,7 @@ from typing import TYPE_CHECKING
 import lanewise.disk_cache as _disk_cache  # noqa: F401 (first: it notes when the library was imported)
 from lanewise import providers as _providers  # noqa: F401 (connects the rooms; loads none of them)
 from lanewise.errors import IllegalInstruction, LanewiseError
-from lanewise.formats import (
-    FORMATS,
-    Format,
-    b1,
-    bf16,
-    e2m1,
-    e2m3,
-    e3m2,
-    e4m3,
-    e5m2,
-    f16,
-    f32,
-    f64,
-    format_of,
-    s4,
-    s8,
-    s32,
-    tf32,
-    u4,
-    u8,
-    ue4m3,
-    ue8m0,
-)
+from lanewise.formats import FORMATS, Format, format_of
 from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruction, instructions
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
@@ -55,12 +33,54 @@ if TYPE_CHECKING:
     from lanewise.isa.asynchronous import AsyncInstruction, async_instruction, async_instructions
     from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
+    from lanewise.lang.frontend.annotations import (  # formats are types, too: `x: lw.f32`
+        b1,
+        bf16,
+        e2m1,
+        e2m3,
+        e3m2,
+        e4m3,
+        e5m2,
+        f16,
+        f32,
+        f64,
+        s4,
+        s8,
+        s32,
+        tf32,
+        u4,
+        u8,
+        ue4m3,
+        ue8m0,
+    )
     from lanewise.launch import address
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
     from lanewise.tensor_maps import tensor_map
     from lanewise.traces.run import trace
+    from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
+else:
+    from lanewise.formats import (
+        b1,
+        bf16,
+        e2m1,
+        e2m3,
+        e3m2,
+        e4m3,
+        e5m2,
+        f16,
+        f32,
+        f64,
+        s4,
+        s8,
+        s32,
+        tf32,
+        u4,
+        u8,
+        ue4m3,
+        ue8m0,
+    )
 
 __version__ = "0.1.0"
 
@@ -97,6 +117,10 @@ _LATER = {
     "compare": "arith.comparison",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",
+    "AutotunedKernel": "tuning.autotuning",
+    "Timing": "tuning.benchmarking",
+    "autotune": "tuning.autotuning",
+    "benchmark": "tuning.benchmarking",
 }
 
 __all__ = [
@@ -104,6 +128,7 @@ __all__ = [
     "FAMILIES",
     "FORMATS",
     "AsyncInstruction",
+    "AutotunedKernel",
     "ComposedLayout",
     "Copy_Atom",
     "Format",
@@ -119,6 +144,7 @@ __all__ = [
     "Tensor",
     "TiledCopy",
     "TiledMMA",
+    "Timing",
     "__version__",
     "address",
     "arith",
@@ -126,7 +152,9 @@ __all__ = [
     "async_instructions",
     "atom",
     "atoms",
+    "autotune",
     "b1",
+    "benchmark",
     "bf16",
     "check",
     "compare",

@@ -7,9 +7,9 @@ import pytest
 import lanewise as lw
 from lanewise.atoms import MMA_Atom, atom, atoms, make_tiled_copy, make_tiled_mma
 from lanewise.cli import main
-from lanewise.cli.input.layout_text import read_layout
 from lanewise.errors import LanewiseError
 from lanewise.layout import Layout
+from lanewise.layout.reading import read_layout
 
 MMA = "SM80_16x8x16_F32F16F16F32_TN"
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import lanewise as lw
 from lanewise import draw
 from lanewise.atoms import atom, make_tiled_copy, make_tiled_mma
-from lanewise.cli.input.layout_text import read_layout, read_plain_layout, read_swizzle
 from lanewise.isa import instruction
 from lanewise.layout import ComposedLayout, Layout, Swizzle, recast
+from lanewise.layout.reading import read_layout, read_plain_layout, read_swizzle
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 ATOM = "SM80_16x8x16_F32F16F16F32_TN"

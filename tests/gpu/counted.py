@@ -11,16 +11,20 @@ import io
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import lanewise as lw
-
 ROOT = Path(__file__).parents[2]
+if __name__ == "__main__":  # launched by `ncu`, in a process of its own
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+
+import lanewise as lw  # noqa: E402  # where the sources lie has to be said first
+from gpu import counted_hopper  # noqa: E402  # so it has for this
+
 SHARED = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 CONFLICTS = "sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
@@ -218,33 +222,34 @@ def launch_all() -> None:
         torch.cuda.synchronize()
 
 
-def known_metrics() -> list[str]:
-    """Those of METRICS that this version of Nsight Compute has for this GPU."""
+def known_metrics(wanted: Sequence[str]) -> list[str]:
+    """Those metrics that this version of Nsight Compute has for this GPU."""
     listed = subprocess.run(
         ["ncu", "--query-metrics", "--chip", "gh100"], capture_output=True, text=True, check=False
     ).stdout
     names = {line.split()[0] for line in listed.splitlines() if line.split()}
-    return [metric for metric in METRICS if metric.removesuffix(".sum") in names]
+    return [metric for metric in wanted if metric.removesuffix(".sum") in names]
 
 
-def measured() -> dict[str, dict[str, int]]:
-    """The counters by `ncu`, case by case."""
-    metrics = known_metrics()
+def measured(
+    which: str, kernels: Sequence[str], names: Sequence[str], wanted: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """The counters by `ncu` of the launches that this script makes, by the cases' names, in order."""
+    metrics = known_metrics(wanted)
     done = subprocess.run(
         ["ncu", "--csv", "--page", "raw", "--clock-control", "none", "--kernel-name-base", "function",
-         "--kernel-name", f"regex:^({'|'.join((*BODIES, 'transpose', 'hgemm'))})$",
-         "--metrics", ",".join(metrics), sys.executable, __file__],
+         "--kernel-name", f"regex:^({'|'.join(kernels)})$",
+         "--metrics", ",".join(metrics), sys.executable, __file__, which],
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     table = done.stdout[done.stdout.find('"ID"') :]
     rows = [row for row in csv.DictReader(io.StringIO(table)) if row["ID"]]
-    listed = cases()
-    assert len(rows) == len(listed), (
-        f"{len(rows)} of {len(listed)}\n{done.stdout[:2000]}\n{done.stderr[-2000:]}"
+    assert len(rows) == len(names), (
+        f"{len(rows)} of {len(names)}\n{done.stdout[:2000]}\n{done.stderr[-2000:]}"
     )
     return {
-        case.name: {name: int(float(row[name].replace(",", ""))) for name in metrics}
-        for case, row in zip(listed, rows, strict=True)
+        name: {each: int(float(row[each].replace(",", ""))) for each in metrics}
+        for name, row in zip(names, rows, strict=True)
     }
 
 
@@ -259,15 +264,21 @@ def profiler() -> str:
 def compared() -> dict[str, dict[str, tuple[int, int]]]:
     """For each case and counter that both have: what `ncu` read, and what `lanewise.check` says."""
     found = {}
-    read = measured()
-    for case in cases():
-        said = predicted(case)
-        found[case.name] = {
-            name: (read[case.name][name], said[name]) for name in said if name in read[case.name]
+    ampere, hopper = cases(), list(counted_hopper.hopper_cases())
+    read = measured("ampere", (*BODIES, "transpose", "hgemm"), [case.name for case in ampere], METRICS)
+    read |= measured("hopper", counted_hopper.KERNELS, [case.name for case in hopper], counted_hopper.METRICS)
+    said = {case.name: predicted(case) for case in ampere}
+    said |= {case.name: counted_hopper.on_cpu(case) for case in hopper}
+    for case, counters in said.items():
+        found[case] = {
+            name: (read[case][name], value) for name, value in counters.items() if name in read[case]
         }
     return found
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT / "src"))
-    launch_all()
+    if sys.argv[1] == "ampere":
+        launch_all()
+    else:
+        for each in counted_hopper.hopper_cases():
+            counted_hopper.on_gpu(each)

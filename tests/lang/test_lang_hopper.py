@@ -102,6 +102,15 @@ def test_clusters() -> None:
         assert wanted in text, wanted
 
 
+def test_the_cluster_barrier_alone_asks_for_the_ptx_version_that_has_it() -> None:
+    @lw.kernel(cluster=2)
+    def k(x: lw.Ptr[lw.u32]):
+        lw.cluster.sync()
+        x[lw.thread_idx.x] = 1
+
+    assert "barrier.cluster.wait.acquire.aligned;" in traced(k)
+
+
 def test_tma_by_tensor_maps() -> None:
     @lw.kernel
     def k(A: Box, F: FourDimensions, row: lw.i32):
@@ -366,3 +375,13 @@ def test_persistent_tiles_cover_every_tile_once() -> None:
         found = [tiles[number] for number in range(rows * columns)]
         assert sorted(found) == [(r, c) for r in range(rows) for c in range(columns)]
         assert {r for r, _ in found[: min(group, rows)]} == set(range(min(group, rows)))
+
+
+def test_a_box_may_have_modes_of_one_element_with_any_stride() -> None:
+    @lw.kernel
+    def k(A: lw.TensorMap[lw.bf16, (1, 64, 64), 128]):
+        tile = lw.shared(lw.bf16, lw.Layout((1, 64, 64), (0, 64, 1)), swizzle=SW128)
+        bar = lw.mbarrier()
+        lw.tma.load(tile, A, (0, 0, 0), bar[0])
+
+    assert "cp.async.bulk.tensor.3d" in traced(k)

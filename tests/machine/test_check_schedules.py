@@ -184,3 +184,56 @@ END:
 def test_a_schedule_that_is_none(schedule: Any, module: lw.Module) -> None:
     with pytest.raises(LanewiseError, match=r"schedule="):
         lw.check(module["late"][1, 32], np.zeros(32, np.uint32), schedule=schedule)
+
+
+COPIES = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry copies(.param .u64 x, .param .u64 out, .param .u32 waits)
+{
+    .reg .pred %p; .reg .b32 %r<6>; .reg .b64 %rd<4>;
+    .shared .align 16 .b8 tile[256];
+    ld.param.u64 %rd0, [x];
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r4, [waits];
+    setp.eq.u32 %p, %r4, 1;
+    mov.u32 %r0, %tid.x;
+    mad.wide.u32 %rd2, %r0, 4, %rd0;
+    mad.wide.u32 %rd3, %r0, 4, %rd1;
+    mov.u32 %r1, tile;
+    mad.lo.u32 %r2, %r0, 4, %r1;
+    cp.async.ca.shared.global [%r2], [%rd2], 4;
+    cp.async.commit_group;
+    cp.async.ca.shared.global [%r2+128], [%rd2+128], 4;
+    cp.async.commit_group;
+    @%p cp.async.wait_group 1;
+    ld.shared.u32 %r3, [%r2];
+    @%p cp.async.wait_all;
+    ld.shared.u32 %r5, [%r2+128];
+    add.u32 %r3, %r3, %r5;
+    st.global.u32 [%rd3], %r3;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("run", [lambda kernel, *a, **s: kernel(*a, **s), lw.check])
+def test_copies_take_effect_when_they_are_waited_for(run: Any) -> None:
+    kernel = lw.load(COPIES)["copies"][1, 32]
+    x = np.arange(1, 65, dtype=np.uint32)
+    for schedule in ("early", "late", 1, 2):
+        out = np.zeros(32, np.uint32)
+        run(kernel, x, out, 1, schedule=schedule)
+        assert (out == x[:32] + x[32:]).all()
+        run(kernel, x, out, 0, schedule=schedule)
+        missing = out != x[:32] + x[32:]
+        assert missing.all() if schedule == "late" else missing.any() == (schedule != "early")
+
+
+def test_as_many_copies_as_nobody_can_keep_take_effect_too() -> None:
+    copies = "cp.async.ca.shared.global [%r2], [%rd2], 4;\n" * 100
+    text = COPIES.replace("    @%p cp.async.wait_group 1;\n", copies)
+    out, x = np.zeros(32, np.uint32), np.arange(1, 65, dtype=np.uint32)
+    lw.load(text)["copies"][1, 32](x, out, 0, schedule="late")
+    assert (out == x[:32] + x[32:]).all()

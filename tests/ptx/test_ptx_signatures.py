@@ -179,9 +179,9 @@ def test_torch_tensors_for_kernels_of_the_language(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "torch", torch)
 
     @lw.kernel
-    def double(x: lw.Ptr[lw.bf16]):  # type: ignore[no-untyped-def, valid-type, type-arg]
+    def double(x: lw.Ptr[lw.bf16]) -> None:
         i = lw.thread_idx.x
-        x[i] = x[i] + x[i]  # type: ignore[index]
+        x[i] = x[i] + x[i]
 
     data = np.ones(32, ml_dtypes.bfloat16)
     double[1, 32](Tensor(data))

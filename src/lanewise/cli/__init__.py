@@ -1,5 +1,5 @@
-"""The command line: `lanewise list`, `explain`, `draw`, `compute`, `run`, `check`, `debug`, `sass`, `ptx`,
-`doctor`, `cache`.
+"""The command line: `lanewise list`, `explain`, `draw`, `compute`, `run`, `check`, `debug`, `explore`,
+`ptx`, `sass`, `doctor`, `cache`.
 
 `main` runs it and turns every complaint into one line; each command has a module of its own.
 """

@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "lanewise.cli.commands.run:run",
     "check": "lanewise.cli.commands.check:check",
     "debug": "lanewise.cli.commands.debug:debug",
+    "explore": "lanewise.cli.commands.explore:explore",
     "ptx": "lanewise.cli.commands.ptx:ptx",
     "sass": "lanewise.cli.commands.sass:sass",
     "doctor": "lanewise.cli.commands.doctor:doctor",
@@ -29,6 +30,7 @@ COMMANDS = {
 SHORT = {
     "explain": "Explain an instruction, a descriptor or a tensor map.",
     "draw": "Draw layouts, atoms, instructions, swizzles, banks.",
+    "explore": "Explore instructions, layouts, bits and kernels in a browser.",
     "run": "Run a kernel on the CPU.",
     "check": "Check a kernel while it runs on the CPU.",
     "debug": "Debug a kernel on the CPU, forwards and backwards.",
@@ -64,6 +66,7 @@ def _root(
     lanewise run kernel.cu --grid 8,8 --block 128 --arg a.npy --arg zeros:f32:64x64 --arg 64
     lanewise check kernel.ptx --grid 8 --block 128 --arg random:f32:1024
     lanewise debug script.py --check
+    lanewise explore
     lanewise doctor
 
     Each command's --help has more examples. Tables become plain text in a pipe.

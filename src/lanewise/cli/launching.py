@@ -6,7 +6,6 @@ How a launch is reported is left to each of the two.
 from __future__ import annotations
 
 import contextlib
-import re
 import runpy
 import sys
 import traceback
@@ -127,14 +126,10 @@ Bar = Annotated[
 
 
 def three(text: str, option: str) -> tuple[int, ...]:
-    """A grid or a block: up to three sizes between commas.
+    """Return a grid or a block: up to three sizes between commas."""
+    from lanewise.ptx.launch_text import three
 
-    >>> three("8,8", "--grid")
-    (8, 8)
-    """
-    if not re.fullmatch(r"\s*\d{1,12}\s*([,x]\s*\d{1,12}\s*){0,2}", text):
-        raise LanewiseError(f"{option} {text!r}: up to three sizes between commas are wanted, as in 8,8")
-    return tuple(int(part) for part in re.split("[,x]", text))
+    return three(text, option)
 
 
 def module_in(

@@ -42,7 +42,7 @@ def ownership(
     ]
     name = name or operand.name
     where = ", shared memory" if shared else ""
-    row_axis, col_axis = axes or _axes(operand)
+    row_axis, col_axis = axes or axes_of(operand)
     return Ownership(
         name,
         f"{name}: {rows}×{cols} {_unit(operand)}{where}",
@@ -60,7 +60,8 @@ def _unit(operand: Operand) -> str:
     return "codes" if isinstance(operand, Metadata) else operand.format.name
 
 
-def _axes(operand: Operand) -> tuple[str, str]:
+def axes_of(operand: Operand) -> tuple[str, str]:
+    """The names of an operand's rows and columns."""
     if isinstance(operand, Metadata):
         return "m", "group"
     if isinstance(operand, SelectedOperand):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache
 from typing import Any
 
@@ -41,11 +41,13 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuEventCreate": (_HANDLE, c_uint),
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventDestroy_v2": (c_void_p,),
+    "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
     "cuModuleLoadData": (_HANDLE, c_char_p),
     "cuModuleGetFunction": (_HANDLE, c_void_p, c_char_p),
     "cuModuleGetGlobal_v2": (POINTER(c_uint64), POINTER(c_size_t), c_void_p, c_char_p),
     "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
     "cuMemFree_v2": (c_uint64,),
+    "cuMemsetD32Async": (c_uint64, c_uint, c_size_t, c_void_p),
     "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
     "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
     "cuFuncGetAttribute": (_NUMBER, c_int, c_void_p),

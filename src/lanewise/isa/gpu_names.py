@@ -45,6 +45,15 @@ def _known() -> dict[str, str]:
     return {_plain(name): arch for arch, names in _GPUS.items() for name in names.split(", ")}
 
 
+def gpu_names() -> dict[str, tuple[str, ...]]:
+    """Return the names of the GPUs that are known, by their target.
+
+    >>> gpu_names()["sm_80"]
+    ('A100', 'A800', 'A30')
+    """
+    return {arch: tuple(names.split(", ")) for arch, names in _GPUS.items()}
+
+
 def arch_of_gpu(name: str) -> str | None:
     """Return the target of a GPU by its name; None if it is not known.
 

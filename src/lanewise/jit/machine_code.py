@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from llvmlite.binding import ModuleRef, TargetMachine
+    from llvmlite.binding.newpassmanagers import ModulePassManager, PassBuilder
 
 _LOCK = threading.RLock()
+#: For each program that is being made, a lock that its maker holds: different ones are made side by side.
+_MAKING: dict[str, threading.RLock] = {}
 #: Programs that are kept although nobody may be using them, by key: those used last.
 MOST_PROGRAMS = 256
 _RECENT: RecentlyUsed[str, Program] = RecentlyUsed(MOST_PROGRAMS)
@@ -36,9 +39,10 @@ _LOADED: WeakValueDictionary[str, Program] = WeakValueDictionary()
 
 
 def _unlock() -> None:
-    """In a forked child the lock may be held by a thread that is not there."""
+    """In a forked child the locks may be held by threads that are not there."""
     global _LOCK
     _LOCK = threading.RLock()
+    _MAKING.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -115,12 +119,18 @@ def link(key: str, make: Callable[[], list[bytes]], note: Callable[[], bytes] = 
     if program is not None:
         return program
     with _LOCK:
-        program = _LOADED.get(key)
-        if program is None:
-            first, *others = images(key, lambda: _noted(make(), note))
-            program = _LOADED[key] = Program(others, first)
-        _RECENT.put(key, program)
-        return program
+        making = _MAKING.setdefault(key, threading.RLock())
+    with making:
+        try:
+            program = _LOADED.get(key)
+            if program is None:
+                first, *others = images(key, lambda: _noted(make(), note))
+                with _LOCK:
+                    program = _LOADED[key] = Program(others, first)
+            _RECENT.put(key, program)
+            return program
+        finally:
+            _MAKING.pop(key, None)
 
 
 def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:
@@ -171,54 +181,68 @@ def compile(text: str) -> bytes:
     from llvmlite import binding as llvm
 
     machine = _target_machine()
-    module = llvm.parse_assembly(text)
-    module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
-    passes = llvm.create_pass_builder(machine, options)
-    passes.getModulePassManager().run(module, passes)
-    image: bytes = machine.emit_object(module)
-    return image
+    builder = llvm.create_pass_builder(machine, options)
+    return _compile(text, machine, builder, builder.getModulePassManager())
+
+
+def compile_quickly(text: str) -> bytes:
+    """An image of a module whose code is good as it is written, or runs seldom."""
+    from llvmlite import binding as llvm
+
+    # Scheduling after register allocation brings nothing to processors that reorder by themselves.
+    features = ",-use-postra-scheduler" if platform.machine().lower() in ("aarch64", "arm64") else ""
+    machine = _target_machine(1, features)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_dead_code_elimination_pass()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1))
+    return _compile(text, machine, builder, passes)
+
+
+def _compile(text: str, machine: TargetMachine, builder: PassBuilder, passes: ModulePassManager) -> bytes:
+    """Parse a module, run passes over it and return its image; several threads may do so at a time."""
+    from llvmlite import binding as llvm
+
+    # Closed here, the module first: after an error the collector would take them away in any order, and LLVM
+    # does not outlive a module whose context is gone.
+    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+        module.verify()
+        run = _unlocked("RunNewModulePassManager")
+        if run is None:
+            passes.run(module, builder)
+        else:
+            run(passes, module, builder)
+        return _emit(machine, module)
 
 
 class Compilation:
-    """Modules whose code is good as it is written, compiled on all processors while more are written."""
+    """Images that are compiled on all processors while the text of more of them is written."""
 
     def __init__(self) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         self._pool = ThreadPoolExecutor(threads.processors(), thread_name_prefix="lanewise-compile")
-        self._images: list[Future[bytes]] = []
 
-    def add(self, text: str) -> None:
-        """Hand over the text of one more module; a thread begins to compile it."""
-        self._images.append(self._pool.submit(_compile_quickly, text))
+    def begin(self, text: str) -> Future[bytes]:
+        """Let a thread compile a module whose code is good as it is written; return its image to be."""
+        return self._pool.submit(compile_quickly, text)
 
-    def images(self) -> list[bytes]:
-        """All images, in the order of their modules."""
-        return [each.result() for each in self._images]
+    def begin_kept(
+        self, key: str, write: Callable[[], str], how: Callable[[str], bytes] = compile
+    ) -> Future[bytes]:
+        """Let a thread read the image of a key from disk, or compile it; return the image to be."""
+        return self._pool.submit(lambda: images(key, lambda: [how(write())])[0])
+
+    def begin_beside(self, job: Callable[[], None]) -> None:
+        """Let a thread do what will be needed later, if there is time."""
+        self._pool.submit(job)
 
     def __enter__(self) -> Compilation:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
-
-
-def _compile_quickly(text: str) -> bytes:
-    from llvmlite import binding as llvm
-
-    # Scheduling after register allocation brings nothing to processors that reorder by themselves.
-    features = ",-use-postra-scheduler" if platform.machine().lower() in ("aarch64", "arm64") else ""
-    machine = _target_machine(1, features)
-    # Closed here, the module first: after an error the collector would take them away in any order, and LLVM
-    # does not outlive a module whose context is gone.
-    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
-        module.verify()
-        passes = llvm.create_new_module_pass_manager()
-        passes.add_sroa_pass()
-        passes.add_dead_code_elimination_pass()
-        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)))
-        return _emit(machine, module)
 
 
 def _emit(machine: TargetMachine, module: ModuleRef) -> bytes:
@@ -228,7 +252,7 @@ def _emit(machine: TargetMachine, module: ModuleRef) -> bytes:
     """
     from llvmlite import binding as llvm
 
-    emit = _unlocked()
+    emit = _unlocked("TargetMachineEmitToMemory")
     if emit is None:
         plain: bytes = machine.emit_object(module)
         return plain
@@ -243,13 +267,13 @@ def _emit(machine: TargetMachine, module: ModuleRef) -> bytes:
 
 
 @cache
-def _unlocked() -> Any:
-    """LLVM's function that emits an object, or None where llvmlite does not have it as expected."""
+def _unlocked(name: str) -> Any:
+    """A function of llvmlite's library without the lock around it; None where it is not as expected."""
     from llvmlite import binding as llvm
 
     try:
-        found = ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
-        like = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
+        found = getattr(ctypes.CDLL(llvm.ffi.lib._name), f"LLVMPY_{name}")
+        like = getattr(llvm.ffi.lib, f"LLVMPY_{name}")
     except (AttributeError, OSError):
         return None
     found.argtypes, found.restype = like.argtypes, like.restype

@@ -1,6 +1,6 @@
-"""One pool of threads for all compiled loops, which release the GIL while they run.
+"""Threads for compiled code, which releases the GIL while it runs: a pool for loops, workers for long jobs.
 
-Safe for many callers at a time and across a fork: a child process starts its own pool.
+Safe for many callers at a time and across a fork: a child process starts its own threads.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ Job = Callable[[], None]
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
+#: Workers that wait for a task.
+_idle: list[_Worker] = []
+#: One is kept, which saves short launches the start of a thread. Systems spread threads over processors when
+#: they are started, but not so well when they are woken: the other threads of a launch are started.
+_MOST_IDLE = 1
 
 
 def processors() -> int:
@@ -64,10 +69,76 @@ def _executor() -> ThreadPoolExecutor:
         return _pool
 
 
+class Task:
+    """A job that a thread of its own does, beside all others: it may wait for what other tasks do."""
+
+    def __init__(self, job: Job) -> None:
+        self._job: Job | None = job
+        self._done = threading.Lock()
+        self._done.acquire()
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            worker = _Worker()
+        worker.begin(self)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end, but no longer than that; return whether it came. Signals are handled then."""
+        ended = self._done.acquire(timeout=seconds)
+        if ended:
+            self._done.release()
+        return ended
+
+    def run(self) -> None:
+        """Do the job; nothing that it refers to is kept."""
+        job, self._job = self._job, None
+        try:
+            if job is not None:
+                job()
+        finally:
+            del job
+
+    def end(self) -> None:
+        """Let those who wait go on."""
+        self._done.release()
+
+
+class _Worker:
+    """A thread that does one task after another: to start a thread takes as long as a short launch."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+        self._woken = threading.Lock()
+        self._woken.acquire()
+        threading.Thread(target=self._serve, name="lanewise-worker", daemon=True).start()
+
+    def begin(self, task: Task) -> None:
+        """Let the thread do a task; it waits for one now."""
+        self._task = task
+        self._woken.release()
+
+    def _serve(self) -> None:
+        stays = True
+        while stays:
+            self._woken.acquire()
+            task, self._task = self._task, None
+            assert task is not None
+            stays = False  # after an error the thread ends
+            try:
+                task.run()
+                stays = len(_idle) < _MOST_IDLE
+            finally:
+                if stays:  # before the end is told, so that the next task finds this worker
+                    _idle.append(self)
+                task.end()
+                del task
+
+
 def _forget() -> None:
     """A forked child has none of its parent's threads."""
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
+    _idle.clear()
 
 
 if hasattr(os, "register_at_fork"):

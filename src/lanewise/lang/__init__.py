@@ -79,7 +79,7 @@ from lanewise.lang.intrinsics.warp import (
     shfl_xor_sync,
 )
 from lanewise.lang.matrix.fragment import Fragment
-from lanewise.lang.memory.array import Array, dynamic_shared, local, shared, tensor
+from lanewise.lang.memory.array import dynamic_shared, local, shared, tensor
 from lanewise.lang.memory.pointer import Pointer, pointer
 from lanewise.lang.tiles.copy import copy, inside
 from lanewise.lang.tiles.gemm import gemm
@@ -102,9 +102,30 @@ from lanewise.lang.trace.special_registers import (
     thread_rank,
     warp_id,
 )
-from lanewise.lang.trace.types import Constexpr, Ptr, bf16x2, f16x2, i8, i16, i32, i64, pred, u16, u32, u64
 
 if TYPE_CHECKING:
+    from lanewise.lang.frontend.annotations import (
+        Array,
+        Constexpr,
+        Ptr,
+        TensorMap,
+        bf16x2,
+        e2m1x2,
+        e2m3x2,
+        e3m2x2,
+        e4m3x2,
+        e5m2x2,
+        f16x2,
+        i8,
+        i16,
+        i32,
+        i64,
+        pred,
+        u16,
+        u32,
+        u64,
+        ue8m0x2,
+    )
     from lanewise.lang.hopper import cluster, tma
     from lanewise.lang.hopper.fences import (
         fence_mbarrier_init,
@@ -113,7 +134,6 @@ if TYPE_CHECKING:
         wait_on_dependencies,
     )
     from lanewise.lang.hopper.mbarrier import mbarrier
-    from lanewise.lang.hopper.tensor_map import TensorMap
     from lanewise.lang.hopper.warpgroup import (
         elect_one,
         setmaxnreg_dec,
@@ -122,10 +142,34 @@ if TYPE_CHECKING:
         wgmma_fence,
         wgmma_wait,
     )
+    from lanewise.lang.intrinsics.reductions import block_reduce, block_scan, warp_reduce, warp_scan
     from lanewise.lang.matrix.descriptor import make_gmma_desc
+    from lanewise.lang.memory.vectors import vectorized
     from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
     from lanewise.lang.tiles.scheduler import PersistentTiles
     from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
+else:
+    from lanewise.lang.memory.array import Array
+    from lanewise.lang.trace.types import (
+        Constexpr,
+        Ptr,
+        bf16x2,
+        e2m1x2,
+        e2m3x2,
+        e3m2x2,
+        e4m3x2,
+        e5m2x2,
+        f16x2,
+        i8,
+        i16,
+        i32,
+        i64,
+        pred,
+        u16,
+        u32,
+        u64,
+        ue8m0x2,
+    )
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
 _LATER = {
@@ -143,7 +187,12 @@ _LATER = {
     "wgmma_commit": "hopper.warpgroup",
     "wgmma_fence": "hopper.warpgroup",
     "wgmma_wait": "hopper.warpgroup",
+    "block_reduce": "intrinsics.reductions",
+    "block_scan": "intrinsics.reductions",
+    "warp_reduce": "intrinsics.reductions",
+    "warp_scan": "intrinsics.reductions",
     "make_gmma_desc": "matrix.descriptor",
+    "vectorized": "memory.vectors",
     "Pipeline": "tiles.pipeline",
     "PipelineState": "tiles.pipeline",
     "PersistentTiles": "tiles.scheduler",
@@ -189,6 +238,8 @@ __all__ = [
     "bitcast",
     "block_dim",
     "block_idx",
+    "block_reduce",
+    "block_scan",
     "brev",
     "cdiv",
     "ceil",
@@ -204,6 +255,11 @@ __all__ = [
     "device",
     "div",
     "dynamic_shared",
+    "e2m1x2",
+    "e2m3x2",
+    "e3m2x2",
+    "e4m3x2",
+    "e5m2x2",
     "elect_one",
     "exp",
     "exp2",
@@ -285,9 +341,13 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "ue8m0x2",
     "unpack",
+    "vectorized",
     "wait_on_dependencies",
     "warp_id",
+    "warp_reduce",
+    "warp_scan",
     "wgmma_commit",
     "wgmma_fence",
     "wgmma_wait",

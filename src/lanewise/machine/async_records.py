@@ -100,6 +100,29 @@ class PendingOperations(RecordLayout):
     operations = field()
     stage = field()
     staged_bytes = field()
+    #: A ThreadCopies for each thread.
+    copies = field()
+
+
+class KeptCopy(RecordLayout):
+    """A cp.async that has not taken effect: where its bytes are on the host, and its thread's group."""
+
+    target = field()
+    source = field()
+    size = field()
+    group = field()
+
+
+#: Copies of cp.async that a thread may have pending: older ones take effect.
+MOST_COPIES = 64
+
+
+class ThreadCopies(RecordLayout):
+    """The pending copies of one thread, the oldest first, and how many groups it has committed."""
+
+    count = field()
+    groups = field()
+    entries = field(elements=MOST_COPIES * KeptCopy.BYTES // 8)
 
 
 #: Operations of a block that may be pending at a time, and bytes of copies of their sources.

@@ -19,7 +19,7 @@ from lanewise.formats import format_of
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
-from lanewise.traces.fragments import matrix_operands
+from lanewise.traces.fragments import MatrixOperand, matrix_operands, operands_with
 from lanewise.traces.recording import Recording
 
 #: Bytes of the log that a page has at most, and that a picture in a notebook has.
@@ -33,7 +33,7 @@ def page(recording: Recording, most: int = MOST_BYTES) -> str:
     """Return the page of a trace; of a very long one, it has the first steps."""
     template = _TEMPLATE.read_text(encoding="utf-8")
     # "</" would end the script that the data stand in.
-    data = json.dumps(_data(recording, most), separators=(",", ":")).replace("</", "<\\/")
+    data = json.dumps(page_data(recording, most), separators=(",", ":")).replace("</", "<\\/")
     title = html.escape(f"{recording.program.entry.name}: a trace")
     return template.replace("{{title}}", title).replace("{{data}}", data)
 
@@ -44,7 +44,7 @@ def frame(recording: Recording) -> str:
     return f'<iframe srcdoc="{inner}" style="width:100%;height:640px;border:0" title="trace"></iframe>'
 
 
-def _data(recording: Recording, most: int) -> dict[str, Any]:
+def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
     """Return everything that the page shows."""
     run, log = recording.run, recording.log
     points = [_point(recording, point) for point in log.points]
@@ -96,7 +96,7 @@ def _data(recording: Recording, most: int) -> dict[str, Any]:
             for array in recording.arguments
         ],
         "steps": {
-            name: _packed(np.ascontiguousarray(steps[name].astype(kind)))
+            name: packed(np.ascontiguousarray(steps[name].astype(kind)))
             for name, kind in (
                 ("point", np.int32),
                 ("warp", np.int32),
@@ -106,12 +106,12 @@ def _data(recording: Recording, most: int) -> dict[str, Any]:
                 ("state", np.int32),
             )
         },
-        "offsets": _packed((np.cumsum(each) - each).astype(np.int32)),
-        "payload": _packed(np.concatenate(payloads) if payloads else np.zeros(0, np.uint8)),
+        "offsets": packed((np.cumsum(each) - each).astype(np.int32)),
+        "payload": packed(np.concatenate(payloads) if payloads else np.zeros(0, np.uint8)),
     }
 
 
-def _packed(array: np.ndarray[Any, Any]) -> str:
+def packed(array: np.ndarray[Any, Any]) -> str:
     """Return an array compressed, as text."""
     return base64.b64encode(zlib.compress(array.tobytes(), 6)).decode()
 
@@ -153,7 +153,7 @@ def _point(recording: Recording, point: Point) -> dict[str, Any]:
                 "name": each.name,
                 "rows": each.operand.rows,
                 "cols": each.operand.cols,
-                "type": each.operand.format.name,
+                "type": _held_type(recording, each),
                 "slot": each.operand.slot_bits,
                 "slots": each.operand.slots,
                 "result": each.is_result,
@@ -165,6 +165,15 @@ def _point(recording: Recording, point: Point) -> dict[str, Any]:
             if each.operand.threads == LANES and each.operand.slot_bits >= 8
         ],
     }
+
+
+def _held_type(recording: Recording, matrix: MatrixOperand) -> str:
+    """Return the type of a matrix's elements; of what ldmatrix loads, as a product takes it."""
+    own = matrix.operand.format
+    for each in operands_with(recording.program, recording.run.arch, [(matrix.registers[0],)]):
+        taken = each.operand.format
+        return taken.name if own.name.startswith("b") and taken.bits == own.bits else own.name
+    return own.name
 
 
 def _type(dtype: np.dtype[Any]) -> str:
@@ -184,7 +193,7 @@ def _shared(recording: Recording) -> list[dict[str, Any]]:
             "item": array.element_bytes,
             "type": _type(array.dtype),
             "shape": array.shape,
-            "at": _packed(np.argsort(array.indices, axis=None).astype(np.int32))
+            "at": packed(np.argsort(array.indices, axis=None).astype(np.int32))
             if array.indices.size == array.indices.max(initial=0) + 1
             else "",
         }
@@ -246,5 +255,15 @@ def _waits(recording: Recording) -> list[list[int]]:
             (entries["block"][later] == entries["block"][entry]) & (entries["barrier"][later] == barrier)
         ]
         stop = int(np.searchsorted(recording.steps, mine[0])) if len(mine) else len(recording.steps)
+        stop = min(stop, _goes_on(recording, number))
         found.append([number, stop, int(entries["warp"][entry]), barrier])
     return found
+
+
+def _goes_on(recording: Recording, number: int) -> int:
+    """Return the next step of lanes that arrived at a barrier; a block of one warp does not wait there."""
+    steps = recording.log.entries[recording.steps[number:]]
+    here = steps[0]
+    same = (steps["warp"] == here["warp"]) & (steps["block"] == here["block"])
+    later = np.flatnonzero(same & (steps["lanes"] & here["active"] != 0))
+    return number + int(later[1]) if len(later) > 1 else len(recording.steps)

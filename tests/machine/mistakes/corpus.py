@@ -125,14 +125,15 @@ class Pair:
         """Return fresh arguments for one launch."""
         return make_arguments(self.arguments)
 
-    def check(self, *, wrong: bool) -> Report:
-        """Run the wrong kernel or the right twin under watch."""
+    def check(self, *, wrong: bool, schedule: Any = "in order") -> Report:
+        """Run the wrong kernel or the right twin under watch, in the order that `schedule` names."""
         if self.file.endswith(".py"):
             kernel = getattr(language, self.name)[self.grid, self.block]
-            return lw.check(kernel, *self.make_arguments(), WRONG=wrong, steps=STEPS)
+            return lw.check(kernel, *self.make_arguments(), WRONG=wrong, steps=STEPS, schedule=schedule)
         launch: Any = (self.grid, self.block, self.shared) if self.shared else (self.grid, self.block)
         kernel = module(self.file, wrong)[self.name][launch]
-        return lw.check(kernel, *self.make_arguments(), steps=STEPS, cluster=self.cluster)
+        options = {"steps": STEPS, "cluster": self.cluster, "schedule": schedule}
+        return lw.check(kernel, *self.make_arguments(), **options)
 
     def found(self, report: Report) -> bool:
         """Say whether the report tells the mistake: an expected kind on an accepted line."""

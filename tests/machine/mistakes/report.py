@@ -1,8 +1,9 @@
 """Print what `lw.check` finds of the planted mistakes, by cause: `python tests/machine/mistakes/report.py`.
 
 Words on the command line pick the pairs whose name, cause or file contains one of them; `-v` prints the
-findings of those that fail; `--json` prints the verdict on each pair as JSON; `--markdown RECORD`
-prints a table beside what `benchmarks/sanitizer.py` recorded of compute-sanitizer.
+findings of those that fail; `--schedule late` checks them in that order; `--json` prints the verdict on each
+pair as JSON; `--markdown RECORD` prints a table beside what `benchmarks/sanitizer.py` recorded of
+compute-sanitizer.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from machine.mistakes.corpus import CAUSES, PAIRS, Pair, accusations
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
-def verdict(pair: Pair) -> tuple[str, str, list[str]]:
+def verdict(pair: Pair, schedule: str | int = "in order") -> tuple[str, str, list[str]]:
     """Return what became of the wrong kernel and of the right twin, and the findings behind it."""
     details = []
     wrong = right = "-"
     try:
         if pair.kinds:
-            report = pair.check(wrong=True)
+            report = pair.check(wrong=True, schedule=schedule)
             wrong = "found" if pair.found(report) else "elsewhere" if report.findings else "missed"
             details += [f"wrong: {f.kind} {f.source} {f.message}" for f in report.findings]
             if wrong != "found":
@@ -35,7 +36,7 @@ def verdict(pair: Pair) -> tuple[str, str, list[str]]:
     except Exception:
         wrong, details = "error", [*details, traceback.format_exc(limit=-2)]
     try:
-        accused = accusations(pair.check(wrong=False))
+        accused = accusations(pair.check(wrong=False, schedule=schedule))
         right = "accused" if accused else "right"
         details += [f"right: {f.kind} {f.source} {f.message}" for f in accused]
     except Exception:
@@ -84,10 +85,12 @@ def main() -> None:
     parser.add_argument("words", nargs="*")
     parser.add_argument("-v", "--verbose", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--schedule", default="in order", help="reverse, early, late or a seed")
     parser.add_argument(
         "--markdown", type=Path, metavar="RECORD", help="a table beside compute-sanitizer's tools"
     )
     options = parser.parse_args()
+    schedule = int(options.schedule) if options.schedule.isdigit() else options.schedule
     start = time.perf_counter()
     totals: dict[str, Counter[str]] = {cause: Counter() for cause in CAUSES}
     failures = []
@@ -96,7 +99,7 @@ def main() -> None:
         described = f"{pair.name} {pair.cause} {pair.file}"
         if options.words and not any(word in described for word in options.words):
             continue
-        wrong, right, details = verdict(pair)
+        wrong, right, details = verdict(pair, schedule)
         totals[pair.cause].update([f"wrong {wrong}", f"right {right}"])
         rows[pair.name] = {"cause": pair.cause, "wrong": wrong, "right": right}
         if wrong not in ("found", "-") or right != "right":

@@ -10,11 +10,11 @@ import typer
 
 from lanewise.cli.explanation.holdings import operand_named
 from lanewise.cli.input.encoded import drawable, read_encoded
-from lanewise.cli.input.layout_text import read_integers, read_layout, read_plain_layout, read_swizzle
 from lanewise.cli.input.options import ASource, InstructionText, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named
 from lanewise.errors import LanewiseError
 from lanewise.layout import ComposedLayout, Layout, recast
+from lanewise.layout.reading import read_integers, read_layout, read_plain_layout, read_swizzle
 
 #: The most atoms, threads, values a thread, or places along M, N or K of a tile to be drawn.
 _MOST = 1024

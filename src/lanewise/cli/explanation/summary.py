@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
+from lanewise.draw.in_words import does, runs_of
 from lanewise.isa import Instruction, Operand, describe_targets
 from lanewise.isa.operands import VOLTA_ARCHS, has_volta_fragments
 
@@ -23,7 +24,7 @@ def of_instruction(subject: Instruction, arch: str | None) -> Answer:
     """
     archs = (subject.require(arch),) if arch else subject.archs
     properties = _properties(subject)
-    runs = _runs(subject, archs)
+    runs = runs_of(subject, archs)
     held = next(
         subject.operands[name]
         for name in "adbc"
@@ -54,7 +55,7 @@ def _properties(instruction: Instruction) -> list[tuple[str, Cell]]:
     )
     return [
         ("instruction", instruction.text),
-        ("does", _does(instruction)),
+        ("does", does(instruction)),
         ("family", instruction.family),
         ("shape", _shape(instruction)),
         ("layouts", layouts),
@@ -64,31 +65,6 @@ def _properties(instruction: Instruction) -> list[tuple[str, Cell]]:
         ("legal on", describe_targets(instruction.archs)),
         ("PTX", f"{instruction.since} {'and later' if not instruction.until else f'to {instruction.until}'}"),
     ]
-
-
-def _does(instruction: Instruction) -> str:
-    matrix = instruction.matrix.upper()
-    space = f"{instruction.space} memory" if instruction.space else "memory"
-    stride = "with a stride" if instruction.stride else "rows one after the other"
-    count = f"{instruction.num} {'matrix' if instruction.num == 1 else 'matrices'}"
-    turned = ", transposed" if instruction.trans else ""
-    match instruction.family:
-        case "ldmatrix":
-            return f"loads {count} from shared memory into the registers of a warp{turned}"
-        case "stmatrix":
-            return f"stores {count} from the registers of a warp to shared memory{turned}"
-        case "movmatrix":
-            return "transposes a matrix that the registers of a warp hold"
-        case "wmma.load":
-            return f"loads {matrix} from {space} into a fragment, {stride}"
-        case "wmma.store":
-            return f"stores {matrix} from a fragment to {space}, {stride}"
-    sparse = ", A structured sparse (half of it, packed)" if instruction.sparse else ""
-    scaled = ", A and B block-scaled" if instruction.scale_type else ""
-    four = ", four products at once, one for each quad pair" if instruction.products > 1 else ""
-    source = {"registers": ", A in registers, B in shared memory", "descriptor": ", A and B in shared memory"}
-    formula = "D = A·B + D" if instruction.a_source else "D = A·B + C"
-    return f"{formula}{sparse}{scaled}{four}{source.get(instruction.a_source, '')}"
 
 
 def _shape(instruction: Instruction) -> str:
@@ -189,18 +165,6 @@ def _selectors(instruction: Instruction) -> list[str]:
 # where it runs ------------------------------------------------------------------------------------------
 
 
-def _runs(instruction: Instruction, archs: tuple[str, ...]) -> list[tuple[tuple[str, ...], str, str]]:
-    """(archs, how they run it, how far the computed bits can be trusted), those that agree together."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for name in archs:
-        found.setdefault((str(instruction.lowering(name)), _fidelity(instruction, name)), []).append(name)
-    return [(tuple(names), *same) for same, names in found.items()]
-
-
-def _fidelity(instruction: Instruction, arch: str) -> str:
-    return instruction.fidelity(arch) if instruction.multiplies else ""
-
-
 def _archs(runs: list[tuple[tuple[str, ...], str, str]]) -> Table:
     if not any(fidelity for *_, fidelity in runs):
         return Table("Archs", ("runs as", "on"), [(how, " ".join(archs)) for archs, how, _ in runs])
@@ -265,7 +229,7 @@ def _span(start: int, length: int) -> str:
 def _data(instruction: Instruction, runs: list[tuple[tuple[str, ...], str, str]]) -> dict[str, Any]:
     data: dict[str, Any] = {
         "instruction": instruction.text,
-        "does": _does(instruction),
+        "does": does(instruction),
         "family": instruction.family,
         "shape": list(instruction.shape),
         "threads": instruction.threads,

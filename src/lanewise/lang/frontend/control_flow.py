@@ -5,6 +5,7 @@ Rewritten functions call a `Runtime`. A branch or loop on plain Python values le
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from lanewise.lang.frontend.loops import For, PythonLoop, While
 from lanewise.lang.frontend.loops import range as traced_range
 from lanewise.lang.frontend.merge import CarriedValues, MergeMoves, Undefined, merge, move
-from lanewise.lang.intrinsics.debug import assert_
+from lanewise.lang.intrinsics.debug import assert_, print_values
 from lanewise.lang.trace.bitwise import bitwise, invert
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.compare import as_predicate, where
@@ -38,6 +39,7 @@ class If:
     """An `if` on a traced value: both branches are traced, and what they bind is merged."""
 
     traced = then = otherwise = True
+    repeats = False
 
     def __init__(
         self, test: Scalar, bound: tuple[str, ...], read: tuple[str, ...], restored: tuple[str, ...] = ()
@@ -191,6 +193,12 @@ class Runtime:
             )
 
     # expressions ----------------------------------------------------------------------------------------
+
+    def print_(self, function: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """Print: traced values when the kernel runs; what Python knows, now, while the kernel is traced."""
+        if function is not builtins.print or not any(isinstance(each, Traced) for each in values):
+            return function(*values, **options)
+        return print_values(values, **options)
 
     def and_(self, first: Any, *rest: Callable[[], Any]) -> Any:
         """Return `a and b`: b is traced under the condition that a holds, where it does more than compute."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from lanewise.lang.frontend.source import RewrittenFunction
 from lanewise.lang.trace.builder import current
@@ -18,10 +18,13 @@ from lanewise.lang.trace.errors import KernelError
 _DEEPEST_RECURSION = 50
 
 
-class Device:
+Result = TypeVar("Result")
+
+
+class Device(Generic[Result]):
     """A function with traced control flow, called from kernels: inlined where it is called."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Result]) -> None:
         self.function = function
         self._rewritten: RewrittenFunction | None = None
         self._depth = 0
@@ -32,7 +35,7 @@ class Device:
             return self
         return lambda *args, **kwargs: self(instance, *args, **kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Result:
         builder = current()
         if self._rewritten is None:
             self._rewritten = RewrittenFunction(self.function, is_kernel=False)
@@ -45,7 +48,7 @@ class Device:
             )
         self._depth += 1
         try:
-            return rewritten.function(*args, **kwargs)
+            return rewritten.function(*args, **kwargs)  # type: ignore[no-any-return]
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise builder.error(str(error)) from None  # the arguments do not fit
@@ -58,7 +61,7 @@ class Device:
         return f"<device function {self.function.__name__}>"
 
 
-def device(function: Callable[..., Any]) -> Device:
+def device(function: Callable[..., Result]) -> Device[Result]:
     """Make a function one that kernels call, with control flow on traced values; it is inlined."""
     if not inspect.isfunction(function):
         raise KernelError(f"@lw.device goes on a function defined with `def`, not on {function!r}")

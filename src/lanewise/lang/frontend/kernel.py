@@ -13,6 +13,7 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, overload
 
 from lanewise.isa import find_arch
+from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.launching import ConfiguredKernel
 from lanewise.lang.frontend.parameters import Parameter, declaration, read_parameters, traced_argument
 from lanewise.lang.frontend.source import RewrittenFunction, annotation_names
@@ -47,8 +48,8 @@ class Kernel:
         self._rewritten: RewrittenFunction | None = None
         self._parameters: list[Parameter] | None = None
         self._modules: RecentlyUsed[Any, Module] = RecentlyUsed(_MOST_MODULES)
-        #: The threads that blocks must have, by the text of a module in `_modules`.
-        self._required_threads: dict[str, list[tuple[int, str, KernelError]]] = {}
+        #: What blocks must have, by the text of a module in `_modules`.
+        self._needs: dict[str, BlockNeeds] = {}
         self._configured: dict[Any, ConfiguredKernel] = {}
         update_wrapper(self, function)
 
@@ -89,11 +90,9 @@ class Kernel:
         if found is None:
             found = self._traced(name, known)
             self._modules.put(key, found)
-            if len(self._required_threads) > _MOST_MODULES:
+            if len(self._needs) > _MOST_MODULES:
                 kept = {each.text for each in self._modules.values()}
-                self._required_threads = {
-                    text: each for text, each in self._required_threads.items() if text in kept
-                }
+                self._needs = {text: each for text, each in self._needs.items() if text in kept}
         return found
 
     def _constants(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -152,21 +151,12 @@ class Kernel:
                 builder.need("cluster=", 90, "7.8")
             writer = Writer(builder, self.name, declared, self._limits())
             text = writer.text(names)
-            self._required_threads[text] = [
-                (count, what, builder.error("", location))
-                for count, what, location in builder.required_threads
-            ]
+            self._needs[text] = BlockNeeds.of(builder)
             return text, source_names(builder.bound, writer.by_hint)
 
-    def check_block(self, module: Module, block: tuple[int, ...]) -> None:
-        """Raise an error for a block with other threads than a tiling over lw.thread_idx.x is for."""
-        for count, what, error in self._required_threads.get(module.text, ()):
-            if block[0] != count:
-                message = (
-                    f"{what} is for {count} threads, and the block has {block[0]} along x: launch with "
-                    f"{count}, or make the tiling for {block[0]}"
-                )
-                raise KernelError(message, error.file, error.line, error.source)
+    def block_needs(self, module: Module) -> BlockNeeds:
+        """Return what the kernel needs of a block, as it was traced to a module."""
+        return self._needs.get(module.text, BlockNeeds())
 
     def _limits(self) -> list[str]:
         """Return the directives of the PTX that the options of @lw.kernel ask for."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lanewise.formats import Format
+from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.parameters import Parameter
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred, storage_bytes
@@ -38,8 +39,8 @@ class TraceableKernel(Protocol):
     def module(self, arch: str | None = None, **constants: Any) -> Module:
         """Return the traced module, for an arch and the values of the Constexpr parameters."""
 
-    def check_block(self, module: Module, block: tuple[int, ...]) -> None:
-        """Raise an error for a block with other threads than the kernel's tilings are for."""
+    def block_needs(self, module: Module) -> BlockNeeds:
+        """Return what the kernel needs of a block, as it was traced to a module."""
 
 
 class ConfiguredKernel:
@@ -54,8 +55,9 @@ class ConfiguredKernel:
         """Return the traced kernel, ready to launch, and its arguments without the Constexpr ones."""
         arguments, constants = split_arguments(self.kernel, args, kwargs)
         module = self.kernel.module(arch, **constants)
-        configured = module[self.kernel.name][self.configuration]
-        self.kernel.check_block(module, configured.shape.block)
+        needs = self.kernel.block_needs(module)
+        configured = module[self.kernel.name][needs.configuration(self.configuration)]
+        needs.check(configured.shape.block)
         return configured, arguments
 
     def __call__(self, *args: Any, arch: str | None = None, stream: Any = None, **kwargs: Any) -> None:

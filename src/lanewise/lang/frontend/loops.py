@@ -51,7 +51,7 @@ class range:
             raise builder.error("lw.range: the step is 0, and the loop would never end")
         self.unroll = unroll
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Scalar]:
         raise current().error(
             "lw.range is for a `for` statement in a function under @lw.kernel or @lw.device: mark the "
             "function, or use plain range, which unrolls"
@@ -99,6 +99,7 @@ class _TracedLoop:
     """What the traced loops share: the registers of carried variables, and the labels to leave to."""
 
     traced = True
+    repeats = True
 
     def __init__(self, bound: tuple[str, ...], read: tuple[str, ...]) -> None:
         self.builder = current()

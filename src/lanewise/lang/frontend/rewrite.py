@@ -303,6 +303,15 @@ class _Rewriter(ast.NodeTransformer):
 
     # expressions ----------------------------------------------------------------------------------------
 
+    def visit_Call(self, node: ast.Call) -> Any:
+        """`print(…)` goes to the runtime, which prints traced values when the kernel runs."""
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "print":
+            call = self._call("print_", node.func, *node.args, at=node)
+            call.keywords = node.keywords
+            return call
+        return node
+
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         name = "and_" if isinstance(node.op, ast.And) else "or_"
         first, *rest = [self.visit(each) for each in node.values]

@@ -50,15 +50,13 @@ def arrive(*, relaxed: bool = False) -> None:
 
     With `relaxed` nothing is said of memory, which is enough where mbarriers do that.
     """
-    _needed()
-    if relaxed:
-        current().need("barrier.cluster.arrive.relaxed", 90, "8.0")
+    current().need("barrier.cluster.arrive with .release or .relaxed", 90, "8.0")
     current().emit(f"barrier.cluster.arrive{'.relaxed' if relaxed else '.release'}.aligned")
 
 
 def wait() -> None:
     """Wait until all threads of the cluster have arrived at its barrier."""
-    _needed()
+    current().need("barrier.cluster.wait.acquire", 90, "8.0")
     current().emit("barrier.cluster.wait.acquire.aligned")
 
 

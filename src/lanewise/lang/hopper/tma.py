@@ -245,7 +245,8 @@ def _require_box(view: View, map: TensorMap, what: str) -> None:
         )
     if tuple(flatten((view.shape,))) == box:
         wanted = suffix_product(box)
-        if tuple(flatten((view.layout.stride,))) != tuple(flatten((wanted,))):
+        strides = zip(box, flatten((view.layout.stride,)), flatten((wanted,)), strict=True)
+        if any(stride != step for length, stride, step in strides if length > 1):
             raise current().error(
                 f"{what}: TMA lays a box out with its last mode fastest, {box}:{wanted}; the array has "
                 f"{view.layout}"

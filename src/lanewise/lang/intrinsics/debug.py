@@ -9,12 +9,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lanewise.formats import bf16, f16, f32, f64
+from lanewise.formats import Format, bf16, f16, f32, f64
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.compare import as_predicate
 from lanewise.lang.trace.ir import Address, CallOperands, Label, Register, Symbol, Variable
 from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Traced, describe
 from lanewise.lang.trace.types import i32, is_int, pred, u64
 
 _VPRINTF = ".extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 values);"
@@ -85,6 +85,28 @@ def printf(format: str, *values: Any) -> None:
     builder.emit("call.uni", CallOperands([Register("b32")]), "vprintf", CallOperands([_text(format), base]))
 
 
+def print_values(values: tuple[Any, ...], sep: str = " ", end: str = "\n", **others: Any) -> None:
+    """Print values as Python's `print` does, when the kernel runs; lw.printf says how each is written."""
+    if others:
+        raise current().error(f"`print` of traced values takes sep= and end=, not {', '.join(others)}=")
+    words, printed = [], []
+    for each in values:
+        if not isinstance(each, Traced):
+            words.append(str(each).replace("%", "%%"))
+            continue
+        if not isinstance(each, Scalar):
+            raise current().error(f"`print` writes numbers, and {describe(each)} is many: print its elements")
+        promoted = _promoted(each)
+        words.append("%g" if promoted.dtype is f64 else _integer_conversion(promoted.dtype))
+        printed.append(promoted)
+    printf(sep.replace("%", "%%").join(words) + end.replace("%", "%%"), *printed)
+
+
+def _integer_conversion(dtype: Format) -> str:
+    """Return the conversion by which printf writes an integer of 32 or 64 bits."""
+    return f"%{'ll' if dtype.bits == 64 else ''}{'d' if dtype.signed else 'u'}"
+
+
 #: %[flags][width][.precision][length]conversion, as vprintf reads it.
 _CONVERSION = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l|z)?([a-zA-Z%])")
 
@@ -97,7 +119,6 @@ def _check_format(format: str, values: list[Scalar]) -> None:
     if len(wanted) != len(values):
         raise current().error(f"lw.printf: the text has {len(wanted)} conversions, for {len(values)} values")
     for (length, letter), value in zip(wanted, values, strict=True):
-        wide = "ll" if value.dtype.bits == 64 else ""
         if letter in "eEfFgGaA":
             fits = value.dtype is f64
         elif letter in "diouxXc":
@@ -105,7 +126,7 @@ def _check_format(format: str, values: list[Scalar]) -> None:
         else:
             fits = letter == "p" and value.dtype is u64
         if not fits:
-            right = "%f" if value.dtype is f64 else f"%{wide}{'d' if value.dtype.signed else 'u'}"
+            right = "%f" if value.dtype is f64 else _integer_conversion(value.dtype)
             raise current().error(
                 f"lw.printf: %{length or ''}{letter} does not print {describe(value)}: write {right}"
             )

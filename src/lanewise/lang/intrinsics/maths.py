@@ -90,7 +90,7 @@ def log2(x: Any) -> Scalar:
 
 
 def log(x: Any) -> Scalar:
-    """The nonnegative logarithm of an f32: log2(x)·ln 2, approximate."""
+    """Return the natural logarithm of an f32: log2(x)·ln 2, approximate."""
     return mul(log2(x), math.log(2))
 
 

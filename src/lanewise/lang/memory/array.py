@@ -187,6 +187,15 @@ def integer_entries(what: Any) -> tuple[Any, ...]:
     return entries
 
 
+def _bytes_of(dtype: Format, layout: Any) -> int:
+    """Return the bytes that an array takes: a swizzled one whole periods of the swizzle."""
+    elements = int(layout.cosize())
+    if isinstance(layout, ComposedLayout) and isinstance(layout.layoutB, Swizzle):
+        period = layout.layoutB.size()
+        elements = -(-int(layout.layoutA.cosize()) // period) * period
+    return elements * storage_bytes(dtype)
+
+
 def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, align: int) -> Array:
     """Declare a variable in a state space and return it as an array."""
     builder = current()
@@ -194,11 +203,9 @@ def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, al
         raise builder.error(f"lw.{space} takes a dtype such as lw.f16 first, not {dtype!r}")
     laid = as_layout(layout, swizzle)
     least = storage_bytes(dtype)
-    size = int(laid.cosize()) * least
+    size = _bytes_of(dtype, laid)
     if swizzle is not None:
-        period = swizzle.size()
-        size = -(-int(laid.layoutA.cosize()) // period) * period * least
-        align = align or max(_ALIGNMENT, min(1024, period * least))
+        align = align or max(_ALIGNMENT, min(1024, swizzle.size() * least))
     align = align or _ALIGNMENT
     if align & (align - 1) or align < least:
         raise builder.error(f"an alignment is a power of two of at least {least} bytes, not {align}")
@@ -228,7 +235,8 @@ def local(dtype: Format, layout: Any, *, align: int = 0) -> Array:
 def dynamic_shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None, offset: int = 0) -> Array:
     """Return an array in the shared memory whose size the launch gives: `kernel[grid, block, bytes]`.
 
-    All such arrays begin at the same address; `offset` counts bytes from there.
+    All such arrays begin at the same address; `offset` counts bytes from there. A launch that gives no bytes,
+    `kernel[grid, block]`, has as many as the arrays take.
     """
     builder = current()
     if not isinstance(dtype, Format):
@@ -240,7 +248,9 @@ def dynamic_shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None
     if not isinstance(offset, int) or offset < 0 or offset % storage_bytes(dtype):
         raise builder.error(f"offset= counts bytes, a multiple of {storage_bytes(dtype)}, not {offset!r}")
     base = Pointer(dtype, "shared", found.symbol, 0, found.align)
-    return Array(base.moved(offset, 1), as_layout(layout, swizzle))
+    laid = as_layout(layout, swizzle)
+    builder.dynamic_shared_bytes = max(builder.dynamic_shared_bytes, offset + _bytes_of(dtype, laid))
+    return Array(base.moved(offset, 1), laid)
 
 
 def tensor(pointer: Any, layout: Any, *, swizzle: Swizzle | None = None) -> Array:

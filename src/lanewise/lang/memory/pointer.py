@@ -6,7 +6,7 @@ Layouts over a pointer are in `array.py` and `view.py`; atomics and asynchronous
 from __future__ import annotations
 
 from math import gcd
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from lanewise.formats import Format
 from lanewise.lang.trace.arithmetic import mul
@@ -54,6 +54,10 @@ class Pointer(Node):
     """
 
     __slots__ = ("align", "base", "dtype", "offset", "space")
+
+    if TYPE_CHECKING:  # a parameter annotated lw.Ptr[lw.f16, 16] is a pointer (lang/frontend/annotations.py)
+
+        def __class_getitem__(cls, what: Any) -> type[Pointer]: ...
 
     def __init__(self, dtype: Format, space: str, base: Any, offset: int = 0, align: int = 1) -> None:
         self.dtype, self.space, self.base, self.offset = dtype, space, base, offset
@@ -163,7 +167,7 @@ class Pointer(Node):
     # access ---------------------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Scalar:
-        return self.moved(index, self.size).load()  # type: ignore[no-any-return]  # of width 1, a Scalar
+        return self.moved(index, self.size).load()
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.moved(index, self.size).store(value)
@@ -174,6 +178,12 @@ class Pointer(Node):
     def __len__(self) -> int:
         raise current().error("a pointer has no length: pass the number of elements as a parameter")
 
+    @overload
+    def load(  # type: ignore[overload-overlap]  # 1 is an int as well, and the first that fits counts
+        self, width: Literal[1] = 1, *, cache: str = "", volatile: bool = False
+    ) -> Scalar: ...
+    @overload
+    def load(self, width: int, *, cache: str = "", volatile: bool = False) -> tuple[Scalar, ...]: ...
     def load(self, width: int = 1, *, cache: str = "", volatile: bool = False) -> Any:
         """Load the element, or a tuple of `width` neighbouring ones, with as few instructions as possible.
 
@@ -198,7 +208,7 @@ class Pointer(Node):
         opcode = self._opcode("st", cache, volatile)
         done = 0
         for offset, kind, memory, count in self._accesses(len(items)):
-            each = 32 // self.dtype.bits if kind == "b32" and self.dtype.bits < 32 else 1
+            each = 4 // self.size if kind == "b32" and self.dtype.bits < 32 else 1
             registers = self.packed(items[done : done + count * each], kind)
             done += count * each
             suffix = f".v{count}" if count > 1 else ""
@@ -249,17 +259,15 @@ class Pointer(Node):
         """Return the elements that loaded registers hold."""
         if kind != "b32" or self.dtype.bits >= 32:
             return [Scalar(self.dtype, each) for each in registers]
-        return [
-            element for each in registers for element in unpack_register(each, self.dtype, self.dtype.bits)
-        ]
+        return [element for each in registers for element in unpack_register(each, self.dtype, 8 * self.size)]
 
     def packed(self, values: list[Scalar], kind: str) -> list[Any]:
         """Return registers of a kind that hold elements as they lie in memory."""
         if kind != "b32" or self.dtype.bits >= 32:
             return [each.in_register for each in values]
-        each = 32 // self.dtype.bits
+        each = 4 // self.size
         return [
-            pack_register(values[start : start + each], self.dtype.bits)
+            pack_register(values[start : start + each], 8 * self.size)
             for start in range(0, len(values), each)
         ]
 

@@ -46,6 +46,10 @@ class Builder:
         self.open_control_flow: list[Any] = []
         #: Threads along x that a block must have: how many, for which tiling, and where that was said.
         self.required_threads: list[tuple[int, str, SourceLocation]] = []
+        #: What takes whole warps, and where it was said: the threads of a block are a multiple of 32 then.
+        self.whole_warps: list[tuple[str, SourceLocation]] = []
+        #: Where the last of the arrays in dynamic shared memory ends.
+        self.dynamic_shared_bytes = 0
         #: What each Python variable was bound to, for those who show what the kernel did.
         self.bound: dict[str, list[Any]] = {}
 
@@ -94,6 +98,11 @@ class Builder:
             self.emit("bra", label.symbol, guard=guard)
             if guard is None:
                 self.unreachable = True
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether what is traced now runs again and again, in a loop of the kernel."""
+        return any(each.repeats for each in self.open_control_flow)
 
     # lists of code --------------------------------------------------------------------------------------
 

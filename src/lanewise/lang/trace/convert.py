@@ -13,9 +13,19 @@ from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.operators import compute
 from lanewise.lang.trace.packed_register import pack_register, unpack_register
 from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal, scalar
+from lanewise.lang.trace.small_floats import (
+    apart,
+    convert_pair,
+    is_small,
+    joined,
+    narrowed,
+    pair_of_floats,
+    widened,
+)
 from lanewise.lang.trace.traced import describe, is_number
 from lanewise.lang.trace.types import (
     PAIRS,
+    SMALL_PAIRS,
     bf16x2,
     dtype_name,
     f16x2,
@@ -39,6 +49,14 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
     source = value.dtype
     if source == dtype:
         return value
+    if dtype in SMALL_PAIRS or source in SMALL_PAIRS:
+        return convert_pair(value, dtype, rounding, saturate)
+    if is_small(source):
+        return convert(widened(value), dtype, rounding, saturate)
+    if is_small(dtype):
+        if source is f64:
+            raise current().error(f"f64 to {dtype.name} goes through f32: x.to(lw.f32).to(lw.{dtype.name})")
+        return narrowed(convert(value, f32), dtype, rounding, saturate)
     if value.constant is not None and not rounding and not saturate and source is not pred:
         return _constant(value.constant, source, dtype)
     if source is pred and (is_int(dtype) or is_float(dtype)):
@@ -140,15 +158,22 @@ _PACKED = {f16: f16x2, bf16: bf16x2}
 def pack(low: Any, high: Any, dtype: Format | None = None) -> Scalar:
     """Return two 16-bit values in one 32-bit register: f16x2, bf16x2, or u32 for integers.
 
-    With `dtype` f16 or bf16, two f32 values are converted and packed by one instruction.
+    With `dtype` f16, bf16 or a small float, two f32 values are converted and packed by one instruction. Two
+    small floats make a pair such as e4m3x2.
     """
     low, high = scalar(low, None, "lw.pack"), scalar(high, None, "lw.pack")
+    if dtype is not None and is_small(dtype) and (low.dtype, high.dtype) == (f32, f32):
+        return pair_of_floats(low, high, dtype, "", False)
+    if is_small(low.dtype) and low.dtype == high.dtype and dtype in (None, low.dtype):
+        return joined(low, high)
     if dtype is not None and (low.dtype, high.dtype) == (f32, f32) and dtype in _PACKED:
         current().need("cvt of two", 80, "7.0")
         opcode = f"cvt.rn.{_PACKED[dtype].name}.f32"
         return Scalar(_PACKED[dtype], current().define(opcode, "b32", high.operand, low.operand))
     if dtype is not None and low.dtype != dtype:
-        raise current().error(f"lw.pack(…, dtype) converts two f32 to f16 or bf16, not {describe(low)}")
+        raise current().error(
+            f"lw.pack(…, dtype) converts two f32 to f16, bf16 or a small float, not {describe(low)}"
+        )
     if low.dtype != high.dtype or low.dtype.bits not in (16, 32, 8):
         raise current().error(
             f"lw.pack takes two values of one 16-bit type, not {describe(low)}, {describe(high)}"
@@ -159,8 +184,10 @@ def pack(low: Any, high: Any, dtype: Format | None = None) -> Scalar:
 
 
 def unpack(value: Any, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
-    """Return the two 16-bit values of a register, low one first; `dtype` says what they are."""
+    """Return the two values of a register, low one first; `dtype` says what two 16-bit ones are."""
     found = scalar(value, None, "lw.unpack")
+    if found.dtype in SMALL_PAIRS:
+        return apart(found)
     if found.dtype.bits != 32 or found.dtype is f32:
         raise current().error(f"lw.unpack takes a 32-bit register of two values, not {describe(found)}")
     element = dtype or PAIRS.get(found.dtype, u16)

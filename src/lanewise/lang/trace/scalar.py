@@ -7,7 +7,7 @@ each enters its functions into `OPERATORS`, so that this module depends on none 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias, overload
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16, f16
@@ -17,11 +17,34 @@ from lanewise.lang.trace.ir import Register
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number, refuse
 from lanewise.lang.trace.types import dtype_name, is_float, is_int, pred, register_kind
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    class _FormatClass(type, Format):
+        """For type checkers the class of a traced number is its format, too: `lw.f16` is both."""
+
+    class _Dtype:
+        """`dtype` is NumPy's of a format, `lw.f16.dtype`, and the format of a traced number, `x.dtype`."""
+
+        @overload
+        def __get__(self, instance: None, owner: Any) -> np.dtype[Any]: ...
+        @overload
+        def __get__(self, instance: Scalar, owner: Any) -> Format: ...
+        def __get__(self, instance: Any, owner: Any) -> Any: ...
+        def __set__(self, instance: Any, value: Format) -> None: ...
+
+    class _Base(Traced, metaclass=_FormatClass):
+        dtype: _Dtype
+else:
+    _Base = Traced
+
+#: What an operator takes beside a traced number: another, or a number of Python or NumPy.
+Number: TypeAlias = SupportsFloat
 #: The functions behind the operators and `.to`, by name; the modules that define them enter them.
-OPERATORS: dict[str, Callable[..., Any]] = {}
+OPERATORS: dict[str, Callable[..., Scalar]] = {}
 
 
-class Scalar(Traced):
+class Scalar(_Base):
     """One value of a dtype in a register, or a constant of a dtype.
 
     An integer may also stand for `root + addend` that no instruction has computed yet: addresses take the
@@ -30,9 +53,28 @@ class Scalar(Traced):
 
     __slots__ = ("addend", "constant", "dtype", "hint", "multiple", "nonnegative", "register", "root")
 
+    if TYPE_CHECKING:  # a user's lw.f32(1) is a call of the format, which for type checkers is this class
+
+        @overload
+        def __init__(self, value: Number, /) -> None: ...
+
+        @overload
+        def __init__(
+            self,
+            dtype: Format,
+            register: Register | None = None,
+            *,
+            constant: Any = None,
+            root: Scalar | None = None,
+            addend: int = 0,
+            multiple: int = 1,
+            nonnegative: bool = False,
+            hint: str = "",
+        ) -> None: ...
+
     def __init__(
         self,
-        dtype: Format,
+        dtype: Any,
         register: Register | None = None,
         *,
         constant: Any = None,
@@ -88,8 +130,7 @@ class Scalar(Traced):
 
     def to(self, dtype: Format, *, rounding: str = "", saturate: bool = False) -> Scalar:
         """Return the value converted to another dtype, as `convert.py` describes."""
-        found: Scalar = OPERATORS["convert"](self, dtype, rounding, saturate)
-        return found
+        return OPERATORS["convert"](self, dtype, rounding, saturate)
 
     def __index__(self) -> int:
         raise current().error(
@@ -118,116 +159,116 @@ class Scalar(Traced):
     def __ne__(self, other: object) -> Any:
         return self._compare("ne", other)
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("lt", other)
+    def __lt__(self, other: Number) -> Scalar:
+        return OPERATORS["compare"]("lt", self, other)
 
-    def __le__(self, other: Any) -> Any:
-        return self._compare("le", other)
+    def __le__(self, other: Number) -> Scalar:
+        return OPERATORS["compare"]("le", self, other)
 
-    def __gt__(self, other: Any) -> Any:
-        return self._compare("gt", other)
+    def __gt__(self, other: Number) -> Scalar:
+        return OPERATORS["compare"]("gt", self, other)
 
-    def __ge__(self, other: Any) -> Any:
-        return self._compare("ge", other)
+    def __ge__(self, other: Number) -> Scalar:
+        return OPERATORS["compare"]("ge", self, other)
 
     def _compare(self, name: str, other: Any) -> Any:
-        if name in ("eq", "ne") and (other is None or isinstance(other, str)):
+        if other is None or isinstance(other, str):
             return name == "ne"  # `x == None` is a question about Python objects
         return OPERATORS["compare"](name, self, other)
 
-    def _binary(self, name: str, other: Any, swapped: bool = False) -> Any:
+    def _binary(self, name: str, other: Any, swapped: bool = False) -> Scalar:
         if isinstance(other, Traced) and not isinstance(other, Scalar):
-            return NotImplemented  # a pointer, say, has operators of its own
+            return NotImplemented  # type: ignore[no-any-return]  # a pointer, say, has operators of its own
         return OPERATORS[name](other, self) if swapped else OPERATORS[name](self, other)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Number) -> Scalar:
         return self._binary("add", other)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: Number) -> Scalar:
         return self._binary("add", other, swapped=True)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Number) -> Scalar:
         return self._binary("sub", other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Number) -> Scalar:
         return self._binary("sub", other, swapped=True)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Number) -> Scalar:
         return self._binary("mul", other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Number) -> Scalar:
         return self._binary("mul", other, swapped=True)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Number) -> Scalar:
         return self._binary("truediv", other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Number) -> Scalar:
         return self._binary("truediv", other, swapped=True)
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: Number) -> Scalar:
         return self._binary("floordiv", other)
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: Number) -> Scalar:
         return self._binary("floordiv", other, swapped=True)
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: Number) -> Scalar:
         return self._binary("mod", other)
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: Number) -> Scalar:
         return self._binary("mod", other, swapped=True)
 
-    def __and__(self, other: Any) -> Any:
+    def __and__(self, other: Number) -> Scalar:
         return self._binary("and", other)
 
-    def __rand__(self, other: Any) -> Any:
+    def __rand__(self, other: Number) -> Scalar:
         return self._binary("and", other, swapped=True)
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: Number) -> Scalar:
         return self._binary("or", other)
 
-    def __ror__(self, other: Any) -> Any:
+    def __ror__(self, other: Number) -> Scalar:
         return self._binary("or", other, swapped=True)
 
-    def __xor__(self, other: Any) -> Any:
+    def __xor__(self, other: Number) -> Scalar:
         return self._binary("xor", other)
 
-    def __rxor__(self, other: Any) -> Any:
+    def __rxor__(self, other: Number) -> Scalar:
         return self._binary("xor", other, swapped=True)
 
-    def __lshift__(self, other: Any) -> Any:
+    def __lshift__(self, other: Number) -> Scalar:
         return self._binary("lshift", other)
 
-    def __rlshift__(self, other: Any) -> Any:
+    def __rlshift__(self, other: Number) -> Scalar:
         return self._binary("lshift", other, swapped=True)
 
-    def __rshift__(self, other: Any) -> Any:
+    def __rshift__(self, other: Number) -> Scalar:
         return self._binary("rshift", other)
 
-    def __rrshift__(self, other: Any) -> Any:
+    def __rrshift__(self, other: Number) -> Scalar:
         return self._binary("rshift", other, swapped=True)
 
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self, other: Number) -> tuple[Scalar, Scalar]:
         return self // other, self % other
 
-    def __rdivmod__(self, other: Any) -> Any:
+    def __rdivmod__(self, other: Number) -> tuple[Scalar, Scalar]:
         return other // self, other % self
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: Number) -> Scalar:
         return OPERATORS["pow"](self, other)
 
     def __rpow__(self, other: Any) -> Any:
         raise current().error(f"{other!r} ** x: use lw.exp2(x * log2({other!r})), or 1 << n for integers")
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Scalar:
         return OPERATORS["neg"](self)
 
     def __pos__(self) -> Scalar:
         return self
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> Scalar:
         return OPERATORS["invert"](self)
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Scalar:
         return OPERATORS["abs"](self)
 
     def __iter__(self) -> Any:

@@ -9,7 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, b1, bf16, f16, f32, f64, s8, s32, tf32, u8
+from lanewise.formats import (
+    Format,
+    b1,
+    bf16,
+    e2m1,
+    e2m3,
+    e3m2,
+    e4m3,
+    e5m2,
+    f16,
+    f32,
+    f64,
+    s8,
+    s32,
+    tf32,
+    u8,
+    ue8m0,
+)
 
 i8, i32 = s8, s32
 i16 = Format("s16", 16, "int", "int16")
@@ -22,12 +39,20 @@ pred = Format("pred", 1, "bits", "bool", signed=False)
 #: Two halves in one 32-bit register, the first in the low bits.
 f16x2 = Format("f16x2", 32, "bits", "uint32", signed=False)
 bf16x2 = Format("bf16x2", 32, "bits", "uint32", signed=False)
+#: Two small floats, the first in the low bits: a byte each, and two fp4 in one byte.
+e4m3x2 = Format("e4m3x2", 16, "bits", "uint16", signed=False)
+e5m2x2 = Format("e5m2x2", 16, "bits", "uint16", signed=False)
+e2m3x2 = Format("e2m3x2", 16, "bits", "uint16", signed=False)
+e3m2x2 = Format("e3m2x2", 16, "bits", "uint16", signed=False)
+e2m1x2 = Format("e2m1x2", 8, "bits", "uint8", signed=False)
+ue8m0x2 = Format("ue8m0x2", 16, "bits", "uint16", signed=False)
 
 #: The dtypes with arithmetic of their own.
 INTEGERS = (i8, i16, i32, i64, u8, u16, u32, u64)
 FLOATS = (f16, bf16, f32, f64)
 #: A packed pair and what it is made of.
 PAIRS = {f16x2: f16, bf16x2: bf16}
+SMALL_PAIRS = {e4m3x2: e4m3, e5m2x2: e5m2, e2m3x2: e2m3, e3m2x2: e3m2, e2m1x2: e2m1, ue8m0x2: ue8m0}
 
 
 def is_int(dtype: Format) -> bool:

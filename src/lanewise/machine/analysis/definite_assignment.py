@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from lanewise.machine.analysis.parameter_slots import ParameterSlots, is_slot
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Level, Role
-from lanewise.machine.program.operands import Register, elements_of, registers_in
+from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of, registers_in
 from lanewise.machine.program.ops import FunctionBody, Op
 from lanewise.ptx import Immediate
 
@@ -55,12 +56,26 @@ def needed(op: Op) -> set[Register]:
     return found
 
 
+def _scale_d(op: Op) -> ResolvedOperand | None:
+    """Return the operand of a wgmma that says whether it adds to its accumulators; None for others."""
+    if op.record.level is not Level.WARPGROUP or not op.record.multiplies:
+        return None
+    return op.operands[5 if op.has("sp") else 3]  # metadata and a selector come before it
+
+
 def _adds_to_sums(op: Op) -> bool:
     """Return whether a wgmma always adds to its accumulators: scale-d is a constant, and not 0."""
-    if op.record.level is not Level.WARPGROUP or not op.record.multiplies:
-        return False
-    scale = op.operands[5 if op.has("sp") else 3]  # metadata and a selector come before it
+    scale = _scale_d(op)
     return isinstance(scale, Immediate) and scale.bits != 0
+
+
+def needed_where(op: Op) -> tuple[set[Register], Register] | None:
+    """Return registers whose values an instruction needs where a predicate holds, and the predicate.
+
+    They are the accumulators of a wgmma whose scale-d is no constant.
+    """
+    scale = _scale_d(op)
+    return (op.registers(Role.DEFINED), scale) if isinstance(scale, Register) else None
 
 
 def may_deliver_nothing(op: Op) -> bool:
@@ -111,7 +126,11 @@ class Plan:
     undelivered: list[bool] = field(default_factory=list)
     #: Registers that have to have a value before an instruction.
     checks: dict[Key, list[int]] = field(default_factory=dict)
+    #: The same for those that have to have one where a predicate holds, with its offset in the frame.
+    checks_where: dict[Key, tuple[int, list[int]]] = field(default_factory=dict)
     assignments: dict[Key, Assignment] = field(default_factory=dict)
+    #: Moves to and from parameters of functions: pairs of a target and a source (-1: it has a value).
+    moves: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
     #: By the first basic block of a function: registers that have no value there.
     clears: dict[int, list[int]] = field(default_factory=dict)
     #: Predicates that say for which lanes registers are assigned: the steps read them.
@@ -124,19 +143,56 @@ def plan(blocks: list[BasicBlock]) -> Plan:
     for block in blocks:
         bodies.setdefault(id(block.body), []).append(block)
     made = Plan()
-    for own in bodies.values():
-        _add_body(made, own[0].body, own)
+    slots = ParameterSlots(blocks)
+    assigned_in = {number: _assigned_in(own) for number, own in bodies.items()}
+    without = _slots_without_value(slots, bodies, assigned_in)
+    made.registers += sorted(without, key=lambda each: each.offset)
+    made.undelivered += [False] * len(without)
+    for number, own in bodies.items():
+        _add_body(made, own, assigned_in[number], slots, without)
     return made
 
 
-def _add_body(made: Plan, body: FunctionBody, blocks: list[BasicBlock]) -> None:
-    """Add the registers of one function. One whose registers go to the stack is left out."""
+#: By basic block the registers that have a value on all paths to it.
+Known = dict[int, set[Register]]
+
+
+def _assigned_in(blocks: list[BasicBlock]) -> Known | None:
+    """Return what is assigned in one function; None for one whose registers go to the stack, too."""
+    body = blocks[0].body
+    known = _definitely_assigned(body, next(block for block in blocks if block.is_first), blocks)
+    return known if body.base is None else None
+
+
+def _slots_without_value(
+    slots: ParameterSlots, bodies: dict[int, list[BasicBlock]], assigned_in: dict[int, Known | None]
+) -> set[Register]:
+    """Return the slots of parameters and results through which a lack of values may pass."""
+    found: set[Register] = set()
+    doubtful = {
+        number: _used_without_value(own, known, slots)
+        for number, own in bodies.items()
+        if slots.followed and (known := assigned_in[number]) is not None
+    }
+    grown = bool(doubtful)
+    while grown:
+        before = len(found)
+        for number, here in doubtful.items():
+            found |= {each for each in _tainted(bodies[number], here | found, passed, slots) if is_slot(each)}
+        grown = len(found) > before
+    return found
+
+
+def _add_body(
+    made: Plan, blocks: list[BasicBlock], known: Known | None, slots: ParameterSlots, without: set[Register]
+) -> None:
+    """Add the registers of one function; `without` are slots that may lack a value."""
     first = next(block for block in blocks if block.is_first)
-    known = _definitely_assigned(body, first, blocks)
-    if known is None or body.base is not None:
+    if known is None:
         return
-    doubtful = _used_without_value(blocks, known)
-    tainted = _tainted(blocks, doubtful, passed)
+    doubtful = _used_without_value(blocks, known, slots)
+    tainted = _tainted(blocks, doubtful | without, passed, slots)
+    tainted = {each for each in tainted if not is_slot(each)}
     # What a shuffle or a load leaves without a value is followed through arithmetic too: compilers compute
     # ahead with values that they drop afterwards.
     undelivered = {
@@ -144,9 +200,10 @@ def _add_body(made: Plan, body: FunctionBody, blocks: list[BasicBlock]) -> None:
     }
     undelivered |= _tainted(blocks, undelivered, read_by_lane)
     tracked = sorted(doubtful | tainted | undelivered, key=lambda register: register.offset)
-    if not tracked:
+    if not tracked and not without:
         return
     index = {register: len(made.registers) + number for number, register in enumerate(tracked)}
+    places = index | {each: made.registers.index(each) for each in without}
     made.registers += tracked
     made.undelivered += [each in undelivered for each in tracked]
     made.clears[first.number] = list(index.values())
@@ -159,7 +216,23 @@ def _add_body(made: Plan, body: FunctionBody, blocks: list[BasicBlock]) -> None:
             checks = [each for each in missing if each in index]
             if checks:
                 made.checks[key_of(op)] = sorted(index[each] for each in checks)
-            if not index.keys().isdisjoint(assigned(op)):
+            where = needed_where(op)
+            if where is not None:
+                sums, predicate = where
+                unset = [each for each in sums if each in index and (each in tainted or each not in here)]
+                if unset:
+                    made.checks_where[key_of(op)] = (
+                        predicate.offset,
+                        sorted(index[each] for each in unset),
+                    )
+                    made.predicates.add(predicate)
+            moves = [each for each in slots.moves(op) if each.target in places]
+            if moves:
+                sources = [places.get(each.source, -1) if each.source is not None else -1 for each in moves]
+                made.moves[key_of(op)] = [
+                    (places[each.target], source) for each, source in zip(moves, sources, strict=True)
+                ]
+            elif not index.keys().isdisjoint(assigned(op)):
                 made.assignments[key_of(op)] = _assignment(op, index, undelivered)
             if key_of(op) in made.checks or key_of(op) in made.assignments:
                 chooses = [op.operands[3]] if op.record.chooses else []
@@ -218,24 +291,33 @@ def _definitely_assigned(
     return before
 
 
-def _used_without_value(blocks: list[BasicBlock], known: dict[int, set[Register]]) -> set[Register]:
+def _used_without_value(blocks: list[BasicBlock], known: Known, slots: ParameterSlots) -> set[Register]:
     """Return the registers that some instruction uses where a path may have left them without a value."""
     found: set[Register] = set()
     for block in blocks:
         here = set(known[id(block)])
         for op in block.executed:
             shuffled = set(registers_in(op.operands[1])) if op.record.shuffles else set()
-            found |= (needed(op) | passed(op) | shuffled) - here
+            where = needed_where(op)
+            used = needed(op) | passed(op) | shuffled | (where[0] if where is not None else set())
+            used |= {each.source for each in slots.moves(op) if each.source and not is_slot(each.source)}
+            found |= used - here
             if op.guard is None:
                 here |= assigned(op)
     return found
 
 
 def _tainted(
-    blocks: list[BasicBlock], doubtful: set[Register], sources_of: Callable[[Op], set[Register]]
+    blocks: list[BasicBlock],
+    doubtful: set[Register],
+    sources_of: Callable[[Op], set[Register]],
+    slots: ParameterSlots | None = None,
 ) -> set[Register]:
-    """Return the registers that instructions may pass the lack of a value on to."""
+    """Return the registers, and slots of parameters, that instructions may pass the lack of a value on to."""
     moves = [(sources_of(op), assigned(op)) for block in blocks for op in block.executed]
+    if slots is not None:
+        passed_on = (move for block in blocks for op in block.executed for move in slots.moves(op))
+        moves += [({each.source}, {each.target}) for each in passed_on if each.source is not None]
     found: set[Register] = set()
     without, changed = set(doubtful), bool(doubtful)
     while changed:

@@ -50,7 +50,8 @@ def _stored(op: Op) -> set[Register]:
 def unheeded_tests(program: Program) -> set[int]:
     """Return the sites of tests of mbarriers whose result decides on nothing: they show nothing.
 
-    A result is heeded if it, or what is computed from it, guards an instruction or leaves the registers.
+    A result is heeded if it, or what is computed from it, guards an instruction, chooses a value or leaves
+    the registers, other than to global memory: there it comes too late for the thread itself.
     """
     tests = [op for op in program.sites if op.record.waits is Waits.PHASE]
     if not tests:
@@ -64,15 +65,26 @@ def unheeded_tests(program: Program) -> set[int]:
 
 
 def _decides(test: Op, users: dict[Register, list[Op]]) -> bool:
-    """Return whether the result of an instruction guards another one, or leaves the registers."""
+    """Return whether the result of an instruction guards another one, chooses, or leaves the registers."""
     followed = set(test.registers(Role.DEFINED))
     left = list(followed)
     while left:
         register = left.pop()
         for op in users.get(register, []):
-            if op.record.level is not Level.LANE or (op.guard is not None and op.guard[0] == register):
+            if op.guard is not None and op.guard[0] == register:
+                return True
+            if op.record.is_plain_store and op.space == "global" and register in _stored(op):
+                continue
+            if op.record.level is not Level.LANE or _chooses_by(op, register):
                 return True
             further = assigned(op) - followed
             followed |= further
             left += further
     return False
+
+
+def _chooses_by(op: Op, register: Register) -> bool:
+    """Return whether a register chooses between values, one of which at least is no constant."""
+    if not op.record.chooses or op.operands[3] != register:
+        return False
+    return any(True for operand in op.operands[1:3] for _ in registers_in(operand))

@@ -28,6 +28,9 @@ ATOM = 16
 Inside = Callable[[Value, Value, Value], None]
 #: Handles a run beyond the tensor: the shared address, the bytes.
 Outside = Callable[[Value, Value], None]
+#: Handles a row of the box: the device address, the shared address without a swizzle, and the span of the
+#: bytes that lie in the tensor, and how many bytes of the row lie before and after the tensor.
+EachRow = Callable[[Value, Value, Value, Value, Value], None]
 
 
 def at(field: int, dimension: int) -> int:
@@ -59,7 +62,12 @@ def swizzled(box: Record, address: Value) -> Value:
 
 
 def walk(
-    code: FunctionCode, box: Record, whole_granules: bool, inside: Inside, outside: Outside | None
+    code: FunctionCode,
+    box: Record,
+    whole_granules: bool,
+    inside: Inside,
+    outside: Outside | None,
+    each_row: EachRow | None = None,
 ) -> None:
     """Write loops over a box, a record like AsyncOperation, that call a body for each run of bytes.
 
@@ -97,6 +105,9 @@ def walk(
             good = good & ~(position < 0) & (position < get(AsyncOperation.sizes, dimension))
             address = address + position * get(AsyncOperation.pitches, dimension)
         first, last = (good.select(each, width) for each in (row_first, row_last))
+        if each_row is not None:
+            span = (first < last).select((last - first) * step - (step - 1) * size, code.number(0))
+            each_row(address + start + first * step, row.get() + first, span, first, width - last)
         with code.loop(pieces) as number:
             offset = number * piece
             end = least(offset + piece, width) - offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lanewise.machine.checker.access_descriptions import lanes_in_words
 from lanewise.machine.checker.proxy_records import AsyncKind
-from lanewise.machine.checker.records import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.program.ops import Op
 
 #: The kind of finding that each suspicion becomes.
@@ -22,6 +22,8 @@ ASYNC_KINDS = {
     Suspicion.BARRIER_UNFENCED: "mbarrier",
     Suspicion.SWIZZLE_DIFFERS: "wgmma",
     Suspicion.MAP_UNFENCED: "proxy",
+    Suspicion.ARRIVALS_BEYOND_COUNT: "mbarrier",
+    Suspicion.ARRIVAL_UNORDERED: "mbarrier",
     Suspicion.CLUSTER_ARRIVED_TWICE: "barrier",
     Suspicion.REGISTERS_BY_SOME_LANES: "setmaxnreg",
     Suspicion.REGISTERS_OF_SOME_WARPS: "setmaxnreg",
@@ -165,6 +167,17 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             return (
                 "the tensor map was changed in this launch, and the thread has executed no "
                 "fence.proxy.tensormap::generic.acquire since: add one"
+            )
+        case Suspicion.ARRIVALS_BEYOND_COUNT:
+            return (
+                f"lanes of one instruction arrive more often at the mbarrier at {place} than the {number} "
+                "arrivals that its phase still expects: initialise it with as many as arrive"
+            )
+        case Suspicion.ARRIVAL_UNORDERED:
+            return (
+                f"an arrival in a phase of the mbarrier at {place}, by a thread that does not know whether "
+                f"the phase before is complete: more threads arrive than the {number} that it was "
+                "initialised for, or a wait is missing"
             )
         case Suspicion.BARRIER_OVERWRITTEN:
             return f"{place} is a live mbarrier: mbarrier.inval first"

@@ -16,7 +16,13 @@ from lanewise.machine.analysis.control_registers import control_registers, time_
 from lanewise.machine.analysis.warpgroup_registers import WarpgroupPlan, warpgroup_plan
 from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
 from lanewise.machine.checker.counters import SiteCounters
-from lanewise.machine.checker.site_table import SiteTable, first_access_row, is_followed, watched_sites
+from lanewise.machine.checker.site_table import (
+    SiteTable,
+    first_access_row,
+    is_followed,
+    is_warp_barrier,
+    watched_sites,
+)
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
 from lanewise.machine.program.source_lines import source_line
@@ -30,7 +36,8 @@ class CheckedKernel(Compiled):
         super().__init__(module, function, arch, "checked", self._instrumentation)
 
     def _instrumentation(self) -> CheckerSteps:
-        return CheckerSteps(self.plan, self.warpgroups, self.follows_async)
+        has_warp_barriers = any(is_warp_barrier(op) for op in self.program.sites)
+        return CheckerSteps(self.plan, self.warpgroups, self.follows_async, has_warp_barriers)
 
     @cached_property
     def plan(self) -> definite_assignment.Plan:

@@ -248,12 +248,30 @@ class CheckedLaunch(Launch):
         return Report(
             program.entry.name,
             findings,
-            counters.total_of(by_site),
+            self._totals(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,
             partial(_judged, kernel, runs, rows, diverged, requests) if self.ended else None,
             kernel.module,
         )
+
+    def _totals(self, by_site: list[counters.Counts]) -> counters.Counts:
+        """Return the sum of all counters; with the clusters, if the launch has any."""
+        total = counters.total_of(by_site)
+        if self.shape.cluster_blocks > 1:
+            total[counters.CLUSTERS] = self.shape.blocks // self.shape.cluster_blocks
+        return total
+
+    def last_report(self, notes: list[str]) -> Report:
+        """Return the report of a launch that nothing else is asked of."""
+        found = self.report(notes)
+        self.give_back()
+        return found
+
+    def give_back(self) -> None:
+        """Let the next check have the shadow memory."""
+        for watch in self.watches:
+            watch.give_back()
 
     def _more_than_a_gpu(self) -> list[Finding]:
         """Return advice if more blocks waited for later ones than run at a time on any GPU."""
@@ -301,7 +319,7 @@ def run_checked(
     if len(schedules) == 1:
         launch = _run(kernel, shape, values, steps, schedules[0], progress)
         launch.print_kept()
-        return launch.report(notes)
+        return launch.last_report(notes)
     untouched = CheckedLaunch(kernel, shape, values, steps, schedules[0], side_by_side=False, record_all=True)
     memory = WrittenMemory(untouched, untouched.written)
     before = memory.copy()
@@ -309,7 +327,7 @@ def run_checked(
     reports: list[Report] = []
     for schedule in schedules:
         launch = _run(kernel, shape, values, steps, schedule, progress)
-        reports.append(launch.report(notes))
+        reports.append(launch.last_report(notes))
         if after is None:
             launch.print_kept()
             after, ended = memory.copy(), launch.ended
@@ -343,6 +361,7 @@ def _run(
     before = memory.copy() if side_by_side else None
     if not _is_whole(launch, progress) and before is not None:
         memory.put_back(before)
+        launch.give_back()
         launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
         _is_whole(launch, progress)
     return launch

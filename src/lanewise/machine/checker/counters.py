@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from lanewise.errors import LanewiseError
 from lanewise.machine.checker.records import SiteRow
 from lanewise.machine.checker.site_table import first_access_row
 from lanewise.machine.program.basic_blocks import BasicBlock
-from lanewise.machine.program.instruction_record import BlockEnd, Waits
+from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Waits
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.ops import Op
 
@@ -43,8 +43,32 @@ _EFFICIENCY = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 LDSM = "smsp__inst_executed_op_ldsm.sum"
 #: Instructions whose count Nsight Compute does not name by their space.
 _INSTRUCTIONS = {"ldsm": LDSM, "ldgsts": "smsp__inst_executed_op_ldgsts.sum"}
-#: Bytes of a sector.
-SECTOR = 32
+#: Bytes of a sector, and of a wavefront of shared memory.
+SECTOR, _WAVEFRONT = 32, 128
+#: Instructions of the pipe that TMA has; those that copy, by the way they go, and the sectors that they move.
+_TMA = "smsp__inst_executed_pipe_tma.sum"
+_TMA_INSTRUCTIONS = "smsp__sass_inst_executed_op_tma_{}.sum"
+_TMA_READ = "l1tex__m_xbar2l1tex_read_{}_mem_global_op_tma_{}.sum"
+_TMA_WRITTEN = "l1tex__m_l1tex2xbar_write_{}_mem_global_op_tma_{}.sum"
+#: Products of warpgroups, and what their operands take of shared memory.
+_GMMA = "smsp__inst_executed_pipe_tensor_op_gmma.sum"
+_GMMA_BYTES = _BYTES.format("shared", "gmma")
+_GMMA_WAVEFRONTS = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum"
+_GMMA_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_gmma.sum"
+#: Clusters that were launched.
+CLUSTERS = "gpc__cgas_launched.sum"
+
+
+class _Counted(NamedTuple):
+    """What one instruction counts each time that it runs, and the rows of its accesses."""
+
+    #: Tensor-core instructions and operations; none if it is no product.
+    product: tuple[int, int] | None
+    branches: bool
+    waits: bool
+    by_tma: bool
+    first_row: int
+    end_row: int
 
 
 class SiteCounters:
@@ -56,7 +80,7 @@ class SiteCounters:
         ]
         self._sites, self._blocks = (np.array([pair[side] for pair in pairs], np.intp) for side in (0, 1))
         self.sites = sites
-        self._products = {op.site: _of_product(op, arch) for op in sites if op.record.multiplies}
+        self._counted = [_counted(op, arch) for op in sites]
 
     def of_launch(
         self, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: npt.NDArray[Any]
@@ -69,29 +93,49 @@ class SiteCounters:
         executed = np.zeros((len(self.sites), 2), np.int64)
         np.add.at(executed, self._sites, runs[self._blocks])
         costs = rows[:, [field // 8 for field in _COST_FIELDS]].tolist()
-        counted = zip(self.sites, executed.tolist(), diverged.tolist(), strict=False)
+        ran = zip(self.sites, self._counted, executed.tolist(), diverged.tolist(), strict=False)
         return [
-            (op, self._of_site(op, times, threads, parted, costs))
-            for op, (times, threads), parted in counted
+            (op, _of_site(op, counted, times, threads, parted, costs))
+            for op, counted, (times, threads), parted in ran
             if times
         ]
 
-    def _of_site(self, op: Op, times: int, threads: int, parted: int, costs: list[list[int]]) -> Counts:
-        """Return the counters of one instruction."""
-        found: Counts = {INSTRUCTIONS: times, THREADS: threads}
-        record = op.record
-        if record.multiplies and op.site in self._products:
-            tensor, operations = self._products[op.site]
-            found[TENSOR], found[FLOPS] = tensor * times, operations * times
-        if record.ends in (BlockEnd.JUMP, BlockEnd.SWITCH):
-            found[BRANCHES], found[DIVERGENT] = times, parted
-        if record.waits is Waits.BARRIER:
-            found[BARRIERS] = times
-        first = first_access_row(op)
-        for cost in costs[first : first + len(watched_accesses(op))]:
-            if cost[0]:
-                _add(found, _of_memory(op, *cost))
-        return found
+
+def _counted(op: Op, arch: str) -> _Counted:
+    """Return what one instruction counts."""
+    record, first = op.record, first_access_row(op)
+    return _Counted(
+        _of_product(op, arch) if record.multiplies else None,
+        record.ends in (BlockEnd.JUMP, BlockEnd.SWITCH),
+        record.waits is Waits.BARRIER,
+        record.counter == "tma",
+        first,
+        first + len(watched_accesses(op)),
+    )
+
+
+def _of_site(
+    op: Op, counted: _Counted, times: int, threads: int, parted: int, costs: list[list[int]]
+) -> Counts:
+    """Return the counters of one instruction."""
+    found: Counts = {INSTRUCTIONS: times, THREADS: threads}
+    if counted.product is not None:
+        tensor, operations = counted.product
+        found[TENSOR], found[FLOPS] = tensor * times, operations * times
+        if op.record.counter == "wgmma":
+            _add(found, _of_warpgroup(op, times))
+    if counted.by_tma:
+        found[_TMA] = times
+        if op.record.memory and costs[counted.first_row][0]:
+            _add(found, _of_bulk_copy(op, times, costs[counted.first_row]))
+    if counted.branches:
+        found[BRANCHES], found[DIVERGENT] = times, parted
+    if counted.waits:
+        found[BARRIERS] = times
+    for cost in costs[counted.first_row : counted.end_row]:
+        if cost[0]:
+            _add(found, _of_memory(op, *cost))
+    return found
 
 
 def _of_product(op: Op, arch: str) -> tuple[int, int]:
@@ -101,6 +145,24 @@ def _of_product(op: Op, arch: str) -> tuple[int, int]:
         return 0, 0
     operations = 2 * instruction.m * instruction.n * instruction.k * instruction.products
     return tensor_instructions(op, arch), operations // (instruction.threads // 32)
+
+
+def _of_warpgroup(op: Op, times: int) -> Counts:
+    """Return what the operands of a wgmma in shared memory take, for so many warps that executed it.
+
+    A descriptor names pieces of 128 bytes that meet all banks once, in every swizzle: there is no conflict.
+    """
+    instruction = op.source.instruction()
+    assert instruction is not None
+    read = (instruction.a, instruction.b) if instruction.a_source == "descriptor" else (instruction.b,)
+    bits = sum(each.rows * each.cols * each.format.bits for each in read)
+    moved = bits // 8 * times // (instruction.threads // 32)
+    return {
+        _GMMA: times,
+        _GMMA_BYTES: moved,
+        _GMMA_WAVEFRONTS: moved // _WAVEFRONT,
+        _GMMA_CONFLICTS: 0,
+    }
 
 
 #: What is counted for each access, in the rows of the checker's table.
@@ -151,6 +213,23 @@ def _of_memory(op: Op, requests: int, wavefronts: int, ideal: int, sectors: int,
     if not wavefronts and not sectors and requests and op.space == "local":
         found[_BY_SPACE.format("local", operation)] = requests
     return found
+
+
+def _of_bulk_copy(op: Op, times: int, cost: list[int]) -> Counts:
+    """Return the counters of a copy by TMA: its way, and the sectors of global memory that it moves."""
+    target, source = op.record.memory[:2]
+    if target.space == "global":
+        way, name = "red" if target.kind is AccessKind.ATOMIC else "st", _TMA_WRITTEN
+    elif source.space == "global":
+        way, name = "ld", _TMA_READ
+    else:
+        return {}  # from block to block
+    sectors = cost[_COST_FIELDS.index(SiteRow.sectors)]
+    return {
+        _TMA_INSTRUCTIONS.format(way): times,
+        name.format("sectors", way): sectors,
+        name.format("bytes", way): SECTOR * sectors,
+    }
 
 
 def _add(total: Counts, more: Counts) -> None:

@@ -28,8 +28,11 @@ Key = tuple[object, ...]
 
 def with_chains(findings: Iterable[Finding], program: Program) -> list[Finding]:
     """Return findings with the calls through which their lines were inlined, on both sides."""
+    found = list(findings)
+    if not found:
+        return []
     ops = {(op.line, str(op.source)): op for op in program.sites}
-    return [_with_chain(each, program, ops) for each in findings]
+    return [_with_chain(each, program, ops) for each in found]
 
 
 def _with_chain(finding: Finding, program: Program, ops: dict[tuple[int, str], Op]) -> Finding:

@@ -96,6 +96,8 @@ class NotedOperation(RecordLayout):
     completed = field(4)
     #: Of a phase: the BlockWatch of the mbarrier's block; else 0.
     home = field()
+    #: What is copied from where to where, as one number; 0 for a reduction and for wgmma.
+    contents = field()
     #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
     swizzle = field(4)
 
@@ -193,6 +195,9 @@ class PhaseRecord(RecordLayout):
     #: By warp of the block: the epoch in which it saw the phase complete, and which lanes did.
     witnessed = per_lane()
     witnesses = per_lane()
+    # By warp of the block: the epoch of its last arrival, and which lanes have arrived.
+    arrived = per_lane()
+    arrivers = per_lane()
     # In a cluster: by rank the epoch up to which those who arrived knew the block, and that up to which they
     # knew everything.
     members = field(4, MOST_CLUSTER_BLOCKS)
@@ -215,6 +220,9 @@ class FollowedBarrier(RecordLayout):
     init_warp = field()
     init_lane = field()
     visible = field()
+    # The epoch of the last instruction that arrived, and how often its lanes have.
+    arrival_epoch = field()
+    arrivals = field()
     #: How many phases are complete.
     phase = field()
     phases = field(8, PHASES_KEPT * PhaseRecord.BYTES // 8, 64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag, auto
 
 from lanewise.machine.abi import LANES, RecordLayout, field, per_lane
+from lanewise.machine.checker.suspicions import Suspicion
 
 
 class WatchRecord(RecordLayout):
@@ -49,13 +50,15 @@ RELEASES_KEPT = 4096
 class PartialRelease(RecordLayout):
     """A release by some lanes, while others of the warp have made accesses since they last synchronised.
 
-    It publishes accesses of those others only up to the epoch `synced`.
+    It publishes accesses of those others only up to the epoch `synced`. Of each release, by some or by all
+    lanes, `released` is the epoch, and `seen` what the warp knew then of the others of its block.
     """
 
     epoch = field(4)
     synced = field(4)
     others = field(4)
-    unused = field(4)
+    released = field(4)
+    seen = per_lane()
 
 
 class BlockWatch(RecordLayout):
@@ -174,10 +177,21 @@ class WarpClock(RecordLayout):
     met_after_acquire = field()
     shared_known = field()
     global_known = field()
+    # The last release of the warp's own that came back to it by way of others: what its lanes did before is
+    # known to all that have acquired the publication that brought it.
+    returned = field()
+    returned_by = field()
+    #: The same, as strong reads without a fence behind them have shown it.
+    returning = field()
+    returning_by = field()
     #: The epoch from which on a release was incomplete that this warp relies on.
     incomplete_from = field()
-    #: Lanes that have arrived at a barrier of the warp which is not complete.
+    # Lanes that have arrived at a barrier of the warp which is not complete; its mask and the row of the
+    # first of them; and lanes that have accessed memory since.
     waiting = field()
+    waiting_mask = field()
+    waiting_row = field()
+    strayed = field()
     #: By warp of the block: the epoch up to which it is known to have happened before; and its copies.
     seen = per_lane()
     seen_copies = per_lane()
@@ -185,8 +199,8 @@ class WarpClock(RecordLayout):
     #: phase that was waited for.
     tracked = field()
     phase_acquired = field()
-    # The epoch of the last arrival at the barrier of the cluster (0: relaxed), and the one up to which all
-    # blocks of the cluster are known.
+    # The epoch of the last arrival at the barrier of the cluster, or of the last fence if it is relaxed; and
+    # the one up to which all blocks of the cluster are known.
     cluster_arrival = field()
     cluster_known = field()
 
@@ -281,74 +295,6 @@ class AllocationShadow(RecordLayout):
     byte_states = field()
 
 
-class Suspicion(IntEnum):
-    """What compiled code reports to Python, which decides whether it is a finding."""
-
-    AFTER_WRITE = 0
-    AFTER_READ = auto()
-    # Ordered, but only because lanes met or because a read without a fence saw a flag.
-    WEAKLY_AFTER_WRITE = auto()
-    WEAKLY_AFTER_READ = auto()
-    UNINITIALISED = auto()
-    UNFINISHED_COPY = auto()
-    #: An asynchronous operation may still be reading what is written.
-    UNFINISHED_READ = auto()
-    # What plain stores wrote, and an asynchronous operation accesses: without a fence between the proxies, or
-    # with one, but not in the thread that wrote.
-    UNFENCED = auto()
-    WEAKLY_FENCED = auto()
-    # Registers of wgmma: touched while it is in flight; written without a fence after it; no fence at all.
-    REGISTER_IN_FLIGHT = auto()
-    REGISTER_UNFENCED = auto()
-    NO_WGMMA_FENCE = auto()
-    #: A thread exits while its bulk copies may still be reading shared memory.
-    EXITED_COPYING = auto()
-    #: A block ends while a bulk copy into its shared memory was never waited for.
-    ENDED_COPYING = auto()
-    #: A live mbarrier is overwritten, or initialised again.
-    BARRIER_OVERWRITTEN = auto()
-    #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
-    BYTES_LEFT_OVER = auto()
-    #: The asynchronous proxy uses an mbarrier whose initialisation no fence has made visible to it.
-    BARRIER_UNFENCED = auto()
-    #: wgmma reads with another swizzle than a tensor copy wrote with.
-    SWIZZLE_DIFFERS = auto()
-    #: A tensor map is used that was changed, without a fence that acquires it.
-    MAP_UNFENCED = auto()
-    #: A second arrival at the barrier of a cluster with no wait between.
-    CLUSTER_ARRIVED_TWICE = auto()
-    # setmaxnreg: by some lanes of a warp only; by warps of a warpgroup that differ; more than the block has;
-    # nothing is taken or given; ignored, since no bound is known.
-    REGISTERS_BY_SOME_LANES = auto()
-    REGISTERS_OF_SOME_WARPS = auto()
-    REGISTERS_BEYOND_POOL = auto()
-    REGISTERS_NEEDLESS = auto()
-    REGISTERS_UNBOUNDED = auto()
-    #: Memory that is read by ld.global.nc is written in the same launch.
-    NOT_CONSTANT = auto()
-    SAME_ADDRESS = auto()
-    OUTSIDE = auto()
-    NOT_A_MEMBER = auto()
-    ABSENT_MEMBER = auto()
-    EXITED_MEMBER = auto()
-    MASKS_DIFFER = auto()
-    BARRIER_OVERFULL = auto()
-    EXITED_WARPS = auto()
-    SPLIT_BARRIER = auto()
-    TILE_ALIGNMENT = auto()
-    TILE_STRIDE = auto()
-    TILE_UNIFORM = auto()
-    IGNORED_ADDRESS = auto()
-    IGNORED_ALIGNMENT = auto()
-    BARRIER_COUNT_WRONG = auto()
-    NO_VALUE = auto()
-    HEAP_OUTSIDE = auto()
-    HEAP_FREED = auto()
-    HEAP_UNINITIALISED = auto()
-    #: Memory is written that was taken for memory that is only read: the launch has to be repeated.
-    UNRECORDED_READS = auto()
-
-
 class SiteRow(RecordLayout):
     """A row of the site table: how an instruction, or one access of it, is watched, and what was counted."""
 
@@ -364,7 +310,8 @@ class SiteRow(RecordLayout):
     # up to the next view that was passed. 0 if that is not known.
     lowest = field()
     highest = field()
-    # The stride of a tile or the count of a barrier: a constant, and a register's offset if it is in one.
+    # The stride of a tile, the count of a barrier, the parity that is waited for at an mbarrier or the
+    # arrivals there: a constant, and a register's offset if it is in one.
     step = field()
     step_base = field()
     #: The bytes that the address of a tile has to be a multiple of.

@@ -98,6 +98,11 @@ def by_async_proxy(op: Op) -> bool:
     return any(each.proxy is Proxy.ASYNC for each in op.record.memory)
 
 
+def is_warp_barrier(op: Op) -> bool:
+    """Return whether an instruction is a barrier of the lanes that its mask names: bar.warp.sync."""
+    return op.record.waits is Waits.MEMBERS and not op.record.has_code
+
+
 def access_of(op: Op, row: int) -> LocatedAccess | None:
     """Return the access that a row of an instruction stands for; None if it stands for none."""
     found = watched_accesses(op)
@@ -198,9 +203,8 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
     if record.waits is Waits.BARRIER:
         found.append(_barrier(op))
     elif record.waits is Waits.MEMBERS:
-        flags = (
-            0 if record.has_code else Flag.EVERY_LANE
-        )  # bar.warp.sync waits for lanes that have not arrived
+        # A barrier of the warp waits for lanes that have not arrived.
+        flags = Flag.EVERY_LANE if is_warp_barrier(op) else Flag(0)
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))
@@ -319,6 +323,8 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         if access.acquires:
             asked = _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
             asked[SiteRow.element_bits] = getattr(op.operands[2], "bits", 32)
+        else:
+            asked = _arrivals(op)
     if op.has("volatile"):
         flags |= Flag.VOLATILE_ACCESS
     if access.asynchronous:
@@ -339,6 +345,16 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
     elif access.size is Size.TILE_LINE:
         _add_tile(op, row)
     return row
+
+
+def _arrivals(op: Op) -> Row:
+    """Return how often a lane arrives at an mbarrier as fields of a row; nothing if it does not."""
+    if op.record.orders is Order.TRACK:
+        return {SiteRow.step: int(op.has("noinc"))}
+    if op.record.role(0) is not Role.DEFINED:
+        return {}
+    counted = len(op.operands) > 2 and not op.has("expect_tx")
+    return _operand(op.operands[2], SiteRow.step_base, SiteRow.step) if counted else {SiteRow.step: 1}
 
 
 def _add_matrix(op: Op, row: Row, writes: bool, arch: str) -> None:

@@ -7,8 +7,9 @@ kernels, together with shadow memory and clocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from lanewise.jit import ir, machine_code
+from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
@@ -48,8 +49,11 @@ RELEASE = "check_release"
 class CheckerSteps:
     """The steps that a checked launch adds to a kernel; they track the registers of a plan."""
 
-    def __init__(self, plan: Plan, warpgroups: WarpgroupPlan, follows_async: bool) -> None:
+    def __init__(
+        self, plan: Plan, warpgroups: WarpgroupPlan, follows_async: bool, has_warp_barriers: bool
+    ) -> None:
         self.plan, self.warpgroups = plan, warpgroups
+        self.has_warp_barriers = has_warp_barriers
         #: Whether the kernel has asynchronous operations, moves registers, or belongs to clusters.
         self.follows_async = follows_async
 
@@ -82,6 +86,11 @@ class CheckerSteps:
         for index in self.plan.checks.get(key_of(op), ()):
             guarded = None if op.guard is not None and self.plan.registers[index] == op.guard[0] else op
             found += _step(data, "check_value", [self._tracked, MOST_ROWS * op.site, index], guarded)
+        where = self.plan.checks_where.get(key_of(op))
+        if where is not None:
+            predicate, sums = where
+            operands = [self._tracked, MOST_ROWS * op.site, predicate, len(sums), *sums]
+            found += _step(data, "check_values_where", operands, op)
         return found
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
@@ -127,6 +136,13 @@ class CheckerSteps:
 
     def _assigned(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps that note which tracked registers an instruction has given a value."""
+        moves = self.plan.moves.get(key_of(op))
+        if moves is not None:
+            found: list[Word] = []
+            for target, source in moves:
+                sources = [1, source] if source >= 0 else [0]
+                found += _step(data, "note_values", [self._tracked, 1, target, *sources], op)
+            return found
         made = self.plan.assignments.get(key_of(op))
         if made is None:
             return []
@@ -154,10 +170,14 @@ class CheckerSteps:
         leaves = block.end is BlockEnd.EXIT or (block.end is BlockEnd.RETURN and block.body.function.is_entry)
         if leaves and self.follows_async:
             found += _step(data, "check_exit", [first], op)
+        if leaves and self.has_warp_barriers:
+            found += _step(data, "check_left", [first], op)
         if block.end is BlockEnd.JUMP and op.guard is not None:
             found += _step(data, "check_branch", [op.site], op)
         elif block.end is BlockEnd.BARRIER:
             found += _step(data, "check_arrive", [first], op)
+        elif block.end is BlockEnd.CALL:
+            found += self._assigned(data, op)  # arguments have a value if what is passed has
         elif op.record.waits is Waits.MEMBERS:
             found += _step(data, "check_parted" if block.waits_before else "check_members", [first], op)
         return found
@@ -166,11 +186,10 @@ class CheckerSteps:
         """Return the function that the scheduler calls when a barrier completes."""
         return release
 
-    def image(self) -> bytes:
-        """Return the machine code of the functions behind all steps."""
+    def library(self) -> tuple[str, Callable[[], str]]:
+        """Return the key of the functions behind all steps, and what writes their LLVM IR."""
         key = "checker of asynchronous operations" if self.follows_async else "checker"
-        (image,) = machine_code.images(key, lambda: [machine_code.compile(_write(self.follows_async))])
-        return image
+        return key, partial(_write, self.follows_async)
 
 
 def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> list[Word]:
@@ -294,6 +313,23 @@ def _value(code: BlockCode, operands: Record) -> None:
         _call(code, "without_value", code["frame"], row, missing.to(U64).to(i64), register)
 
 
+def _values_where(code: BlockCode, operands: Record) -> None:
+    """Operands: tracked, row, a predicate's offset, registers with their count.
+
+    Lanes for which the predicate holds are about to use them: tell of the first without a value.
+    """
+    holds = code.bits(code.frame.get(operands.get(_FIRST + 8), U8, abi.LANES).differs(0))
+    lanes = code["active"].to(U32) & holds
+    values = _assigned(code, operands.get(_TRACKED))
+    with code.when(lanes.differs(0)), code.loop(operands.get(_FIRST + 16)) as number:
+        register = operands.get(number * 8 + (_FIRST + 24))
+        missing = lanes & ~values.get(register * 4, U32)
+        with code.when(missing.differs(0)):
+            row = operands.get(_FIRST)
+            _call(code, "without_value", code["frame"], row, missing.to(U64).to(i64), register)
+            code.give(0)
+
+
 def _note_values(code: BlockCode, operands: Record) -> None:
     """Operands: tracked, targets and sources with their counts. Targets have a value if sources do."""
     values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
@@ -389,11 +425,13 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_members": _visit("members"),
     "check_arrive": _visit("arrive"),
     "check_parted": _parted,
+    "check_left": _visit("left"),
     "check_converged": _converged,
     "check_block": _block,
     "check_branch": _branch,
     "clear_values": _clear,
     "check_value": _value,
+    "check_values_where": _values_where,
     "note_values": _note_values,
     "choose_value": _choose_value,
     "note_shuffled": _note_shuffled,

@@ -29,9 +29,10 @@ from lanewise.machine.checker.async_findings import ASYNC_KINDS
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.matrix_rows import rows_agree
 from lanewise.machine.checker.proxy_records import OPERATIONS_KEPT, AsyncKind, NotedOperation
-from lanewise.machine.checker.records import SiteRow, Suspicion, WatchRecord
+from lanewise.machine.checker.records import SiteRow, WatchRecord
 from lanewise.machine.checker.report import Finding, Severity
 from lanewise.machine.checker.site_table import access_of, by_async_proxy, row_of_number
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses

@@ -6,7 +6,8 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.warpgroup_registers import Product, RegisterEvent, Touch
 from lanewise.machine.checker.proxy_records import AsyncClock, RegisterState
-from lanewise.machine.checker.records import BlockWatch, Suspicion
+from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
 

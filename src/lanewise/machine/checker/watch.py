@@ -37,6 +37,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.shadow_pool import MOST_KEPT_BYTES, SHADOWS, clear
 from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.device_memory import Allocation
@@ -76,7 +77,7 @@ class Watch:
         bound_to_own_shared_memory(self.rows, launch)
         self.runs = np.zeros((max(len(kernel.blocks), 1), 2), np.int64)
         self.diverged = np.zeros(max(len(kernel.program.sites), 1), np.int64)
-        self.log = np.zeros(epochs, np.uint32)
+        self.log = SHADOWS.take_log(epochs)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
         self.partial_releases = zeroed_bytes(RELEASES_KEPT * PartialRelease.BYTES)
         self.operations = zeroed_bytes(OPERATIONS_KEPT * NotedOperation.BYTES * kernel.follows_async)
@@ -85,13 +86,20 @@ class Watch:
         self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel, stay_alone)
         self.triage.operations = self.operations.view(np.uint32)
         shifts = self.shifts = [self._cell_shift(each) for each in launch.allocations]
-        planes = len(ShadowPlane) if kernel.follows_async else ShadowPlane.ASYNC_READ_EPOCH
+        planes = len(ShadowPlane) if kernel.follows_async else ShadowPlane.FIRST_READ
         #: Allocations whose shadow memory would take too much: races in them are not looked for.
         self.unwatched = self._too_large(recorded)
-        self.shadows = [
-            np.zeros((planes, (each.size >> shift) + 8 if each not in self.unwatched else 0), np.uint32)
+        cells = [
+            (each.size >> shift) + 8 if each.first in recorded and each not in self.unwatched else 0
             for each, shift in zip(launch.allocations, shifts, strict=True)
         ]
+        self._pieces = [SHADOWS.take(planes * each) if each else np.zeros(0, np.uint32) for each in cells]
+        self.shadows = [
+            piece[: planes * count].reshape(planes, count)
+            for piece, count in zip(self._pieces, cells, strict=True)
+        ]
+        #: The bytes of address space of its shadow memory; those of pages that are touched are in use.
+        self.shadow_bytes = sum(each.nbytes for each in self.shadows)
         self.shadow_table = np.zeros((max(len(self.shadows), 1), AllocationShadow.BYTES // 8), np.int64)
         for row, each, shadow, shift in zip(
             self.shadow_table, launch.allocations, self.shadows, shifts, strict=False
@@ -99,7 +107,7 @@ class Watch:
             for field, value in (
                 (AllocationShadow.first, each.first),
                 (AllocationShadow.size, each.size),
-                (AllocationShadow.plane, address(shadow) if each not in self.unwatched else 0),
+                (AllocationShadow.plane, address(shadow) if shadow.size else 0),
                 (AllocationShadow.stride, shadow.strides[0]),
                 (AllocationShadow.cell_shift, shift),
                 (AllocationShadow.host, each.host),
@@ -138,11 +146,6 @@ class Watch:
                 break
             found.append(each)
         return found
-
-    @property
-    def shadow_bytes(self) -> int:
-        """The bytes of address space of its shadow memory; those of pages that are touched are in use."""
-        return sum(each.nbytes for each in self.shadows)
 
     def _cell_shift(self, allocation: Allocation) -> int:
         """Return the bytes of a cell of an allocation, as a power of two: no access to it is smaller."""
@@ -211,6 +214,21 @@ class Watch:
         self.block_bytes = sum(each.nbytes for each in kept)
         self._kept.append(kept)
         self.triage.states[address(state.record)] = state
+
+    def give_back(self) -> None:
+        """Give its shadow memory to the next check, zeroed where it was in use: this watch is done."""
+        for row, shadow, piece, shift in zip(
+            self.shadow_table, self.shadows, self._pieces, self.shifts, strict=False
+        ):
+            first, last = (
+                int(row[each // 8]) for each in (AllocationShadow.accessed_from, AllocationShadow.accessed_to)
+            )
+            if 0 < piece.nbytes <= MOST_KEPT_BYTES:
+                for plane in shadow:
+                    clear(plane[first >> shift : (last >> shift) + 8])
+                SHADOWS.give(piece)
+        SHADOWS.give_log(self.log, int(self.record[WatchRecord.now // 8]))
+        self.shadows, self._pieces, self.log = [], [], self.log[:0]
 
     def forget(self, first: int, size: int) -> None:
         """Clear the shadow memory of some bytes, because the heap gives them to a new owner."""

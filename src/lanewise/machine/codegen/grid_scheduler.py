@@ -10,6 +10,7 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus, WarpFrame
 from lanewise.machine.async_records import PendingOperations
 from lanewise.machine.codegen.cluster_scheduler import begin_cluster, divided
 from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record, copy_bytes, zero_bytes
+from lanewise.machine.codegen.pending_copies import forget_copies
 from lanewise.machine.codegen.run_order import block_in_order
 
 WORD = ir.IntType(32)
@@ -97,6 +98,7 @@ def _write_begin(module: ir.Module) -> ir.Function:
         block.set(own, launch.get(given))
     with code.when(block.get(BlockRecord.pending).differs(0)):  # what a seed draws depends on the block alone
         block.at(BlockRecord.pending).set(PendingOperations.draws, 0)
+        forget_copies(code, block)
     x, y = launch.get(LaunchRecord.nctaid), launch.get(LaunchRecord.nctaid + 8)
     rest, first = divided(code, number, x)
     third, second = divided(code, rest, y)

@@ -42,5 +42,5 @@ class Instrumentation(Protocol):
     def barrier_hook(self) -> BarrierHook:
         """Return the function that the scheduler calls when a barrier completes."""
 
-    def image(self) -> bytes:
-        """Return the machine code of the functions that these steps call."""
+    def library(self) -> tuple[str, Callable[[], str]]:
+        """Return the key of the functions that these steps call, and what writes their LLVM IR."""

@@ -32,6 +32,7 @@ from lanewise.machine.codegen.function_code import (
     shared,
     shared_code,
 )
+from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.run_order import mixed
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
 
@@ -75,6 +76,16 @@ def _is_random(block: Record) -> Value:
     return block.at(BlockRecord.launch).get(LaunchRecord.completion).equals(Completion.RANDOM)
 
 
+def drawn_at_once(code: FunctionCode, block: Record) -> Value:
+    """Return whether a seed draws an operation to take effect when it is issued."""
+    drawn = code.variable(code.constant(BOOL, 0))
+    drawn.set(code.constant(BOOL, 0))
+    with code.when(_is_random(block)):
+        number = _draw(code, block, block.at(BlockRecord.pending))
+        drawn.set((number & (_ODDS - 1)).equals(0))
+    return drawn.get()
+
+
 # issue ------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +105,7 @@ def _write_issue(code: BlockCode) -> None:
         code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))
     queue = block.at(BlockRecord.pending)
     queue.set(PendingOperations.complete, address_of(code, complete(code.module)))
-    with code.when(_is_random(block)), code.when((_draw(code, block, queue) & (_ODDS - 1)).equals(0)):
+    with code.when(drawn_at_once(code, block)):
         code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))
     with code.when(queue.get(PendingOperations.count).equals(MOST_PENDING)):
         answer = _complete_at(code, block, code.number(0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
@@ -20,7 +21,7 @@ from lanewise.machine.codegen.cluster_scheduler import (
     write_run_cluster,
     write_settle_cluster,
 )
-from lanewise.machine.codegen.function_code import U8, U32, U64, FunctionCode, Record, copy_bytes
+from lanewise.machine.codegen.function_code import U8, U32, U64, FunctionCode, Record, copy_bytes, shared
 from lanewise.machine.codegen.grid_scheduler import write_run_grid
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.lane_vectors import BOOL
@@ -40,18 +41,24 @@ def _bits(code: FunctionCode, condition: Value) -> Value:
 
 
 def write_scheduler(module: ir.Module, name: str, hook: BarrierHook | None = None) -> None:
-    """Write `run_warp` up to the function that Python calls; it is the same for every kernel.
+    """Write `run_block` up to the function that Python calls; it is the same for every kernel.
 
-    A hook is called whenever a barrier completes, while those who wait for it are still parked.
+    `run_warp`, in which the time is spent, is a shared function, compiled with more effort. A hook is called
+    whenever a barrier completes, while those who wait for it are still parked.
     """
     checked = hook is not None
     # Only checked launches run in other orders: a plain one has nothing to ask before a warp's turn.
     permuted = write_permuted(module) if checked else None
-    warp = _write_run_warp(module, write_follow(module), checked)
+    run_warp = shared(
+        module,
+        "run_warp of checked launches" if checked else "run_warp",
+        ir.FunctionType(WORD, [ir.LONG]),
+        partial(_write_run_warp, checked),
+    )
     settle = _write_settle(module, hook)
     settle_cluster = write_settle_cluster(module, hook)
     in_vain = write_in_vain(module)
-    run_block = _write_run_block(module, warp, settle, settle_cluster, in_vain, permuted)
+    run_block = _write_run_block(module, run_warp, settle, settle_cluster, in_vain, permuted)
     run_cluster = write_run_cluster(module, run_block, settle_cluster, in_vain)
     write_run_grid(module, run_block, run_cluster, name, permuted)
 
@@ -61,10 +68,10 @@ def _least(code: FunctionCode, value: Value) -> Value:
     return code.intrinsic("vector.reduce.umin", U32, [value], of=value.type)
 
 
-def _write_run_warp(module: ir.Module, follow_steps: ir.Function, checked: bool) -> ir.Function:
-    """`run_warp(frame)`: give a warp a turn and return a `WarpStatus`."""
-    save, restore = _write_save(module), _write_restore(module)
-    code = FunctionCode(module, "run_warp", ("frame",), WORD)
+def _write_run_warp(checked: bool, module: ir.Module, name: str) -> None:
+    """Write `run_warp(frame)`: give a warp a turn and return a `WarpStatus`."""
+    follow_steps, save, restore = write_follow(module), _write_save(module), _write_restore(module)
+    code = FunctionCode(module, name, ("frame",), WORD, "")
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)
     builder = code.builder
@@ -157,7 +164,6 @@ def _write_run_warp(module: ir.Module, follow_steps: ir.Function, checked: bool)
     _release_siblings(code, warp, all_pcs.load(0, LANES))
     _spend(code, block, whole)
     code.give(WarpStatus.OUT_OF_TIME)
-    return code.function
 
 
 def _write_save(module: ir.Module) -> ir.Function:

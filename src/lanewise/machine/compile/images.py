@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lanewise.jit import ir, machine_code
 from lanewise.machine.abi import CODE_TABLE, RUN
@@ -12,53 +13,82 @@ from lanewise.machine.codegen.instrumentation import Instrumentation
 from lanewise.machine.codegen.scheduler import write_scheduler
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import BasicBlock
+from lanewise.machine.tensor_core.mma_library import load_products
 from lanewise.recently_used import RecentlyUsed
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 def images(kernel: Kernel, blocks: list[BasicBlock], instrumentation: Instrumentation | None) -> list[bytes]:
-    """Return the images of the kernel, of the shared functions that it calls, and of the instrumentation."""
+    """Return the images of the kernel, of the shared functions that it calls, and of the instrumentation.
+
+    All are compiled side by side, those that take longest first.
+    """
     with machine_code.Compilation() as compilation:
-        modules: list[ir.Module] = []
+        made: list[Future[bytes]] = []
+        if instrumentation is not None:
+            made.append(compilation.begin_kept(*instrumentation.library()))
+        compilation.begin_beside(partial(load_products, kernel.program, kernel.arch))
+        shared = _SharedImages(compilation)
+        shared.add_scheduler(instrumentation)
 
         def finished(module: ir.Module) -> None:
-            modules.append(module)
-            compilation.add(str(module))
+            made.append(compilation.begin(str(module)))
+            shared.add(module.apart)
 
         KernelWriter(kernel, blocks, instrumentation, finished).write(CODE_TABLE)
-        shared: dict[str, bytes] = {}
-        hook = instrumentation.barrier_hook() if instrumentation is not None else None
-        shared[RUN], waiting = _image(
-            f"scheduler with {hook.__module__}.{hook.__qualname__}" if hook else "scheduler alone",
-            lambda module: write_scheduler(module, RUN, hook),
-        )
-        waiting = dict(waiting)
-        for module in modules:
-            waiting |= module.apart
-        while waiting:
-            name, write = waiting.popitem()
-            if name not in shared:
-                shared[name], needed = _image(f"shared function {name}", partial(_write_named, write, name))
-                waiting |= needed
-        more = [instrumentation.image()] if instrumentation is not None else []
-        return [*compilation.images(), *shared.values(), *more]
-
-
-def _write_named(write: Write, name: str, module: ir.Module) -> None:
-    """Call a writer of shared functions with its arguments in another order."""
-    write(module, name)
+        return [*shared.images(), *(each.result() for each in made)]
 
 
 #: Images of functions that kernels share, each with the writers of the functions that it calls.
 _SHARED: RecentlyUsed[str, tuple[bytes, dict[str, Write]]] = RecentlyUsed(1024)
 
 
-def _image(key: str, write: Callable[[ir.Module], None]) -> tuple[bytes, dict[str, Write]]:
-    """Return the image of a shared module, compiled at most once, and the writers of what it calls."""
-    kept = _SHARED.get(key)
-    if kept is None:
-        module = ir.Module(key)
-        write(module)
-        (image,) = machine_code.images(key, lambda: [machine_code.compile(str(module))])
-        kept = image, module.apart
-        _SHARED.put(key, kept)
-    return kept
+class _SharedImages:
+    """The images of shared functions, and of those that they call in turn; each is compiled at most once."""
+
+    def __init__(self, compilation: machine_code.Compilation) -> None:
+        self._compilation = compilation
+        self._names: set[str] = set()
+        #: Images by key, as they were kept.
+        self._kept: list[bytes] = []
+        #: Images to be, with their keys and the writers of what they call.
+        self._begun: list[tuple[str, Future[bytes], dict[str, Write]]] = []
+
+    def add_scheduler(self, instrumentation: Instrumentation | None) -> None:
+        """Add the scheduler: what runs once for a block is not worth the time of all LLVM's passes."""
+        hook = instrumentation.barrier_hook() if instrumentation is not None else None
+        key = f"scheduler with {hook.__module__}.{hook.__qualname__}" if hook else "scheduler alone"
+        write = partial(write_scheduler, name=RUN, hook=hook)
+        self._add(key, write, machine_code.compile_quickly)
+
+    def add(self, writers: dict[str, Write]) -> None:
+        """Add functions by their writers, and what they call, unless they were added before."""
+        for name, write in writers.items():
+            if name not in self._names:
+                self._names.add(name)
+                self._add(f"shared function {name}", partial(_write_named, write, name), machine_code.compile)
+
+    def _add(self, key: str, write: Callable[[ir.Module], None], how: Callable[[str], bytes]) -> None:
+        kept = _SHARED.get(key)
+        if kept is not None:
+            image, needed = kept
+            self._kept.append(image)
+        else:
+            module = ir.Module(key)
+            write(module)
+            text, needed = str(module), module.apart
+            self._begun.append((key, self._compilation.begin_kept(key, lambda: text, how), needed))
+        self.add(needed)
+
+    def images(self) -> list[bytes]:
+        """Return all images, once they are compiled."""
+        for key, image, needed in self._begun:
+            _SHARED.put(key, (image.result(), needed))
+        return [*self._kept, *(image.result() for _, image, _ in self._begun)]
+
+
+def _write_named(write: Write, name: str, module: ir.Module) -> None:
+    """Call a writer of shared functions with its arguments in another order."""
+    write(module, name)

@@ -61,15 +61,15 @@ BULK = (
     *_bulk("cp.reduce.async.bulk.bulk_group", "global", "shared", ATOMIC),
     *warp(
         "cp.async.bulk.commit_group", "", shared_step="bulk_copies.bulk_copy:commit_step",
-        orders=Order.BULK_COMMIT, since=90),
+        orders=Order.BULK_COMMIT, counter="tma", since=90),
     *warp(
         "cp.async.bulk.wait_group", "use", shared_step="bulk_copies.bulk_copy:wait_step",
         orders=Order.BULK_WAIT, since=90),
     *warp(
         "cp.async.bulk.wait_group.read", "use", shared_step="bulk_copies.bulk_copy:wait_step",
         orders=Order.BULK_WAIT_READ, since=90),
-    *warp("cp.async.bulk.prefetch", "address use use?", since=90),
-    *warp("cp.async.bulk.prefetch.tensor", "tensor use? use?", since=90),
+    *warp("cp.async.bulk.prefetch", "address use use?", counter="tma", since=90),
+    *warp("cp.async.bulk.prefetch.tensor", "tensor use? use?", counter="tma", since=90),
     *warp(
         f"cp.async.bulk.tensor.global.{_TOLD}", "address tensor address use? use?",
         "bulk_copies.tensor_copy:lower_load",

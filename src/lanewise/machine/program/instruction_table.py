@@ -199,9 +199,14 @@ ASYNCHRONOUS = (
             MemoryAccess(READ, 1, Size.OPERAND, 2, space="global", shortened_by=3, asynchronous=True),
         ),
         counter="ldgsts", since=80),
-    *warp("cp.async.commit_group", "", orders=Order.COMMIT, since=80),
-    *warp("cp.async.wait_group", "use", orders=Order.WAIT_GROUP, since=80),
-    *warp("cp.async.wait_all", "", orders=Order.WAIT_ALL, since=80),
+    *warp(
+        "cp.async.commit_group", "", shared_step="warp_ops.cp_async:commit_step", orders=Order.COMMIT,
+        since=80),
+    *warp(
+        "cp.async.wait_group", "use", shared_step="warp_ops.cp_async:wait_step", orders=Order.WAIT_GROUP,
+        since=80),
+    *warp(
+        "cp.async.wait_all", "", shared_step="warp_ops.cp_async:wait_step", orders=Order.WAIT_ALL, since=80),
     *warp(
         "cp.async.mbarrier", "address", "warp_ops.mbarrier:arrive_copies", memory=mbarrier(0), counter="ld",
         orders=Order.TRACK, since=80),

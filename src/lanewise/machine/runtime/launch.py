@@ -114,28 +114,23 @@ class Launch(LaunchState):
         count = self.workers()
         self.running = [0] * count
         errors: list[BaseException] = []
-        workers = [
-            threading.Thread(target=self._work, args=(number, errors), name=f"lanewise-machine-{number}")
-            for number in range(count)
-        ]
+        tasks: list[threads.Task] = []
         try:
-            for worker in workers:
-                worker.start()
+            for number in range(count):
+                tasks.append(threads.Task(partial(self._work, number, errors)))
             look = time.monotonic() + LOOK
-            for worker in workers:
-                while worker.is_alive():
-                    worker.join(max(0.0, look - time.monotonic()))
-                    if time.monotonic() >= look:
-                        look += LOOK
-                        if progress is not None:
-                            progress(*self.progress())
+            for task in tasks:
+                while not task.wait(max(0.0, look - time.monotonic())):
+                    look = max(look, time.monotonic()) + LOOK
+                    if progress is not None:
+                        progress(*self.progress())
             if progress is not None:
                 progress(*self.progress())
         except BaseException:
             self.stop()
-            for worker in workers:
-                if worker.ident is not None:
-                    worker.join()
+            for task in tasks:
+                while not task.wait(LOOK):
+                    pass
             raise
         finally:
             self.write_back()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class LaunchState:
             self.shared_limit = max(end, self.reserved_shared + abi.RESERVED_SHARED_BYTES)
         elif not self.shared_bytes:
             self.shared_limit = 0
-        self.template = self._template()
+        self.template = _template(info.frame_bytes, info.entry, shape.block)
         self.record = zeroed_bytes(LaunchRecord.BYTES)
         self._words = self.record.view(np.int64)
         for field, value in (
@@ -97,22 +98,25 @@ class LaunchState:
         x, y, _ = self.shape.grid
         return linear % x, linear // x % y, linear // (x * y)
 
-    def _template(self) -> Bytes:
-        """Return the frames of a thread block at its start."""
-        shape, info = self.shape, self.compiled.launch_info
-        template = zeroed_bytes(info.frame_bytes * shape.warps)
-        frames = template.reshape(shape.warps, info.frame_bytes)
-        frames[:, WarpFrame.index : WarpFrame.index + 8].view(np.int64)[:, 0] = np.arange(shape.warps)
-        numbers = np.arange(shape.warps * abi.LANES)
-        tids = self.thread_at(0, numbers)  # type: ignore[arg-type]  # the same arithmetic on arrays
-        pcs = np.where(numbers < shape.threads, info.entry, abi.EXITED)
-        for field, values in (
-            (WarpFrame.pcs, pcs),
-            *((WarpFrame.tid + 4 * abi.LANES * axis, tid) for axis, tid in enumerate(tids)),
-        ):
-            lanes = frames[:, field : field + 4 * abi.LANES].view(np.uint32)
-            lanes[:] = np.asarray(values).reshape(shape.warps, abi.LANES)
-        return template
+
+@lru_cache(maxsize=8)
+def _template(frame_bytes: int, entry: int, block: Three) -> Bytes:
+    """Return the frames of a thread block at its start; compiled code only reads them."""
+    shape = Shape((1, 1, 1), block)
+    template = zeroed_bytes(frame_bytes * shape.warps)
+    frames = template.reshape(shape.warps, frame_bytes)
+    frames[:, WarpFrame.index : WarpFrame.index + 8].view(np.int64)[:, 0] = np.arange(shape.warps)
+    numbers = np.arange(shape.warps * abi.LANES)
+    x, y, _ = block
+    tids = (numbers % x, numbers // x % y, numbers // (x * y))
+    pcs = np.where(numbers < shape.threads, entry, abi.EXITED)
+    for field, values in (
+        (WarpFrame.pcs, pcs),
+        *((WarpFrame.tid + 4 * abi.LANES * axis, tid) for axis, tid in enumerate(tids)),
+    ):
+        lanes = frames[:, field : field + 4 * abi.LANES].view(np.uint32)
+        lanes[:] = values.reshape(shape.warps, abi.LANES)
+    return template
 
 
 class BlockState:
@@ -160,6 +164,7 @@ class BlockState:
             STAGE_BYTES,
             AsyncOperation,
             PendingOperations,
+            ThreadCopies,
         )
 
         self.pending = zeroed_bytes(PendingOperations.BYTES)
@@ -167,6 +172,7 @@ class BlockState:
             (PendingOperations.groups, zeroed_bytes(8 * warps * abi.LANES)),
             (PendingOperations.operations, zeroed_bytes(MOST_PENDING * AsyncOperation.BYTES)),
             (PendingOperations.stage, zeroed_bytes(STAGE_BYTES)),
+            (PendingOperations.copies, zeroed_bytes(warps * abi.LANES * ThreadCopies.BYTES)),
         )
         for field, memory in parts:
             self.pending.view(np.int64)[field // 8] = address(memory)

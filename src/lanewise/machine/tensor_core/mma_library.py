@@ -94,6 +94,18 @@ def product_sites(program: Program, arch: str) -> dict[Instruction, list[int]]:
     return found
 
 
+def load_products(program: Program, arch: str) -> None:
+    """Load or compile what the products of a program call: a launch then finds it in memory."""
+    for product in product_sites(program, arch):
+        key = product_key(product, arch)
+        if key == WARPGROUP_PRODUCT:
+            from lanewise.machine.tensor_core.wgmma_product import form_of
+
+            form_of(product, arch).program()
+        elif key is not None:
+            product_program(product.text, arch, key)
+
+
 class MmaTable:
     """What one block's products call, and the memory for those that Python computes."""
 

@@ -6,7 +6,7 @@ where a register would be written a second time, so that the frame still has wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Value
@@ -94,9 +94,9 @@ class TracerSteps:
         """Return the function that the scheduler calls when a barrier completes."""
         return checked_and_traced_barrier
 
-    def image(self) -> bytes:
-        """Return the machine code of the checker's functions; those of the tracer are shared functions."""
-        return self.checker.image()
+    def library(self) -> tuple[str, Callable[[], str]]:
+        """Return key and writer of the checker's functions; those of the tracer are shared functions."""
+        return self.checker.library()
 
     # what is logged when ------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.checked_launch import CheckedLaunch
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.schedules import RunSchedule
-from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import ReadyKernels
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.runtime.state import BlockState
@@ -41,9 +40,7 @@ class TracedKernel(CheckedKernel):
         self._variant = "traced"
 
     def _instrumentation(self) -> TracerSteps:  # type: ignore[override]  # both are an Instrumentation
-        return TracerSteps(
-            CheckerSteps(self.plan, self.warpgroups, self.follows_async), self.points, self.program
-        )
+        return TracerSteps(super()._instrumentation(), self.points, self.program)
 
     @cached_property
     def points(self) -> Points:

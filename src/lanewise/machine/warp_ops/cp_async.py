@@ -1,6 +1,7 @@
-"""Lowerings of cp.async: copies from global to shared memory, which are complete at once.
+"""Lowerings of cp.async: copies from global to shared memory, and the groups that a thread waits for.
 
-This is one of the times that the PTX ISA allows them to take.
+By default a copy is complete at once, which is one of the times that the PTX ISA allows it to take. A launch
+whose schedule is another one keeps it (`pending_copies.py`), unless it is shortened.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import NamedTuple
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
-from lanewise.machine.abi import FaultKind
+from lanewise.machine.abi import BlockRecord, FaultKind
+from lanewise.machine.codegen import pending_copies
 from lanewise.machine.codegen.function_code import (
     U8,
     U32,
@@ -18,6 +20,7 @@ from lanewise.machine.codegen.function_code import (
     BlockCode,
     Kernel,
     RegisterSlot,
+    call,
     shared_code,
 )
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
@@ -95,6 +98,7 @@ def _copy(
     to = Access(code, site, "shared", count, count, WRITE)
     whole = Access(code, site, "global", count, count, 0)
     piece = Type("u", 32).by(count // 4)
+    pending = code.block.get(BlockRecord.pending).differs(0)
     with code.each_lane(active) as lane:
         host = Pointer(code, U8, to.host(code.address_of(target, lane), lane))
 
@@ -111,7 +115,17 @@ def _copy(
             wanted = (wanted > count).select(code.constant(U64, count), wanted)
         full = wanted.equals(count)
         with code.when(full):
-            put(_vector(code, whole.host(start, lane), piece))
+            found = whole.host(start, lane)
+            with code.builder.if_else(pending.handle) as (kept, at_once):
+                with kept:
+                    places = [
+                        Value(code, i64, code.builder.ptrtoint(each, ir.LONG))
+                        for each in (host.handle, found)
+                    ]
+                    values: list[Value | int] = [code["frame"], lane, *places, code.constant(i64, count)]
+                    call(code, pending_copies.keep(code.module), values)
+                with at_once:
+                    put(_vector(code, found, piece))
         with code.when(~full):
             put(code.constant(piece, 0))
             with code.when(wanted.differs(0)):
@@ -135,3 +149,17 @@ def _copy_shortened(
     bytewise.host(start + wanted - 1, lane)
     with code.loop(wanted.to(i64)) as byte:
         host.store(first.load(byte), byte)
+
+
+# groups -----------------------------------------------------------------------------------------------------
+
+
+def commit_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """Return cp.async.commit_group as a shared step."""
+    return Step(pending_copies.commit(module), [])
+
+
+def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """Return cp.async.wait_group and wait_all as a shared step: how many groups may stay pending."""
+    groups = op.operands[0].bits if op.operands and isinstance(op.operands[0], Immediate) else 0
+    return Step(pending_copies.wait(module), [groups if op.operands else -1])

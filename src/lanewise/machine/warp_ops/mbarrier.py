@@ -10,7 +10,16 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Value, i64
 from lanewise.machine.abi import BlockRecord, FaultKind
-from lanewise.machine.codegen.function_code import U32, U64, BlockCode, FunctionCode, Record, shared
+from lanewise.machine.codegen import pending_copies
+from lanewise.machine.codegen.function_code import (
+    U32,
+    U64,
+    BlockCode,
+    FunctionCode,
+    Record,
+    call,
+    shared,
+)
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
@@ -141,11 +150,14 @@ def pending_count(code: BlockCode, op: Op) -> None:
 
 
 def arrive_copies(code: BlockCode, op: Op) -> None:
-    """Lower cp.async.mbarrier.arrive: copies are complete at once, so the thread arrives now.
+    """Lower cp.async.mbarrier.arrive: copies that were kept take effect, and the thread arrives now.
 
     Without .noinc the arrival is added to those expected, and nothing changes.
     """
+    pending = code.block.get(BlockRecord.pending).differs(0)
     with code.each_lane(code.bits(code.active(op))) as lane:
+        with code.when(pending):
+            call(code, pending_copies.finish(code.module), [code["frame"], lane])
         barrier = _Object(code, op, lane)
         barrier.known()
         if op.has("noinc"):

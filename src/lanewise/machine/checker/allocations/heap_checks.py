@@ -12,8 +12,9 @@ from lanewise.jit.host_memory import as_bytes
 from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.checker.access_descriptions import source_of
-from lanewise.machine.checker.records import Flag, Suspicion
+from lanewise.machine.checker.records import Flag
 from lanewise.machine.checker.report import Finding
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.bank_model import lane_is_in
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode
 from lanewise.machine.codegen.function_code import U8, U32, Record

@@ -27,6 +27,16 @@ class Observed(NamedTuple):
     weight: float
 
 
+class Candidate(NamedTuple):
+    """A layout that was tried: the excess that it leaves, in words; longer rows in bytes, or a swizzle."""
+
+    left: float
+    words: str
+    row: int = 0
+    padding: int = 0
+    swizzle: Swizzle | None = None
+
+
 class Array(NamedTuple):
     """An array in shared memory, as its accesses show it: where it begins, its element, all its requests."""
 
@@ -87,17 +97,22 @@ def rows_of(requests: Requests) -> list[int]:
 def proposal(array: Array, conflicting: Requests) -> str:
     """Return in words which layouts remove the conflicts of an array, or most of them; else nothing."""
     before = array.excess()
-    tried = [*_padding(array, conflicting), *_swizzles(array)]
-    removing = [words for left, words in tried if left == 0]
+    tried = candidates(array, conflicting)
+    removing = [each.words for each in tried if each.left == 0]
     if removing:
         # A longer row comes first; of the swizzles the first will do.
         named = removing[:2] if removing[0].startswith("a row") else removing[:1]
         return f"{', or '.join(named)}{',' if len(named) > 1 else ''} removes it"
-    left, words = min(tried, default=(before, ""))
+    left, words, *_ = min(tried, default=Candidate(before, ""), key=lambda each: each[:2])
     return f"{words} leaves {100 * left / before:.0f} % of it" if left <= WORTHWHILE * before else ""
 
 
-def _padding(array: Array, conflicting: Requests) -> Iterator[tuple[float, str]]:
+def candidates(array: Array, conflicting: Requests) -> list[Candidate]:
+    """Return the layouts that are tried for an array: longer rows first, then swizzles up to a good one."""
+    return [*_padding(array, conflicting), *_swizzles(array)]
+
+
+def _padding(array: Array, conflicting: Requests) -> Iterator[Candidate]:
     """Try longer rows: the shortest with which the requests have no conflicts, and what it leaves in all."""
     unit = max(array.largest, array.element_bytes, 4)
     alone = array._replace(observed=[Observed(conflicting, 1)])
@@ -105,7 +120,8 @@ def _padding(array: Array, conflicting: Requests) -> Iterator[tuple[float, str]]
     for row, padding in product(rows[:MOST_ROWS], range(unit, MOST_PADDING + 1, unit)):
         if alone.padded(row, padding) == 0:
             length = (row + padding) // array.element_bytes
-            yield array.padded(row, padding), f"a row of {length} {_elements(array)}"
+            words = f"a row of {length} {_elements(array)}"
+            yield Candidate(array.padded(row, padding), words, row, padding)
             return
 
 
@@ -113,7 +129,7 @@ def _elements(array: Array) -> str:
     return _NAMES.get(array.element_type, f"elements of {array.element_bytes} bytes")
 
 
-def _swizzles(array: Array) -> Iterator[tuple[float, str]]:
+def _swizzles(array: Array) -> Iterator[Candidate]:
     """Try swizzles of an element's index that keep the largest access together; end with one that is good."""
     unit = max(array.largest // array.element_bytes, 1)
     base = unit.bit_length() - 1
@@ -123,7 +139,8 @@ def _swizzles(array: Array) -> Iterator[tuple[float, str]]:
     for bits, shift in product(range(1, most + 1), range(1, MOST_SHIFT)):
         if shift < bits:
             continue
-        left = array.swizzled(Swizzle(bits, base, shift))
-        yield left, f"Swizzle({bits},{base},{shift})"
+        swizzle = Swizzle(bits, base, shift)
+        left = array.swizzled(swizzle)
+        yield Candidate(left, f"Swizzle({bits},{base},{shift})", swizzle=swizzle)
         if left == 0:
             return

@@ -21,10 +21,10 @@ from lanewise.machine.checker.records import (
     LastRequest,
     SiteRow,
     Space,
-    Suspicion,
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_accesses import write_async_accesses, write_async_finished
 from lanewise.machine.checker.watch_code.async_clocks import follows, note_written, write_async_clocks
 from lanewise.machine.checker.watch_code.async_operations import write_async_operations
@@ -85,8 +85,10 @@ def _write_access(module: ir.Module) -> None:
         code.call_number(module.functions["meet"], code["frame"], code["active"])
     observed = in_turn(code, warp)
     clock = observed.at(BlockWatch.clock)
-    with code.when((clock.get(WarpClock.partial) | clock.get(WarpClock.awaited)).differs(0)):
+    awaited = clock.get(WarpClock.partial) | clock.get(WarpClock.awaited) | clock.get(WarpClock.waiting)
+    with code.when(awaited.differs(0)):
         clock.set(WarpClock.broken, 1)
+        clock.set(WarpClock.strayed, clock.get(WarpClock.strayed) | code["active"])
     clock.set(WarpClock.touched, clock.get(WarpClock.touched) | code["active"])
     addresses = code.stack_bytes(8 * LANES)
     base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)

@@ -16,12 +16,8 @@ from lanewise.machine.checker.proxy_records import (
     NotedOperation,
     WarpFence,
 )
-from lanewise.machine.checker.records import (
-    BlockWatch,
-    ShadowPlane,
-    Suspicion,
-    WatchRecord,
-)
+from lanewise.machine.checker.records import BlockWatch, ShadowPlane, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import (
     async_clock,
     first_of_group,
@@ -208,7 +204,12 @@ def write_examine_async(module: ir.Module) -> ir.Function:
     is_async = (writer & records.ASYNC_PROXY).differs(0)
     # Atomics and reductions may come in any order.
     both_reduce = (writer & me & records.ATOMIC).differs(0)
-    with code.when((floor < epoch) & is_async & ~both_reduce & ~finished(epoch, 0)):
+    # Lanes of a warp that all issue one store write the same bytes to the same place (CUTLASS does so, and
+    # the assembler makes a loop over the lanes).
+    mine, theirs = (operation(code, observed, each) for each in (observed.get(BlockWatch.epoch), epoch))
+    contents = mine.get(NotedOperation.contents)
+    alike = contents.differs(0) & contents.equals(theirs.get(NotedOperation.contents))
+    with code.when((floor < epoch) & is_async & ~both_reduce & ~alike & ~finished(epoch, 0)):
         tell(Suspicion.UNFINISHED_COPY, epoch, writer)
         code.done()
     swizzle = wide(operation(code, observed, epoch).get(NotedOperation.swizzle, U32))

@@ -267,6 +267,7 @@ def begin_operation(module: ir.Module) -> ir.Function:
     ):
         made.set(field, value.to(U32))
     made.set(NotedOperation.home, code["home"])
+    made.set(NotedOperation.contents, 0)
     with code.when(code["kind"].equals(AsyncKind.BULK_GROUP)):
         clock.pointer(AsyncClock.bulk_issued, U32).store(epoch.to(U32), code["lane"])
     observed.set(BlockWatch.fresh, 1)

@@ -13,24 +13,79 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
-from lanewise.machine.checker.proxy_records import AsyncClock, AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import (
-    AllocationShadow,
-    BlockWatch,
-    ShadowPlane,
-    SiteRow,
-    Suspicion,
-    WatchRecord,
+from lanewise.machine.checker.proxy_records import (
+    AsyncClock,
+    AsyncFlag,
+    AsyncKind,
+    NotedOperation,
+    RunView,
 )
-from lanewise.machine.checker.watch_code.async_clocks import async_clock, first_of_group, running_index
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane, SiteRow, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.async_clocks import (
+    async_clock,
+    first_of_group,
+    running_index,
+)
+from lanewise.machine.checker.watch_code.async_clocks import operation as noted
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, wide
+from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, least, wide
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.tensor_core.descriptors import each_piece, swizzled_bits
 
 #: The functions that the machine calls when an operation is issued, and when a descriptor is read.
 ISSUED, OPERAND_READ = "check_issued", "check_operand_read"
+#: The multiplier and offset of the FNV-1a hash of 64 bits.
+_FNV_PRIME, _FNV_OFFSET = 0x100000001B3, 0xCBF29CE484222325
+
+
+#: Bytes of a sector, and of a line of shared memory, at whose end TMA cuts a row.
+_SECTOR, _LINE = 32, 128
+
+
+class _Costs:
+    """Counts what an operation moves to or from global memory, at its instruction's row.
+
+    Rows, and pieces of a row that go to different lines of shared memory, take a sector each where they meet.
+    What a load fills in counts as if it were read.
+    """
+
+    def __init__(self, code: WatchCode, observed: Record, row: Value) -> None:
+        sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
+        self.row = Record(code, sites + row * SiteRow.BYTES)
+
+    def add(self, address: Value, place: Value, size: Value) -> None:
+        """Count the sectors of a row of bytes at an address, which lie at a place in shared memory."""
+        head = least(0 - place & (_LINE - 1), size)
+        lines, tail = (size - head) >> (_LINE.bit_length() - 1), (size - head) & (_LINE - 1)
+        offset = (address + head) & (_SECTOR - 1)
+        whole = _sectors(offset + _LINE)
+        ends = _spanned(address & (_SECTOR - 1), head) + _spanned(offset, tail)
+        self._count(lines * whole + ends, size)
+
+    def load(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
+        """Count a row of a box that is loaded, of which some bytes lie before and after the tensor."""
+        self.add(address, place, size)
+        self._count(_sectors(before) + _sectors(after), size * 0)
+
+    def store(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
+        """Count a row of a box that is stored: nothing is written outside of the tensor."""
+        self.add(address, place, size)
+
+    def _count(self, sectors: Value, moved: Value) -> None:
+        for field, more in ((SiteRow.sectors, sectors), (SiteRow.moved_bytes, moved)):
+            self.row.set(field, self.row.get(field) + more)
+
+
+def _spanned(offset: Value, size: Value) -> Value:
+    """Return how many sectors some bytes take, if any, of which the first lies so far in its own."""
+    return size.differs(0).select(_sectors(offset + size), size * 0)
+
+
+def _sectors(size: Value) -> Value:
+    """Return how many sectors some bytes take that begin at one."""
+    return (size + (_SECTOR - 1)) >> (_SECTOR.bit_length() - 1)
 
 
 class _Runs:
@@ -57,6 +112,11 @@ class _Runs:
         """Look at one run."""
         with self.code.when(self.wanted):
             self.code.call_number(self.code.module.functions["look_at_run"], self.view.address, host, size)
+
+    def device_address(self, host: Value) -> Value:
+        """Return the device address of a byte of global memory; the host's if its array is not watched."""
+        device = host - self.view.get(RunView.host) + self.view.get(RunView.origin)
+        return self.wanted.select(device, host)
 
 
 def _row(code: WatchCode, observed: Record, site: Value) -> Value:
@@ -103,6 +163,19 @@ def _look_at_map(code: WatchCode, observed: Record, operation: Record, row: Valu
                 )  # fmt: skip
 
 
+def _contents(code: WatchCode, operation: Record) -> Value:
+    """Return a number that is the same for copies of the same bytes to the same place."""
+    fields = [AsyncOperation.source, AsyncOperation.target, AsyncOperation.size]
+    boxes = [AsyncOperation.tensor, AsyncOperation.shared_address]
+    boxes += [AsyncOperation.coordinates + 8 * number for number in range(5)]
+    is_box = operation.get(AsyncOperation.element_bytes).differs(0)
+    found = code.constant(U64, _FNV_OFFSET)
+    for each in (*fields, *boxes):
+        value = operation.get(each, U64)
+        found = (found ^ (is_box.select(value, 0) if each in boxes else value)) * _FNV_PRIME
+    return (found | 1).to(i64)
+
+
 def write_issued(module: ir.Module) -> None:
     """Write `check_issued(frame, operation)`: a bulk copy or reduction is about to be issued."""
     code = WatchCode(module, ISSUED, ("frame", "operation"), external=True)
@@ -142,6 +215,12 @@ def write_issued(module: ir.Module) -> None:
         module.functions["begin_operation"], warp.address, kind.get(), lane, number.get(), phase.get(),
         swizzle.get(), home.get(),
     )  # fmt: skip
+    copies = operation.get(AsyncOperation.combine).equals(0)
+    copies = copies & (
+        operation.get(AsyncOperation.source) | operation.get(AsyncOperation.element_bytes)
+    ).differs(0)
+    with code.when(copies):
+        noted(code, observed, epoch).set(NotedOperation.contents, _contents(code, operation))
     who = _who(code, observed, row, lane)
     block = warp.at(WarpFrame.block)
     is_box = operation.get(AsyncOperation.element_bytes).differs(0)
@@ -157,6 +236,7 @@ def write_issued(module: ir.Module) -> None:
     )
     first = operation.get(AsyncOperation.tensor) + tensor_shift
     target_block = operation.get(AsyncOperation.target_block)
+    costs = _Costs(code, observed, row)
     with code.when(is_box & to_shared):
         written = _Runs(code, row, target_block, target, AsyncFlag.WRITES | AsyncFlag.SHARED, epoch, who)
         read = _Runs(code, row, block.address, first, AsyncFlag.READS, epoch, who)
@@ -165,7 +245,10 @@ def write_issued(module: ir.Module) -> None:
             written.look(target + (place - base), count)
             read.look(address + tensor_shift, count)
 
-        walk(code, operation, False, load, lambda place, count: written.look(target + (place - base), count))
+        def outside(place: Value, count: Value) -> None:
+            written.look(target + (place - base), count)
+
+        walk(code, operation, False, load, outside, costs.load)
         code.done()
     with code.when(is_box):
         read = _Runs(code, row, block.address, source, AsyncFlag.READS | AsyncFlag.SHARED, epoch, who)
@@ -175,7 +258,7 @@ def write_issued(module: ir.Module) -> None:
             read.look(source + (place - base), count)
             written.look(address + tensor_shift, count)
 
-        walk(code, operation, True, store, None)
+        walk(code, operation, True, store, None, costs.store)
         code.done()
     own = block.get(BlockRecord.shared)
     limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes)
@@ -185,11 +268,15 @@ def write_issued(module: ir.Module) -> None:
             flags = AsyncFlag.READS | AsyncFlag.SHARED
             _Runs(code, row, block.address, source, flags, epoch, who).look(source, size)
         with code.when(~from_shared):
-            _Runs(code, row, block.address, source, AsyncFlag.READS, epoch, who).look(source, size)
+            read = _Runs(code, row, block.address, source, AsyncFlag.READS, epoch, who)
+            read.look(source, size)
+            costs.add(read.device_address(source), operation.get(AsyncOperation.target_address), size)
     with code.when(to_shared):
         _Runs(code, row, target_block, target, writes | AsyncFlag.SHARED, epoch, writer).look(target, size)
     with code.when(~to_shared):
-        _Runs(code, row, block.address, target, writes, epoch, writer).look(target, size)
+        written = _Runs(code, row, block.address, target, writes, epoch, writer)
+        written.look(target, size)
+        costs.add(written.device_address(target), source - own, size)
     code.done()
 
 

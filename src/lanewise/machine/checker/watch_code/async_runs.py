@@ -15,10 +15,10 @@ from lanewise.machine.checker.records import (
     AllocationShadow,
     BlockWatch,
     ShadowPlane,
-    Suspicion,
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import async_clock, running_index
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, least, warp_of, wide

@@ -9,15 +9,8 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import VECTORS
-from lanewise.machine.checker.records import (
-    BlockWatch,
-    Flag,
-    LaneClocks,
-    SiteRow,
-    Suspicion,
-    WarpClock,
-    WatchRecord,
-)
+from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, SiteRow, WarpClock, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import barrier_clock, follows
 from lanewise.machine.checker.watch_code.cluster_order import arrive_at_cluster, write_cluster_order
 from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish

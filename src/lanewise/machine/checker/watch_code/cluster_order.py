@@ -12,7 +12,8 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord
-from lanewise.machine.checker.records import BlockWatch, Suspicion, WarpClock, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, WarpClock, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.publications import add_foreign, learn, publish
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -35,13 +36,16 @@ _SEEN = (WarpClock.seen, WarpClock.seen_copies)
 
 
 def arrive_at_cluster(code: WatchCode, observed: Record, warp: Record, relaxed: Value) -> None:
-    """Write that the running warp arrives at the barrier of its cluster; `relaxed`: it releases nothing."""
+    """Write that the running warp arrives at the barrier of its cluster.
+
+    If it is `relaxed`, only what came before the last fence is released, such as fence.mbarrier_init.
+    """
     clock, active = observed.at(BlockWatch.clock), code["active"].to(U32)
     twice = warp.get(WarpFrame.cluster_arrived, U32) & active
     with code.when(twice.differs(0)):
         lane, zero = wide(code.intrinsic("cttz", U32, [twice, code.constant(BOOL, 0)])), code.number(0)
         code.suspect(Suspicion.CLUSTER_ARRIVED_TWICE, warp.address, code["site"], lane, zero, zero, zero)
-    clock.set(WarpClock.cluster_arrival, 0)
+    clock.set(WarpClock.cluster_arrival, clock.get(WarpClock.published))
     with code.when(~relaxed):
         # Lanes that have arrived before have released what they did.
         arrived = active | warp.get(WarpFrame.cluster_arrived, U32)
@@ -84,7 +88,7 @@ class _Cluster:
         )
 
     def arrival(self, member: Record, index: Value) -> Value:
-        """Return when a warp arrived: one that has exited did so with its last access; 0: it was relaxed."""
+        """Return the epoch that an arrival releases, 0: none; of a warp that has exited, its last access."""
         clock = self.clock(member, index)
         gone = ~self.frame(member, index).get(WarpFrame.pcs, U32, LANES).differs(abi.EXITED).any()
         return gone.select(clock.get(WarpClock.last), clock.get(WarpClock.cluster_arrival))

@@ -7,7 +7,7 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock
 from lanewise.machine.checker.watch_code.async_clocks import follows
-from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt
+from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt, release_covers
 from lanewise.machine.checker.watch_code.shadow_cells import lane_of, lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
@@ -44,6 +44,7 @@ def _write_ordered(module: ir.Module) -> ir.Function:
     )
     with code.when((strong & ~in_step) | epochs_exhausted(observed)):
         code.done(ORDERED)
+    lanes = code["lanes"].to(U32)
     with code.when(same_warp):
         lane = lane_of(me)
         mine = lanes_of(me)
@@ -57,11 +58,16 @@ def _write_ordered(module: ir.Module) -> ir.Function:
         known_lanes = Value(code, U32, code.builder.bitcast(known.handle, ir.IntType(32)))
         with code.when((code["lanes"].to(U32) & ~(mine | known_lanes)).equals(0) & ~collective):
             code.done(ORDERED)
+        # What the lanes did before a release that others have acquired, and told this lane of.
+        returned = clock.get(WarpClock.returned)
+        with code.when(~(returned < epoch) & is_complete(code, observed, returned, epoch, lanes)):
+            learnt = is_learnt(code, clock, clock.get(WarpClock.returned_by), mine)
+            with code.when(learnt):
+                code.done(ORDERED)
         # Volatile accesses of a warp are strong, but such code relies on lock step for its values.
         met = ~(clock.get(WarpClock.converged) < epoch) | in_step
         code.done(met.select(code.number(WEAKLY_ORDERED), UNORDERED))
-    lanes, lane = code["lanes"].to(U32), lane_of(me)
-
+    mine = code.constant(U32, 1) << lane_of(me)
     answer = code.variable(code.number(UNORDERED))
     weakly = code.number(WEAKLY_ORDERED)
     answer.set(code.number(UNORDERED))
@@ -70,7 +76,7 @@ def _write_ordered(module: ir.Module) -> ir.Function:
     def knows(release: Value) -> Value:
         """Return whether a release orders the access before this lane; only weakly if its lanes just met."""
         reaches = ~(release < epoch) & is_complete(code, observed, release, epoch, lanes)
-        learnt = is_learnt(code, clock, release, lane)
+        learnt = is_learnt(code, clock, release, mine)
         answer.set((reaches & ~learnt & met).select(weakly, answer.get()))
         return reaches & learnt
 
@@ -90,12 +96,15 @@ def _write_ordered(module: ir.Module) -> ir.Function:
         def block_of(warp: Value) -> Value:
             return Value(code, i64, code.builder.sdiv(warp.handle, warps.handle))
 
+        place = owner - block_of(owner) * warps
+
         with code.loop(records.FOREIGN_LENGTH) as index:
             entry = wide(clock.pointer(WarpClock.foreign, U32).load(index))
             published = entry & records.PUBLISHED
             publisher = warp_of(code, observed, published)
             whole = (entry & records.WHOLE).differs(0)
-            covers = publisher.equals(owner) | (whole & block_of(publisher).equals(block_of(owner)))
+            told = whole | release_covers(code, observed, published, place, epoch)
+            covers = publisher.equals(owner) | (told & block_of(publisher).equals(block_of(owner)))
             with code.when(published.differs(0) & covers & knows(published)):
                 with code.when((entry & records.GLIMPSED).equals(0)):
                     code.done(ORDERED)

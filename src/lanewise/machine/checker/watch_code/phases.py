@@ -18,9 +18,10 @@ from lanewise.machine.checker.proxy_records import (
     FollowedBarrier,
     PhaseRecord,
 )
-from lanewise.machine.checker.records import BlockWatch, Suspicion
+from lanewise.machine.checker.records import BlockWatch, SiteRow, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import async_clock, follows, running_index, tell_own
-from lanewise.machine.checker.watch_code.happens_before import ORDERED
+from lanewise.machine.checker.watch_code.happens_before import ORDERED, UNORDERED
 from lanewise.machine.checker.watch_code.publications import NOT_COMPLETE
 from lanewise.machine.checker.watch_code.shadow_cells import lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -29,12 +30,13 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     alive_lanes,
     at_site,
     most,
+    operand_of,
     wide,
 )
 from lanewise.machine.codegen.function_code import U32, U64, Record, zero_bytes
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
-from lanewise.machine.warp_ops.mbarrier import BYTES, BYTES_BITS, READY
+from lanewise.machine.warp_ops.mbarrier import BYTES, BYTES_BITS, MOST, PENDING, READY
 
 #: The bit of an mbarrier object that is its parity.
 PARITY_BIT = 63
@@ -89,9 +91,76 @@ def write_phase_of_barrier(module: ir.Module) -> ir.Function:
     return code.function
 
 
+def _note_arrival(code: WatchCode, observed: Record, home: Record, number: Value) -> None:
+    """Write that an arrival is counted, and told if it may come in another phase than it is meant for."""
+    sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
+    row = Record(code, sites + code["site"] * SiteRow.BYTES)
+    count = operand_of(code, code.record("frame"), row, code["lane"], SiteRow.step_base, SiteRow.step)
+    barrier, epoch = _barrier(code, home, number), observed.get(BlockWatch.epoch)
+
+    def tell(kind: Suspicion, wanted: Value) -> None:
+        offset, zero = barrier.get(FollowedBarrier.offset), code.number(0)
+        code.suspect(kind, code["frame"], code["site"], code["lane"], offset, wanted, zero)
+
+    with code.when(count > 0):
+        begins = barrier.get(FollowedBarrier.arrival_epoch).differs(epoch)
+        before = begins.select(code.number(0), barrier.get(FollowedBarrier.arrivals))
+        barrier.set(FollowedBarrier.arrival_epoch, epoch)
+        barrier.set(FollowedBarrier.arrivals, before + count)
+        word = code["word"].to(U64)
+        expected = (word & MOST).to(i64)
+        pending = ((word >> PENDING) & MOST).to(i64)
+        with code.when(~(pending < before) & (pending < before + count)):
+            tell(Suspicion.ARRIVALS_BEYOND_COUNT, pending)
+        # Other blocks of a cluster may have arrived, whose clocks are not on record here.
+        now = barrier.get(FollowedBarrier.phase)
+        alone = observed.get(BlockWatch.cluster_blocks).equals(1)
+        with code.when(alone & begins & (now > PHASES_KEPT)):
+            known = code.call_number(
+                code.module.functions["phase_is_over"], observed.address, number, now - 1, code["lane"]
+            )
+            with code.when(known.equals(0)):
+                tell(Suspicion.ARRIVAL_UNORDERED, expected)
+        with code.when(alone):
+            index, phase = running_index(observed), _phase(code, barrier, now)
+            epochs, lanes = (phase.pointer(each, U32) for each in (PhaseRecord.arrived, PhaseRecord.arrivers))
+            epochs.store(epoch.to(U32), index)
+            lanes.store(lanes.load(index) | (code.constant(U32, 1) << code["lane"].to(U32)), index)
+
+
+def write_phase_is_over(module: ir.Module) -> ir.Function:
+    """Write `phase_is_over(observed, barrier, phase, me)`: whether a lane knows that a phase is complete.
+
+    It, or somebody before it, has seen that, or all arrivals of the phase happened before.
+    """
+    code = WatchCode(module, "phase_is_over", ("observed", "barrier", "phase", "me"))
+    observed = code.record("observed")
+    seen = code.call_number(
+        module.functions["phase_is_known"], observed.address, observed.address, code["barrier"],
+        code["phase"], code["me"],
+    )  # fmt: skip
+    with code.when(seen.differs(0)):
+        code.done(1)
+    phase = _phase(code, _barrier(code, observed, code["barrier"]), code["phase"])
+    with code.loop(observed.get(BlockWatch.warps)) as warp:
+        epoch = wide(phase.pointer(PhaseRecord.arrived, U32).load(warp))
+        lanes = wide(phase.pointer(PhaseRecord.arrivers, U32).load(warp))
+        with code.when(epoch.differs(0)):
+            answer = code.call_number(
+                module.functions["ordered"], observed.address, epoch, 0, lanes, code["me"]
+            )
+            with code.when(answer.equals(UNORDERED)):
+                code.done(0)
+    code.done(1)
+    return code.function
+
+
 def write_arrive_at_phase(module: ir.Module) -> ir.Function:
-    """Write `arrive_at_phase(frame, home, offset, word, site)`: a thread arrives at an mbarrier."""
-    code = WatchCode(module, "arrive_at_phase", ("frame", "home", "offset", "word", "site"))
+    """Write `arrive_at_phase(frame, home, offset, word, site, lane)`: a thread arrives at an mbarrier.
+
+    Or it tells the mbarrier of bytes to come.
+    """
+    code = WatchCode(module, "arrive_at_phase", ("frame", "home", "offset", "word", "site", "lane"))
     home = code.record("home")
     observed = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
     number = code.call_number(module.functions["follow_barrier"], home.address, code["offset"], code["word"])
@@ -104,6 +173,7 @@ def write_arrive_at_phase(module: ir.Module) -> ir.Function:
     with code.when(observed.get(BlockWatch.cluster_blocks) > 1):
         away = (~at_home).to(U64).to(i64)
         code.call_number(module.functions["tell_members"], observed.address, phase.address, away)
+    _note_arrival(code, observed, home, number)
     with code.when(at_home):
         clock = tell_own(code, observed, running_index(observed))
         for place, vector in enumerate(VECTORS):
@@ -316,6 +386,7 @@ def write_phases(module: ir.Module) -> None:
     write_used_by_copy(module)
     write_exits(module)
     write_phase_of_barrier(module)
-    write_arrive_at_phase(module)
     write_see_phase(module)
     write_phase_is_known(module)
+    write_phase_is_over(module)
+    write_arrive_at_phase(module)

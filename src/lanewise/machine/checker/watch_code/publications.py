@@ -74,12 +74,24 @@ def _note_partial_release(code: WatchCode, observed: Record, active: Value) -> N
         PartialRelease.synced, most(clock.get(WarpClock.synced), clock.get(WarpClock.acquired_at)).to(U32)
     )
     record.set(PartialRelease.others, others.get())
+    record.set(PartialRelease.released, epoch.to(U32))
+    record.pointer(PartialRelease.seen, U32).store(clock.get(WarpClock.seen, U32, LANES))
 
 
 def _partial_release(code: WatchCode, observed: Record, epoch: Value) -> Record:
     """Return the record of a release by its epoch; another one may be there."""
     table = observed.at(BlockWatch.watch).get(WatchRecord.partial_releases)
     return Record(code, table + (epoch & (records.RELEASES_KEPT - 1)) * PartialRelease.BYTES)
+
+
+def release_covers(code: WatchCode, observed: Record, release: Value, warp: Value, epoch: Value) -> Value:
+    """Return whether a release publishes what a warp of the same block, by its number there, did in an epoch.
+
+    It does if the warp that released knew of it. A release that is too long ago to be on record counts.
+    """
+    record = _partial_release(code, observed, release)
+    kept = wide(record.get(PartialRelease.released, U32)).equals(release)
+    return ~kept | ~(wide(record.pointer(PartialRelease.seen, U32).load(warp)) < epoch)
 
 
 def is_complete(code: WatchCode, observed: Record, release: Value, epoch: Value, lanes: Value) -> Value:
@@ -93,15 +105,15 @@ def is_complete(code: WatchCode, observed: Record, release: Value, epoch: Value,
     return ~lacks
 
 
-def is_learnt(code: WatchCode, clock: Record, release: Value, lane: Value) -> Value:
-    """Return whether a lane knows of a release: it acquired it itself, or has synchronised since."""
+def is_learnt(code: WatchCode, clock: Record, release: Value, lanes: Value) -> Value:
+    """Return whether lanes know of a release: they acquired it themselves, or have synchronised since."""
     answer = code.variable(code.constant(BOOL, 1))
     answer.set(code.constant(BOOL, 1))
     with code.when(clock.get(WarpClock.learnt_count) > 0), code.loop(records.LEARNT_LENGTH) as index:
         learnt = wide(clock.pointer(WarpClock.learnt, U32).load(index))
         learners = clock.pointer(WarpClock.learners, U32).load(index)
         counts = (index < clock.get(WarpClock.learnt_count)) & learnt.equals(release)
-        with code.when(counts & ((learners >> lane) & 1).equals(0)):
+        with code.when(counts & (lanes & ~learners).differs(0)):
             answer.set(code.constant(BOOL, 0))
     return answer.get()
 
@@ -157,6 +169,8 @@ def acquire(code: WatchCode, observed: Record, for_all: Value) -> None:
     """
     clock = observed.at(BlockWatch.clock)
     know_block(clock)
+    clock.set(WarpClock.returned, clock.get(WarpClock.returning))
+    clock.set(WarpClock.returned_by, clock.get(WarpClock.returning_by))
     # What lanes did before one of them acquired something is known to the one that published it.
     with code.when(clock.get(WarpClock.shown).differs(0)):
         clock.set(WarpClock.acquired_at, observed.get(BlockWatch.epoch))
@@ -236,6 +250,19 @@ def _write_strong(module: ir.Module) -> ir.Function:
         local = wide(log.load(epoch)) - observed.get(BlockWatch.first_warp)
         return local, ~(local < 0) & (local < observed.get(BlockWatch.warps))
 
+    def comes_back(publisher: Record, publication: Value) -> None:
+        """Write that another warp has published what it knows of this one."""
+        index = clock.get(WarpClock.index)
+        known, shown = (
+            wide(publisher.pointer(each, U32).load(index))
+            for each in (WarpClock.seen, WarpClock.glimpsed_seen)
+        )
+        known = most(known, shown)
+        newer = publisher.address.differs(clock.address) & (known > clock.get(WarpClock.returning))
+        with code.when(newer):
+            clock.set(WarpClock.returning, known)
+            clock.set(WarpClock.returning_by, publication)
+
     def take(publication: Value, lane: Value, arrivals: Value) -> None:
         epoch = publication & records.PUBLISHED
         with code.when(epoch.differs(0)):
@@ -266,6 +293,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
                     glimpsed.store(glimpsed.load(0, LANES).max(arrived.get(WarpClock.seen, U32, LANES)))
                     released = least(arrived.get(WarpClock.published), epoch)
                     glimpsed.store(glimpsed.load(index).max(released.to(U32)), index)
+                    comes_back(arrived, epoch)
                     clock.set(
                         WarpClock.glimpsed,
                         most(clock.get(WarpClock.glimpsed), arrived.get(WarpClock.acquired)),
@@ -275,6 +303,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
                 # published in the same place, whether a fence followed or not.
                 publisher = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
                 glimpsed = clock.pointer(WarpClock.glimpsed_seen, U32)
+                comes_back(publisher, epoch)
                 for known in (WarpClock.seen, WarpClock.glimpsed_seen):
                     glimpsed.store(glimpsed.load(0, LANES).max(publisher.get(known, U32, LANES)))
                 glimpsed.store(glimpsed.load(local).max(epoch.to(U32)), local)
@@ -338,7 +367,7 @@ def _follow_phase(
     functions = code.module.functions
     with code.when(~waits):
         code.call_number(
-            functions["arrive_at_phase"], code["frame"], code["home"], offset, word, code["site"]
+            functions["arrive_at_phase"], code["frame"], code["home"], offset, word, code["site"], lane
         )
     with code.when(waits):
         sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)

@@ -12,7 +12,8 @@ from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.register_pool import STEP
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import AsyncClock
-from lanewise.machine.checker.records import BlockWatch, SiteRow, Suspicion, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, SiteRow, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import async_clock, first_of_group
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, alive_lanes, at_site, wide
 from lanewise.machine.codegen.function_code import U32, Record

@@ -19,10 +19,10 @@ from lanewise.machine.checker.records import (
     ShadowPlane,
     SiteRow,
     StoredElement,
-    Suspicion,
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.bank_model import lane_is_in
 from lanewise.machine.checker.watch_code.happens_before import ORDERED, WEAKLY_ORDERED
@@ -210,20 +210,21 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
     if writes:
         # Warps that read the cell between the first and the last reader: each of them did so in the first
         # epoch of a read or later, and is not ordered before if it was last seen before that.
-        read_since = wide(cell.get(ShadowPlane.FIRST_READ))
-        clock = observed.at(BlockWatch.clock)
         weak = (me & (records.STRONG | records.STRONG_IN_BLOCK)).equals(0)
-        known = shared & weak & (epoch_of_write < read_since) & ~(read_since < observed.get(BlockWatch.start))
         # Warps of other blocks of a cluster are not told apart from those of the own one.
-        known = known & observed.get(BlockWatch.cluster_blocks).equals(1)
-        with code.when(known), code.loop(observed.get(BlockWatch.warps)) as index:
-            reads = ((cell.get(ShadowPlane.READ_WARPS) >> index.to(U32)) & 1).differs(0)
-            seen = wide(clock.pointer(WarpClock.seen, U32).load(index))
-            unknown = (seen < read_since) & (clock.get(WarpClock.acquired) < read_since)
-            with code.when(reads & unknown & index.differs(clock.get(WarpClock.index))):
-                theirs = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
-                code.tell(Suspicion.AFTER_READ, theirs.get(WarpClock.last), cell.get(ShadowPlane.READER))
-                code.done()
+        alone = observed.get(BlockWatch.cluster_blocks).equals(1)
+        with code.when(shared & weak & alone):
+            read_since = wide(cell.get(ShadowPlane.FIRST_READ))
+            clock = observed.at(BlockWatch.clock)
+            known = (epoch_of_write < read_since) & ~(read_since < observed.get(BlockWatch.start))
+            with code.when(known), code.loop(observed.get(BlockWatch.warps)) as index:
+                reads = ((cell.get(ShadowPlane.READ_WARPS) >> index.to(U32)) & 1).differs(0)
+                seen = wide(clock.pointer(WarpClock.seen, U32).load(index))
+                unknown = (seen < read_since) & (clock.get(WarpClock.acquired) < read_since)
+                with code.when(reads & unknown & index.differs(clock.get(WarpClock.index))):
+                    theirs = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
+                    code.tell(Suspicion.AFTER_READ, theirs.get(WarpClock.last), cell.get(ShadowPlane.READER))
+                    code.done()
     code.done()
     return code.function
 

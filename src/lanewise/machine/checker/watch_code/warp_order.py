@@ -12,10 +12,10 @@ from lanewise.machine.checker.records import (
     LaneClocks,
     ShuffleMode,
     SiteRow,
-    Suspicion,
     WarpClock,
     WatchRecord,
 )
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
@@ -196,10 +196,35 @@ def members(module: ir.Module) -> None:
         # Lanes arrive one after the other, perhaps in several places; the last one completes the barrier.
         arrived = clock.get(WarpClock.waiting).to(U32) | together.get()
         complete = (mask & ~(arrived | gone_bits)).equals(0)
+        with code.when(~complete & clock.get(WarpClock.waiting).equals(0)):
+            clock.set(WarpClock.waiting_mask, wide(mask))
+            clock.set(WarpClock.waiting_row, code["site"])
+            clock.set(WarpClock.strayed, 0)
         clock.set(WarpClock.waiting, wide(complete.select(arrived & ~mask, arrived)))
         with code.when(complete):
             code.call_number(module.functions["synchronise"], code["frame"], wide(mask))
         left.set(left.get() & ~together.get())
+    code.done()
+
+
+def left(module: ir.Module) -> None:
+    """Write `left(frame, site, active)`: lanes exit, perhaps while others wait for them at their barrier.
+
+    Lanes that have gone on since then have bypassed it; those that exit at once have returned early.
+    """
+    code = WatchCode(module, "left", ("frame", "site", "active"))
+    warp = code.record("frame")
+    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
+    clock, _ = clocks_of(code, observed, warp)
+    waiting, mask = (clock.get(each).to(U32) for each in (WarpClock.waiting, WarpClock.waiting_mask))
+    named = mask & code["active"].to(U32) & clock.get(WarpClock.strayed).to(U32) & ~waiting
+    with code.when(waiting.differs(0) & named.differs(0)):
+        in_turn(code, warp)
+        lane = wide(code.intrinsic("cttz", U32, [waiting, code.constant(BOOL, 0)]))
+        code.suspect(
+            Suspicion.ABSENT_MEMBER, warp.address, clock.get(WarpClock.waiting_row), lane, wide(mask),
+            wide(named), code.number(0),
+        )  # fmt: skip
     code.done()
 
 
@@ -245,6 +270,7 @@ def write_warp_order(module: ir.Module) -> None:
     meet(module)
     shuffled(module)
     members(module)
+    left(module)
     parted(module)
     without_value(module)
     register_suspected(module)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from lanewise.errors import LanewiseError
-from lanewise.layout import ComposedLayout, Layout, Swizzle
+from lanewise.layout.layout import Layout
+from lanewise.layout.swizzle import ComposedLayout, Swizzle
 from lanewise.layout.text import read_shape_and_stride
 
 #: CuTe prints a swizzle as Sw<3,4,3>, pycute as SW_3_4_3.

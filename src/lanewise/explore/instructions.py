@@ -1,0 +1,122 @@
+"""Questions of the room Instructions: the list to search, and everything about one instruction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.draw.in_words import does, runs_of
+from lanewise.draw.instructions import PLACES, axes_of, choose
+from lanewise.draw.options import Options
+from lanewise.errors import LanewiseError
+from lanewise.explore.answers import question
+from lanewise.explore.catalogue import catalogue
+from lanewise.explore.code_forms import forms_of_code
+from lanewise.explore.memory_pieces import of_descriptor, of_tensor_map
+from lanewise.isa import Instruction, Operand, instruction
+from lanewise.isa.operands import VOLTA_ARCHS, has_volta_fragments
+
+#: Letters of a text that is looked up.
+MOST_LETTERS = 2000
+
+
+@question("instructions", "catalogue")
+def the_catalogue() -> dict[str, Any]:
+    """Return the list that the page searches."""
+    return catalogue()
+
+
+@question("instructions", "about")
+def about(text: str, source: str = "", arch: str = "") -> dict[str, Any]:
+    """Return all that the page shows of an instruction: legality, fragments, code.
+
+    >>> about("m16n8k16 bf16")["threads"]
+    32
+    """
+    return described(_named(text, source, arch))
+
+
+@question("instructions", "descriptor")
+def descriptor(
+    rows: int, k: int, bits: int = 16, major: str = "K", swizzle: str = "128B", number: str = ""
+) -> dict[str, Any]:
+    """Return the fields of a matrix descriptor, and where each 16 bytes of its matrix lie."""
+    return of_descriptor(rows, k, bits, major, swizzle, number)
+
+
+@question("instructions", "tensor_map")
+def tensor_map(type: str, shape: list[int], box: list[int], swizzle: str = "none") -> dict[str, Any]:
+    """Return where a tensor copy (TMA) puts each 16 bytes of a box."""
+    return of_tensor_map(type, shape, box, swizzle)
+
+
+def _named(text: str, source: str, arch: str) -> Instruction:
+    if len(text) > MOST_LETTERS:
+        raise LanewiseError(f"an instruction has fewer than {MOST_LETTERS} letters")
+    return instruction(text, a_source=source or None, arch=arch or None)
+
+
+def described(found: Instruction) -> dict[str, Any]:
+    """Return an instruction as JSON.
+
+    >>> described(instruction("ldmatrix.sync.aligned.m8n8.x4.shared.b16"))["rows"]["matrices"]
+    4
+    """
+    chosen = choose(found, Options())
+    addresses = found.family in ("ldmatrix", "stmatrix")
+    return {
+        "text": found.text,
+        "does": does(found),
+        "family": found.family,
+        "shape": found.shape,
+        "threads": found.threads,
+        "products": found.products,
+        "multiplies": found.multiplies,
+        "source": found.a_source,
+        "trans": found.trans,
+        "fragments_of": found.fragments_of,
+        "other_fragments": VOLTA_ARCHS
+        if has_volta_fragments(found) and VOLTA_ARCHS[0] in found.archs
+        else (),
+        "archs": found.archs,
+        "ptx": f"{found.since} {'and later' if not found.until else f'to {found.until}'}",
+        "runs": runs_of(found, found.archs),
+        "operands": [_operand(key, operand, name) for key, (operand, name) in chosen.items()],
+        "rows": found.row_addresses._asdict() if addresses else None,
+        "code": forms_of_code(found),
+    }
+
+
+def _operand(key: str, operand: Operand, name: str) -> dict[str, Any]:
+    """Return an operand: its matrix, and for each lane and value the element that it holds."""
+    held = operand.where == "registers"
+    row_axis, col_axis = axes_of(operand)
+    return {
+        "key": key,
+        "name": name,
+        "rows": operand.rows,
+        "cols": operand.cols,
+        "row_axis": row_axis,
+        "col_axis": col_axis,
+        "format": operand.format.name,
+        "bits": operand.format.bits,
+        "registers": operand.registers,
+        "slots": operand.slots if held else 0,
+        "packing": operand.packing,
+        "layout": str(operand.layout),
+        "source": operand.source,
+        "at": PLACES.get(key, (2, 3)),
+        "held": _held(operand) if held else None,
+    }
+
+
+def _held(operand: Operand) -> dict[str, Any]:
+    """Return which element each lane holds in each register and slot: (product · rows + row) · cols + col.
+
+    A layout adds a lane's part and a value's part, so that two short lists say it; where an operand is not
+    like that, all elements are sent.
+    """
+    elements = operand.gather.reshape(operand.threads, -1)
+    lanes, values = elements[:, 0], elements[0] - elements[0, 0]
+    if (elements == lanes[:, None] + values).all():
+        return {"lanes": lanes.tolist(), "values": values.tolist()}
+    return {"all": elements.tolist()}

@@ -1,0 +1,279 @@
+"""A launch that the page asks for: an example, or PTX or CUDA C++ that was typed; bounded, without files.
+
+Nothing that was sent is read from disk, evaluated or included: a kernel is text, its arguments are made here.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.explore.kernel_examples import EXAMPLES, Example
+from lanewise.isa import find_arch
+from lanewise.launch import watched
+from lanewise.ptx import Module, cuda, load
+from lanewise.ptx.arguments import described
+from lanewise.ptx.launch_text import parse_argument, three
+
+#: Characters of a source, elements of one array, bytes of all arrays, threads of a launch, arguments.
+MOST_SOURCE, MOST_ELEMENTS, MOST_BYTES = 1 << 18, 1 << 22, 64 << 20
+MOST_THREADS, MOST_ARGUMENTS = 1 << 22, 64
+#: The arch that CUDA C++ is compiled for unless another is asked for.
+USUAL_ARCH = "sm_80"
+#: The name that `lw.cuda` gives to CUDA C++ that came as text.
+TYPED = "kernel.cu"
+
+_SPLICE = re.compile(r"\\[ \t]*\r?\n")
+_INCLUDE = re.compile(
+    r"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*(?:include_next|include|import|embed)\b(?P<rest>[^\n]*)", re.DOTALL
+)
+_HAS_INCLUDE = re.compile(r"__has_(?:include|include_next|embed)\b(?P<rest>[^\n]*)")
+_LINE = re.compile(r"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*(?:line\b|\d)[^\n]*", re.DOTALL)
+_SAFE_HEADER = re.compile(r"[\s(]*<(?P<name>[A-Za-z0-9_][A-Za-z0-9_./+-]*)>")
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """What the page asks for; `key` tells requests apart that give different runs."""
+
+    example: str = ""
+    language: str = "ptx"
+    source: str = ""
+    entry: str = ""
+    grid: str = "1"
+    block: str = ""
+    shared: int = 0
+    cluster: str = ""
+    arguments: tuple[str, ...] = ()
+    arch: str = ""
+    schedule: str = "in order"
+    traced: tuple[int, int, int] = (0, 0, 0)
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> KernelRequest:
+        """Return the request in what the page sent, each field held against its type."""
+        fields: dict[str, Any] = {}
+        for name, value in data.items():
+            kinds = {"shared": int, "arguments": list, "traced": list}
+            wanted = kinds.get(name, str)
+            if name not in cls.__dataclass_fields__ or not isinstance(value, wanted) or value is True:
+                raise LanewiseError(f"a launch has no {name[:40]!r} like this")
+            fields[name] = value
+        if "arguments" in fields:
+            fields["arguments"] = tuple(_text(each) for each in fields["arguments"])
+        if "traced" in fields:
+            fields["traced"] = _coordinates(fields["traced"])
+        return cls(**fields)
+
+    @property
+    def order(self) -> str | int:
+        """The schedule as `lw.trace` takes it: words, or a seed."""
+        return int(self.schedule) if self.schedule.isdecimal() and len(self.schedule) < 10 else self.schedule
+
+
+@dataclass
+class RequestedLaunch:
+    """A kernel with its shape and arguments, ready to be launched; the arrays as they were before."""
+
+    configured: Any
+    arguments: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    #: Files whose text the page may show, by the name under which lines name them.
+    files: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._before = [each.copy() if isinstance(each, np.ndarray) else None for each in self.arguments]
+
+    def restore(self) -> None:
+        """Put the arrays back as they were before the first run."""
+        for array, before in zip(self.arguments, self._before, strict=True):
+            if before is not None and array.flags.writeable:
+                array[...] = before
+
+    def before(self, array: Any) -> Any:
+        """Return an argument as it was before the first run; None if it is not among them."""
+        return next(
+            (old for each, old in zip(self.arguments, self._before, strict=True) if each is array), None
+        )
+
+
+@contextmanager
+def requested(request: KernelRequest) -> Iterator[RequestedLaunch]:
+    """Give the launch that is asked for. Within it, nothing that an example's script prints is lost."""
+    if request.example:
+        example = EXAMPLES.get(request.example)
+        if example is None:
+            raise LanewiseError(f"there is no example {request.example[:40]!r}")
+        if example.language == "python":
+            yield _of_script(example, request)
+            return
+        request = _of_example(request, example)
+    yield _typed(request)
+
+
+def _of_example(request: KernelRequest, example: Example) -> KernelRequest:
+    """Return the request with the example's source; its shape and arguments are those that are asked for."""
+    return replace(
+        request,
+        language=example.language,
+        source=example.source,
+        grid=request.grid or example.grid,
+        block=request.block or example.block,
+        arguments=request.arguments or example.arguments,
+        arch=request.arch or example.arch,
+    )
+
+
+def _typed(request: KernelRequest) -> RequestedLaunch:
+    if not request.source.strip():
+        raise LanewiseError("the kernel is empty: type PTX or CUDA C++, or choose an example")
+    if len(request.source) > MOST_SOURCE:
+        raise LanewiseError(
+            f"the kernel has {len(request.source)} characters; {MOST_SOURCE} are allowed here"
+        )
+    module = _module(request)
+    entry = _entry(module, request.entry.strip())
+    parameters = entry.parameters
+    if len(request.arguments) > MOST_ARGUMENTS:
+        raise LanewiseError(f"a launch has at most {MOST_ARGUMENTS} arguments here")
+    if len(request.arguments) != len(parameters):
+        names = ", ".join(described(each) for each in parameters)
+        raise LanewiseError(
+            f"{entry.demangled} takes {len(parameters)} arguments ({names}), not {len(request.arguments)}"
+        )
+    values = tuple(
+        _argument(text, number, variable)
+        for number, (text, variable) in enumerate(zip(request.arguments, parameters, strict=True))
+    )
+    arrays = [each for each in values if isinstance(each, np.ndarray)]
+    if sum(each.nbytes for each in arrays) > MOST_BYTES:
+        raise LanewiseError(f"the arrays have more than {MOST_BYTES >> 20} MiB together: make them smaller")
+    grid = three(request.grid or "1", "the grid")
+    block = three(request.block, "the block") if request.block else entry.function.limit("reqntid")
+    if block is None:
+        raise LanewiseError(f"say how many threads a block of {entry.demangled} has, such as 128")
+    threads = int(np.prod([*grid, *block], dtype=object))
+    if threads > MOST_THREADS:
+        raise LanewiseError(f"the launch has {threads} threads; {MOST_THREADS} are allowed here")
+    if not 0 <= request.shared <= 1 << 20:
+        raise LanewiseError(f"{request.shared} bytes of dynamic shared memory are more than any GPU has")
+    configured = entry[grid, block, request.shared]
+    if request.cluster:
+        configured = configured.in_clusters(three(request.cluster, "the cluster"))
+    files = {TYPED: request.source} if request.language == "cuda" else {}
+    arch = find_arch(request.arch) if request.arch else None
+    return RequestedLaunch(configured, values, {"arch": arch} if arch else {}, files)
+
+
+def _module(request: KernelRequest) -> Module:
+    if request.language == "cuda":
+        refuse_files(request.source)
+        return cuda(_as_text(request.source), request.arch or USUAL_ARCH)
+    if request.language != "ptx":
+        raise LanewiseError(
+            "the page takes PTX and CUDA C++; kernels in Python are opened by `lanewise explore script.py`"
+        )
+    return without_paths(request.source)
+
+
+def refuse_files(source: str) -> None:
+    """Refuse CUDA C++ that includes anything but a header of the toolkit, by its plain name."""
+    text = _SPLICE.sub("", source)
+    for found in (*_INCLUDE.finditer(text), *_HAS_INCLUDE.finditer(text)):
+        header = _SAFE_HEADER.match(found["rest"])
+        if header is None or ".." in header["name"]:
+            raise LanewiseError(
+                f"{found[0].strip()[:60]}: the page includes headers of the toolkit only, as <cuda_fp16.h>"
+            )
+
+    named = _LINE.search(text)
+    if named is not None:
+        raise LanewiseError(f"{named[0].strip()[:60]}: the page does not take lines that name a file")
+
+
+def without_paths(text: str) -> Module:
+    """Return the module in PTX that was typed, with files that its `.file` names by their last name only.
+
+    So nobody who reads the line that an instruction came from opens a file that the text names.
+    """
+    module = load(_as_text(text))
+    paths = {name for name in module.files.values() if Path(name).name != name}
+    if not paths:
+        return module
+    for path in paths:
+        text = text.replace(f'"{path}"', f'"{Path(path).name or "file"}"')
+    module = load(_as_text(text))
+    if any(Path(name).name != name for name in module.files.values()):
+        raise LanewiseError("a .file of this PTX names a path in a way that the page does not take")
+    return module
+
+
+def _as_text(text: str) -> str:
+    """Return a source so that it is taken for text, never for the name of a file."""
+    return text if "\n" in text.strip() else f"//\n{text}\n"
+
+
+def _entry(module: Module, name: str) -> Any:
+    if name:
+        return module[name]
+    if len(module.entries) == 1:
+        return module[next(iter(module.entries))]
+    names = ", ".join(repr(module[each].demangled) for each in module.entries)
+    raise LanewiseError(
+        f"choose one of the kernels: {names}" if names else "there is no kernel in this source"
+    )
+
+
+def _argument(text: str, number: int, variable: Any) -> Any:
+    if text.strip().endswith((".npy", ".npz")):
+        raise LanewiseError(f"{text[:60]}: the page reads no files; arrays are made here, as zeros:f32:64x64")
+    return parse_argument(text.strip(), number, variable, option="the argument", most=MOST_ELEMENTS)
+
+
+class _Taken(Exception):
+    """The first launch of a script was found, and the script need not go on."""
+
+
+def _of_script(example: Example, request: KernelRequest) -> RequestedLaunch:
+    """Run an example's script up to its first launch, and return that."""
+    found: list[RequestedLaunch] = []
+
+    def watcher(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        found.append(RequestedLaunch(configured, arguments, options))
+        raise _Taken
+
+    # The kernel's source is found under the name that the page shows, which is no file.
+    name, text = example.shown_name, example.source
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    try:
+        with watched(watcher):
+            exec(compile(text, name, "exec"), {"__name__": "__main__", "__file__": name})
+    except _Taken:
+        pass
+    (launch,) = found
+    launch.files = {name: text}
+    arch = request.arch or example.arch
+    if arch:
+        launch.options = {**launch.options, "arch": find_arch(arch)}
+    return launch
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise LanewiseError(f"an argument is text, as zeros:f32:64x64, not {value!r}")
+    return value
+
+
+def _coordinates(value: list[Any]) -> tuple[int, int, int]:
+    if len(value) > 3 or not all(isinstance(each, int) and not isinstance(each, bool) for each in value):
+        raise LanewiseError("a block is three coordinates, as [0, 0, 0]")
+    x, y, z = (*value, 0, 0, 0)[:3]
+    return x, y, z

@@ -1,0 +1,422 @@
+"""What the room Kernels shows of a launch: its trace, what the checker counted, arrays, origins, SASS."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.explore.kernel_requests import RequestedLaunch
+from lanewise.machine import abi
+from lanewise.machine.checker.check import check
+from lanewise.machine.checker.report import Finding, Report
+from lanewise.machine.program.instruction_record import Order
+from lanewise.machine.tracer.log import NOT_KEPT
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
+from lanewise.machine.tracer.traced_launch import TracedLaunch
+from lanewise.ptx import Immediate, nvdisasm, ptxas
+from lanewise.ptx.tools.assembler import sass_of
+from lanewise.traces.origin import Origin, shown
+from lanewise.traces.page import packed, page_data
+from lanewise.traces.places import MemoryPlace
+from lanewise.traces.recording import Recording
+from lanewise.traces.run import record
+from lanewise.traces.trace import Trace
+
+#: Bytes that are recorded of a launch, and bytes of them that the page is given.
+TRACED_BYTES, SHOWN_BYTES = 96 << 20, 12 << 20
+#: Basic blocks that a thread block may run, and seconds after which a launch is stopped and shown as it is.
+MOST_STEPS, TRACE_SECONDS = 20_000_000, 6.0
+#: Seconds that a trace may have taken if a check is to follow.
+CHECKED_SECONDS = 3.0
+#: Rows and columns of an argument that are shown.
+CORNER = 16
+#: How deep and wide an origin is shown, and nodes that are looked at for its inputs.
+DEPTH, WIDTH, MOST_NODES = 4, 40, 20_000
+_SASS_LINE = re.compile(r'//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
+
+
+@dataclass
+class KernelView:
+    """A launch that ran: its trace, and the report of a check where there was time for one."""
+
+    launch: RequestedLaunch
+    trace: Trace
+    report: Report | None
+    printed: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def view_of(
+    launch: RequestedLaunch,
+    traced: Sequence[int] = (0, 0, 0),
+    schedule: Any = None,
+    started: Callable[[TracedLaunch], None] = lambda launch: None,
+) -> KernelView:
+    """Run a launch, recorded for one block and then checked; the arrays have its results."""
+    options = {name: launch.options[name] for name in ("arch", "cluster") if name in launch.options}
+    constants = {
+        name: value
+        for name, value in launch.options.items()
+        if name not in ("arch", "cluster", "steps", "schedule")
+    }
+    timers: list[threading.Timer] = []
+    begun: list[float] = []
+
+    def begin(running: TracedLaunch) -> None:
+        begun.append(time.perf_counter())
+        timer = threading.Timer(TRACE_SECONDS, running.stop)
+        timer.daemon = True
+        timer.start()
+        timers.append(timer)
+        started(running)
+
+    notes: list[str] = []
+    limit = _limit()
+    try:
+        trace = record(
+            launch.configured, launch.arguments, constants, blocks=[tuple(traced)], limit=limit,
+            steps=MOST_STEPS, schedule=schedule, started=begin, **options,
+        )  # fmt: skip
+    finally:
+        for each in timers:
+            each.cancel()
+    took = time.perf_counter() - begun[0]
+    if "interrupted" in trace.fault:
+        notes.append(
+            f"The kernel was stopped after {TRACE_SECONDS:.0f} seconds at most; shown are its steps."
+        )
+        return KernelView(launch, trace, None, notes=notes)
+    if took > CHECKED_SECONDS:
+        notes.append(
+            "The launch was not checked as well, because it takes long: the heat counts traced steps."
+        )
+        return KernelView(launch, trace, None, notes=notes)
+    launch.restore()
+    report = check(
+        launch.configured, *launch.arguments, steps=MOST_STEPS, schedule=schedule, **options, **constants
+    )
+    return KernelView(launch, trace, report, notes=notes)
+
+
+def _limit() -> int:
+    from lanewise.machine.tracer.traced_launch import LEAST_LIMIT, available_bytes
+
+    return max(LEAST_LIMIT, min(TRACED_BYTES, available_bytes() // 2))
+
+
+# The page's data --------------------------------------------------------------------------------------------
+
+
+def data_of(view: KernelView) -> dict[str, Any]:
+    """Return everything that the page shows of a launch; it steps through it without the server."""
+    recording = view.trace.recording
+    data = page_data(recording, SHOWN_BYTES)
+    used = {point.get("file") for point in data["points"]}
+    data["files"] |= {name: text.splitlines() for name, text in view.launch.files.items() if name in used}
+    names = _short_names(data, view)
+    for point in data["points"]:
+        if point.get("file"):
+            point["file"] = names.get(point["file"], Path(point["file"]).name)
+    files = {names[name]: lines for name, lines in data["files"].items() if name in names}
+    data["files"] = files
+    data["findings"] = [
+        {**_finding(found, names), "step": each["step"]}
+        for (found, _), each in zip(recording.run.findings, data["findings"], strict=True)
+    ]
+    data |= {
+        "copies": _copies(view.trace),
+        "groups": product_groups(recording),
+        "report": _report(view.report, names) if view.report is not None else None,
+        "results": _results(view),
+        "printed": view.printed[-20_000:],
+        "notes": [*view.notes, *(view.report.notes if view.report is not None else ())],
+        "cluster": recording.run.shape.cluster_blocks,
+        "sharedBytes": recording.run.shared_bytes,
+        "variables": _shared_variables(recording),
+        "sharedWrites": shared_writes(recording, data["kept"]),
+    }
+    return data
+
+
+def _short_names(data: dict[str, Any], view: KernelView) -> dict[str, str]:
+    """Return the files that may be shown, each with a name without its folder."""
+    allowed = view.launch.files
+    names: dict[str, str] = {}
+    for name in data["files"]:
+        if allowed and name not in allowed and Path(name).name not in allowed:
+            continue
+        short = Path(name).name
+        while short in names.values():
+            short += "′"
+        names[name] = short
+    return names
+
+
+def _finding(found: Finding, names: dict[str, str]) -> dict[str, Any]:
+    text = str(found)
+    for name, short in names.items():
+        text = text.replace(name, short)
+    file, line = _place(found.source, names)
+    return {
+        "title": found.title,
+        "message": found.message,
+        "text": text,
+        "line": found.line,
+        "file": file,
+        "source": line,
+        "severity": found.severity,
+    }
+
+
+def _place(source: str | None, names: dict[str, str]) -> tuple[str, int]:
+    if not source:
+        return "", 0
+    name, _, line = source.rpartition(":")
+    return names.get(name, Path(name).name), int(line)
+
+
+def _report(report: Report, names: dict[str, str]) -> dict[str, Any]:
+    """Return what the checker counted for each line, what it found, and what wastes time."""
+    files = {}
+    for file in report.listing():
+        name = names.get(file.name, Path(file.name).name)
+        files[name] = {
+            "columns": list(file.columns),
+            "lines": {
+                str(line.number): {
+                    "figures": {each: line.figures[each] for each in file.columns if line.figures.get(each)},
+                    "remarks": line.remarks,
+                }
+                for line in file.lines
+                if any(line.figures.values()) or line.remarks
+            },
+        }
+    return {
+        "files": files,
+        "ptx": _by_ptx_line(report),
+        "summary": report.summary,
+        "ok": report.ok,
+        "findings": [_finding(each, names) for each in report.findings],
+        "performance": [
+            {
+                "text": each.description,
+                "line": each.line,
+                "file": _place(each.source, names)[0],
+                "source": _place(each.source, names)[1],
+            }
+            for each in report.performance
+        ],
+        "counters": {name: _number(value) for name, value in report.counters.items()},
+    }
+
+
+def _by_ptx_line(report: Report) -> dict[str, dict[str, int]]:
+    """Return the figures of each line of the PTX."""
+    from lanewise.machine.checker.reporting.listing import COLUMNS
+
+    found: dict[str, dict[str, int]] = {}
+    for line in report.lines:
+        figures = {
+            column: sum(int(line.counters.get(each, 0)) for each in counters)
+            for column, counters in COLUMNS.items()
+        }
+        found[str(line.line)] = {column: value for column, value in figures.items() if value}
+    return found
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def _copies(trace: Trace) -> list[list[int | None]]:
+    return [[each.warp, each.block, each.issued, each.committed, each.completed] for each in trace.copies]
+
+
+def product_groups(recording: Recording) -> list[list[int | None]]:
+    """Return the groups of wgmma of each warp: warp, block, steps of first issue, commit and wait."""
+    open_: dict[tuple[int, int], list[int | None]] = {}
+    closed: dict[tuple[int, int], list[list[int | None]]] = {}
+    found = []
+    interesting = np.array(
+        [
+            point.op is not None
+            and (
+                point.op.record.orders in (Order.WARPGROUP_COMMIT, Order.WARPGROUP_WAIT)
+                or (point.op.opcode == "wgmma" and point.op.record.multiplies)
+            )
+            for point in recording.log.points
+        ],
+        np.bool_,
+    )
+    entries = recording.log.entries
+    for step in np.flatnonzero(interesting[entries["point"][recording.steps]]).tolist():
+        entry = int(recording.steps[step])
+        op = recording.op(entry)
+        if op is None:
+            continue
+        key = int(entries["block"][entry]), int(entries["warp"][entry])
+        if op.record.orders is Order.WARPGROUP_COMMIT:
+            group = open_.pop(key, None)
+            if group is not None:
+                group[3] = step
+                closed.setdefault(key, []).append(group)
+        elif op.record.orders is Order.WARPGROUP_WAIT:
+            operand = op.operands[0] if op.operands else None
+            kept = int(operand.bits) if isinstance(operand, Immediate) else 0
+            waiting = closed.get(key, [])
+            for group in waiting[: max(len(waiting) - kept, 0)]:
+                group[4] = step
+            closed[key] = waiting[max(len(waiting) - kept, 0) :]
+        elif key not in open_:
+            open_[key] = [key[1], key[0], step, None, None]
+            found.append(open_[key])
+    return found
+
+
+def _results(view: KernelView) -> list[dict[str, Any]]:
+    """Return a corner of each argument that is an array, and which of its elements the launch changed."""
+    rows = []
+    for each in view.trace.recording.arguments:
+        array = each.array if each.array.ndim else each.array.reshape(1)
+        flat = array.reshape(1, -1) if array.ndim == 1 else array.reshape(-1, array.shape[-1])
+        before = view.launch.before(each.array)
+        changed = None
+        if before is not None:
+            same = np.ascontiguousarray(array).view(np.uint8) == np.ascontiguousarray(before).view(np.uint8)
+            changed = int((~same.reshape(*flat.shape, -1)).any(axis=-1).sum()) if array.size else 0
+        corner = flat[:CORNER, : CORNER * 2]
+        rows.append(
+            {
+                "name": each.name,
+                "type": str(array.dtype),
+                "shape": list(each.array.shape),
+                "changed": changed,
+                "rows": [[_short(value) for value in row] for row in corner.tolist()],
+            }
+        )
+    return rows
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _shared_variables(recording: Recording) -> list[dict[str, Any]]:
+    """Return the variables in shared memory that the source says nothing more of."""
+    from lanewise.traces.arrays import source_name
+
+    arrays = recording.shared_arrays
+    known = {each.offset for each in arrays.all()}
+    return [
+        {"name": source_name(name), "first": symbol.address, "bytes": symbol.size}
+        for name, symbol in arrays.variables.items()
+        if symbol.address not in known
+    ]
+
+
+def shared_writes(recording: Recording, kept: int) -> dict[str, Any]:
+    """Return what was written to the shared memory of the traced block, asynchronous copies included.
+
+    Each write has the step after which it is there, its offset, its bytes, and the lane or row that wrote it.
+    """
+    writes, entries = recording.log.writes, recording.log.entries
+    offset = writes.address.astype(np.int64) - abi.SHARED_WINDOW
+    steps = np.searchsorted(recording.steps, writes.entry, "right") - 1
+    chosen = (offset >= 0) & (offset < recording.run.shared_bytes) & (writes.offset != NOT_KEPT)
+    chosen &= (writes.block == recording.run.blocks[0]) & (steps < kept)
+    numbers = np.flatnonzero(chosen)
+    numbers = numbers[: int(np.searchsorted(np.cumsum(writes.size[numbers]), SHOWN_BYTES, "right"))]
+    content = [
+        recording.log.memory[start : start + size]
+        for start, size in zip(writes.offset[numbers].tolist(), writes.size[numbers].tolist(), strict=True)
+    ]
+    lanes = np.where(entries["point"][writes.entry[numbers]] == ASYNC_WRITE_POINT, -1, writes.row[numbers])
+    columns = {"step": steps[numbers], "offset": offset[numbers], "size": writes.size[numbers], "lane": lanes}
+    return {
+        **{name: packed(np.ascontiguousarray(column.astype(np.int32))) for name, column in columns.items()},
+        "bytes": packed(np.concatenate(content) if content else np.zeros(0, np.uint8)),
+    }
+
+
+# Origins ----------------------------------------------------------------------------------------------------
+
+
+def origin_of(
+    view: KernelView, of: str, lane: int | None, warp: int, step: int, block: int
+) -> dict[str, Any]:
+    """Return the tree of what made a value, as it was after a step."""
+    trace = view.trace
+    recording = trace.recording
+    count = len(recording.steps)
+    if not 0 <= step < count:
+        raise LanewiseError(f"there is no step {step}: the trace has {count} steps")
+    before = step + 1 if step + 1 < count else None
+    if block not in recording.run.blocks:
+        raise LanewiseError(f"block {block} was not traced")
+    found = trace.origin(of, lane=lane, warp=warp, block=recording.block_at(block), before=before)
+    inputs: dict[str, list[list[int]]] = {}
+    if sum(1 for _ in found.walk(MOST_NODES)) < MOST_NODES:
+        inputs = {name: [list(each) for each in indices] for name, indices in found.inputs.items()}
+    return {"of": of, "tree": _node(view, found, DEPTH), "inputs": inputs}
+
+
+def _node(view: KernelView, origin: Origin, depth: int) -> dict[str, Any]:
+    step = origin.step
+    sources = origin.sources if depth else ()
+    return {
+        "line": _line(view, origin),
+        "kind": origin.kind,
+        "step": step.number if step is not None else None,
+        "warp": origin.warp,
+        "lane": origin.lane,
+        "sources": [_node(view, each, depth - 1) for each in sources[:WIDTH]],
+        "more": max(len(origin.sources) - len(sources[:WIDTH]), 0),
+    }
+
+
+def _line(view: KernelView, origin: Origin) -> str:
+    """Return a node as text; an input has the value that it had before the launch."""
+    if origin.kind != "input" or not isinstance(origin.place, MemoryPlace):
+        return origin.line
+    for each in view.trace.recording.arguments:
+        index = each.index_at(origin.place.address)
+        before = view.launch.before(each.array)
+        if index is not None and before is not None and each.array.itemsize == origin.place.size:
+            return f"{origin.what} = {shown(before[index])}  (input)"
+    return origin.line
+
+
+# SASS -------------------------------------------------------------------------------------------------------
+
+
+def sass_of_view(view: KernelView) -> dict[str, Any]:
+    """Return the kernel's SASS, each line with the line of the source that ptxas says it came from."""
+    recording = view.trace.recording
+    cubin = ptxas(recording.module, view.trace.arch, options=["--generate-line-info"], timeout=15)
+    text = sass_of(nvdisasm(cubin, options=["-c", "-g"], timeout=15), recording.program.entry.name)
+    used = cubin.resources.get(recording.program.entry.name)
+    lines: list[dict[str, Any]] = []
+    file, source = "", 0
+    for line in text.splitlines():
+        match = _SASS_LINE.search(line)
+        if match is not None:
+            file, source = Path(match["file"]).name, int(match["line"])
+        elif "/*" in line and "*/" in line and not line.lstrip().startswith("//"):
+            lines.append({"text": line.strip(), "file": file, "source": source})
+        elif line.strip().endswith(":") or line.strip().startswith(".L"):
+            lines.append({"text": line.strip(), "file": "", "source": 0})
+    resources = (
+        f"{used.registers} registers, {used.shared} bytes of shared memory, "
+        f"{used.spill_stores + used.spill_loads} bytes of spills"
+        if used is not None
+        else ""
+    )
+    return {"lines": lines, "resources": resources, "arch": cubin.arch, "notes": list(cubin.notes)}

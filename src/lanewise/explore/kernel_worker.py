@@ -1,0 +1,142 @@
+"""The process in which kernels run that the page sends: requests come in on stdin, answers go out on stdout.
+
+It can be stopped at any time by its parent, which loses nothing but the traces that it keeps. It ends with
+its parent: when stdin is closed, whatever runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import queue
+import struct
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+from lanewise.errors import InternalError, LanewiseError
+from lanewise.explore.kernel_requests import KernelRequest, requested
+from lanewise.explore.kernel_views import KernelView, data_of, origin_of, sass_of_view, view_of
+from lanewise.recently_used import RecentlyUsed
+
+#: Launches that are kept for questions about them.
+MOST_VIEWS = 3
+_LENGTH = struct.Struct("<Q")
+
+
+def write_message(stream: IO[bytes], message: dict[str, Any]) -> None:
+    """Write a message: its length, then JSON."""
+    content = json.dumps(message, separators=(",", ":"), default=_plain).encode()
+    stream.write(_LENGTH.pack(len(content)) + content)
+    stream.flush()
+
+
+def read_message(stream: IO[bytes]) -> dict[str, Any] | None:
+    """Read a message; None at the end."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    content = stream.read(length)
+    if len(content) < length:
+        return None
+    message: dict[str, Any] = json.loads(content)
+    return message
+
+
+def _plain(value: Any) -> Any:
+    return value.item()
+
+
+class KernelWorker:
+    """Answers requests one after the other, and keeps the last launches."""
+
+    def __init__(self) -> None:
+        self._views: RecentlyUsed[str, KernelView] = RecentlyUsed(MOST_VIEWS)
+        self._running: Any = None
+        self._stopped = threading.Event()
+
+    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request, or why there is none, in words."""
+        self._stopped.clear()
+        try:
+            view = self.view(message["key"], KernelRequest.of(message["request"]))
+            return {"answer": self._answered(view, message)}
+        except InternalError as error:
+            return {"error": str(error)}
+        except LanewiseError as error:
+            return {"error": str(error)}
+        except MemoryError:
+            return {"error": "there is not enough memory for this launch; make it smaller"}
+        except Exception as error:
+            return {"error": str(InternalError("the launch failed", error))}
+
+    def _answered(self, view: KernelView, message: dict[str, Any]) -> dict[str, Any]:
+        if message["what"] == "run":
+            return data_of(view)
+        if message["what"] == "sass":
+            return sass_of_view(view)
+        return origin_of(view, **message["place"])
+
+    def view(self, key: str, request: KernelRequest) -> KernelView:
+        """Return the launch of a request; it runs unless it is kept."""
+        found = self._views.get(key)
+        if found is not None:
+            return found
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), requested(request) as launch:
+            view = view_of(launch, request.traced, request.order, self._begun)
+        view.printed = printed.getvalue()
+        self._running = None
+        self._views.put(key, view)
+        return view
+
+    def _begun(self, launch: Any) -> None:
+        self._running = launch
+        if self._stopped.is_set():
+            launch.stop()
+
+    def stop(self) -> None:
+        """End the launch under way, from another thread; what it did so far is its answer."""
+        self._stopped.set()
+        running = self._running
+        if running is not None:
+            running.stop()
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer requests until there are no more."""
+    worker = KernelWorker()
+    waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def read() -> None:
+        while True:
+            message = read_message(requests)
+            if message is None:  # the parent has ended or does not want this process any more
+                with contextlib.suppress(OSError):
+                    Path.cwd().rmdir()  # the empty folder that it was given
+                os._exit(0)
+            if message.get("what") == "stop":
+                worker.stop()
+            else:
+                waiting.put(message)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        message = waiting.get()
+        write_message(answers, {**worker.answer(message), "number": message["number"]})
+
+
+def main() -> None:
+    """Serve on stdin and stdout; what else is written to stdout goes nowhere."""
+    answers = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()

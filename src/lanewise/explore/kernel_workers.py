@@ -1,0 +1,248 @@
+"""The server's side of the processes that run kernels: two at most, bounded in time, none left behind."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.explore.kernel_worker import MOST_VIEWS, read_message, write_message
+
+#: Processes at once, and seconds for a request: to begin, to end, and to end after it was stopped. The
+#: process itself stops a launch much earlier, but first it compiles a new kernel, and that may take long.
+MOST_WORKERS, TURN_SECONDS, MOST_SECONDS, STOP_SECONDS = 2, 12.0, 45.0, 1.5
+_BEGIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from lanewise.explore.kernel_worker import main; main()"
+)
+
+
+class Superseded(LanewiseError):
+    """The request was dropped, because the same tab has asked for something else."""
+
+
+def key_of(request: dict[str, Any]) -> str:
+    """Return a digest by which requests of the same launch are known."""
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+
+
+class WorkerProcess:
+    """One process that runs kernels."""
+
+    def __init__(self) -> None:
+        #: It works in an empty folder, so that no relative name leads anywhere.
+        self._folder = tempfile.mkdtemp(prefix="lanewise-explore-")
+        environment = dict(os.environ)
+        cache = environment.get("LANEWISE_CACHE_DIR")
+        if cache:
+            environment["LANEWISE_CACHE_DIR"] = str(Path(cache).resolve())
+        path = [str(Path(each).resolve()) for each in sys.path]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BEGIN, json.dumps(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self._folder,
+            env=environment,
+            start_new_session=True,
+        )
+        self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._number = 0
+        #: The launches that it keeps, by their keys, the latest last.
+        self.kept: OrderedDict[str, None] = OrderedDict()
+        self.tab = ""
+        self.busy = False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError, OSError):
+            while (message := read_message(self._process.stdout)) is not None:
+                self._answers.put(message)
+        self._answers.put(None)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            write_message(self._process.stdin, message)
+        except (OSError, ValueError):
+            raise LanewiseError("the process that runs kernels has ended; run it again") from None
+
+    def ask(
+        self, what: str, key: str, request: dict[str, Any], place: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return the answer to a request; a process that takes too long is ended."""
+        self._number += 1
+        number, end = self._number, time.monotonic() + MOST_SECONDS
+        self._send({"what": what, "key": key, "request": request, "place": place, "number": number})
+        while True:
+            try:
+                found = self._answers.get(timeout=max(end - time.monotonic(), 0.0))
+            except queue.Empty:
+                self.end()
+                raise LanewiseError(
+                    f"this took more than {MOST_SECONDS:.0f} seconds and was stopped: make the launch smaller"
+                ) from None
+            if found is None:
+                self.end()
+                raise LanewiseError(
+                    "the process that ran the kernel has ended, stopped or out of memory; run it again"
+                )
+            if found["number"] == number:
+                break
+        if "error" in found:
+            raise LanewiseError(found["error"])
+        self.kept[key] = None
+        self.kept.move_to_end(key)
+        while len(self.kept) > MOST_VIEWS:
+            self.kept.popitem(last=False)
+        answer: dict[str, Any] = found["answer"]
+        return answer
+
+    def stop(self) -> None:
+        """Ask the process to end the launch under way; it lives on."""
+        with contextlib.suppress(LanewiseError):
+            self._send({"what": "stop"})
+
+    def end(self) -> None:
+        """End the process and everything that it has started, and remove its folder."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        for stream in (self._process.stdin,):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Workers:
+    """Gives requests to processes: to the one that keeps the launch, else to one that is free."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._workers: list[WorkerProcess] = []
+        self._latest: dict[str, int] = {}
+        self._count = 0
+        self._closed = False
+
+    def warm_up(self) -> None:
+        """Start a process before it is needed, because it takes a moment to load the library."""
+        with self._changed:
+            if not self._workers and not self._closed:
+                self._workers.append(WorkerProcess())
+
+    def ask(
+        self, tab: str, what: str, request: dict[str, Any], place: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the answer to a request. A run ends the one before of the same tab."""
+        key = key_of(request)
+        turn = 0
+        if what == "run":
+            turn = self._supersede(tab)
+        worker = self._acquire(tab, key, turn)
+        try:
+            return worker.ask(what, key, request, place)
+        finally:
+            self._release(worker)
+
+    def stop(self, tab: str) -> None:
+        """End what a tab has under way; its answer is what was done so far."""
+        with self._changed:
+            for worker in self._workers:
+                if worker.busy and worker.tab == tab:
+                    worker.stop()
+
+    def _supersede(self, tab: str) -> int:
+        with self._changed:
+            self._count += 1
+            self._latest[tab] = self._count
+            if len(self._latest) > 64:
+                self._latest.pop(next(iter(self._latest)))
+            for worker in self._workers:
+                if worker.busy and worker.tab == tab:
+                    worker.stop()
+            self._changed.notify_all()
+            return self._count
+
+    def _acquire(self, tab: str, key: str, turn: int) -> WorkerProcess:
+        begun = time.monotonic()
+        with self._changed:
+            while True:
+                if turn and self._latest.get(tab) != turn:
+                    raise Superseded("a newer run of this tab has taken its place")
+                if self._closed:
+                    raise LanewiseError("the server is ending")
+                self._workers = [each for each in self._workers if each.is_alive or each.busy]
+                free = [each for each in self._workers if not each.busy]
+                keeping = [each for each in free if key in each.kept]
+                waited = time.monotonic() - begun
+                if not keeping and not free and len(self._workers) < MOST_WORKERS:
+                    self._workers.append(WorkerProcess())
+                    free = self._workers[-1:]
+                if keeping or free:
+                    worker = (keeping or free)[0]
+                    worker.busy, worker.tab = True, tab
+                    return worker
+                if waited > STOP_SECONDS and turn:
+                    for each in self._workers:
+                        if each.tab == tab:  # it was asked to stop, and does not
+                            each.end()
+                if waited > TURN_SECONDS:
+                    raise LanewiseError("two launches are under way already; wait for one, or stop it")
+                self._changed.wait(0.1)
+
+    def _release(self, worker: WorkerProcess) -> None:
+        with self._changed:
+            worker.busy = False
+            if not worker.is_alive and worker in self._workers:
+                self._workers.remove(worker)
+                worker.end()
+            self._changed.notify_all()
+
+    @property
+    def pids(self) -> list[int]:
+        """The numbers of the processes."""
+        return [each.pid for each in self._workers]
+
+    def close(self) -> None:
+        """End all processes, and start no others."""
+        with self._changed:
+            self._closed = True
+            for worker in self._workers:
+                worker.end()
+            self._workers = []
+            self._changed.notify_all()
+
+
+#: The processes of this server.
+workers = Workers()
+atexit.register(workers.close)

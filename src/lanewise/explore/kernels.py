@@ -1,0 +1,166 @@
+"""Questions of the room Kernels: examples, runs of what was typed, origins of values, SASS.
+
+Kernels that the page sends run in processes of their own, see `kernel_workers.py`. Launches of scripts that
+the command line opened ran before the page did, in this process, and are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import threading
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.explore.answers import question
+from lanewise.explore.kernel_examples import EXAMPLES
+from lanewise.explore.kernel_requests import MOST_ELEMENTS, MOST_SOURCE, MOST_THREADS, RequestedLaunch
+from lanewise.explore.kernel_views import KernelView, data_of, origin_of, sass_of_view, view_of
+from lanewise.explore.kernel_workers import workers
+from lanewise.explore.session import Session
+from lanewise.isa import ARCHS
+
+#: Launches of scripts that are kept; later ones run as they are.
+MOST_OPENED = 16
+_ROOM = "kernels opened"
+_lock = threading.Lock()
+
+
+@question("kernels", "about")
+def about(session: Session) -> dict[str, Any]:
+    """Return the examples, what the command line opened, and what is installed."""
+    workers.warm_up()
+    return {
+        "examples": [
+            {
+                "name": each.name,
+                "title": each.title,
+                "about": each.about,
+                "language": each.language,
+                "source": each.source,
+                "grid": each.grid,
+                "block": each.block,
+                "arguments": list(each.arguments),
+                "arch": each.arch,
+                "file": each.shown_name,
+            }
+            for each in EXAMPLES.values()
+        ],
+        "opened": [
+            {"number": number, "title": _title(view)} for number, view in enumerate(_opened(session), 1)
+        ],
+        "files": _files(session),
+        "archs": list(ARCHS),
+        "tools": {"nvrtc": _has_nvrtc(), "ptxas": _has_ptxas()},
+        "limits": {"source": MOST_SOURCE, "elements": MOST_ELEMENTS, "threads": MOST_THREADS},
+    }
+
+
+@question("kernels", "run")
+def run(tab: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Run a kernel that was typed, or an example, and return everything that the page shows of it."""
+    return workers.ask(tab[:64], "run", request)
+
+
+@question("kernels", "stop")
+def stop(tab: str) -> dict[str, Any]:
+    """End the launch that a tab has under way."""
+    workers.stop(tab[:64])
+    return {}
+
+
+@question("kernels", "origin")
+def origin(
+    session: Session, tab: str, request: dict[str, Any], of: str, step: int, warp: int, block: int,
+    lane: int | None = None, opened: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """Return who wrote a value, and from what it was made."""
+    place: dict[str, Any] = {"of": of[:200], "step": step, "warp": warp, "block": block, "lane": lane}
+    if opened:
+        with _lock:
+            return origin_of(_view(session, opened), **place)
+    return workers.ask(tab[:64], "origin", request, place)
+
+
+@question("kernels", "sass")
+def sass(session: Session, tab: str, request: dict[str, Any], opened: int = 0) -> dict[str, Any]:
+    """Return the kernel's SASS."""
+    if opened:
+        return sass_of_view(_view(session, opened))
+    return workers.ask(tab[:64], "sass", request)
+
+
+@question("kernels", "opened")
+def opened(session: Session, number: int) -> dict[str, Any]:
+    """Return what the page shows of a launch of a script that the command line opened."""
+    with _lock:
+        return data_of(_view(session, number))
+
+
+def add_launch(
+    session: Session, configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    """Run a launch of a script that the command line opened, and keep what the room shows of it."""
+    from lanewise.gpu import any_on_gpu
+
+    views = _opened(session)
+    kept = {name: value for name, value in options.items() if name not in ("stream", "executor", "progress")}
+    if len(views) >= MOST_OPENED or "stream" in options or any_on_gpu(tuple(arguments)):
+        configured(*arguments, **options)
+        return
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        views.append(view_of(RequestedLaunch(configured, arguments, kept)))
+    views[-1].printed = printed.getvalue()
+    sys.stdout.write(printed.getvalue())
+
+
+def _opened(session: Session) -> list[KernelView]:
+    found: list[KernelView] = session.keep(_ROOM, "launches", list)
+    return found
+
+
+def _view(session: Session, number: int) -> KernelView:
+    views = _opened(session)
+    if not 1 <= number <= len(views):
+        raise LanewiseError(f"launch {number} was not opened; {len(views)} were")
+    return views[number - 1]
+
+
+def _title(view: KernelView) -> str:
+    shape = view.trace.recording.run.shape
+    sizes = "×".join(map(str, _significant(shape.grid))), "×".join(map(str, _significant(shape.block)))
+    return f"{view.trace.kernel}[{sizes[0]}, {sizes[1]}]"
+
+
+def _significant(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes = sizes[:-1]
+    return sizes
+
+
+def _files(session: Session) -> list[dict[str, str]]:
+    """Return the PTX and CUDA C++ that the command line opened, as text to begin with."""
+    found = []
+    for path in session.files:
+        if path.suffix in (".ptx", ".cu"):
+            try:
+                text = path.read_text(encoding="utf-8", errors="replace")[:MOST_SOURCE]
+            except OSError as error:
+                raise LanewiseError(f"{path.name}: {error.strerror}") from None
+            language = "ptx" if path.suffix == ".ptx" else "cuda"
+            found.append({"name": path.name, "language": language, "source": text})
+    return found
+
+
+def _has_nvrtc() -> bool:
+    from lanewise.ptx.tools.nvrtc_library import installed_libraries
+
+    return bool(installed_libraries())
+
+
+def _has_ptxas() -> bool:
+    from lanewise.ptx.tools.toolkit import find_tools
+
+    return bool(find_tools("ptxas")) and bool(find_tools("nvdisasm"))

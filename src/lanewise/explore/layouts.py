@@ -1,0 +1,218 @@
+"""Questions of the room Layouts: an expression of the algebra as a table of indices, and its banks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.draw.layouts import indices_of
+from lanewise.errors import LanewiseError
+from lanewise.explore.answers import question
+from lanewise.explore.bank_access import access_of, proposals_for
+from lanewise.explore.expressions import FUNCTIONS, MOST_LETTERS, evaluate
+from lanewise.layout import ComposedLayout, Layout, Swizzle, left_inverse, rank, right_inverse, size
+from lanewise.layout.int_tuple import spell
+
+#: Elements of a layout that the page draws at most.
+MOST_CELLS = 1 << 14
+
+#: Layouts to begin with: a name, what is typed, bits of an element, how lanes access it.
+EXAMPLES: tuple[dict[str, Any], ...] = (
+    {"name": "Rows of 32 f16", "text": "(16,32):(32,1)", "bits": 16, "access": "ldmatrix", "vector": 8},
+    {"name": "The same, padded", "text": "(16,32):(40,1)", "bits": 16, "access": "ldmatrix", "vector": 8},
+    {
+        "name": "The same, swizzled",
+        "text": "Sw<2,3,3> o (16,32):(32,1)",
+        "bits": 16,
+        "access": "ldmatrix",
+        "vector": 8,
+    },
+    {
+        "name": "128B swizzle of f16",
+        "text": "Sw<3,3,3> o (8,64):(64,1)",
+        "bits": 16,
+        "access": "ldmatrix",
+        "vector": 8,
+    },
+    {"name": "A column of floats", "text": "(32,32):(32,1)", "bits": 32, "access": "across", "vector": 1},
+    {"name": "A column, padded", "text": "(32,32):(33,1)", "bits": 32, "access": "across", "vector": 1},
+    {"name": "Vectors of 4 floats", "text": "(32,32):(32,1)", "bits": 32, "access": "across", "vector": 4},
+    {
+        "name": "Tiles of a matrix",
+        "text": "A = (8,16):(16,1)\nzipped_divide(A, (4,8))",
+        "bits": 16,
+        "access": "along",
+        "vector": 1,
+    },
+    {
+        "name": "A 2×2 block, repeated",
+        "text": "blocked_product((2,2):(2,1), (3,4):(1,3))",
+        "bits": 16,
+        "access": "along",
+        "vector": 1,
+    },
+    {
+        "name": "Accumulators of m16n8",
+        "text": "((4,8),(2,2)):((32,1),(16,8))",
+        "bits": 32,
+        "access": "along",
+        "vector": 1,
+        "tv": "16,8",
+    },
+)
+
+
+@question("layouts", "about")
+def about() -> dict[str, Any]:
+    """Return the examples and the functions of the algebra that can be typed."""
+    return {"examples": EXAMPLES, "functions": sorted(FUNCTIONS)}
+
+
+@question("layouts", "evaluate")
+def evaluated(text: str, tv: str = "") -> dict[str, Any]:
+    """Return the layout that was typed: its indices, its inverse, its swizzle.
+
+    >>> evaluated("(2,3):(3,1)")["indices"]
+    [[0, 1, 2], [3, 4, 5]]
+    """
+    value, names = evaluate(text)
+    named = {name: str(each) for name, each in names.items()}
+    if isinstance(value, Swizzle) and value.size() <= MOST_CELLS:
+        value = ComposedLayout(value, 0, _period(value))
+    if isinstance(value, tuple) and value and all(isinstance(each, int) for each in value):
+        value = Layout(value)
+    if not isinstance(value, Layout | ComposedLayout):
+        return {"kind": "value", "text": str(value)[:MOST_LETTERS], "names": named}
+    found = {"kind": "layout", "names": named, **_drawn(value), **_facts(value)}
+    found["inverse"] = _inverse(value)
+    if tv:
+        found["fragments"] = _fragments(value, tv)
+    return found
+
+
+@question("layouts", "banks")
+def banks(text: str, bits: int = 16, access: str = "ldmatrix", vector: int = 8, lanes: str = "") -> Any:
+    """Return where 32 lanes read in a layout, the turns that this takes, and layouts that take fewer."""
+    value, _ = evaluate(text)
+    if isinstance(value, tuple) and value and all(isinstance(each, int) for each in value):
+        value = Layout(value)
+    if isinstance(value, Swizzle) or not isinstance(value, Layout | ComposedLayout):
+        raise LanewiseError("banks are those of a layout; type one, such as (32,32):(32,1)")
+    if value.size() > MOST_CELLS:
+        raise LanewiseError(f"{value} has {value.size()} elements; up to {MOST_CELLS} are looked at")
+    found = access_of(value, bits, access, vector, evaluate(lanes)[0] if lanes else None)
+    return {**found.told(), "proposals": proposals_for(found)}
+
+
+def _period(swizzle: Swizzle) -> Layout:
+    """Return the indices that a swizzle permutes among themselves, a row for each of its patterns."""
+    rows = 1 << swizzle.bits
+    return Layout((rows, swizzle.size() // rows), (swizzle.size() // rows, 1))
+
+
+def _drawn(layout: Any) -> dict[str, Any]:
+    """Return a layout's text and its indices, unless there are too many to draw."""
+    if layout.size() > MOST_CELLS:
+        return {"text": str(layout), "indices": None, "large": f"{layout.size()} elements: too many to draw"}
+    try:
+        indices = indices_of(layout)
+    except LanewiseError as error:
+        return {"text": str(layout), "indices": None, "large": str(error)}
+    plain = [[each if isinstance(each, int) else spell(each) for each in row] for row in indices]
+    return {"text": str(layout), "indices": plain}
+
+
+def _facts(layout: Any) -> dict[str, Any]:
+    """Return what a layout is, beside its indices."""
+    found: dict[str, Any] = {
+        "size": layout.size(),
+        "rank": rank(layout),
+        "shape": str(layout.shape).replace(" ", ""),
+        "python": _python(layout),
+    }
+    outer = layout.layoutB if isinstance(layout, ComposedLayout) else None
+    if isinstance(outer, Swizzle):
+        found["swizzle"] = {"bits": outer.bits, "base": outer.base, "shift": outer.shift}
+    try:
+        found["cosize"] = str(layout.cosize())
+    except (LanewiseError, AttributeError, TypeError):
+        found["cosize"] = ""
+    return found
+
+
+def _python(layout: Any) -> str:
+    if isinstance(layout, ComposedLayout):
+        if isinstance(layout.layoutB, Swizzle) and isinstance(layout.layoutA, Layout):
+            inner = layout.layoutB
+            return (
+                f"lw.ComposedLayout(lw.Swizzle({inner.bits}, {inner.base}, {inner.shift}), "
+                f"{layout.offset}, {_python(layout.layoutA)})"
+            )
+        return ""
+    return f"lw.Layout({layout.shape}, {layout.stride})"
+
+
+def _inverse(layout: Any) -> dict[str, Any]:
+    """Return the inverse: its text where the algebra has one, and which coordinate lies at each index."""
+    found: dict[str, Any] = {"text": _inverse_text(layout), "memory": None}
+    if layout.size() > MOST_CELLS or not isinstance(layout(0), int):
+        return found
+    rows = size(layout.shape[0]) if rank(layout) > 1 else 1
+    places: dict[int, list[int]] = {}
+    for coordinate in range(layout.size()):
+        places.setdefault(layout(coordinate), list(divmod(coordinate, rows)[::-1]))
+    if min(places) < 0 or max(places) >= MOST_CELLS:
+        return found
+    found["memory"] = [places.get(index) for index in range(max(places) + 1)]
+    found["meets"] = len(places)
+    return found
+
+
+def _inverse_text(layout: Any) -> str:
+    """Return the left inverse, or the right inverse where there is no other; a swizzle is its own inverse."""
+    if isinstance(layout, ComposedLayout):
+        swizzle = layout.layoutB
+        if not isinstance(swizzle, Swizzle) or layout.offset != 0:
+            return ""
+        inner = _inverse_text(layout.layoutA)
+        indices = f"{layout.cosize()}:1"
+        return f"{inner} o Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}> o {indices}" if inner else ""
+    for function in (left_inverse, right_inverse):
+        try:
+            return str(function(layout))
+        except (LanewiseError, ValueError, TypeError, AssertionError):
+            continue
+    return ""
+
+
+def _fragments(layout: Any, tv: str) -> dict[str, Any]:
+    """Return a (thread, value) layout over a matrix, as an instruction's operand is sent."""
+    try:
+        rows, cols = (int(each) for each in tv.split(","))
+    except ValueError:
+        raise LanewiseError(f"{tv[:40]!r} is no size of a matrix: write rows,columns, as in 16,8") from None
+    if rank(layout) != 2 or not 0 < rows * cols <= MOST_CELLS or layout.size() > MOST_CELLS:
+        raise LanewiseError(f"a (thread, value) layout has two modes and up to {MOST_CELLS} elements")
+    threads, values = size(layout.shape[0]), size(layout.shape[1])
+    held = []
+    for thread in range(threads):
+        line = []
+        for value in range(values):
+            index = layout(thread, value)
+            if not isinstance(index, int) or not 0 <= index < rows * cols:
+                raise LanewiseError(
+                    f"thread {thread}, value {value} leads to {index}, outside of {rows}×{cols}"
+                )
+            line.append(index % rows * cols + index // rows)
+        held.append(line)
+    return {
+        "threads": threads,
+        "products": 1,
+        "multiplies": False,
+        "rows": None,
+        "operands": [
+            {
+                "key": "d", "name": "matrix", "rows": rows, "cols": cols, "row_axis": "m", "col_axis": "n",
+                "format": "", "registers": values, "slots": 1, "at": (2, 3), "held": {"all": held},
+            }
+        ],
+    }  # fmt: skip

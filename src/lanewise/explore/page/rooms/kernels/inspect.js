@@ -1,0 +1,390 @@
+// What one step shows: the instruction and its lanes, registers by lane, fragments, shared memory as banks, arrays.
+
+import { BITS, SHARED, bit, number, search } from "./log.js";
+
+const BANKS = 32, MOST_ROWS = 32;
+const TABS = [["step", "Step"], ["registers", "Registers"], ["fragments", "Fragments"], ["shared", "Shared memory"], ["arrays", "Arrays"], ["report", "Report"]];
+
+// A table that is updated in place: only cells whose text or class has changed are touched.
+class CellTable {
+  constructor(element, kind, corner, width) {
+    this.head = element("tr", {}, element("th", { scope: "col" }, corner));
+    for (let n = 0; n < width; n++) this.head.append(element("th", { scope: "col" }, String(n)));
+    this.body = element("tbody");
+    this.root = element("table", { class: `values sticky fixed ${kind}` }, element("thead", {}, this.head), this.body);
+    this.element = element;
+    this.width = width;
+    this.rows = [];
+  }
+
+  // The rows' titles, and for each cell its text, class, and what it is.
+  update(titles, cell) {
+    while (this.rows.length < titles.length) {
+      const head = this.element("th", { scope: "row" }), cells = Array.from({ length: this.width }, () => this.element("td", { tabindex: "-1" }));
+      this.rows.push({ row: this.element("tr", {}, head, ...cells), head, cells, texts: [], kinds: [] });
+    }
+    titles.forEach((title, r) => {
+      const line = this.rows[r];
+      if (!line.row.isConnected) this.body.append(line.row);
+      if (line.title !== title) { line.head.textContent = line.head.title = title; line.title = title; }
+      for (let n = 0; n < this.width; n++) {
+        const found = cell(r, n);
+        if (line.texts[n] !== found.text) line.cells[n].textContent = line.texts[n] = found.text;
+        if (line.kinds[n] !== found.kind) line.cells[n].className = line.kinds[n] = found.kind;
+        line.cells[n].what = found;
+      }
+    });
+    for (const each of this.rows.slice(titles.length)) each.row.remove();
+  }
+}
+
+export function inspector(log, shell, options) {
+  const { element } = shell;
+  let step = 0, tab = options.tab, hex = false, filter = "", firstRow = 0;
+  const buttons = new Map(TABS.map(([name, title]) => [name, element("button", {
+    type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "inspected", "aria-selected": "false", onclick: () => choose(name),
+  }, title)]));
+  const tabs = element("div", { class: "tabs", role: "tablist", "aria-label": "What is shown of the step", onkeydown: (event) => {
+    const names = TABS.map(([name]) => name), move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!move) return;
+    event.stopPropagation();
+    event.preventDefault();
+    choose(names[(names.indexOf(tab) + move + names.length) % names.length]);
+    buttons.get(tab).focus();
+  } }, ...buttons.values());
+  const body = element("div", { id: "inspected", role: "tabpanel", tabindex: "0" });
+  const told = element("div", { class: "origin", hidden: true, "aria-live": "polite" });
+  const root = element("section", { class: "panel inspector", "aria-label": "What the step did" }, tabs, body, told);
+
+  function choose(name) {
+    tab = buttons.has(name) ? name : "step";
+    for (const [each, button] of buttons) { button.setAttribute("aria-selected", String(each === tab)); button.tabIndex = each === tab ? 0 : -1; }
+    options.chosen(tab);
+    render();
+  }
+  function show(wanted) { step = wanted; render(); }
+  let drawn = ""; // the tab whose tables are there, to be updated in place
+  function render() {
+    const point = log.at(step);
+    body.setAttribute("aria-labelledby", `tab-${tab}`);
+    const update = { registers: updateRegisters, shared: updateShared }[tab];
+    if (tab === "report" && drawn === tab) return;
+    if (!update || drawn !== tab) body.replaceChildren(...{ step: stepView, registers: registersView, fragments: fragmentsView, shared: sharedView, arrays: arraysView, report: reportView }[tab](point));
+    drawn = tab;
+    update?.();
+  }
+
+  // A value that can be asked for its past. Buttons inside tables would be slow: one listener serves them all.
+  function value(text, of, lane, kind = "") {
+    const cell = element("td", { class: `value ${kind}`, tabindex: "-1" }, text);
+    if (of) { cell.of = of; cell.lane = lane; }
+    return cell;
+  }
+  root.addEventListener("click", (event) => {
+    const cell = event.target.closest("td.value");
+    if (cell) ask(cell);
+    const link = event.target.closest("[data-step]");
+    if (link) { event.preventDefault(); options.go(+link.dataset.step); }
+  });
+  function ask(cell) {
+    const of = cell.of ?? cell.what?.of?.();
+    if (of) origin(of, cell.of ? cell.lane : cell.what.lane);
+  }
+  root.addEventListener("pointerover", (event) => {
+    const what = event.target.closest?.("td.value")?.what;
+    if (what?.title) event.target.closest("td.value").title = what.title();
+  });
+  body.addEventListener("keydown", (event) => {
+    const cell = event.target.closest?.("td.value");
+    if (!cell) return;
+    const row = cell.parentElement, at = [...row.cells].indexOf(cell), rows = [...row.parentElement.rows];
+    const next = {
+      ArrowRight: () => cell.nextElementSibling, ArrowLeft: () => cell.previousElementSibling,
+      ArrowDown: () => rows[rows.indexOf(row) + 1]?.cells[at], ArrowUp: () => rows[rows.indexOf(row) - 1]?.cells[at],
+    }[event.key];
+    if (event.key === "Enter") { event.preventDefault(); ask(cell); }
+    if (!next) return;
+    event.stopPropagation();
+    event.preventDefault();
+    const found = next();
+    if (found?.classList.contains("value")) found.focus();
+  });
+  body.addEventListener("focus", () => {
+    const first = body.querySelector("td.value");
+    if (first) first.tabIndex = 0;
+  });
+
+  const stepLink = (wanted, text) => element("a", { href: "#", dataset: { step: wanted } }, text ?? `step ${wanted}`);
+
+  async function origin(of, lane) {
+    const asked = step;
+    told.hidden = false;
+    const title = element("h3", {}, `Who wrote ${of}${lane === null || lane === undefined ? "" : `, lane ${lane}`}?`);
+    const close = element("button", { type: "button", class: "copy", onclick: () => (told.hidden = true) }, "Close");
+    told.replaceChildren(element("div", { class: "row" }, title, close), element("p", { class: "quiet" }, "…"));
+    try {
+      const found = await options.origin({ of, lane: lane ?? null, step: asked, warp: log.warp[asked], block: log.block[asked] });
+      const parts = [tree(found.tree, true)];
+      for (const [name, indices] of Object.entries(found.inputs)) {
+        const texts = indices.map((each) => `${name}[${each.join(", ")}]`);
+        parts.push(element("p", { class: "small" }, `made from ${texts.length} element${texts.length > 1 ? "s" : ""} of ${name}: ${texts.length > 8 ? `${texts.slice(0, 6).join(", ")}, …, ${texts.at(-1)}` : texts.join(", ")}`));
+      }
+      told.replaceChildren(element("div", { class: "row" }, title, close), ...parts);
+    } catch (error) {
+      if (!shell.isAbort(error)) told.replaceChildren(element("div", { class: "row" }, title, close), shell.problem(error));
+    }
+  }
+  function tree(node, open) {
+    const line = [node.line];
+    if (node.step !== null) line.push(" ", stepLink(node.step, `→ step ${node.step}`));
+    if (!node.sources.length) return element("div", { class: "leaf" }, ...line, node.more ? ` (${node.more} sources)` : "");
+    const details = element("details", { open }, element("summary", {}, ...line));
+    for (const each of node.sources) details.append(tree(each, node.sources.length === 1));
+    if (node.more) details.append(element("div", { class: "leaf quiet" }, `… ${node.more} more`));
+    return details;
+  }
+
+  // One step ------------------------------------------------------------------------------------------------
+
+  function stepView(point) {
+    const lanes = element("div", { class: "lanes", role: "img", "aria-label": `Active lanes: ${lanesText(log.active[step])}` });
+    for (let lane = 0; lane < 32; lane++) {
+      lanes.append(element("i", { class: bit(log.active[step], lane) ? "on" : bit(log.lanes[step], lane) ? "off" : "" }, String(lane)));
+    }
+    const parts = [element("pre", { class: "instruction" }, point.text), lanes];
+    if (!log.state[step]) parts.push(element("p", { class: "problem" }, "This instruction stopped the launch."));
+    const findings = log.data.findings.filter((each) => each.step === step);
+    for (const each of findings) parts.push(element("p", { class: "problem" }, each.text));
+    const waiting = log.data.waits.filter(([from, to]) => from <= step && to > step);
+    if (waiting.length) {
+      parts.push(element("p", { class: "small" }, "Waiting at a barrier: ", ...waiting.flatMap(([from, , warp, barrier], n) => [n ? ", " : "", `warp ${warp} (barrier ${barrier}) since `, stepLink(from)])));
+    }
+    const under = (list, words) => {
+      const found = list.filter(([, , issued, , done]) => issued <= step && (done === null || done > step));
+      if (found.length) parts.push(element("p", { class: "small" }, `${words}: ${found.length}, issued at `, ...found.slice(-6).flatMap(([, , issued], n) => [n ? ", " : "", stepLink(issued)])));
+    };
+    under(log.data.copies, "Asynchronous copies under way");
+    under(log.data.groups, "Groups of wgmma in flight");
+    if (point.registers.length) {
+      const table = element("table", { class: "values" }, element("caption", {}, "written"));
+      const head = table.createTHead().insertRow();
+      head.append(element("th", { scope: "col" }, "lane"), ...point.registers.map((each) => element("th", { scope: "col", title: each.name }, log.titled(each.name))));
+      const rows = table.createTBody();
+      for (let lane = 0; lane < 32; lane++) {
+        const row = rows.insertRow();
+        row.append(element("th", { scope: "row" }, String(lane)));
+        for (const each of point.registers) {
+          const active = bit(log.active[step], lane) && log.state[step];
+          row.append(active ? value(number(log.view, each.type, each.bits, log.offsets[step] + each.at + (lane * each.bits) / 8, hex), each.name, lane) : element("td", { class: "off" }, "–"));
+        }
+      }
+      parts.push(element("div", { class: "scroll tall" }, table));
+    }
+    for (const access of log.accesses(step)) {
+      const table = element("table", { class: "values" }, element("caption", {}, access.kind, wavefronts(access)));
+      table.createTHead().insertRow().append(...[access.matrix ? "row" : "lane", "where", "value"].map((each) => element("th", { scope: "col" }, each)));
+      const rows = table.createTBody();
+      for (const each of access.rows) {
+        const named = /\[/.test(each.name) ? each.name : null;
+        rows.insertRow().append(element("th", { scope: "row" }, String(each.row)), value(each.name, named, null), value(each.values, named, null));
+      }
+      parts.push(element("div", { class: "scroll tall" }, table));
+    }
+    return parts;
+  }
+
+  function wavefronts(access) {
+    const rows = access.rows.filter((each) => each.address >= SHARED && each.address < SHARED + 0x100000000n);
+    if (!rows.length) return "";
+    const { found, ideal } = conflicts(rows, access);
+    return `: ${found} wavefront${found > 1 ? "s" : ""}${found > ideal ? ` where ${ideal} would do` : ""}`;
+  }
+
+  // Registers -------------------------------------------------------------------------------------------------
+
+  const registers = { table: new CellTable(element, "", "register", 32), note: element("span", { class: "quiet" }) };
+  function registersView() {
+    const bar = element("div", { class: "row small" },
+      element("label", { class: "inline" }, "only ", element("input", { type: "search", value: filter, size: "10", "aria-label": "Only registers whose name has this", oninput: (event) => { filter = event.target.value.trim(); render(); } })),
+      element("label", { class: "inline" }, element("input", { type: "checkbox", checked: hex, onchange: (event) => { hex = event.target.checked; render(); } }), "bits"),
+      registers.note);
+    return [bar, element("div", { class: "scroll tall" }, registers.table.root)];
+  }
+  function updateRegisters() {
+    const owner = log.of(step);
+    // Variables of the source first; within them in the order in which they were written first.
+    const names = [...owner.registers.keys()].filter((name) => (!filter || log.titled(name).includes(filter) || name.includes(filter)) && owner.registers.get(name).steps[0] <= step);
+    names.sort((a, b) => (log.data.names[b] ? 1 : 0) - (log.data.names[a] ? 1 : 0));
+    const shown = names.slice(0, 48), held = shown.map((name) => log.held(step, name, owner));
+    registers.table.update(shown.map((name) => log.titled(name)), (r, lane) => {
+      const at = held[r].at[lane];
+      if (at < 0) return { text: "·", kind: "off" };
+      return { text: number(log.view, held[r].type, held[r].bits, at, hex), kind: held[r].by[lane] === step ? "value new" : "value", of: () => shown[r], lane, title: () => `${shown[r]}, lane ${lane}, written at step ${held[r].by[lane]}` };
+    });
+    registers.note.textContent = `warp ${log.warp[step]}, after step ${step}; select a value to see who wrote it${names.length > shown.length ? `; ${shown.length} of ${names.length} are shown` : ""}`;
+  }
+
+  // Fragments -------------------------------------------------------------------------------------------------
+
+  function fragmentsView(point) {
+    let at = step;
+    const note = [];
+    let matrices = point.matrices ?? [];
+    if (!matrices.length) {
+      const steps = log.of(step).steps;
+      for (let n = search(steps, step); n >= 0; n--) {
+        if (log.at(steps[n]).matrices?.length) { at = steps[n]; matrices = log.at(at).matrices; break; }
+      }
+      if (!matrices.length) return [element("p", { class: "quiet" }, "No matrix instruction of this warp has run up to here whose fragments one warp holds.")];
+      note.push(element("p", { class: "small" }, "The last matrix instruction of this warp was at ", stepLink(at), ":"), element("pre", { class: "instruction" }, log.at(at).text));
+    }
+    return [...note, ...[...matrices].sort((a, b) => (a.name < b.name ? -1 : 1)).map((each) => matrix(each, at))];
+  }
+
+  function matrix(each, at) {
+    const held = new Map(each.registers.map((name) => [name, log.held(each.result ? at : at - 1, name, log.of(at))]));
+    const table = element("table", { class: "values matrix" });
+    const head = table.createTHead().insertRow();
+    head.append(element("th", { scope: "col" }, each.name));
+    for (let c = 0; c < each.cols; c++) head.append(element("th", { scope: "col" }, String(c)));
+    const rows = table.createTBody();
+    for (let r = 0; r < each.rows; r++) {
+      const row = rows.insertRow();
+      row.append(element("th", { scope: "row" }, String(r)));
+      for (let c = 0; c < each.cols; c++) {
+        const slot = each.from[r * each.cols + c], lane = Math.floor(slot / (each.registers.length * each.slots));
+        const name = each.registers[Math.floor(slot / each.slots) % each.registers.length], h = held.get(name);
+        const text = h && h.at[lane] >= 0 ? number(log.view, BITS[each.type] === each.slot ? each.type : `b${each.slot}`, each.slot, h.at[lane] + ((slot % each.slots) * each.slot) / 8) : "·";
+        const cell = value(text, h && h.at[lane] >= 0 ? name : null, lane, `lane-${lane % 8}`);
+        cell.title = `lane ${lane}, ${name}`;
+        row.append(cell);
+      }
+    }
+    return element("details", { open: true }, element("summary", {}, `${each.name}: ${each.rows} × ${each.cols} ${each.type}, ${each.result ? "after" : "before"} step ${at}`), element("div", { class: "scroll tall" }, table));
+  }
+
+  // Shared memory as banks ------------------------------------------------------------------------------------
+
+  const banks = { table: new CellTable(element, "banks", "byte", BANKS), note: element("p", { class: "small" }), range: null };
+  function sharedView() {
+    const size = log.data.sharedBytes, all = Math.ceil(size / (4 * BANKS));
+    if (!size) return [element("p", { class: "quiet" }, "The kernel has no shared memory.")];
+    banks.range = all > MOST_ROWS ? element("input", { type: "range", min: "0", max: String(all - MOST_ROWS), value: String(firstRow), "aria-label": "First row shown", oninput: (event) => { firstRow = +event.target.value; updateShared(true); } }) : null;
+    const legend = log.data.shared.map((each, n) => element("span", { class: `chip array-${n % 4}` }, `${each.name}: ${each.type} ${each.shape.join(" × ")}`));
+    for (const each of log.data.variables) legend.push(element("span", { class: "chip" }, `${each.name || "shared"}: ${each.bytes || "dynamic"} bytes at ${each.first}`));
+    return [element("div", { class: "row small" }, ...legend, banks.range ? element("label", { class: "inline" }, "rows ", banks.range) : null), banks.note, element("div", { class: "scroll tall" }, banks.table.root)];
+  }
+  function updateShared(chosen = false) {
+    const size = log.data.sharedBytes, all = Math.ceil(size / (4 * BANKS));
+    if (!size) return;
+    const state = log.shared(step), view = new DataView(state.memory.buffer);
+    const touched = new Map(), counted = [];
+    for (const access of log.accesses(step)) {
+      const rows = access.rows.filter((each) => each.address >= SHARED && each.address < SHARED + 0x100000000n);
+      if (!rows.length) continue;
+      const { found, ideal, busy } = conflicts(rows, access);
+      counted.push(`${access.kind}: ${found} wavefront${found > 1 ? "s" : ""}${found > ideal ? ` where ${ideal} would do` : ""}`);
+      for (const each of rows) {
+        const first = Number(each.address - SHARED);
+        for (let at = first & ~3; at < first + Math.max(access.size, 1); at += 4) touched.set(at >> 2, { lane: each.row, bad: busy.has((at >> 2) % BANKS) && found > ideal });
+      }
+    }
+    const lines = [...touched.keys()].map((word) => Math.floor(word / BANKS));
+    if (all <= MOST_ROWS) firstRow = 0;
+    else if (!chosen && lines.length && !lines.some((row) => row >= firstRow && row < firstRow + MOST_ROWS)) {
+      firstRow = Math.max(0, Math.min(all - MOST_ROWS, Math.min(...lines) - 2));
+      banks.range.value = firstRow;
+    }
+    const names = new Map(log.data.shared.map((each, n) => [each, n % 4]));
+    const titles = Array.from({ length: Math.min(all, firstRow + MOST_ROWS) - firstRow }, (_, r) => String((firstRow + r) * 4 * BANKS));
+    banks.table.update(titles, (r, bank) => {
+      const at = ((firstRow + r) * BANKS + bank) * 4;
+      if (at >= size) return { text: "", kind: "none" };
+      const array = log.arrayAt(at), type = array && BITS[array.type] ? array.type : "b32", bits = Math.min(BITS[type], 32);
+      const writer = Math.max(state.by[at], state.by[at + 1] ?? -1, state.by[at + 2] ?? -1, state.by[at + 3] ?? -1);
+      let text = writer < 0 ? "·" : "";
+      for (let part = 0; part < 4 && writer >= 0; part += bits / 8) text += (part ? " " : "") + number(view, BITS[type] > 32 ? "b32" : type, bits, at + part);
+      const mark = touched.get(at >> 2);
+      let kind = "value";
+      if (array) kind += ` array-${names.get(array)}`;
+      if (writer < 0) kind += " unwritten";
+      else if (log.writes.step[writer] === step) kind += " new";
+      if (mark) kind += mark.bad ? " conflict" : " touched";
+      return { text, kind, lane: null, of: () => log.sharedName(at), title: () => `${log.sharedName(at) || `byte ${at}`}, bank ${bank}${mark ? `, lane or row ${mark.lane}` : ""}, ${writer < 0 ? "not written" : `written at step ${log.writes.step[writer]}`}` };
+    });
+    banks.note.textContent = counted.join("; ") || "This step does not touch shared memory. 32 banks of 4 bytes, side by side:";
+  }
+
+  // Arrays and the report -------------------------------------------------------------------------------------
+
+  function arraysView() {
+    const parts = [];
+    for (const each of log.data.results) {
+      const table = element("table", { class: "values" }), flat = each.shape.length < 2, rows = table.createTBody();
+      const head = table.createTHead().insertRow();
+      head.append(element("th", {}), ...(each.rows[0] ?? []).map((_, n) => element("th", { scope: "col" }, String(n))));
+      each.rows.forEach((row, r) => {
+        const line = rows.insertRow();
+        line.append(element("th", { scope: "row" }, flat ? "" : String(r)));
+        row.forEach((text, c) => line.append(value(text, each.shape.length <= 2 ? `${each.name}[${flat ? c : `${r}, ${c}`}]` : null, null)));
+      });
+      parts.push(element("details", { open: each.changed !== 0 }, element("summary", {}, `${each.name}: ${each.type} ${each.shape.join(" × ") || "1"}, ${each.changed === null ? "" : `${each.changed} element${each.changed === 1 ? "" : "s"} changed`}`), element("div", { class: "scroll tall" }, table)));
+    }
+    if (log.data.printed) parts.push(element("h3", {}, "Printed"), element("pre", {}, log.data.printed));
+    parts.unshift(element("p", { class: "small quiet" }, "After the launch. Select an element to see who had written it up to this step."));
+    return parts;
+  }
+
+  function reportView() {
+    const report = log.data.report, parts = [];
+    const findings = log.data.findings;
+    parts.push(element("p", {}, report ? report.summary : "This launch was not checked."));
+    for (const each of findings) parts.push(element("p", { class: each.severity === "advice" ? "note" : "problem" }, each.text, " ", stepLink(each.step, `→ step ${each.step}`)));
+    for (const each of report?.findings ?? []) {
+      if (!findings.some((other) => other.message === each.message && other.line === each.line)) parts.push(element("p", { class: "problem" }, each.text));
+    }
+    if (report?.performance.length) parts.push(element("h3", {}, "What costs time"));
+    for (const each of report?.performance ?? []) parts.push(element("p", { class: "note" }, `${each.file ? `${each.file}:${each.source}` : `PTX:${each.line}`}  ${each.text}`));
+    for (const each of log.data.notes) parts.push(element("p", { class: "small quiet" }, each));
+    if (report) {
+      const table = element("table", { class: "data small" }, element("caption", { class: "unseen" }, "Counters, under the names that Nsight Compute has"));
+      for (const [name, found] of Object.entries(report.counters)) table.insertRow().append(element("th", { scope: "row", class: "mono" }, name), element("td", { class: "number" }, found));
+      parts.push(element("details", {}, element("summary", {}, "Counters"), element("div", { class: "scroll" }, table)));
+    }
+    return parts;
+  }
+
+  choose(tab);
+  return { element: root, show, get tab() { return tab; } };
+}
+
+// Wavefronts of a request: lanes go in phases; a phase takes as many as one bank has distinct words in it.
+export function conflicts(rows, access) {
+  const lanes = access.matrix || access.size >= 16 ? 8 : access.size === 8 ? 16 : 32;
+  const phases = new Map(), busy = new Set();
+  for (const each of rows) {
+    const phase = Math.floor(each.row / lanes), words = phases.get(phase) ?? phases.set(phase, new Map()).get(phase);
+    const first = Number(each.address - SHARED);
+    for (let at = first & ~3; at < first + Math.max(access.size, 1); at += 4) {
+      const bank = (at >> 2) % BANKS, set = words.get(bank) ?? words.set(bank, new Set()).get(bank);
+      set.add(at >> 2);
+    }
+  }
+  let found = 0;
+  for (const words of phases.values()) {
+    const most = Math.max(...[...words.values()].map((set) => set.size));
+    found += most;
+    if (most > 1) for (const [bank, set] of words) if (set.size > 1) busy.add(bank);
+  }
+  return { found, ideal: phases.size, busy };
+}
+
+function lanesText(mask) {
+  const runs = [];
+  for (let lane = 0; lane < 32; lane++) {
+    if (!bit(mask, lane)) continue;
+    const last = runs.at(-1);
+    if (last && last[1] === lane - 1) last[1] = lane; else runs.push([lane, lane]);
+  }
+  return runs.map(([a, b]) => (a === b ? a : `${a} to ${b}`)).join(", ") || "none";
+}

@@ -1,0 +1,518 @@
+"""The rooms Instructions, Layouts and Tour in a real browser: pointing, keys, links, phones, budgets.
+
+With LANEWISE_PICTURES set to a folder, pictures of the rooms are written there; docs/explore.md has them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lanewise as lw
+from lanewise.explore import static_site
+from lanewise.explore.server import ExploreServer
+from lanewise.explore.tour import tour
+
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
+WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
+PHONE = {"width": 390, "height": 844, "has_touch": True, "is_mobile": True}
+#: The page's first view in seconds, its bytes, and seconds from a click to an instruction's picture.
+FIRST_VIEW, MOST_BYTES, PICTURE = 1.5, 500_000, 0.1
+#: A machine that also runs other tests is slower than the one that the budget is for.
+SLACK = 4.0
+
+NewPage = Callable[..., Any]
+
+
+def open_room(page: Any, server: ExploreServer, fragment: str, ready: str = "main canvas") -> Any:
+    """Open the page at a fragment and wait until a room shows something."""
+    page.goto(f"{server.link}{fragment}")
+    page.wait_for_selector(ready)
+    return page
+
+
+#: Makes WebP of a PNG in the browser, as small as a page of documentation likes it.
+TO_WEBP = """async (png) => {
+    const picture = await createImageBitmap(await (await fetch("data:image/png;base64," + png)).blob());
+    const canvas = new OffscreenCanvas(picture.width, picture.height);
+    canvas.getContext("2d").drawImage(picture, 0, 0);
+    const made = await canvas.convertToBlob({ type: "image/webp", quality: 0.3 });
+    return [...new Uint8Array(await made.arrayBuffer())];
+}"""
+
+
+def picture(page: Any, name: str) -> None:
+    """Keep a picture of the page, where pictures are asked for."""
+    folder = os.environ.get("LANEWISE_PICTURES")
+    if folder:
+        page.wait_for_timeout(200)
+        size = page.viewport_size
+        shown = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 760)}
+        png = base64.b64encode(page.screenshot(clip=shown)).decode()
+        blank = page.context.browser.new_page()  # the page itself may not read data: addresses
+        Path(folder, f"explore_{name}.webp").write_bytes(bytes(blank.evaluate(TO_WEBP, png)))
+        blank.close()
+
+
+def wait_for_text(page: Any, selector: str, text: str) -> None:
+    """Wait until an element has a text; wait_for_function would need eval, which the page does not allow."""
+    page.locator(selector, has_text=text).first.wait_for()
+
+
+def told(page: Any) -> str:
+    """The sentence beside the matrices."""
+    return str(page.locator("main .told").first.inner_text())
+
+
+def cell(page: Any, caption: str, row: int, col: int) -> dict[str, Any]:
+    """Where a cell of the matrix with this caption is, as a position on its canvas."""
+    canvas = page.locator(".matrix", has_text=caption).first.locator("canvas")
+    box = canvas.bounding_box()
+    rows, cols = re.findall(r"(\d+) by (\d+)", canvas.get_attribute("aria-label"))[0]
+    left = max(16, 7 * len(str(int(rows) - 1)) + 8)
+    width, height = (box["width"] - left - 2) / int(cols), (box["height"] - 18) / int(rows)
+    at = {"x": left + (col + 0.5) * width, "y": 16 + (row + 0.5) * height}
+    return {"canvas": canvas, "position": at}
+
+
+def click(page: Any, caption: str, row: int, col: int) -> None:
+    found = cell(page, caption, row, col)
+    found["canvas"].click(position=found["position"])
+
+
+# Instructions -------------------------------------------------------------------------------------------
+
+
+def test_pointing_at_elements_and_lanes(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, "")
+    mma = lw.instruction(MMA)
+    found = cell(page, "A: 16×16", 3, 9)
+    found["canvas"].hover(position=found["position"])
+    holder = mma.a.holder(3, 9)
+    wait_for_text(page, ".told", "A[3][9]")
+    assert f"lane {holder.lane}, register {holder.register}, slot {holder.slot}" in told(page)
+    click(page, "C, D", 3, 4)
+    assert "Row 3 of A times column 4 of B, A from lanes 12–15, B from lanes 16–19" in told(page)
+    assert "at=c,3,4" in page.url
+    page.evaluate("document.querySelector('[aria-label=Fragments]').scrollIntoView()")
+    picture(page, "instructions")
+    page.get_by_role("spinbutton").fill("5")
+    page.get_by_role("spinbutton").press("Enter")
+    assert "Lane 5 holds 8 of A, 4 of B, 4 of C, D" in told(page)
+    assert "lane=5" in page.url and "at=" not in page.url
+    row, col = mma.d.element(lane=5, value=2)
+    assert f"[{row}][{col}]" in page.locator("table", has_text="lane 5").first.inner_text()
+
+
+def test_a_row_of_a_and_a_column_of_b_say_who_multiplies(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, "#/instructions?row=3&col=4")
+    owner = lw.instruction(MMA).d.holder(3, 4)
+    assert told(page).startswith("D[3][4]: Row 3 of A times column 4 of B")
+    assert f"summed into lane {owner.lane}, register {owner.register}" in told(page)
+    canvas = page.locator(".matrix", has_text="A: 16×16").locator("canvas")
+    canvas.click(position={"x": 6, "y": 16 + 5.5 * 28})  # the number of row 5
+    assert "row=5" in page.url and told(page).startswith("D[5][4]")
+
+
+SEARCHES = {
+    "bf16 m16n8k16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "HMMA.16816.F32": MMA,
+    "LDSM x4": LDMATRIX,
+    "wgmma m64n64k16 f16": WGMMA,
+    "16x8x16 half": MMA,
+    "fp8 RTX 4090": "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
+    "sm_75 imma": "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32",
+}
+
+
+def test_search_as_one_types(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, "")
+    for typed, first in SEARCHES.items():
+        page.get_by_role("searchbox").fill("")
+        page.get_by_role("searchbox").press_sequentially(typed)
+        link = page.locator(".results a").first
+        assert lw.instruction(link.inner_text().split("\n")[0].replace("n*", "n64")).text == first
+        page.get_by_role("searchbox").press("Enter")
+        wait_for_text(page, "main h2", first)
+        names = page.locator("[aria-label=Archs] .yes").all_inner_texts()
+        assert tuple(name.split()[-1] for name in names) == lw.instruction(first).archs
+
+
+def test_a_gpu_narrows_the_search_and_nonsense_is_a_sentence(
+    new_page: NewPage, server: ExploreServer
+) -> None:
+    page = open_room(new_page(), server, "")
+    page.get_by_role("searchbox").fill("wgmma A100")
+    assert "Nothing in the list fits on A100 (sm_80)" in page.locator("#count").inner_text()
+    page.get_by_role("searchbox").fill("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32")
+    page.get_by_role("searchbox").press("Enter")
+    page.wait_for_selector(".problem")
+    assert "m16n8k17" in page.locator(".problem").inner_text()
+    page.get_by_role("searchbox").fill("movmatrix")
+    page.get_by_role("searchbox").press("Enter")
+    page.wait_for_selector("main canvas")
+
+
+def test_ldmatrix_goes_from_addresses_to_rows_to_registers(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, f"#/instructions?i={LDMATRIX}")
+    forward = page.get_by_role("button", name="One step forward")
+    section = page.get_by_role("region", name="Step by step")
+    assert "Lanes 0 to 7 each give the address of one row of matrix 0" in section.inner_text()
+    forward.click()
+    assert "all 32 banks once" in section.inner_text()
+    forward.click()
+    assert "go to register 0 of lanes 0–31" in section.inner_text() and "step=2" in page.url
+    picture(page, "ldmatrix")
+    page.get_by_role("button", name="Play").click()
+    wait_for_text(page, "main", "Lanes 8 to 15 each give")
+    page.get_by_role("button", name="Pause").click()
+
+
+@pytest.mark.parametrize(
+    "text", ["stmatrix.sync.aligned.m8n8.x2.shared.b16", "movmatrix.sync.aligned.m8n8.trans.b16"]
+)
+def test_stmatrix_and_movmatrix_step_too(new_page: NewPage, server: ExploreServer, text: str) -> None:
+    page = open_room(new_page(), server, f"#/instructions?i={text}&step=1")
+    words = page.get_by_role("region", name="Step by step").inner_text()
+    assert "give their register 0" in words or "Row 1 of A, in lanes 4–7, becomes column 1 of D" in words
+
+
+def test_descriptors_and_tensor_copies_of_wgmma(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, f"#/instructions?i={WGMMA}", "[aria-label=Descriptors] canvas")
+    section = page.get_by_role("region", name="Descriptors")
+    assert "0x4000004000000040" in section.inner_text()
+    section.get_by_label("Swizzle").select_option("64B")
+    wait_for_text(page, "[aria-label=Descriptors]", "0x8000")
+    section.get_by_label("Show").select_option("1")
+    wait_for_text(page, "[aria-label=Descriptors]", "mbarrier expects")
+    page.evaluate("document.querySelector('[aria-label=Descriptors]').scrollIntoView()")
+    picture(page, "wgmma")
+    page.goto(f"{server.link}#/instructions?i={WGMMA}&number=0x4000004000000041&step=3")
+    wait_for_text(page, "[aria-label=Descriptors]", "Row 3 lies at")
+
+
+def test_volta_has_fragments_of_its_own(new_page: NewPage, server: ExploreServer) -> None:
+    text = "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16"
+    page = open_room(new_page(), server, f"#/instructions?i={text}&at=a,1,0")
+    assert told(page).startswith(f"A[1][0] is in lane {lw.instruction(text).a.holder(1, 0).lane},")
+    page.get_by_label("Fragments as on").focus()
+    page.get_by_label("Fragments as on").select_option("sm_70")
+    wait_for_text(page, ".note", "Fragments of sm_70")
+    assert page.evaluate("document.activeElement.tagName") == "SELECT"  # the choice keeps the focus
+    click(page, "A: 16×16", 1, 0)
+    lanes = {each.lane for each in lw.instruction(text).on("sm_70").a.holders(1, 0)}
+    assert f"lane{'s' if len(lanes) > 1 else ''} {min(lanes)}" in told(page)
+
+
+def test_code_to_copy(new_page: NewPage, server: ExploreServer) -> None:
+    page = new_page(permissions=["clipboard-read", "clipboard-write"])
+    open_room(page, server, "#/instructions?code=CUDA+C%2B%2B")
+    panel = page.get_by_role("tabpanel")
+    assert "asm volatile" in panel.inner_text()
+    panel.get_by_role("button", name="Copy").click()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("#include <cstdint>")
+    page.get_by_role("tab", name="CuTe").click()
+    assert "SM80_16x8x16_F32F16F16F32_TN" in panel.inner_text()
+
+
+# Layouts ------------------------------------------------------------------------------------------------
+
+
+def test_a_layout_its_conflicts_and_the_proposal_that_removes_them(
+    new_page: NewPage, server: ExploreServer
+) -> None:
+    page = open_room(new_page(), server, "#/layouts", "#turns canvas")
+    assert "16 wavefronts where 4 would do" in page.locator("#turns").inner_text()
+    page.evaluate("document.querySelector('#banks').scrollIntoView()")
+    picture(page, "layouts")
+    page.get_by_role("button", name="Sw<2,3,3>").click()
+    wait_for_text(page, "#turns", "4 wavefronts: no conflicts")
+    assert page.locator("#layout").input_value() == "Sw<2,3,3> o (16,32):(32,1)"
+    link = page.url
+    page.goto(f"{server.link}#/tour")
+    page.goto(link)
+    wait_for_text(page, "#turns", "4 wavefronts: no conflicts")
+
+
+def test_expressions_are_drawn_as_one_types(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, "#/layouts", "#turns canvas")
+    page.locator("#layout").fill("A = (8,16):(16,1)\nzipped_divide(A, (4,8))")
+    wait_for_text(page, "#answer", "((4,8),(2,2)):((16,1),(64,8))")
+    page.locator("#layout").fill("zipped_divide(A")
+    page.wait_for_selector("#answer .problem")
+    page.locator("#layout").fill("(32,32):(32,1)")
+    page.get_by_label("Element 8").select_option("32")
+    page.get_by_label("Access").select_option("across")
+    page.get_by_label("Each lane reads").select_option("1")
+    wait_for_text(page, "#turns", "32 wavefronts where 1 would do")
+    page.get_by_label("Access").select_option("lanes")
+    page.get_by_placeholder("(16,2)").fill("32:32")
+    page.get_by_placeholder("(16,2)").press("Enter")
+    wait_for_text(page, "#turns", "1 wavefront: no conflicts")
+
+
+# Tour ---------------------------------------------------------------------------------------------------
+
+
+def test_the_tour_from_its_first_page_to_its_last(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, "#/tour")
+    click(page, "A: 16×16", 3, 9)
+    page.wait_for_selector(".task.done")
+    page.evaluate("scrollTo(0, 0)")
+    picture(page, "tour")
+    page.get_by_role("link", name="Next").click()
+    page.wait_for_selector("main input[type=range]")
+    page.locator("main input[type=range]").fill(str(lw.instruction(MMA).b.holder(9, 3).lane))
+    page.wait_for_selector(".task.done")
+    seen = []
+    for title in [each["title"] for each in tour()[2:7]]:
+        page.get_by_role("link", name="Next").click()
+        wait_for_text(page, "main h1", title)
+        page.wait_for_selector("main canvas")
+        seen.append(page.locator("main h1").inner_text())
+        for button in page.locator("[aria-label=Layouts] button").all():
+            button.click()
+        if page.locator("[aria-label=Layouts] button").count():
+            page.wait_for_selector(".task.done")
+    page.get_by_role("link", name="Next").click()
+    wait_for_text(page, "main h1", "And now a kernel")
+    assert len(set(seen)) == 5
+    page.go_back()
+    wait_for_text(page, "main h1", seen[-1])
+
+
+# everywhere ---------------------------------------------------------------------------------------------
+
+#: States of the rooms, and what says that each is there.
+STATES = {
+    "#/instructions?at=a,3,9": (".told", "A[3][9] is in lane 12"),
+    f"#/instructions?i={LDMATRIX}&step=4": (".told", "rows of matrix 1"),
+    f"#/instructions?i={WGMMA}&lane=77": ("[aria-label=Descriptors]", "start_address"),
+    "#/layouts?l=(16,64):(64,1)": ("#turns", "32 wavefronts where 4 would do"),
+    "#/tour?page=swizzle": (".told", "wavefronts"),
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_nothing_is_wider_than_the_screen(
+    new_page: NewPage, server: ExploreServer, scheme: str
+) -> None:
+    page = new_page(**PHONE, color_scheme=scheme)
+    for state, (selector, text) in STATES.items():
+        open_room(page, server, state)
+        wait_for_text(page, selector, text)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], state
+        small = page.evaluate(
+            "[...document.querySelectorAll('main button, main select, header a')]"
+            ".filter(e => e.offsetHeight && e.offsetHeight < 28).map(e => e.textContent)"
+        )
+        assert small == [], state
+        if scheme == "dark" and state == next(iter(STATES)):
+            page.evaluate("document.querySelector('[aria-label=Fragments]').scrollIntoView()")
+            picture(page, "phone")
+
+
+def test_by_touch(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(**PHONE), server, "")
+    found = cell(page, "A: 16×16", 3, 5)
+    found["canvas"].tap(position=found["position"])
+    assert told(page).startswith("A[3][5] is in lane 14")
+
+
+def test_by_keyboard_alone(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, "")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.type("movmatrix")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    wait_for_text(page, "main h2", "movmatrix")
+    assert page.evaluate("document.activeElement.textContent").startswith("movmatrix")  # still in the list
+    page.keyboard.press("Escape")
+    page.goto(f"{server.link}#/instructions")
+    wait_for_text(page, "main h2", "m16n8k16")
+    for _ in range(150):
+        page.keyboard.press("Tab")
+        label = page.evaluate("document.activeElement.getAttribute('aria-label') ?? ''")
+        if label.startswith("A: 16×16"):
+            break
+    else:
+        pytest.fail("no Tab leads to A")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    assert told(page).startswith("A[2][1] is in lane 8")
+    page.keyboard.press("Enter")
+    assert "at=a,2,1" in page.url
+    page.keyboard.press("r")
+    assert "row=2" in page.url
+    page.keyboard.press("Escape")
+    assert "row=" not in page.url
+
+
+def test_everything_has_a_name_for_screen_readers(new_page: NewPage, server: ExploreServer) -> None:
+    page = new_page()
+    for state, (selector, text) in STATES.items():
+        open_room(page, server, state)
+        wait_for_text(page, selector, text)
+        nameless = page.evaluate(
+            """[...document.querySelectorAll('input, select, textarea, button, a, canvas')]
+            .filter(e => !(e.labels?.length || e.getAttribute('aria-label') || e.textContent.trim()))
+            .map(e => e.outerHTML)"""
+        )
+        assert nameless == []
+        assert page.locator("h1").count() == 1 and page.locator("main").count() == 1
+        assert page.locator("nav [aria-current=page]").count() == 1
+
+
+def test_links_and_the_back_button_restore_what_was_seen(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, "#/instructions?lane=7")
+    assert "Lane 7 holds" in told(page)
+    page.get_by_role("link", name="Layouts").click()
+    page.wait_for_selector("#turns canvas")
+    page.go_back()
+    page.wait_for_selector("main .told")
+    assert "Lane 7 holds" in told(page)
+    for wrong in (
+        "#/nowhere?x=1",
+        "#/instructions?lane=999&at=zz,1,2&row=x&step=-5",
+        "#/tour?page=none",
+        "#%%%",
+    ):
+        page.goto(f"{server.link}{wrong}")
+        page.wait_for_selector("main canvas")
+
+
+def test_twenty_quick_clicks_in_two_tabs(new_page: NewPage, server: ExploreServer) -> None:
+    tabs = [open_room(new_page(), server, "#/instructions?q=ldmatrix") for _ in range(2)]
+    for number in range(20):
+        for tab in tabs:
+            tab.evaluate("n => document.querySelectorAll('.results a')[n].click()", number % 10)
+    for tab in tabs:
+        last = tab.locator(".results a").nth(9).inner_text().split("\n")[0]
+        wait_for_text(tab, "main h2", last)
+        tab.locator("nav a").nth(1).click()
+        tab.locator("nav a").nth(4).click()
+        tab.locator("nav a").nth(1).click()
+        tab.wait_for_selector("#turns canvas")
+        assert tab.locator("h1").count() == 1
+
+
+def test_a_server_that_ended_is_told(browser: Any, server: ExploreServer) -> None:
+    page = open_room(browser.new_page(), server, "#/layouts", "#turns canvas")
+    page.route("**/api/**", lambda route: route.abort())  # an error in the console, by Chromium itself
+    page.locator("#layout").fill("(4,4)")
+    wait_for_text(page, "#answer .problem", "Is `lanewise explore` still running?")
+    page.close()
+
+
+def test_nothing_is_fetched_from_elsewhere_and_the_page_is_small(
+    new_page: NewPage, server: ExploreServer
+) -> None:
+    page = new_page()
+    sizes: dict[str, int] = {}
+    page.on("response", lambda response: sizes.update({response.url: len(response.body())}))
+    open_room(page, server, "")
+    assert all(url.startswith(server.link) for url in sizes)
+    assert sum(sizes.values()) < MOST_BYTES
+    assert sum(map(len, server.files.values())) < MOST_BYTES
+
+
+def test_the_first_view_and_a_picture_come_in_time(new_page: NewPage, server: ExploreServer) -> None:
+    page = open_room(new_page(), server, "")  # what a user's first start has done by then
+    began = time.perf_counter()
+    open_room(page, server, "?again")
+    assert time.perf_counter() - began < FIRST_VIEW * SLACK
+    click_to_picture = """async () => {
+        const links = [...document.querySelectorAll('.results a')].slice(1, 6);
+        const times = [];
+        for (const link of links) {
+            const text = link.firstChild.textContent;
+            const start = performance.now();
+            link.click();
+            const frame = () => new Promise(requestAnimationFrame);
+            while (!document.querySelector('main h2').textContent.includes(text)) await frame();
+            await frame();
+            times.push(performance.now() - start);
+        }
+        return times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
+    }"""
+    assert page.evaluate(click_to_picture) < 1000 * PICTURE * SLACK
+
+
+# a site without a server --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A static site with a few instructions, served by Python's own server."""
+    folder = tmp_path_factory.mktemp("site")
+    wanted = {MMA, LDMATRIX, WGMMA}
+    few = [
+        (room, name, body)
+        for room, name, body in static_site.questions()
+        if name != "about" or body.get("text") in wanted or not body
+    ]
+    some = [
+        each for each in few if each[1] not in ("descriptor", "tensor_map") or each[2].get("rows", 64) == 64
+    ]
+    trace = folder / "run one.html"
+    trace.write_text("<title>kernel: a trace</title>")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(static_site, "questions", lambda: some)
+        assert static_site.write_site(folder / "site", [trace]) > 50
+    handler = partial(_Quiet, directory=str(folder / "site"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{serving.server_port}/"
+        serving.shutdown()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+def test_the_static_site_shows_instructions_layouts_the_tour_and_traces(new_page: NewPage, site: str) -> None:
+    page = new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.method))
+    page.goto(f"{site}#/instructions?i={WGMMA}")
+    page.wait_for_selector("[aria-label=Descriptors] canvas")
+    assert "0x4000004000000040" in page.get_by_role("region", name="Descriptors").inner_text()
+    page.goto(f"{site}#/layouts")
+    page.wait_for_selector("#turns canvas")
+    page.get_by_role("button", name="Sw<2,3,3>").click()
+    wait_for_text(page, "#turns", "4 wavefronts: no conflicts")
+    page.get_by_role("button", name="Accumulators of m16n8").click()
+    page.wait_for_selector("[aria-label='Threads and values'] canvas")
+    page.goto(f"{site}#/tour?page=swizzle")
+    page.wait_for_selector("main canvas")
+    page.goto(f"{site}#/kernels")
+    page.wait_for_selector("text=kernel: a trace")
+    assert "lanewise explore" in page.locator("main").inner_text()
+    assert set(asked) == {"GET"}
+
+
+def test_what_a_static_site_cannot_answer_is_told(browser: Any, site: str) -> None:
+    page = browser.new_page()  # a file that is not there is an error in the console
+    page.goto(f"{site}#/layouts?l=(7,7)")
+    page.wait_for_selector("#answer .problem")
+    assert "pip install lanewise" in page.locator("#answer .problem").inner_text()
+    assert json.loads(page.evaluate("JSON.stringify(location.hash)")) == "#/layouts?l=(7,7)"
+    page.close()

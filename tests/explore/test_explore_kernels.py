@@ -1,0 +1,293 @@
+"""The room Kernels: each example shows what it is for; what is typed is bounded and reads nothing."""
+
+import base64
+import json
+import os
+import re
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.errors import LanewiseError
+from lanewise.explore import kernel_workers, kernels
+from lanewise.explore.kernel_examples import EXAMPLES
+from lanewise.explore.kernel_requests import KernelRequest, refuse_files, requested, without_paths
+from lanewise.explore.kernel_views import data_of, origin_of, view_of
+from lanewise.explore.session import Session
+
+SAXPY = EXAMPLES["saxpy"]
+TYPED: dict[str, Any] = {
+    "language": "ptx", "source": SAXPY.source, "grid": "4", "block": "64", "arguments": list(SAXPY.arguments),
+}  # fmt: skip
+ENDLESS = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry spin(.param .u64 x)
+{
+    .reg .b32 %r<2>;
+    mov.u32 %r0, 0;
+again:
+    add.u32 %r0, %r0, 1;
+    bra again;
+}
+"""
+
+
+def unpacked(text: str, dtype: Any) -> Any:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype)
+
+
+def shown(name: str) -> dict[str, Any]:
+    """What the page is given of an example, made in this process."""
+    with requested(KernelRequest(example=name, grid="", block="")) as launch:
+        data = data_of(view_of(launch))
+    json.dumps(data, allow_nan=False, default=lambda value: value.item())
+    return data
+
+
+@pytest.mark.parametrize("name", ["saxpy", "transpose", "transpose-padded", "hgemm", "pipeline", "scan"])
+def test_an_example_runs_and_nothing_is_found(name: str) -> None:
+    data = shown(name)
+    assert data["report"]["ok"] and not data["findings"] and data["kept"] == data["all"] > 30
+    assert any(each["changed"] for each in data["results"])
+    if EXAMPLES[name].language == "python":
+        assert list(data["files"]) == [EXAMPLES[name].shown_name]
+        assert "\n".join(data["files"][EXAMPLES[name].shown_name]) == EXAMPLES[name].source.rstrip("\n")
+
+
+def test_the_transpose_has_conflicts_and_its_twin_has_none() -> None:
+    wrong, right = shown("transpose"), shown("transpose-padded")
+
+    def conflicts(data: dict[str, Any]) -> int:
+        return sum(each.get("conflicts", 0) for each in data["report"]["ptx"].values())
+
+    assert conflicts(wrong) == 31 * 32 and conflicts(right) == 0
+    remarks = [
+        text
+        for each in wrong["report"]["files"]["transpose.py"]["lines"].values()
+        for text in each["remarks"]
+    ]
+    assert any("32-way bank conflict" in each for each in remarks)
+
+
+def test_copies_groups_and_findings_are_on_the_time_line() -> None:
+    pipeline = shown("pipeline")
+    assert len(pipeline["copies"]) == 8
+    assert all(issued < committed < done for _, _, issued, committed, done in pipeline["copies"])
+    barrier = shown("barrier")
+    assert [each["title"] for each in barrier["findings"]][:1] == ["uninitialised"]
+    first = barrier["findings"][0]
+    assert (
+        barrier["points"][unpacked(barrier["steps"]["point"], np.int32)[first["step"]]]["source"]
+        == first["source"]
+    )
+
+
+def test_hopper_shows_tma_and_groups_of_wgmma() -> None:
+    data = shown("tma-wgmma")
+    assert len(data["copies"]) == 4 and len(data["groups"]) == 8
+    assert all(first < commit < wait for _, _, first, commit, wait in data["groups"])
+    # What TMA wrote is in shared memory: the last tiles of A and B, swizzled.
+    writes = data["sharedWrites"]
+    lanes = unpacked(writes["lane"], np.int32)
+    sizes = unpacked(writes["size"], np.int32)
+    assert sizes[lanes == -1].sum() == 2 * 2 * 64 * 64 * 2
+
+
+def test_shared_memory_is_that_of_the_trace() -> None:
+    with requested(KernelRequest(example="hgemm", grid="", block="")) as launch:
+        view = view_of(launch)
+    data = data_of(view)
+    writes = {
+        name: unpacked(data["sharedWrites"][name], np.uint8 if name == "bytes" else np.int32)
+        for name in ("step", "offset", "size", "bytes")
+    }
+    step = view.trace.first(lambda each: each.op.opcode == "mma", 100)
+    assert step is not None
+    memory, start = np.zeros(data["sharedBytes"], np.uint8), 0
+    for at, offset, size in zip(writes["step"], writes["offset"], writes["size"], strict=True):
+        if at <= step.number:
+            memory[offset : offset + size] = writes["bytes"][start : start + size]
+        start += size
+    (array,) = [each for each in view.trace.recording.shared_arrays.all() if each.name == "As"]
+    assert np.array_equal(array.values(memory), step.shared("As"))
+
+
+def test_the_origin_of_an_element() -> None:
+    with requested(KernelRequest(example="hgemm", grid="", block="")) as launch:
+        view = view_of(launch)
+    last = len(view.trace) - 1
+    found = origin_of(view, "C[3, 5]", None, 0, last, 0)
+    assert found["inputs"] == {"A": [[3, k] for k in range(64)], "B": [[k, 5] for k in range(64)]}
+    assert found["tree"]["step"] is not None and found["tree"]["sources"]
+    early = origin_of(view, "C[3, 5]", None, 0, 10, 0)
+    assert early["tree"]["line"] == "C[3, 5] = 0  (input)"
+    with pytest.raises(LanewiseError, match="there is no step"):
+        origin_of(view, "C[3, 5]", None, 0, 10**6, 0)
+    with pytest.raises(LanewiseError, match="no register or variable"):
+        origin_of(view, "nothing", 0, 0, 10, 0)
+
+
+@pytest.mark.parametrize("name", ["swizzle", "barrier", "scan"])
+def test_the_mistakes_are_those_of_the_docs(name: str) -> None:
+    docs = Path(__file__).parents[2] / "docs" / "debugging.md"
+    snippets = re.findall(r"```python\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
+    assert EXAMPLES[name].source in snippets
+
+
+def test_launches_of_a_script_are_kept() -> None:
+    session = Session()
+    kernel = lw.load(SAXPY.source)["saxpy"][1, 32]
+    x, y = np.ones(32, np.float32), np.ones(32, np.float32)
+    kernels.add_launch(session, kernel, (2.0, x, y, 32), {})
+    assert y.tolist() == [3.0] * 32
+    assert kernels.about(session)["opened"] == [{"number": 1, "title": "saxpy[1, 32]"}]
+    assert kernels.opened(session, 1)["all"] == 17
+    found = kernels.origin(session, "tab", {}, of="y[3]", step=16, warp=0, block=0, opened=1)
+    assert found["inputs"] == {"x": [[3]], "y": [[3]]}
+    with pytest.raises(LanewiseError, match="launch 2 was not opened"):
+        kernels.opened(session, 2)
+
+
+# What may not be asked for ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": ""}, "empty"),
+        ({"source": "/etc/passwd"}, "line 2"),
+        ({"source": "kernel.ptx"}, "line 2"),
+        ({"arguments": ["2", "x.npy", "ones:f32:8", "8"]}, "the page reads no files"),
+        ({"arguments": ["2", "/etc/passwd", "ones:f32:8", "8"]}, "it takes"),
+        ({"arguments": ["2", "zeros:f32:99999999", "ones:f32:8", "8"]}, "too many"),
+        ({"arguments": ["2"]}, "takes 4 arguments"),
+        ({"grid": "99999,99999"}, "threads"),
+        ({"block": ""}, "how many threads"),
+        ({"block": "x"}, "up to three sizes"),
+        ({"language": "python"}, "lanewise explore script.py"),
+        ({"shared": -1}, "more than any GPU has"),
+        ({"shared": "12"}, "no 'shared' like this"),
+        ({"surprise": "1"}, "no 'surprise'"),
+        ({"arguments": [1]}, "an argument is text"),
+        ({"traced": ["a"]}, "three coordinates"),
+        ({"example": "../../secret"}, "there is no example"),
+        ({"arch": "sm_1"}, "sm_1"),
+        ({"source": SAXPY.source + "x" * (1 << 18)}, "characters"),
+    ],
+)
+def test_bad_requests_are_sentences(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(LanewiseError, match=message), requested(KernelRequest.of({**TYPED, **change})):
+        pass
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['#include "x.h"', "#include </etc/passwd>", "#include <../x>", "#in\\\nclude \"x.h\"",
+     "#/**/include \"x.h\"",
+     "%:include \"x\"", "#define X \"/etc/passwd\"\n#include X", "#include_next <x.h>y\n#include \"z\"",
+     "#line 1 \"/etc/passwd\"", "# 1 \"/etc/passwd\"", '#if __has_include("/etc/passwd")\n#endif'],
+)  # fmt: skip
+def test_no_file_is_included(line: str) -> None:
+    with pytest.raises(LanewiseError, match="the page"):
+        refuse_files(f"{line}\n__global__ void k() {{}}")
+
+
+def test_headers_of_the_toolkit_are_included() -> None:
+    refuse_files("#include <cuda_fp16.h>\n#include <cuda/std/cstdint>\n__global__ void k() {}")
+
+
+def test_ptx_names_no_path(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.cu"
+    secret.write_text("secret\n" * 20)
+    text = SAXPY.source.replace(".address_size 64", f'.address_size 64\n.file /* a */ 1 "{secret}"').replace(
+        "    ret;\n}", "    .loc 1 3 1\n    ret;\n}"
+    )
+    module = without_paths(text)
+    assert set(module.files.values()) == {"secret.cu"}
+    with requested(KernelRequest.of({**TYPED, "source": text})) as launch:
+        data = data_of(view_of(launch))
+    assert "secret\\n" not in json.dumps(data["files"]) and not data["files"]
+
+
+# The processes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[kernel_workers.Workers]:
+    found = kernel_workers.Workers()
+    yield found
+    pids = found.pids
+    found.close()
+    for pid in pids:  # none is left
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_typed_kernel_runs_in_a_process(workers: kernel_workers.Workers) -> None:
+    data = workers.ask("tab", "run", TYPED)
+    assert data["kernel"] == "saxpy" and data["report"]["ok"]
+    y = next(each for each in data["results"] if each["name"] == "y")
+    assert y["rows"][0][:3] == ["1", "3.5", "6"]
+    found = workers.ask(
+        "tab", "origin", TYPED, {"of": "y[3]", "lane": None, "warp": 0, "step": 30, "block": 0}
+    )
+    assert found["inputs"] == {"x": [[3]], "y": [[3]]}
+    with pytest.raises(LanewiseError, match="takes 4 arguments"):
+        workers.ask("tab", "run", {**TYPED, "arguments": []})
+
+
+def test_a_kernel_that_never_ends(workers: kernel_workers.Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"language": "ptx", "source": ENDLESS, "block": "32", "arguments": ["null"]}
+    answers: list[Any] = []
+
+    def run() -> None:
+        try:
+            answers.append(workers.ask("tab", "run", asked))
+        except LanewiseError as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.8)
+    workers.stop("tab")
+    thread.join(15)
+    assert not thread.is_alive()
+    (data,) = answers
+    assert "the launch was" in data["fault"] or "never" in data["fault"] or "basic blocks" in data["fault"]
+    assert data["all"] > 100  # its steps up to there are shown
+    # A process that does not answer in time is ended, and the next request has another.
+    monkeypatch.setattr(kernel_workers, "MOST_SECONDS", 0.0)
+    with pytest.raises(LanewiseError, match="seconds and was stopped"):
+        workers.ask("tab", "run", {**asked, "block": "64"})
+    monkeypatch.undo()
+    assert workers.ask("tab", "run", TYPED)["kernel"] == "saxpy"
+
+
+def test_twenty_quick_runs_of_a_tab(workers: kernel_workers.Workers) -> None:
+    answers: list[Any] = []
+
+    def run(number: int) -> None:
+        try:
+            answers.append(workers.ask("tab", "run", {**TYPED, "grid": str(number)}))
+        except LanewiseError as error:
+            answers.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(1, 21)]
+    for each in threads:
+        each.start()
+        time.sleep(0.01)
+    for each in threads:
+        each.join(20)
+    assert len(answers) == 20 and len(workers.pids) <= kernel_workers.MOST_WORKERS
+    ran = [each for each in answers if isinstance(each, dict)]
+    assert any(each["grid"][0] == 20 for each in ran)
+    assert all(isinstance(each, kernel_workers.Superseded) for each in answers if not isinstance(each, dict))

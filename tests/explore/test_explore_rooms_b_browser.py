@@ -1,0 +1,252 @@
+"""The rooms Kernels and Bits in a real browser: stepping, links, keyboard, a phone, pictures for the docs.
+
+It is skipped where Playwright or Chromium is not installed. With LANEWISE_PICTURES set to a folder, pictures
+are written there.
+"""
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lanewise.explore.server import ExploreServer
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)  # fmt: skip  # noqa: E501
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+PICTURES = os.environ.get("LANEWISE_PICTURES")
+
+
+@pytest.fixture(scope="module")
+def link() -> Iterator[str]:
+    with ExploreServer() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield server.link
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def room(chromium: Any, link: str) -> Iterator[Any]:
+    """Open a room by its fragment; an error on the console fails the test."""
+    contexts, problems = [], []
+
+    def noted(message: Any) -> None:
+        # A browser itself notes each refusal of a question; the page tells it in words.
+        if message.type == "error" and "status of 400" not in message.text:
+            problems.append(message.text)
+
+    def opened(fragment: str, size: tuple[int, int] = (1440, 900), scheme: str = "light") -> Any:
+        context = chromium.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, has_touch=size[0] < 600
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", noted)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(link + fragment)
+        return page
+
+    yield opened
+    for each in contexts:
+        each.close()
+    assert problems == []
+
+
+def picture(page: Any, name: str) -> None:
+    """Write a picture for the docs, if they are asked for."""
+    if PICTURES:
+        page.wait_for_timeout(400)
+        page.screenshot(path=str(Path(PICTURES, f"explore_{name}.png")))
+
+
+def ran(page: Any) -> Any:
+    page.wait_for_selector(".result[data-step]")
+    return page
+
+
+def step_of(page: Any) -> int:
+    return int(page.get_attribute(".result", "data-step"))
+
+
+def press(page: Any, key: str) -> None:
+    page.keyboard.press(key)
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def test_steps_forwards_and_backwards_by_keyboard(room: Any) -> None:
+    page = ran(room("#/kernels?example=hgemm&step=60"))
+    assert step_of(page) == 60 and "warp 0" in page.inner_text(".where")
+    press(page, "ArrowRight")
+    assert step_of(page) == 61
+    press(page, "ArrowLeft")
+    press(page, "ArrowLeft")
+    assert step_of(page) == 59
+    press(page, "End")
+    assert step_of(page) == 251
+    page.wait_for_function("() => location.hash.includes('step=251')")
+    press(page, "Home")
+    assert step_of(page) == 0
+
+
+def test_a_step_is_drawn_at_once(room: Any) -> None:
+    for example, tab in (("hgemm", "registers"), ("transpose", "shared"), ("tma-wgmma", "shared")):
+        page = ran(room(f"#/kernels?example={example}&tab={tab}&step=100"))
+        milliseconds = page.evaluate(
+            """async () => {
+              const frame = () => new Promise((done) => requestAnimationFrame(done));
+              const times = [];
+              for (let n = 0; n < 12; n++) {
+                const start = performance.now();
+                const key = new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true });
+                document.body.dispatchEvent(key);
+                await frame();
+                document.body.offsetHeight;
+                times.push(performance.now() - start);
+              }
+              return times.sort((a, b) => a - b)[3]; // others may use the processor too
+            }"""
+        )
+        assert milliseconds < 100, (example, milliseconds)
+
+
+def test_a_wrong_swizzle_is_seen(room: Any) -> None:
+    page = ran(room("#/kernels?example=swizzle", size=(1440, 950)))
+    page.click("text=acc = mma(a, b, mma.zeros())")
+    page.click("role=tab[name='Fragments']")
+    for _ in range(6):
+        if "mma.sync" in page.inner_text(".lines li.here >> nth=-1"):
+            break
+        page.click("role=button[name='Next']")
+    page.wait_for_selector("summary:has-text('a: 16 × 16 f16')")
+    table = page.locator("details:has(summary:has-text('a: 16 × 16 f16')) table")
+    row = table.locator("tbody tr").nth(2).inner_text().split()
+    assert row == [
+        "2",
+        "40",
+        "41",
+        "42",
+        "43",
+        "44",
+        "45",
+        "46",
+        "47",
+        "32",
+        "33",
+        "34",
+        "35",
+        "36",
+        "37",
+        "38",
+        "39",
+    ]
+    table.locator("tbody tr").nth(2).locator("td").first.click()
+    page.wait_for_selector(".origin details, .origin .leaf")
+    assert "Who wrote" in page.inner_text(".origin")
+    picture(page, "swizzle")
+
+
+def test_a_missing_barrier_is_shown_first(room: Any) -> None:
+    page = ran(room("#/kernels?example=barrier"))
+    assert step_of(page) == 14 and "uninitialised" in page.inner_text("#inspected")
+    assert page.locator(".lines li.here").first.get_attribute("data-line") == "11"
+    page.click("role=tab[name='Shared memory']")
+    assert "·" in page.locator(".banks tbody tr").nth(1).inner_text()
+    picture(page, "barrier")
+    page.click("text=race at step 28")
+    page.wait_for_function("() => document.querySelector('.result').dataset.step === '28'")
+
+
+def test_the_lane_that_does_not_add(room: Any) -> None:
+    page = ran(room("#/kernels?example=scan"))
+    page.click("text=total += other")
+    page.wait_for_function("() => document.querySelector('.result').dataset.step > 5")
+    assert page.locator(".lanes i.on").all_inner_texts() == [str(lane) for lane in range(2, 32)]
+    picture(page, "scan")
+
+
+def test_conflicts_are_red_and_the_mended_twin_has_none(room: Any) -> None:
+    page = ran(room("#/kernels?example=transpose&tab=shared"))
+    page.click("role=button[name='PTX']")
+    page.evaluate(
+        """() => { const line = [...document.querySelectorAll(".pane:last-of-type li, .pane li")].find(
+          (each) => /ld\\.shared/.test(each.textContent)); line.click(); }"""
+    )
+    page.wait_for_selector(".banks td.conflict")
+    assert page.locator(".banks td.conflict").count() == 32
+    assert "32 wavefronts where 1 would do" in page.inner_text("#inspected")
+    picture(page, "transpose")
+
+
+def test_a_typed_kernel_and_its_link(room: Any) -> None:
+    page = room("#/kernels")
+    page.wait_for_selector("form textarea")
+    source = (Path(__file__).parents[2] / "src/lanewise/explore/examples/saxpy.ptx").read_text()
+    page.fill("textarea >> nth=0", source)
+    page.fill("textarea >> nth=1", "2\narange:f32:64\nones:f32:64\n64")
+    page.fill("label:has-text('Block') input >> nth=0", "64")
+    page.click("text=Run and check")
+    ran(page)
+    address = page.url
+    assert "source=" in address
+    again = ran(room("#" + address.split("#", 1)[1]))
+    assert "saxpy" in again.inner_text(".summary")
+    again.click("summary:has-text('Kernel and launch')")
+    again.fill("textarea >> nth=1", "2\nx.npy\nones:f32:64\n64")
+    again.click("text=Run and check")
+    again.wait_for_selector(".problem:has-text('the page reads no files')")
+
+
+def test_kernels_on_a_phone_in_the_dark(room: Any) -> None:
+    page = ran(room("#/kernels?example=pipeline&step=200", size=(390, 844), scheme="dark"))
+    wide = page.evaluate("() => document.documentElement.scrollWidth")
+    assert wide <= 390
+    page.tap("role=button[name='Next']")
+    page.wait_for_function("() => document.querySelector('.result').dataset.step === '201'")
+    picture(page, "kernels_phone")
+
+
+def test_hopper_has_a_picture(room: Any) -> None:
+    page = ran(room("#/kernels?example=tma-wgmma&step=420", scheme="dark"))
+    assert re.search("wgmma in flight", page.inner_text(".legend"))
+    picture(page, "kernels_hopper")
+
+
+def test_bits_step_by_step(room: Any) -> None:
+    page = room("#/bits")
+    page.wait_for_selector(".gpus section >> nth=1")
+    assert "H100 parts from A100" in page.inner_text(".result .note")
+    assert page.locator(".gpus section").count() == 2 and page.locator(".digits .cut").count() >= 4
+    picture(page, "bits")
+    page.check("text=V100")
+    page.wait_for_function("() => document.querySelectorAll('.gpus section').length === 3")
+    assert "units=sm_70" in page.url
+    page.fill("input[aria-label='a[1]']", "one")
+    page.keyboard.press("Tab")
+    page.wait_for_selector(".problem")
+    assert "one: a number of f16 is wanted" in page.inner_text(".problem")
+    page.go_back()
+    page.wait_for_selector(".gpus section")
+
+
+def test_bits_finds_numbers_on_which_gpus_part(room: Any) -> None:
+    page = room("#/bits?formats=f16,f16,f32&a=1&b=1&c=0&units=sm_70,sm_90", size=(390, 844))
+    page.wait_for_selector(".gpus section >> nth=1")
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    page.click("text=Find numbers on which they part")
+    page.wait_for_selector(".result .note")
+    assert "H100 parts from V100" in page.inner_text(".result .note")
