@@ -1,10 +1,10 @@
 """Flash attention, forward, on Hopper: TMA brings keys and values, wgmma multiplies, softmax in registers.
 
 A block takes 64 queries for each of its two or three warpgroups and walks over the keys, from the last ones
-to the first. Blocks stay for many tiles of queries: while one is finished, the next one's queries and keys are
-under way. The tensor cores compute the scores of a tile and the sums of the one before together; while
-they finish the sums, the warpgroup computes exponentials of the scores. With `turns` the warpgroups also
-multiply one after the other, so that one computes exponentials while another multiplies.
+to the first. It stays for many tiles of queries: while one is finished, the queries and keys of the next are
+under way. The tensor cores compute the scores of a tile and the sums of the one before together; while they
+finish the sums, the warpgroup computes exponentials of the scores. With `turns` the warpgroups also multiply
+one after the other, so that one computes exponentials while another multiplies.
 
     python examples/attention_hopper.py
 
@@ -193,8 +193,8 @@ def kernel(T: Shape) -> lw.Kernel:
                 of_queries.wait(queries)
                 query = first + own * ROWS
                 sums, total, reading = attend(
-                    T, scores, values, of_queries, queries, of_keys, of_values, reading, sQ, sK, sV, own, query,
-                    S, tiles, scale * LOG2_E, number + lw.grid_dim.x < blocks * heads,
+                    T, scores, values, of_queries, queries, of_keys, of_values, reading, sQ, sK, sV, own,
+                    query, S, tiles, scale * LOG2_E, number + lw.grid_dim.x < blocks * heads,
                 )  # fmt: skip
                 queries = queries.next()
                 store(T, sums, total, Out, head, query, own)
@@ -206,10 +206,10 @@ def kernel(T: Shape) -> lw.Kernel:
 
 @lw.device
 def attend(
-    T, scores, values, of_queries, queries, of_keys, of_values, reading, sQ, sK, sV, own, query, S, tiles, scale,
-    more,
+    T, scores, values, of_queries, queries, of_keys, of_values, reading, sQ, sK, sV, own, query, S, tiles,
+    scale, more,
 ):  # fmt: skip
-    """Return the sums over all keys, not yet divided, the two rows' totals of this lane, and the next stage."""
+    """Return the sums over all keys, not yet divided, the totals of this lane's two rows, the next stage."""
     q, k, v = lw.make_gmma_desc(sQ), lw.make_gmma_desc(sK), lw.make_gmma_desc(sV)
     thread = lw.thread_idx.x % WARPGROUP
     lane, warp = lw.lane_id(), thread // 32
