@@ -1,8 +1,8 @@
 """Flash attention, forward, on Hopper: TMA brings keys and values, wgmma multiplies, softmax in registers.
 
 A block takes 64 queries for each of its two or three warpgroups and walks over the keys, from the last ones
-to the first. It stays for many tiles of queries: while one is finished, the queries and keys of the next are
-under way. The tensor cores compute the scores of a tile and the sums of the one before together; while they
+to the first. If it stays for many tiles of queries, the queries and keys of the next are under way while one
+is finished. The tensor cores compute the scores of a tile and the sums of the one before together; while they
 finish the sums, the warpgroup computes exponentials of the scores. With `turns` the warpgroups also multiply
 one after the other, so that one computes exponentials while another multiplies.
 
@@ -34,10 +34,12 @@ FIRST_TURN = 8
 REGISTERS = {2: (24, 240), 3: (32, 160)}
 
 
-#: What was fastest on an H200, by the length of a head.
-FASTEST: dict[int, dict[str, Any]] = {
-    64: {"consumers": 3, "stages": 3, "turns": True},
-    128: {"consumers": 2, "stages": 2, "turns": False},
+#: What was fastest on an H200, by the length of a head and whether it is causal.
+FASTEST: dict[tuple[int, bool], dict[str, Any]] = {
+    (64, False): {"consumers": 3, "stages": 3, "turns": True},
+    (64, True): {"consumers": 3, "stages": 3, "turns": True},
+    (128, False): {"consumers": 2, "stages": 2},
+    (128, True): {"consumers": 2, "stages": 2, "stays": False},
 }
 
 
@@ -52,6 +54,8 @@ class Shape:
     causal: bool = False
     #: Whether the warpgroups multiply one after the other.
     turns: bool = False
+    #: Whether blocks stay for many tiles of queries, or the GPU hands tiles out.
+    stays: bool = True
 
     @property
     def queries(self) -> int:
@@ -142,9 +146,12 @@ def kernel(T: Shape) -> lw.Kernel:
 
         def place(number: Any) -> Any:
             """Return the head, the first query and the tiles of keys of a piece of work."""
-            head, first = number // blocks, number % blocks * T.queries
+            head, which = number // blocks, number % blocks
+            if T.stays and T.causal:  # pieces that are equally long one after the other
+                head, which = number % heads, number // heads
+            first = which * T.queries
             if T.causal:  # the longest first
-                head, first = number % heads, (blocks - 1 - number // heads) * T.queries
+                first = (blocks - 1 - which) * T.queries
             last = lw.min(S, first + T.queries) if T.causal else S
             return head, first, lw.cdiv(last, T.keys)
 
@@ -386,7 +393,7 @@ def prepare(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return the configured kernel and its arguments, for arrays of [heads, S, depth] in bf16."""
     heads, length, depth = q.shape
-    T = Shape(depth, causal=causal, **{**FASTEST[depth], **given})
+    T = Shape(depth, causal=causal, **{**FASTEST[depth, causal], **given})
     maps = (
         lw.tensor_map(q, (1, T.queries, WIDE), swizzle="128B"),
         lw.tensor_map(k, (1, T.keys, WIDE), swizzle="128B"),
@@ -394,7 +401,9 @@ def prepare(
         lw.tensor_map(out, (1, ROWS, WIDE), swizzle="128B"),
     )
     present = [each.multiprocessors for each in lw.gpu.devices()] or [MULTIPROCESSORS]
-    blocks = min(-(-length // T.queries) * heads, present[0])
+    blocks = -(-length // T.queries) * heads
+    if T.stays:
+        blocks = min(blocks, present[0])
     return kernel(T)[blocks, T.threads, T.shared_bytes], (*maps, length, heads, 1 / sqrt(depth))
 
 
