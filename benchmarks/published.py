@@ -56,18 +56,16 @@ def examine(file: Path, kernels: list[str], skipped: set[str], arguments: argpar
             continue
         print("\n" + json.dumps({"begins": kernel, "reached": "not compiled"}), flush=True)
         entries = [name for name in module.entries if plain(module[name].demangled) == kernel]
-        if not entries:
-            try:
-                module[kernel]
-                tell(kernel, "not compiled", "no entry of that name")
-            except lw.LanewiseError as error:
-                tell(kernel, "not compiled", reason(str(error)))
+        try:
+            entry = module[entries[0] if entries else kernel]
+        except lw.LanewiseError as error:
+            tell(kernel, "not compiled", reason(str(error)))
             continue
         if arguments.only == "compile":
             tell(kernel, "compiled", "")
             continue
         print("\n" + json.dumps({"reached": "compiled"}), flush=True)
-        tell(kernel, *attempt(module[entries[0]], arguments.only))
+        tell(kernel, *attempt(entry, arguments.only))
 
 
 def attempt(entry: Any, only: str) -> tuple[str, str]:

@@ -1,9 +1,10 @@
 """Flash attention, forward, on Hopper: TMA brings keys and values, wgmma multiplies, softmax in registers.
 
 A block takes 64 queries for each of its two or three warpgroups and walks over the keys, from the last ones
-to the first. The tensor cores compute the scores of a tile and the sums of the one before together; while
-they finish the sums, the warpgroup computes exponentials of the scores. With `turns` the warpgroups also
-multiply one after the other, so that one computes exponentials while another multiplies.
+to the first. It stays for many tiles of queries: while one is finished, the queries and keys of the next are
+under way. The tensor cores compute the scores of a tile and the sums of the one before together; while they
+finish the sums, the warpgroup computes exponentials of the scores. With `turns` the warpgroups also multiply
+one after the other, so that one computes exponentials while another multiplies.
 
     python examples/attention_hopper.py
 
@@ -25,6 +26,8 @@ import lanewise as lw
 LOG2_E = 1.4426950408889634
 WARPGROUP, ROWS, WIDE = 128, 64, 64
 SWIZZLE = lw.Swizzle(3, 3, 3)
+#: Those of an H100 or H200; fewer on the CPU, so that blocks have more than one tile.
+MULTIPROCESSORS = 3
 #: The first of the barriers at which a warpgroup waits for its turn.
 FIRST_TURN = 8
 #: Registers of the warpgroup that loads, and of those that multiply, by how many these are.
@@ -73,7 +76,16 @@ class Shape:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block."""
-        return self.query_bytes + 2 * self.stages * self.tile_bytes
+        return 2 * self.query_bytes + 2 * self.stages * self.tile_bytes
+
+    @property
+    def masked(self) -> int:
+        """Tiles of keys of which some queries may not see some: the last, or those on the diagonal."""
+        if not self.causal:
+            return 1
+        if self.queries % self.keys == 0:
+            return self.queries // self.keys
+        return 1 + (self.queries + self.keys - 2) // self.keys
 
 
 def quad(combine: Any, value: Any) -> Any:
@@ -99,16 +111,13 @@ def kernel(T: Shape) -> lw.Kernel:
         K: lw.TensorMap[lw.bf16, key_box, 128],
         V: lw.TensorMap[lw.bf16, key_box, 128],
         Out: lw.TensorMap[lw.bf16, (1, ROWS, WIDE), 128],
-        S: lw.i32, scale: lw.f32,
+        S: lw.i32, heads: lw.i32, scale: lw.f32,
     ) -> None:  # fmt: skip
-        S = lw.assume(S, nonnegative=True)
+        S, heads = (lw.assume(each, nonnegative=True) for each in (S, heads))
         thread = lw.thread_idx.x
         role = lw.shfl_sync(thread // WARPGROUP, 0)
-        first = lw.block_idx.x * T.queries
-        if T.causal:  # the longest first
-            first = (lw.grid_dim.x - 1 - lw.block_idx.x) * T.queries
-        head = lw.block_idx.y
-        at_k, at_v = T.query_bytes, T.query_bytes + T.stages * T.tile_bytes
+        at_k = 2 * T.query_bytes
+        at_v = at_k + T.stages * T.tile_bytes
         tile = T.keys * T.depth
 
         def boxes(rows: int, stages: int, step: int, offset: int) -> Any:  # as TMA sees them
@@ -119,39 +128,53 @@ def kernel(T: Shape) -> lw.Kernel:
             layout = lw.Layout((rows, (WIDE, panels), stages), (WIDE, (1, rows * WIDE), step))
             return lw.dynamic_shared(lw.bf16, layout, swizzle=SWIZZLE, offset=offset)
 
-        arrived = lw.mbarrier(1)
+        of_queries = lw.Pipeline(1, bytes=T.query_bytes, consumers=T.consumers)
         of_keys = lw.Pipeline(T.stages, bytes=T.tile_bytes, consumers=T.consumers)
         of_values = lw.Pipeline(T.stages, bytes=T.tile_bytes, consumers=T.consumers)
         if thread == 0:
             for each in (Q, K, V, Out):
                 lw.tma.prefetch_map(each)
-            arrived[0].init(1)
-            of_keys.init()
-            of_values.init()
+            for pipeline in (of_queries, of_keys, of_values):
+                pipeline.init()
             lw.fence_mbarrier_init()
         lw.syncthreads()
-        last = lw.min(S, first + T.queries) if T.causal else S
-        tiles = lw.cdiv(last, T.keys)
+        blocks = lw.cdiv(S, T.queries)
+
+        def place(number: Any) -> Any:
+            """Return the head, the first query and the tiles of keys of a piece of work."""
+            head, first = number // blocks, number % blocks * T.queries
+            if T.causal:  # the longest first
+                head, first = number % heads, (blocks - 1 - number // heads) * T.queries
+            last = lw.min(S, first + T.queries) if T.causal else S
+            return head, first, lw.cdiv(last, T.keys)
+
         if role == 0:
             lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
                 sQ = boxes(T.queries, 1, 0, 0)
                 sK, sV = boxes(T.keys, T.stages, tile, at_k), boxes(T.keys, T.stages, tile, at_v)
-                arrived[0].arrive(expect=T.query_bytes)
-                for panel in range(panels):
-                    lw.tma.load(sQ[None, None, None, panel, 0], Q, (head, first, panel * WIDE), arrived[0])
-                filling = of_keys.producer_state()
-                for done in lw.range(tiles):
-                    row = (tiles - 1 - done) * T.keys
-                    for pipeline, source, target in ((of_keys, K, sK), (of_values, V, sV)):
-                        pipeline.acquire(filling)
-                        pipeline.commit(filling)
-                        for panel in range(panels):
-                            lw.tma.load(
-                                target[None, None, None, panel, filling.stage], source,
-                                (head, row, panel * WIDE), pipeline.barrier(filling),
-                            )  # fmt: skip
-                    filling = filling.next()
+                filling, asked = of_keys.producer_state(), of_queries.producer_state()
+                for number in lw.range(lw.block_idx.x, blocks * heads, lw.grid_dim.x):
+                    head, first, tiles = place(number)
+                    of_queries.acquire(asked)
+                    of_queries.commit(asked)
+                    for panel in range(panels):
+                        lw.tma.load(
+                            sQ[None, None, None, panel, 0], Q, (head, first, panel * WIDE),
+                            of_queries.barrier(asked),
+                        )  # fmt: skip
+                    asked = asked.next()
+                    for done in lw.range(tiles):
+                        row = (tiles - 1 - done) * T.keys
+                        for pipeline, source, target in ((of_keys, K, sK), (of_values, V, sV)):
+                            pipeline.acquire(filling)
+                            pipeline.commit(filling)
+                            for panel in range(panels):
+                                lw.tma.load(
+                                    target[None, None, None, panel, filling.stage], source,
+                                    (head, row, panel * WIDE), pipeline.barrier(filling),
+                                )  # fmt: skip
+                        filling = filling.next()
         else:
             lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
             sQ = along_depth(T.queries, 1, 0, 0)
@@ -163,12 +186,21 @@ def kernel(T: Shape) -> lw.Kernel:
                 offset=at_v,
             )
             own = role - 1
-            arrived[0].wait(0)
-            query = first + own * ROWS
-            sums, total = attend(
-                T, scores, values, of_keys, of_values, sQ, sK, sV, own, query, S, tiles, scale * LOG2_E
-            )
-            store(T, sums, total, Out, head, query, own)
+            if T.turns and own == T.consumers - 1:
+                lw.arrive(FIRST_TURN, 2 * WARPGROUP)  # the first may begin
+            reading, queries = of_keys.consumer_state(), of_queries.consumer_state()
+            for number in lw.range(lw.block_idx.x, blocks * heads, lw.grid_dim.x):
+                head, first, tiles = place(number)
+                of_queries.wait(queries)
+                query = first + own * ROWS
+                sums, total, reading = attend(
+                    T, scores, values, of_queries, queries, of_keys, of_values, reading, sQ, sK, sV, own,
+                    query, S, tiles, scale * LOG2_E, number + lw.grid_dim.x < blocks * heads,
+                )  # fmt: skip
+                queries = queries.next()
+                store(T, sums, total, Out, head, query, own)
+            if (thread % WARPGROUP < 32) & lw.elect_one():
+                lw.tma.wait(0, read=True)  # the block's shared memory is read before the block ends
 
     return attention
 
@@ -178,8 +210,11 @@ def attend(
     T: Any,
     scores: Any,
     values: Any,
+    of_queries: Any,
+    queries: Any,
     of_keys: Any,
     of_values: Any,
+    reading: Any,
     sQ: Any,
     sK: Any,
     sV: Any,
@@ -188,17 +223,15 @@ def attend(
     S: Any,
     tiles: Any,
     scale: Any,
+    more: Any,
 ) -> Any:
-    """Return the sums over all keys, not yet divided, and the two rows' totals of this lane."""
+    """Return the sums over all keys, not yet divided, the totals of this lane's two rows, the next stage."""
     q, k, v = lw.make_gmma_desc(sQ), lw.make_gmma_desc(sK), lw.make_gmma_desc(sV)
     thread = lw.thread_idx.x % WARPGROUP
     lane, warp = lw.lane_id(), thread // 32
     row = query + warp * 16 + lane // 4  # this lane's rows are this one and the eighth after it
-    reading = of_keys.consumer_state()
     before = reading
     s, o = scores.zeros(), values.zeros()
-    if T.turns and own == T.consumers - 1:
-        lw.arrive(FIRST_TURN, 2 * WARPGROUP)  # the first may begin
     # the scores of the last tile, which may reach beyond the end
     of_keys.wait(reading)
     lw.wgmma_fence()
@@ -207,17 +240,16 @@ def attend(
     lw.wgmma_wait(0)
     if thread == 0:
         of_keys.release(reading)
+        if tiles == 1:
+            of_queries.release(queries)
     highest = [lw.f32(-np.inf), lw.f32(-np.inf)]
     total = [lw.f32(0.0), lw.f32(0.0)]
     powers, highest, total, _ = softmax(T, s, highest, total, scale, row, (tiles - 1) * T.keys, S, True)
     p = packed(powers)
     reading = reading.next()
-    masked = 1
-    if T.causal:  # tiles that the diagonal passes through
-        masked = 1 + (T.queries + T.keys - 2) // T.keys
-    some = lw.min(tiles, masked)
-    for part in range(2 if masked > 1 else 1):
-        hidden = masked > 1 and part == 0
+    some = lw.min(tiles, T.masked)
+    for part in range(2 if T.masked > 1 else 1):
+        hidden = T.masked > 1 and part == 0
         begin, end = (1, some) if hidden else (some, tiles)
         for done in lw.range(begin, end):
             of_keys.wait(reading)
@@ -232,11 +264,13 @@ def attend(
             if T.turns:
                 if own < T.consumers - 1:
                     lw.arrive(FIRST_TURN + 1 + own, 2 * WARPGROUP)
-                elif done + 1 < tiles:
+                elif (done + 1 < tiles) | more:
                     lw.arrive(FIRST_TURN, 2 * WARPGROUP)
             lw.wgmma_wait(1)
             if thread == 0:
                 of_keys.release(reading)
+                if done == tiles - 1:  # the queries are no longer needed
+                    of_queries.release(queries)
             key = (tiles - 1 - done) * T.keys
             powers, highest, total, factors = softmax(T, s, highest, total, scale, row, key, S, hidden)
             lw.wgmma_wait(0)
@@ -254,7 +288,7 @@ def attend(
     lw.wgmma_wait(0)
     if thread == 0:
         of_values.release(before)
-    return o, total
+    return o, total, reading
 
 
 def multiply_keys(T: Any, mma: Any, q: Any, k: Any, s: Any, own: Any, stage: Any) -> Any:
@@ -314,7 +348,7 @@ def softmax(
 
 @lw.device
 def store(T: Any, sums: Any, total: Any, Out: Any, head: Any, query: Any, own: Any) -> Any:
-    """Divide, and store 64 rows by way of the shared memory that their queries had."""
+    """Divide, and store 64 rows by way of shared memory."""
     thread = lw.thread_idx.x % WARPGROUP
     lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)
     panels = T.depth // WIDE
@@ -324,7 +358,11 @@ def store(T: Any, sums: Any, total: Any, Out: Any, head: Any, query: Any, own: A
             (1, ROWS, WIDE, panels, T.consumers), (ROWS * WIDE, WIDE, 1, T.queries * WIDE, ROWS * WIDE)
         ),
         swizzle=SWIZZLE,
+        offset=T.query_bytes,
     )
+    if (warp == 0) & lw.elect_one():
+        lw.tma.wait(0, read=True)  # the rows before have left
+    lw.barrier(1 + own, WARPGROUP)
     shares = [1.0 / quad(lambda a, b: a + b, each) for each in total]
     for panel in range(panels):
         for sixteen in range(WIDE // 16):
@@ -341,7 +379,6 @@ def store(T: Any, sums: Any, total: Any, Out: Any, head: Any, query: Any, own: A
         for panel in range(panels):
             lw.tma.store(Out, (head, query, panel * WIDE), sO[None, None, None, panel, own])
         lw.tma.commit()
-        lw.tma.wait(0, read=True)
 
 
 def prepare(
@@ -356,8 +393,9 @@ def prepare(
         lw.tensor_map(v, (1, T.keys, WIDE), swizzle="128B"),
         lw.tensor_map(out, (1, ROWS, WIDE), swizzle="128B"),
     )
-    blocks = -(-length // T.queries)
-    return kernel(T)[(blocks, heads), T.threads, T.shared_bytes], (*maps, length, 1 / sqrt(depth))
+    present = [each.multiprocessors for each in lw.gpu.devices()] or [MULTIPROCESSORS]
+    blocks = min(-(-length // T.queries) * heads, present[0])
+    return kernel(T)[blocks, T.threads, T.shared_bytes], (*maps, length, heads, 1 / sqrt(depth))
 
 
 def reference(q: Any, k: Any, v: Any, causal: bool) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lanewise.atoms import MMA_Atom
+from lanewise import atoms
+from lanewise.atoms import MMA_Atom, MMA_Traits
 from lanewise.atoms.names import operations
 from lanewise.layout import Layout, Tensor, make_identity_tensor, size
 
@@ -185,3 +186,15 @@ def test_operands_in_shared_memory_are_seen_whole_by_all_threads() -> None:
     assert [descriptors[0, i, j] for i in range(2) for j in range(4)] == [
         part[(0, 0), i, j] for i in range(2) for j in range(4)
     ]
+
+
+def test_cutes_names_of_layouts_and_of_traits() -> None:
+    """The layouts as CuTe's headers define them."""
+    assert atoms.SM80_8x4 == Layout(((4, 8), 1), ((8, 1), 0))
+    assert atoms.SM80_8x8_Row == Layout(((4, 8), 2), ((16, 1), 8))
+    assert atoms.SM80_8x16_Row == Layout(((4, 8), 4), ((32, 1), 8))
+    assert atoms.SM80_16x8_Row == Layout(((4, 8), (2, 2)), ((32, 1), (16, 8)))
+    traits = MMA_Traits("SM80_16x8x16_F32F16F16F32_TN")
+    assert traits.MMA_Op == "SM80_16x8x16_F32F16F16F32_TN"
+    assert (traits.ElementAVal, traits.ElementCVal) == (traits.ValTypeA, traits.ValTypeC)
+    assert (traits.ElementBVal, traits.ElementDVal) == (traits.ValTypeB, traits.ValTypeD)

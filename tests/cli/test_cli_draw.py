@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lanewise as lw
 from lanewise import draw
 from lanewise.atoms import atom, make_tiled_copy, make_tiled_mma
 from lanewise.isa import instruction
@@ -145,3 +146,26 @@ def test_a_swizzle_alone_shows_one_period(answered: Callable[..., str]) -> None:
     swizzle = Swizzle(3, 3, 3)
     whole = ComposedLayout(swizzle, 0, Layout((8, swizzle.size() // 8), (swizzle.size() // 8, 1)))
     assert answered("draw", "swizzle", "3,3,3").rstrip() == draw.text(whole).rstrip()
+
+
+@pytest.mark.parametrize(
+    ("letter", "copy"),
+    [("a", "SM75_U32x4_LDSM_N"), ("b", "SM75_U32x2_LDSM_N"), ("c", "UniversalCopy<float>")],
+)
+def test_the_copies_of_a_tiled_mma(answered: Callable[..., str], letter: str, copy: str) -> None:
+    mma = "SM80_16x8x16_F32F16F16F32_TN"
+    told = answered("draw", f"tiled-copy-{letter}", copy, "--mma", mma, "--atom-layout", "2,1,1")
+    tiled = lw.make_tiled_mma(mma, (2, 1, 1))
+    make = {"a": lw.make_tiled_copy_A, "b": lw.make_tiled_copy_B, "c": lw.make_tiled_copy_C}[letter]
+    assert told == lw.draw.text(make(copy, tiled)).rstrip() + "\n"
+
+
+def test_png_and_pdf_need_a_library(lanewise: Callable[..., Any], tmp_path: Path) -> None:
+    for suffix, magic in ((".png", b"\x89PNG"), (".pdf", b"%PDF")):
+        said = lanewise("draw", "swizzle", "2,0,2", "-o", tmp_path / f"swizzle{suffix}")
+        try:
+            import cairosvg  # noqa: F401
+        except (ImportError, OSError):
+            assert said.code == 2 and "lanewise[pictures]" in said.err
+        else:
+            assert (tmp_path / f"swizzle{suffix}").read_bytes().startswith(magic)

@@ -180,6 +180,6 @@ def test_python_m_lanewise() -> None:
 def test_shells_complete_words() -> None:
     asked = {"_LANEWISE_COMPLETE": "complete_bash", "COMP_WORDS": "lanewise expl", "COMP_CWORD": "1"}
     done = run(env=ENVIRONMENT | asked)
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["explain"], "")
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["explain", "explore"], "")
     asked |= {"COMP_WORDS": "lanewise explain --el", "COMP_CWORD": "2"}
     assert run(env=ENVIRONMENT | asked).stdout.split() == ["--element"]

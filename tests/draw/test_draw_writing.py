@@ -179,7 +179,7 @@ def test_objects_that_cannot_be_made() -> None:
         (lambda: bank_map(Layout((8, 64), (64, 1)), 16, phase=(1, 0)), "1×8 phases"),
         (lambda: bank_map(Layout((8, 64), (64, 1)), 16, unit="row"), "element"),
         (lambda: text(MMA, labels=False), "labels"),
-        (lambda: save(MMA, "picture.png"), ".svg, .html"),
+        (lambda: save(MMA, "picture.jpg"), ".svg, .html"),
         (lambda: save(MMA, 5), "the path of a file"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: save(MMA, "/no/such/folder/picture.svg"), "cannot be written"),
     ):

@@ -70,6 +70,15 @@ def test_fragments_are_those_of_the_catalogue(text: str) -> None:
                 assert index == (product * real.rows + row) * real.cols + col
 
 
+def test_names_of_atoms_are_looked_up_too() -> None:
+    assert about("SM80_16x8x16_F32F16F16F32_TN")["text"] == MMA
+    assert about("Copy_Atom<SM75_U32x4_LDSM_N, half_t>")["text"].startswith("ldmatrix")
+    with pytest.raises(LanewiseError, match="SM80_17x8x16"):
+        about("SM80_17x8x16_F32F16F16F32_TN")
+    with pytest.raises(LanewiseError, match="plain copy"):
+        about("SM80_CP_ASYNC_CACHEALWAYS<uint128_t>")
+
+
 def test_every_form_has_an_entry_and_every_entry_is_a_form() -> None:
     found = catalogue()
     texts: set[str] = set()

@@ -1,95 +1,22 @@
-"""The rooms Instructions, Layouts and Tour in a real browser: pointing, keys, links, phones, budgets.
-
-With LANEWISE_PICTURES set to a folder, pictures of the rooms are written there; docs/explore.md has them.
-"""
+"""The rooms Instructions, Layouts and Tour in a real browser: pointing, keys, links, phones, budgets."""
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import re
-import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lanewise as lw
-from lanewise.explore import static_site
+from explore_pages import LDMATRIX, MMA, WGMMA, NewPage, cell, click, open_room, picture, told, wait_for_text
 from lanewise.explore.server import ExploreServer
 from lanewise.explore.tour import tour
 
-MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
-WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 PHONE = {"width": 390, "height": 844, "has_touch": True, "is_mobile": True}
 #: The page's first view in seconds, its bytes, and seconds from a click to an instruction's picture.
 FIRST_VIEW, MOST_BYTES, PICTURE = 1.5, 500_000, 0.1
 #: A machine that also runs other tests is slower than the one that the budget is for.
 SLACK = 4.0
-
-NewPage = Callable[..., Any]
-
-
-def open_room(page: Any, server: ExploreServer, fragment: str, ready: str = "main canvas") -> Any:
-    """Open the page at a fragment and wait until a room shows something."""
-    page.goto(f"{server.link}{fragment}")
-    page.wait_for_selector(ready)
-    return page
-
-
-#: Makes WebP of a PNG in the browser, as small as a page of documentation likes it.
-TO_WEBP = """async (png) => {
-    const picture = await createImageBitmap(await (await fetch("data:image/png;base64," + png)).blob());
-    const canvas = new OffscreenCanvas(picture.width, picture.height);
-    canvas.getContext("2d").drawImage(picture, 0, 0);
-    const made = await canvas.convertToBlob({ type: "image/webp", quality: 0.3 });
-    return [...new Uint8Array(await made.arrayBuffer())];
-}"""
-
-
-def picture(page: Any, name: str) -> None:
-    """Keep a picture of the page, where pictures are asked for."""
-    folder = os.environ.get("LANEWISE_PICTURES")
-    if folder:
-        page.wait_for_timeout(200)
-        size = page.viewport_size
-        shown = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 760)}
-        png = base64.b64encode(page.screenshot(clip=shown)).decode()
-        blank = page.context.browser.new_page()  # the page itself may not read data: addresses
-        Path(folder, f"explore_{name}.webp").write_bytes(bytes(blank.evaluate(TO_WEBP, png)))
-        blank.close()
-
-
-def wait_for_text(page: Any, selector: str, text: str) -> None:
-    """Wait until an element has a text; wait_for_function would need eval, which the page does not allow."""
-    page.locator(selector, has_text=text).first.wait_for()
-
-
-def told(page: Any) -> str:
-    """The sentence beside the matrices."""
-    return str(page.locator("main .told").first.inner_text())
-
-
-def cell(page: Any, caption: str, row: int, col: int) -> dict[str, Any]:
-    """Where a cell of the matrix with this caption is, as a position on its canvas."""
-    canvas = page.locator(".matrix", has_text=caption).first.locator("canvas")
-    box = canvas.bounding_box()
-    rows, cols = re.findall(r"(\d+) by (\d+)", canvas.get_attribute("aria-label"))[0]
-    left = max(16, 7 * len(str(int(rows) - 1)) + 8)
-    width, height = (box["width"] - left - 2) / int(cols), (box["height"] - 18) / int(rows)
-    at = {"x": left + (col + 0.5) * width, "y": 16 + (row + 0.5) * height}
-    return {"canvas": canvas, "position": at}
-
-
-def click(page: Any, caption: str, row: int, col: int) -> None:
-    found = cell(page, caption, row, col)
-    found["canvas"].click(position=found["position"])
 
 
 # Instructions -------------------------------------------------------------------------------------------
@@ -453,66 +380,3 @@ def test_the_first_view_and_a_picture_come_in_time(new_page: NewPage, server: Ex
         return times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
     }"""
     assert page.evaluate(click_to_picture) < 1000 * PICTURE * SLACK
-
-
-# a site without a server --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A static site with a few instructions, served by Python's own server."""
-    folder = tmp_path_factory.mktemp("site")
-    wanted = {MMA, LDMATRIX, WGMMA}
-    few = [
-        (room, name, body)
-        for room, name, body in static_site.questions()
-        if name != "about" or body.get("text") in wanted or not body
-    ]
-    some = [
-        each for each in few if each[1] not in ("descriptor", "tensor_map") or each[2].get("rows", 64) == 64
-    ]
-    trace = folder / "run one.html"
-    trace.write_text("<title>kernel: a trace</title>")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(static_site, "questions", lambda: some)
-        assert static_site.write_site(folder / "site", [trace]) > 50
-    handler = partial(_Quiet, directory=str(folder / "site"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{serving.server_port}/"
-        serving.shutdown()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
-
-
-def test_the_static_site_shows_instructions_layouts_the_tour_and_traces(new_page: NewPage, site: str) -> None:
-    page = new_page()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.method))
-    page.goto(f"{site}#/instructions?i={WGMMA}")
-    page.wait_for_selector("[aria-label=Descriptors] canvas")
-    assert "0x4000004000000040" in page.get_by_role("region", name="Descriptors").inner_text()
-    page.goto(f"{site}#/layouts")
-    page.wait_for_selector("#turns canvas")
-    page.get_by_role("button", name="Sw<2,3,3>").click()
-    wait_for_text(page, "#turns", "4 wavefronts: no conflicts")
-    page.get_by_role("button", name="Accumulators of m16n8").click()
-    page.wait_for_selector("[aria-label='Threads and values'] canvas")
-    page.goto(f"{site}#/tour?page=swizzle")
-    page.wait_for_selector("main canvas")
-    page.goto(f"{site}#/kernels")
-    page.wait_for_selector("text=kernel: a trace")
-    assert "lanewise explore" in page.locator("main").inner_text()
-    assert set(asked) == {"GET"}
-
-
-def test_what_a_static_site_cannot_answer_is_told(browser: Any, site: str) -> None:
-    page = browser.new_page()  # a file that is not there is an error in the console
-    page.goto(f"{site}#/layouts?l=(7,7)")
-    page.wait_for_selector("#answer .problem")
-    assert "pip install lanewise" in page.locator("#answer .problem").inner_text()
-    assert json.loads(page.evaluate("JSON.stringify(location.hash)")) == "#/layouts?l=(7,7)"
-    page.close()

@@ -449,3 +449,17 @@ def test_statements_of_every_family(found: Instruction) -> None:
 def test_type_names_are_the_catalogues() -> None:
     used = {name for found in EVERY for name in found.types}
     assert used == set(TYPE_NAMES)
+
+
+def test_formulas_give_the_element_of_every_lane_and_value() -> None:
+    told = 0
+    for operand in one_of_each_layout():
+        if operand.formulas is None or isinstance(operand, SelectedOperand | Metadata):
+            continue
+        told += 1
+        row, column = (compile(text.replace("/", "//"), text, "eval") for text in operand.formulas)
+        for lane in range(operand.threads):
+            for value in range(0, operand.values, max(1, operand.values // 8)):
+                at = {"lane": lane, "value": value}
+                assert (eval(row, at), eval(column, at)) == operand.element(lane, value), operand.title
+    assert told > 40

@@ -327,3 +327,21 @@ def test_none_stays_none_after_a_branch() -> None:
     out = np.zeros(2, np.int32)
     k[1, 1](out, 4)
     assert out.tolist() == [1, 5]
+
+
+def test_a_nested_function_has_names_of_its_own() -> None:
+    """What a function inside a kernel calls `first` is no variable of the kernel that a loop would carry."""
+
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32], n: lw.i32):
+        def place(number):
+            first = number * 2
+            return first + 1
+
+        for number in lw.range(n):
+            first = place(number)
+            x[number] = first
+
+    out = np.zeros(8, np.int32)
+    k[1, 1](out, 8)
+    assert out.tolist() == [1, 3, 5, 7, 9, 11, 13, 15]

@@ -142,6 +142,17 @@ def test_templates_are_instantiated_by_name() -> None:
     assert module["mm<half, half, float>"] is entry  # compiled once
 
 
+def test_a_template_with_defaults_needs_no_arguments() -> None:
+    module = cuda("""
+    template <class T = float, int N = 3> __global__ void fill(T* x) { x[threadIdx.x] = N; }
+    template <class T, int N = 3> __global__ void other(T* x) { x[threadIdx.x] = N; }
+    """)
+    assert module["fill"].demangled == "void fill<float, 3>(float*)"
+    assert module["fill<int, 4>"].demangled == "void fill<int, 4>(int*)"
+    with pytest.raises(LanewiseError, match="a template is instantiated by its full name"):
+        module["other"]
+
+
 def test_templates_that_cannot_be_made() -> None:
     module = cuda(TEMPLATE)
     with pytest.raises(LanewiseError, match="a template is instantiated by its full name"):

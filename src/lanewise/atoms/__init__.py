@@ -66,3 +66,12 @@ __all__ = [
     "partition_shape_C",
     "value_type",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Layouts by CuTe's names, such as SM80_16x8_Row, which are derived when they are asked for."""
+    from lanewise.atoms.trait_layouts import NAMES, named_layout
+
+    if name in NAMES:
+        return named_layout(name)
+    raise AttributeError(f"module 'lanewise.atoms' has no attribute {name!r}")

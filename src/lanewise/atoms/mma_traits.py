@@ -150,6 +150,33 @@ class MMA_Traits:
         """How many elements along K share a scale factor."""
         return self.instruction.k // self.instruction.scale_a.cols
 
+    # CUTLASS's other names of these -------------------------------------------------------------------
+
+    @property
+    def MMA_Op(self) -> str:
+        """The name of the operation that these are the traits of."""
+        return self.operation.name
+
+    @property
+    def ElementDVal(self) -> ValueType:
+        """ValTypeD, under the name that CUTLASS had for it until 3.5."""
+        return self.ValTypeD
+
+    @property
+    def ElementAVal(self) -> ValueType:
+        """ValTypeA, under the name that CUTLASS had for it until 3.5."""
+        return self.ValTypeA
+
+    @property
+    def ElementBVal(self) -> ValueType:
+        """ValTypeB, under the name that CUTLASS had for it until 3.5."""
+        return self.ValTypeB
+
+    @property
+    def ElementCVal(self) -> ValueType:
+        """ValTypeC, under the name that CUTLASS had for it until 3.5."""
+        return self.ValTypeC
+
     # types and registers -------------------------------------------------------------------------------
 
     @property

@@ -26,6 +26,21 @@ COMMANDS = {
 }
 
 
+#: What the list of commands says, where the first line of a command's own help is too long for it.
+SHORT = {
+    "explain": "Explain an instruction, a descriptor or a tensor map.",
+    "draw": "Draw layouts, atoms, instructions, swizzles, banks.",
+    "explore": "Explore instructions, layouts, bits and kernels in a browser.",
+    "run": "Run a kernel on the CPU.",
+    "check": "Check a kernel while it runs on the CPU.",
+    "debug": "Debug a kernel on the CPU, forwards and backwards.",
+    "ptx": "Compile CUDA C++ to PTX.",
+    "sass": "Show the machine code (SASS) of a kernel.",
+    "doctor": "Say what is installed here, and what works.",
+    "cache": "Show what was compiled and is kept on disk.",
+}
+
+
 def _version(asked: bool) -> None:
     if asked:
         from lanewise import __version__
@@ -71,7 +86,7 @@ def command(wanted: str = "") -> Any:
         module, _, function = COMMANDS[name].partition(":")
         found = getattr(import_module(module), function)
         if name == "draw":
-            app.add_typer(found(), name=name)
+            app.add_typer(found(), name=name, short_help=SHORT[name])
         else:
-            app.command(name)(found)
+            app.command(name, short_help=SHORT.get(name))(found)
     return typer.main.get_command(app)

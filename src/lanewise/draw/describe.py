@@ -21,7 +21,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, Operand
 from lanewise.isa.matrix_descriptor import MatrixDescriptor
 from lanewise.isa.tensor_map import TiledTensor
-from lanewise.layout import ComposedLayout, Layout, Tensor
+from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor
 
 
 def describe(thing: Any, options: Options) -> Picture:
@@ -45,6 +45,8 @@ def describe(thing: Any, options: Options) -> Picture:
             return banks.picture_of_banks(thing, options)
         case Layout() | ComposedLayout():
             return layouts.picture_of_layout(thing, options)
+        case Swizzle():
+            return layouts.picture_of_layout(layouts.one_period(thing), options)
         case Tensor():
             return layouts.picture_of_tensor(thing, options)
         case TiledTensor():

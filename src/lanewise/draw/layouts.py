@@ -80,6 +80,16 @@ def picture_of_tv(tv_layout: TVLayout, options: Options) -> Picture:
     )
 
 
+def one_period(swizzle: Swizzle) -> ComposedLayout:
+    """The indices that a swizzle permutes among themselves, a row for each of its patterns.
+
+    >>> print(one_period(Swizzle(1, 0, 1)))
+    SW_1_0_1 o 0 o (2,2):(2,1)
+    """
+    rows = 1 << swizzle.bits
+    return ComposedLayout(swizzle, 0, Layout((rows, swizzle.size() // rows), (swizzle.size() // rows, 1)))
+
+
 def picture_of_layout(layout: Any, options: Options) -> Picture:
     """The index of every coordinate."""
     options.refuse("a layout: it has indices, not threads; tv(layout, shape) draws those", "lane", "colour")

@@ -80,26 +80,46 @@ def text(thing: Any, **options: Unpack[Choices]) -> str:
 
 
 _WRITERS = {".svg": svg, ".html": html, ".htm": html, ".tex": latex, ".txt": text}
+#: Formats that a library writes from the SVG: the extra `pictures` installs it.
+_CONVERTED = {".png": "svg2png", ".pdf": "svg2pdf"}
+_PIXELS_A_UNIT = 2.0
 
 
 def save(thing: Any, path: str | Path, **options: Unpack[Choices]) -> Path:
-    """Write an object's picture to a file; the suffix (.svg, .html, .tex, .txt) says how.
+    """Write an object's picture to a file; the suffix (.svg, .html, .tex, .txt, .png, .pdf) says how.
 
-    >>> save(None, "picture.jpg")
+    .png and .pdf are made by CairoSVG, which `pip install 'lanewise[pictures]'` installs.
+
+    >>> save(None, "a.jpg")
     Traceback (most recent call last):
         ...
-    lanewise.errors.LanewiseError: picture.jpg: pictures are written as .svg, .html, .htm, .tex, .txt
+    lanewise.errors.LanewiseError: a.jpg: pictures are written as .svg, .html, .htm, .tex, .txt, .png, .pdf
     """
     try:
         path = Path(path)
     except TypeError:
         raise LanewiseError(f"a picture is saved to the path of a file, not to {path!r}") from None
-    writer = _WRITERS.get(path.suffix.lower())
-    if writer is None:
-        raise LanewiseError(f"{path}: pictures are written as {', '.join(_WRITERS)}")
-    picture = writer(thing, **options)
+    suffix = path.suffix.lower()
+    writer = _WRITERS.get(suffix)
+    if writer is None and suffix not in _CONVERTED:
+        raise LanewiseError(f"{path}: pictures are written as {', '.join((*_WRITERS, *_CONVERTED))}")
+    picture = writer(thing, **options).encode() if writer else _converted(svg(thing, **options), suffix)
     try:
-        path.write_text(picture, encoding="utf-8")
+        path.write_bytes(picture)
     except OSError as error:
         raise LanewiseError(f"{path} cannot be written: {error.strerror}") from error
     return path
+
+
+def _converted(picture: str, suffix: str) -> bytes:
+    """An SVG as PNG or PDF."""
+    try:
+        import cairosvg
+    except (ImportError, OSError) as error:  # OSError: the package is there, and the Cairo library is not
+        raise LanewiseError(
+            f"{suffix} pictures are made by CairoSVG: pip install 'lanewise[pictures]' ({error}); "
+            ".svg needs nothing more"
+        ) from None
+    convert = getattr(cairosvg, _CONVERTED[suffix])
+    found: bytes = convert(bytestring=picture.encode(), scale=_PIXELS_A_UNIT if suffix == ".png" else 1.0)
+    return found

@@ -18,6 +18,8 @@ from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Requests, c
 ACCESSES = ("ldmatrix", "along", "across", "lanes")
 #: Bytes that a lane reads at once, and bytes of a row of ldmatrix.
 VECTOR_BYTES, ROW_BYTES = (1, 2, 4, 8, 16), 16
+#: Addresses that are looked at: far more than any shared memory has.
+MOST_ADDRESS = 1 << 40
 #: Rows that four matrices of ldmatrix have below each other, two beside each other.
 _MATRIX_ROWS = 16
 
@@ -166,8 +168,8 @@ def _check(access: Access) -> None:
         if coordinate + access.steps[-1] >= access.layout.size():
             raise LanewiseError(f"{access.vector} elements from coordinate {coordinate} on leave the layout")
         indices = [access.layout(coordinate + step) for step in access.steps]
-        if indices[0] < 0:
-            raise LanewiseError(f"{access.layout} leads below 0")
+        if not 0 <= indices[0] * access.element_bytes < MOST_ADDRESS:
+            raise LanewiseError(f"{access.layout} leads to index {indices[0]}, which no shared memory has")
         if indices != list(range(indices[0], indices[0] + access.vector)) or indices[0] % access.vector:
             raise LanewiseError(
                 f"a lane cannot read {access.vector} elements at once here: at coordinate {coordinate} they "

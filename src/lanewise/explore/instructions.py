@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from lanewise.atoms import atom
 from lanewise.draw.in_words import does, runs_of
 from lanewise.draw.instructions import PLACES, axes_of, choose
 from lanewise.draw.options import Options
@@ -15,6 +17,8 @@ from lanewise.explore.memory_pieces import of_descriptor, of_tensor_map
 from lanewise.isa import Instruction, Operand, instruction
 from lanewise.isa.operands import VOLTA_ARCHS, has_volta_fragments
 
+#: Names of CUTLASS's atoms.
+_ATOM = re.compile(r"(cute::)?(SM_?\d|(MMA_Atom|Copy_Atom|MMA_Traits|Copy_Traits)\s*<)", re.I)
 #: Letters of a text that is looked up.
 MOST_LETTERS = 2000
 
@@ -52,6 +56,11 @@ def tensor_map(type: str, shape: list[int], box: list[int], swizzle: str = "none
 def _named(text: str, source: str, arch: str) -> Instruction:
     if len(text) > MOST_LETTERS:
         raise LanewiseError(f"an instruction has fewer than {MOST_LETTERS} letters")
+    if _ATOM.match(text.strip()):
+        named = atom(text.strip()).instruction
+        if named is None:
+            raise LanewiseError(f"{text.strip()[:80]} is a plain copy, which is no matrix instruction")
+        return named
     return instruction(text, a_source=source or None, arch=arch or None)
 
 

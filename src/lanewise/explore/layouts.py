@@ -132,8 +132,10 @@ def _facts(layout: Any) -> dict[str, Any]:
     outer = layout.layoutB if isinstance(layout, ComposedLayout) else None
     if isinstance(outer, Swizzle):
         found["swizzle"] = {"bits": outer.bits, "base": outer.base, "shift": outer.shift}
+    # Under a swizzle every coordinate has to be looked at to say it.
+    known = isinstance(layout, Layout) or layout.size() <= MOST_CELLS
     try:
-        found["cosize"] = str(layout.cosize())
+        found["cosize"] = str(layout.cosize()) if known else ""
     except (LanewiseError, AttributeError, TypeError):
         found["cosize"] = ""
     return found
@@ -171,7 +173,7 @@ def _inverse_text(layout: Any) -> str:
     """Return the left inverse, or the right inverse where there is no other; a swizzle is its own inverse."""
     if isinstance(layout, ComposedLayout):
         swizzle = layout.layoutB
-        if not isinstance(swizzle, Swizzle) or layout.offset != 0:
+        if not isinstance(swizzle, Swizzle) or layout.offset != 0 or layout.size() > MOST_CELLS:
             return ""
         inner = _inverse_text(layout.layoutA)
         indices = f"{layout.cosize()}:1"

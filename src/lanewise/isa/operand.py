@@ -15,6 +15,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, as_array
 from lanewise.isa.form import stated
 from lanewise.layout import Layout
+from lanewise.layout.int_tuple import flatten
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,6 +48,51 @@ def within(number: int, limit: int, what: str, owner: str) -> int:
         span = f"{what}s 0 to {limit - 1}" if limit > 1 else f"{what} 0 only"
         raise LanewiseError(f"{owner} has {span}; {what} {found} was asked for")
     return found
+
+
+class _Digit(NamedTuple):
+    """A digit of a lane's or a value's number, and the element that it alone leads to."""
+
+    name: str
+    divisor: int
+    extent: int
+    element: tuple[int, int]
+
+    def of(self, at: dict[str, int]) -> int:
+        return at[self.name] // self.divisor % self.extent
+
+
+def _divisors(mode: Any) -> list[tuple[int, int]]:
+    """The digits of a number that counts through a mode: what it is divided by, and its extent."""
+    found, divisor = [], 1
+    for extent in flatten(mode):
+        if extent > 1:
+            found.append((divisor, extent))
+        divisor *= extent
+    return found
+
+
+def _sum(digits: list[_Digit], axis: int, extents: dict[str, int]) -> str:
+    """The digits' shares of a row or column, added up in C's notation; neighbours that go on are one term."""
+    terms: list[tuple[str, int, int, int]] = []
+    for name, divisor, extent, element in digits:
+        step = element[axis]
+        if terms:
+            last, start, length, first = terms[-1]
+            if last == name and start * length == divisor and first * length == step:
+                terms[-1] = (name, start, length * extent, first)
+                continue
+        terms.append((name, divisor, extent, step))
+    return (
+        " + ".join(
+            name
+            + (f" / {divisor}" if divisor > 1 else "")
+            + (f" % {extent}" if divisor * extent < extents[name] else "")
+            + (f" * {step}" if step != 1 else "")
+            for name, divisor, extent, step in terms
+        )
+        or "0"
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,6 +221,31 @@ class Operand(Drawn):
         return self._cells[lane][within(value, self.values, "value", self.title)]
 
     # inside kernels ------------------------------------------------------------------------------------
+
+    @property
+    def formulas(self) -> tuple[str, str] | None:
+        """The row and the column of a lane's value as formulas, in C's integers; None for other layouts.
+
+        >>> from lanewise.isa import instruction
+        >>> instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32").d.formulas
+        ('lane / 4 + value / 2 * 8', 'lane % 4 * 2 + value % 2')
+        """
+        if self.where != "registers" or self.thr_id is not None:
+            return None
+        extents = {"lane": self.threads, "value": self.values}
+        digits = [
+            _Digit(name, divisor, extent, self.element(**{"lane": 0, "value": 0, name: divisor}))
+            for name, mode in zip(extents, self.layout.shape, strict=True)
+            for divisor, extent in _divisors(mode)
+        ]
+        row, column = ([digit for digit in digits if digit.element[axis]] for axis in (0, 1))
+        for lane in range(self.threads):
+            for value in range(self.values):
+                at = {"lane": lane, "value": value}
+                told = tuple(sum(each.of(at) * each.element[axis] for each in digits) for axis in (0, 1))
+                if told != self.element(lane, value):
+                    return None
+        return _sum(row, 0, extents), _sum(column, 1, extents)
 
     def full(self, value: Any) -> Any:
         """A fragment with one value in every element, inside a kernel."""

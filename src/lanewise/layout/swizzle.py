@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 
 from .basis import as_offset
@@ -37,7 +38,7 @@ def shiftl(a: Any, s: int) -> Any:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Swizzle:
+class Swizzle(Drawn):
     """The function that xors bits of an index onto lower ones (higher ones where shift is negative).
 
     base low bits stay as they are; the bits low bits above them change; shift is the distance to the bits

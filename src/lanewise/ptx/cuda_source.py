@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.ptx.device_compiler import PublishedSource, behind_conditions
+from lanewise.ptx.device_compiler import PublishedSource, behind_conditions, has_defaults
 from lanewise.ptx.model.module import CompiledSource, Module
 from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.text_or_path import read_text_or_path
@@ -52,6 +52,11 @@ class CudaSource(CompiledSource):
                 f"{expression} is no new instance of a kernel; entries are {', '.join(module.entries)}"
             )
         return module, new[0]
+
+    def default_instance(self, name: str) -> str:
+        """The instance that a kernel's name alone means, if its template has defaults for all; else empty."""
+        main, headers = self._published.read()
+        return f"{name}<>" if has_defaults([main, *headers.files.values()], name.split("::")[-1]) else ""
 
     def reason_missing(self, name: str) -> str:
         """Why a kernel of the source is not in the PTX: it is refused, or stands behind a condition."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lanewise import disk_cache
 from lanewise.ptx.cplusplus.declarations import Declaration, Kind, members
+from lanewise.ptx.cplusplus.deduction import template_parameters
 from lanewise.ptx.cplusplus.device_code import BY_THE_COMPILER, Program
 from lanewise.ptx.cplusplus.includes import HOST_HEADERS, Headers, empty_headers, read_headers, with_paths
 from lanewise.ptx.cplusplus.launches import used_instances
@@ -355,6 +356,21 @@ def behind_conditions(files: Iterable[SourceFile], name: str) -> tuple[str, int,
                 if guards:
                     return file.name, file.line(each), guards
     return None
+
+
+def has_defaults(files: Iterable[SourceFile], name: str) -> bool:
+    """Whether a kernel is a template all of whose parameters have defaults."""
+    for file in files:
+        if not file.is_split:
+            if not re.search(rf"\b{re.escape(name)}\b", file.text):
+                continue
+            file.split()
+        for each in file.declared:
+            if name in each.names and each.is_template and "__global__" in each.head_words():
+                parameters = template_parameters(each.tokens)
+                if parameters and all(has_default for _, has_default in parameters):
+                    return True
+    return False
 
 
 def _is_guard(condition: str, file: SourceFile) -> bool:

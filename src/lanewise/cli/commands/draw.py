@@ -13,7 +13,7 @@ from lanewise.cli.input.encoded import drawable, read_encoded
 from lanewise.cli.input.options import ASource, InstructionText, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named
 from lanewise.errors import LanewiseError
-from lanewise.layout import ComposedLayout, Layout, Swizzle, recast
+from lanewise.layout import ComposedLayout, Layout, recast
 from lanewise.layout.reading import read_integers, read_layout, read_plain_layout, read_swizzle
 
 #: The most atoms, threads, values a thread, or places along M, N or K of a tile to be drawn.
@@ -25,7 +25,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="A .svg, .tex, .txt or .html file; without it, text.",
+        help="A .svg, .tex, .txt, .html, .png or .pdf file; without it, text.",
         show_default=False,
     ),
 ]
@@ -57,6 +57,24 @@ CopiedType = Annotated[
         show_default=False,
     ),
 ]
+MmaName = Annotated[
+    str, typer.Option("--mma", metavar="ATOM", help="CUTLASS's name of the MMA atom.", show_default=False)
+]
+AtomLayout = Annotated[
+    str,
+    typer.Option(
+        "--atom-layout", metavar="M,N,K", help="How many atoms along M, N and K, or a layout of them."
+    ),
+]
+Permutation = Annotated[
+    str | None,
+    typer.Option(
+        "--permutation",
+        metavar="M,N,K",
+        help="The tile; a mode may be a layout, _ leaves one out.",
+        show_default=False,
+    ),
+]
 Bits = Annotated[int, typer.Option("--bits", metavar="BITS", help="Size of an element.")]
 
 
@@ -68,6 +86,9 @@ def draw_app() -> typer.Typer:
         ("atom", atom),
         ("tiled-mma", tiled_mma),
         ("tiled-copy", tiled_copy),
+        ("tiled-copy-a", tiled_copy_a),
+        ("tiled-copy-b", tiled_copy_b),
+        ("tiled-copy-c", tiled_copy_c),
         ("swizzle", swizzle),
         ("instruction", instruction),
         ("banks", banks),
@@ -154,21 +175,8 @@ def atom(
 def tiled_mma(
     name: AtomName,
     output: Output = None,
-    atom_layout: Annotated[
-        str,
-        typer.Option(
-            "--atom-layout", metavar="M,N,K", help="How many atoms along M, N and K, or a layout of them."
-        ),
-    ] = "1,1,1",
-    permutation: Annotated[
-        str | None,
-        typer.Option(
-            "--permutation",
-            metavar="M,N,K",
-            help="The tile; a mode may be a layout, _ leaves one out.",
-            show_default=False,
-        ),
-    ] = None,
+    atom_layout: AtomLayout = "1,1,1",
+    permutation: Permutation = None,
     lane: Lane = None,
     colour: Colour = None,
     labels: Labels = True,
@@ -213,6 +221,71 @@ def tiled_copy(
     return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
 
 
+def _copy_of(letter: str, copy: str, mma: str, atom_layout: str, permutation: str | None) -> Any:
+    """The tiled copy of an operand of a tiled MMA."""
+    from lanewise import atoms
+
+    tiled = atoms.make_tiled_mma(atom_named(mma), _atom_layout(atom_layout), _permutation(permutation))
+    return getattr(atoms, f"make_tiled_copy_{letter}")(copy, tiled)
+
+
+def tiled_copy_a(
+    name: AtomName,
+    mma: MmaName,
+    atom_layout: AtomLayout = "1,1,1",
+    permutation: Permutation = None,
+    output: Output = None,
+    lane: Lane = None,
+    colour: Colour = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw the copy of a tiled MMA's A (make_tiled_copy_A).
+
+    \b
+    lanewise draw tiled-copy-a SM75_U32x4_LDSM_N --mma SM80_16x8x16_F32F16F16F32_TN -o a.svg
+    """
+    tiled = _copy_of("A", name, mma, atom_layout, permutation)
+    return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
+
+
+def tiled_copy_b(
+    name: AtomName,
+    mma: MmaName,
+    atom_layout: AtomLayout = "1,1,1",
+    permutation: Permutation = None,
+    output: Output = None,
+    lane: Lane = None,
+    colour: Colour = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw the copy of a tiled MMA's B (make_tiled_copy_B).
+
+    \b
+    lanewise draw tiled-copy-b SM75_U32x2_LDSM_N --mma SM80_16x8x16_F32F16F16F32_TN -o b.svg
+    """
+    tiled = _copy_of("B", name, mma, atom_layout, permutation)
+    return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
+
+
+def tiled_copy_c(
+    name: AtomName,
+    mma: MmaName,
+    atom_layout: AtomLayout = "1,1,1",
+    permutation: Permutation = None,
+    output: Output = None,
+    lane: Lane = None,
+    colour: Colour = None,
+    labels: Labels = True,
+) -> Callable[[], None]:
+    """Draw the copy of a tiled MMA's C (make_tiled_copy_C).
+
+    \b
+    lanewise draw tiled-copy-c "UniversalCopy<float>" --mma SM80_16x8x16_F32F16F16F32_TN -o c.svg
+    """
+    tiled = _copy_of("C", name, mma, atom_layout, permutation)
+    return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
+
+
 def swizzle(
     swizzle: Annotated[
         str, typer.Argument(metavar="SWIZZLE", help="Bits, base, shift, such as 3,4,3.", show_default=False)
@@ -245,11 +318,8 @@ def swizzle(
     lanewise draw swizzle 2,0,3 --layout "(8,8):(8,1)"
     """
     found = read_swizzle(swizzle) if bits is None else recast(read_swizzle(swizzle), 8, bits)
-    return _drawn(
-        ComposedLayout(found, 0, _period(found) if layout is None else read_plain_layout(layout)),
-        output,
-        labels=labels,
-    )
+    drawn = found if layout is None else ComposedLayout(found, 0, read_plain_layout(layout))
+    return _drawn(drawn, output, labels=labels)
 
 
 def instruction(
@@ -338,7 +408,7 @@ def descriptor(
     output: Output = None,
     labels: Labels = True,
 ) -> Callable[[], None]:
-    """Draw which bytes of shared memory a matrix descriptor of wgmma names.
+    """Draw the matrix that a descriptor of wgmma names.
 
     \b
     lanewise draw descriptor 0x4000004000000040
@@ -362,7 +432,9 @@ def tensor_map(
     output: Output = None,
     labels: Labels = True,
 ) -> Callable[[], None]:
-    """Draw the boxes of a tensor map, and how one lies in shared memory.
+    """Draw the boxes of a tensor map.
+
+    A second picture shows how a box lies in shared memory.
 
     \b
     lanewise draw tensor-map map.bin -o map.svg
@@ -371,12 +443,6 @@ def tensor_map(
     if not isinstance(encoded, bytes):
         raise LanewiseError("a tensor map is 128 bytes: give a file that has them, or 256 hexadecimal digits")
     return _drawn(drawable(encoded), output, labels=labels)
-
-
-def _period(swizzle: Swizzle) -> Layout:
-    """The indices that a swizzle permutes among themselves, a row for each of its patterns."""
-    rows = 1 << swizzle.bits
-    return Layout((rows, swizzle.size() // rows), (swizzle.size() // rows, 1))
 
 
 def _drawable(layout: Layout, what: str) -> Layout:

@@ -30,7 +30,7 @@ def of_instruction(subject: Instruction, arch: str | None) -> Answer:
         for name in "adbc"
         if name in subject.operands and subject.operands[name].where == "registers"
     )
-    tables = [facts("", properties), _operands(subject), _archs(runs)]
+    tables = [facts("", properties), _operands(subject), *_formulas(subject), _archs(runs)]
     notes = [*_sources(subject), *_other_fragments(subject), *_selectors(subject)]
     if subject.family in ("ldmatrix", "stmatrix"):
         tables.append(_addresses(subject))
@@ -109,6 +109,16 @@ def _operands(instruction: Instruction) -> Table:
     ]
     columns = ("operand", "matrix", "format", "registers", "packing", "CuTe layout (thread, value)")
     return Table("Operands", columns, rows)
+
+
+def _formulas(instruction: Instruction) -> list[Table]:
+    """The row and column of a lane's value-th element, as C would compute them."""
+    rows = [
+        (operand.name, *operand.formulas)
+        for name, operand in instruction.operands.items()
+        if name in "abcd" and operand.formulas is not None
+    ]
+    return [Table("Index formulas", ("operand", "row", "column"), rows)] if rows else []
 
 
 def _sources(instruction: Instruction) -> list[str]:
@@ -250,6 +260,7 @@ def _operand_data(operand: Operand) -> dict[str, Any]:
         "slot_bits": operand.slot_bits,
         "packing": operand.packing,
         "layout": str(operand.layout),
+        "formulas": operand.formulas,
         "source": operand.source,
     }
 

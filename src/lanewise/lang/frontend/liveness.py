@@ -26,16 +26,35 @@ class Carried:
 
 
 def reads(node: ast.AST | None) -> Names:
-    """Return the names that a tree reads, those inside nested functions included.
+    """Return the names that a tree reads; of a function inside it those that are not its own.
 
     >>> sorted(reads(ast.parse("a[i] = b + 1")))
     ['a', 'b', 'i']
+    >>> sorted(reads(ast.parse("def f(x):\\n    y = x + z\\n    return y")))
+    ['z']
     """
     if node is None:
         return NONE
-    return frozenset(
-        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
-    )
+    if isinstance(node, ast.Name):
+        return frozenset([node.id]) if isinstance(node.ctx, ast.Load) else NONE
+    inside = _all_read(ast.iter_child_nodes(node))
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        arguments = frozenset(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
+        body = [node.body] if isinstance(node, ast.Lambda) else node.body
+        outer = frozenset(
+            name
+            for each in ast.walk(node)
+            if isinstance(each, ast.Nonlocal | ast.Global)
+            for name in each.names
+        )
+        # What surrounds the function's body, such as defaults and annotations, is read outside.
+        around = [node.args] if isinstance(node, ast.Lambda) else [node.args, *node.decorator_list]
+        return _all_read(around) | (inside - ((arguments | binds(body)) - outer))
+    return inside
+
+
+def _all_read(nodes: Iterable[ast.AST]) -> Names:
+    return frozenset[str]().union(*map(reads, nodes))
 
 
 def binds(nodes: Iterable[ast.AST]) -> Names:

@@ -293,6 +293,8 @@ class AllocationShadow(RecordLayout):
     reads_recorded = field()
     #: Of the heap: the state of each byte; else 0.
     byte_states = field()
+    #: The flags of all accesses to it; -1 if asynchronous ones are among them.
+    flags = field()
 
 
 class SiteRow(RecordLayout):

@@ -46,6 +46,9 @@ class Report(ReportContents):
 
         return fragment([self])
 
+    def __repr__(self) -> str:
+        return f"<report of {self.kernel}: {self.summary}>"
+
     def __str__(self) -> str:
         parts = [str(each) for each in self.findings]
         if self.performance:

@@ -31,6 +31,7 @@ from lanewise.machine.checker.records import (
     RELEASES_KEPT,
     AllocationShadow,
     BlockWatch,
+    Flag,
     LaneClocks,
     PartialRelease,
     ShadowPlane,
@@ -220,11 +221,16 @@ class Watch:
         for row, shadow, piece, shift in zip(
             self.shadow_table, self.shadows, self._pieces, self.shifts, strict=False
         ):
-            first, last = (
-                int(row[each // 8]) for each in (AllocationShadow.accessed_from, AllocationShadow.accessed_to)
+            first, last, flags = (
+                int(row[each // 8])
+                for each in (
+                    AllocationShadow.accessed_from,
+                    AllocationShadow.accessed_to,
+                    AllocationShadow.flags,
+                )
             )
             if 0 < piece.nbytes <= MOST_KEPT_BYTES:
-                for plane in shadow:
+                for plane in shadow[: _planes_in_use(flags)]:
                     clear(plane[first >> shift : (last >> shift) + 8])
                 SHADOWS.give(piece)
         SHADOWS.give_log(self.log, int(self.record[WatchRecord.now // 8]))
@@ -241,6 +247,13 @@ class Watch:
 def _byte_states(allocation: Allocation, kernel: CheckedKernel) -> int:
     """Return where the states of an allocation's bytes lie, if it is the heap; else 0."""
     return address(heap_of(kernel.module).track()) if allocation.first == abi.HEAP_BASE else 0
+
+
+def _planes_in_use(flags: int) -> int:
+    """Return how many planes are not zero after accesses with some flags."""
+    if flags & Flag.STRONG_ACCESS:
+        return len(ShadowPlane)
+    return ShadowPlane.PUBLICATION if flags & Flag.READS else ShadowPlane.READ_EPOCH
 
 
 def conflict(watches: list[Watch]) -> bool:

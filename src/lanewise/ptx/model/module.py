@@ -167,6 +167,10 @@ class CompiledSource(ABC):
         """Why a kernel of the source is not in the PTX; empty if the source has no such kernel."""
 
     @abstractmethod
+    def default_instance(self, name: str) -> str:
+        """The instance that a kernel's name alone means, if its template has defaults for all; else empty."""
+
+    @abstractmethod
     def instance(self, expression: str, known: Container[str]) -> tuple[Module, str]:
         """The source compiled with an instance of a template, and the name that has in the PTX.
 
@@ -354,8 +358,9 @@ class Module:
             return Entry(self, self.entries[found[0]])
         if found:
             raise LanewiseError(f"{name!r} may be any of:\n{listed(found)}")
-        if "<" in name and self.cuda is not None:
-            instance, lowered = self.cuda.instance(name, self.entries)
+        asked = name if "<" in name or self.cuda is None else self.cuda.default_instance(name)
+        if "<" in asked and self.cuda is not None:
+            instance, lowered = self.cuda.instance(asked, self.entries)
             if lowered not in instance.entries:
                 raise LanewiseError(f"{name!r} is no kernel: only a __global__ function can be launched")
             return self._instance(Entry(instance, instance.entries[lowered]))

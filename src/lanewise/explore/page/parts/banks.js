@@ -72,5 +72,5 @@ export function banks(layout, found, propose) {
         element("button", { type: "button", onclick: () => propose?.(each.text) }, element("code", {}, each.text), element("span", { class: "small quiet" }, ` ${each.why}: ${each.wavefronts} wavefronts, ${each.memory} bytes`)))))
     : null;
   const legend = element("p", { class: "legend", "aria-label": "Colours" }, "turn ", ["1", "2", "3–4", "more"].map((words, number) => element("span", { style: { background: c.turns[number] } }, words)));
-  return { view: element("div", {}, told, legend, proposals, element("div", { class: "row", style: { alignItems: "start" } }, table.view, map.view)) };
+  return { view: element("div", {}, told, legend, proposals, element("div", { class: "side wraps" }, table.view, map.view)) };
 }

@@ -55,11 +55,14 @@ export function fragments(about, state, changed) {
     return {};
   }
 
+  // What is pointed out, worked out once for all the cells that ask for it.
+  let now = {};
+  let pointedLanes = new Set();
+
   const holdersOf = ([key, row, col]) => held.get(key)?.[row * operand(key).cols + col] ?? [];
 
   function cell(each, row, col) {
     const owners = held.get(each.key)[row * each.cols + col];
-    const now = focus();
     const found = { outline: null, faded: false };
     if (owners.length) {
       const [lane, value] = owners[0];
@@ -76,8 +79,7 @@ export function fragments(about, state, changed) {
       found.faded = !owners.some(([lane]) => lane === now.lane);
     } else if (now.at) {
       const [key, r, c] = now.at;
-      const lanes = new Set(holdersOf(now.at).map(([lane]) => lane));
-      found.faded = lanes.size > 0 && !owners.some(([lane]) => lanes.has(lane));
+      found.faded = pointedLanes.size > 0 && !owners.some(([lane]) => pointedLanes.has(lane));
       if (key === each.key && r === row && c === col) found.outline = "mark";
       else if (about.multiplies && key === result?.key && each.held) {
         const feeds = (each.key === "a" && row === r) || (each.key === "b" && col === c);
@@ -98,7 +100,6 @@ export function fragments(about, state, changed) {
   }
 
   function sentence() {
-    const now = focus();
     if (now.lane !== undefined) {
       const parts = operands.filter((each) => each.held).map((each) => `${each.held[now.lane].length} of ${each.name}`);
       return `${thread} ${now.lane} holds ${parts.join(", ")}.`.replace(/^./, (l) => l.toUpperCase());
@@ -154,7 +155,6 @@ export function fragments(about, state, changed) {
   }
 
   function laneTable() {
-    const now = focus();
     const lane = now.lane ?? (now.at ? holdersOf(now.at)[0]?.[0] : undefined);
     if (lane === undefined) return registers.replaceChildren();
     const rows = operands.filter((each) => each.held).map((each) => {
@@ -176,6 +176,8 @@ export function fragments(about, state, changed) {
   }
 
   function refresh() {
+    now = focus();
+    pointedLanes = new Set(now.at ? holdersOf(now.at).map(([lane]) => lane) : []);
     told.textContent = sentence();
     laneTable();
     for (const view of views.values()) view.redraw();

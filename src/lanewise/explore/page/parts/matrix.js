@@ -159,7 +159,7 @@ export function matrix(options) {
     redraw();
   });
   view.addEventListener("lanewise-theme", redraw);
-  draw();
+  redraw();
   return { view, canvas, redraw, draw };
 }
 

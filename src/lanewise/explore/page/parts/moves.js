@@ -88,7 +88,7 @@ function rowsMoved(about, step, stepped) {
     },
   });
   return {
-    view: element("div", {}, control.view, told, element("div", { class: "row", style: { alignItems: "start" } }, addresses.view, memory.view, registers.view)),
+    view: element("div", {}, control.view, told, element("div", { class: "side" }, addresses.view, memory.view, registers.view)),
     stop: control.stop,
   };
 }
@@ -122,5 +122,5 @@ function transposed(about, step, stepped) {
       if (byHand) stepped?.(number);
     },
   });
-  return { view: element("div", {}, control.view, told, element("div", { class: "row", style: { alignItems: "start" } }, before.view, after.view)), stop: control.stop };
+  return { view: element("div", {}, control.view, told, element("div", { class: "side" }, before.view, after.view)), stop: control.stop };
 }

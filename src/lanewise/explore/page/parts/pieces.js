@@ -48,5 +48,5 @@ export function pieces(found, step, stepped, words) {
     },
   });
   const rest = found.all > rows ? element("p", { class: "quiet small" }, `Shown are the first ${rows} of ${found.all}.`) : null;
-  return { view: element("div", { class: "tall" }, control.view, told, element("div", { class: "row", style: { alignItems: "start" } }, operand.view, memory.view), rest), stop: control.stop };
+  return { view: element("div", { class: "tall" }, control.view, told, element("div", { class: "side" }, operand.view, memory.view), rest), stop: control.stop };
 }

@@ -162,6 +162,6 @@ function describe(found) {
     inverse?.redraw();
   }
   const text = found.inverse.text ? element("p", { class: "small" }, "Inverse: ", element("code", {}, found.inverse.text), " ", shell.isStatic ? "" : element("a", { href: shell.address("layouts", { l: found.inverse.text }) }, "open it")) : null;
-  parts.push(element("section", { class: "panel", "aria-label": "Picture" }, element("h2", {}, "The layout and its inverse"), told, text, element("div", { class: "row", style: { alignItems: "start" } }, table.view, inverse?.view)));
+  parts.push(element("section", { class: "panel", "aria-label": "Picture" }, element("h2", {}, "The layout and its inverse"), told, text, element("div", { class: "side wraps" }, table.view, inverse?.view)));
   return parts;
 }

@@ -271,6 +271,7 @@ def _write_region(module: ir.Module) -> ir.Function:
             AllocationShadow.accessed_from, least(allocation.get(AllocationShadow.accessed_from), start)
         )
         allocation.set(AllocationShadow.accessed_to, most(allocation.get(AllocationShadow.accessed_to), end))
+        allocation.set(AllocationShadow.flags, allocation.get(AllocationShadow.flags) | flags)
         states = allocation.get(AllocationShadow.byte_states)
         with code.when(states.differs(0)):
             code.call_number(

@@ -213,6 +213,7 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
             # Which part of it is accessed is not followed: all of it may be.
             row.set(AllocationShadow.accessed_from, 0)
             row.set(AllocationShadow.accessed_to, row.get(AllocationShadow.size))
+            row.set(AllocationShadow.flags, -1)
             for field, found in (
                 (RunView.plane, AllocationShadow.plane),
                 (RunView.stride, AllocationShadow.stride),
