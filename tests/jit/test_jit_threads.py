@@ -70,14 +70,16 @@ def test_a_job_is_not_kept_after_its_end() -> None:
     assert kept() is None
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_job_that_fails_ends_and_others_follow() -> None:
-    """Its thread is gone; the next task has another."""
+def test_a_job_that_fails_ends_and_others_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ends with the error; the next task has another."""
+    told = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda error: told.set())
 
     def fail() -> None:
         raise ValueError("as intended")
 
     assert ended(threads.Task(fail))
+    assert told.wait(10.0)
     done: list[int] = []
     assert ended(threads.Task(lambda: done.append(1)))
     assert done == [1]
