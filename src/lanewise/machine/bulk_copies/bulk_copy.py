@@ -137,7 +137,9 @@ def _issuer(module: ir.Module, source_space: str, target_space: str, is_told: bo
         made.give(executor(code.module))
 
     name = f"bulk copy {source_space} to {target_space}{' with mbarrier' if is_told else ''}"
-    return shared_code(module, name, (*ISSUER, "target", "source", "size", "barrier", "combine"), write)
+    return shared_code(
+        module, name, (*ISSUER, "target", "source", "size", "barrier", "combine"), write, quickly=True
+    )
 
 
 def executor(module: ir.Module) -> ir.Function:

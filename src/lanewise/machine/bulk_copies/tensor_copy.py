@@ -84,7 +84,7 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
 
 def lower_load(code: BlockCode, op: Op) -> None:
     """Lower cp.async.bulk.tensor from global to shared memory."""
-    function = shared_code(code.module, "tensor load", _ARGUMENTS, _write_load)
+    function = shared_code(code.module, "tensor load", _ARGUMENTS, _write_load, quickly=True)
     _issue(code, op, function, tensor=1, shared=0, barrier=2)
 
 
@@ -95,7 +95,7 @@ def lower_store(code: BlockCode, op: Op) -> None:
     def write(inner: BlockCode) -> None:
         _write_store(inner, op, name)
 
-    function = shared_code(code.module, f"tensor store {name}".rstrip(), _ARGUMENTS, write)
+    function = shared_code(code.module, f"tensor store {name}".rstrip(), _ARGUMENTS, write, quickly=True)
     _issue(code, op, function, tensor=0, shared=1, barrier=-1)
 
 

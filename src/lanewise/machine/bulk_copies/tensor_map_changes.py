@@ -93,7 +93,9 @@ def copy(code: BlockCode, op: Op) -> None:
     if not isinstance(size, Immediate) or size.bits != MAP_BYTES:
         raise op.unsupported(f"it copies {MAP_BYTES} bytes")
     target, source = accesses(op)
-    function = shared_code(code.module, "copy tensor map", (*ISSUER, "target", "source"), _write_copy)
+    function = shared_code(
+        code.module, "copy tensor map", (*ISSUER, "target", "source"), _write_copy, quickly=True
+    )
     active = code.bits(code.active(op))
     with code.when(active.differs(0)):
         lane = code.first_lane(active)

@@ -19,9 +19,8 @@ MOST_LOGS, MOST_LOGGED_EPOCHS = 4, 1 << 20
 Words = npt.NDArray[np.uint32]
 
 
-def clear(words: Words) -> None:
-    """Make neighbouring words zero; NumPy's own assignment is slower by far."""
-    ctypes.memset(address(words), 0, words.nbytes)
+#: Ranges of words, each with its first and the one behind its last.
+Ranges = list[tuple[int, int]]
 
 
 class ShadowPool:
@@ -29,24 +28,29 @@ class ShadowPool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: Zeroed memory, the latest last.
-        self._kept: list[Words] = []
+        #: Memory, the latest last, and where it is not zero: it is cleared when somebody takes it.
+        self._kept: list[tuple[Words, Ranges]] = []
         #: Logs, of which only pages at the beginning were ever touched.
         self._logs: list[Words] = []
 
     def take(self, count: int) -> Words:
         """Return so many words that are zero, or some more."""
         with self._lock:
-            fitting = [number for number, each in enumerate(self._kept) if count <= each.size <= 2 * count]
-            if fitting:
-                return self._kept.pop(fitting[-1])
-        return np.zeros(count, np.uint32)
+            sizes = [each.size for each, _ in self._kept]
+            fitting = [number for number, size in enumerate(sizes) if count <= size <= 2 * count]
+            found = self._kept.pop(fitting[-1]) if fitting else None
+        if found is None:
+            return np.zeros(count, np.uint32)
+        words, used = found
+        for first, end in used:  # NumPy's own assignment is slower by far
+            ctypes.memset(address(words) + 4 * first, 0, 4 * (end - first))
+        return words
 
-    def give(self, words: Words) -> None:
-        """Take back words, which are zero again."""
+    def give(self, words: Words, used: Ranges) -> None:
+        """Take back words, which are zero but for those in some ranges."""
         with self._lock:
-            self._kept.append(words)
-            while sum(each.nbytes for each in self._kept) > MOST_KEPT_BYTES:
+            self._kept.append((words, used))
+            while sum(each.nbytes for each, _ in self._kept) > MOST_KEPT_BYTES:
                 del self._kept[0]
 
     def take_log(self, epochs: int) -> Words:

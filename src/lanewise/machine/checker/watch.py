@@ -38,7 +38,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.shadow_pool import MOST_KEPT_BYTES, SHADOWS, clear
+from lanewise.machine.checker.shadow_pool import MOST_KEPT_BYTES, SHADOWS
 from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.device_memory import Allocation
@@ -217,7 +217,7 @@ class Watch:
         self.triage.states[address(state.record)] = state
 
     def give_back(self) -> None:
-        """Give its shadow memory to the next check, zeroed where it was in use: this watch is done."""
+        """Give its shadow memory to the next check: this watch is done."""
         for row, shadow, piece, shift in zip(
             self.shadow_table, self.shadows, self._pieces, self.shifts, strict=False
         ):
@@ -230,9 +230,10 @@ class Watch:
                 )
             )
             if 0 < piece.nbytes <= MOST_KEPT_BYTES:
-                for plane in shadow[: _planes_in_use(flags)]:
-                    clear(plane[first >> shift : (last >> shift) + 8])
-                SHADOWS.give(piece)
+                planes, cells = shadow.shape
+                first, last = min(first >> shift, cells), min((last >> shift) + 8, cells)
+                begins = [plane * cells for plane in range(min(planes, _planes_in_use(flags)))]
+                SHADOWS.give(piece, [(each + first, each + last) for each in begins if first < last])
         SHADOWS.give_log(self.log, int(self.record[WatchRecord.now // 8]))
         self.shadows, self._pieces, self.log = [], [], self.log[:0]
 

@@ -316,21 +316,45 @@ def record_fault(
 Write = Callable[[ir.Module, str], None]
 
 
-def shared(module: ir.Module, name: str, type: ir.Type, write: Write) -> ir.Function:
-    """Declare a function that all kernels share; it is compiled apart and once, so its name identifies it."""
+class CompiledQuickly:
+    """The writer of a function in which little of a launch's time is spent: LLVM's passes cost more."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def __call__(self, module: ir.Module, name: str) -> None:
+        self._write(module, name)
+
+
+def shared(
+    module: ir.Module, name: str, type: ir.Type, write: Write, *, quickly: bool = False
+) -> ir.Function:
+    """Declare a function that all kernels share; it is compiled apart and once, so its name identifies it.
+
+    It is compiled `quickly` if little of a launch's time is spent in it.
+    """
     existing: ir.Function | None = module.functions.get(name)
     if existing is not None:
         return existing
-    module.apart[name] = write
+    module.apart[name] = CompiledQuickly(write) if quickly else write
     return ir.Function(module, type, name)
 
 
 def shared_code(
-    module: ir.Module, name: str, more: tuple[str, ...], write: Callable[[BlockCode], None]
+    module: ir.Module,
+    name: str,
+    more: tuple[str, ...],
+    write: Callable[[BlockCode], None],
+    *,
+    quickly: bool = False,
 ) -> ir.Function:
     """Declare a shared function of the frame and of more numbers."""
     type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(more)))
-    return shared(module, name, type, lambda module, name: write(BlockCode(module, name, more, "")))
+
+    def write_function(module: ir.Module, name: str) -> None:
+        write(BlockCode(module, name, more, ""))
+
+    return shared(module, name, type, write_function, quickly=quickly)
 
 
 def guarded(module: ir.Module) -> ir.Function:

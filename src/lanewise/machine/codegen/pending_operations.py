@@ -91,7 +91,7 @@ def drawn_at_once(code: FunctionCode, block: Record) -> Value:
 
 def issue(module: ir.Module) -> ir.Function:
     """Return `issue_operation(frame, operation)`: it takes effect now, or is kept."""
-    return shared_code(module, "issue_operation", ("operation",), _write_issue)
+    return shared_code(module, "issue_operation", ("operation",), _write_issue, quickly=True)
 
 
 def _write_issue(code: BlockCode) -> None:
@@ -124,7 +124,7 @@ def _write_issue(code: BlockCode) -> None:
 def _complete_at(code: FunctionCode, block: Record, index: Value) -> Value:
     """Write a call that carries out a pending operation by its number and removes it; return the answer."""
     kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
-    function = shared(code.module, "complete_operation", kind, _write_complete_at)
+    function = shared(code.module, "complete_operation", kind, _write_complete_at, quickly=True)
     return Value(code, U32, code.builder.call(function, [block.address.handle, index.handle]))
 
 
@@ -151,7 +151,7 @@ def _write_complete_at(module: ir.Module, name: str) -> None:
 def complete(module: ir.Module) -> ir.Function:
     """Return `complete_operations(block, how)`: complete some as a CompleteHow says; NONE, SOME or FAULT."""
     kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
-    return shared(module, "complete_operations", kind, _write_complete)
+    return shared(module, "complete_operations", kind, _write_complete, quickly=True)
 
 
 def _write_complete(module: ir.Module, name: str) -> None:
@@ -194,7 +194,7 @@ def _write_complete(module: ir.Module, name: str) -> None:
 
 def commit(module: ir.Module) -> ir.Function:
     """Return the step that makes the open operations of each thread a group."""
-    return shared_code(module, "commit_bulk_group", STEP_ARGUMENTS, _write_commit)
+    return shared_code(module, "commit_bulk_group", STEP_ARGUMENTS, _write_commit, quickly=True)
 
 
 @contextmanager
@@ -228,7 +228,7 @@ def _write_commit(code: BlockCode) -> None:
 
 def wait(module: ir.Module) -> ir.Function:
     """Return the step that waits for groups: all but the latest take effect, or have their sources read."""
-    return shared_code(module, "wait_bulk_group", STEP_ARGUMENTS, _write_wait)
+    return shared_code(module, "wait_bulk_group", STEP_ARGUMENTS, _write_wait, quickly=True)
 
 
 def _write_wait(code: BlockCode) -> None:

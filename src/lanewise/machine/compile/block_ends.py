@@ -153,7 +153,7 @@ def warpgroup_end(module: ir.Module) -> ir.Function:
             code.give(following.to(U32))
         park(code, bits, following, code.constant(U32, abi.WAITS_FOR_WARPGROUP), code.constant(U32, 0))
 
-    return shared_code(module, "warpgroup_end", END_ARGUMENTS, write)
+    return shared_code(module, "warpgroup_end", END_ARGUMENTS, write, quickly=True)
 
 
 def cluster_end(module: ir.Module) -> ir.Function:
@@ -171,7 +171,7 @@ def cluster_end(module: ir.Module) -> ir.Function:
         condition = code.constant(U32, abi.WAITS_FOR_CLUSTER)
         park(code, waits, following, condition, code.constant(U32, 0))
 
-    return shared_code(module, "cluster_end", END_ARGUMENTS, write)
+    return shared_code(module, "cluster_end", END_ARGUMENTS, write, quickly=True)
 
 
 # ends of one kernel -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lanewise.jit import ir, machine_code
 from lanewise.machine.abi import CODE_TABLE, RUN
-from lanewise.machine.codegen.function_code import Kernel, Write
+from lanewise.machine.codegen.function_code import CompiledQuickly, Kernel, Write
 from lanewise.machine.codegen.instrumentation import Instrumentation
 from lanewise.machine.codegen.scheduler import write_scheduler
 from lanewise.machine.compile.kernel_writer import KernelWriter
@@ -68,7 +68,9 @@ class _SharedImages:
         for name, write in writers.items():
             if name not in self._names:
                 self._names.add(name)
-                self._add(f"shared function {name}", partial(_write_named, write, name), machine_code.compile)
+                quickly = isinstance(write, CompiledQuickly)
+                how = machine_code.compile_quickly if quickly else machine_code.compile
+                self._add(f"shared function {name}", partial(_write_named, write, name), how)
 
     def _add(self, key: str, write: Callable[[ir.Module], None], how: Callable[[str], bytes]) -> None:
         kept = _SHARED.get(key)

@@ -74,7 +74,9 @@ def _product(module: ir.Module, form: Form, majors: dict[str, Major]) -> ir.Func
     """Return the function of the step for all N that one kernel of `arith` serves."""
     layouts = f"{majors['a']} {majors['b']}"
     name = f"{form.name} {layouts} on {form.model.scheme}"
-    return shared_code(module, name, STEP_ARGUMENTS, lambda code: _Writer(code, form, majors).write())
+    return shared_code(
+        module, name, STEP_ARGUMENTS, lambda code: _Writer(code, form, majors).write(), quickly=True
+    )
 
 
 class _Writer:

@@ -1,0 +1,85 @@
+"""Tasks: jobs on threads of their own, one of which stays for the next."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+from lanewise.jit import threads
+
+
+def ended(task: threads.Task) -> bool:
+    """Whether a task ends within a generous time."""
+    return task.wait(10.0)
+
+
+def test_one_task_after_another_has_the_same_thread() -> None:
+    """To start a thread takes as long as a short job."""
+    seen: list[int] = []
+    for _ in range(5):
+        assert ended(threads.Task(lambda: seen.append(threading.get_ident())))
+    assert len(seen) == 5
+    assert len(set(seen)) == 1
+
+
+def test_tasks_run_beside_each_other() -> None:
+    """Each may wait for all others: no task waits for a thread."""
+    meeting = threading.Barrier(6)
+
+    def meet() -> None:
+        meeting.wait(10.0)
+
+    tasks = [threads.Task(meet) for _ in range(6)]
+    assert all(ended(task) for task in tasks)
+    assert not meeting.broken
+
+
+def test_to_wait_has_an_end() -> None:
+    """A task that takes its time is waited for again."""
+    go = threading.Event()
+
+    def stay() -> None:
+        go.wait(10.0)
+
+    task = threads.Task(stay)
+    assert not task.wait(0.01)
+    go.set()
+    assert ended(task)
+    assert task.wait(0.0)
+
+
+def test_a_job_is_not_kept_after_its_end() -> None:
+    """What a launch holds is freed when it is over, although its thread stays."""
+
+    class Large:
+        def use(self) -> None:
+            """Do nothing."""
+
+    large = Large()
+    kept = weakref.ref(large)
+    task = threads.Task(large.use)
+    del large
+    assert ended(task)
+    deadline = time.monotonic() + 10
+    while kept() is not None and time.monotonic() < deadline:  # the thread lets go just after the end
+        gc.collect()
+    assert kept() is None
+
+
+def test_a_job_that_fails_ends_and_others_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ends with the error; the next task has another."""
+    told = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda error: told.set())
+
+    def fail() -> None:
+        raise ValueError("as intended")
+
+    assert ended(threads.Task(fail))
+    assert told.wait(10.0)
+    done: list[int] = []
+    assert ended(threads.Task(lambda: done.append(1)))
+    assert done == [1]

@@ -1,0 +1,93 @@
+"""Shadow memory that one check leaves to the next: it is zero when it is taken, whatever was accessed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.jit import threads
+from lanewise.machine.checker import checked_launch
+from lanewise.machine.checker.shadow_pool import MOST_KEPT_BYTES, ShadowPool
+
+KERNEL = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry access(.param .u64 data)
+{
+    .reg .b32 %r<6>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd0, [data];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mad.lo.u32 %r0, %r1, %r2, %r0;
+    mul.wide.u32 %rd1, %r0, 4;
+    add.u64 %rd0, %rd0, %rd1;
+    ACCESS
+    ret;
+}
+"""
+ACCESSES = {
+    "store": "st.global.u32 [%rd0], %r0;",
+    "load": "ld.global.u32 %r3, [%rd0]; st.global.u32 [%rd0], %r3;",
+    "atomic": "atom.global.add.u32 %r3, [%rd0], 1;",
+    "volatile": "ld.volatile.global.u32 %r3, [%rd0]; st.volatile.global.u32 [%rd0], %r3;",
+    "release": "st.release.gpu.global.u32 [%rd0], %r0; ld.acquire.gpu.global.u32 %r3, [%rd0];",
+}
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> ShadowPool:
+    """A pool of its own for the checks of one test."""
+    made = ShadowPool()
+    monkeypatch.setattr("lanewise.machine.checker.watch.SHADOWS", made)
+    return made
+
+
+@pytest.mark.parametrize("kind", ACCESSES)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_memory_is_zero_when_it_is_taken_again(
+    kind: str, workers: int, pool: ShadowPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what was in use is cleared: the planes of these accesses, in the range that they touched."""
+    monkeypatch.setattr(threads, "processors", lambda: workers)
+    monkeypatch.setattr(checked_launch, "ALONE_SECONDS", 0)
+    kernel = lw.load(KERNEL.replace("ACCESS", ACCESSES[kind]))["access"]
+    data = np.zeros(32 * 64, np.uint32)
+    assert lw.check(kernel[32, 32], data).ok
+    sizes = [words.size for words, _ in pool._kept]
+    assert sizes
+    assert any(words.any() for words, _ in pool._kept)
+    for size in reversed(sizes):
+        assert not pool.take(size).any()
+
+
+def test_a_check_takes_the_memory_of_the_last(pool: ShadowPool) -> None:
+    """The same launch again needs no new memory, and finds the same."""
+    kernel = lw.load(KERNEL.replace("ACCESS", "st.global.u32 [%rd0], %r0; st.global.u32 [%rd0+4], %r0;"))
+    reports = []
+    for _ in range(3):
+        data = np.zeros(1025, np.uint32)
+        reports.append(lw.check(kernel["access"][1, 1024], data))
+        kept = len(pool._kept)
+    assert kept == 1
+    assert [len(report.findings) for report in reports] == [1, 1, 1]
+    assert len({str(report) for report in reports}) == 1
+
+
+def test_what_is_kept_has_a_bound() -> None:
+    """The oldest memory goes."""
+    pool = ShadowPool()
+    piece = MOST_KEPT_BYTES // 4 // 4
+    for _ in range(6):
+        pool.give(np.zeros(piece, np.uint32), [])
+    assert sum(words.nbytes for words, _ in pool._kept) <= MOST_KEPT_BYTES
+
+
+def test_a_lock_that_nobody_will_release_is_forgotten() -> None:
+    """In a forked child it may be held by a thread that is not there."""
+    pool = ShadowPool()
+    pool._lock.acquire()
+    pool.forget()
+    assert pool.take(8).size == 8
