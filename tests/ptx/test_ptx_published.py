@@ -1,6 +1,7 @@
 """CUDA C++ files as people publish them: host code, macros and headers around the kernels are no obstacle."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -439,3 +440,20 @@ def test_survey_of_a_folder(tmp_path: Path) -> None:
     assert stages["good"] == "run" and stages["wrong"] == "not compiled" and stages["idle"] == "run"
     assert stages["wild"] == "stopped by its arguments"
     assert "3 files, 2 of them whole; 4 kernels: 3 compile, 3 are prepared" in done.stdout
+
+
+@pytest.mark.skipif("LANEWISE_EVERYTHING" not in os.environ, reason="NVRTC takes some seconds for Thrust")
+def test_thrust_sorts_and_adds_up_inside_a_kernel() -> None:
+    kernel = cuda("""
+    #include <thrust/execution_policy.h>
+    #include <thrust/reduce.h>
+    #include <thrust/sort.h>
+    __global__ void rows(int* x, int* sums, int n) {
+        int* row = x + threadIdx.x * n;
+        thrust::sort(thrust::seq, row, row + n);
+        sums[threadIdx.x] = thrust::reduce(thrust::seq, row, row + n, 0);
+    }""")["rows"]
+    x, sums = np.random.default_rng(0).integers(0, 100, (32, 16)).astype(np.int32), np.zeros(32, np.int32)
+    expected = np.sort(x, axis=1)
+    kernel[1, 32](x, sums, 16)
+    assert (x == expected).all() and (sums == expected.sum(axis=1)).all()

@@ -171,7 +171,7 @@ extern "C" __global__ void tile_number_overwritten(int* next, int* y) {
     }
 }
 
-//@ shuffles | divergence | 1, 64 | f32[40], f32[2]=0, i32:40 | the last warp has only eight elements, and its shuffle names all lanes
+//@ shuffles | advice divergence | 1, 64 | f32[40], f32[2]=0, i32:40 | the last warp has only eight elements, and its shuffle names all lanes
 extern "C" __global__ void tail_names_all_lanes(const float* x, float* y, int n) {
     float sum = 0;
     if (T < n) {
@@ -183,7 +183,7 @@ extern "C" __global__ void tail_names_all_lanes(const float* x, float* y, int n)
     }
 }
 
-//@ divergence | barrier/deadlock/divergence/race | 1, 64 | f32[512], f32[64]=0 | the second warp has one tile less, and meets the others at one barrier less
+//@ divergence | advice barrier/deadlock/divergence/race | 1, 64 | f32[512], f32[64]=0 | the second warp has one tile less, and meets the others at one barrier less
 extern "C" __global__ void tiles_by_warp(const float* x, float* y) {
     __shared__ float s[64];
     int tiles = T < 32 ? 4 : 3;  //-

@@ -104,14 +104,50 @@ STANDARD_HEADERS = {
     "cub/cub.cuh": _CUB,
 }
 
-#: Thrust has functions for the host alone, which NVRTC refuses; its types are the same without them.
+#: Thrust has functions for the host alone, which NVRTC refuses; its types are the same without them. Inside a
+#: kernel its algorithms run one after the other (thrust::seq): of its systems the plain one is enough, which
+#: launches nothing. What it takes from the host's library is named here; nothing can be thrown in a kernel.
 THRUST_PRELUDE = (
     """#undef __host__
 #define __host__
+#ifndef THRUST_DEVICE_SYSTEM
+#define THRUST_DEVICE_SYSTEM 4
+#endif
+#define throw (void)
 #include <cuda/std/utility>
 #include <cuda/std/type_traits>
+#include <cuda/std/iterator>
 """
     + _INTO_STD
+    + """namespace std {
+template <class I> struct iterator_traits : cuda::std::iterator_traits<I> {};
+template <class T> class allocator { public: using value_type = T; };
+template <class A> struct allocator_traits {
+    using allocator_type = A; using value_type = typename A::value_type;
+    using pointer = value_type*; using const_pointer = const value_type*;
+    using void_pointer = void*; using const_void_pointer = const void*;
+    using difference_type = long; using size_type = unsigned long;
+    using propagate_on_container_copy_assignment = cuda::std::false_type;
+    using propagate_on_container_move_assignment = cuda::std::false_type;
+    using propagate_on_container_swap = cuda::std::false_type;
+    using is_always_equal = cuda::std::true_type;
+    template <class U> using rebind_alloc = allocator<U>;
+    template <class U> using rebind_traits = allocator_traits<allocator<U>>;
+};
+struct exception { const char* what() const { return ""; } };
+struct bad_alloc : exception {};
+struct runtime_error : exception { runtime_error(const char*) {} };
+struct string {
+    string(const char* = nullptr) {} const char* c_str() const { return ""; }
+    string& operator+=(const char*) { return *this; } string& operator+=(const string&) { return *this; }
+};
+}
+namespace thrust { template <class, class, class, class> class pointer; }
+namespace cuda { namespace std {
+template <class E, class T, class R, class D>
+struct iterator_traits<thrust::pointer<E, T, R, D>> : ::std::iterator_traits<thrust::pointer<E, T, R, D>> {};
+} }
+"""
 )
 
 PRELUDE_NAME = "lanewise_prelude.h"
