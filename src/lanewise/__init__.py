@@ -55,7 +55,10 @@ if TYPE_CHECKING:
     from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.launch import address
-    from lanewise.linalg import epilogue, grouped_matmul, matmul, plan, sparsify, tune
+    from lanewise.linalg.call import epilogue, matmul, plan
+    from lanewise.linalg.grouped import grouped_matmul
+    from lanewise.linalg.sparse import sparsify
+    from lanewise.linalg.tuning import tune
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
@@ -92,12 +95,12 @@ _LATER = {
     "texture": "ptx.textures",
     "check": "machine.checker.check",
     "compare": "arith.comparison",
-    "epilogue": "linalg",
-    "grouped_matmul": "linalg",
-    "matmul": "linalg",
-    "plan": "linalg",
-    "sparsify": "linalg",
-    "tune": "linalg",
+    "epilogue": "linalg.call",
+    "grouped_matmul": "linalg.grouped",
+    "matmul": "linalg.call",
+    "plan": "linalg.call",
+    "sparsify": "linalg.sparse",
+    "tune": "linalg.tuning",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",
 }

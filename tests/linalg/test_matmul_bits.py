@@ -1,4 +1,4 @@
-"""The bits of `lw.matmul` on a CPU: the order of sums that docs/matmul.md writes down, by `instruction.gemm`."""
+"""The bits of `lw.matmul` on a CPU: the order of sums of docs/matmul.md, held against `instruction.gemm`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`lw.matmul` and `lw.plan`: the rules hold, a plan is chosen, and where the arrays lie decides who computes."""
+"""`lw.matmul` and `lw.plan`: the rules hold, a plan is chosen, and the arrays decide who computes."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ def matmul(
 
         scale_out · (activation(alpha · scale_a · scale_b · (a · b) + bias) + beta · residual)
 
-    and `epilogue`, a function of your own (`lw.epilogue`), has the last word. It is rounded once, to the type of
-    `out`, to `out_dtype`, or to the type of `a`. `bias` is one number for each column (N,) or each row (M, 1);
-    `activation` is "relu", "gelu", "gelu_tanh", "silu" or "sigmoid"; `beta` without a residual scales what `out`
-    holds. Scales of e4m3, e5m2 and int8 are numbers, one for each row of a or column of b, or, of small floats,
-    blocks of 1×128 of a and 128×128 of b. `accumulate` is the type of sums, `precision` "f32" or "tf32" for f32.
+    to which `epilogue`, a function of your own (`lw.epilogue`), is applied. It is rounded once, to the type
+    of `out`, to `out_dtype`, or to the type of `a`. `bias` is one number for each column (N,) or each row
+    (M, 1); `activation` is "relu", "gelu", "gelu_tanh", "silu" or "sigmoid"; `beta` without a residual scales
+    what `out` holds. Scales of e4m3, e5m2 and int8 are numbers, one for each row of a or column of b, or, of
+    small floats, blocks of 1×128 of a and 128×128 of b. `accumulate` is the type of sums; `precision` of f32
+    arrays is "f32" or "tf32".
 
-    `arch` is the GPU that arrays in host memory are computed like, sm_90a unless said otherwise. `plan` is what
-    `lw.plan` returned; with `batch_invariant` a row's bits do not depend on how many rows are beside it.
+    `arch` is the GPU that arrays in host memory are computed like, sm_90a unless said otherwise. `plan` is
+    what `lw.plan` returned; with `batch_invariant` a row's bits do not depend on how many rows are beside it.
 
     >>> import numpy as np
     >>> a, b = np.eye(3, 4, dtype=np.float16), np.arange(8, dtype=np.float16).reshape(4, 2)
@@ -63,8 +64,8 @@ def matmul(
     if isinstance(b, SparseMatrix):
         raise_unfused(
             out=out, bias=bias, activation=activation, residual=residual, beta=beta, scale_a=scale_a,
-            scale_b=scale_b, scale_out=scale_out, epilogue=epilogue, accumulate=accumulate, precision=precision,
-            plan=plan,
+            scale_b=scale_b, scale_out=scale_out, epilogue=epilogue, accumulate=accumulate,
+            precision=precision, plan=plan,
         )  # fmt: skip
         return b.product(a, out_dtype, arch)
     options = Options(
@@ -215,8 +216,8 @@ class EpilogueFunction:
 def epilogue(function: Any) -> EpilogueFunction:
     """Mark a function f(value, row, column) of the kernel language as an epilogue of `lw.matmul`.
 
-    It gets the value that would be stored, in f32, with its row and column in the result, and returns the value
-    to store. It runs in the product's own kernel, without another pass through memory.
+    It gets the value that would be stored, in f32, with its row and column in the result, and returns the
+    value to store. It runs in the product's own kernel, without another pass through memory.
 
     >>> import numpy as np
     >>> import lanewise as lw

@@ -1,4 +1,4 @@
-"""`lw.grouped_matmul`: rows of one A multiplied by different matrices, as the experts of a mixture need it."""
+"""`lw.grouped_matmul`: rows of one A multiplied by different matrices, as a mixture of experts does it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def grouped_matmul(
 ) -> Any:
     """Return the rows of `a` multiplied by the matrix of their group: one matrix of `b` for each group.
 
-    `a` is (rows, K), `b` (groups, K, N). `offsets` are integers, one for each group: where the group's rows end
-    (and the next group's begin), as in torch._grouped_mm. With `counts`, group g has only its first counts[g]
-    rows; the other rows of the result are left as they are (`out`) or zero. Keywords are those of `lw.matmul`;
-    rows have the bits that they have in any group of any size, unless `batch_invariant` is False.
+    `a` is (rows, K), `b` (groups, K, N). `offsets` are integers, one for each group: where the group's rows
+    end (and the next group's begin), as in torch._grouped_mm. With `counts`, group g has only its first
+    counts[g] rows; the other rows of the result are left as they are (`out`) or zero. Keywords are those of
+    `lw.matmul`; rows have the bits that they have in any group, unless `batch_invariant` is False.
 
     >>> import numpy as np
     >>> a, b = np.ones((3, 4), np.float16), np.stack([np.full((4, 2), x, np.float16) for x in (1, 10)])

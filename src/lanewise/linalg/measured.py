@@ -1,6 +1,6 @@
 """Plans that were measured: a small table for each kind of GPU in the tree, and what `lw.tune` found.
 
-The tables are JSON files in `measured/`, one for each arch, with the GPU, driver, toolkit and date of the run.
+The tables are JSON files in `measured/`, one for each arch, with the GPU, driver and date of the run.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _numpy_view(array: np.ndarray[Any, Any], name: str, library: str) -> View:
     address = array.__array_interface__["data"][0] if array.dtype.kind != "V" else array.ctypes.data
     if address % size:
         raise LanewiseError(
-            f"{name} lies at an address that is no multiple of its elements' {size} bytes: copy it with .copy()"
+            f"{name} lies at an address that is no multiple of its elements' {size} bytes: .copy() moves it"
         )
     if name == "out" and not array.flags.writeable:
         raise LanewiseError("out is read-only")
@@ -96,7 +96,8 @@ def _torch_view(torch: Any, tensor: Any, name: str) -> View:
     """Return the view of a torch tensor, on a GPU or in host memory."""
     if type(tensor) not in _plain_tensors(torch):
         raise LanewiseError(
-            f"{name} is a {type(tensor).__name__}, which stands for other tensors: lanewise.torch.matmul takes it"
+            f"{name} is a {type(tensor).__name__}, which stands for other tensors: lanewise.torch.matmul "
+            "takes it"
         )
     if tensor.requires_grad and torch.is_grad_enabled():
         raise LanewiseError(
@@ -234,7 +235,8 @@ def overlap(one: View, other: View) -> bool:
     if end <= other_first or other_end <= first:
         return False
     try:
-        return bool(np.shares_memory(_addresses(one), _addresses(other), max_work=_OVERLAP_WORK))
+        work: Any = _OVERLAP_WORK  # NumPy's annotations know two of the numbers that it takes
+        return bool(np.shares_memory(_addresses(one), _addresses(other), max_work=work))
     except np.exceptions.TooHardError:
         return True
 

@@ -73,5 +73,6 @@ def split_parts(problem: Problem, plan: Plan) -> list[tuple[int, int]]:
     [(0, 384), (384, 768), (768, 1000)]
     """
     k, step = k_of(problem), plan.tile[2]
-    per_part = -(-(-(-k // step)) // plan.split) * step
+    steps = -(-k // step)
+    per_part = -(-steps // plan.split) * step
     return [(start, min(start + per_part, k)) for start in range(0, k, per_part)] if k else [(0, 0)]

@@ -16,7 +16,7 @@ from lanewise.linalg.problem import Problem
 
 @dataclass(frozen=True, repr=False)
 class PlannedProduct:
-    """A plan and its problem. Printed, it says which kernel runs, in which tiles, how long it may take and why."""
+    """A plan and its problem. Printed, it says which kernel runs, in which tiles, how fast and why."""
 
     plan: Plan
     problem: Problem

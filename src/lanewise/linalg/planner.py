@@ -19,8 +19,8 @@ from lanewise.linalg.order import instruction_of, k_of, multiplied_as
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
-#: Tiles of the Hopper kernels: rows, columns, cluster, schedule, and the share of the tensor cores' speed that
-#: they reach on long K.
+#: Tiles of the Hopper kernels: rows, columns, cluster, schedule, and the share of the tensor cores' speed
+#: that they reach on long K.
 _WARPGROUP_TILES = (
     (128, 256, (2, 1), "cooperative", 0.93),
     (256, 128, (2, 1), "cooperative", 0.93),
@@ -63,7 +63,7 @@ def plan_of(problem: Problem, arch: str, multiprocessors: int | None = None) -> 
 
 
 def _without_addresses(problem: Problem) -> Problem:
-    """Return a problem without a user's function, which plans do not depend on and which may be unhashable."""
+    """Return a problem without a user's function, which plans do not depend on."""
     return replace(problem, epilogue=replace(problem.epilogue, function=None))
 
 
@@ -117,7 +117,7 @@ def require_possible(problem: Problem, plan: Plan) -> None:
     steps = -(-k_of(problem) // step) if step else 0
     if plan.split < 1 or (plan.split > 1 and (plan.split - 1) * -(-steps // plan.split) >= steps):
         raise LanewiseError(
-            f"split={plan.split}: K of {problem.k} has {steps} steps of {step}, which do not give each part one"
+            f"split={plan.split}: K of {problem.k} has {steps} steps of {step}: not one for each part"
         )
     if problem.promote is not None and (-(-steps // plan.split) * step) % problem.promote and plan.split > 1:
         raise LanewiseError(
@@ -183,7 +183,8 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     k = k_of(problem)
     tiles = _tiles(problem, plan) * plan.split
     waves = tiles / gpu.multiprocessors
-    per_tile = -(-(-(-k // step)) // plan.split) * step
+    steps = -(-k // step)
+    per_tile = -(-steps // plan.split) * step
     speed = gpu.speed_of(multiplied_as(problem)[0]) / gpu.multiprocessors * _efficiency(plan)
     multiply = math.ceil(waves) * (2 * rows * columns * per_tile / speed + _FILL)
     sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]

@@ -1,4 +1,4 @@
-"""A product of matrices as the planner and the kernels see it: sizes, types, where elements lie, what is fused.
+"""A product of matrices as planner and kernels see it: sizes, types, where elements lie, what is fused.
 
 Arrays are not in it: two calls with the same problem run the same plan. `operands.py` makes a problem of
 arrays, `planner.py` a plan of a problem, and the families launch a plan.
@@ -21,7 +21,7 @@ class Operand:
 
     dtype: Format
     k_major: bool
-    #: Elements from one row (or column) to the next, and from one matrix of the batch to the next (0: shared).
+    #: Elements from one row (or column) to the next, and from one matrix of the batch to the next (0: shared)
     leading: int
     batch_stride: int = 0
     #: Bytes that the address and all strides are multiples of, at most 16; TMA needs 16.
@@ -38,7 +38,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is done to the sums before they are stored: out = scale · act(alpha·scales·sum + bias) + beta·residual.
+    """What is done to sums before they are stored: scale · (act(alpha·scales·sum + bias) + beta·residual)
 
     In this order: the scales of A and B and alpha are multiplied in, the bias is added, the activation
     taken, the residual added (times beta), the output scale multiplied in, and the result is rounded once.
@@ -80,7 +80,7 @@ class Problem:
     sums: Format
     batch: int = 1
     epilogue: Epilogue = Epilogue()
-    #: "" (the types' own product), "tf32" (f32 arrays, rounded to tf32) or "f32" (f32 arrays by split products).
+    #: "" (the types' own product), "tf32" (f32 arrays, rounded to tf32) or "f32" (f32 by split products).
     precision: str = ""
     #: None, or after how much of K sums are scaled and added to a total in f32: 128. e4m3 and e5m2 with block
     #: scales or f32 sums, and f32 by split products (there of the three times longer K).

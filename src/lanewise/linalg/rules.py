@@ -76,7 +76,7 @@ class Request:
 
 
 def request_of(a: Any, b: Any, options: Options, empty_result: bool = True) -> Request:
-    """Return what a call asks for; an error if it breaks a rule. Makes the array of the result if there is none.
+    """Return what a call asks for; an error if it breaks a rule. The array of the result is made if need be.
 
     Without `empty_result` no array is made: `lw.plan` asks for a problem alone.
     """
@@ -322,8 +322,8 @@ def _require_epilogue(epilogue: Epilogue, residual: View | None, result: Format,
     """Raise an error for what cannot be fused with a type."""
     if result.name == "s32" and (epilogue != Epilogue() or residual is not None):
         raise LanewiseError(
-            "sums of int8 as int32 are stored as they are; bias, activation, residual, alpha and scales go with "
-            "out_dtype= float16, bfloat16 or float32"
+            "sums of int8 as int32 are stored as they are; bias, activation, residual, alpha and scales go "
+            "with out_dtype= float16, bfloat16 or float32"
         )
     if a.name == "f64":
         if epilogue.activation not in (None, "relu") or epilogue.function or epilogue.scale_out:

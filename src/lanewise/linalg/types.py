@@ -115,8 +115,8 @@ def result_of(product: Product, a: Format, given: Format | None, out_dtype: Any,
         return FORMATS[product.results[0]]
     if found.name not in product.results:
         raise LanewiseError(
-            f"products of {a.dtype_name} give {', '.join(FORMATS[each].dtype_name for each in product.results)}; "
-            f"not {found.dtype_name}"
+            f"products of {a.dtype_name} give "
+            f"{', '.join(FORMATS[each].dtype_name for each in product.results)}; not {found.dtype_name}"
         )
     return found
 
