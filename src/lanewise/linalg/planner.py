@@ -125,6 +125,11 @@ def require_possible(problem: Problem, plan: Plan) -> None:
         )
 
 
+def candidates(problem: Problem, arch: str) -> list[Plan]:
+    """Return all plans that the planner considers for a problem on an arch."""
+    return list(_candidates(problem, _family(problem, arch), arch, GPUS[arch]))
+
+
 # candidates -------------------------------------------------------------------------------------------------
 
 
