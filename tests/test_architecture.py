@@ -35,6 +35,7 @@ ROOMS = (
     "launch",
     "lang",
     "linalg",
+    "torch",
     "traces",
     "debug",
     "explore",
