@@ -15,6 +15,7 @@ from ctypes import c_uint64
 from typing import Any, NamedTuple
 
 import lanewise.disk_cache as disk_cache
+from lanewise.errors import InternalError
 from lanewise.gpu.arrays import locate
 from lanewise.gpu.assemble import cubin
 from lanewise.gpu.device import Context
@@ -24,7 +25,7 @@ from lanewise.gpu.plan import Record, start
 from lanewise.ptx import Entry, Shape
 from lanewise.ptx.arguments import ArrayArgument, ParameterTypes, titled
 
-_WORD = 1 << 64
+_WORD, _POINTER_BYTES = 1 << 64, 8
 _PACK_WORD = struct.Struct("<Q").pack_into
 #: Version of the form in which launches are kept on disk, and the suffix of their files.
 _FORM, _SUFFIX = 1, ".launch"
@@ -113,7 +114,15 @@ def record(
             # The first word of a tensor map is the tensor's address with other fields around it.
             word = int.from_bytes(part[:8], "little")
             patches.append(Patch(number, operand, (word - addresses[operand]) % _WORD))
+        elif where is None and len(part) == _POINTER_BYTES:
+            _refuse_address(title, int.from_bytes(part, "little"), addresses)
     return RecordedLaunch(loaded(entry, there), shape, raw, patches)
+
+
+def _refuse_address(title: str, number: int, addresses: Sequence[int]) -> None:
+    """Raise an error for an operand's address that is passed as a number: it would stay the same for ever."""
+    if number and number in addresses:
+        raise InternalError(f"argument {title} of a recorded launch is an operand's address as a number")
 
 
 # on disk ----------------------------------------------------------------------------------------------------

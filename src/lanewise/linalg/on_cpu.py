@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.formats import bf16
 from lanewise.isa import Instruction
 from lanewise.linalg.fused_on_cpu import as_matrices, finished
-from lanewise.linalg.order import instruction_of, split_parts
+from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, split_parts
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Request
@@ -43,10 +44,10 @@ def sums(request: Request, problem: Problem, plan: Plan) -> Array:
     b = as_matrices(request.b.array, request.b.shape)
     multiply = instruction_of(problem, plan)
     if problem.precision:
-        a, b = split_tf32(a, b) if problem.precision == "f32" else (rounded_tf32(a), rounded_tf32(b))
+        a, b = map(split_bf16 if problem.precision == "f32" else rounded_tf32, (a, b))
     total: Array | None = None
     for start, end in split_parts(problem, plan):
-        part = _part_of(request, problem, multiply, plan.arch, a, b, start, end)
+        part = _part_of(request, problem, multiply, plan, a, b, start, end)
         if total is None:
             total = part
         else:
@@ -61,7 +62,7 @@ def _part_of(
     request: Request,
     problem: Problem,
     multiply: Instruction,
-    arch: str,
+    plan: Plan,
     a: Array,
     b: Array,
     start: int,
@@ -70,23 +71,36 @@ def _part_of(
     """Return the sums over a part of K: one chain of instructions, or several that are promoted to f32."""
 
     def chain(first: int, last: int) -> Array:
-        return multiply.gemm(a[..., first:last], b[..., first:last, :], arch=arch)
+        return multiply.gemm(a[..., first:last], b[..., first:last, :], arch=plan.arch)
 
-    if problem.promote is None:
+    if problem.promote is None and problem.precision != "f32":
         return chain(start, end)
-    total: Array | None = None
-    for first in range(start, end, problem.promote) if end > start else [start]:
-        part = chain(first, min(first + problem.promote, end))
+    # Sums of a block of K begin at zero, and are added to a total by ordinary arithmetic.
+    total: Array = np.zeros((), np.float32)
+    step = problem.promote or plan.tile[2]
+    for first in range(start, end, step):
+        last = min(first + step, end)
+        split = problem.precision == "f32"
+        part = _split_chain(multiply, plan.arch, a, b, first, last) if split else chain(first, last)
         if problem.epilogue.scale_a == "block":
-            factor = _block_factor(request, first // BLOCK)
-            total = fused_multiply_add(part, factor, np.float32(0) if total is None else total)
-        elif total is None:
-            total = part
+            total = fused_multiply_add(part, _block_factor(request, first // BLOCK), total)
         else:
             with np.errstate(all="ignore"):
-                total = total + part
-    assert total is not None
+                total = np.asarray(total + part)
     return total
+
+
+def _split_chain(multiply: Instruction, arch: str, a: Array, b: Array, first: int, last: int) -> Array:
+    """Return the sum of the products of split f32 over a stage of K: one chain, the small products first.
+
+    A and B have their three parts along a first axis.
+    """
+    missing = -(last - first) % multiply.k  # each part's share of the chain is whole instructions
+    parts_a = np.pad(a[..., first:last], [(0, 0)] * (a.ndim - 1) + [(0, missing)])
+    parts_b = np.pad(b[..., first:last, :], [(0, 0)] * (b.ndim - 2) + [(0, missing), (0, 0)])
+    long_a = np.concatenate([parts_a[one] for one, _ in SPLIT_PRODUCTS], -1)
+    long_b = np.concatenate([parts_b[other] for _, other in SPLIT_PRODUCTS], -2)
+    return multiply.gemm(long_a, long_b, arch=arch)
 
 
 def _block_factor(request: Request, block: int) -> Array:
@@ -142,18 +156,20 @@ def rounded_tf32(array: Array) -> Array:
     return np.where(np.isnan(words.view(np.float32)), np.uint32(_TF32_NAN), rounded).view(np.float32)
 
 
-def split_tf32(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return A and B of three times the K whose product in tf32 is that of f32, the small terms first.
+def split_bf16(array: Array) -> Array:
+    """Return f32 as three bf16 whose sum it is, along a new first axis.
 
-    Each number is a tf32 and what that leaves, again as tf32: (low · high) + (high · low) + (high · high).
+    The first is rounded towards zero, the others, of what is left, to nearest. Of infinities and NaN the
+    others are zero.
+
+    >>> [float(part) for part in split_bf16(np.float32(1 + 2**-9 + 2**-20))]
+    [1.0, 0.001953125, 9.5367431640625e-07]
     """
-
-    def parts(array: Array) -> tuple[Array, Array]:
-        high = rounded_tf32(array)
-        with np.errstate(all="ignore"):
-            left = array - high
-        # Infinities and NaN are in the high part alone.
-        return high, rounded_tf32(np.where(np.isfinite(high), left, np.float32(0)))
-
-    (high_a, low_a), (high_b, low_b) = parts(a), parts(b)
-    return np.concatenate([low_a, high_a, high_a], -1), np.concatenate([high_b, low_b, high_b], -2)
+    array = np.asarray(array)
+    words = np.ascontiguousarray(array, np.float32).reshape(array.shape).view(np.uint32)
+    high = np.where(np.isnan(array), array, (words & np.uint32(0xFFFF0000)).view(np.float32))
+    with np.errstate(all="ignore"):
+        rest = np.where(np.isfinite(array), array - high, np.float32(0)).astype(np.float32)
+        middle = rest.astype(bf16.dtype)
+        low = (rest - middle.astype(np.float32)).astype(bf16.dtype)
+        return np.stack([high.astype(bf16.dtype), middle, low])

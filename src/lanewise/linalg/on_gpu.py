@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
+from lanewise.formats import f32, u8
 from lanewise.gpu import recorded
 from lanewise.gpu.arrays import library_of
 from lanewise.gpu.device import Context, context
 from lanewise.gpu.faults import GpuError
 from lanewise.gpu.streams import stream_handle
+from lanewise.linalg.device_view import DeviceView
 from lanewise.linalg.gpus import planned_arch
 from lanewise.linalg.operands import View, empty
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planner import plan_of, require_possible
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Request
+from lanewise.linalg.scales import Scale
 from lanewise.linalg.tuned import tuned_plan
+from lanewise.linalg.types import BLOCK
 from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
@@ -39,50 +44,6 @@ OPERANDS = ("a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_ou
 _MOST_KINDS = 4096
 #: Families in `families/`, by their name in a plan.
 _FAMILIES = ("warpgroup", "skinny", "warp")
-
-
-class DeviceView:
-    """Memory of an operand with a shape and strides of its own, as kernels take arrays."""
-
-    def __init__(
-        self, operand: int, address: int, shape: tuple[int, ...], strides: tuple[int, ...], view: View
-    ) -> None:
-        self.operand, self.address, self.shape, self.strides, self.view = (
-            operand,
-            address,
-            shape,
-            strides,
-            view,
-        )
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def dtype(self) -> Any:
-        """The type of the elements, as NumPy has it."""
-        return self.view.format.dtype
-
-    def swapaxes(self, one: int, other: int) -> DeviceView:
-        """Return the view with two axes exchanged."""
-        shape, strides = list(self.shape), list(self.strides)
-        shape[one], shape[other] = shape[other], shape[one]
-        strides[one], strides[other] = strides[other], strides[one]
-        return DeviceView(self.operand, self.address, tuple(shape), tuple(strides), self.view)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        size = self.view.bytes
-        return {
-            "version": 3,
-            "shape": self.shape,
-            "typestr": f"<u{size}",
-            "data": (self.address, False),
-            "strides": tuple(step * size for step in self.strides),
-            "any_strides": True,
-        }
 
 
 class Prepared:
@@ -176,10 +137,13 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
     from lanewise.linalg.pointers import Pointers
 
     family = family_of(plan.family)
-    size = int(getattr(family, "workspace_bytes", _no_workspace)(problem, plan))
+    size = _workspace_bytes(problem, plan)
     workspace = workspace_for(request.a, size) if size else None
     addresses = _addresses(request, workspace)
     views = _views(request, problem, addresses, size)
+    if problem.epilogue.scale_a == "block":  # the scales of blocks are in the sums, not in the epilogue
+        fused = replace(problem.epilogue, scale_a=None, scale_b=None)
+        problem = replace(problem, epilogue=fused)
     launches: list[tuple[RecordedLaunch, Any]] = []
     thread = get_ident()
 
@@ -201,9 +165,13 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
     return Prepared([launch for launch, _ in launches], size)
 
 
-def _no_workspace(problem: Problem, plan: Plan) -> int:
-    """Return the bytes of workspace of families that need none."""
-    return 0
+def _workspace_bytes(problem: Problem, plan: Plan) -> int:
+    """Return the bytes of workspace that a plan takes: for the copies of operands."""
+    if not (plan.copy_a or plan.copy_b):
+        return 0
+    from lanewise.linalg.families.prepass import workspace_bytes
+
+    return workspace_bytes(problem, plan)
 
 
 def _operand_of(memory: Any) -> int | None:
@@ -218,15 +186,11 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
         shape, strides = (rows, columns), steps
         if turned:
             shape, strides = (columns, rows), (steps[1], steps[0])
+        number = OPERANDS.index(name)
         if problem.batch > 1:
-            return DeviceView(
-                OPERANDS.index(name),
-                view.address,
-                (problem.batch, *shape),
-                (operand.batch_stride, *strides),
-                view,
-            )
-        return DeviceView(OPERANDS.index(name), view.address, shape, strides, view)
+            whole, along = (problem.batch, *shape), (operand.batch_stride, *strides)
+            return DeviceView(number, view.address, whole, along, view.format)
+        return DeviceView(number, view.address, shape, strides, view.format)
 
     m, n, k = problem.m, problem.n, problem.k
     found: dict[str, Any] = {
@@ -236,26 +200,39 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
     }
     if request.residual is not None and problem.epilogue.residual is not None:
         found["residual"] = matrix("residual", request.residual, problem.epilogue.residual, m, n, False)
-    vectors = {
-        "bias": request.bias,
-        "scale_a": request.scale_a.view,
-        "scale_b": request.scale_b.view,
-        "scale_out": request.scale_out,
-    }
-    for name, view in vectors.items():
-        if view is not None:
-            count = max(1, *view.shape) if view.shape else 1
-            found[name] = DeviceView(OPERANDS.index(name), view.address, (count,), (1,), view)
+    for name, scale, strides in (
+        ("scale_a", request.scale_a, problem.epilogue.scale_a_strides),
+        ("scale_b", request.scale_b, problem.epilogue.scale_b_strides),
+    ):
+        if scale.view is not None:
+            found[name] = _scale_view(name, scale, strides, problem)
+    for name, vector in (("bias", request.bias), ("scale_out", request.scale_out)):
+        if vector is not None:
+            number = OPERANDS.index(name)
+            found[name] = DeviceView(number, vector.address, (vector.shape[0],), (1,), vector.format)
+    if problem.promote and "scale_a" not in found:
+        # Sums that are promoted without scales: pointers that no kernel reads.
+        found["scale_a"] = found["scale_b"] = DeviceView(0, request.a.address, (1, 1), (1, 1), f32)
     if size:
-        like = request.a._replace(format=_bytes_format())
-        found["workspace"] = DeviceView(OPERANDS.index("workspace"), addresses[-1], (size,), (1,), like)
+        found["workspace"] = DeviceView(OPERANDS.index("workspace"), addresses[-1], (size,), (1,), u8)
     return found
 
 
-def _bytes_format() -> Any:
-    from lanewise.formats import u8
-
-    return u8
+def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem: Problem) -> DeviceView:
+    """Return a scale as kernels take it: a vector, or blocks as (rows, K) of A and (K, columns) of B."""
+    view = scale.view
+    assert view is not None
+    number = OPERANDS.index(name)
+    if scale.form == "block":
+        blocks = -(-problem.k // BLOCK)
+        if name == "scale_a":
+            return DeviceView(number, view.address, (problem.m, blocks), (strides[1], strides[2]), f32)
+        wide = -(-problem.n // BLOCK)
+        return DeviceView(number, view.address, (blocks, wide), (strides[2], strides[1]), f32)
+    size = 1 if scale.form == "tensor" else (problem.m if name == "scale_a" else problem.n)
+    if size > 1 and strides[1] != 1:
+        raise LanewiseError(f"{name} has steps between its elements on the GPU; pass a contiguous one")
+    return DeviceView(number, view.address, (size,), (1,), f32)
 
 
 def _addresses(request: Request, workspace: Any) -> list[int]:
@@ -277,8 +254,6 @@ def _address(workspace: Any) -> int:
 
 def workspace_for(like: View, size: int) -> Any:
     """Return memory of a call's own on the GPU, from the allocator of the arrays' library."""
-    from lanewise.formats import u8
-
     try:
         return empty(like, (size,), u8)
     except LanewiseError:
@@ -304,8 +279,6 @@ def _without_terms(
     request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: Any
 ) -> Prepared | None:
     """Compute a product with a K of 0, whose sums are zeros: as one of zeros with a short K."""
-    from dataclasses import replace
-
     from lanewise.linalg.operands import operand, view_of
 
     module = sys.modules.get(request.a.library)

@@ -17,12 +17,14 @@ from lanewise.linalg.problem import Problem
 WGMMA_FAMILIES = ("warpgroup", "skinny")
 #: K of an instruction by the operands' format.
 _WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
+#: Of f32 split into three bf16, the products that are summed, small ones first: which part of A, which of B.
+SPLIT_PRODUCTS = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
 
 
 def multiplied_as(problem: Problem) -> tuple[str, str]:
-    """Return the formats in which A and B are multiplied: f32 goes as tf32."""
+    """Return the formats in which A and B are multiplied: f32 goes as tf32, or split into three bf16."""
     if problem.precision:
-        return "tf32", "tf32"
+        return ("bf16", "bf16") if problem.precision == "f32" else ("tf32", "tf32")
     return problem.a.dtype.name, problem.b.dtype.name
 
 
@@ -57,11 +59,6 @@ def _instruction(wgmma: bool, arch: str, a: str, b: str, sums: Format) -> Instru
     return max(found, key=lambda each: each.m * each.n * each.k)
 
 
-def k_of(problem: Problem) -> int:
-    """Return the K that the tensor cores see: three times as long for f32 by split products."""
-    return 3 * problem.k if problem.precision == "f32" else problem.k
-
-
 def split_parts(problem: Problem, plan: Plan) -> list[tuple[int, int]]:
     """Return the parts of K that are summed by themselves, as (start, end), in the order of their addition.
 
@@ -72,7 +69,7 @@ def split_parts(problem: Problem, plan: Plan) -> list[tuple[int, int]]:
     >>> split_parts(problem, Plan("warpgroup", "sm_90a", (128, 128, 64), 4, split=3))
     [(0, 384), (384, 768), (768, 1000)]
     """
-    k, step = k_of(problem), plan.tile[2]
+    k, step = problem.k, plan.tile[2]
     steps = -(-k // step)
     per_part = -(-steps // plan.split) * step
     return [(start, min(start + per_part, k)) for start in range(0, k, per_part)] if k else [(0, 0)]

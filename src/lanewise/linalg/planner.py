@@ -15,9 +15,9 @@ from typing import NamedTuple
 from lanewise.errors import LanewiseError
 from lanewise.linalg.gpus import GPUS, Gpu
 from lanewise.linalg.measured import measured_plan
-from lanewise.linalg.order import instruction_of, k_of, multiplied_as
+from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, multiplied_as
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.problem import Problem
+from lanewise.linalg.problem import Operand, Problem
 
 #: Tiles of the Hopper kernels: rows, columns, cluster, schedule, and the share of the tensor cores' speed
 #: that they reach on long K.
@@ -91,12 +91,9 @@ def _plan_of(problem: Problem, arch: str, multiprocessors: int | None) -> Plan:
             chosen = replace(chosen, split=split, cluster=cluster, schedule="cooperative")
             if chosen.family != "warp":
                 chosen = _fitted(problem, chosen, gpu) or _narrow(problem, chosen, gpu)
-    copies = family != "warp"
-    return replace(
-        chosen,
-        copy_a=copies and not _loadable(problem, "a"),
-        copy_b=copies and not _loadable(problem, "b"),
-    )
+    if family == "warp":
+        return chosen
+    return replace(chosen, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
 
 
 def _gpu(arch: str, multiprocessors: int | None) -> Gpu:
@@ -123,7 +120,7 @@ def require_possible(problem: Problem, plan: Plan) -> None:
     """Raise an error if an arch has no instruction for a problem, or a plan does not fit it."""
     instruction_of(problem, plan)
     step = plan.tile[2]
-    steps = -(-k_of(problem) // step) if step else 0
+    steps = -(-problem.k // step) if step else 0
     if plan.split < 1 or (plan.split > 1 and (plan.split - 1) * -(-steps // plan.split) >= steps):
         raise LanewiseError(
             f"split={plan.split}: K of {problem.k} has {steps} steps of {step}: not one for each part"
@@ -144,7 +141,7 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
 
 def _candidates(problem: Problem, family: str, arch: str, gpu: Gpu) -> Iterator[Plan]:
     """Yield the plans that are considered."""
-    size = 4 if problem.precision else problem.a.dtype.word_bits // 8
+    size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
     step = _STAGE_BYTES // size
     if family == "warp":
         step = 32 if arch == "sm_75" or size > 2 else 64 // size
@@ -167,10 +164,26 @@ def _candidates(problem: Problem, family: str, arch: str, gpu: Gpu) -> Iterator[
 
 def _fitted(problem: Problem, plan: Plan, gpu: Gpu) -> Plan | None:
     """Return a plan of the Hopper kernels with as many stages as shared memory holds; None if none fits."""
-    rows, columns, _ = plan.tile
-    kept = _KEPT_SHARED + (rows * columns * 4 if plan.split > 1 else 0)
-    stages = min(_MOST_STAGES, (gpu.shared_bytes - kept) // ((rows + columns) * _STAGE_BYTES))
-    return replace(plan, stages=stages) if stages >= _LEAST_STAGES else None
+    from lanewise.linalg.families.build import build_of
+
+    seen = replace(
+        problem,
+        a=replace(problem.a, k_major=problem.a.k_major or _turned(problem.a, problem)),
+        b=replace(problem.b, k_major=problem.b.k_major or _turned(problem.b, problem)),
+    )
+    for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1):
+        tried = replace(plan, stages=stages)
+        try:
+            build_of(seen, tried).require_possible()
+        except LanewiseError:
+            continue
+        return tried
+    return None
+
+
+def _turned(operand: Operand, problem: Problem) -> bool:
+    """Return whether an operand is copied to its transpose, because wgmma takes its type along K alone."""
+    return operand.dtype.word_bits == 8 or bool(problem.precision)
 
 
 def _splits(problem: Problem, plan: Plan, gpu: Gpu) -> Iterator[Plan]:
@@ -179,9 +192,9 @@ def _splits(problem: Problem, plan: Plan, gpu: Gpu) -> Iterator[Plan]:
     The blocks that compute a tile's parts are a cluster: there are 2, 4 or 8 of them.
     """
     yield plan
-    if problem.sums.name == "f16" or plan.family == "warp":
-        return  # parts are added in f32 by the Hopper kernels
-    steps = -(-k_of(problem) // plan.tile[2])
+    if problem.sums.name == "f16" or problem.promote or plan.family == "warp":
+        return  # parts are added in f32, by the Hopper kernels
+    steps = -(-problem.k // plan.tile[2])
     unit = max(1, (problem.promote or 0) // plan.tile[2])
     for split in _SPLITS:
         per_part = -(-steps // split)
@@ -220,13 +233,14 @@ def _narrow(problem: Problem, plan: Plan, gpu: Gpu) -> Plan:
 def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     """Return what the model says of a plan."""
     rows, columns, step = plan.tile
-    k = k_of(problem)
+    k = problem.k
     tiles = _tiles(problem, plan) * plan.split
     waves = tiles / gpu.multiprocessors
     steps = -(-k // step)
     per_tile = -(-steps // plan.split) * step
     speed = gpu.speed_of(multiplied_as(problem)[0]) / gpu.multiprocessors * _efficiency(plan)
-    multiply = math.ceil(waves) * (2 * rows * columns * per_tile / speed + _FILL)
+    products = len(SPLIT_PRODUCTS) if problem.precision == "f32" else 1
+    multiply = math.ceil(waves) * (2 * rows * columns * per_tile * products / speed + _FILL)
     sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]
     moved = problem.batch * (
         problem.m * problem.k * sizes[0] + problem.k * problem.n * sizes[1] + problem.m * problem.n * sizes[2]

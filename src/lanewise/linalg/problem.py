@@ -82,7 +82,12 @@ class Problem:
     epilogue: Epilogue = Epilogue()
     #: "" (the types' own product), "tf32" (f32 arrays, rounded to tf32) or "f32" (f32 by split products).
     precision: str = ""
-    #: None, or after how much of K sums are scaled and added to a total in f32: 128. e4m3 and e5m2 with block
-    #: scales or f32 sums, and f32 by split products (there of the three times longer K).
+    #: None, or the block of K after which e4m3 products are scaled and promoted to f32: 128.
     promote: int | None = None
+    #: With `promote`, how many rows of A and columns of B share a scale; `scale_a` is then (M / rows, K / 128)
+    #: and `scale_b` (K / 128, N / columns).
+    scale_blocks: tuple[int, int] = (1, 128)
     batch_invariant: bool = False
+    #: 0, or how many matrices of B (experts) there are, each for some rows of A and of the result: those from
+    #: `starts` to `ends`, two arrays of i32 of the launch. `batch` is 1 then.
+    experts: int = 0

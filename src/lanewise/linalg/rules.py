@@ -106,8 +106,6 @@ def request_of(a: Any, b: Any, options: Options, empty_result: bool = True) -> R
     scale_a, scale_b = _matching(scale_a, scale_b, k)
     if scale_a.form == "block":
         promote = BLOCK
-    if precision == "f32":
-        promote = BLOCK
     shape = (*batch, *((m,) if len(_shape(a)) > 1 else ()), *((n,) if len(_shape(b)) > 1 else ()))
     given = None if options.out is None else view_of(options.out, "out")
     scaled = scale_a.form is not None or scale_b.form is not None or scale_a.number * scale_b.number != 1
@@ -356,6 +354,7 @@ def _problem(
     sizes, strides = merged_axes(batch, steps)
     if len(sizes) > 1 and 0 not in batch:
         return None
+    scaled_apart = bool(sizes) and (any(strides[0][-2:]) or epilogue.scale_a == "block")
     count = sizes[0] if sizes else 1
     along = strides[0] if sizes and 0 not in batch else (0,) * len(steps)
     rows = [view.strides[-2] for view in views]
@@ -370,6 +369,8 @@ def _problem(
                 rows = [along[0], rows[1], *along[2:-2]]
                 row_scale = along[-2] if epilogue.scale_a in ("row", "block") else 0
             m, count, along = m * count, 1, (0,) * len(along)
+    if count > 1 and scaled_apart and 0 not in batch:
+        return None  # kernels have one vector or matrix of scales
     a = operand(request.a, m, k, rows[0], request.a.strides[-1], count, along[0])
     b = operand(request.b, n, k, request.b.strides[-1], request.b.strides[-2], count, along[1])
     out = operand(request.out, m, n, rows[2], request.out.strides[-1], count, along[2])
@@ -382,7 +383,9 @@ def _problem(
         "scale_a_strides": (along[-2], row_scale, epilogue.scale_a_strides[2]),
         "scale_b_strides": (along[-1], *epilogue.scale_b_strides[1:]),
     })  # fmt: skip
-    return Problem(m, n, k, a, b, out, sums, count, fused, precision, promote, invariant)
+    # Sums that are promoted without scales have none for any rows and columns.
+    blocks = (1, BLOCK) if epilogue.scale_a == "block" or promote is None else (0, 0)
+    return Problem(m, n, k, a, b, out, sums, count, fused, precision, promote, blocks, invariant)
 
 
 def _batch_strides(view: View, batch: tuple[int, ...]) -> tuple[int, ...]:

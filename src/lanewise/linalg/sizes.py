@@ -6,7 +6,7 @@ from typing import Any
 
 from lanewise.formats import Format
 from lanewise.linalg.problem import Operand, Problem
-from lanewise.linalg.types import BLOCK, format_named, precision_of, product_of, result_of, sums_of
+from lanewise.linalg.types import format_named, precision_of, product_of, result_of, sums_of
 
 
 def problem_of_sizes(
@@ -41,7 +41,7 @@ def problem_of_sizes(
         sums,
         batch,
         precision=kind,
-        promote=BLOCK if kind == "f32" else promote,
+        promote=promote,
         batch_invariant=batch_invariant,
     )
 
