@@ -33,7 +33,7 @@ def same_bits(one: Any, other: Any) -> None:
 )
 def test_one_chain_along_k(dtype: Any, text: str) -> None:
     a, b = numbers(1, 40, 333, dtype=dtype), numbers(2, 333, 24, dtype=dtype)
-    plan = lw.plan(a, b).with_(split=1)
+    plan = lw.plan(a, b).with_(split=1, groups=1)
     sums = lw.instruction(text).gemm(a, b, arch="sm_90a")
     same_bits(lw.matmul(a, b, plan=plan), sums.astype(plan.problem.out.dtype.dtype))
 
@@ -41,9 +41,17 @@ def test_one_chain_along_k(dtype: Any, text: str) -> None:
 def test_parts_of_k_are_added_in_order() -> None:
     a, b = numbers(3, 16, 1000), numbers(4, 1000, 8)
     mma = lw.instruction(WGMMA.format(16, "f32", "f16", "f16"))
-    plan = lw.plan(a, b, out_dtype="f32").with_(split=3, tile=(64, 64, 64))
+    plan = lw.plan(a, b, out_dtype="f32").with_(split=3, groups=1, tile=(64, 64, 64))
     parts = [mma.gemm(a[:, x : x + 384], b[x : x + 384], arch="sm_90a") for x in (0, 384, 768)]
     same_bits(lw.matmul(a, b, out_dtype="f32", plan=plan), (parts[0] + parts[1]) + parts[2])
+
+
+def test_groups_of_parts_are_added_after_the_parts() -> None:
+    a, b = numbers(20, 16, 1024), numbers(21, 1024, 8)
+    mma = lw.instruction(WGMMA.format(16, "f32", "f16", "f16"))
+    plan = lw.plan(a, b, out_dtype="f32").with_(split=2, groups=2, tile=(64, 64, 64))
+    p = [mma.gemm(a[:, x : x + 256], b[x : x + 256], arch="sm_90a") for x in range(0, 1024, 256)]
+    same_bits(lw.matmul(a, b, out_dtype="f32", plan=plan), (p[0] + p[1]) + (p[2] + p[3]))
 
 
 def test_block_scales_are_promoted_with_fma() -> None:
@@ -87,7 +95,8 @@ def test_tf32_is_rounded_as_tensor_maps_do() -> None:
     mma = lw.instruction(WGMMA.format(8, "f32", "tf32", "tf32"))
     expected = mma.gemm(rounded_tf32(a), rounded_tf32(b), arch="sm_90a")
     same_bits(
-        lw.matmul(a, b, precision="tf32", plan=lw.plan(a, b, precision="tf32").with_(split=1)), expected
+        lw.matmul(a, b, precision="tf32", plan=lw.plan(a, b, precision="tf32").with_(split=1, groups=1)),
+        expected,
     )
     halves = np.array([1 + 2.0**-11, 1 + 3 * 2.0**-11, np.nan], np.float32)
     assert rounded_tf32(halves)[:2].tolist() == [1.0, 1 + 2.0**-9]
@@ -100,15 +109,15 @@ def test_sums_of_f16_are_rounded_after_each_instruction() -> None:
     same_bits(lw.matmul(a, b, accumulate="f16"), mma.gemm(a, b, arch="sm_90a"))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn, np.float32])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn])
 def test_batch_invariant_rows_do_not_depend_on_rows_beside_them(dtype: Any) -> None:
     a, b = numbers(14, 300, 2048, dtype=dtype), numbers(15, 2048, 64, dtype=dtype)
     whole = lw.matmul(a, b, batch_invariant=True, out_dtype="f32")
     for rows in (slice(0, 1), slice(3, 40), slice(299, 300)):
         same_bits(lw.matmul(a[rows], b, batch_invariant=True, out_dtype="f32"), whole[rows])
-    one = lw.plan(a[:1], b, batch_invariant=True).plan.split
-    assert one == lw.plan(a, b, batch_invariant=True).plan.split
-    assert one > 1  # else the test shows nothing
+    plans = [lw.plan(each, b, batch_invariant=True).plan for each in (a[:1], a)]
+    assert len({(plan.split, plan.groups) for plan in plans}) == 1
+    assert plans[0].split * plans[0].groups > 1  # else the test shows nothing
 
 
 def test_other_archs_have_sums_of_their_own() -> None:
@@ -116,7 +125,7 @@ def test_other_archs_have_sums_of_their_own() -> None:
     mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     found = {}
     for arch in ("sm_80", "sm_89", "sm_90a"):
-        plan = lw.plan(a, b, arch=arch, out_dtype="f32").with_(split=1)
+        plan = lw.plan(a, b, arch=arch, out_dtype="f32").with_(split=1, groups=1)
         found[arch] = lw.matmul(a, b, arch=arch, out_dtype="f32", plan=plan)
     same_bits(found["sm_80"], mma.gemm(a, b, arch="sm_80"))
     assert found["sm_80"].tobytes() != found["sm_90a"].tobytes()

@@ -21,7 +21,7 @@ from lanewise.gpu.assemble import cubin
 from lanewise.gpu.device import Context
 from lanewise.gpu.launching import argument_bytes
 from lanewise.gpu.loading import Loaded, loaded
-from lanewise.gpu.plan import Record, start
+from lanewise.gpu.plan import Record, launch_config, start
 from lanewise.ptx import Entry, Shape
 from lanewise.ptx.arguments import ArrayArgument, ParameterTypes, titled
 
@@ -67,6 +67,13 @@ class RecordedLaunch:
         for part, offset in zip(self.raw, self._offsets, strict=True):
             struct.pack_into(f"{len(part)}s", record.buffer, record.values + offset, part)
         return record
+
+    def parts(self) -> tuple[bytes, list[int], bytes, list[tuple[int, int, int]]]:
+        """Return what machine code repeats it by: the parameters' bytes, where each begins, the configuration,
+        and the words that change, as (place, operand, what is added)."""
+        values = b"".join(part + bytes(-len(part) % 16) for part in self.raw)
+        changes = [(self._offsets[each.parameter], each.operand, each.addend) for each in self.patches]
+        return values, list(self._offsets), launch_config(self.shape), changes
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
         """Launch it on operands at these addresses."""

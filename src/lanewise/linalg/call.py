@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.gpus import planned_arch
@@ -11,10 +11,21 @@ from lanewise.linalg.operands import plain_tensors
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planned import PlannedProduct
 from lanewise.linalg.planner import plan_of, require_possible
-from lanewise.linalg.problem import Problem
+from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.sparse import SparseMatrix
-from lanewise.linalg.warm import find, kind_of_tensor, remember
+from lanewise.linalg.warm import (
+    KIND,
+    PLAIN_CALLS,
+    WarmCall,
+    find,
+    kind_of_tensor,
+    remember,
+    remember_plain,
+)
+
+if TYPE_CHECKING:
+    from lanewise.linalg.on_gpu import Prepared
 
 #: The GPU that arrays in host memory are computed like, unless arch= says otherwise.
 DEFAULT_ARCH = "sm_90a"
@@ -65,9 +76,20 @@ def matmul(
     >>> matmul(a, b, bias=np.ones(2, np.float16), activation="relu").tolist()
     [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     """
+    plain = (
+        bias is None and activation is None and residual is None and alpha == 1 and beta is None
+        and scale_a is None and scale_b is None and scale_out is None and epilogue is None
+        and out_dtype is None and accumulate is None and precision is None and not batch_invariant
+        and arch is None and plan is None
+    )  # fmt: skip
+    if plain and KIND:
+        made = PLAIN_CALLS.get(KIND[0](a, b) if out is None else KIND[0](a, b, out))
+        if made is not None and not a.requires_grad and not b.requires_grad:
+            result = made(a, b, out, stream)
+            if result is not None:
+                return result
     key = None
-    if type(a) in _TENSORS and a.is_cuda and not (a.requires_grad or b.requires_grad):
-        tensors = (a, b, bias, residual, scale_a, scale_b, scale_out)
+    if not plain and type(a) in _TENSORS and a.is_cuda and not (a.requires_grad or b.requires_grad):
         try:
             key = (
                 a.shape, a.stride(), a.dtype, a.data_ptr() & 15, a.get_device(),
@@ -76,10 +98,11 @@ def matmul(
                 activation, alpha, beta, epilogue, out_dtype, accumulate, precision, batch_invariant,
                 arch, plan,
             )  # fmt: skip
-            found = find(key)
-            result = None if found is None else found(tensors, out, stream)
-            if result is not None:
-                return result
+            made = find(key)
+            if made is not None:
+                result = made(a, b, out, stream, bias, residual, scale_a, scale_b, scale_out)
+                if result is not None:
+                    return result
         except (AttributeError, TypeError):  # not what a call takes: the rules below say so
             key = None
     if isinstance(b, SparseMatrix):
@@ -101,20 +124,74 @@ def matmul(
     else:
         from lanewise.linalg.on_gpu import run
 
+        if _is_scattered(request.problem):
+            return _on_copies(request, request.problem, a, b, options, arch, plan, stream)
         forced = plan.plan if isinstance(plan, PlannedProduct) else plan
-        made = run(request, request.problem, arch, forced, stream)
-        if made is not None and request.k:
-            _remember(key, made, request, out)
+        prepared = run(request, request.problem, arch, forced, stream)
+        if prepared is not None and request.k and request.a.library == "torch":
+            _remember(a, b, out, prepared, request, key, plain)
     return _returned(request)
 
 
-def _remember(key: Any, made: Any, request: Request, out: Any) -> None:
+def _is_scattered(problem: Problem) -> bool:
+    """Return whether an operand has neighbours along neither axis, or runs backwards."""
+    operands = (problem.a, problem.b, problem.out, problem.epilogue.residual)
+    return any(each is not None and (each.inner != 1 or each.leading < 0) for each in operands)
+
+
+def _on_copies(
+    request: Request, problem: Problem, a: Any, b: Any, options: Options, arch: Any, plan: Any, stream: Any
+) -> Any:
+    """Compute a product on a GPU whose operands are scattered, on copies that their library makes of them."""
+
+    def compact(array: Any, operand: Operand | None) -> Any:
+        if array is None or operand is None or (operand.inner == 1 and operand.leading >= 0):
+            return array
+        if hasattr(array, "contiguous"):
+            return array.contiguous()
+        if hasattr(array, "copy") and request.a.library == "cupy":
+            return array.copy(order="C")
+        raise LanewiseError(f"an array of {request.a.library} has steps along both axes: copy it first")
+
+    residual = options.residual
+    if residual is None and request.residual is not None:
+        residual = options.out  # what it holds is added
+    out = options.out
+    scattered = out is not None and compact(out, problem.out) is not out
+    keywords = {
+        name: getattr(options, name)
+        for name in (
+            "bias", "activation", "alpha", "scale_a", "scale_b", "scale_out", "epilogue", "accumulate",
+            "precision", "batch_invariant",
+        )
+    }  # fmt: skip
+    result = matmul(
+        compact(a, problem.a),
+        compact(b, problem.b),
+        out=None if scattered else out,
+        out_dtype=problem.out.dtype.name,
+        residual=compact(residual, problem.epilogue.residual),
+        beta=options.beta if residual is not None else None,
+        arch=arch,
+        plan=plan,
+        stream=stream,
+        **keywords,
+    )
+    if scattered:
+        out[...] = result
+    return out if out is not None else result
+
+
+def _remember(a: Any, b: Any, out: Any, prepared: Prepared, request: Request, key: Any, plain: bool) -> None:
     """Keep a call on torch's tensors for the next one of its kind."""
-    if request.a.library != "torch":
-        return
     _TENSORS.update(plain_tensors())
-    if key is not None:
-        remember(key, made, request, out is not None)
+    if not plain and key is None:
+        return
+    made = WarmCall(prepared, request, out is not None)
+    if plain:
+        remember_plain(made, *((a, b) if out is None else (a, b, out)))
+    else:
+        remember(key, made)
 
 
 def raise_unfused(**given: Any) -> None:

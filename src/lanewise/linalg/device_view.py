@@ -34,6 +34,9 @@ class DeviceView:
         """The number of axes."""
         return len(self.shape)
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the elements, as NumPy has it."""

@@ -18,6 +18,10 @@ from lanewise.linalg.problem import Problem
 _FOLDER = Path(__file__).parent / "measured"
 #: The table of each arch.
 _FILES = {"sm_90a": "h200.json"}
+#: What of a plan is written down.
+_FIELDS = (
+    "family", "tile", "stages", "cluster", "split", "groups", "schedule", "group", "swap", "skew",
+)  # fmt: skip
 #: A measured plan serves problems whose sizes are all within this factor.
 _NEAR = 1.12
 
@@ -77,8 +81,4 @@ def plan_from(fields: dict[str, Any], arch: str, why: str) -> Plan:
 
 def fields_of(plan: Plan) -> dict[str, Any]:
     """Return the fields of a plan for JSON: what it takes to make it again, without reasons."""
-    return {
-        name: value
-        for name, value in plan.__dict__.items()
-        if name in ("family", "tile", "stages", "cluster", "split", "schedule", "group", "swap")
-    }
+    return {name: value for name, value in plan.__dict__.items() if name in _FIELDS}

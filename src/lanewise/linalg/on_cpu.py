@@ -5,6 +5,7 @@ Sums are those of the plan's instruction in the plan's order (`order.py`). `fuse
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,17 +46,23 @@ def sums(request: Request, problem: Problem, plan: Plan) -> Array:
     multiply = instruction_of(problem, plan)
     if problem.precision:
         a, b = map(split_bf16 if problem.precision == "f32" else rounded_tf32, (a, b))
-    total: Array | None = None
-    for start, end in split_parts(problem, plan):
-        part = _part_of(request, problem, multiply, plan, a, b, start, end)
-        if total is None:
-            total = part
-        else:
-            with np.errstate(all="ignore"):
-                total = total + part
-    assert total is not None
+    parts = [
+        _part_of(request, problem, multiply, plan, a, b, start, end)
+        for start, end in split_parts(problem, plan)
+    ]
+    groups = [_added(parts[first : first + plan.split]) for first in range(0, len(parts), plan.split)]
+    total = _added(groups)
     shape = (*request.batch, request.m, request.n)
     return np.broadcast_to(total, shape)
+
+
+def _added(parts: Sequence[Array]) -> Array:
+    """Return the sum of parts, added in order, each sum rounded."""
+    total = parts[0]
+    with np.errstate(all="ignore"):
+        for part in parts[1:]:
+            total = total + part
+    return total
 
 
 def _part_of(

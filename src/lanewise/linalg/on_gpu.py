@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 #: The operands of a launch, in the order of their addresses.
 OPERANDS = ("a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_out", "workspace")
+#: The beginning of a workspace that kernels count in.
+_COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered.
 _MOST_KINDS = 4096
 #: Families in `families/`, by their name in a plan.
@@ -49,8 +51,10 @@ _FAMILIES = ("warpgroup", "skinny", "warp")
 class Prepared:
     """The launches of one kind of call, ready to be made on any memory of that kind."""
 
-    def __init__(self, launches: Sequence[RecordedLaunch], workspace_bytes: int) -> None:
+    def __init__(self, launches: Sequence[RecordedLaunch], workspace_bytes: int, counts: bool) -> None:
         self.launches, self.workspace_bytes = list(launches), workspace_bytes
+        #: Whether the workspace begins with counters, which are zero before a launch and after it.
+        self.counts = counts
 
     def __call__(self, addresses: list[int], stream: int) -> None:
         """Launch on operands at these addresses, in the order of OPERANDS."""
@@ -79,7 +83,7 @@ def family_of(name: str) -> Any:
 
 
 def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | None) -> Plan:
-    """Return the plan for a problem on a device: the given one, the one that was tuned, or the planner's."""
+    """Return the plan for a problem on a device: the given one, or the planner's."""
     own = arch_of_device(ordinal)
     if arch is not None and given is None:
         wanted = planned_arch(arch)
@@ -90,7 +94,7 @@ def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | 
             )
         own = wanted
     if given is None:
-        return tuned_plan(problem, own, context(ordinal).device.name) or plan_of(problem, own)
+        return plan_of(problem, own)
     if not isinstance(given, Plan):
         raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
     require_possible(problem, given)
@@ -107,25 +111,33 @@ def run(
     assert ordinal is not None
     if not problem.k:
         return _without_terms(request, problem, arch, given, stream)
-    plan = plan_on_gpu(problem, ordinal, arch, given)
     handle = stream_handle(stream) if stream is not None else current_stream(request.a, ordinal)
-    found = prepared(request, problem, plan, ordinal)
-    workspace = workspace_for(request.a, found.workspace_bytes) if found.workspace_bytes else None
+    found = prepared(request, problem, arch, given, ordinal)
+    workspace = (
+        workspace_for(request.a, found.workspace_bytes, found.counts) if found.workspace_bytes else None
+    )
     found(_addresses(request, workspace), handle)
     return found
 
 
-def prepared(request: Request, problem: Problem, plan: Plan, ordinal: int) -> Prepared:
-    """Return the launches of a call: from memory, from disk, or as its family makes them."""
-    key = (problem, plan, request.alpha, request.beta, ordinal)
+def prepared(
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, ordinal: int
+) -> Prepared:
+    """Return the launches of a call: from memory, from disk, or as its family makes them.
+
+    What is on disk needs no plan: it was chosen when the launches were made.
+    """
+    key = (problem, given, arch, request.alpha, request.beta, ordinal)
     found = _PREPARED.get(key)
     if found is None:
         there = context(ordinal)
-        name = None if problem.epilogue.function is not None else repr(key[:-1])
+        tuned = None if given is not None else tuned_plan(problem, arch_of_device(ordinal), there.device.name)
+        name = None if problem.epilogue.function is not None else repr((*key[:-1], tuned))
         kept = recorded.kept(name, there) if name is not None else None
         if kept is not None:
-            found = Prepared(kept[0], kept[1]["workspace"])
+            found = Prepared(kept[0], kept[1]["workspace"], kept[1]["counts"])
         else:
+            plan = tuned or plan_on_gpu(problem, ordinal, arch, given)
             found = _recorded(request, problem, plan, there, name)
         _PREPARED.put(key, found)
     return found
@@ -137,7 +149,7 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
     from lanewise.linalg.pointers import Pointers
 
     family = family_of(plan.family)
-    size = _workspace_bytes(problem, plan)
+    size = _workspace_bytes(family, problem, plan)
     workspace = workspace_for(request.a, size) if size else None
     addresses = _addresses(request, workspace)
     views = _views(request, problem, addresses, size)
@@ -161,17 +173,14 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
             multiprocessors=there.device.multiprocessors,
         )  # fmt: skip
     if name is not None and launches:
-        recorded.keep(name, launches, {"workspace": size})
-    return Prepared([launch for launch, _ in launches], size)
+        recorded.keep(name, launches, {"workspace": size, "counts": plan.groups > 1})
+    return Prepared([launch for launch, _ in launches], size, plan.groups > 1)
 
 
-def _workspace_bytes(problem: Problem, plan: Plan) -> int:
-    """Return the bytes of workspace that a plan takes: for the copies of operands."""
-    if not (plan.copy_a or plan.copy_b):
-        return 0
-    from lanewise.linalg.families.prepass import workspace_bytes
-
-    return workspace_bytes(problem, plan)
+def _workspace_bytes(family: Any, problem: Problem, plan: Plan) -> int:
+    """Return the bytes of workspace that a plan takes: for copies of operands, and for sums of clusters."""
+    ask = getattr(family, "workspace_bytes", None)
+    return 0 if ask is None else int(ask(problem, plan))
 
 
 def _operand_of(memory: Any) -> int | None:
@@ -252,10 +261,16 @@ def _address(workspace: Any) -> int:
     return library.address(workspace)
 
 
-def workspace_for(like: View, size: int) -> Any:
-    """Return memory of a call's own on the GPU, from the allocator of the arrays' library."""
+def workspace_for(like: View, size: int, counts: bool = False) -> Any:
+    """Return memory of a call's own on the GPU, from the allocator of the arrays' library.
+
+    If a kernel counts in it, its beginning is set to zero, on the library's current stream.
+    """
     try:
-        return empty(like, (size,), u8)
+        made = empty(like, (size,), u8)
+        if counts:
+            made[:_COUNTER_BYTES] = 0
+        return made
     except LanewiseError:
         raise LanewiseError(
             f"this product needs a workspace of {size} bytes, which is allocated by torch or CuPy; arrays of "

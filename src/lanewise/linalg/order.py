@@ -71,5 +71,5 @@ def split_parts(problem: Problem, plan: Plan) -> list[tuple[int, int]]:
     """
     k, step = problem.k, plan.tile[2]
     steps = -(-k // step)
-    per_part = -(-steps // plan.split) * step
+    per_part = -(-steps // (plan.split * plan.groups)) * step
     return [(start, min(start + per_part, k)) for start in range(0, k, per_part)] if k else [(0, 0)]

@@ -69,8 +69,10 @@ class PlannedProduct:
         rows, columns, step = plan.tile
         copied = [name for name, copy in (("a", plan.copy_a), ("b", plan.copy_b)) if copy]
         order = "one chain along K"
-        if plan.split > 1:
-            order = f"{plan.split} parts of K, added in order"
+        if plan.split * plan.groups > 1:
+            order = f"{plan.split * plan.groups} parts of K, added in order"
+            if plan.groups > 1 and plan.split > 1:
+                order += f" ({plan.split} at a time)"
         if problem.promote:
             order += f", promoted to f32 every {problem.promote}"
         batch = f"{problem.batch} × " if problem.batch > 1 else ""
@@ -81,7 +83,7 @@ class PlannedProduct:
             ("tile", f"{rows} × {columns}, K by {step}"),
             ("stages", str(plan.stages)),
             ("cluster", f"{plan.cluster[0]} × {plan.cluster[1]}"),
-            ("split", str(plan.split)),
+            ("split", str(plan.split) + (f", in {plan.groups} groups" if plan.groups > 1 else "")),
             ("schedule", plan.schedule + (", transposed" if plan.swap else "")),
             ("copied first", " and ".join(copied) or "nothing"),
             ("registers", "not known without ptxas" if self.registers is None else str(self.registers)),

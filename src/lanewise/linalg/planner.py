@@ -1,7 +1,8 @@
 """A plan for a problem: by a model of waves and bandwidth, and by what was measured where something was.
 
-The model gives each candidate (tile, cluster, split) a time and takes the least. Only the split changes the
-order of sums; with `batch_invariant` it is chosen from N, K and the types alone, as if M were one tile.
+The model gives each candidate (tile, cluster, split) a time and takes the least: `hopper_model.py` for the
+Hopper kernels, a simple one here for those of mma.sync. Only how K is cut changes the order of sums; with
+`batch_invariant` it is chosen from N, K and the types alone, as if M were one tile.
 """
 
 from __future__ import annotations
@@ -17,33 +18,16 @@ from lanewise.linalg.gpus import GPUS, Gpu
 from lanewise.linalg.measured import measured_plan
 from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, multiplied_as
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.problem import Problem
 
-#: Tiles of the Hopper kernels: rows, columns, cluster, schedule, and the share of the tensor cores' speed
-#: that they reach on long K.
-_WARPGROUP_TILES = (
-    (128, 256, (2, 1), "cooperative", 0.93),
-    (256, 128, (2, 1), "cooperative", 0.93),
-    (128, 192, (2, 1), "cooperative", 0.90),
-    (128, 128, (2, 1), "pingpong", 0.84),
-    (128, 128, (1, 1), "cooperative", 0.80),
-    (128, 96, (1, 1), "cooperative", 0.70),
-    (64, 256, (1, 1), "cooperative", 0.72),
-    (128, 64, (1, 1), "cooperative", 0.60),
-    (64, 128, (1, 1), "cooperative", 0.60),
-    (64, 64, (1, 1), "cooperative", 0.42),
-    (64, 32, (1, 1), "cooperative", 0.25),
-)
-#: Tiles of the mma.sync kernels.
+#: Tiles of the mma.sync kernels, and the share of the tensor cores' speed that they reach on long K.
 _WARP_TILES = ((128, 256, 0.85), (128, 128, 0.80), (128, 64, 0.62), (64, 64, 0.48))
-#: Bytes of K in one stage; what a wgmma kernel keeps of shared memory for barriers and results.
-_STAGE_BYTES, _KEPT_SHARED = 128, 33 << 10
-_LEAST_STAGES, _MOST_STAGES = 2, 8
-_SPLITS = (2, 4, 8)
-#: Seconds: a launch from start to end with nothing to do, the first loads of a tile, the exchange of parts.
-_LAUNCH, _FILL, _EXCHANGE = 3.0e-6, 1.0e-6, 1.5e-6
+#: Seconds: a launch from start to end with nothing to do, the first loads of a tile.
+_LAUNCH, _FILL = 3.0e-6, 1.0e-6
 #: M as batch-invariant plans see it.
 _ONE_TILE = 128
+#: Candidates of the Hopper kernels that are built, until one can be had.
+_MOST_BUILT = 64
 
 
 class Estimate(NamedTuple):
@@ -54,7 +38,7 @@ class Estimate(NamedTuple):
     bound: str
 
 
-def plan_of(problem: Problem, arch: str, multiprocessors: int | None = None) -> Plan:
+def plan_of(problem: Problem, arch: str) -> Plan:
     """Return the plan for a problem on an arch. The same problem has the same plan everywhere.
 
     >>> from lanewise.formats import bf16, f32
@@ -63,7 +47,7 @@ def plan_of(problem: Problem, arch: str, multiprocessors: int | None = None) -> 
     >>> plan_of(Problem(8192, 8192, 8192, matrix, matrix, matrix, f32), "sm_90a").tile
     (128, 256, 64)
     """
-    return _plan_of(_without_addresses(problem), arch, multiprocessors)
+    return _plan_of(_without_addresses(problem), arch)
 
 
 def _without_addresses(problem: Problem) -> Problem:
@@ -72,33 +56,55 @@ def _without_addresses(problem: Problem) -> Problem:
 
 
 @lru_cache(maxsize=4096)
-def _plan_of(problem: Problem, arch: str, multiprocessors: int | None) -> Plan:
-    gpu = _gpu(arch, multiprocessors)
+def _plan_of(problem: Problem, arch: str) -> Plan:
     family = _family(problem, arch)
     require_possible(problem, Plan(family, arch, (64, 64, 64), 1))
-    if (found := measured_plan(problem, arch)) is not None:
-        chosen = found
-    else:
-        best = min(
-            ((estimate(problem, plan, gpu), plan) for plan in _candidates(problem, family, arch, gpu)),
-            key=lambda each: (each[0].seconds, each[1].split),
-        )
-        chosen = replace(best[1], why=_why(problem, best[1], best[0], gpu))
-    if problem.batch_invariant:
-        split = _invariant_split(problem, chosen, gpu)
-        if split != chosen.split:
-            cluster = (1, 1) if split > 1 else chosen.cluster
-            chosen = replace(chosen, split=split, cluster=cluster, schedule="cooperative")
-            if chosen.family != "warp":
-                chosen = _fitted(problem, chosen, gpu) or _narrow(problem, chosen, gpu)
+    found = measured_plan(problem, arch)
     if family == "warp":
-        return chosen
-    return replace(chosen, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
+        return found or _warp_plan(problem, arch)
+    if problem.batch_invariant:
+        alone = _hopper_plan(replace(problem, m=_ONE_TILE, batch=1, batch_invariant=False), True)
+        found = _hopper_plan(problem, (alone.split, alone.groups))
+    elif found is None:
+        found = _hopper_plan(problem, True)
+    return replace(found, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
 
 
-def _gpu(arch: str, multiprocessors: int | None) -> Gpu:
-    found = GPUS[arch]
-    return found if multiprocessors is None else replace(found, multiprocessors=multiprocessors)
+def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int]) -> Plan:
+    """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
+    from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.hopper_model import hopper_candidates
+
+    seen = replace(
+        problem,
+        a=replace(problem.a, k_major=problem.a.k_major or not _loadable_major(problem, "a")),
+        b=replace(problem.b, k_major=problem.b.k_major or not _loadable_major(problem, "b")),
+    )
+    ranked = hopper_candidates(
+        problem, isinstance(cuts, tuple) or cuts, cuts if isinstance(cuts, tuple) else None
+    )
+    for number, each in enumerate(ranked[:_MOST_BUILT]):
+        plan = fitted(seen, each.plan)
+        if plan is not None:
+            parts = each.split * each.groups
+            why = (
+                f"the model expects {each.microseconds:.1f} µs of it, in {each.waves:.2f} waves"
+                + (f" with K cut into {parts} parts" if parts > 1 else "")
+                + f", the least of {len(ranked)} candidates"
+                + (f" but {number} that do not fit" if number else "")
+            )
+            return replace(plan, why=why)
+    raise LanewiseError(
+        f"the Hopper kernels have no tile for {problem.m}×{problem.n}×{problem.k} of these types"
+    )
+
+
+def _warp_plan(problem: Problem, arch: str) -> Plan:
+    """Return the best plan of the mma.sync kernels by the simple model."""
+    gpu = GPUS[arch]
+    plans = list(_warp_plans(problem, arch, gpu))
+    best = min(plans, key=lambda plan: estimate(problem, plan, gpu).seconds)
+    return replace(best, why=_why(problem, best, estimate(problem, best, gpu), gpu))
 
 
 def _family(problem: Problem, arch: str) -> str:
@@ -109,11 +115,16 @@ def _family(problem: Problem, arch: str) -> str:
 
 
 def _loadable(problem: Problem, name: str) -> bool:
-    """Return whether TMA can load an operand as wgmma wants it: other types than 16-bit ones along K."""
+    """Return whether TMA can load an operand as wgmma wants it."""
     operand = problem.a if name == "a" else problem.b
-    if problem.precision == "f32":
-        return False
-    return operand.tma and (operand.k_major or operand.dtype.word_bits == 16)
+    return operand.tma and problem.precision != "f32" and _loadable_major(problem, name)
+
+
+def _loadable_major(problem: Problem, name: str) -> bool:
+    """Return whether wgmma takes an operand along the axis that it is contiguous along: all but 16-bit types
+    are taken along K alone."""
+    operand = problem.a if name == "a" else problem.b
+    return operand.k_major or (operand.dtype.word_bits == 16 and not problem.precision)
 
 
 def require_possible(problem: Problem, plan: Plan) -> None:
@@ -121,90 +132,37 @@ def require_possible(problem: Problem, plan: Plan) -> None:
     instruction_of(problem, plan)
     step = plan.tile[2]
     steps = -(-problem.k // step) if step else 0
-    if plan.split < 1 or (plan.split > 1 and (plan.split - 1) * -(-steps // plan.split) >= steps):
+    parts = plan.split * plan.groups
+    if parts < 1 or (parts > 1 and (parts - 1) * -(-steps // parts) >= steps):
         raise LanewiseError(
-            f"split={plan.split}: K of {problem.k} has {steps} steps of {step}: not one for each part"
+            f"split={plan.split}, groups={plan.groups}: K of {problem.k} has {steps} steps of {step}: "
+            "not one for each part"
         )
-    if problem.promote is not None and (-(-steps // plan.split) * step) % problem.promote and plan.split > 1:
-        raise LanewiseError(
-            f"split={plan.split}: parts of K begin at multiples of {problem.promote}, where sums are promoted"
-        )
+    if parts > 1 and (problem.promote is not None or problem.precision == "f32"):
+        raise LanewiseError(f"split={plan.split}, groups={plan.groups}: K is not cut where sums are promoted")
 
 
 def candidates(problem: Problem, arch: str) -> list[Plan]:
-    """Return all plans that the planner considers for a problem on an arch."""
-    return list(_candidates(problem, _family(problem, arch), arch, GPUS[arch]))
+    """Return the plans that are worth measuring for a problem on an arch, the most promising first."""
+    if _family(problem, arch) == "warp":
+        return list(_warp_plans(problem, arch, GPUS[arch]))
+    from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.hopper_model import hopper_candidates
+
+    copies = {"copy_a": not _loadable(problem, "a"), "copy_b": not _loadable(problem, "b")}
+    built = (fitted(problem, each.plan) for each in hopper_candidates(problem)[:_MOST_BUILT])
+    return [
+        replace(plan, copy_a=copies["copy_a"], copy_b=copies["copy_b"]) for plan in built if plan is not None
+    ]
 
 
-# candidates -------------------------------------------------------------------------------------------------
-
-
-def _candidates(problem: Problem, family: str, arch: str, gpu: Gpu) -> Iterator[Plan]:
-    """Yield the plans that are considered."""
+def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
+    """Yield the plans of the mma.sync kernels."""
     size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
-    step = _STAGE_BYTES // size
-    if family == "warp":
-        step = 32 if arch == "sm_75" or size > 2 else 64 // size
-        for rows, columns, _ in _WARP_TILES:
-            stages = 2 if arch == "sm_75" else min(4, gpu.shared_bytes // ((rows + columns) * step * size))
-            plain = Plan(family, arch, (rows, columns, step), max(stages, 2), schedule="one tile")
-            yield from _splits(problem, plain, gpu)
-        return
-    for rows, columns, cluster, schedule, _ in _WARPGROUP_TILES:
-        tall = -(-problem.m // rows)
-        plain = Plan(
-            family, arch, (rows, columns, step), _MOST_STAGES, cluster if tall % cluster[0] == 0 else (1, 1),
-            schedule=schedule,
-        )  # fmt: skip
-        for plan in _splits(problem, plain, gpu):
-            fitted = _fitted(problem, plan, gpu)
-            if fitted is not None:
-                yield fitted
-
-
-def _fitted(problem: Problem, plan: Plan, gpu: Gpu) -> Plan | None:
-    """Return a plan of the Hopper kernels with as many stages as shared memory holds; None if none fits."""
-    from lanewise.linalg.families.build import build_of
-
-    seen = replace(
-        problem,
-        a=replace(problem.a, k_major=problem.a.k_major or _turned(problem.a, problem)),
-        b=replace(problem.b, k_major=problem.b.k_major or _turned(problem.b, problem)),
-    )
-    for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1):
-        tried = replace(plan, stages=stages)
-        try:
-            build_of(seen, tried).require_possible()
-        except LanewiseError:
-            continue
-        return tried
-    return None
-
-
-def _turned(operand: Operand, problem: Problem) -> bool:
-    """Return whether an operand is copied to its transpose, because wgmma takes its type along K alone."""
-    return operand.dtype.word_bits == 8 or bool(problem.precision)
-
-
-def _splits(problem: Problem, plan: Plan, gpu: Gpu) -> Iterator[Plan]:
-    """Yield a plan with one part of K and, where tiles do not fill the GPU, with several.
-
-    The blocks that compute a tile's parts are a cluster: there are 2, 4 or 8 of them.
-    """
-    yield plan
-    if problem.sums.name == "f16" or problem.promote or plan.family == "warp":
-        return  # parts are added in f32, by the Hopper kernels
-    steps = -(-problem.k // plan.tile[2])
-    unit = max(1, (problem.promote or 0) // plan.tile[2])
-    for split in _SPLITS:
-        per_part = -(-steps // split)
-        if (
-            _tiles(problem, plan) * split <= 2 * gpu.multiprocessors
-            and per_part >= 2 * unit
-            and per_part % unit == 0
-            and (split - 1) * per_part < steps
-        ):
-            yield replace(plan, split=split, cluster=(1, 1))
+    step = 32 if arch == "sm_75" or size > 2 else 64 // size
+    for rows, columns, _ in _WARP_TILES:
+        stages = 2 if arch == "sm_75" else min(4, gpu.shared_bytes // ((rows + columns) * step * size))
+        yield Plan("warp", arch, (rows, columns, step), max(stages, 2), schedule="one tile")
 
 
 def _tiles(problem: Problem, plan: Plan) -> int:
@@ -212,58 +170,34 @@ def _tiles(problem: Problem, plan: Plan) -> int:
     return -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
 
 
-def _invariant_split(problem: Problem, plan: Plan, gpu: Gpu) -> int:
-    """Return a split that N, K and the types decide: that of one row of tiles, with one tile's width."""
-    alone = replace(problem, m=_ONE_TILE, batch=1)
-    square = replace(plan, tile=(_ONE_TILE, _ONE_TILE, plan.tile[2]), split=1, schedule="cooperative")
-    ways = _splits(alone, square, gpu)
-    return min(ways, key=lambda each: (estimate(alone, each, gpu).seconds, each.split)).split
-
-
-def _narrow(problem: Problem, plan: Plan, gpu: Gpu) -> Plan:
-    """Return a plan with a smaller tile, for which several parts fit into shared memory."""
-    found = _fitted(problem, replace(plan, tile=(_ONE_TILE, 64, plan.tile[2])), gpu)
-    assert found is not None
-    return found
-
-
 # the model --------------------------------------------------------------------------------------------------
 
 
 def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     """Return what the model says of a plan."""
-    rows, columns, step = plan.tile
-    k = problem.k
-    tiles = _tiles(problem, plan) * plan.split
-    waves = tiles / gpu.multiprocessors
-    steps = -(-k // step)
-    per_tile = -(-steps // plan.split) * step
-    speed = gpu.speed_of(multiplied_as(problem)[0]) / gpu.multiprocessors * _efficiency(plan)
-    products = len(SPLIT_PRODUCTS) if problem.precision == "f32" else 1
-    multiply = math.ceil(waves) * (2 * rows * columns * per_tile * products / speed + _FILL)
     sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]
     moved = problem.batch * (
         problem.m * problem.k * sizes[0] + problem.k * problem.n * sizes[1] + problem.m * problem.n * sizes[2]
     )
-    # A GPU that is not filled does not reach its bandwidth: about half of the multiprocessors do.
-    move = moved / (gpu.bandwidth * min(1.0, 2 * max(tiles, 1) / gpu.multiprocessors))
-    seconds = _LAUNCH + max(multiply, move) + (_EXCHANGE if plan.split > 1 else 0)
-    bound = "tensor cores" if multiply >= move else "bandwidth"
-    if max(multiply, move) < _LAUNCH:
+    move = moved / gpu.bandwidth
+    if plan.family != "warp":
+        from lanewise.linalg.hopper_model import expected
+
+        found = expected(problem, plan)
+        seconds, waves = found.microseconds / 1e6, found.waves
+    else:
+        rows, columns, step = plan.tile
+        waves = _tiles(problem, plan) / gpu.multiprocessors
+        share = {each[:2]: each[2] for each in _WARP_TILES}.get((rows, columns), 0.5)
+        speed = gpu.speed_of(multiplied_as(problem)[0]) / gpu.multiprocessors * share
+        products = len(SPLIT_PRODUCTS) if problem.precision == "f32" else 1
+        long = -(-problem.k // step) * step * products
+        seconds = _LAUNCH + max(math.ceil(waves) * (2 * rows * columns * long / speed + _FILL), move)
+    work = 2 * problem.m * problem.n * problem.k * problem.batch / gpu.speed_of(multiplied_as(problem)[0])
+    bound = "tensor cores" if work >= move else "bandwidth"
+    if max(work, move) < _LAUNCH:
         bound = "latency of a launch"
     return Estimate(seconds, waves, bound)
-
-
-def _efficiency(plan: Plan) -> float:
-    """Return the share of the tensor cores' speed that a tile reaches on long K."""
-    rows, columns, _ = plan.tile
-    if plan.family == "warp":
-        known = {(each[0], each[1]): each[2] for each in _WARP_TILES}
-    else:
-        known = {(each[0], each[1]): each[4] for each in reversed(_WARPGROUP_TILES)}
-        if plan.schedule == "pingpong" and (rows, columns) == (128, 128):
-            return 0.84
-    return known.get((rows, columns), 0.5 * min(1.0, rows * columns / (128 * 128)) + 0.2)
 
 
 def _why(problem: Problem, plan: Plan, found: Estimate, gpu: Gpu) -> str:
@@ -271,8 +205,5 @@ def _why(problem: Problem, plan: Plan, found: Estimate, gpu: Gpu) -> str:
     rows, columns, _ = plan.tile
     tiles = _tiles(problem, plan)
     text = f"{tiles} tiles of {rows}×{columns} on {gpu.multiprocessors} multiprocessors"
-    if plan.split > 1:
-        text += f", too few to fill them: K is cut into {plan.split} parts"
-    else:
-        text += f" are {found.waves:.2f} waves"
+    text += f" are {found.waves:.2f} waves"
     return f"{text}; the model expects {found.seconds * 1e6:.1f} µs, bound by {found.bound}."

@@ -13,6 +13,7 @@ from lanewise.linalg.planned import PlannedProduct
 from lanewise.linalg.planner import candidates, estimate, plan_of
 from lanewise.linalg.rules import Options, request_of
 from lanewise.linalg.tuned import remember
+from lanewise.linalg.warm import forget
 
 #: Candidates that are measured: those that the model finds best.
 _MOST_CANDIDATES = 24
@@ -64,6 +65,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     microseconds = median(times[best]) * 1e6
     device = context(ordinal).device.name
     remember(problem, best, device, microseconds)
+    forget()
     chosen = replace(best, why=f"the fastest of {len(times)} plans on this {device}: {microseconds:.1f} µs")
     return PlannedProduct(chosen, problem)
 
