@@ -139,7 +139,7 @@ class CublasLt:
         return [by(result) for result in found[: returned.value] if not result.state]
 
     def _stored(self, matrix: torch.Tensor, rows: int, columns: int) -> c_void_p:
-        """Return the layout of a matrix's memory as columns: that of its transpose if it is stored by rows."""
+        """Return the layout of a matrix's memory as columns: of one stored by rows, its transpose."""
         if matrix.stride(1) == 1 or matrix.stride(0) != 1:
             return self._layout(matrix.dtype, columns, rows, matrix.stride(0))
         return self._layout(matrix.dtype, rows, columns, matrix.stride(1))

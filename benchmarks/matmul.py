@@ -3,8 +3,8 @@
     python benchmarks/matmul.py --only squares skinny --json results.json --svg speed.svg
 
 Each part fits into a minute. cuBLASLt is the fastest of its heuristic's first eight algorithms, measured
-first. Times are medians of at least 25 rounds of random normal numbers; the table says the share of the ceiling
-that wgmma reaches on this GPU with operands at rest in shared memory (859 TFLOP/s of bf16 on an H200).
+first. Times are medians of at least 25 rounds of random normal numbers; the table says the share of the
+ceiling that wgmma reaches with operands at rest in shared memory (859 TFLOP/s of bf16 on an H200).
 """
 # mypy: disable-error-code="no-untyped-call,misc"
 
@@ -103,7 +103,7 @@ def timed(run: Callable[[], Any]) -> float:
 
 
 def numbers(rows: int, columns: int, dtype: Any, transposed: bool = False, pad: int = 0) -> Any:
-    """Return random normal numbers, stored by rows or columns, with a leading dimension that may be longer."""
+    """Return random normal numbers, stored by rows or columns, the leading dimension longer by `pad`."""
     if transposed:
         return numbers(columns, rows, dtype, pad=pad).t()
     wide = torch.randn(rows, columns + pad, device="cuda")

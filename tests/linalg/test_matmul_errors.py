@@ -23,7 +23,8 @@ def scales(*shape: int) -> Any:
 
 WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "K differs": ((HALF, OTHER[:7]), {}, "8 elements and the last but one of b 7"),
-    "a batch does not broadcast": ((np.ones((2, 4, 8), "f2"), np.ones((3, 8, 4), "f2")), {}, "do not broadcast"),
+    "a batch does not broadcast": (
+        (np.ones((2, 4, 8), "f2"), np.ones((3, 8, 4), "f2")), {}, "do not broadcast"),
     "types differ": ((HALF, SINGLE), {}, "a is float16 and b is float32"),
     "no such type": ((HALF.astype(complex), OTHER), {}, "complex128"),
     "int32 factors": ((HALF.astype("i4"), OTHER.astype("i4")), {}, "int32 is not multiplied"),
@@ -37,7 +38,8 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "out is an operand": ((SQUARE, SQUARE), {"out": SQUARE}, "out overlaps a"),
     "out overlaps": ((SQUARE, SQUARE[:, :4].copy()), {"out": SQUARE[:, 2:6]}, "out overlaps a"),
     "out is repeated": ((SQUARE, OTHER), {"out": np.broadcast_to(np.ones(6, "f2"), (8, 6))}, "out"),
-    "two types of results": ((HALF, OTHER), {"out": np.ones((4, 6), "f2"), "out_dtype": "f32"}, "out_dtype is"),
+    "two types of results": (
+        (HALF, OTHER), {"out": np.ones((4, 6), "f2"), "out_dtype": "f32"}, "out_dtype is"),
     "no such result": ((HALF, OTHER), {"out_dtype": "s32"}, "give float16"),
     "no such sums": ((HALF, OTHER), {"accumulate": "f64"}, "summed in f32 or f16"),
     "precision of f16": ((HALF, OTHER), {"precision": "tf32"}, "for f32 arrays"),
@@ -60,7 +62,8 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "arch": ((HALF, OTHER), {"arch": "sm_70"}, "planned for sm_75"),
     "no instruction": (SMALL, {"arch": "sm_80"}, "sm_80 has no mma.sync that multiplies e4m3"),
     "plan": ((HALF, OTHER), {"plan": "fast"}, "what lw.plan returns"),
-    "float64 and gelu": ((SINGLE.T.astype("f8"), SINGLE.astype("f8")), {"activation": "gelu"}, "float64 take"),
+    "float64 and gelu": (
+        (SINGLE.T.astype("f8"), SINGLE.astype("f8")), {"activation": "gelu"}, "float64 take"),
 }  # fmt: skip
 
 
@@ -79,7 +82,7 @@ def test_plans_that_do_not_fit_are_refused() -> None:
         found.with_(speed=2)
     with pytest.raises(lw.LanewiseError, match="the plan is for sm_90a"):
         lw.matmul(HALF, OTHER, plan=found, arch="sm_80")
-    with pytest.raises(lw.LanewiseError, match="keywords of lw.matmul"):
+    with pytest.raises(lw.LanewiseError, match=r"keywords of lw\.matmul"):
         lw.plan(HALF, OTHER, stream=1)
 
 

@@ -172,7 +172,8 @@ mesh = init_device_mesh("cpu", (2,))
 torch.manual_seed(0)
 a, b, bias = torch.randn(6, 8), torch.randn(8, 4), torch.randn(4)
 whole = Replicate()
-for of_a, of_b, out in ((whole, Shard(1), Shard(1)), (Shard(1), Shard(0), Partial()), (Shard(0), whole, Shard(0))):
+ways = (whole, Shard(1), Shard(1)), (Shard(1), Shard(0), Partial()), (Shard(0), whole, Shard(0))
+for of_a, of_b, out in ways:
     found = lt.matmul(distribute_tensor(a, mesh, [of_a]), distribute_tensor(b, mesh, [of_b]))
     assert found.placements == (out,), found.placements
     torch.testing.assert_close(found.full_tensor(), a @ b)

@@ -69,8 +69,8 @@ class RecordedLaunch:
         return record
 
     def parts(self) -> tuple[bytes, list[int], bytes, list[tuple[int, int, int]]]:
-        """Return what machine code repeats it by: the parameters' bytes, where each begins, the configuration,
-        and the words that change, as (place, operand, what is added)."""
+        """Return what machine code repeats it by: the parameters' bytes, where each begins, the
+        configuration, and the words that change, as (place, operand, what is added)."""
         values = b"".join(part + bytes(-len(part) % 16) for part in self.raw)
         changes = [(self._offsets[each.parameter], each.operand, each.addend) for each in self.patches]
         return values, list(self._offsets), launch_config(self.shape), changes

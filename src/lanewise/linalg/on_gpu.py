@@ -16,7 +16,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import f32, u8
+from lanewise.formats import f32, s32, u8
 from lanewise.gpu import recorded
 from lanewise.gpu.arrays import library_of
 from lanewise.gpu.device import Context, context
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from lanewise.launch import Configured
 
 #: The operands of a launch, in the order of their addresses.
-OPERANDS = ("a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_out", "workspace")
+OPERANDS = (
+    "a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_out", "workspace", "starts", "ends",
+)  # fmt: skip
 #: The beginning of a workspace that kernels count in.
 _COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered.
@@ -196,8 +198,9 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
         if turned:
             shape, strides = (columns, rows), (steps[1], steps[0])
         number = OPERANDS.index(name)
-        if problem.batch > 1:
-            whole, along = (problem.batch, *shape), (operand.batch_stride, *strides)
+        count = problem.experts if name == "b" and problem.experts else problem.batch
+        if count > 1 or (name == "b" and problem.experts):
+            whole, along = (count, *shape), (operand.batch_stride, *strides)
             return DeviceView(number, view.address, whole, along, view.format)
         return DeviceView(number, view.address, shape, strides, view.format)
 
@@ -223,7 +226,12 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
         # Sums that are promoted without scales: pointers that no kernel reads.
         found["scale_a"] = found["scale_b"] = DeviceView(0, request.a.address, (1, 1), (1, 1), f32)
     if size:
-        found["workspace"] = DeviceView(OPERANDS.index("workspace"), addresses[-1], (size,), (1,), u8)
+        number = OPERANDS.index("workspace")
+        found["workspace"] = DeviceView(number, addresses[number], (size,), (1,), u8)
+    if request.bounds is not None:
+        for name in ("starts", "ends"):
+            number = OPERANDS.index(name)
+            found[name] = DeviceView(number, addresses[number], (problem.experts,), (1,), s32)
     return found
 
 
@@ -250,7 +258,11 @@ def _addresses(request: Request, workspace: Any) -> list[int]:
         request.a, request.b, request.out, request.bias, request.residual, request.scale_a.view,
         request.scale_b.view, request.scale_out,
     )  # fmt: skip
-    return [0 if view is None else view.address for view in views] + [_address(workspace)]
+    bounds = [0, 0]
+    if request.bounds is not None:
+        first = int(request.bounds.data_ptr())
+        bounds = [first, first + 4 * request.bounds.shape[1]]
+    return [0 if view is None else view.address for view in views] + [_address(workspace)] + bounds
 
 
 def _address(workspace: Any) -> int:

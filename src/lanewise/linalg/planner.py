@@ -99,6 +99,20 @@ def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int]) -> Plan:
     )
 
 
+def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
+    """Return a plan whose sums are one chain along K; without `fitted`, one for the order of sums alone."""
+    family = _family(problem, arch)
+    if fitted and family != "warp":
+        found = _hopper_plan(problem, False)
+        return replace(found, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
+    if fitted:
+        return _warp_plan(problem, arch)
+    size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
+    plan = Plan(family, arch, (128, 128, 128 // size), 4, why="one chain along K")
+    require_possible(problem, plan)
+    return plan
+
+
 def _warp_plan(problem: Problem, arch: str) -> Plan:
     """Return the best plan of the mma.sync kernels by the simple model."""
     gpu = GPUS[arch]

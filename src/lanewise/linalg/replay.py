@@ -1,9 +1,9 @@
 """A call that was made before, in machine code: tensors read, their kind told, and launches repeated.
 
-torch's tensors are read through DLPack's C exchange API, as in `gpu/native.py`. `kind` makes one number of what
-decides a launch (shapes, strides, types, devices, alignment); `repeat` writes addresses into the parameters of
-recorded launches and hands them to the driver. Where Python or torch are of another make, neither is there, and
-`warm.py` does both in Python.
+torch's tensors are read through DLPack's C exchange API, as in `gpu/native.py`. `kind` makes one number of
+what decides a launch (shapes, strides, types, devices, alignment); `repeat` writes addresses into the
+parameters of recorded launches and hands them to the driver. Where Python or torch are of another make,
+neither is there, and `warm.py` does both in Python.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class _Method(ctypes.Structure):
 
 
 class _Table(int):
-    """The address of a function's table, with all that must live as long as the function: it is its `self`."""
+    """The address of a function's table, with all that must live as long as the function: its `self`."""
 
     held: tuple[object, ...]
 

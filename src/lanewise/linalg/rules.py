@@ -73,6 +73,8 @@ class Request:
     problem: Problem | None
     #: What the caller gets.
     result: Any
+    #: Of a grouped product on a GPU, two rows of i32: where the rows of each group begin and end.
+    bounds: Any = None
 
 
 def request_of(a: Any, b: Any, options: Options, empty_result: bool = True) -> Request:
