@@ -1,7 +1,7 @@
-"""Plans of the Hopper kernels for a problem, the most promising first: the model of `families/candidates.py`.
+"""Plans of the Hopper kernels for a problem, the most promising first, in milliseconds.
 
-A call cannot wait until each candidate is built. So all are ranked by the model's formula alone, on numbers,
-and only those at the top are held against what the kernels can have.
+A call cannot wait until each candidate is built and measured by the model of `families/candidates.py`. So all
+are ranked by the same formula on numbers alone; the model has the last word on those at the top.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
 _CLUSTERS = ((1, 1), (2, 1), (1, 2))
-_SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8)
+_SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16)
 _LARGEST_CLUSTER = 8
 #: Columns of results for which the transpose is tried.
 _FEW = 128
@@ -155,12 +155,21 @@ def _candidate(
     return Candidate(time, waves, tile, cluster, split, groups, swap, "cooperative")
 
 
-def expected(problem: Problem, plan: Plan) -> Candidate:
-    """Return what the model says of any plan of the Hopper kernels."""
+def best_candidates(
+    problem: Problem, count: int, cuts: bool = True, forced: tuple[int, int] | None = None
+) -> list[tuple[float, Candidate]]:
+    """Return candidates with the model's own time in microseconds, the best first."""
+    ranked = hopper_candidates(problem, cuts, forced)[:count]
+    timed = [(hopper.microseconds(problem, each.plan), each) for each in ranked]
+    return sorted(timed, key=lambda each: (each[0], each[1].tile, each[1].cluster))
+
+
+def expected(problem: Problem, plan: Plan) -> tuple[float, float]:
+    """Return the microseconds and the waves that the model expects of a plan of the Hopper kernels."""
     turned = problem.out.k_major == plan.swap
     m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
-    size = element_bytes(problem)
     found = _candidate(
-        problem, m, n, size, plan.tile, plan.cluster, plan.split, plan.groups, plan.swap, forced=True
-    )
-    return found or Candidate(float("nan"), 0.0, plan.tile, plan.cluster, 1, 1, plan.swap, plan.schedule)
+        problem, m, n, element_bytes(problem), plan.tile, plan.cluster, plan.split, plan.groups, plan.swap,
+        forced=True,
+    )  # fmt: skip
+    return hopper.microseconds(problem, plan), 0.0 if found is None else found.waves

@@ -73,25 +73,22 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
 def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int]) -> Plan:
     """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
     from lanewise.linalg.families.candidates import fitted
-    from lanewise.linalg.hopper_model import hopper_candidates
+    from lanewise.linalg.hopper_model import best_candidates
 
     seen = replace(
         problem,
         a=replace(problem.a, k_major=problem.a.k_major or not _loadable_major(problem, "a")),
         b=replace(problem.b, k_major=problem.b.k_major or not _loadable_major(problem, "b")),
     )
-    ranked = hopper_candidates(
-        problem, isinstance(cuts, tuple) or cuts, cuts if isinstance(cuts, tuple) else None
-    )
-    for number, each in enumerate(ranked[:_MOST_BUILT]):
+    forced = cuts if isinstance(cuts, tuple) else None
+    ranked = best_candidates(seen, _MOST_BUILT, bool(cuts), forced)
+    for time, each in ranked:
         plan = fitted(seen, each.plan)
         if plan is not None:
             parts = each.split * each.groups
+            cut = f" with K cut into {parts} parts" if parts > 1 else ""
             why = (
-                f"the model expects {each.microseconds:.1f} µs of it, in {each.waves:.2f} waves"
-                + (f" with K cut into {parts} parts" if parts > 1 else "")
-                + f", the least of {len(ranked)} candidates"
-                + (f" but {number} that do not fit" if number else "")
+                f"the model expects {time:.1f} µs of it, in {each.waves:.2f} waves{cut}, less than of others"
             )
             return replace(plan, why=why)
     raise LanewiseError(
@@ -197,8 +194,8 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     if plan.family != "warp":
         from lanewise.linalg.hopper_model import expected
 
-        found = expected(problem, plan)
-        seconds, waves = found.microseconds / 1e6, found.waves
+        microseconds, waves = expected(problem, plan)
+        seconds = microseconds / 1e6
     else:
         rows, columns, step = plan.tile
         waves = _tiles(problem, plan) / gpu.multiprocessors
