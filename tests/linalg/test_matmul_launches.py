@@ -8,8 +8,8 @@ import pytest
 
 from lanewise.gpu import device
 from lanewise.isa.tensor_map import decode
-from lanewise.linalg import on_gpu
-from lanewise.linalg.device_view import DeviceView
+from lanewise.linalg.launching import on_gpu
+from lanewise.linalg.launching.device_view import DeviceView
 from lanewise.linalg.rules import Options, request_of
 
 MULTIPROCESSORS, MAJOR, MINOR, MOST_SHARED = 16, 75, 76, 97
@@ -48,7 +48,7 @@ class NoDriver:
 def driver(monkeypatch: pytest.MonkeyPatch) -> NoDriver:
     """A GPU that is not there."""
     found = NoDriver()
-    monkeypatch.setattr(device.cuda, "load", lambda: found)
+    monkeypatch.setattr("lanewise.gpu.driver.load", lambda: found)
     there = device.Context(0)
     monkeypatch.setattr(on_gpu, "context", lambda ordinal: there)
     monkeypatch.setattr("lanewise.gpu.arrays.context", lambda ordinal: there)
@@ -69,11 +69,11 @@ def run(a: Any, b: Any, stream: int) -> list[int]:
 def test_launches_are_recorded_repeated_and_kept(driver: NoDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = (64, 128), (128, 64)
     for stream in (5, 9):
-        addresses = run(*(np.ones(shape, np.float16) for shape in shapes), stream)
+        addresses = run(np.ones(shapes[0], np.float16), np.ones(shapes[1], np.float16), stream)
         assert driver.launched.pop() == (stream, addresses)
     on_gpu._PREPARED.clear()
     monkeypatch.setattr(on_gpu, "_recorded", None)  # what is on disk needs no family
-    addresses = run(*(np.ones(shape, np.float16) for shape in shapes), 3)
+    addresses = run(np.ones(shapes[0], np.float16), np.ones(shapes[1], np.float16), 3)
     assert driver.launched.pop() == (3, addresses)
 
 
@@ -94,7 +94,7 @@ def test_views_of_memory_are_those_of_numpy() -> None:
 
 def test_machine_code_tells_kinds_and_repeats_launches() -> None:
     torch = pytest.importorskip("torch")
-    from lanewise.linalg import replay
+    from lanewise.linalg.launching import replay
 
     kind = replay.kind_function((torch.Tensor, torch.nn.Parameter))
     if kind is None:
@@ -104,7 +104,7 @@ def test_machine_code_tells_kinds_and_repeats_launches() -> None:
     others = [(b, a), (a.half(), b), (a, b.t().contiguous().t()), (a[:, :4], b[:4]), (a[:1], b), (a, b, b)]
     assert len({kind(*each) for each in [(a, b), *others]}) == len(others) + 1
     assert kind(a, 3) == 0 and kind(np.ones(3), b) == 0
-    seen: list[tuple[int, int, int]] = []
+    seen: list[tuple[int, ...]] = []
 
     class Launch:
         """A launch with two parameters, of which words change."""

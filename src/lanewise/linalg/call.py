@@ -6,15 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.gpus import planned_arch
-from lanewise.linalg.operands import plain_tensors
-from lanewise.linalg.plan import Plan
-from lanewise.linalg.planned import PlannedProduct
-from lanewise.linalg.planner import plan_of, require_possible
-from lanewise.linalg.problem import Operand, Problem
-from lanewise.linalg.rules import Options, Request, request_of
-from lanewise.linalg.sparse import SparseMatrix
-from lanewise.linalg.warm import (
+from lanewise.linalg.launching.warm import (
     KIND,
     PLAIN_CALLS,
     WarmCall,
@@ -23,9 +15,17 @@ from lanewise.linalg.warm import (
     remember,
     remember_plain,
 )
+from lanewise.linalg.operands import plain_tensors
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.gpus import planned_arch
+from lanewise.linalg.planning.planned import PlannedProduct
+from lanewise.linalg.planning.planner import plan_of, require_possible
+from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.rules import Options, Request, request_of
+from lanewise.linalg.sparse import SparseMatrix
 
 if TYPE_CHECKING:
-    from lanewise.linalg.on_gpu import Prepared
+    from lanewise.linalg.launching.on_gpu import Prepared
 
 #: The GPU that arrays in host memory are computed like, unless arch= says otherwise.
 DEFAULT_ARCH = "sm_90a"
@@ -89,7 +89,7 @@ def matmul(
             if result is not None:
                 return result
     key = None
-    if not plain and type(a) in _TENSORS and a.is_cuda and not (a.requires_grad or b.requires_grad):
+    if type(a) in _TENSORS and a.is_cuda and not (a.requires_grad or b.requires_grad):
         try:
             key = (
                 a.shape, a.stride(), a.dtype, a.data_ptr() & 15, a.get_device(),
@@ -101,6 +101,8 @@ def matmul(
             made = find(key)
             if made is not None:
                 result = made(a, b, out, stream, bias, residual, scale_a, scale_b, scale_out)
+                if plain and made.repeat is not None:
+                    remember_plain(made, *((a, b) if out is None else (a, b, out)))
                 if result is not None:
                     return result
         except (AttributeError, TypeError):  # not what a call takes: the rules below say so
@@ -122,14 +124,14 @@ def matmul(
     elif request.a.device is None:
         _on_cpu(request, request.problem, _plan(request.problem, arch, plan))
     else:
-        from lanewise.linalg.on_gpu import run
+        from lanewise.linalg.launching.on_gpu import run
 
         if _is_scattered(request.problem):
             return _on_copies(request, request.problem, a, b, options, arch, plan, stream)
         forced = plan.plan if isinstance(plan, PlannedProduct) else plan
         prepared = run(request, request.problem, arch, forced, stream)
         if prepared is not None and request.k and request.a.library == "torch":
-            _remember(a, b, out, prepared, request, key, plain)
+            _remember(out, prepared, request, key)
     return _returned(request)
 
 
@@ -182,16 +184,11 @@ def _on_copies(
     return out if out is not None else result
 
 
-def _remember(a: Any, b: Any, out: Any, prepared: Prepared, request: Request, key: Any, plain: bool) -> None:
+def _remember(out: Any, prepared: Prepared, request: Request, key: Any) -> None:
     """Keep a call on torch's tensors for the next one of its kind."""
     _TENSORS.update(plain_tensors())
-    if not plain and key is None:
-        return
-    made = WarmCall(prepared, request, out is not None)
-    if plain:
-        remember_plain(made, *((a, b) if out is None else (a, b, out)))
-    else:
-        remember(key, made)
+    if key is not None:
+        remember(key, WarmCall(prepared, request, out is not None))
 
 
 def raise_unfused(**given: Any) -> None:
@@ -243,7 +240,7 @@ def _arch_of(request: Request, arch: str | None) -> str:
     """Return the arch that a request is planned for: the one that was asked for, or that of its device."""
     if request.a.device is None or arch is not None:
         return planned_arch(arch or DEFAULT_ARCH)
-    from lanewise.linalg.on_gpu import arch_of_device
+    from lanewise.linalg.launching.on_gpu import arch_of_device
 
     return arch_of_device(request.a.device)
 

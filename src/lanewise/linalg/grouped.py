@@ -8,9 +8,9 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.call import matmul
-from lanewise.linalg.gpus import planned_arch
 from lanewise.linalg.operands import View, empty, operand, require_own_elements, view_of
-from lanewise.linalg.planner import chain_plan, plan_of
+from lanewise.linalg.planning.gpus import planned_arch
+from lanewise.linalg.planning.planner import chain_plan, plan_of
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.scales import Scale
@@ -95,7 +95,7 @@ def _chain(a: Any, b: Any, keywords: dict[str, Any], out_dtype: str, arch: str |
     assert request.problem is not None
     if request.a.device is None:
         return chain_plan(request.problem, planned_arch(arch or "sm_90a"))
-    from lanewise.linalg.on_gpu import arch_of_device
+    from lanewise.linalg.launching.on_gpu import arch_of_device
 
     return chain_plan(request.problem, arch_of_device(request.a.device), fitted=True)
 
@@ -104,7 +104,7 @@ def _in_one_launch(
     left: View, right: View, given: View, starts: list[int], ends: list[int], out: Any
 ) -> bool:
     """Compute all groups in one launch on the GPU; False if kernels cannot take the arrays as they lie."""
-    from lanewise.linalg.on_gpu import arch_of_device, run
+    from lanewise.linalg.launching.on_gpu import arch_of_device, run
 
     ordinal = left.device
     assert ordinal is not None

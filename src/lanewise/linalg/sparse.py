@@ -12,8 +12,8 @@ from lanewise.formats import Format
 from lanewise.isa import instruction
 from lanewise.isa.sparsity import prune_2_4
 from lanewise.linalg.fused_on_cpu import rounded
-from lanewise.linalg.gpus import planned_arch
 from lanewise.linalg.operands import view_of
+from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.types import PRODUCTS, format_named
 
 Array = npt.NDArray[Any]

@@ -8,12 +8,12 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.call import matmul
-from lanewise.linalg.gpus import GPUS
-from lanewise.linalg.planned import PlannedProduct
-from lanewise.linalg.planner import candidates, estimate, plan_of
+from lanewise.linalg.launching.warm import forget
+from lanewise.linalg.planning.gpus import GPUS
+from lanewise.linalg.planning.planned import PlannedProduct
+from lanewise.linalg.planning.planner import candidates, estimate, plan_of
+from lanewise.linalg.planning.tuned import remember
 from lanewise.linalg.rules import Options, request_of
-from lanewise.linalg.tuned import remember
-from lanewise.linalg.warm import forget
 
 #: Candidates that are measured: those that the model finds best.
 _MOST_CANDIDATES = 24
@@ -36,7 +36,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     if problem is None or not (problem.m and problem.n and problem.k):
         raise LanewiseError("lw.tune takes one product, or a batch whose axes can be joined to one")
     from lanewise.gpu.device import context
-    from lanewise.linalg.on_gpu import arch_of_device
+    from lanewise.linalg.launching.on_gpu import arch_of_device
 
     arch = arch_of_device(ordinal)
     gpu = GPUS[arch]

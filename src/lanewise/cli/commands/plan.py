@@ -31,8 +31,8 @@ def plan(
     """
     from lanewise.errors import LanewiseError
     from lanewise.linalg.call import planned
-    from lanewise.linalg.gpus import planned_arch
-    from lanewise.linalg.sizes import problem_of_sizes
+    from lanewise.linalg.planning.gpus import planned_arch
+    from lanewise.linalg.planning.sizes import problem_of_sizes
 
     if layout not in ("nn", "nt", "tn", "tt"):
         raise LanewiseError(f"--layout is nn, nt, tn or tt; not {layout!r}")

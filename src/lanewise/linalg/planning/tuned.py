@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from lanewise.disk_cache import cache_directory
-from lanewise.linalg.measured import fields_of, kind_of, plan_from
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.measured import fields_of, kind_of, plan_from
 from lanewise.linalg.problem import Problem
 
 _FILE = "tuned_products.json"

@@ -15,7 +15,7 @@ from lanewise.linalg.order import multiplied_as
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
-_FOLDER = Path(__file__).parent / "measured"
+_FOLDER = Path(__file__).parent.parent / "measured"
 #: The table of each arch.
 _FILES = {"sm_90a": "h200.json"}
 #: What of a plan is written down.

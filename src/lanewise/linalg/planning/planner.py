@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.gpus import GPUS, Gpu
-from lanewise.linalg.measured import measured_plan
 from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, multiplied_as
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.gpus import GPUS, Gpu
+from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.problem import Problem
 
 #: Tiles of the mma.sync kernels, and the share of the tensor cores' speed that they reach on long K.
@@ -44,15 +44,16 @@ def plan_of(problem: Problem, arch: str) -> Plan:
     >>> from lanewise.formats import bf16, f32
     >>> from lanewise.linalg.problem import Operand
     >>> matrix = Operand(bf16, True, 8192)
-    >>> plan_of(Problem(8192, 8192, 8192, matrix, matrix, matrix, f32), "sm_90a").tile
-    (128, 256, 64)
+    >>> plan_of(Problem(8192, 8192, 8192, matrix, matrix, matrix, f32), "sm_90a").tile[2]
+    64
     """
-    return _plan_of(_without_addresses(problem), arch)
+    return _plan_of(_as_planned(problem), arch)
 
 
-def _without_addresses(problem: Problem) -> Problem:
-    """Return a problem without a user's function, which plans do not depend on."""
-    return replace(problem, epilogue=replace(problem.epilogue, function=None))
+def _as_planned(problem: Problem) -> Problem:
+    """Return a problem as plans see it: without a user's function, and with at least one element."""
+    sizes = {name: max(1, getattr(problem, name)) for name in ("m", "n", "k", "batch")}
+    return replace(problem, **sizes, epilogue=replace(problem.epilogue, function=None))
 
 
 @lru_cache(maxsize=4096)
@@ -73,7 +74,7 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
 def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int]) -> Plan:
     """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
     from lanewise.linalg.families.candidates import fitted
-    from lanewise.linalg.hopper_model import best_candidates
+    from lanewise.linalg.planning.hopper_model import best_candidates
 
     seen = replace(
         problem,
@@ -158,7 +159,7 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     if _family(problem, arch) == "warp":
         return list(_warp_plans(problem, arch, GPUS[arch]))
     from lanewise.linalg.families.candidates import fitted
-    from lanewise.linalg.hopper_model import hopper_candidates
+    from lanewise.linalg.planning.hopper_model import hopper_candidates
 
     copies = {"copy_a": not _loadable(problem, "a"), "copy_b": not _loadable(problem, "b")}
     built = (fitted(problem, each.plan) for each in hopper_candidates(problem)[:_MOST_BUILT])
@@ -192,7 +193,7 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     )
     move = moved / gpu.bandwidth
     if plan.family != "warp":
-        from lanewise.linalg.hopper_model import expected
+        from lanewise.linalg.planning.hopper_model import expected
 
         microseconds, waves = expected(problem, plan)
         seconds = microseconds / 1e6

@@ -22,15 +22,15 @@ from lanewise.gpu.arrays import library_of
 from lanewise.gpu.device import Context, context
 from lanewise.gpu.faults import GpuError
 from lanewise.gpu.streams import stream_handle
-from lanewise.linalg.device_view import DeviceView
-from lanewise.linalg.gpus import planned_arch
+from lanewise.linalg.launching.device_view import DeviceView
 from lanewise.linalg.operands import View, empty
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planner import plan_of, require_possible
+from lanewise.linalg.planning.gpus import planned_arch
+from lanewise.linalg.planning.planner import plan_of, require_possible
+from lanewise.linalg.planning.tuned import tuned_plan
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale
-from lanewise.linalg.tuned import tuned_plan
 from lanewise.linalg.types import BLOCK
 from lanewise.recently_used import RecentlyUsed
 

@@ -12,13 +12,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lanewise.gpu.streams import stream_handle
+from lanewise.linalg.launching.replay import NOT_READ, kind_function, repeat_function
 from lanewise.linalg.operands import plain_tensors
-from lanewise.linalg.replay import NOT_READ, kind_function, repeat_function
 
 if TYPE_CHECKING:
-    from lanewise.linalg.on_gpu import Prepared
+    from lanewise.linalg.launching.on_gpu import Prepared
     from lanewise.linalg.rules import Request
 
+#: Calls after which one is worth machine code: a program that multiplies a few times does not wait for that.
+_OFTEN = 8
+#: The beginning of a workspace that kernels count in.
+COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered; when there are more, all are forgotten.
 _MOST_CALLS = 4096
 _CALLS: dict[Any, WarmCall] = {}
@@ -34,6 +38,26 @@ def kind_of_tensor(value: Any) -> Any:
     return value.shape, value.stride(), value.dtype, value.data_ptr() & 15, value.get_device()
 
 
+#: Workspaces in which kernels count, by device and stream. Each launch leaves its counters zero, and the
+#: launches of a stream follow each other.
+_COUNTING: dict[tuple[int, int], Any] = {}
+
+
+def counting_workspace(ordinal: int, stream: int, size: int) -> Any:
+    """Return a workspace that begins with zeros: the stream's own; a new one while a graph is captured."""
+    torch = sys.modules["torch"]
+    found = _COUNTING.get((ordinal, stream))
+    if torch.cuda.is_current_stream_capturing():
+        found = None
+    if found is None or found.numel() < size:
+        made = torch.empty(size, dtype=torch.uint8, device=f"cuda:{ordinal}")
+        made[:COUNTER_BYTES].zero_()
+        if torch.cuda.is_current_stream_capturing():
+            return made
+        found = _COUNTING[ordinal, stream] = made
+    return found
+
+
 class WarmCall:
     """A kind of call that was made before."""
 
@@ -47,21 +71,14 @@ class WarmCall:
         self.empty = torch.empty
         self.current_stream = torch._C._cuda_getCurrentRawStream
         self.bytes = torch.uint8
-        self.workspace = torch.zeros if prepared.counts else torch.empty
         self.given_out = given_out
         #: Whether what `out` holds is the residual.
         self.adds_out = request.residual is request.out
-        context = prepared.launches[0].kernel.context
-        #: With one device only: the launches in machine code, and what Inductor makes tensors with.
-        self.repeat = self.quick_empty = None
-        if context.alone:
-            self.repeat = repeat_function(
-                prepared.launches, torch.Tensor, launch=context.driver.places[0], last=context.last_place,
-                name=context.numbered(prepared.launches[-1].kernel.name),
-            )  # fmt: skip
-            guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-            self.quick_empty = getattr(guards, "_empty_strided_cuda", None)
-        self.error = context.driver.error
+        self.context = prepared.launches[0].kernel.context
+        #: The launches in machine code, once the call was made often, and what Inductor makes tensors with.
+        self.repeat: Callable[..., int] | None = None
+        self.quick_empty: Callable[..., Any] | None = None
+        self.calls = 0
         #: From the first byte of each operand to the last, by its address.
         self.extents = [
             None if view is None else _reach(view)
@@ -92,12 +109,15 @@ class WarmCall:
             result = self.quick_empty(self.shape, self.strides, self.dtype)
         else:
             result = self.empty(self.shape, dtype=self.dtype, device=self.device)
+        handle = self.current_stream(self.ordinal) if stream is None else stream_handle(stream)
         workspace = None
         if self.prepared.workspace_bytes:
-            workspace = self.workspace(self.prepared.workspace_bytes, dtype=self.bytes, device=self.device)
+            workspace = self._workspace(handle)
         if self.adds_out:
             residual = result
-        handle = self.current_stream(self.ordinal) if stream is None else stream_handle(stream)
+        self.calls += 1
+        if self.calls == _OFTEN:
+            self._compile()
         operands = (a, b, result, bias, residual, scale_a, scale_b, scale_out, workspace)
         if self.repeat is None:
             self.prepared([_pointer(each) for each in operands], handle)
@@ -110,8 +130,30 @@ class WarmCall:
         if status == NOT_READ:
             self.prepared([_pointer(each) for each in operands], handle)
         elif status:
-            raise self.error(status, "lw.matmul")
+            raise self.context.driver.error(status, "lw.matmul")
         return result
+
+    def _compile(self) -> None:
+        """Make machine code of the launches. With several devices, Python sees to their contexts instead."""
+        if not self.context.alone:
+            return
+        torch, launches = sys.modules["torch"], self.prepared.launches
+        self.repeat = repeat_function(
+            launches,
+            torch.Tensor,
+            launch=self.context.driver.places[0],
+            last=self.context.last_place,
+            name=self.context.numbered(launches[-1].kernel.name),
+        )
+        guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+        self.quick_empty = getattr(guards, "_empty_strided_cuda", None)
+
+    def _workspace(self, stream: int) -> Any:
+        """Return memory for the call: of its own, or, if kernels count in it, that of its stream."""
+        size = self.prepared.workspace_bytes
+        if not self.prepared.counts:
+            return self.empty(size, dtype=self.bytes, device=self.device)
+        return counting_workspace(self.ordinal, stream, size)
 
     def _may_overlap(self, addresses: list[int]) -> bool:
         """Return whether the memory of the result and of another operand are not clearly apart."""

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.gpus import GPUS
 from lanewise.linalg.order import instruction_of
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planner import Estimate, estimate, require_possible
+from lanewise.linalg.planning.gpus import GPUS
+from lanewise.linalg.planning.planner import Estimate, estimate, require_possible
 from lanewise.linalg.problem import Problem
 
 
