@@ -58,7 +58,10 @@ def _table(arch: str) -> dict[str, list[dict[str, Any]]]:
 def measured_plan(problem: Problem, arch: str) -> Plan | None:
     """Return the plan that was fastest for a problem of nearly these sizes; None if none was measured."""
     nearest, distance = None, math.log(_NEAR)
-    for row in _table(arch).get(kind_of(problem), ()):
+    kind = kind_of(problem)
+    if kind.startswith("f16·f16→f16 f32"):  # f16 is as fast as bf16
+        kind = kind.replace("f16", "bf16")
+    for row in _table(arch).get(kind, ()):
         sizes = ((problem.m, row["m"]), (problem.n, row["n"]), (problem.k, row["k"]))
         if problem.batch != row.get("batch", 1) or any(min(pair) < 1 for pair in sizes):
             continue

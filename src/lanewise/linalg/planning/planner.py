@@ -63,6 +63,8 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
     found = measured_plan(problem, arch)
     if family == "warp":
         return found or _warp_plan(problem, arch)
+    if found is not None and not _can_have(problem, found):
+        found = None  # of nearly these sizes, and not quite possible for them
     if problem.batch_invariant:
         alone = _hopper_plan(replace(problem, m=_ONE_TILE, batch=1, batch_invariant=False), True)
         found = _hopper_plan(problem, (alone.split, alone.groups))
@@ -71,16 +73,34 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
     return replace(found, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
 
 
+def _can_have(problem: Problem, plan: Plan) -> bool:
+    """Return whether the Hopper kernels can compute a problem by a plan."""
+    from lanewise.linalg.families.build import build_of
+    from lanewise.linalg.families.candidates import natural
+
+    try:
+        require_possible(problem, plan)
+        build_of(natural(_as_loaded(problem), plan), plan).require_possible()
+    except LanewiseError:
+        return False
+    return True
+
+
+def _as_loaded(problem: Problem) -> Problem:
+    """Return a problem with its operands as wgmma gets them, copied where it does not take their major."""
+    return replace(
+        problem,
+        a=replace(problem.a, k_major=problem.a.k_major or not _loadable_major(problem, "a")),
+        b=replace(problem.b, k_major=problem.b.k_major or not _loadable_major(problem, "b")),
+    )
+
+
 def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int]) -> Plan:
     """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
     from lanewise.linalg.families.candidates import fitted
     from lanewise.linalg.planning.hopper_model import best_candidates
 
-    seen = replace(
-        problem,
-        a=replace(problem.a, k_major=problem.a.k_major or not _loadable_major(problem, "a")),
-        b=replace(problem.b, k_major=problem.b.k_major or not _loadable_major(problem, "b")),
-    )
+    seen = _as_loaded(problem)
     forced = cuts if isinstance(cuts, tuple) else None
     ranked = best_candidates(seen, _MOST_BUILT, bool(cuts), forced)
     for time, each in ranked:
