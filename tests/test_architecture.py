@@ -36,6 +36,7 @@ ROOMS = (
     "lang",
     "tuning",
     "linalg",
+    "torch",
     "traces",
     "debug",
     "explore",

@@ -33,6 +33,7 @@ KINDS = {
     ".cubin": "machine code of GPUs",
     ".nvrtc": "PTX of CUDA C++",
     ".tuned": "the fastest of the configurations that lw.autotune tried",
+    ".launch": "launches on GPUs",
     ".digest": "digests of the library's source",
 }
 #: The kinds that are compiled programs.

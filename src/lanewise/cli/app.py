@@ -21,6 +21,7 @@ COMMANDS = {
     "explore": "lanewise.cli.commands.explore:explore",
     "ptx": "lanewise.cli.commands.ptx:ptx",
     "sass": "lanewise.cli.commands.sass:sass",
+    "plan": "lanewise.cli.commands.plan:plan",
     "doctor": "lanewise.cli.commands.doctor:doctor",
     "cache": "lanewise.cli.commands.cache:cache",
 }
@@ -67,6 +68,7 @@ def _root(
     lanewise check kernel.ptx --grid 8 --block 128 --arg random:f32:1024
     lanewise debug script.py --check
     lanewise explore
+    lanewise plan 4096 4096 4096 --dtype bf16
     lanewise doctor
 
     Each command's --help has more examples. Tables become plain text in a pipe.

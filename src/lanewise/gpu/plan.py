@@ -55,8 +55,8 @@ def _attributes(shape: Shape) -> tuple[int, ...]:
     return () if shape.cluster is None else (ctypes.addressof(_cluster_attribute(shape.cluster)), 1)
 
 
-def _config(shape: Shape) -> bytes:
-    """A CUlaunchConfig, the stream left open."""
+def launch_config(shape: Shape) -> bytes:
+    """Return a CUlaunchConfig, the stream left open."""
     return _CONFIG.pack(*shape.grid, *shape.block, shape.shared_bytes, 0, *(_attributes(shape) or (0, 0)))
 
 
@@ -71,7 +71,7 @@ class Record:
         base = ctypes.addressof(self.buffer)
         places = [base + self.values + offset for offset in offsets]
         struct.pack_into(f"<{len(places)}Q", self.buffer, 0, *places)
-        struct.pack_into(f"{_CONFIG.size}s", self.buffer, config, _config(shape))
+        struct.pack_into(f"{_CONFIG.size}s", self.buffer, config, launch_config(shape))
         #: The arguments of cuLaunchKernelEx.
         self.call = (
             ctypes.c_void_p(base + config),
@@ -228,7 +228,7 @@ class Plan:
         launch, current = context.driver.places
         return native.compiled(
             expected,
-            _config(self.shape),
+            launch_config(self.shape),
             read=reads.pop(),
             launch=launch,
             current=0 if context.alone else current,

@@ -1,0 +1,380 @@
+"""A call that was made before, in machine code: tensors read, their kind told, and launches repeated.
+
+torch's tensors are read through DLPack's C exchange API, as in `gpu/native.py`. `kind` makes one number of
+what decides a launch (shapes, strides, types, devices, alignment); `repeat` writes addresses into the
+parameters of recorded launches and hands them to the driver. Where Python or torch are of another make,
+neither is there, and `warm.py` does both in Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from ctypes import c_char_p, c_int, c_uint64, c_void_p, py_object
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from lanewise.gpu.native import exchange_function
+from lanewise.jit import machine_code
+
+if TYPE_CHECKING:
+    from lanewise.gpu.recorded import RecordedLaunch
+
+#: What of Python's C interface is called: the first words of both tables.
+_PYTHON = (
+    "PyLong_FromUnsignedLongLong", "PyLong_AsUnsignedLongLong", "PyErr_Clear", "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+)  # fmt: skip
+#: Of both tables: the function that reads a tensor. Of `kind`: how many types are taken, then these. Of
+#: `repeat`: None, cuLaunchKernelEx, where the last kernel's number goes, the number, how many launches, then
+#: the address of each one's record.
+_READ = len(_PYTHON)
+#: `repeat` returns the driver's status; this one where a tensor could not be read.
+NOT_READ = (1 << 64) - 1
+_MOST_OPERANDS = 16
+
+_TEXT = """
+define internal i64 @word(ptr %table, i64 %place) alwaysinline {
+  %at = getelementptr i64, ptr %table, i64 %place
+  %value = load i64, ptr %at
+  ret i64 %value
+}
+
+define internal ptr @address(ptr %table, i64 %place) alwaysinline {
+  %value = call i64 @word(ptr %table, i64 %place)
+  %pointer = inttoptr i64 %value to ptr
+  ret ptr %pointer
+}
+
+define internal i64 @mixed(i64 %seen, i64 %more) alwaysinline {
+  %both = xor i64 %seen, %more
+  %spread = mul i64 %both, -7046029254386353131
+  %high = lshr i64 %spread, 29
+  %mixed = xor i64 %spread, %high
+  ret i64 %mixed
+}
+
+; What a DLTensor is, but for its numbers and its address: data 0, device 8, axes 16, type 20, shape 24,
+; strides 32, offset 40.
+define internal i64 @kind_of(ptr %tensor, i64 %seen) {
+entry:
+  %data = call i64 @word(ptr %tensor, i64 0)
+  %offset = call i64 @word(ptr %tensor, i64 5)
+  %first = add i64 %data, %offset
+  %alignment = and i64 %first, 15
+  %device = call i64 @word(ptr %tensor, i64 1)
+  %type = call i64 @word(ptr %tensor, i64 2)
+  %h0 = call i64 @mixed(i64 %seen, i64 %alignment)
+  %h1 = call i64 @mixed(i64 %h0, i64 %device)
+  %h2 = call i64 @mixed(i64 %h1, i64 %type)
+  %axes = trunc i64 %type to i32
+  %count = zext i32 %axes to i64
+  %shape = call ptr @address(ptr %tensor, i64 3)
+  %strides = call ptr @address(ptr %tensor, i64 4)
+  %unsaid = icmp eq ptr %strides, null
+  br i1 %unsaid, label %none, label %loop
+none:
+  ret i64 0
+loop:
+  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
+  %h = phi i64 [ %h2, %entry ], [ %h4, %next ]
+  %done = icmp uge i64 %n, %count
+  br i1 %done, label %end, label %next
+next:
+  %size = call i64 @word(ptr %shape, i64 %n)
+  %stride = call i64 @word(ptr %strides, i64 %n)
+  %h3 = call i64 @mixed(i64 %h, i64 %size)
+  %h4 = call i64 @mixed(i64 %h3, i64 %stride)
+  %n1 = add i64 %n, 1
+  br label %loop
+end:
+  ret i64 %h
+}
+
+; A method of Python: of tensors, a number for their kind; 0 if one is no tensor.
+define ptr @kind(ptr %self, ptr %arguments, i64 %given) {
+entry:
+  %table = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %number = call ptr @address(ptr %table, i64 0)
+  %clear = call ptr @address(ptr %table, i64 2)
+  %read = call ptr @address(ptr %table, i64 READ)
+  %types = call i64 @word(ptr %table, i64 TYPES)
+  %tensor = alloca [6 x i64], align 16
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %n1, %taken ]
+  %seen = phi i64 [ 88172645463325252, %entry ], [ %more, %taken ]
+  %done = icmp uge i64 %n, %given
+  br i1 %done, label %end, label %item
+item:
+  %at = getelementptr ptr, ptr %arguments, i64 %n
+  %object = load ptr, ptr %at
+  %its_type = call i64 @word(ptr %object, i64 1)
+  br label %which
+which:
+  %t = phi i64 [ 0, %item ], [ %t1, %other ]
+  %no_more = icmp uge i64 %t, %types
+  br i1 %no_more, label %refuse, label %compare
+compare:
+  %place = add i64 %t, FIRST_TYPE
+  %type = call i64 @word(ptr %table, i64 %place)
+  %same = icmp eq i64 %type, %its_type
+  br i1 %same, label %look, label %other
+other:
+  %t1 = add i64 %t, 1
+  br label %which
+look:
+  %failed = call i32 %read(ptr %object, ptr %tensor)
+  %was_read = icmp eq i32 %failed, 0
+  br i1 %was_read, label %told, label %wrong
+told:
+  %more = call i64 @kind_of(ptr %tensor, i64 %seen)
+  %known = icmp ne i64 %more, 0
+  br i1 %known, label %taken, label %refuse
+taken:
+  %n1 = add i64 %n, 1
+  br label %loop
+wrong:
+  call void %clear()
+  br label %refuse
+end:
+  %found = call ptr %number(i64 %seen)
+  ret ptr %found
+refuse:
+  %nothing = call ptr %number(i64 0)
+  ret ptr %nothing
+}
+
+; One launch: the record has the values, their bytes, how many parameters, where each begins among the values,
+; the configuration, how many words change, these (place, operand, what is added), and the function.
+define internal i32 @one(ptr %record, ptr %operands, i64 %stream, ptr %start) noinline {
+entry:
+  %from = call ptr @address(ptr %record, i64 0)
+  %size = call i64 @word(ptr %record, i64 1)
+  %count = call i64 @word(ptr %record, i64 2)
+  %offsets = call ptr @address(ptr %record, i64 3)
+  %template = call ptr @address(ptr %record, i64 4)
+  %changes = call i64 @word(ptr %record, i64 5)
+  %rows = call ptr @address(ptr %record, i64 6)
+  %function = call ptr @address(ptr %record, i64 7)
+  %values = alloca i8, i64 %size, align 64
+  %places = alloca ptr, i64 %count, align 16
+  %config = alloca [7 x i64], align 16
+  call void @llvm.memcpy.p0.p0.i64(ptr %values, ptr %from, i64 %size, i1 false)
+  call void @llvm.memcpy.p0.p0.i64(ptr %config, ptr %template, i64 56, i1 false)
+  %handle_at = getelementptr i64, ptr %config, i64 4
+  store i64 %stream, ptr %handle_at
+  br label %parameters
+parameters:
+  %p = phi i64 [ 0, %entry ], [ %p1, %parameter ]
+  %all_placed = icmp uge i64 %p, %count
+  br i1 %all_placed, label %words, label %parameter
+parameter:
+  %offset = call i64 @word(ptr %offsets, i64 %p)
+  %value = getelementptr i8, ptr %values, i64 %offset
+  %place_at = getelementptr ptr, ptr %places, i64 %p
+  store ptr %value, ptr %place_at
+  %p1 = add i64 %p, 1
+  br label %parameters
+words:
+  %w = phi i64 [ 0, %parameters ], [ %w1, %change ]
+  %all_changed = icmp uge i64 %w, %changes
+  br i1 %all_changed, label %go, label %change
+change:
+  %row = mul i64 %w, 3
+  %row1 = add i64 %row, 1
+  %row2 = add i64 %row, 2
+  %place = call i64 @word(ptr %rows, i64 %row)
+  %operand = call i64 @word(ptr %rows, i64 %row1)
+  %addend = call i64 @word(ptr %rows, i64 %row2)
+  %base = call i64 @word(ptr %operands, i64 %operand)
+  %address = add i64 %base, %addend
+  %at = getelementptr i8, ptr %values, i64 %place
+  store i64 %address, ptr %at
+  %w1 = add i64 %w, 1
+  br label %words
+go:
+  %status = call i32 %start(ptr %config, ptr %function, ptr %places, ptr null)
+  ret i32 %status
+}
+
+; A method of Python: the stream's handle, then the operands; None where there is none. Returns the status.
+define ptr @repeat(ptr %self, ptr %arguments, i64 %given) {
+entry:
+  %table = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %number = call ptr @address(ptr %table, i64 0)
+  %as_unsigned = call ptr @address(ptr %table, i64 1)
+  %clear = call ptr @address(ptr %table, i64 2)
+  %save = call ptr @address(ptr %table, i64 3)
+  %restore = call ptr @address(ptr %table, i64 4)
+  %read = call ptr @address(ptr %table, i64 READ)
+  %none = call ptr @address(ptr %table, i64 NONE)
+  %start = call ptr @address(ptr %table, i64 LAUNCH)
+  %last = call ptr @address(ptr %table, i64 LAST)
+  %name = call i64 @word(ptr %table, i64 NAME)
+  %launches = call i64 @word(ptr %table, i64 LAUNCHES)
+  %operands = alloca [MOST x i64], align 16
+  %tensor = alloca [6 x i64], align 16
+  call void @llvm.memset.p0.i64(ptr %operands, i8 0, i64 MOST_BYTES, i1 false)
+  %stream_object = load ptr, ptr %arguments
+  %stream = call i64 %as_unsigned(ptr %stream_object)
+  br label %loop
+loop:
+  %n = phi i64 [ 1, %entry ], [ %n1, %next ]
+  %done = icmp uge i64 %n, %given
+  br i1 %done, label %begin, label %item
+item:
+  %at = getelementptr ptr, ptr %arguments, i64 %n
+  %object = load ptr, ptr %at
+  %absent = icmp eq ptr %object, %none
+  br i1 %absent, label %next, label %look
+look:
+  %failed = call i32 %read(ptr %object, ptr %tensor)
+  %was_read = icmp eq i32 %failed, 0
+  br i1 %was_read, label %told, label %wrong
+told:
+  %data = call i64 @word(ptr %tensor, i64 0)
+  %offset = call i64 @word(ptr %tensor, i64 5)
+  %first = add i64 %data, %offset
+  %place = sub i64 %n, 1
+  %operand_at = getelementptr i64, ptr %operands, i64 %place
+  store i64 %first, ptr %operand_at
+  br label %next
+next:
+  %n1 = add i64 %n, 1
+  br label %loop
+begin:
+  store i64 %name, ptr %last
+  %thread = call ptr %save()
+  br label %launching
+launching:
+  %l = phi i64 [ 0, %begin ], [ %l1, %launched ]
+  %all = icmp uge i64 %l, %launches
+  br i1 %all, label %end, label %launch
+launch:
+  %record_place = add i64 %l, FIRST_RECORD
+  %record = call ptr @address(ptr %table, i64 %record_place)
+  %status = call i32 @one(ptr %record, ptr %operands, i64 %stream, ptr %start)
+  %good = icmp eq i32 %status, 0
+  br i1 %good, label %launched, label %end
+launched:
+  %l1 = add i64 %l, 1
+  br label %launching
+end:
+  %last_status = phi i32 [ 0, %launching ], [ %status, %launch ]
+  call void %restore(ptr %thread)
+  %code = sext i32 %last_status to i64
+  %result = call ptr %number(i64 %code)
+  ret ptr %result
+wrong:
+  call void %clear()
+  %unread = call ptr %number(i64 -1)
+  ret ptr %unread
+}
+
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+"""
+#: Places in the tables, by their names in the text.
+_PLACES = {
+    "READ": _READ, "TYPES": _READ + 1, "FIRST_TYPE": _READ + 2, "NONE": _READ + 1, "LAUNCH": _READ + 2,
+    "LAST": _READ + 3, "NAME": _READ + 4, "LAUNCHES": _READ + 5, "FIRST_RECORD": _READ + 6,
+}  # fmt: skip
+#: METH_FASTCALL, and CUlaunchConfig's bytes.
+_FASTCALL, _CONFIG_BYTES = 0x80, 56
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (("name", c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", c_char_p))
+
+
+class _Table(int):
+    """The address of a function's table, with all that must live as long as the function: its `self`."""
+
+    held: tuple[object, ...]
+
+
+@cache
+def _program() -> machine_code.Program | None:
+    """Return the compiled functions; None where Python has no global lock, and objects look otherwise."""
+    if getattr(sys, "_is_gil_enabled", lambda: True)() is False or sys.implementation.name != "cpython":
+        return None
+    from llvmlite import binding as llvm
+
+    text = _TEXT.replace("MOST_BYTES", str(8 * _MOST_OPERANDS)).replace("[MOST x", f"[{_MOST_OPERANDS} x")
+    for name in sorted(_PLACES, key=len, reverse=True):
+        text = text.replace(f"i64 {name})", f"i64 {_PLACES[name]})").replace(
+            f", {name}\n", f", {_PLACES[name]}\n"
+        )
+    llvm.add_symbol("PyLong_AsVoidPtr", _place(ctypes.pythonapi.PyLong_AsVoidPtr))
+    key = hashlib.sha256(text.encode()).hexdigest()
+    return machine_code.load(f"replay {key}", lambda: text)
+
+
+def _place(function: Any) -> int:
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+def _made(name: str, words: Sequence[int], held: tuple[object, ...]) -> Any:
+    """Return a function of the program as one of Python's, with its table."""
+    program = _program()
+    assert program is not None
+    table = (c_uint64 * len(words))(*(word % (1 << 64) for word in words))
+    method = _Method(name.encode(), program.place(name), _FASTCALL, None)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.argtypes, make.restype = (c_void_p, py_object, c_void_p), py_object
+    address = _Table(ctypes.addressof(table))
+    address.held = (table, method, program, held)
+    return make(ctypes.addressof(method), address, None)
+
+
+def _first_words(read: int) -> list[int]:
+    return [_place(getattr(ctypes.pythonapi, name)) for name in _PYTHON] + [read]
+
+
+def kind_function(types: Sequence[type]) -> Callable[..., int] | None:
+    """Return a function that tells the kind of tensors of these types as a number; None where it cannot be.
+
+    It returns 0 for anything that is no such tensor.
+    """
+    read = exchange_function(types[0])
+    if not read or _program() is None:
+        return None
+    words = [*_first_words(read), len(types), *(id(each) for each in types)]
+    made: Callable[..., int] = _made("kind", words, (tuple(types),))
+    return made
+
+
+def repeat_function(
+    launches: Sequence[RecordedLaunch], type_: type, *, launch: int, last: int, name: int
+) -> Callable[..., int] | None:
+    """Return a function of a stream's handle and the operands' tensors that repeats launches.
+
+    It returns the driver's status, or NOT_READ. `launch` is the place of cuLaunchKernelEx; `last` and `name`
+    say where the number of the kernel that was launched last is noted.
+    """
+    read = exchange_function(type_)
+    if not read or _program() is None:
+        return None
+    records, held = [], []
+    for each in launches:
+        values, offsets, config, changes = each.parts()
+        content = ctypes.create_string_buffer(values, max(len(values), 1))
+        places = (c_uint64 * max(len(offsets), 1))(*offsets)
+        settings = ctypes.create_string_buffer(config, _CONFIG_BYTES)
+        rows = (c_uint64 * max(3 * len(changes), 1))(*(number for change in changes for number in change))
+        words = (
+            ctypes.addressof(content), len(values), len(offsets), ctypes.addressof(places),
+            ctypes.addressof(settings), len(changes), ctypes.addressof(rows), each.kernel.function,
+        )  # fmt: skip
+        record = (c_uint64 * len(words))(*words)
+        records.append(ctypes.addressof(record))
+        held.append((content, places, settings, rows, record, each))
+    words_of_table = [*_first_words(read), id(None), launch, last, name, len(records), *records]
+    made: Callable[..., int] = _made("repeat", words_of_table, tuple(held))
+    return made

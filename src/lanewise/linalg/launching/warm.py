@@ -1,0 +1,220 @@
+"""Calls of `lw.matmul` on torch's tensors that were made before: no rule is looked at twice for one kind.
+
+Shapes, strides, types, alignment and keywords decide what is launched. Under these, a call is found again
+with its launches; what is left is to make the result's tensor and to pass the addresses.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from lanewise.gpu.streams import stream_handle
+from lanewise.linalg.launching.replay import NOT_READ, kind_function, repeat_function
+from lanewise.linalg.operands import plain_tensors
+
+if TYPE_CHECKING:
+    from lanewise.linalg.launching.on_gpu import Prepared
+    from lanewise.linalg.rules import Request
+
+#: Calls after which one is worth machine code: a program that multiplies a few times does not wait for that.
+_OFTEN = 8
+#: The beginning of a workspace that kernels count in.
+COUNTER_BYTES = 16384
+#: Kinds of calls that are remembered; when there are more, all are forgotten.
+_MOST_CALLS = 4096
+_CALLS: dict[Any, WarmCall] = {}
+#: Calls without keywords by the number of their kind, and the function that tells it, once there is one.
+PLAIN_CALLS: dict[int, WarmCall] = {}
+KIND: list[Callable[..., int]] = []
+
+
+def kind_of_tensor(value: Any) -> Any:
+    """Return what of a keyword's value decides a launch: of a tensor all but its address and its numbers."""
+    if value is None or isinstance(value, int | float | str):
+        return value
+    return value.shape, value.stride(), value.dtype, value.data_ptr() & 15, value.get_device()
+
+
+#: Workspaces in which kernels count, by device and stream. Each launch leaves its counters zero, and the
+#: launches of a stream follow each other.
+_COUNTING: dict[tuple[int, int], Any] = {}
+
+
+def counting_workspace(ordinal: int, stream: int, size: int) -> Any:
+    """Return a workspace that begins with zeros: the stream's own; a new one while a graph is captured."""
+    torch = sys.modules["torch"]
+    found = _COUNTING.get((ordinal, stream))
+    if torch.cuda.is_current_stream_capturing():
+        found = None
+    if found is None or found.numel() < size:
+        made = torch.empty(size, dtype=torch.uint8, device=f"cuda:{ordinal}")
+        made[:COUNTER_BYTES].zero_()
+        if torch.cuda.is_current_stream_capturing():
+            return made
+        found = _COUNTING[ordinal, stream] = made
+    return found
+
+
+class WarmCall:
+    """A kind of call that was made before."""
+
+    def __init__(self, prepared: Prepared, request: Request, given_out: bool) -> None:
+        torch = sys.modules["torch"]
+        self.prepared = prepared
+        self.ordinal: int = request.a.device or 0
+        self.shape = tuple(request.result.shape)
+        self.strides = tuple(request.result.stride())
+        self.dtype, self.device = request.result.dtype, request.result.device
+        self.empty = torch.empty
+        self.current_stream = torch._C._cuda_getCurrentRawStream
+        self.bytes = torch.uint8
+        self.given_out = given_out
+        #: Whether what `out` holds is the residual.
+        self.adds_out = request.residual is request.out
+        self.context = prepared.launches[0].kernel.context
+        #: The launches in machine code, once the call was made often, and what Inductor makes tensors with.
+        self.repeat: Callable[..., int] | None = None
+        self.quick_empty: Callable[..., Any] | None = None
+        self.calls = 0
+        #: From the first byte of each operand to the last, by its address.
+        self.extents = [
+            None if view is None else _reach(view)
+            for view in (
+                request.a, request.b, request.out, request.bias, request.residual, request.scale_a.view,
+                request.scale_b.view, request.scale_out,
+            )
+        ]  # fmt: skip
+
+    def __call__(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        stream: Any,
+        bias: Any = None,
+        residual: Any = None,
+        scale_a: Any = None,
+        scale_b: Any = None,
+        scale_out: Any = None,
+    ) -> Any:
+        """Make the call; returns its result, or None if the rules have to be looked at."""
+        result = out
+        if out is not None:
+            if self._may_overlap([_pointer(each) for each in (a, b, out, bias, residual, scale_a, scale_b)]):
+                return None
+        elif self.quick_empty is not None:
+            result = self.quick_empty(self.shape, self.strides, self.dtype)
+        else:
+            result = self.empty(self.shape, dtype=self.dtype, device=self.device)
+        handle = self.current_stream(self.ordinal) if stream is None else stream_handle(stream)
+        workspace = None
+        if self.prepared.workspace_bytes:
+            workspace = self._workspace(handle)
+        if self.adds_out:
+            residual = result
+        self.calls += 1
+        if self.calls == _OFTEN:
+            self._compile()
+        operands = (a, b, result, bias, residual, scale_a, scale_b, scale_out, workspace)
+        if self.repeat is None:
+            self.prepared([_pointer(each) for each in operands], handle)
+            return result
+        if scale_a is not None or scale_b is not None:  # numbers are part of alpha
+            operands = tuple(  # type: ignore[assignment]
+                None if isinstance(each, int | float) else each for each in operands
+            )
+        status = self.repeat(handle, *operands)
+        if status == NOT_READ:
+            self.prepared([_pointer(each) for each in operands], handle)
+        elif status:
+            raise self.context.driver.error(status, "lw.matmul")
+        return result
+
+    def _compile(self) -> None:
+        """Make machine code of the launches. With several devices, Python sees to their contexts instead."""
+        if not self.context.alone:
+            return
+        torch, launches = sys.modules["torch"], self.prepared.launches
+        self.repeat = repeat_function(
+            launches,
+            torch.Tensor,
+            launch=self.context.driver.places[0],
+            last=self.context.last_place,
+            name=self.context.numbered(launches[-1].kernel.name),
+        )
+        guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+        self.quick_empty = getattr(guards, "_empty_strided_cuda", None)
+
+    def _workspace(self, stream: int) -> Any:
+        """Return memory for the call: of its own, or, if kernels count in it, that of its stream."""
+        size = self.prepared.workspace_bytes
+        if not self.prepared.counts:
+            return self.empty(size, dtype=self.bytes, device=self.device)
+        return counting_workspace(self.ordinal, stream, size)
+
+    def _may_overlap(self, addresses: list[int]) -> bool:
+        """Return whether the memory of the result and of another operand are not clearly apart."""
+        if not self.given_out:
+            return True
+        own = self.extents[2]
+        assert own is not None
+        first, last = addresses[2] + own[0], addresses[2] + own[1]
+        for place, extent in enumerate(self.extents[: len(addresses)]):
+            if extent is None or place == 2 or (place == 4 and self.adds_out):
+                continue
+            if addresses[place] + extent[0] < last and first < addresses[place] + extent[1]:
+                return True
+        return False
+
+
+def _pointer(value: Any) -> int:
+    return value.data_ptr() if value is not None and not isinstance(value, int | float) else 0
+
+
+def _reach(view: Any) -> tuple[int, int]:
+    """Return the bytes before and after an operand's address that it takes."""
+    steps = [step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True) if size]
+    return view.bytes * sum(each for each in steps if each < 0), view.bytes * (
+        1 + sum(each for each in steps if each > 0)
+    )
+
+
+def find(key: Any) -> WarmCall | None:
+    """Return the call of a kind with keywords, if one was made before."""
+    return _CALLS.get(key)
+
+
+def remember(key: Any, made: WarmCall) -> None:
+    """Keep a call that was made, for the next one of its kind."""
+    if len(_CALLS) >= _MOST_CALLS:
+        _CALLS.clear()
+    _CALLS[key] = made
+
+
+def forget() -> None:
+    """Forget all calls: plans have changed."""
+    _CALLS.clear()
+    PLAIN_CALLS.clear()
+
+
+@cache
+def tensor_kind() -> Callable[..., int] | None:
+    """Return the function that tells the kind of torch's tensors as a number; None where there is none."""
+    return kind_function(plain_tensors())
+
+
+def remember_plain(made: WarmCall, *tensors: Any) -> None:
+    """Keep a call without keywords under the number of its tensors' kind."""
+    kind = tensor_kind()
+    if kind is None or made.repeat is None:
+        return
+    if len(PLAIN_CALLS) >= _MOST_CALLS:
+        PLAIN_CALLS.clear()
+    number = kind(*tensors)
+    if number:
+        PLAIN_CALLS[number] = made
+        if not KIND:
+            KIND.append(kind)

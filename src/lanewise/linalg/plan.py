@@ -1,0 +1,37 @@
+"""A plan: which kernel computes a problem, in which tiles, and in which order the sums are taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is computed. Two runs of one plan on the same data give the same bits, on GPU and CPU."""
+
+    #: "warpgroup" (TMA and wgmma, sm_90a), "skinny" (few rows or columns, sm_90a), "warp" (mma.sync).
+    family: str
+    arch: str
+    #: The block's tile of the result and its step along K.
+    tile: tuple[int, int, int]
+    stages: int
+    #: Blocks of a cluster along M and N.
+    cluster: tuple[int, int] = (1, 1)
+    #: Into how many parts K is cut; each part is summed on its own, the parts are added in order.
+    split: int = 1
+    #: "cooperative", "pingpong", "one tile" …: who computes what when; it does not change the bits.
+    schedule: str = "cooperative"
+    #: Tiles of M that are run through before the next column of tiles (for L2).
+    group: int = 8
+    #: Whether the product is computed as its transpose, (Bᵀ·Aᵀ)ᵀ.
+    swap: bool = False
+    #: Whether A or B is copied to an aligned (or transposed) workspace first.
+    copy_a: bool = False
+    copy_b: bool = False
+    #: How many clusters (of `split` parts each) share a tile's K: the sums of each are added in order through
+    #: a workspace. K has split · groups parts then; parts of a group are added first, then the groups.
+    groups: int = 1
+    #: Of two warpgroups that share a tile, by how many stages the first runs ahead; it changes no bits.
+    skew: int = 0
+    #: Why this one: a sentence for people.
+    why: str = ""

@@ -1,0 +1,241 @@
+"""A plan for a problem: by a model of waves and bandwidth, and by what was measured where something was.
+
+The model gives each candidate (tile, cluster, split) a time and takes the least: `hopper_model.py` for the
+Hopper kernels, a simple one here for those of mma.sync. Only how K is cut changes the order of sums; with
+`batch_invariant` it is chosen from N, K and the types alone, as if M were one tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from lanewise.errors import LanewiseError
+from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, multiplied_as
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.gpus import GPUS, Gpu
+from lanewise.linalg.planning.measured import measured_plan
+from lanewise.linalg.problem import Problem
+
+#: Tiles of the mma.sync kernels, and the share of the tensor cores' speed that they reach on long K.
+_WARP_TILES = ((128, 256, 0.85), (128, 128, 0.80), (128, 64, 0.62), (64, 64, 0.48))
+#: Seconds: a launch from start to end with nothing to do, the first loads of a tile.
+_LAUNCH, _FILL = 3.0e-6, 1.0e-6
+#: M as batch-invariant plans see it.
+_ONE_TILE = 128
+#: Candidates of the Hopper kernels that are built, until one can be had.
+_MOST_BUILT = 64
+
+
+class Estimate(NamedTuple):
+    """What the model says of a plan: seconds, tiles for each multiprocessor, what bounds it."""
+
+    seconds: float
+    waves: float
+    bound: str
+
+
+def plan_of(problem: Problem, arch: str) -> Plan:
+    """Return the plan for a problem on an arch. The same problem has the same plan everywhere.
+
+    >>> from lanewise.formats import bf16, f32
+    >>> from lanewise.linalg.problem import Operand
+    >>> matrix = Operand(bf16, True, 8192)
+    >>> plan_of(Problem(8192, 8192, 8192, matrix, matrix, matrix, f32), "sm_90a").tile[2]
+    64
+    """
+    return _plan_of(_as_planned(problem), arch)
+
+
+def _as_planned(problem: Problem) -> Problem:
+    """Return a problem as plans see it: without a user's function, and with at least one element."""
+    sizes = {name: max(1, getattr(problem, name)) for name in ("m", "n", "k", "batch")}
+    return replace(problem, **sizes, epilogue=replace(problem.epilogue, function=None))
+
+
+@lru_cache(maxsize=4096)
+def _plan_of(problem: Problem, arch: str) -> Plan:
+    family = _family(problem, arch)
+    require_possible(problem, Plan(family, arch, (64, 64, 64), 1))
+    found = measured_plan(problem, arch)
+    if family == "warp":
+        return found or _warp_plan(problem, arch)
+    if found is not None and not _can_have(problem, found):
+        found = None  # of nearly these sizes, and not quite possible for them
+    if problem.batch_invariant:
+        alone = _hopper_plan(replace(problem, m=_ONE_TILE, batch=1, batch_invariant=False), True)
+        found = _hopper_plan(problem, (alone.split, alone.groups))
+    elif found is None:
+        found = _hopper_plan(problem, True)
+    return replace(found, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
+
+
+def _can_have(problem: Problem, plan: Plan) -> bool:
+    """Return whether the Hopper kernels can compute a problem by a plan."""
+    from lanewise.linalg.families.build import build_of
+    from lanewise.linalg.families.candidates import natural
+
+    try:
+        require_possible(problem, plan)
+        build_of(natural(_as_loaded(problem), plan), plan).require_possible()
+    except LanewiseError:
+        return False
+    return True
+
+
+def _as_loaded(problem: Problem) -> Problem:
+    """Return a problem with its operands as wgmma gets them, copied where it does not take their major."""
+    return replace(
+        problem,
+        a=replace(problem.a, k_major=problem.a.k_major or not _loadable_major(problem, "a")),
+        b=replace(problem.b, k_major=problem.b.k_major or not _loadable_major(problem, "b")),
+    )
+
+
+def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int]) -> Plan:
+    """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
+    from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.planning.hopper_model import best_candidates
+
+    seen = _as_loaded(problem)
+    forced = cuts if isinstance(cuts, tuple) else None
+    ranked = best_candidates(seen, _MOST_BUILT, bool(cuts), forced)
+    for time, each in ranked:
+        plan = fitted(seen, each.plan)
+        if plan is not None:
+            parts = each.split * each.groups
+            cut = f" with K cut into {parts} parts" if parts > 1 else ""
+            why = (
+                f"the model expects {time:.1f} µs of it, in {each.waves:.2f} waves{cut}, less than of others"
+            )
+            return replace(plan, why=why)
+    raise LanewiseError(
+        f"the Hopper kernels have no tile for {problem.m}×{problem.n}×{problem.k} of these types"
+    )
+
+
+def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
+    """Return a plan whose sums are one chain along K; without `fitted`, one for the order of sums alone."""
+    family = _family(problem, arch)
+    if fitted and family != "warp":
+        found = _hopper_plan(problem, False)
+        return replace(found, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
+    if fitted:
+        return _warp_plan(problem, arch)
+    size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
+    plan = Plan(family, arch, (128, 128, 128 // size), 4, why="one chain along K")
+    require_possible(problem, plan)
+    return plan
+
+
+def _warp_plan(problem: Problem, arch: str) -> Plan:
+    """Return the best plan of the mma.sync kernels by the simple model."""
+    gpu = GPUS[arch]
+    plans = list(_warp_plans(problem, arch, gpu))
+    best = min(plans, key=lambda plan: estimate(problem, plan, gpu).seconds)
+    return replace(best, why=_why(problem, best, estimate(problem, best, gpu), gpu))
+
+
+def _family(problem: Problem, arch: str) -> str:
+    """Return the family of kernels: wgmma where the arch and the types have it, mma.sync elsewhere."""
+    if arch != "sm_90a" or problem.a.dtype.name == "f64":
+        return "warp"
+    return "warpgroup"
+
+
+def _loadable(problem: Problem, name: str) -> bool:
+    """Return whether TMA can load an operand as wgmma wants it."""
+    operand = problem.a if name == "a" else problem.b
+    return operand.tma and problem.precision != "f32" and _loadable_major(problem, name)
+
+
+def _loadable_major(problem: Problem, name: str) -> bool:
+    """Return whether wgmma takes an operand along the axis that it is contiguous along: all but 16-bit types
+    are taken along K alone."""
+    operand = problem.a if name == "a" else problem.b
+    return operand.k_major or (operand.dtype.word_bits == 16 and not problem.precision)
+
+
+def require_possible(problem: Problem, plan: Plan) -> None:
+    """Raise an error if an arch has no instruction for a problem, or a plan does not fit it."""
+    instruction_of(problem, plan)
+    step = plan.tile[2]
+    steps = -(-problem.k // step) if step else 0
+    parts = plan.split * plan.groups
+    if parts < 1 or (parts > 1 and (parts - 1) * -(-steps // parts) >= steps):
+        raise LanewiseError(
+            f"split={plan.split}, groups={plan.groups}: K of {problem.k} has {steps} steps of {step}: "
+            "not one for each part"
+        )
+    if parts > 1 and (problem.promote is not None or problem.precision == "f32"):
+        raise LanewiseError(f"split={plan.split}, groups={plan.groups}: K is not cut where sums are promoted")
+
+
+def candidates(problem: Problem, arch: str) -> list[Plan]:
+    """Return the plans that are worth measuring for a problem on an arch, the most promising first."""
+    if _family(problem, arch) == "warp":
+        return list(_warp_plans(problem, arch, GPUS[arch]))
+    from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.planning.hopper_model import hopper_candidates
+
+    copies = {"copy_a": not _loadable(problem, "a"), "copy_b": not _loadable(problem, "b")}
+    built = (fitted(problem, each.plan) for each in hopper_candidates(problem)[:_MOST_BUILT])
+    return [
+        replace(plan, copy_a=copies["copy_a"], copy_b=copies["copy_b"]) for plan in built if plan is not None
+    ]
+
+
+def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
+    """Yield the plans of the mma.sync kernels."""
+    size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
+    step = 32 if arch == "sm_75" or size > 2 else 64 // size
+    for rows, columns, _ in _WARP_TILES:
+        stages = 2 if arch == "sm_75" else min(4, gpu.shared_bytes // ((rows + columns) * step * size))
+        yield Plan("warp", arch, (rows, columns, step), max(stages, 2), schedule="one tile")
+
+
+def _tiles(problem: Problem, plan: Plan) -> int:
+    rows, columns, _ = plan.tile
+    return -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
+
+
+# the model --------------------------------------------------------------------------------------------------
+
+
+def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
+    """Return what the model says of a plan."""
+    sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]
+    moved = problem.batch * (
+        problem.m * problem.k * sizes[0] + problem.k * problem.n * sizes[1] + problem.m * problem.n * sizes[2]
+    )
+    move = moved / gpu.bandwidth
+    if plan.family != "warp":
+        from lanewise.linalg.planning.hopper_model import expected
+
+        microseconds, waves = expected(problem, plan)
+        seconds = microseconds / 1e6
+    else:
+        rows, columns, step = plan.tile
+        waves = _tiles(problem, plan) / gpu.multiprocessors
+        share = {each[:2]: each[2] for each in _WARP_TILES}.get((rows, columns), 0.5)
+        speed = gpu.speed_of(multiplied_as(problem)[0]) / gpu.multiprocessors * share
+        products = len(SPLIT_PRODUCTS) if problem.precision == "f32" else 1
+        long = -(-problem.k // step) * step * products
+        seconds = _LAUNCH + max(math.ceil(waves) * (2 * rows * columns * long / speed + _FILL), move)
+    work = 2 * problem.m * problem.n * problem.k * problem.batch / gpu.speed_of(multiplied_as(problem)[0])
+    bound = "tensor cores" if work >= move else "bandwidth"
+    if max(work, move) < _LAUNCH:
+        bound = "latency of a launch"
+    return Estimate(seconds, waves, bound)
+
+
+def _why(problem: Problem, plan: Plan, found: Estimate, gpu: Gpu) -> str:
+    """Return why a plan was chosen, in a sentence."""
+    rows, columns, _ = plan.tile
+    tiles = _tiles(problem, plan)
+    text = f"{tiles} tiles of {rows}×{columns} on {gpu.multiprocessors} multiprocessors"
+    text += f" are {found.waves:.2f} waves"
+    return f"{text}; the model expects {found.seconds * 1e6:.1f} µs, bound by {found.bound}."

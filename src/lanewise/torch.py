@@ -1,0 +1,414 @@
+"""`lw.matmul` as an operator of torch: `torch.ops.lanewise.matmul`, with gradients, compilation and sharding.
+
+Tensors on the CPU are computed with the bits of an H200, tensors on a GPU by lanewise's kernels. Gradients
+are products of the same operator. `Linear` and `patch` use it in models.
+"""
+# mypy: disable-error-code="no-untyped-call,assignment,misc,untyped-decorator"
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.linalg.call import matmul as _on_tensors
+from lanewise.linalg.types import activation_of, format_named, product_of, result_of
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError("lanewise.torch needs PyTorch, 2.6 or newer: pip install torch") from error
+
+__all__ = ["Linear", "matmul", "patch", "register_sharding", "unpatch"]
+
+_LIBRARY = torch.library.Library("lanewise", "DEF")
+_LIBRARY.define(
+    "matmul(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, Tensor? residual=None, "
+    "float alpha=1.0, float beta=1.0, Tensor? scale_a=None, Tensor? scale_b=None, "
+    "ScalarType? out_dtype=None, str? precision=None, bool batch_invariant=False) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_OPERATOR: Any = torch.ops.lanewise.matmul
+_NAME = "lanewise::matmul"
+#: Types whose products have gradients, and to which autocast converts.
+_DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_LOWERED = (torch.float16, torch.bfloat16, torch.float32)
+
+#: The arguments after a and b where they are not given.
+_DEFAULTS = (None, None, None, 1.0, 1.0, None, None, None, None, False)
+
+Tensor = torch.Tensor
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    batch_invariant: bool = False,
+) -> Tensor:
+    """Return the product of two tensors, as `lw.matmul` does, with gradients: `torch.ops.lanewise.matmul`."""
+    _look_for_dtensor()
+    found: Tensor = _OPERATOR(
+        a, b, bias, activation, residual, alpha, beta, scale_a, scale_b, out_dtype, precision, batch_invariant
+    )
+    return found
+
+
+# what it computes -------------------------------------------------------------------------------------------
+
+
+def _computed(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    batch_invariant: bool = False,
+) -> Tensor:
+    """Compute the operator on plain tensors."""
+    tensors = [
+        each.detach() if each is not None and each.requires_grad else each
+        for each in (a, b, bias, residual, scale_a, scale_b)
+    ]
+    found: Tensor = _on_tensors(
+        tensors[0],
+        tensors[1],
+        bias=tensors[2],
+        activation=activation,
+        residual=tensors[3],
+        alpha=alpha,
+        beta=None if residual is None else beta,
+        scale_a=tensors[4],
+        scale_b=tensors[5],
+        out_dtype=out_dtype,
+        precision=precision,
+        batch_invariant=batch_invariant,
+    )
+    return found
+
+
+_LIBRARY.impl("matmul", _computed, "CPU")
+_LIBRARY.impl("matmul", _computed, "CUDA")
+
+
+@torch.library.register_fake(_NAME, lib=_LIBRARY)
+def _fake(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    batch_invariant: bool = False,
+) -> Tensor:
+    """Return a tensor of the result's shape and type without computing it."""
+    if not a.ndim or not b.ndim:
+        raise LanewiseError("a product takes vectors, matrices and batches of matrices")
+    k_of_b = b.shape[-2] if b.ndim > 1 else b.shape[0]
+    torch._check(a.shape[-1] == k_of_b, lambda: f"a {tuple(a.shape)} and b {tuple(b.shape)} do not fit")
+    formats = [format_named(each.dtype, "dtype") for each in (a, b)]
+    product = product_of(*formats)
+    scaled = scale_a is not None or scale_b is not None
+    result = result_of(product, formats[0], None, out_dtype, scaled)
+    activation_of(activation)
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = [*batch, *(a.shape[-2:-1] if a.ndim > 1 else ()), *(b.shape[-1:] if b.ndim > 1 else ())]
+    return a.new_empty(shape, dtype=getattr(torch, result.dtype_name))
+
+
+# gradients --------------------------------------------------------------------------------------------------
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Keep what the gradients need."""
+    a, b, bias, activation, residual, alpha, beta, scale_a, scale_b, _, precision, invariant = inputs
+    ctx.save_for_backward(a, b, bias if activation is not None else None)
+    ctx.shapes = [None if each is None else each.shape for each in (bias, residual)]
+    ctx.types = [None if each is None else each.dtype for each in (bias, residual)]
+    ctx.options = (activation_of(activation), alpha, beta, precision, invariant)
+    ctx.scaled = scale_a is not None or scale_b is not None
+
+
+def _gradients(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    """Return the gradients of all inputs: two products of this operator, and a third for an activation."""
+    a, b, bias = ctx.saved_tensors
+    activation, alpha, beta, precision, invariant = ctx.options
+    if ctx.scaled or a.dtype not in _DIFFERENTIABLE:
+        raise LanewiseError(f"products of {a.dtype} and products with scales have no gradients")
+    of_residual = None
+    if ctx.shapes[1] is not None and ctx.needs_input_grad[4]:
+        of_residual = (gradient * beta).to(ctx.types[1])
+    inner = gradient
+    if activation is not None:
+        wide = torch.float64 if a.dtype == torch.float64 else torch.float32
+        before = _OPERATOR(
+            a, b, bias, None, None, alpha, 1.0, None, None, wide, precision, invariant
+        )  # fmt: skip
+        inner = _DERIVATIVES[activation](gradient.to(wide), before)
+    of_bias = None
+    if ctx.shapes[0] is not None and ctx.needs_input_grad[2]:
+        of_bias = _of_bias(inner, ctx.shapes[0], a.ndim == 1, b.ndim == 1).to(ctx.types[0])
+    inner = inner.to(a.dtype)
+    of_a, of_b = _of_factors(ctx, a, b, inner, alpha, precision, invariant)
+    return of_a, of_b, of_bias, None, of_residual, *(None,) * 7
+
+
+def _of_bias(inner: Tensor, shape: Any, row: bool, column: bool) -> Tensor:
+    """Return the gradient of a bias: sums over what it was repeated along."""
+    matrix = inner.unsqueeze(-2) if row else inner
+    matrix = matrix.unsqueeze(-1) if column else matrix
+    if len(shape) == 2 and shape[1] == 1 and shape[0] != 1:
+        return matrix.sum_to_size(*matrix.shape[-2:]).sum(-1, keepdim=True)
+    return matrix.reshape(-1, matrix.shape[-1]).sum(0).reshape(shape)
+
+
+_DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda gradient, x: torch.ops.aten.threshold_backward(gradient, x, 0),
+    "gelu_erf": lambda gradient, x: torch.ops.aten.gelu_backward(gradient, x, approximate="none"),
+    "gelu_tanh": lambda gradient, x: torch.ops.aten.gelu_backward(gradient, x, approximate="tanh"),
+    "silu": lambda gradient, x: torch.ops.aten.silu_backward(gradient, x),
+    "sigmoid": lambda gradient, x: torch.ops.aten.sigmoid_backward(gradient, torch.sigmoid(x)),
+}
+
+
+def _of_factors(
+    ctx: Any, a: Tensor, b: Tensor, inner: Tensor, alpha: float, precision: str | None, invariant: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients of A and B: inner · Bᵀ and Aᵀ · inner, summed over repeated matrices."""
+
+    def product(left: Tensor, right: Tensor) -> Tensor:
+        found: Tensor = _OPERATOR(
+            left, right, None, None, None, alpha, 1.0, None, None, None, precision, invariant
+        )  # fmt: skip
+        return found
+
+    left = a.unsqueeze(0) if a.ndim == 1 else a
+    right = b.unsqueeze(1) if b.ndim == 1 else b
+    matrix = inner.unsqueeze(-1) if b.ndim == 1 else inner
+    matrix = matrix.unsqueeze(-2) if a.ndim == 1 else matrix
+    of_a = of_b = None
+    if ctx.needs_input_grad[0]:
+        of_a = product(matrix, right.mT).sum_to_size(left.shape).reshape(a.shape)
+    if ctx.needs_input_grad[1]:
+        if right.ndim == 2 and left.ndim > 2:  # one product over all rows of the batch
+            rows = left.reshape(-1, left.shape[-1])
+            of_b = product(rows.mT, matrix.reshape(-1, matrix.shape[-1]))
+        else:
+            of_b = product(left.mT, matrix).sum_to_size(right.shape)
+        of_b = of_b.reshape(b.shape)
+    return of_a, of_b
+
+
+torch.library.register_autograd(_NAME, _gradients, setup_context=_setup, lib=_LIBRARY)
+
+
+# autocast and vmap ------------------------------------------------------------------------------------------
+
+
+def _cast_for(device: str, key: str) -> Callable[..., Tensor]:
+    """Return the operator under autocast: factors in the type that autocast has for a device."""
+    excluded = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def cast(a: Tensor, b: Tensor, bias: Tensor | None = None, *rest: Any) -> Tensor:
+        wanted = torch.get_autocast_dtype(device)
+
+        def lowered(each: Tensor | None) -> Tensor | None:
+            return each.to(wanted) if each is not None and each.dtype in _LOWERED else each
+
+        with torch._C._ExcludeDispatchKeyGuard(excluded):
+            found: Tensor = _OPERATOR(lowered(a), lowered(b), lowered(bias), *rest)
+        return found
+
+    return cast
+
+
+_LIBRARY.impl("matmul", _cast_for("cuda", "AutocastCUDA"), "AutocastCUDA")
+_LIBRARY.impl("matmul", _cast_for("cpu", "AutocastCPU"), "AutocastCPU")
+
+
+@torch.library.register_vmap(_NAME, lib=_LIBRARY)
+def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *rest: Any) -> tuple[Tensor, int]:
+    """Compute a batch of calls at once: the mapped axis becomes the first of the batch."""
+    bias, activation, residual, *more = (*rest, *_DEFAULTS[len(rest) :])
+    if any(each is not None for place, each in enumerate(in_dims) if place not in (0, 1, 4)):
+        raise LanewiseError(
+            "torch.vmap of lanewise's product maps over a, b and residual; not bias or scales"
+        )
+    mapped_a, mapped_b = in_dims[0] is not None, in_dims[1] is not None
+    ranks = a.ndim - mapped_a, b.ndim - mapped_b
+    row, column = ranks[0] == 1, ranks[1] == 1
+    depth = max(ranks[0] + row, ranks[1] + column)
+
+    def placed(each: Tensor, axis: int | None, vector_at: int | None, rank: int) -> Tensor:
+        """Move the mapped axis to the front; a vector becomes a matrix, all have the same rank."""
+        each = each.unsqueeze(0) if axis is None else each.movedim(axis, 0)
+        if rank == 1:
+            assert vector_at is not None
+            each = each.unsqueeze(vector_at)
+            rank = 2
+        return each.reshape(each.shape[0], *(1,) * (depth - rank), *each.shape[1:])
+
+    left, right = placed(a, in_dims[0], 1, ranks[0]), placed(b, in_dims[1], 2, ranks[1])
+    if residual is not None:
+        axis = in_dims[4] if len(in_dims) > 4 else None
+        residual = residual.unsqueeze(0) if axis is None else residual.movedim(axis, 0)
+        residual = residual.unsqueeze(-1) if column else residual
+        residual = residual.unsqueeze(-2) if row else residual
+        batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        residual = residual.expand(*batch, left.shape[-2], right.shape[-1])
+        if in_dims[0] is None and in_dims[1] is None:
+            left = left.expand(info.batch_size, *left.shape[1:])
+            residual = residual.expand(info.batch_size, *residual.shape[1:])
+    found = _OPERATOR(left, right, bias, activation, residual, *more)
+    found = found.squeeze(-1) if column else found
+    found = found.squeeze(-1 if column else -2) if row else found
+    return found, 0
+
+
+# modules ----------------------------------------------------------------------------------------------------
+
+
+class Linear(torch.nn.Linear):
+    """`torch.nn.Linear` whose product, with its bias and an activation, is lanewise's.
+
+    With `batch_invariant` a row's result does not depend on how many rows are beside it.
+    """
+
+    activation: str | None = None
+    precision: str | None = None
+    batch_invariant: bool = False
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        activation: str | None = None,
+        precision: str | None = None,
+        batch_invariant: bool = False,
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.activation, self.precision, self.batch_invariant = activation, precision, batch_invariant
+        activation_of(activation)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return activation(input · weightᵀ + bias)."""
+        _look_for_dtensor()
+        found: Tensor = _OPERATOR(
+            input, self.weight.mT, self.bias, self.activation, None, 1.0, 1.0, None, None, None,
+            self.precision, self.batch_invariant,
+        )  # fmt: skip
+        return found
+
+
+def patch(
+    model: torch.nn.Module, *, precision: str | None = None, batch_invariant: bool = False
+) -> torch.nn.Module:
+    """Let every `torch.nn.Linear` of a model multiply by lanewise, and return the model.
+
+    Parameters and hooks stay. Modules of classes derived from nn.Linear are left alone: their own forward
+    may do more.
+    """
+    for module in model.modules():
+        if type(module) is torch.nn.Linear and module.weight.dtype in _DIFFERENTIABLE:
+            module.__class__ = Linear
+            module.precision, module.batch_invariant = precision, batch_invariant
+    return model
+
+
+def unpatch(model: torch.nn.Module) -> torch.nn.Module:
+    """Give every module that `patch` changed its own product back. Returns the model."""
+    for module in model.modules():
+        if type(module) is Linear and module.activation is None:
+            module.__class__ = torch.nn.Linear
+            for name in ("precision", "batch_invariant"):
+                module.__dict__.pop(name, None)
+    return model
+
+
+# sharded tensors --------------------------------------------------------------------------------------------
+
+
+def _register_sharding() -> None:
+    """Tell DTensor which parts of a product can be computed apart: rows of A, columns of B, parts of K."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    def shardings(
+        a: Any, b: Any, bias: Any = None, activation: Any = None, residual: Any = None, *rest: Any
+    ) -> Any:
+        """Return placements of the result, each with those of all arguments."""
+        rest = (*rest, *(None,) * (7 - len(rest)))
+        tensors = [each if hasattr(each, "ndim") else None for each in (rest[2], rest[3])]
+
+        def row(out: Any, of_a: Any, of_b: Any, of_bias: Any, of_residual: Any) -> Any:
+            scales = [None if each is None else Replicate() for each in tensors]
+            given = [
+                of_a, of_b, None if bias is None else of_bias, None,
+                None if residual is None else of_residual, None, None, *scales, None, None, None,
+            ]  # fmt: skip
+            return [out], given
+
+        whole = Replicate()
+        found = [row(whole, whole, whole, whole, whole)]
+        if b.ndim != 2 or a.ndim < 2:
+            return found
+        last = a.ndim - 1
+        plain = not any(each is not None for each in tensors)
+        if plain and (bias is None or bias.ndim == 1):
+            for axis in range(last):
+                found.append(row(Shard(axis), Shard(axis), whole, whole, Shard(axis)))
+            found.append(row(Shard(last), whole, Shard(1), Shard(0), Shard(last)))
+        if plain and bias is None and residual is None and activation is None:
+            found.append(row(Partial(), Shard(last), Shard(0), None, None))
+        return found
+
+    register_sharding(_OPERATOR.default)(shardings)
+
+
+#: Whether DTensor knows the rules. It takes seconds to import, so that it is told only once it is in use.
+_SHARDED: list[bool] = []
+
+
+def register_sharding() -> None:
+    """Tell DTensor how lanewise's product is sharded: over rows of A, columns of B, and K.
+
+    `matmul`, `Linear` and `patch` do so themselves once torch.distributed.tensor is imported; call it before
+    `torch.ops.lanewise.matmul` gets the first DTensor.
+    """
+    if not _SHARDED:
+        _SHARDED.append(True)
+        _register_sharding()
+
+
+def _look_for_dtensor() -> None:
+    """Register the rules of sharding if DTensor is in use; nothing while a graph is compiled."""
+    if not torch.compiler.is_compiling() and not _SHARDED and "torch.distributed.tensor" in sys.modules:
+        register_sharding()
+
+
+_look_for_dtensor()

@@ -1,0 +1,22 @@
+"""`lanewise plan`: which kernel a product runs, in which tiles, and why."""
+
+from collections.abc import Callable
+from typing import Any
+
+
+def test_a_plan_is_printed(lanewise: Callable[..., Any]) -> None:
+    said = lanewise("plan", "4096", "4096", "4096", "--dtype", "bf16")
+    assert said.code == 0
+    rows = dict(line.split(maxsplit=1) for line in said.out.splitlines())
+    assert rows["problem"].startswith("4096 × 4096 × 4096") and rows["kernel"] == "warpgroup (sm_90a)"
+    assert {"tile", "stages", "cluster", "split", "schedule", "registers", "waves", "bound", "why"} <= set(
+        rows
+    )
+
+
+def test_other_archs_and_wrong_words(lanewise: Callable[..., Any]) -> None:
+    said = lanewise("plan", "64", "64", "64", "--dtype", "f64", "--arch", "A100")
+    assert said.code == 0 and "warp (sm_80)" in said.out
+    for arguments in (("--dtype", "q"), ("--layout", "xy"), ("--arch", "V100"), ("--precision", "tf32")):
+        said = lanewise("plan", "64", "64", "64", *arguments)
+        assert said.code == 2 and said.err

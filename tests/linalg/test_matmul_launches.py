@@ -1,0 +1,133 @@
+"""Launches of `lw.matmul` without a GPU: recorded, kept on disk, repeated on other memory, found again."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lanewise.gpu import device
+from lanewise.isa.tensor_map import decode
+from lanewise.linalg.launching import on_gpu
+from lanewise.linalg.launching.device_view import DeviceView
+from lanewise.linalg.rules import Options, request_of
+
+MULTIPROCESSORS, MAJOR, MINOR, MOST_SHARED = 16, 75, 76, 97
+
+
+class NoDriver:
+    """A driver that notes launches instead of making them: the parameters, each as bytes."""
+
+    version, places = (13, 0), (0, 0)
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[int, list[int]]] = []
+
+    def number(self, name: str, *arguments: Any) -> int:
+        known = {MULTIPROCESSORS: 132, MAJOR: 9, MINOR: 0, MOST_SHARED: 232448}
+        if name == "cuDeviceGetAttribute":
+            return known[arguments[0]]
+        if name == "cuFuncGetAttribute":
+            return {0: 1024, 1: 0, 4: 168}.get(arguments[0], 0)
+        return int(name == "cuDeviceGetCount")
+
+    def handle(self, *_: Any, kernel: str = "") -> int:
+        return 7
+
+    def __call__(self, *_: Any, kernel: str = "") -> None:
+        pass
+
+    def launch(self, config: Any, function: Any, parameters: Any, extra: Any) -> int:
+        stream = ctypes.c_uint64.from_address(config.value + 32).value
+        places = (ctypes.c_uint64 * 3).from_address(parameters.value)
+        self.launched.append((stream, sorted(decode(ctypes.string_at(place, 128))[0] for place in places)))
+        return 0
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> NoDriver:
+    """A GPU that is not there."""
+    found = NoDriver()
+    monkeypatch.setattr("lanewise.gpu.driver.load", lambda: found)
+    there = device.Context(0)
+    monkeypatch.setattr(on_gpu, "context", lambda ordinal: there)
+    monkeypatch.setattr("lanewise.gpu.arrays.context", lambda ordinal: there)
+    on_gpu._PREPARED.clear()
+    return found
+
+
+def run(a: Any, b: Any, stream: int) -> list[int]:
+    """Launch a product of arrays as if they lay on a GPU; returns the addresses of a, b and the result."""
+    request = request_of(a, b, Options())
+    for name in ("a", "b", "out"):
+        setattr(request, name, getattr(request, name)._replace(device=0))
+    assert request.problem is not None
+    on_gpu.run(request, request.problem, None, None, stream)
+    return sorted((request.a.address, request.b.address, request.out.address))
+
+
+def test_launches_are_recorded_repeated_and_kept(driver: NoDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = (64, 128), (128, 64)
+    for stream in (5, 9):
+        addresses = run(np.ones(shapes[0], np.float16), np.ones(shapes[1], np.float16), stream)
+        assert driver.launched.pop() == (stream, addresses)
+    on_gpu._PREPARED.clear()
+    monkeypatch.setattr(on_gpu, "_recorded", None)  # what is on disk needs no family
+    addresses = run(np.ones(shapes[0], np.float16), np.ones(shapes[1], np.float16), 3)
+    assert driver.launched.pop() == (3, addresses)
+
+
+def test_views_of_memory_are_those_of_numpy() -> None:
+    array = np.arange(2 * 3 * 8, dtype=np.float16)
+    view = DeviceView(4, array.ctypes.data, array.shape, (1,), request_of(array, array, Options()).a.format)
+    pairs = [
+        (view.reshape(2, 3, 8)[:, :, :5], array.reshape(2, 3, 8)[:, :, :5]),
+        (view.reshape(2, 3, 8)[1].swapaxes(-1, -2), array.reshape(2, 3, 8)[1].swapaxes(-1, -2)),
+        (view[8:16].view(np.float32), array[8:16].view(np.float32)),
+        (view.as_strided((3, 2), (8, 1)), np.lib.stride_tricks.as_strided(array, (3, 2), (16, 2))),
+        (view.reshape(1, 48).expand(5, 48), np.broadcast_to(array.reshape(1, 48), (5, 48))),
+    ]
+    for own, theirs in pairs:
+        assert (own.shape, own.strides, own.address) == (theirs.shape, theirs.strides, theirs.ctypes.data)
+        assert own.operand == 4 and own.is_contiguous() == theirs.flags.c_contiguous
+
+
+def test_machine_code_tells_kinds_and_repeats_launches() -> None:
+    torch = pytest.importorskip("torch")
+    from lanewise.linalg.launching import replay
+
+    kind = replay.kind_function((torch.Tensor, torch.nn.Parameter))
+    if kind is None:
+        pytest.skip("this torch has no exchange API of DLPack's")
+    a, b = torch.randn(4, 8), torch.randn(8, 4)
+    assert kind(a, b) == kind(torch.randn(4, 8), torch.nn.Parameter(b)) != 0
+    others = [(b, a), (a.half(), b), (a, b.t().contiguous().t()), (a[:, :4], b[:4]), (a[:1], b), (a, b, b)]
+    assert len({kind(*each) for each in [(a, b), *others]}) == len(others) + 1
+    assert kind(a, 3) == 0 and kind(np.ones(3), b) == 0
+    seen: list[tuple[int, ...]] = []
+
+    class Launch:
+        """A launch with two parameters, of which words change."""
+
+        class kernel:
+            function = 1234
+
+        def parts(self) -> Any:
+            return bytes(range(32)), [0, 16], bytes(56), [(0, 0, 5), (16, 2, 0)]
+
+    signature = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+
+    def noted(config: int, function: int, places: int, extra: Any) -> int:
+        first, second = (ctypes.c_uint64 * 2).from_address(places)
+        values = [ctypes.c_uint64.from_address(each).value for each in (first, second)]
+        seen.append((ctypes.c_uint64.from_address(config + 32).value, *values))
+        return 0
+
+    callback, last = signature(noted), ctypes.c_uint64()
+    place = ctypes.cast(callback, ctypes.c_void_p).value or 0
+    launches: Any = [Launch(), Launch()]
+    repeat = replay.repeat_function(launches, torch.Tensor, launch=place, last=ctypes.addressof(last), name=3)
+    assert repeat is not None
+    assert repeat(99, a, None, b) == 0 and last.value == 3
+    assert seen == [(99, a.data_ptr() + 5, b.data_ptr())] * 2
+    assert repeat(99, a, "no tensor", b) == replay.NOT_READ and len(seen) == 2

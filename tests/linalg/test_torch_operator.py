@@ -1,0 +1,205 @@
+"""`torch.ops.lanewise.matmul` on the CPU: torch's own checks, gradients, compilation, modules, sharding."""
+
+# mypy: disable-error-code="no-untyped-call,index"
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+import lanewise as lw
+
+torch = pytest.importorskip("torch")
+
+import lanewise.torch as lt  # noqa: E402
+
+
+def numbers(*shape: int, grad: bool = True, dtype: Any = None) -> Any:
+    """Random numbers of a fixed seed by their shape."""
+    made = torch.randn(
+        shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=dtype or torch.float32
+    )
+    return made.requires_grad_(grad)
+
+
+CALLS = {
+    "matrices": lambda: (numbers(5, 16), numbers(16, 8)),
+    "all that is fused": lambda: (
+        numbers(5, 16), numbers(16, 8), numbers(8), "gelu", numbers(5, 8), 0.5, 2.0,
+    ),
+    "a batch": lambda: (numbers(2, 5, 16), numbers(2, 16, 8)),
+    "one matrix for a batch": lambda: (numbers(2, 3, 5, 16), numbers(16, 8), numbers(8), "silu"),
+    "bfloat16": lambda: (
+        numbers(5, 16, grad=False, dtype=torch.bfloat16), numbers(16, 8, grad=False, dtype=torch.bfloat16),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "call",
+    [each if each == "all that is fused" else pytest.param(each, marks=pytest.mark.slow) for each in CALLS],
+)
+def test_opcheck_passes(call: str) -> None:
+    found = torch.library.opcheck(torch.ops.lanewise.matmul.default, CALLS[call]())
+    assert set(found.values()) == {"SUCCESS"}
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    a, b, bias, residual = (
+        numbers(*shape, dtype=torch.float64) for shape in ((2, 3, 4), (4, 5), (5,), (2, 3, 5))
+    )
+
+    def fused(a: Any, b: Any, bias: Any, residual: Any) -> Any:
+        return lt.matmul(a, b, bias=bias, activation="relu", residual=residual, alpha=0.5, beta=2.0)
+
+    assert torch.autograd.gradcheck(fused, (a, b, bias, residual))
+    for shapes in (((3,), (3, 4)), ((2, 3), (3,)), ((2, 1, 2, 3), (4, 3, 2))):
+        assert torch.autograd.gradcheck(
+            lt.matmul, tuple(numbers(*each, dtype=torch.float64) for each in shapes)
+        )
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid"])
+def test_activations_have_the_gradients_of_torch(activation: str) -> None:
+    functional = torch.nn.functional
+    reference = {
+        "relu": functional.relu,
+        "gelu": functional.gelu,
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+        "silu": functional.silu,
+        "sigmoid": torch.sigmoid,
+    }[activation]
+    a, b, bias = numbers(4, 16), numbers(16, 8), numbers(8)
+    own = torch.autograd.grad(lt.matmul(a, b, bias=bias, activation=activation).sum(), (a, b, bias))
+    theirs = torch.autograd.grad(reference(a @ b + bias).sum(), (a, b, bias))
+    for one, other in zip(own, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+
+
+def test_the_operator_has_the_bits_of_the_call() -> None:
+    a, b = numbers(33, 100, grad=False).half(), numbers(100, 20, grad=False).half()
+    assert torch.equal(lt.matmul(a, b), lw.matmul(a, b))
+    assert lt.matmul(a, b, out_dtype=torch.float32).dtype == torch.float32
+
+
+def test_compiled_graphs_have_no_breaks() -> None:
+    a, b, bias = numbers(4, 16), numbers(16, 8), numbers(8)
+
+    def model(a: Any, b: Any) -> Any:
+        return (lt.matmul(a, b, bias=bias, activation="gelu") * 2).sum()
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(a, b), model(a, b))
+    own, theirs = (torch.autograd.grad(each(a, b), (a, b)) for each in (compiled, model))
+    for one, other in zip(own, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_autocast_lowers_the_factors() -> None:
+    a, b = numbers(4, 16), numbers(16, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = lt.matmul(a, b, bias=numbers(8))
+    assert found.dtype == torch.bfloat16
+    torch.autograd.grad(found.sum().float(), (a, b))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "axes"),
+    [
+        (((7, 5, 16), (16, 8)), (0, None)),
+        (((5, 7, 16), (16, 8)), (1, None)),
+        (((5, 16), (16, 8, 7)), (None, 2)),
+        (((7, 16), (7, 16, 8)), (0, 0)),
+        (((7, 2, 5, 16), (16, 7)), (0, 1)),
+    ],
+)
+def test_vmap(shapes: Any, axes: Any) -> None:
+    a, b = (numbers(*shape, grad=False) for shape in shapes)
+    found = torch.vmap(lt.matmul, in_dims=axes)(a, b)
+    torch.testing.assert_close(found, torch.vmap(torch.matmul, in_dims=axes)(a, b))
+
+
+def test_patched_models_multiply_by_lanewise() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    x = numbers(3, 16)
+    before, names = model(x), list(model.state_dict())
+    assert lt.patch(model) is model
+    assert type(model[0]) is lt.Linear and list(model.state_dict()) == names
+    torch.testing.assert_close(model(x), before)
+    assert "LanewiseMatmul" in str(model(x).grad_fn) or "lanewise" in str(model(x).grad_fn).lower()
+    lt.unpatch(model)
+    assert type(model[0]) is torch.nn.Linear
+    own = lt.Linear(16, 8, activation="silu", batch_invariant=True)
+    torch.testing.assert_close(
+        own(x), torch.nn.functional.silu(x @ own.weight.T + own.bias), atol=1e-5, rtol=1e-4
+    )
+
+
+def test_calls_without_gradients_say_where_they_are() -> None:
+    with pytest.raises(lw.LanewiseError, match=r"lanewise\.torch\.matmul does"):
+        lw.matmul(numbers(2, 3), numbers(3, 2))
+    with pytest.raises(lw.LanewiseError, match="stands for other tensors"):
+        with torch._subclasses.FakeTensorMode():
+            fake = torch.empty(2, 2)
+        lw.matmul(fake, fake)
+
+
+def test_lanewise_is_imported_without_torch() -> None:
+    code = """
+        import sys
+        sys.modules["torch"] = None
+        import numpy, lanewise
+        lanewise.matmul(numpy.ones((2, 2), "float16"), numpy.ones((2, 2), "float16"))
+        try:
+            import lanewise.torch
+        except ImportError as error:
+            print(error)
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert "pip install torch" in said.stdout
+
+
+SHARDED = """
+import sys, torch, torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, init_device_mesh
+import lanewise.torch as lt
+mesh = init_device_mesh("cpu", (2,))
+torch.manual_seed(0)
+a, b, bias = torch.randn(6, 8), torch.randn(8, 4), torch.randn(4)
+whole = Replicate()
+ways = (whole, Shard(1), Shard(1)), (Shard(1), Shard(0), Partial()), (Shard(0), whole, Shard(0))
+for of_a, of_b, out in ways:
+    found = lt.matmul(distribute_tensor(a, mesh, [of_a]), distribute_tensor(b, mesh, [of_b]))
+    assert found.placements == (out,), found.placements
+    torch.testing.assert_close(found.full_tensor(), a @ b)
+parts = [distribute_tensor(each, mesh, [how]) for each, how in ((a, whole), (b, Shard(1)), (bias, Shard(0)))]
+found = lt.matmul(parts[0], parts[1], bias=parts[2], activation="relu")
+assert found.placements == (Shard(1),)
+torch.testing.assert_close(found.full_tensor(), torch.relu(a @ b + bias))
+# A bias is added once, although each process has a part of K.
+found = lt.matmul(distribute_tensor(a, mesh, [Shard(1)]), distribute_tensor(b, mesh, [Shard(0)]),
+                  bias=distribute_tensor(bias, mesh, [whole]))
+torch.testing.assert_close(found.full_tensor(), a @ b + bias)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_products_of_sharded_tensors(tmp_path: Any) -> None:
+    if not torch.distributed.is_available():
+        pytest.skip("torch is built without distributed tensors")
+    script, store = tmp_path / "sharded.py", tmp_path / "store"
+    script.write_text(SHARDED)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), str(store)], stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [each.communicate(timeout=200)[1] for each in processes]
+    assert [each.returncode for each in processes] == [0, 0], said
