@@ -1,0 +1,146 @@
+"""How a warpgroup's sums leave its registers: epilogue, rounding, shared memory, then TMA or guarded stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import bf16, e4m3, e5m2, f16, f32
+from lanewise.layout import Layout, Swizzle
+from lanewise.linalg.epilogue_code import changes_values, column_terms, finished, row_terms
+from lanewise.linalg.families.build import LINE, ROWS, WARPGROUP, Build
+
+#: Bits of the swizzle for boxes with rows of 128, 64, 32 and 16 bytes.
+_SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 16: 0}
+
+
+def staging(build: Build, offset: int) -> Any:
+    """Return the shared memory of results: (row, column of a box, box, which turn of two, consumer)."""
+    wide, boxes, size = build.box_columns, build.turn_boxes, build.out.bits // 8
+    turn = -(-build.turn_bytes // 1024) * 1024 // size
+    layout = Layout((ROWS, wide, boxes, 2, build.consumers), (wide, 1, ROWS * wide, turn, 2 * turn))
+    bits = _SWIZZLE_BITS[wide * size]
+    swizzle = Swizzle(bits, 4 - (size.bit_length() - 1), 3) if bits else None
+    return lw.dynamic_shared(build.out, layout, swizzle=swizzle, offset=offset)
+
+
+@lw.device
+def pair(low: Any, high: Any, dtype: Any) -> Any:
+    """Return two finished values as neighbours of the result's format: a register of 16 or 32 bits, or both."""
+    if dtype in (f16, bf16):
+        if low.dtype == dtype:
+            return lw.pack(low, high)
+        return lw.pack(low, high, dtype)
+    if dtype in (e4m3, e5m2):
+        text = f"cvt.rn.satfinite.{dtype.name}x2.f32 {{d}}, {{high}}, {{low}};"
+        return lw.asm(text, needs=("sm_89", "8.1"), d=lw.u16, high=high, low=low)
+    return (low.to(dtype), high.to(dtype))
+
+
+@lw.device
+def finished_pair(build: Any, given: Any, acc: Any, first: Any, of_row: Any, of_columns: Any, at: Any, M: Any, N: Any):
+    """Return elements `first` and `first + 1` of an accumulator after the epilogue."""
+    epilogue = build.epilogue
+    values = [acc[first], acc[first + 1]]
+    if not changes_values(epilogue):
+        return values
+    row, column = at
+    residuals = [None, None]
+    if epilogue.residual is not None:
+        residuals = [f32(0.0), f32(0.0)]
+        place = given.residual + row.to(lw.i64) * given.residual_leading + column
+        if (row < M) & (column < N):
+            residuals[0] = place[0].to(f32)
+        if (row < M) & (column + 1 < N):
+            residuals[1] = place[1].to(f32)
+    return [
+        finished(epilogue, given, values[i], of_row, of_columns[i], residuals[i], (row, column + i))
+        for i in range(2)
+    ]
+
+
+@lw.device
+def store_tile(build: Any, C: Any, sC: Any, given: Any, accs: Any, first_row: Any, first_column: Any, batch: Any, own: Any, M: Any, N: Any, leading: Any):  # fmt: skip
+    """Store a warpgroup's rows of a tile; `own` is the number of the consumer."""
+    thread = lw.thread_idx.x % WARPGROUP
+    lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)
+    turn_columns = build.box_columns * build.turn_boxes
+    turn = 0
+    for block in range(len(accs)):
+        row = first_row + block * ROWS
+        own_row = row + warp * 16 + lane // 4
+        of_rows = [row_terms(build.epilogue, given, lw.min(own_row + 8 * i, M - 1)) for i in range(2)]
+        for start in range(0, build.bn, turn_columns):
+            buffer = turn % 2
+            turn += 1
+            if build.store_by_tma:
+                if (warp == 0) & lw.elect_one():
+                    lw.tma.wait(1, read=True)  # the turn before the last has been read
+            lw.barrier(1 + own, WARPGROUP)
+            write_turn(build, sC, given, accs[block], start, own_row, first_column, of_rows, buffer, own, M, N)
+            if build.store_by_tma:
+                lw.fence_proxy_async()
+            lw.barrier(1 + own, WARPGROUP)
+            if build.store_by_tma:
+                if (warp == 0) & lw.elect_one():
+                    for box in range(build.turn_boxes):
+                        at = first_column + start + box * build.box_columns
+                        lead = (batch,) if build.batched else ()
+                        lw.tma.store(C, (*lead, row, at), sC[None, None, box, buffer, own])
+                    lw.tma.commit()
+            else:
+                store_guarded(build, C, sC, row, first_column + start, batch, buffer, own, M, N, leading)
+
+
+@lw.device
+def write_turn(build: Any, sC: Any, given: Any, acc: Any, start: Any, own_row: Any, first_column: Any, of_rows: Any, buffer: Any, own: Any, M: Any, N: Any):  # fmt: skip
+    """Write the columns of one turn, after the epilogue, to shared memory."""
+    thread = lw.thread_idx.x % WARPGROUP
+    lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)
+    wide = build.box_columns
+    for at in range(0, wide * build.turn_boxes, 16 if build.out in (f16, bf16) and wide >= 16 else 8):
+        eights = 2 if build.out in (f16, bf16) and wide >= 16 else 1
+        pairs = []
+        for eight in range(eights):
+            columns = first_column + start + at + 8 * eight + 2 * (lane % 4)
+            of_columns = [
+                column_terms(build.epilogue, given, lw.min(columns + i, N - 1))
+                if build.epilogue.scale_b is not None or build.epilogue.bias == "row"
+                else (None, None)
+                for i in range(2)
+            ]
+            for half in range(2):
+                first = (start + at + 8 * eight) // 8 * 4 + 2 * half
+                low, high = finished_pair(
+                    build, given, acc, first, of_rows[half], of_columns, (own_row + 8 * half, columns), M, N
+                )
+                pairs.append(pair(low, high, build.out))
+        box, column = at // wide, at % wide
+        if build.out in (f16, bf16):
+            if eights == 2:
+                place = sC.ptr(warp * 16 + lane % 16, column + lane // 16 * 8, box, buffer, own)
+            else:
+                place = sC.ptr(warp * 16 + lane % 16, column, box, buffer, own)
+            lw.stmatrix(place, pairs)
+        else:
+            for half in range(2):
+                place = sC.ptr(warp * 16 + lane // 4 + 8 * half, column + 2 * (lane % 4), box, buffer, own)
+                if build.out in (e4m3, e5m2):
+                    lw.asm("st.shared.b16 [{p}], {v};", p=place, v=pairs[half])
+                else:
+                    place.store(pairs[half])
+
+
+@lw.device
+def store_guarded(build: Any, C: Any, sC: Any, row: Any, column: Any, batch: Any, buffer: Any, own: Any, M: Any, N: Any, leading: Any):  # fmt: skip
+    """Store one turn from shared memory, neighbouring threads neighbouring columns, what lies inside alone."""
+    thread = lw.thread_idx.x % WARPGROUP
+    wide = build.box_columns * build.turn_boxes
+    rows_at_once = WARPGROUP // wide if wide < WARPGROUP else 1
+    for first in range(0, ROWS, rows_at_once):
+        for shift in range(0, wide, WARPGROUP):
+            inner = shift + thread % wide if wide < WARPGROUP else shift + thread
+            one = first + thread // wide if wide < WARPGROUP else first
+            value = sC[one, inner % build.box_columns, inner // build.box_columns, buffer, own]
+            if (row + one < M) & (column + inner < N):
+                C[(row + one).to(lw.i64) * leading + column + inner + batch] = value
