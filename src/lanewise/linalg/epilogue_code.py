@@ -32,7 +32,8 @@ class EpilogueValues:
     beta: Any = None
     bias: Any = None
     residual: Any = None
-    residual_leading: Any = None
+    residual_row: Any = None
+    residual_column: Any = None
     scale_a: Any = None
     scale_b: Any = None
     scale_out: Any = None

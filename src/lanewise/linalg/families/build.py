@@ -120,8 +120,13 @@ class Build:
         wanted = max(1, LINE * 8 // self.out.bits // self.box_columns)
         boxes = self.bn // self.box_columns
         while boxes % wanted:
-            wanted -= 1
+            wanted //= 2
         return wanted
+
+    @property
+    def turns(self) -> int:
+        """Turns in which a warpgroup writes its sums of a tile."""
+        return self.consumer_rows // ROWS * self.bn // (self.box_columns * self.turn_boxes)
 
     @property
     def turn_bytes(self) -> int:

@@ -48,11 +48,11 @@ def finished_pair(build: Any, given: Any, acc: Any, first: Any, of_row: Any, of_
     residuals = [None, None]
     if epilogue.residual is not None:
         residuals = [f32(0.0), f32(0.0)]
-        place = given.residual + row.to(lw.i64) * given.residual_leading + column
+        place = given.residual + row.to(lw.i64) * given.residual_row + column.to(lw.i64) * given.residual_column
         if (row < M) & (column < N):
             residuals[0] = place[0].to(f32)
         if (row < M) & (column + 1 < N):
-            residuals[1] = place[1].to(f32)
+            residuals[1] = place[given.residual_column].to(f32)
     return [
         finished(epilogue, given, values[i], of_row, of_columns[i], residuals[i], (row, column + i))
         for i in range(2)
@@ -72,10 +72,10 @@ def store_tile(build: Any, C: Any, sC: Any, given: Any, accs: Any, first_row: An
         of_rows = [row_terms(build.epilogue, given, lw.min(own_row + 8 * i, M - 1)) for i in range(2)]
         for start in range(0, build.bn, turn_columns):
             buffer = turn % 2
-            turn += 1
             if build.store_by_tma:
                 if (warp == 0) & lw.elect_one():
-                    lw.tma.wait(1, read=True)  # the turn before the last has been read
+                    # the turn before the last has been read; the tile before may have ended in this buffer
+                    lw.tma.wait(0 if turn == 0 and build.turns % 2 else 1, read=True)
             lw.barrier(1 + own, WARPGROUP)
             write_turn(build, sC, given, accs[block], start, own_row, first_column, of_rows, buffer, own, M, N)
             if build.store_by_tma:
@@ -90,6 +90,7 @@ def store_tile(build: Any, C: Any, sC: Any, given: Any, accs: Any, first_row: An
                     lw.tma.commit()
             else:
                 store_guarded(build, C, sC, row, first_column + start, batch, buffer, own, M, N, leading)
+            turn += 1
 
 
 @lw.device
@@ -143,4 +144,4 @@ def store_guarded(build: Any, C: Any, sC: Any, row: Any, column: Any, batch: Any
             one = first + thread // wide if wide < WARPGROUP else first
             value = sC[one, inner % build.box_columns, inner // build.box_columns, buffer, own]
             if (row + one < M) & (column + inner < N):
-                C[(row + one).to(lw.i64) * leading + column + inner + batch] = value
+                C[(row + one).to(lw.i64) * leading + (column + inner).to(lw.i64) + batch] = value

@@ -11,13 +11,15 @@ from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
-from lanewise.formats import Format, f32, tf32
+from lanewise.formats import f32, tf32
 from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build, build_of
 from lanewise.linalg.families.output import staging, store_tile
 from lanewise.linalg.families.shared_tiles import OperandTile
 from lanewise.linalg.families.tile_order import TileOrder
+from lanewise.linalg.orientation import transposed, transposed_pointers
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Problem
 
 #: Registers of a thread that loads and of one that multiplies, by the number of consumers.
@@ -50,7 +52,7 @@ def compiled(build: Build) -> Any:
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32,
         leading: lw.i64, stride: lw.i64,
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
-        residual_leading: lw.i64, residual_stride: lw.i64,
+        residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
         alpha: f32, beta: f32,
     ):  # fmt: skip
@@ -87,7 +89,7 @@ def compiled(build: Build) -> Any:
             if T.consumers > 1:
                 lw.setmaxnreg_inc(_REGISTERS[T.consumers][1])
             given = EpilogueValues(
-                alpha, beta, bias, residual, residual_leading, scale_a, scale_b, scale_out
+                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
             )
             consume(
                 T, mma, pipeline, tiles, steps, tile_a, tile_b, C, given, role - 1, rank_m, rank_n,
@@ -240,3 +242,45 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
         tensor_map(rows_b, (*lead, *tile_b.box), swizzle="128B", **kind),
         of_out,
     )
+
+
+def kernel(problem: Problem, plan: Plan) -> Any:
+    """Return the kernel of a plan, cached by what is compiled in."""
+    return compiled(build_of(problem if problem.out.k_major else transposed(problem), plan))
+
+
+def launch(
+    problem: Problem, plan: Plan, pointers: Pointers, stream: Any = None, multiprocessors: int = 132
+) -> None:
+    """Compute a problem by a plan, on the GPU of the arrays or, for NumPy's, on the CPU machine."""
+    configured, arguments = prepared(problem, plan, pointers, multiprocessors)
+    configured(*arguments, stream=stream)
+
+
+def prepared(
+    problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int = 132
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return the configured kernel and its arguments: to be launched, or checked."""
+    if not problem.out.k_major:
+        problem, pointers = transposed(problem), transposed_pointers(pointers)
+    build = build_of(problem, plan)
+    blocks = grid(build, problem.m, problem.n, problem.batch, multiprocessors)
+    residual = problem.epilogue.residual
+    strides = (0, 0, 0)
+    if residual is not None:
+        steps = (residual.leading, 1) if residual.k_major else (1, residual.leading)
+        strides = (*steps, residual.batch_stride)
+    arguments = (
+        *tensor_maps(build, pointers.a, pointers.b, pointers.out),
+        problem.m, problem.n, problem.k, problem.batch, plan.group,
+        problem.out.leading, problem.out.batch_stride,
+        _or_null(pointers.bias), _or_null(pointers.residual), *strides,
+        _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
+        float(pointers.alpha), float(pointers.beta),
+    )  # fmt: skip
+    return compiled(build)[blocks, build.threads, build.shared_bytes], arguments
+
+
+def _or_null(array: Any) -> Any:
+    """Return an array, or the address that a kernel never reads."""
+    return 0 if array is None else array
