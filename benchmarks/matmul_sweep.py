@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from typing import Any
@@ -32,12 +32,14 @@ class Variant:
     schedule: str
     stages: int
     group: int = 8
+    skew: int = 0
+    l2: str | None = None
 
     @property
     def name(self) -> str:
         """A short name for tables."""
         m, n, _ = self.tile
-        return f"{m}x{n} {self.cluster[0]}x{self.cluster[1]} {self.schedule[:4]} s{self.stages} g{self.group}"
+        return f"{m}x{n} {self.cluster[0]}x{self.cluster[1]} {self.schedule[:4]} s{self.stages} g{self.group} k{self.skew} {self.l2 or ''}"
 
 
 def build(variant: Variant, dtype: Any, a_k_major: bool, b_k_major: bool) -> Build:
@@ -47,13 +49,14 @@ def build(variant: Variant, dtype: Any, a_k_major: bool, b_k_major: bool) -> Bui
     return Build(
         a=dtype, b=dtype, out=BF16, sums=f32, a_k_major=a_k_major, b_k_major=b_k_major, tile=variant.tile,
         stages=variant.stages, cluster=variant.cluster, schedule=variant.schedule, consumers=consumers,
+        skew=variant.skew,
     )  # fmt: skip
 
 
 def fitting_stages(variant: Variant, dtype: Any, a_k: bool, b_k: bool, most: int = 8) -> Variant | None:
     """Return the variant with as many stages as fit, or None if the kernel cannot have its tile."""
     for stages in range(most, 2, -1):
-        one = Variant(variant.tile, variant.cluster, variant.schedule, stages, variant.group)
+        one = replace(variant, stages=stages)
         try:
             build(one, dtype, a_k, b_k).require_possible()
         except Exception:
@@ -82,7 +85,7 @@ def candidates(m: int, n: int, k: int, dtype: Any, a_k: bool, b_k: bool, count: 
         for bn in range(64, 257, 16):
             for cluster in ((2, 1), (1, 2), (1, 1)):
                 one = fitting_stages(Variant((bm, bn, bk), cluster, schedule, 4), dtype, a_k, b_k)
-                if one is not None:
+                if one is not None and not (bm == 192 and bn > 192):
                     found[bm, bn, cluster, schedule] = (efficiency(one, m, n, k), one)
     ranked = sorted(found.values(), key=lambda each: -each[0])
     taken: list[Variant] = []
@@ -115,8 +118,8 @@ def prepared(given: Build, variant: Variant, a: Any, b: Any, c: Any) -> Any:
     from lanewise.linalg.families.warpgroup import compiled, grid, tensor_maps
 
     (m, k), n = a.shape, b.shape[1]
-    maps = tensor_maps(given, a, b, c)
-    kernel = compiled(given)[grid(given, m, n, 1, SMS), given.threads, given.shared_bytes]
+    maps = tensor_maps(given, a, b, c, variant.l2)
+    kernel = compiled(given)[grid(given, m, n, 1, SMS if given.cluster_size <= 2 else 128), given.threads, given.shared_bytes]
     arguments = (*maps, m, n, k, 1, variant.group, n, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0, 1.0)
     return lambda: kernel(*arguments)
 
@@ -178,6 +181,16 @@ def measure(shape: tuple[int, int, int], layout: str, variants: list[Variant], r
     }  # fmt: skip
 
 
+def read_variant(text: str, a_k: bool, b_k: bool) -> Variant:
+    """Return the variant that the command line names; 0 stages are as many as fit."""
+    m, n, rows, columns, schedule, stages, group, skew, l2 = text.split(",")
+    long = {"c": "cooperative", "p": "pingpong"}[schedule]
+    found = Variant(
+        (int(m), int(n), 64), (int(rows), int(columns)), long, int(stages), int(group), int(skew), l2 or None
+    )
+    return (fitting_stages(found, BF16, a_k, b_k) if not found.stages else found) or found
+
+
 def main() -> None:
     """Measure the shapes that the command line names."""
     import torch
@@ -185,6 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--shapes", nargs="+", default=["4096,4096,4096"])
     parser.add_argument("--layouts", nargs="+", default=["NT"])
+    parser.add_argument("--variants", nargs="+", help="m,n,rows,columns,schedule,stages,group,skew,l2 each")
     parser.add_argument("--count", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", default="sweep.json")
@@ -194,7 +208,9 @@ def main() -> None:
         m, n, k = map(int, text.split(","))
         for layout in given.layouts:
             a_k, b_k = layout[0] == "N", layout[1] == "T"
-            jobs.append(((m, n, k), layout, candidates(m, n, k, BF16, a_k, b_k, given.count)))
+            chosen = [read_variant(each, a_k, b_k) for each in given.variants or ()]
+            chosen = chosen or candidates(m, n, k, BF16, a_k, b_k, given.count)
+            jobs.append(((m, n, k), layout, chosen))
     builds = {build(v, BF16, layout[0] == "N", layout[1] == "T") for _, layout, vs in jobs for v in vs}
     with ProcessPoolExecutor(14, mp_context=get_context("spawn")) as pool:
         for problem in filter(None, pool.map(compile_one, builds, chunksize=2)):

@@ -42,6 +42,9 @@ class Build:
     #: Whether the result is stored by TMA; if not, element by element with guards.
     store_by_tma: bool = True
     epilogue: Epilogue = Epilogue()
+    #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store at
+    #: the same time.
+    skew: int = 0
 
     @property
     def bm(self) -> int:

@@ -163,11 +163,18 @@ def consume(T, mma, pipeline, tiles, steps, tile_a, tile_b, C, given, own, rank_
         row, column, matrix = tiles[number]
         if T.schedule == "pingpong":
             lw.barrier(8 + own, 2 * WARPGROUP)
+        elif T.skew:
+            # With more steps than stages the first cannot be a whole tile ahead: the barrier counts right.
+            if (own == 1) & (steps > T.stages):
+                lw.barrier(8, 2 * WARPGROUP)
         pipeline.wait(reading)
         accs = multiply_step(T, mma, a, b, accs, own, reading.stage, True)
         before = reading
         reading = reading.next()
-        for _ in lw.range(1, steps):
+        for done in lw.range(1, steps):
+            if T.skew:
+                if (own == 0) & (done == T.skew) & (steps > T.stages):
+                    lw.arrive(8, 2 * WARPGROUP)
             pipeline.wait(reading)
             accs = multiply_step(T, mma, a, b, accs, own, reading.stage, False)
             lw.wgmma_wait(1)  # the stage before is done: give it back
@@ -201,7 +208,7 @@ def consume(T, mma, pipeline, tiles, steps, tile_a, tile_b, C, given, own, rank_
         store_tile(T, C, sC, given, accs, first_row, first_column, place, own, M, N, leading)
     if T.store_by_tma:
         if (warp == 0) & lw.elect_one():
-            lw.tma.wait(0)
+            lw.tma.wait(0, read=True)  # the block's shared memory is read before the block ends
 
 
 @lw.device
@@ -222,7 +229,7 @@ def grid(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> int:
 _SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
 
 
-def tensor_maps(build: Build, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
+def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple[Any, Any, Any]:
     """Return the tensor maps of A, B and the result (the array itself if it is not stored by TMA)."""
     from lanewise.tensor_maps import tensor_map
 
@@ -231,6 +238,7 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
     tile_a = OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, T.cluster[1], 0)
     tile_b = OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, T.cluster[0], 0)
     kind: Any = {"dtype": "tf32"} if T.a is tf32 else {}
+    kind["l2_promotion"] = l2
     rows_a = a if T.a_k_major else a.swapaxes(-1, -2)
     rows_b = b.swapaxes(-1, -2) if T.b_k_major else b
     of_out = out
