@@ -18,6 +18,8 @@ from lanewise.linalg.problem import Epilogue, Problem
 WARPGROUP, ROWS, LINE = 128, 64, 128
 #: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
 MOST_SHARED = 232448 - 1024
+#: Blocks of the largest cluster that every launch can have.
+MOST_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Build:
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store at
     #: the same time.
     skew: int = 0
+    #: Blocks of a cluster that sum parts of K and add them up through each other's shared memory.
+    split: int = 1
+    #: Whether the result's columns are contiguous, so that tiles are stored transposed.
+    transposed: bool = False
 
     @property
     def bm(self) -> int:
@@ -79,7 +85,22 @@ class Build:
     @property
     def cluster_size(self) -> int:
         """Blocks of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.split
+
+    @property
+    def sharing(self) -> int:
+        """Blocks of a cluster that load for each other."""
         return self.cluster[0] * self.cluster[1]
+
+    @property
+    def store_columns(self) -> int:
+        """Columns of a tile that one block stores: all, or a share of them if the blocks split K."""
+        return -(-self.bn // 8 // self.split) * 8 if self.split > 1 else self.bn
+
+    @property
+    def owners(self) -> int:
+        """Blocks of those that split K that add parts up and store."""
+        return self.bn // self.store_columns
 
     @property
     def instruction(self) -> Instruction:
@@ -113,15 +134,24 @@ class Build:
     def box_columns(self) -> int:
         """Columns of one box of the result: as many as 128 bytes hold, and a divisor of the tile's."""
         wide = LINE * 8 // self.out.bits
-        while self.bn % wide:
+        if self.transposed:
+            return min(ROWS, wide)
+        while self.store_columns % wide:
             wide //= 2
         return wide
 
     @property
+    def box_rows(self) -> int:
+        """Rows of one box of the result."""
+        return self.store_columns if self.transposed else ROWS
+
+    @property
     def turn_boxes(self) -> int:
         """Boxes that a warpgroup writes to shared memory between two barriers: about 128 bytes a row."""
+        if self.transposed:
+            return ROWS // self.box_columns
         wanted = max(1, LINE * 8 // self.out.bits // self.box_columns)
-        boxes = self.bn // self.box_columns
+        boxes = self.store_columns // self.box_columns
         while boxes % wanted:
             wanted //= 2
         return wanted
@@ -129,17 +159,31 @@ class Build:
     @property
     def turns(self) -> int:
         """Turns in which a warpgroup writes its sums of a tile."""
-        return self.consumer_rows // ROWS * self.bn // (self.box_columns * self.turn_boxes)
+        blocks = self.consumer_rows // ROWS
+        return blocks if self.transposed else blocks * self.store_columns // (self.box_columns * self.turn_boxes)
+
+    @property
+    def buffers(self) -> int:
+        """Turns that are in shared memory at the same time."""
+        return 1 if self.transposed else 2
 
     @property
     def turn_bytes(self) -> int:
-        """Bytes of the boxes of one turn."""
-        return ROWS * self.turn_boxes * self.box_columns * self.out.bits // 8
+        """Bytes of the boxes of one turn, in whole patterns of the swizzle."""
+        return -(-self.box_rows * self.turn_boxes * self.box_columns * self.out.bits // 8 // 1024) * 1024
+
+    @property
+    def parts_bytes(self) -> int:
+        """Bytes of the sums that blocks which split K send to this one: from each, its share of each thread."""
+        if self.split == 1:
+            return 0
+        return self.split * self.consumers * self.consumer_rows // ROWS * self.store_columns // 2 * WARPGROUP * 4
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: the stages, and two turns of the result for each consumer."""
-        return self.stages * self.stage_bytes + 2 * self.consumers * -(-self.turn_bytes // 1024) * 1024
+        """Dynamic shared memory: the stages, the result's turns for each consumer, and parts of sums."""
+        results = self.buffers * self.consumers * self.turn_bytes
+        return self.stages * self.stage_bytes + results + self.parts_bytes
 
     def require_possible(self) -> None:
         """Raise an error for tiles that the kernel cannot have."""
@@ -160,14 +204,16 @@ class Build:
             reason = f"{self.bm} rows are not {columns} times boxes of {wide}"
         elif self.shared_bytes > MOST_SHARED:
             reason = f"{self.stages} stages take {self.shared_bytes} bytes of shared memory of {MOST_SHARED}"
-        elif self.bn * self.out.bits % 128:
-            reason = f"rows of {self.bn} results are no multiple of 16 bytes"
+        elif self.box_columns * self.out.bits % 128:
+            reason = f"rows of {self.box_columns} results are no multiple of 16 bytes"
+        elif self.bn % self.store_columns or self.cluster_size > MOST_BLOCKS:
+            reason = f"{self.bn} columns are not divided among {self.split} blocks"
         if reason:
             raise LanewiseError(f"tile {self.tile}, cluster {self.cluster}, {self.schedule}: {reason}")
 
 
 def build_of(problem: Problem, plan: Plan) -> Build:
-    """Return what a problem and its plan compile to. The result's rows are contiguous."""
+    """Return what a problem and its plan compile to, the problem as the kernel computes it."""
     a, b = problem.a.dtype, problem.b.dtype
     if problem.precision == "tf32":
         a = b = tf32
@@ -176,12 +222,13 @@ def build_of(problem: Problem, plan: Plan) -> Build:
     if not pingpong and plan.tile[0] % (ROWS * consumers):
         consumers = plan.tile[0] // ROWS
     size = problem.out.dtype.bits // 8
+    across = problem.n if problem.out.k_major else problem.m
     return Build(
         a=a, b=b, out=problem.out.dtype, sums=problem.sums or f32,
         a_k_major=problem.a.k_major, b_k_major=problem.b.k_major,
         tile=plan.tile, stages=plan.stages, cluster=plan.cluster,
         schedule="pingpong" if pingpong else "cooperative", consumers=consumers,
         batched=problem.batch > 1,
-        store_by_tma=problem.out.tma and problem.n * size % 16 == 0,
-        epilogue=problem.epilogue,
+        store_by_tma=problem.out.tma and across * size % 16 == 0,
+        epilogue=problem.epilogue, skew=plan.skew, split=plan.split, transposed=not problem.out.k_major,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from lanewise.formats import f32, tf32
 from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build, build_of
 from lanewise.linalg.families.output import staging, store_tile
+from lanewise.linalg.families.parts import Parts
 from lanewise.linalg.families.shared_tiles import OperandTile
 from lanewise.linalg.families.tile_order import TileOrder
 from lanewise.linalg.orientation import transposed, transposed_pointers
@@ -37,7 +38,7 @@ def compiled(build: Build) -> Any:
     tile_b = OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes)
     lead = (1,) if T.batched else ()
     size = T.out.bits // 8
-    of_c = lw.TensorMap[T.out, (*lead, ROWS, T.box_columns), T.box_columns * size if T.box_columns * size > 16 else 0]
+    of_c = lw.TensorMap[T.out, (*lead, T.box_rows, T.box_columns), T.box_columns * size if T.box_columns * size > 16 else 0]
     if not T.store_by_tma:
         of_c = lw.Ptr[T.out]
     epilogue = T.epilogue
@@ -60,13 +61,16 @@ def compiled(build: Build) -> Any:
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
         rank = lw.cluster.rank() if T.cluster_size > 1 else 0
         arriving = T.consumers if T.schedule == "cooperative" else 1
-        pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.cluster_size)
+        pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
+        parts = Parts(T) if T.split > 1 else None
         if thread == 0:
             lw.tma.prefetch_map(A)
             lw.tma.prefetch_map(B)
             if T.store_by_tma:
                 lw.tma.prefetch_map(C)
             pipeline.init()
+            if T.split > 1:
+                parts.init()
             lw.fence_mbarrier_init()
         if T.cluster_size > 1:
             lw.cluster.sync()
@@ -80,11 +84,18 @@ def compiled(build: Build) -> Any:
             lw.assume(group, nonnegative=True), T.cluster_size,
         )  # fmt: skip
         steps = lw.cdiv(K, T.bk)
-        rank_m, rank_n = (rank % across, rank // across) if T.cluster_size > 1 else (0, 0)
+        first_step, sharing_rank = 0, rank
+        if T.split > 1:  # this block's part of K
+            part, sharing_rank = rank // T.sharing, rank % T.sharing
+            share = lw.cdiv(steps, T.split)
+            first_step = lw.min(part * share, steps)
+            steps = lw.min(steps - first_step, share)
+        rank_m, rank_n = (sharing_rank % across, sharing_rank // across) if T.sharing > 1 else (0, 0)
+        first_of_sharing = rank - sharing_rank
         if role == 0:
             lw.setmaxnreg_dec(_REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
-                produce(T, pipeline, tiles, steps, tile_a, tile_b, A, B, rank_m, rank_n)
+                produce(T, pipeline, tiles, first_step, steps, tile_a, tile_b, A, B, rank_m, rank_n, first_of_sharing)
         else:
             if T.consumers > 1:
                 lw.setmaxnreg_inc(_REGISTERS[T.consumers][1])
@@ -92,8 +103,8 @@ def compiled(build: Build) -> Any:
                 alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
             )
             consume(
-                T, mma, pipeline, tiles, steps, tile_a, tile_b, C, given, role - 1, rank_m, rank_n,
-                M, N, leading, stride, residual_stride,
+                T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, role - 1, rank, first_of_sharing,
+                rank_m, rank_n, M, N, leading, stride, residual_stride,
             )  # fmt: skip
         lw.syncwarp()
         if T.cluster_size > 1:
@@ -103,16 +114,16 @@ def compiled(build: Build) -> Any:
 
 
 @lw.device
-def produce(T, pipeline, tiles, steps, tile_a, tile_b, A, B, rank_m, rank_n):
+def produce(T, pipeline, tiles, first_step, steps, tile_a, tile_b, A, B, rank_m, rank_n, first_of_sharing):
     """Load the tiles of A and B of all tiles of this block, one stage after the other."""
     across, along = T.cluster
     to_a, to_b = tile_a.target(), tile_b.target()
     # A's part goes to the blocks of the cluster with the same rows, B's to those with the same columns.
     mask_a = sum(1 << (each * across) for each in range(along))
     mask_b = (1 << across) - 1
-    if T.cluster_size > 1 and along > 1:
-        mask_a = lw.i32(mask_a) << rank_m
-        mask_b = lw.i32(mask_b) << (rank_n * across)
+    if T.sharing < T.cluster_size or along > 1:
+        mask_a = lw.i32(mask_a) << (rank_m + first_of_sharing)
+        mask_b = lw.i32(mask_b) << (rank_n * across + first_of_sharing)
     filling = pipeline.producer_state()
     for number in lw.range(tiles.first, tiles.count, tiles.step):
         row, column, matrix = tiles[number]
@@ -121,28 +132,41 @@ def produce(T, pipeline, tiles, steps, tile_a, tile_b, A, B, rank_m, rank_n):
             pipeline.acquire(filling)
             pipeline.commit(filling)
             full = pipeline.barrier(filling)
-            k = step * T.bk
+            k = (first_step + step) * T.bk
             tile_a.load(A, to_a, first_row, k, matrix, filling.stage, full, rank_n, mask_a)
             tile_b.load(B, to_b, first_column, k, matrix, filling.stage, full, rank_m, mask_b)
             filling = filling.next()
 
 
 @lw.device
-def multiply_step(T, mma, a, b, accs, own, stage, begin):
-    """Issue the products of one stage: each 64 rows by the tile's columns, in order of K."""
+def multiply_step(T, mma, a, b, accs, own, stage, further):
+    """Issue the products of one stage, 64 rows by the tile's columns each, in order of K; begin unless `further`."""
     blocks = T.consumer_rows // ROWS
     first = own * blocks if T.schedule == "cooperative" else 0
     lw.wgmma_fence()
     for k in range(0, T.bk, 32 // T.element_bytes):
         for block in range(blocks):
             at = first + block
-            accs[block] = mma(a[0, k, at, stage], b[0, k, stage], accs[block], accumulate=not begin or k > 0)
+            accs[block] = mma(a[0, k, at, stage], b[0, k, stage], accs[block], accumulate=further if k == 0 else True)
     lw.wgmma_commit()
     return accs
 
 
 @lw.device
-def consume(T, mma, pipeline, tiles, steps, tile_a, tile_b, C, given, own, rank_m, rank_n, M, N, leading, stride, residual_stride):  # fmt: skip
+def give_back(T, pipeline, state, first_of_sharing):
+    """Give a stage back to all producers that load into it."""
+    thread = lw.thread_idx.x % WARPGROUP
+    if thread < T.sharing:
+        if T.cluster_size == 1:
+            pipeline.release(state)
+        elif T.sharing == 1:
+            pipeline.release(state)
+        else:
+            pipeline.release(state, thread + first_of_sharing)
+
+
+@lw.device
+def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own, rank, first_of_sharing, rank_m, rank_n, M, N, leading, stride, residual_stride):  # fmt: skip
     """What a warpgroup does: the products of a tile, two stages in flight, then its rows of the result."""
     thread = lw.thread_idx.x % WARPGROUP
     across, along = T.cluster
@@ -159,6 +183,7 @@ def consume(T, mma, pipeline, tiles, steps, tile_a, tile_b, C, given, own, rank_
         if (own == 1) & (tiles.first < tiles.count):
             lw.arrive(8, 2 * WARPGROUP)  # the other begins
     residual_base = given.residual
+    turn = lw.i32(0)
     for number in lw.range(first, tiles.count, step):
         row, column, matrix = tiles[number]
         if T.schedule == "pingpong":
@@ -167,22 +192,16 @@ def consume(T, mma, pipeline, tiles, steps, tile_a, tile_b, C, given, own, rank_
             # With more steps than stages the first cannot be a whole tile ahead: the barrier counts right.
             if (own == 1) & (steps > T.stages):
                 lw.barrier(8, 2 * WARPGROUP)
-        pipeline.wait(reading)
-        accs = multiply_step(T, mma, a, b, accs, own, reading.stage, True)
         before = reading
-        reading = reading.next()
-        for done in lw.range(1, steps):
+        for done in lw.range(steps):
             if T.skew:
                 if (own == 0) & (done == T.skew) & (steps > T.stages):
                     lw.arrive(8, 2 * WARPGROUP)
             pipeline.wait(reading)
-            accs = multiply_step(T, mma, a, b, accs, own, reading.stage, False)
+            accs = multiply_step(T, mma, a, b, accs, own, reading.stage, done > 0)
             lw.wgmma_wait(1)  # the stage before is done: give it back
-            if thread < T.cluster_size:
-                if T.cluster_size > 1:
-                    pipeline.release(before, thread)
-                else:
-                    pipeline.release(before)
+            if done > 0:
+                give_back(T, pipeline, before, first_of_sharing)
             before = reading
             reading = reading.next()
         if T.schedule == "pingpong":
@@ -190,11 +209,11 @@ def consume(T, mma, pipeline, tiles, steps, tile_a, tile_b, C, given, own, rank_
                 lw.arrive(9 - own, 2 * WARPGROUP)
             reading = skipped(T, pipeline, reading, steps)
         lw.wgmma_wait(0)
-        if thread < T.cluster_size:
-            if T.cluster_size > 1:
-                pipeline.release(before, thread)
-            else:
-                pipeline.release(before)
+        if T.split > 1:
+            if steps > 0:
+                give_back(T, pipeline, before, first_of_sharing)
+        else:
+            give_back(T, pipeline, before, first_of_sharing)
         first_row = (row * across + rank_m) * T.bm
         if T.schedule == "cooperative":
             first_row = first_row + own * T.consumer_rows
@@ -205,7 +224,17 @@ def consume(T, mma, pipeline, tiles, steps, tile_a, tile_b, C, given, own, rank_
                 given.residual = residual_base + matrix.to(lw.i64) * residual_stride
             if not T.store_by_tma:
                 place = matrix.to(lw.i64) * stride
-        store_tile(T, C, sC, given, accs, first_row, first_column, place, own, M, N, leading)
+        if T.split > 1:
+            mine = rank // T.sharing
+            parts.send(accs, own, mine, first_of_sharing, rank_m + rank_n * across, steps > 0, turn)
+            if mine < T.owners:
+                sums = parts.sums(own, turn)
+                first_column = first_column + mine * T.store_columns
+                store_tile(T, C, sC, given, sums, first_row, first_column, place, own, M, N, leading)
+            parts.done(own, rank_m + rank_n * across)
+            turn = turn + 1
+        else:
+            store_tile(T, C, sC, given, accs, first_row, first_column, place, own, M, N, leading)
     if T.store_by_tma:
         if (warp == 0) & lw.elect_one():
             lw.tma.wait(0, read=True)  # the block's shared memory is read before the block ends
@@ -241,10 +270,11 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
     kind["l2_promotion"] = l2
     rows_a = a if T.a_k_major else a.swapaxes(-1, -2)
     rows_b = b.swapaxes(-1, -2) if T.b_k_major else b
-    of_out = out
+    rows_out = out.swapaxes(-1, -2) if T.transposed else out
+    of_out = rows_out
     if T.store_by_tma:
         wide: Any = _SWIZZLES[T.box_columns * T.out.bits // 8]
-        of_out = tensor_map(out, (*lead, ROWS, T.box_columns), swizzle=wide)
+        of_out = tensor_map(rows_out, (*lead, T.box_rows, T.box_columns), swizzle=wide)
     return (
         tensor_map(rows_a, (*lead, *tile_a.box), swizzle="128B", **kind),
         tensor_map(rows_b, (*lead, *tile_b.box), swizzle="128B", **kind),
@@ -254,7 +284,12 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
 
 def kernel(problem: Problem, plan: Plan) -> Any:
     """Return the kernel of a plan, cached by what is compiled in."""
-    return compiled(build_of(problem if problem.out.k_major else transposed(problem), plan))
+    return compiled(build_of(transposed(problem) if turned(problem, plan) else problem, plan))
+
+
+def turned(problem: Problem, plan: Plan) -> bool:
+    """Return whether the transpose is computed: rows of the result are contiguous, unless the plan swaps."""
+    return problem.out.k_major == plan.swap
 
 
 def launch(
@@ -269,7 +304,7 @@ def prepared(
     problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int = 132
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return the configured kernel and its arguments: to be launched, or checked."""
-    if not problem.out.k_major:
+    if turned(problem, plan):
         problem, pointers = transposed(problem), transposed_pointers(pointers)
     build = build_of(problem, plan)
     blocks = grid(build, problem.m, problem.n, problem.batch, multiprocessors)
