@@ -25,3 +25,26 @@ class Pointers:
     alpha: float = 1.0
     beta: float = 1.0
     workspace: Any = None
+
+
+def flat(array: Any) -> Any:
+    """Return the memory of an array from its first element to its last as one axis, for a kernel's pointer.
+
+    The array's strides are not negative. Elements between its rows, which belong to others, are in it.
+    """
+    import numpy as np
+
+    if isinstance(array, np.ndarray):
+        if array.flags.c_contiguous:
+            return array
+        steps = [each // array.itemsize for each in array.strides]
+        extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
+        return np.lib.stride_tricks.as_strided(array, (extent,), (array.itemsize,))
+    if hasattr(array, "as_strided"):  # torch
+        if array.is_contiguous():
+            return array
+        steps = array.stride()
+        extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
+        return array.as_strided((extent,), (1,))
+    interface = array.__cuda_array_interface__
+    return int(interface["data"][0])

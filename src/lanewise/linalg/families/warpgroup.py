@@ -17,11 +17,12 @@ from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build, build_of
 from lanewise.linalg.families.output import staging, store_tile
 from lanewise.linalg.families.parts import Parts
+from lanewise.linalg.families.prepass import copied
 from lanewise.linalg.families.shared_tiles import OperandTile
 from lanewise.linalg.families.tile_order import OneTile, TileOrder, numbers
 from lanewise.linalg.orientation import transposed, transposed_pointers
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Problem
 
 #: Registers of a thread that loads and of one that multiplies, by the number of consumers.
@@ -292,7 +293,7 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
     rows_a = a if T.a_k_major else a.swapaxes(-1, -2)
     rows_b = b.swapaxes(-1, -2) if T.b_k_major else b
     rows_out = out.swapaxes(-1, -2) if T.transposed else out
-    of_out = rows_out
+    of_out = flat(rows_out)
     if T.store_by_tma:
         wide: Any = _SWIZZLES[T.box_columns * T.out.bits // 8]
         of_out = tensor_map(rows_out, (*lead, T.box_rows, T.box_columns), swizzle=wide)
@@ -317,6 +318,8 @@ def launch(
     problem: Problem, plan: Plan, pointers: Pointers, stream: Any = None, multiprocessors: int = 132
 ) -> None:
     """Compute a problem by a plan, on the GPU of the arrays or, for NumPy's, on the CPU machine."""
+    if plan.copy_a or plan.copy_b:
+        problem, pointers = copied(problem, plan, pointers, stream)
     configured, arguments = prepared(problem, plan, pointers, multiprocessors)
     configured(*arguments, stream=stream)
 
@@ -346,5 +349,5 @@ def prepared(
 
 
 def _or_null(array: Any) -> Any:
-    """Return an array, or the address that a kernel never reads."""
-    return 0 if array is None else array
+    """Return an array's memory, or the address that a kernel never reads."""
+    return 0 if array is None else flat(array)

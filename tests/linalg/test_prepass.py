@@ -1,0 +1,59 @@
+"""Copies of operands for TMA and wgmma: every element in its place, zeros behind the rows, nothing read outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from linalg.hopper_products import plan, product
+
+import lanewise as lw
+from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
+from lanewise.linalg.families import prepass, warpgroup
+from lanewise.linalg.pointers import flat
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_copies(size: int, transposed: bool) -> None:
+    """Rows of any alignment become rows at multiples of 16 bytes, and a matrix its transpose."""
+    rng = np.random.default_rng(size)
+    kind = {1: np.uint8, 2: np.uint16, 4: np.uint32}[size]
+    rows, columns, leading = 37, 75, 81
+    base = rng.integers(0, 1 << (8 * size), 1 + rows * leading, dtype=kind)
+    source = base[1:].reshape(rows, leading)[:, :columns]
+    width = rows if transposed else columns
+    padded = -(-width // (128 // size)) * (128 // size)
+    target = np.full((columns if transposed else rows, padded), 7, kind)
+    kernel = (prepass.transposing if transposed else prepass.realigning)(size)
+    blocks = (2, -(-padded // 64)) if transposed else (1, 10)
+    arguments = (flat(source), target, rows, columns, leading, padded, 0, 0)
+    kernel[blocks, 256](*arguments)
+    wanted = source.T if transposed else source
+    assert np.array_equal(target[:, : wanted.shape[1]], wanted)
+    assert not target[:, wanted.shape[1] :].any()
+    assert lw.check(kernel[blocks, 256], *arguments).ok
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout", "out"), [(bf16, "NN", bf16), (bf16, "TT", bf16), (e4m3, "TN", f32), (tf32, "TN", f32)]
+)
+def test_products_of_copies(dtype: Any, layout: str, out: Any) -> None:
+    """A product of odd sizes by way of copies has the same bits."""
+    m, n, k = 67, 61, 77
+    problem, pointers, sums = product(m, n, k, dtype, dtype, out, layout=layout)
+    chosen = replace(plan((64, 64, 32 * 32 // FORMATS[dtype.name].bits)), copy_a=True, copy_b=True)
+    if dtype is e4m3:
+        chosen = replace(chosen, tile=(64, 64, 128))
+    if dtype is bf16:
+        chosen = replace(chosen, tile=(64, 64, 64))
+    if dtype is tf32:
+        chosen = replace(chosen, tile=(64, 64, 32))
+    assert prepass.needs_copy(problem.a, problem.precision) and prepass.needs_copy(problem.b, problem.precision)
+    pointers.workspace = np.zeros(prepass.workspace_bytes(problem, chosen) + 128, np.uint8)
+    start = -lw.address(pointers.workspace) % 128 if hasattr(lw, "address") else 0
+    pointers.workspace = pointers.workspace[start:]
+    warpgroup.launch(problem, chosen, pointers)
+    assert np.array_equal(pointers.out, sums.astype(pointers.out.dtype))
