@@ -42,6 +42,8 @@ class EpilogueValues:
     scale_a: Any = None
     scale_b: Any = None
     scale_out: Any = None
+    #: Steps of block scales along rows and K, and along columns and K.
+    scale_strides: Any = None
 
 
 @lw.device

@@ -25,6 +25,7 @@ def transposed(problem: Problem) -> Problem:
         a=problem.b,
         b=problem.a,
         out=_turned(problem.out),
+        scale_blocks=problem.scale_blocks[::-1],
         epilogue=replace(
             epilogue,
             bias=_OTHER[epilogue.bias],
@@ -40,7 +41,7 @@ def transposed_pointers(pointers: Pointers) -> Pointers:
     """Return the arrays of the transposed problem."""
 
     def turned(array: Any) -> Any:
-        return None if array is None else array.swapaxes(-1, -2)
+        return array if array is None or array.ndim < 2 else array.swapaxes(-1, -2)
 
     return replace(
         pointers,
@@ -48,8 +49,8 @@ def transposed_pointers(pointers: Pointers) -> Pointers:
         b=turned(pointers.a),
         out=turned(pointers.out),
         residual=turned(pointers.residual),
-        scale_a=pointers.scale_b,
-        scale_b=pointers.scale_a,
+        scale_a=turned(pointers.scale_b),
+        scale_b=turned(pointers.scale_a),
     )
 
 

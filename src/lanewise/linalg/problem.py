@@ -76,4 +76,7 @@ class Problem:
     precision: str = ""
     #: None, or the block of K after which e4m3 products are scaled and promoted to f32: 128.
     promote: int | None = None
+    #: With `promote`, how many rows of A and columns of B share a scale; `scale_a` is then (M / rows, K / 128)
+    #: and `scale_b` (K / 128, N / columns).
+    scale_blocks: tuple[int, int] = (1, 128)
     batch_invariant: bool = False

@@ -49,6 +49,8 @@ class Build:
     skew: int = 0
     #: Blocks of a cluster that sum parts of K and add them up through each other's shared memory.
     split: int = 1
+    #: None, or how many rows of A and columns of B share a scale: each stage's products are scaled on their own.
+    promote: tuple[int, int] | None = None
     #: Whether each block (or cluster) has one tile, by its place in the grid: nothing is divided, nothing loops.
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
@@ -212,7 +214,7 @@ class Build:
             reason = f"{self.bm} rows are no multiple of 64 for each of the warpgroups"
         elif self.bk * self.element_bytes != LINE:
             reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
-        elif self.consumer_rows // ROWS * self.bn > 256 * (2 if self.sums.bits == 16 else 1):
+        elif self.consumer_rows // ROWS * self.bn * (2 if self.promote else 1) > 256 * (32 // self.sums.bits):
             reason = f"{self.consumer_rows} × {self.bn} sums do not fit into the registers of a warpgroup"
         elif (self.b_k_major and self.bn % (8 * rows)) or self.bm % (8 * columns):
             reason = f"a cluster {self.cluster} does not divide the tile into parts of eight rows"
@@ -222,6 +224,10 @@ class Build:
             reason = f"{self.bm} rows are not {columns} times boxes of {wide}"
         elif self.shared_bytes > MOST_SHARED:
             reason = f"{self.stages} stages take {self.shared_bytes} bytes of shared memory of {MOST_SHARED}"
+        elif self.promote is not None and (self.split > 1 or any(
+            each > 1 and each % tile for each, tile in zip(self.promote, (self.consumer_rows, self.bn), strict=True)
+        )):
+            reason = f"scales of {self.promote} rows and columns do not divide among tiles"
         elif self.box_columns * self.out.bits % 128:
             reason = f"rows of {self.box_columns} results are no multiple of 16 bytes"
         elif self.bn % self.store_columns or self.cluster_size > MOST_BLOCKS:
@@ -248,5 +254,6 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         schedule="pingpong" if pingpong else "cooperative", consumers=consumers,
         batched=problem.batch > 1,
         store_by_tma=problem.out.tma and across * size % 16 == 0,
+        promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split, transposed=not problem.out.k_major,
     )  # fmt: skip

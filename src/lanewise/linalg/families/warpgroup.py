@@ -57,6 +57,7 @@ def compiled(build: Build) -> Any:
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
         residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
+        scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
         alpha: f32, beta: f32,
     ):  # fmt: skip
         thread = lw.thread_idx.x
@@ -110,7 +111,8 @@ def compiled(build: Build) -> Any:
             if T.consumers > 1 and not T.single:
                 lw.setmaxnreg_inc(_REGISTERS[T.consumers][1])
             given = EpilogueValues(
-                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
+                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
+                (scale_row, scale_row_k, scale_column, scale_column_k),
             )
             consume(
                 T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, role - 1, rank, first_of_sharing,
@@ -164,6 +166,46 @@ def multiply_step(T, mma, a, b, accs, own, stage, further):
 
 
 @lw.device
+def multiply_promoted(T, mma, pipeline, a, b, accs, own, steps, reading, given, first_row, first_column, M, N, first_of_sharing):  # fmt: skip
+    """Return a tile's sums of which each 128 of K have a scale of their own, and the pipeline's state after it.
+
+    A stage's products begin at zero; their sum times the scales of its rows and columns, whose product is
+    rounded first, is added by fma.
+    """
+    thread = lw.thread_idx.x % WARPGROUP
+    lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)
+    rows_per_scale, columns_per_scale = T.promote
+    row_step, row_k, column_step, column_k = given.scale_strides
+    totals = [[f32(0.0) for _ in range(T.bn // 2)] for _ in accs]
+    own_rows = [
+        [lw.min(first_row + block * ROWS + warp * 16 + lane // 4 + 8 * half, M - 1) for half in range(2)]
+        for block in range(len(accs))
+    ]
+    for step in lw.range(steps):
+        pipeline.wait(reading)
+        accs = multiply_step(T, mma, a, b, accs, own, reading.stage, False)
+        of_rows = [
+            [given.scale_a[row // rows_per_scale * row_step + step * row_k] for row in rows] for rows in own_rows
+        ]
+        of_columns = []
+        if columns_per_scale > 1:  # a tile lies in one of its blocks
+            of_columns = [given.scale_b[first_column // columns_per_scale * column_step + step * column_k]]
+        else:
+            for pair in range(T.bn // 4):
+                column = first_column + pair // 2 * 8 + 2 * (lane % 4) + pair % 2
+                of_columns.append(given.scale_b[lw.min(column, N - 1) * column_step + step * column_k])
+        lw.wgmma_wait(0)
+        give_back(T, pipeline, reading, first_of_sharing)
+        for block in range(len(accs)):
+            for i in range(T.bn // 2):
+                of_column = of_columns[0] if columns_per_scale > 1 else of_columns[i // 4 * 2 + i % 2]
+                scale = of_rows[block][i // 2 % 2] * of_column
+                totals[block][i] = lw.fma(accs[block][i], scale, totals[block][i])
+        reading = reading.next()
+    return totals, reading
+
+
+@lw.device
 def give_back(T, pipeline, state, first_of_sharing):
     """Give a stage back to all producers that load into it."""
     thread = lw.thread_idx.x % WARPGROUP
@@ -204,7 +246,16 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
             if (own == 1) & (steps > T.stages):
                 lw.barrier(8, 2 * WARPGROUP)
         before = reading
-        for done in lw.range(steps):
+        first_row = (row * across + rank_m) * T.bm
+        if T.schedule == "cooperative":
+            first_row = first_row + own * T.consumer_rows
+        first_column = (column * along + rank_n) * T.bn
+        if T.promote is not None:
+            totals, reading = multiply_promoted(
+                T, mma, pipeline, a, b, accs, own, steps, reading, given, first_row, first_column, M, N,
+                first_of_sharing,
+            )  # fmt: skip
+        for done in lw.range(0 if T.promote is not None else steps):
             if T.skew:
                 if (own == 0) & (done == T.skew) & (steps > T.stages):
                     lw.arrive(8, 2 * WARPGROUP)
@@ -223,12 +274,8 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
         if T.split > 1:
             if steps > 0:
                 give_back(T, pipeline, before, first_of_sharing)
-        else:
+        elif T.promote is None:
             give_back(T, pipeline, before, first_of_sharing)
-        first_row = (row * across + rank_m) * T.bm
-        if T.schedule == "cooperative":
-            first_row = first_row + own * T.consumer_rows
-        first_column = (column * along + rank_n) * T.bn
         place, given.residual = matrix, residual_base
         if T.batched:
             if T.epilogue.residual is not None:
@@ -245,7 +292,7 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
             parts.done(own, rank_m + rank_n * across)
             turn = turn + 1
         else:
-            store_tile(T, C, sC, given, accs, first_row, first_column, place, own, M, N, leading)
+            store_tile(T, C, sC, given, totals if T.promote is not None else accs, first_row, first_column, place, own, M, N, leading)
     if T.store_by_tma:
         if (warp == 0) & lw.elect_one():
             lw.tma.wait(0, read=True)  # the block's shared memory is read before the block ends
@@ -343,9 +390,22 @@ def prepared(
         problem.out.leading, problem.out.batch_stride,
         _or_null(pointers.bias), _or_null(pointers.residual), *strides,
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
+        *(_scale_strides(pointers.scale_a, pointers.scale_b) if problem.promote else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta),
     )  # fmt: skip
     return compiled(build)[blocks, build.threads, build.shared_bytes], arguments
+
+
+def _scale_strides(scale_a: Any, scale_b: Any) -> tuple[int, int, int, int]:
+    """Return the steps of block scales in elements: along rows and K of A's, along columns and K of B's."""
+
+    def steps(array: Any) -> list[int]:
+        if hasattr(array, "stride"):
+            return [int(each) for each in array.stride()]
+        return [each // array.itemsize for each in array.strides]
+
+    (row, row_k), (column_k, column) = steps(scale_a), steps(scale_b)
+    return row, row_k, column, column_k
 
 
 def _or_null(array: Any) -> Any:
