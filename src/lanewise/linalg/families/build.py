@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lanewise import isa
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, f32, tf32
+from lanewise.formats import Format, bf16, f32, tf32
 from lanewise.isa import Instruction
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
@@ -20,6 +20,8 @@ WARPGROUP, ROWS, LINE = 128, 64, 128
 MOST_SHARED = 232448 - 1024
 #: Blocks of the largest cluster that every launch can have.
 MOST_BLOCKS = 8
+#: bf16 numbers whose sum is an f32.
+PLANES = 3
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Build:
     split: int = 1
     #: None, or how many rows of A and columns of B share a scale: each stage's products are scaled on their own.
     promote: tuple[int, int] | None = None
+    #: Into how many bf16 numbers each f32 is split; 3 make six products, whose sums are promoted each stage.
+    planes: int = 1
     #: Whether each block (or cluster) has one tile, by its place in the grid: nothing is divided, nothing loops.
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
@@ -127,7 +131,8 @@ class Build:
     def _operand_bytes(self, rows: int, k_major: bool) -> int:
         """Bytes of rows × K, or of K × rows in boxes as wide as the swizzle."""
         wide = LINE // self.element_bytes
-        return (rows if k_major else -(-rows // wide) * wide) * self.bk * self.element_bytes
+        lines = rows if k_major else -(-rows // wide) * wide
+        return lines * self.bk * self.element_bytes * self.planes
 
     @property
     def stage_bytes(self) -> int:
@@ -159,13 +164,20 @@ class Build:
         across = ROWS if self.transposed else self.store_columns
         boxes = across // self.box_columns
         room = (MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes) // self.consumers
-        if self.consumer_rows == ROWS and self._boxes_bytes(boxes) <= room:
+        if self.consumer_rows == ROWS and self._boxes_bytes(boxes) <= room and not self.long_epilogue:
             return boxes, 1
         if self.transposed:
             return boxes, 2 if 2 * self._boxes_bytes(boxes) <= room else 1
         fitting = [each for each in range(1, boxes + 1) if boxes % each == 0]
-        fitting = [each for each in fitting if 2 * self._boxes_bytes(each) <= room] or fitting[:1]
-        return fitting[-1], 2
+        if self.long_epilogue:  # a short turn is a short loop of instructions
+            fitting = [each for each in fitting if each * self.box_columns <= 2 * ROWS // 2] or fitting[:1]
+        twice = [each for each in fitting if 2 * self._boxes_bytes(each) <= room]
+        return (twice[-1], 2) if twice else (fitting[0], 1)
+
+    @property
+    def long_epilogue(self) -> bool:
+        """Whether the epilogue takes many instructions: it is then a loop, which the instruction cache holds."""
+        return self.epilogue.activation is not None or self.epilogue.function is not None
 
     def _boxes_bytes(self, boxes: int) -> int:
         """Bytes of so many boxes of the result, in whole patterns of the swizzle."""
@@ -205,6 +217,11 @@ class Build:
         results = self.buffers * self.consumers * self.turn_bytes
         return self.stages * self.stage_bytes + results + self.parts_bytes
 
+    @property
+    def promotes(self) -> bool:
+        """Whether the sums of each stage are added to others by ordinary arithmetic."""
+        return self.promote is not None or self.planes > 1
+
     def require_possible(self) -> None:
         """Raise an error for tiles that the kernel cannot have."""
         rows, columns = self.cluster
@@ -214,7 +231,7 @@ class Build:
             reason = f"{self.bm} rows are no multiple of 64 for each of the warpgroups"
         elif self.bk * self.element_bytes != LINE:
             reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
-        elif self.consumer_rows // ROWS * self.bn * (2 if self.promote else 1) > 256 * (32 // self.sums.bits):
+        elif self.consumer_rows // ROWS * self.bn * (2 if self.promotes else 1) > 256 * (32 // self.sums.bits):
             reason = f"{self.consumer_rows} × {self.bn} sums do not fit into the registers of a warpgroup"
         elif (self.b_k_major and self.bn % (8 * rows)) or self.bm % (8 * columns):
             reason = f"a cluster {self.cluster} does not divide the tile into parts of eight rows"
@@ -228,6 +245,8 @@ class Build:
             each > 1 and each % tile for each, tile in zip(self.promote, (self.consumer_rows, self.bn), strict=True)
         )):
             reason = f"scales of {self.promote} rows and columns do not divide among tiles"
+        elif self.planes > 1 and (self.sharing > 1 or not (self.a_k_major and self.b_k_major)):
+            reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.box_columns * self.out.bits % 128:
             reason = f"rows of {self.box_columns} results are no multiple of 16 bytes"
         elif self.bn % self.store_columns or self.cluster_size > MOST_BLOCKS:
@@ -241,6 +260,9 @@ def build_of(problem: Problem, plan: Plan) -> Build:
     a, b = problem.a.dtype, problem.b.dtype
     if problem.precision == "tf32":
         a = b = tf32
+    planes = PLANES if problem.precision == "f32" else 1
+    if planes > 1:
+        a = b = bf16
     pingpong = plan.schedule == "pingpong"
     consumers = 2 if pingpong or plan.tile[0] >= 2 * ROWS else 1
     if not pingpong and plan.tile[0] % (ROWS * consumers):
@@ -252,8 +274,8 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         a_k_major=problem.a.k_major, b_k_major=problem.b.k_major,
         tile=plan.tile, stages=plan.stages, cluster=plan.cluster,
         schedule="pingpong" if pingpong else "cooperative", consumers=consumers,
-        batched=problem.batch > 1,
+        batched=problem.batch > 1 or planes > 1,
         store_by_tma=problem.out.tma and across * size % 16 == 0,
-        promote=None if problem.promote is None else problem.scale_blocks,
+        planes=planes, promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split, transposed=not problem.out.k_major,
     )  # fmt: skip

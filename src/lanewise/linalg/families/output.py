@@ -68,37 +68,63 @@ def store_tile(build: Any, C: Any, sC: Any, given: Any, accs: Any, first_row: An
     thread = lw.thread_idx.x % WARPGROUP
     lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)
     turn_columns = build.store_columns if build.transposed else build.box_columns * build.turn_boxes
-    turn = 0
+    turns = build.store_columns // turn_columns
     for block in range(len(accs)):
         row = first_row + block * ROWS
         own_row = row + warp * 16 + lane // 4
         of_rows = [row_terms(build.epilogue, given, lw.min(own_row + 8 * i, M - 1)) for i in range(2)]
-        for start in range(0, build.store_columns, turn_columns):
-            buffer = turn % build.buffers
-            if not build.store_by_tma or turn == 0 and build.turns % 2 or build.buffers == 1:
-                # the buffer's last contents have been read; else the turn before has seen to that
-                wait_for_reads(build, warp)
-                lw.barrier(1 + own, WARPGROUP)
-            write_turn(
-                build, sC, given, accs[block], start, turn_columns, own_row, first_column, of_rows, buffer, own, M, N
-            )
-            if build.store_by_tma:
-                lw.fence_proxy_async()
-                if build.buffers > 1:
-                    wait_for_reads(build, warp)
-            lw.barrier(1 + own, WARPGROUP)
-            if build.store_by_tma:
-                if (warp == 0) & lw.elect_one():
-                    for box in range(build.turn_boxes):
-                        at = (row, first_column + start + box * build.box_columns)
-                        if build.transposed:
-                            at = (first_column + start, row + box * build.box_columns)
-                        lead = (batch,) if build.batched else ()
-                        lw.tma.store(C, (*lead, *at), sC[None, None, box, buffer, own])
-                    lw.tma.commit()
-            else:
-                store_guarded(build, C, sC, row, first_column + start, batch, buffer, own, M, N, leading)
-            turn += 1
+        if build.long_epilogue and turns > 1:
+            # a loop: registers have no addresses, so those of the next turn move to the front
+            values, count = accs[block], turn_columns // 2
+            for turn in lw.range(turns):
+                first = block == 0 and turn == 0
+                store_turn(
+                    build, C, sC, given, values, 0, turn_columns, row, own_row, first_column + turn * turn_columns,
+                    of_rows, (block * turns + turn) % build.buffers, first, batch, own, M, N, leading,
+                )  # fmt: skip
+                rotate(values, count, build.store_columns // 2)
+        else:
+            for turn in range(turns):
+                store_turn(
+                    build, C, sC, given, accs[block], turn * turn_columns, turn_columns, row, own_row, first_column,
+                    of_rows, (block * turns + turn) % build.buffers, block + turn == 0, batch, own, M, N, leading,
+                )  # fmt: skip
+
+
+def rotate(values: Any, count: int, total: int) -> None:
+    """Move the first `count` of `total` registers behind the others, all in place."""
+    moved = [values[i] for i in range(count)]
+    for i in range(total - count):
+        values[i] = values[i + count]
+    for i in range(count):
+        values[total - count + i] = moved[i]
+
+
+@lw.device
+def store_turn(build: Any, C: Any, sC: Any, given: Any, acc: Any, start: Any, count: Any, row: Any, own_row: Any, first_column: Any, of_rows: Any, buffer: Any, first: Any, batch: Any, own: Any, M: Any, N: Any, leading: Any):  # fmt: skip
+    """Store `count` columns of 64 rows, from column `start` of an accumulator on; `first`: of a tile."""
+    lane, warp = lw.lane_id(), lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
+    if not build.store_by_tma or build.buffers == 1 or (build.turns % 2 and first):
+        # the buffer's last contents have been read; else the turn before has seen to that
+        wait_for_reads(build, warp)
+        lw.barrier(1 + own, WARPGROUP)
+    write_turn(build, sC, given, acc, start, count, own_row, first_column, of_rows, buffer, own, M, N)
+    if build.store_by_tma:
+        lw.fence_proxy_async()
+        if build.buffers > 1:
+            wait_for_reads(build, warp)
+    lw.barrier(1 + own, WARPGROUP)
+    if build.store_by_tma:
+        if (warp == 0) & lw.elect_one():
+            for box in range(build.turn_boxes):
+                at = (row, first_column + start + box * build.box_columns)
+                if build.transposed:
+                    at = (first_column + start, row + box * build.box_columns)
+                lead = (batch,) if build.batched else ()
+                lw.tma.store(C, (*lead, *at), sC[None, None, box, buffer, own])
+            lw.tma.commit()
+    else:
+        store_guarded(build, C, sC, row, first_column + start, batch, buffer, own, M, N, leading)
 
 
 @lw.device

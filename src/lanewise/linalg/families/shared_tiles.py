@@ -23,8 +23,18 @@ class OperandTile:
     """
 
     def __init__(
-        self, dtype: Format, rows: int, bk: int, stages: int, k_major: bool, parts: int, offset: int
+        self,
+        dtype: Format,
+        rows: int,
+        bk: int,
+        stages: int,
+        k_major: bool,
+        parts: int,
+        offset: int,
+        planes: int = 1,
     ) -> None:
+        #: Matrices that lie one after the other, of which a number is the sum; all of them are loaded at once.
+        self.planes = planes
         self.dtype, self.rows, self.bk, self.stages = dtype, rows, bk, stages
         self.k_major, self.parts, self.offset = k_major, parts, offset
         self.size = 4 if dtype is tf32 else dtype.bits // 8
@@ -34,6 +44,11 @@ class OperandTile:
     @property
     def elements(self) -> int:
         """Elements of one stage."""
+        return self.plane * self.planes
+
+    @property
+    def plane(self) -> int:
+        """Elements of one plane of a stage."""
         return (self.rows if self.k_major else self.boxes * self.wide) * self.bk
 
     @property
@@ -49,31 +64,27 @@ class OperandTile:
         )
 
     def descriptor(self, whole: bool) -> Any:
-        """Return wgmma's descriptor: (row, k, stage) of the whole, or (row, k, which 64 rows, stage)."""
+        """Return wgmma's descriptor: (row, k, plane, stage), with (…, which 64 rows, plane, stage) if not whole."""
+        rest, steps = (self.planes, self.stages), (self.plane, self.elements)
         if self.k_major and whole:
-            array = self._array((self.rows, self.bk, self.stages), (self.bk, 1, self.elements))
-        elif self.k_major:
-            array = self._array(
-                (ROWS, self.bk, self.rows // ROWS, self.stages),
-                (self.bk, 1, ROWS * self.bk, self.elements),
+            return lw.make_gmma_desc(self._array((self.rows, self.bk, *rest), (self.bk, 1, *steps)))
+        if self.k_major:
+            blocks, step = self.rows // ROWS, ROWS * self.bk
+            return lw.make_gmma_desc(self._array((ROWS, self.bk, blocks, *rest), (self.bk, 1, step, *steps)))
+        step = self.bk * self.wide
+        if whole:
+            columns = ((self.wide, self.boxes), (1, step))
+            return lw.make_gmma_desc(
+                self._array((columns[0], self.bk, *rest), (columns[1], self.wide, *steps))
             )
-        elif whole:
-            array = self._array(
-                ((self.wide, self.boxes), self.bk, self.stages),
-                ((1, self.bk * self.wide), self.wide, self.elements),
-            )
-        else:
-            array = self._array(
-                (ROWS, self.bk, self.boxes, self.stages), (1, self.wide, self.bk * self.wide, self.elements)
-            )
-        return lw.make_gmma_desc(array)
+        return lw.make_gmma_desc(self._array((ROWS, self.bk, self.boxes, *rest), (1, self.wide, step, *steps)))
 
     def target(self) -> Any:
         """Return the array that loads write: (box…, which part or box, stage)."""
         if self.k_major:
             rows = self.rows // self.parts
             return self._array(
-                (rows, self.bk, self.parts, self.stages), (self.bk, 1, rows * self.bk, self.elements)
+                (rows * self.planes, self.bk, self.parts, self.stages), (self.bk, 1, rows * self.bk, self.elements)
             )
         return self._array(
             (self.bk, self.wide, self.boxes, self.stages), (self.wide, 1, self.bk * self.wide, self.elements)
@@ -83,7 +94,7 @@ class OperandTile:
         self, map: Any, target: Any, first: Any, k: Any, batch: Any, stage: Any, barrier: Any, part: Any, mask: Any
     ) -> None:  # fmt: skip
         """Load this block's part of the tile that begins at row (or column) `first` and at `k`."""
-        lead = (batch,) if map.kind.rank == 3 else ()
+        lead = (batch * self.planes if self.planes > 1 else batch,) if map.kind.rank == 3 else ()
         many = {"multicast": mask} if self.parts > 1 else {}
         if self.k_major:
             at = first if self.parts == 1 else first + part * (self.rows // self.parts)

@@ -29,6 +29,10 @@ from lanewise.linalg.problem import Problem
 _REGISTERS = {1: (56, 256), 2: (40, 232), 3: (32, 160)}
 
 
+#: Products of the planes of A and B, the smallest numbers first: those below 2^-24 of the largest are left out.
+_PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
+
+
 @cache
 def compiled(build: Build) -> Any:
     """Return the kernel for some constants."""
@@ -36,9 +40,10 @@ def compiled(build: Build) -> Any:
     T = build
     mma = T.instruction
     across, along = T.cluster
-    tile_a = OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0)
-    tile_b = OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes)
+    tile_a = OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes)
+    tile_b = OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes)
     lead = (1,) if T.batched else ()
+    planes = (T.planes,) if T.batched else ()
     size = T.out.bits // 8
     of_c = lw.TensorMap[T.out, (*lead, T.box_rows, T.box_columns), T.box_columns * size if T.box_columns * size > 16 else 0]
     if not T.store_by_tma:
@@ -49,8 +54,8 @@ def compiled(build: Build) -> Any:
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
     def warpgroup(
-        A: lw.TensorMap[T.a, (*lead, *tile_a.box), 128],
-        B: lw.TensorMap[T.b, (*lead, *tile_b.box), 128],
+        A: lw.TensorMap[T.a, (*planes, *tile_a.box), 128],
+        B: lw.TensorMap[T.b, (*planes, *tile_b.box), 128],
         C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32,
         leading: lw.i64, stride: lw.i64,
@@ -157,24 +162,27 @@ def multiply_step(T, mma, a, b, accs, own, stage, further):
     blocks = T.consumer_rows // ROWS
     first = own * blocks if T.schedule == "cooperative" else 0
     lw.wgmma_fence()
-    for k in range(0, T.bk, 32 // T.element_bytes):
-        for block in range(blocks):
-            at = first + block
-            accs[block] = mma(a[0, k, at, stage], b[0, k, stage], accs[block], accumulate=further if k == 0 else True)
+    begun = further
+    for plane_a, plane_b in _PRODUCTS[T.planes]:
+        for k in range(0, T.bk, 32 // T.element_bytes):
+            for block in range(blocks):
+                from_a, from_b = a[0, k, first + block, plane_a, stage], b[0, k, plane_b, stage]
+                accs[block] = mma(from_a, from_b, accs[block], accumulate=begun)
+            begun = True
     lw.wgmma_commit()
     return accs
 
 
 @lw.device
 def multiply_promoted(T, mma, pipeline, a, b, accs, own, steps, reading, given, first_row, first_column, M, N, first_of_sharing):  # fmt: skip
-    """Return a tile's sums of which each 128 of K have a scale of their own, and the pipeline's state after it.
+    """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
 
-    A stage's products begin at zero; their sum times the scales of its rows and columns, whose product is
-    rounded first, is added by fma.
+    A stage's products begin at zero. With block scales, their sum times the scale of its rows and columns,
+    whose product is rounded first, is added by fma; else it is added, rounded to nearest.
     """
     thread = lw.thread_idx.x % WARPGROUP
     lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)
-    rows_per_scale, columns_per_scale = T.promote
+    rows_per_scale, columns_per_scale = T.promote or (0, 0)
     row_step, row_k, column_step, column_k = given.scale_strides
     totals = [[f32(0.0) for _ in range(T.bn // 2)] for _ in accs]
     own_rows = [
@@ -184,13 +192,15 @@ def multiply_promoted(T, mma, pipeline, a, b, accs, own, steps, reading, given, 
     for step in lw.range(steps):
         pipeline.wait(reading)
         accs = multiply_step(T, mma, a, b, accs, own, reading.stage, False)
-        of_rows = [
-            [given.scale_a[row // rows_per_scale * row_step + step * row_k] for row in rows] for rows in own_rows
-        ]
-        of_columns = []
+        of_rows, of_columns = [], []
+        if rows_per_scale:
+            of_rows = [
+                [given.scale_a[row // rows_per_scale * row_step + step * row_k] for row in rows]
+                for rows in own_rows
+            ]
         if columns_per_scale > 1:  # a tile lies in one of its blocks
             of_columns = [given.scale_b[first_column // columns_per_scale * column_step + step * column_k]]
-        else:
+        elif columns_per_scale:
             for pair in range(T.bn // 4):
                 column = first_column + pair // 2 * 8 + 2 * (lane % 4) + pair % 2
                 of_columns.append(given.scale_b[lw.min(column, N - 1) * column_step + step * column_k])
@@ -198,6 +208,9 @@ def multiply_promoted(T, mma, pipeline, a, b, accs, own, steps, reading, given, 
         give_back(T, pipeline, reading, first_of_sharing)
         for block in range(len(accs)):
             for i in range(T.bn // 2):
+                if not rows_per_scale:
+                    totals[block][i] = totals[block][i] + accs[block][i]
+                    continue
                 of_column = of_columns[0] if columns_per_scale > 1 else of_columns[i // 4 * 2 + i % 2]
                 scale = of_rows[block][i // 2 % 2] * of_column
                 totals[block][i] = lw.fma(accs[block][i], scale, totals[block][i])
@@ -250,12 +263,12 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
         if T.schedule == "cooperative":
             first_row = first_row + own * T.consumer_rows
         first_column = (column * along + rank_n) * T.bn
-        if T.promote is not None:
+        if T.promotes:
             totals, reading = multiply_promoted(
                 T, mma, pipeline, a, b, accs, own, steps, reading, given, first_row, first_column, M, N,
                 first_of_sharing,
             )  # fmt: skip
-        for done in lw.range(0 if T.promote is not None else steps):
+        for done in lw.range(0 if T.promotes else steps):
             if T.skew:
                 if (own == 0) & (done == T.skew) & (steps > T.stages):
                     lw.arrive(8, 2 * WARPGROUP)
@@ -274,7 +287,7 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
         if T.split > 1:
             if steps > 0:
                 give_back(T, pipeline, before, first_of_sharing)
-        elif T.promote is None:
+        elif not T.promotes:
             give_back(T, pipeline, before, first_of_sharing)
         place, given.residual = matrix, residual_base
         if T.batched:
@@ -292,7 +305,7 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
             parts.done(own, rank_m + rank_n * across)
             turn = turn + 1
         else:
-            store_tile(T, C, sC, given, totals if T.promote is not None else accs, first_row, first_column, place, own, M, N, leading)
+            store_tile(T, C, sC, given, totals if T.promotes else accs, first_row, first_column, place, own, M, N, leading)
     if T.store_by_tma:
         if (warp == 0) & lw.elect_one():
             lw.tma.wait(0, read=True)  # the block's shared memory is read before the block ends
@@ -332,9 +345,9 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
     from lanewise.tensor_maps import tensor_map
 
     T = build
-    lead = (1,) if T.batched else ()
-    tile_a = OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, T.cluster[1], 0)
-    tile_b = OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, T.cluster[0], 0)
+    lead, planes = ((1,), (T.planes,)) if T.batched else ((), ())
+    tile_a = OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, T.cluster[1], 0, T.planes)
+    tile_b = OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, T.cluster[0], 0, T.planes)
     kind: Any = {"dtype": "tf32"} if T.a is tf32 else {}
     kind["l2_promotion"] = l2
     rows_a = a if T.a_k_major else a.swapaxes(-1, -2)
@@ -345,8 +358,8 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
         wide: Any = _SWIZZLES[T.box_columns * T.out.bits // 8]
         of_out = tensor_map(rows_out, (*lead, T.box_rows, T.box_columns), swizzle=wide)
     return (
-        tensor_map(rows_a, (*lead, *tile_a.box), swizzle="128B", **kind),
-        tensor_map(rows_b, (*lead, *tile_b.box), swizzle="128B", **kind),
+        tensor_map(rows_a, (*planes, *tile_a.box), swizzle="128B", **kind),
+        tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", **kind),
         of_out,
     )
 
