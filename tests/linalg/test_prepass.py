@@ -57,3 +57,35 @@ def test_products_of_copies(dtype: Any, layout: str, out: Any) -> None:
     pointers.workspace = pointers.workspace[start:]
     warpgroup.launch(problem, chosen, pointers)
     assert np.array_equal(pointers.out, sums.astype(pointers.out.dtype))
+
+
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+def test_f32_by_split_products(layout: str) -> None:
+    """Six products of bf16 parts, promoted after each 64 of K, are nearer to the exact product than f32 sums."""
+    m, n, k = 70, 68, 200
+    problem, pointers, _ = product(m, n, k, tf32, tf32, f32, layout=layout)
+    problem = replace(problem, precision="f32")
+    chosen = replace(plan((64, 64, 64), stages=2), copy_a=True, copy_b=True)
+    pointers.workspace = np.zeros(prepass.workspace_bytes(problem, chosen) + 128, np.uint8)
+    pointers.workspace = pointers.workspace[-lw.address(pointers.workspace) % 128 :]
+    warpgroup.launch(problem, chosen, pointers)
+    mma = lw.instruction("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16")
+    parts_a, parts_b = split(pointers.a), split(pointers.b)
+    total = np.zeros((m, n), np.float32)
+    for first in range(0, k, 64):
+        at = slice(first, first + 64)
+        order = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
+        left = [np.pad(parts_a[i][:, at], ((0, 0), (0, 64 - parts_a[i][:, at].shape[1]))) for i, _ in order]
+        right = [np.pad(parts_b[j][at], ((0, 64 - parts_b[j][at].shape[0]), (0, 0))) for _, j in order]
+        total = total + mma.gemm(np.concatenate(left, 1), np.concatenate(right, 0), arch="sm_90a")
+    assert np.array_equal(pointers.out, total)
+    exact = pointers.a.astype(np.float64) @ pointers.b.astype(np.float64)
+    assert np.abs(pointers.out - exact).max() < 1e-6 * np.abs(exact).max()
+
+
+def split(values: Any) -> list[Any]:
+    """An f32 array as three of bf16: towards zero first, then to nearest."""
+    high = (values.view(np.uint32) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    middle = (values - high).astype(bf16.dtype)
+    low = (values - high - middle.astype(np.float32)).astype(bf16.dtype)
+    return [high.astype(bf16.dtype), middle, low]

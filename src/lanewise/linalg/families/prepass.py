@@ -11,9 +11,10 @@ from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
-from lanewise.formats import u8
+from lanewise.formats import bf16, f32, u8
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout
+from lanewise.linalg.families.build import PLANES
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
@@ -126,14 +127,65 @@ def transposing(size: int) -> Any:
     return transpose
 
 
+@cache
+def splitting(transposed: bool) -> Any:
+    """Return the kernel that writes f32 numbers as three bf16 numbers, in planes with padded rows.
+
+    The first is x rounded towards zero, the others what is left, rounded to nearest; their sum is x.
+    """
+    columns_of_tile = _TILE + 1  # columns of the tile lie in different banks
+
+    @lw.kernel(max_threads=_THREADS)
+    def split(
+        source: lw.Ptr[f32], target: lw.Ptr[bf16, 16], rows: lw.i32, columns: lw.i32, leading: lw.i64,
+        padded: lw.i32, source_stride: lw.i64, plane: lw.i64,
+    ):  # fmt: skip
+        tile = lw.shared(f32, Layout((_TILE, _TILE), (columns_of_tile, 1)))
+        thread = lw.thread_idx.x
+        first_row, first_column = lw.block_idx.y * _TILE, lw.block_idx.x * _TILE
+        matrix = lw.block_idx.z.to(lw.i64)
+        base = source + matrix * source_stride
+        for step in range(0, _TILE * _TILE, _THREADS):
+            row, column = (step + thread) // _TILE, (step + thread) % _TILE
+            value = f32(0.0)
+            if (first_row + row < rows) & (first_column + column < columns):
+                value = base[(first_row + row).to(lw.i64) * leading + (first_column + column).to(lw.i64)]
+            tile[row, column] = value
+        lw.syncthreads()
+        # lines of the result, eight numbers at once
+        line_first, inner_first = (first_column, first_row) if transposed else (first_row, first_column)
+        lines = columns if transposed else rows
+        for step in range(0, _TILE * _TILE // 8, _THREADS):
+            line, inner = (step + thread) // (_TILE // 8), (step + thread) % (_TILE // 8) * 8
+            parts = [split_number(tile[inner + i, line] if transposed else tile[line, inner + i]) for i in range(8)]
+            if (line_first + line < lines) & (inner_first + inner < padded):
+                at = (line_first + line).to(lw.i64) * padded.to(lw.i64) + (inner_first + inner).to(lw.i64)
+                for part in range(3):
+                    place = target + (matrix * 3 + part) * plane + at
+                    words = [lw.bitcast(lw.pack(parts[i][part], parts[i + 1][part]), u32) for i in (0, 2, 4, 6)]
+                    store_chunk(place, words)
+
+    return split
+
+
+@lw.device
+def split_number(value: Any) -> Any:
+    """Return an f32 as three bf16 whose sum it is; of an infinity the others are zero."""
+    high = value.to(bf16, rounding="rz")
+    rest = lw.where(lw.abs(value) < float("inf"), value - high.to(f32), f32(0.0))
+    middle = rest.to(bf16)
+    low = (rest - middle.to(f32)).to(bf16)
+    return high, middle, low
+
+
 def needs_transpose(operand: Operand, precision: str) -> bool:
     """Return whether wgmma cannot take an operand because its neighbours lie along M or N."""
-    return not operand.k_major and (operand.dtype.bits == 8 or precision == "tf32")
+    return not operand.k_major and (operand.dtype.bits == 8 or precision in ("tf32", "f32"))
 
 
 def needs_copy(operand: Operand, precision: str = "") -> bool:
     """Return whether an operand has to be copied before TMA and wgmma can take it."""
-    return not operand.tma or needs_transpose(operand, precision)
+    return not operand.tma or precision == "f32" or needs_transpose(operand, precision)
 
 
 class Copy:
@@ -141,7 +193,9 @@ class Copy:
 
     def __init__(self, operand: Operand, rows: int, k: int, batch: int, precision: str) -> None:
         self.transposed = needs_transpose(operand, precision)
-        self.size = operand.dtype.bits // 8
+        #: bf16 planes that it is written as, or 1: as it is.
+        self.planes = PLANES if precision == "f32" else 1
+        self.size = 2 if self.planes > 1 else operand.dtype.bits // 8
         self.operand = operand
         #: Lines in memory and their length, of the source.
         self.lines, self.length = (rows, k) if operand.k_major else (k, rows)
@@ -155,7 +209,7 @@ class Copy:
     @property
     def bytes(self) -> int:
         """Bytes of the workspace that it takes."""
-        return self.batch * self.new_lines * self.padded * self.size
+        return self.batch * self.planes * self.new_lines * self.padded * self.size
 
     @property
     def result(self) -> Operand:
@@ -166,6 +220,8 @@ class Copy:
 
     def view(self, workspace: Any, offset: int, like: Any) -> Any:
         """Return the copy in the workspace as an array of the operand's shape."""
+        if self.planes > 1:
+            return self._planes_view(workspace[offset : offset + self.bytes], like)
         part = workspace[offset : offset + self.bytes].view(like.dtype)
         found = part.reshape(self.batch, self.new_lines, self.padded)[:, :, : self.new_length]
         if like.ndim == 2:
@@ -174,8 +230,29 @@ class Copy:
             found = _repeated(found, like.shape[0])
         return found
 
+    def _planes_view(self, part: Any, like: Any) -> Any:
+        """Return the planes of all matrices of the batch, one after the other."""
+        import numpy as np
+
+        kind: Any = bf16.dtype
+        if not isinstance(like, np.ndarray):
+            import torch
+
+            kind = torch.bfloat16
+        return part.view(kind).reshape(self.batch * self.planes, self.new_lines, self.padded)[:, :, : self.new_length]
+
     def launch(self, array: Any, target: Any, stream: Any) -> None:
         """Copy the lines of an array (lines × length, contiguous) to its place in the workspace."""
+        if self.planes > 1:
+            arguments = (
+                flat(array), flat(target), self.lines, self.length, self.operand.leading,
+                self.padded, self.operand.batch_stride, self.new_lines * self.padded,
+            )  # fmt: skip
+            across, along = (self.padded, self.length) if self.transposed else (self.lines, self.padded)
+            splitting(self.transposed)[(-(-along // _TILE), -(-across // _TILE), self.batch), _THREADS](
+                *arguments, stream=stream
+            )
+            return
         arguments = (
             _words(array, self.size), _words(target, self.size), self.lines, self.length, self.operand.leading,
             self.padded, self.operand.batch_stride, self.new_lines * self.padded,

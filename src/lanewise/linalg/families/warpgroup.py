@@ -353,6 +353,8 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
     rows_a = a if T.a_k_major else a.swapaxes(-1, -2)
     rows_b = b.swapaxes(-1, -2) if T.b_k_major else b
     rows_out = out.swapaxes(-1, -2) if T.transposed else out
+    if T.planes > 1 and rows_out.ndim == 2:
+        rows_out = rows_out[None]
     of_out = flat(rows_out)
     if T.store_by_tma:
         wide: Any = _SWIZZLES[T.box_columns * T.out.bits // 8]
