@@ -25,6 +25,9 @@ class Pointers:
     alpha: float = 1.0
     beta: float = 1.0
     workspace: Any = None
+    #: Of a grouped product: the first row of each expert and the row after its last, i32.
+    starts: Any = None
+    ends: Any = None
 
 
 def flat(array: Any) -> Any:

@@ -80,3 +80,6 @@ class Problem:
     #: and `scale_b` (K / 128, N / columns).
     scale_blocks: tuple[int, int] = (1, 128)
     batch_invariant: bool = False
+    #: 0, or how many matrices of B (experts) there are, each for some rows of A and of the result: those from
+    #: `starts` to `ends`, two arrays of i32 of the launch. `batch` is 1 then.
+    experts: int = 0

@@ -45,6 +45,8 @@ class Build:
     batched: bool = False
     #: Whether the result is stored by TMA; if not, element by element with guards.
     store_by_tma: bool = True
+    #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
+    wide_stores: bool = False
     epilogue: Epilogue = Epilogue()
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store at
     #: the same time.
@@ -53,6 +55,8 @@ class Build:
     split: int = 1
     #: None, or how many rows of A and columns of B share a scale: each stage's products are scaled on their own.
     promote: tuple[int, int] | None = None
+    #: Whether each matrix of B is multiplied by rows of A of its own, whose limits are read by the kernel.
+    grouped: bool = False
     #: Into how many bf16 numbers each f32 is split; 3 make six products, whose sums are promoted each stage.
     planes: int = 1
     #: Whether each block (or cluster) has one tile, by its place in the grid: nothing is divided, nothing loops.
@@ -247,6 +251,8 @@ class Build:
             reason = f"scales of {self.promote} rows and columns do not divide among tiles"
         elif self.planes > 1 and (self.sharing > 1 or not (self.a_k_major and self.b_k_major)):
             reason = "products of split f32 take K-major parts and no clusters that share loads"
+        elif self.grouped and (self.split > 1 or self.transposed or self.store_by_tma or self.schedule == "pingpong"):
+            reason = "grouped products are stored by threads, by cooperative warpgroups, and K is not split"
         elif self.box_columns * self.out.bits % 128:
             reason = f"rows of {self.box_columns} results are no multiple of 16 bytes"
         elif self.bn % self.store_columns or self.cluster_size > MOST_BLOCKS:
@@ -269,13 +275,14 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         consumers = plan.tile[0] // ROWS
     size = problem.out.dtype.bits // 8
     across = problem.n if problem.out.k_major else problem.m
+    wide = problem.out.tma and across * size % 16 == 0
     return Build(
         a=a, b=b, out=problem.out.dtype, sums=problem.sums or f32,
         a_k_major=problem.a.k_major, b_k_major=problem.b.k_major,
         tile=plan.tile, stages=plan.stages, cluster=plan.cluster,
         schedule="pingpong" if pingpong else "cooperative", consumers=consumers,
-        batched=problem.batch > 1 or planes > 1,
-        store_by_tma=problem.out.tma and across * size % 16 == 0,
+        batched=problem.batch > 1 or planes > 1 or problem.experts > 0,
+        store_by_tma=wide and not problem.experts, wide_stores=wide, grouped=problem.experts > 0,
         planes=planes, promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split, transposed=not problem.out.k_major,
     )  # fmt: skip

@@ -207,6 +207,9 @@ def store_guarded(build: Any, C: Any, sC: Any, row: Any, column: Any, batch: Any
     """Store one turn from shared memory, neighbouring threads neighbouring elements, what lies inside alone."""
     thread = lw.thread_idx.x % WARPGROUP
     wide = build.box_columns * build.turn_boxes
+    if build.wide_stores and not build.transposed:
+        store_wide(build, C, sC, row, column, batch, buffer, own, M, N, leading)
+        return
     for first in range(0, build.box_rows * wide, WARPGROUP):
         number = first + thread
         line, inner = number // wide, number % wide
@@ -217,3 +220,18 @@ def store_guarded(build: Any, C: Any, sC: Any, row: Any, column: Any, batch: Any
             place = (column + line).to(lw.i64) * leading + (row + inner).to(lw.i64) + batch
         if inside:
             C[place] = sC[line, inner % build.box_columns, inner // build.box_columns, buffer, own]
+
+
+@lw.device
+def store_wide(build: Any, C: Any, sC: Any, row: Any, column: Any, batch: Any, buffer: Any, own: Any, M: Any, N: Any, leading: Any):  # fmt: skip
+    """Store one turn from shared memory, 16 bytes at once, rows that lie inside alone."""
+    thread = lw.thread_idx.x % WARPGROUP
+    each = 128 // build.out.bits
+    chunks = build.box_columns * build.turn_boxes // each
+    for first in range(0, ROWS * chunks, WARPGROUP):
+        number = first + thread
+        line, inner = number // chunks, number % chunks * each
+        if (row + line < M) & (column + inner < N):
+            values = sC.ptr(line, inner % build.box_columns, inner // build.box_columns, buffer, own).load(each)
+            place = C + (row + line).to(lw.i64) * leading + (column + inner).to(lw.i64) + batch
+            place.aligned(16).store(values)

@@ -35,6 +35,52 @@ class TileOrder:
         return first + rest - column * height, column, matrix
 
 
+class GroupedTiles:
+    """Tiles of products with different rows: those of the first expert, then those of the second, and so on.
+
+    Where an expert's rows lie is read while the kernel runs, so that the number of tiles is not known before;
+    `count` is more than there can be. A state is (expert, its first tile, its first row, its last row + 1).
+    """
+
+    def __init__(
+        self, starts: Any, ends: Any, experts: Any, M: Any, columns: Any, rows_of_tile: int, cluster: int
+    ) -> None:
+        self.starts, self.ends, self.experts, self.columns = starts, ends, experts, columns
+        self.rows_of_tile = rows_of_tile
+        self.count = (lw.cdiv(M, rows_of_tile) + experts) * columns
+        self.first = lw.block_idx.x // cluster
+        self.step = lw.grid_dim.x // cluster
+
+    def begin(self) -> tuple[Any, Any, Any, Any]:
+        """Return the state of the first expert; there is at least one."""
+        return lw.i32(0), lw.i32(0), self.starts[0], self.ends[0]
+
+    def tiles(self, state: Any) -> Any:
+        """Return how many tiles the state's expert has."""
+        return lw.cdiv(lw.max(state[3] - state[2], 0), self.rows_of_tile) * self.columns
+
+    @lw.device
+    def move(self, number: Any, state: Any) -> Any:
+        """Return the state of the expert that a tile belongs to; beyond the last one its number is `experts`."""
+        expert, first, start, end = state
+        tiles = self.tiles(state)
+        while (number >= first + tiles) & (expert < self.experts):
+            expert = expert + 1
+            first = first + tiles
+            if expert < self.experts:
+                start = self.starts[expert]
+                end = self.ends[expert]
+                tiles = self.tiles((expert, first, start, end))
+        return expert, first, start, end
+
+    def place(self, number: Any, state: Any) -> tuple[Any, Any]:
+        """Return the row and the column of a tile among those of its expert."""
+        rows = lw.cdiv(lw.max(state[3] - state[2], 1), self.rows_of_tile)
+        local = number - state[1]
+        column = local // rows
+        return local - column * rows, column
+
+
 class OneTile:
     """The tile of a block that computes one: columns along x, rows along y, the batch along z."""
 

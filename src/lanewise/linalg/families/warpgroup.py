@@ -19,7 +19,7 @@ from lanewise.linalg.families.output import staging, store_tile
 from lanewise.linalg.families.parts import Parts
 from lanewise.linalg.families.prepass import copied
 from lanewise.linalg.families.shared_tiles import OperandTile
-from lanewise.linalg.families.tile_order import OneTile, TileOrder, numbers
+from lanewise.linalg.families.tile_order import GroupedTiles, OneTile, TileOrder, numbers
 from lanewise.linalg.orientation import transposed, transposed_pointers
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers, flat
@@ -54,7 +54,7 @@ def compiled(build: Build) -> Any:
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
     def warpgroup(
-        A: lw.TensorMap[T.a, (*planes, *tile_a.box), 128],
+        A: lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), 128],
         B: lw.TensorMap[T.b, (*planes, *tile_b.box), 128],
         C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32,
@@ -63,7 +63,7 @@ def compiled(build: Build) -> Any:
         residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
         scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
-        alpha: f32, beta: f32,
+        alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
     ):  # fmt: skip
         thread = lw.thread_idx.x
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
@@ -93,6 +93,10 @@ def compiled(build: Build) -> Any:
         K = lw.assume(K, nonnegative=True)
         if T.single:
             tiles = OneTile(T.cluster_size, T.batched)
+        elif T.grouped:
+            tiles = GroupedTiles(
+                starts, ends, experts, M, lw.cdiv(N, T.bn * along), T.bm * across, T.cluster_size
+            )
         else:
             tiles = TileOrder(
                 lw.cdiv(M, T.bm * across), lw.cdiv(N, T.bn * along), batch if T.batched else None,
@@ -143,9 +147,19 @@ def produce(T, pipeline, tiles, first_step, steps, tile_a, tile_b, A, B, rank_m,
         mask_a = lw.i32(mask_a) << (rank_m + first_of_sharing)
         mask_b = lw.i32(mask_b) << (rank_n * across + first_of_sharing)
     filling = pipeline.producer_state()
+    state = tiles.begin() if T.grouped else None
     for number in numbers(tiles, tiles.first, tiles.step):
-        row, column, matrix = tiles[number]
+        if T.grouped:
+            state = tiles.move(number, state)
+            if state[0] >= tiles.experts:
+                break
+            row, column = tiles.place(number, state)
+            matrix = state[0]
+        else:
+            row, column, matrix = tiles[number]
         first_row, first_column = (row * across + rank_m) * T.bm, (column * along + rank_n) * T.bn
+        if T.grouped:
+            first_row = first_row + state[2]
         for step in lw.range(steps):
             pipeline.acquire(filling)
             pipeline.commit(filling)
@@ -250,8 +264,17 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
             lw.arrive(8, 2 * WARPGROUP)  # the other begins
     residual_base = given.residual
     turn = lw.i32(0)
+    state = tiles.begin() if T.grouped else None
+    last_row = M
     for number in numbers(tiles, first, step):
-        row, column, matrix = tiles[number]
+        if T.grouped:
+            state = tiles.move(number, state)
+            if state[0] >= tiles.experts:
+                break
+            row, column = tiles.place(number, state)
+            matrix, last_row = 0, state[3]
+        else:
+            row, column, matrix = tiles[number]
         if T.schedule == "pingpong":
             lw.barrier(8 + own, 2 * WARPGROUP)
         elif T.skew:
@@ -263,6 +286,8 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
         if T.schedule == "cooperative":
             first_row = first_row + own * T.consumer_rows
         first_column = (column * along + rank_n) * T.bn
+        if T.grouped:
+            first_row = first_row + state[2]
         if T.promotes:
             totals, reading = multiply_promoted(
                 T, mma, pipeline, a, b, accs, own, steps, reading, given, first_row, first_column, M, N,
@@ -290,7 +315,7 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
         elif not T.promotes:
             give_back(T, pipeline, before, first_of_sharing)
         place, given.residual = matrix, residual_base
-        if T.batched:
+        if T.batched and not T.grouped:
             if T.epilogue.residual is not None:
                 given.residual = residual_base + matrix.to(lw.i64) * residual_stride
             if not T.store_by_tma:
@@ -305,7 +330,9 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
             parts.done(own, rank_m + rank_n * across)
             turn = turn + 1
         else:
-            store_tile(T, C, sC, given, totals if T.promotes else accs, first_row, first_column, place, own, M, N, leading)
+            store_tile(
+                T, C, sC, given, totals if T.promotes else accs, first_row, first_column, place, own, last_row, N, leading
+            )
     if T.store_by_tma:
         if (warp == 0) & lw.elect_one():
             lw.tma.wait(0, read=True)  # the block's shared memory is read before the block ends
@@ -323,6 +350,8 @@ def grid(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> tupl
     """Return how many blocks are launched: one (or a cluster) for each tile, or as many as run at the same time."""
     across, along = build.cluster
     rows, columns = -(-m // (build.bm * across)), -(-n // (build.bn * along))
+    if build.grouped:  # how many tiles there are is known to the kernel alone
+        return multiprocessors // build.cluster_size * build.cluster_size, 1, 1
     if build.single:
         return columns * build.cluster_size, rows, batch
     return min(rows * columns * batch, multiprocessors // build.cluster_size) * build.cluster_size, 1, 1
@@ -332,7 +361,7 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
     """Return the build for a shape: with one tile for each block if all of them run at the same time."""
     across, along = build.cluster
     tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch
-    if build.schedule == "cooperative" and tiles * build.cluster_size <= multiprocessors:
+    if build.schedule == "cooperative" and not build.grouped and tiles * build.cluster_size <= multiprocessors:
         return replace(build, single=True, skew=0)
     return build
 
@@ -360,7 +389,7 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
         wide: Any = _SWIZZLES[T.box_columns * T.out.bits // 8]
         of_out = tensor_map(rows_out, (*lead, T.box_rows, T.box_columns), swizzle=wide)
     return (
-        tensor_map(rows_a, (*planes, *tile_a.box), swizzle="128B", **kind),
+        tensor_map(rows_a, (*(() if T.grouped else planes), *tile_a.box), swizzle="128B", **kind),
         tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", **kind),
         of_out,
     )
@@ -407,6 +436,7 @@ def prepared(
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
         *(_scale_strides(pointers.scale_a, pointers.scale_b) if problem.promote else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta),
+        _or_null(pointers.starts), _or_null(pointers.ends), problem.experts,
     )  # fmt: skip
     return compiled(build)[blocks, build.threads, build.shared_bytes], arguments
 
