@@ -52,7 +52,7 @@ def test_products_of_copies(dtype: Any, layout: str, out: Any) -> None:
     if dtype is tf32:
         chosen = replace(chosen, tile=(64, 64, 32))
     assert prepass.needs_copy(problem.a, problem.precision) and prepass.needs_copy(problem.b, problem.precision)
-    pointers.workspace = np.zeros(prepass.workspace_bytes(problem, chosen) + 128, np.uint8)
+    pointers.workspace = np.zeros(warpgroup.workspace_bytes(problem, chosen) + 128, np.uint8)
     start = -lw.address(pointers.workspace) % 128 if hasattr(lw, "address") else 0
     pointers.workspace = pointers.workspace[start:]
     warpgroup.launch(problem, chosen, pointers)
@@ -66,7 +66,7 @@ def test_f32_by_split_products(layout: str) -> None:
     problem, pointers, _ = product(m, n, k, tf32, tf32, f32, layout=layout)
     problem = replace(problem, precision="f32")
     chosen = replace(plan((64, 64, 64), stages=2), copy_a=True, copy_b=True)
-    pointers.workspace = np.zeros(prepass.workspace_bytes(problem, chosen) + 128, np.uint8)
+    pointers.workspace = np.zeros(warpgroup.workspace_bytes(problem, chosen) + 128, np.uint8)
     pointers.workspace = pointers.workspace[-lw.address(pointers.workspace) % 128 :]
     warpgroup.launch(problem, chosen, pointers)
     mma = lw.instruction("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16")

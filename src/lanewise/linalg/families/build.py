@@ -55,6 +55,8 @@ class Build:
     split: int = 1
     #: None, or how many rows of A and columns of B share a scale: each stage's products are scaled on their own.
     promote: tuple[int, int] | None = None
+    #: Clusters that share a tile's K, through a workspace.
+    groups: int = 1
     #: Whether each matrix of B is multiplied by rows of A of its own, whose limits are read by the kernel.
     grouped: bool = False
     #: Into how many bf16 numbers each f32 is split; 3 make six products, whose sums are promoted each stage.
@@ -251,7 +253,9 @@ class Build:
             reason = f"scales of {self.promote} rows and columns do not divide among tiles"
         elif self.planes > 1 and (self.sharing > 1 or not (self.a_k_major and self.b_k_major)):
             reason = "products of split f32 take K-major parts and no clusters that share loads"
-        elif self.grouped and (self.split > 1 or self.transposed or self.store_by_tma or self.schedule == "pingpong"):
+        elif self.promotes and self.groups > 1:
+            reason = "sums that are promoted are not split over K"
+        elif self.grouped and (self.split * self.groups > 1 or self.transposed or self.store_by_tma or self.schedule == "pingpong"):
             reason = "grouped products are stored by threads, by cooperative warpgroups, and K is not split"
         elif self.box_columns * self.out.bits % 128:
             reason = f"rows of {self.box_columns} results are no multiple of 16 bytes"
@@ -284,5 +288,5 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         batched=problem.batch > 1 or planes > 1 or problem.experts > 0,
         store_by_tma=wide and not problem.experts, wide_stores=wide, grouped=problem.experts > 0,
         planes=planes, promote=None if problem.promote is None else problem.scale_blocks,
-        epilogue=problem.epilogue, skew=plan.skew, split=plan.split, transposed=not problem.out.k_major,
+        epilogue=problem.epilogue, skew=plan.skew, split=plan.split, groups=plan.groups, transposed=not problem.out.k_major,
     )  # fmt: skip

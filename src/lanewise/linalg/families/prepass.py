@@ -15,6 +15,7 @@ from lanewise.formats import bf16, f32, u8
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout
 from lanewise.linalg.families.build import PLANES
+from lanewise.linalg.families.meeting import COUNTER_BYTES
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
@@ -282,7 +283,7 @@ def workspace_bytes(problem: Problem, plan: Plan) -> int:
 def copied(problem: Problem, plan: Plan, pointers: Pointers, stream: Any = None) -> tuple[Problem, Pointers]:
     """Copy the operands that a plan says, and return the problem and its arrays as they are then."""
     of_a, of_b = copies(problem, plan)
-    offset = 0
+    offset = COUNTER_BYTES
     if of_a is not None:
         lines = pointers.a if problem.a.k_major else pointers.a.swapaxes(-1, -2)
         target = of_a.view(pointers.workspace, offset, lines)

@@ -82,17 +82,20 @@ class GroupedTiles:
 
 
 class OneTile:
-    """The tile of a block that computes one: columns along x, rows along y, the batch along z."""
+    """The tile of a block that computes one: columns along x, rows along y, groups of K and the batch along z."""
 
     first, count, step = 0, 1, 1
 
-    def __init__(self, cluster: int, batched: bool) -> None:
-        self.cluster, self.batched = cluster, batched
+    def __init__(self, cluster: int, batched: bool, groups: int) -> None:
+        self.cluster, self.batched, self.groups = cluster, batched, groups
 
     def __getitem__(self, number: Any) -> tuple[Any, Any, Any]:
         """Return (row, column, matrix of the batch) of the tile."""
         column = lw.block_idx.x // self.cluster if self.cluster > 1 else lw.block_idx.x
-        return lw.block_idx.y, column, lw.block_idx.z if self.batched else 0
+        matrix: Any = 0
+        if self.batched:
+            matrix = lw.block_idx.z // self.groups if self.groups > 1 else lw.block_idx.z
+        return lw.block_idx.y, column, matrix
 
 
 def numbers(tiles: Any, first: Any, step: Any) -> Any:

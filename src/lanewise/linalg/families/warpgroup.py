@@ -12,12 +12,15 @@ from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
+from lanewise.errors import LanewiseError
 from lanewise.formats import f32, tf32
 from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build, build_of
+from lanewise.linalg.families.meeting import COUNTER_BYTES, Meeting, meeting_bytes
 from lanewise.linalg.families.output import staging, store_tile
 from lanewise.linalg.families.parts import Parts
 from lanewise.linalg.families.prepass import copied
+from lanewise.linalg.families.prepass import workspace_bytes as copy_bytes
 from lanewise.linalg.families.shared_tiles import OperandTile
 from lanewise.linalg.families.tile_order import GroupedTiles, OneTile, TileOrder, numbers
 from lanewise.linalg.orientation import transposed, transposed_pointers
@@ -64,6 +67,7 @@ def compiled(build: Build) -> Any:
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
         scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
         alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
+        counters: lw.Ptr[lw.i32], sums: lw.Ptr[f32, 16],
     ):  # fmt: skip
         thread = lw.thread_idx.x
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
@@ -92,7 +96,7 @@ def compiled(build: Build) -> Any:
         N = lw.assume(N, nonnegative=True)
         K = lw.assume(K, nonnegative=True)
         if T.single:
-            tiles = OneTile(T.cluster_size, T.batched)
+            tiles = OneTile(T.cluster_size, T.batched, T.groups)
         elif T.grouped:
             tiles = GroupedTiles(
                 starts, ends, experts, M, lw.cdiv(N, T.bn * along), T.bm * across, T.cluster_size
@@ -104,9 +108,13 @@ def compiled(build: Build) -> Any:
             )  # fmt: skip
         steps = lw.cdiv(K, T.bk)
         first_step, sharing_rank = 0, rank
-        if T.split > 1:  # this block's part of K
-            part, sharing_rank = rank // T.sharing, rank % T.sharing
-            share = lw.cdiv(steps, T.split)
+        if T.split * T.groups > 1:  # this block's part of K
+            part = 0
+            if T.split > 1:
+                part, sharing_rank = rank // T.sharing, rank % T.sharing
+            if T.groups > 1:
+                part = part + lw.block_idx.z % T.groups * T.split
+            share = lw.cdiv(steps, T.split * T.groups)
             first_step = lw.min(part * share, steps)
             steps = lw.min(steps - first_step, share)
         rank_m, rank_n = (sharing_rank % across, sharing_rank // across) if T.sharing > 1 else (0, 0)
@@ -126,6 +134,7 @@ def compiled(build: Build) -> Any:
             consume(
                 T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, role - 1, rank, first_of_sharing,
                 rank_m, rank_n, M, N, leading, stride, residual_stride,
+                Meeting(T, counters, sums) if T.groups > 1 else None,
             )  # fmt: skip
         lw.syncwarp()
         if T.cluster_size > 1:
@@ -246,7 +255,7 @@ def give_back(T, pipeline, state, first_of_sharing):
 
 
 @lw.device
-def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own, rank, first_of_sharing, rank_m, rank_n, M, N, leading, stride, residual_stride):  # fmt: skip
+def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own, rank, first_of_sharing, rank_m, rank_n, M, N, leading, stride, residual_stride, meeting):  # fmt: skip
     """What a warpgroup does: the products of a tile, two stages in flight, then its rows of the result."""
     thread = lw.thread_idx.x % WARPGROUP
     across, along = T.cluster
@@ -309,7 +318,7 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
                 lw.arrive(9 - own, 2 * WARPGROUP)
             reading = skipped(T, pipeline, reading, steps)
         lw.wgmma_wait(0)
-        if T.split > 1:
+        if T.split * T.groups > 1:
             if steps > 0:
                 give_back(T, pipeline, before, first_of_sharing)
         elif not T.promotes:
@@ -326,9 +335,19 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
             if mine < T.owners:
                 sums = parts.sums(own, turn)
                 first_column = first_column + mine * T.store_columns
-                store_tile(T, C, sC, given, sums, first_row, first_column, place, own, M, N, leading)
+                if T.groups > 1:
+                    if meeting.last(sums, own, mine):
+                        sums = meeting.sums(own, mine)
+                        store_tile(T, C, sC, given, sums, first_row, first_column, place, own, M, N, leading)
+                else:
+                    store_tile(T, C, sC, given, sums, first_row, first_column, place, own, M, N, leading)
             parts.done(own, rank_m + rank_n * across)
             turn = turn + 1
+        elif T.groups > 1:
+            sums = [[lw.where(steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
+            if meeting.last(sums, own, 0):
+                sums = meeting.sums(own, 0)
+                store_tile(T, C, sC, given, sums, first_row, first_column, place, own, M, N, leading)
         else:
             store_tile(
                 T, C, sC, given, totals if T.promotes else accs, first_row, first_column, place, own, last_row, N, leading
@@ -353,16 +372,21 @@ def grid(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> tupl
     if build.grouped:  # how many tiles there are is known to the kernel alone
         return multiprocessors // build.cluster_size * build.cluster_size, 1, 1
     if build.single:
-        return columns * build.cluster_size, rows, batch
+        return columns * build.cluster_size, rows, batch * build.groups
     return min(rows * columns * batch, multiprocessors // build.cluster_size) * build.cluster_size, 1, 1
 
 
 def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> Build:
     """Return the build for a shape: with one tile for each block if all of them run at the same time."""
     across, along = build.cluster
-    tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch
+    tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch * build.groups
     if build.schedule == "cooperative" and not build.grouped and tiles * build.cluster_size <= multiprocessors:
         return replace(build, single=True, skew=0)
+    if build.groups > 1:
+        raise LanewiseError(
+            f"{build.groups} groups of K make {tiles * build.cluster_size} blocks; at most {multiprocessors} can "
+            "share a tile's K, since one waits for none"
+        )
     return build
 
 
@@ -437,8 +461,35 @@ def prepared(
         *(_scale_strides(pointers.scale_a, pointers.scale_b) if problem.promote else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta),
         _or_null(pointers.starts), _or_null(pointers.ends), problem.experts,
+        *_meeting_memory(build, problem, pointers),
     )  # fmt: skip
     return compiled(build)[blocks, build.threads, build.shared_bytes], arguments
+
+
+def workspace_bytes(problem: Problem, plan: Plan) -> int:
+    """Return how many bytes of workspace a plan takes, at an address that is a multiple of 128; 0: none.
+
+    Its first bytes are counters: they are zero before the first launch, and each launch leaves them zero.
+    """
+    bytes_ = copy_bytes(problem, plan)
+    if plan.groups > 1:
+        oriented = transposed(problem) if turned(problem, plan) else problem
+        bytes_ += meeting_bytes(build_of(oriented, plan), oriented.m, oriented.n, oriented.batch)
+    return bytes_ + COUNTER_BYTES if bytes_ else 0
+
+
+def _meeting_memory(build: Build, problem: Problem, pointers: Pointers) -> tuple[Any, Any]:
+    """Return the counters and the memory of sums in the workspace; null if nothing is split between clusters."""
+    if build.groups == 1:
+        return 0, 0
+    size = meeting_bytes(build, problem.m, problem.n, problem.batch)
+    end = len(pointers.workspace) // 128 * 128  # copies lie before it
+    import numpy as np
+
+    parts = pointers.workspace[:COUNTER_BYTES], pointers.workspace[end - size : end]
+    if isinstance(parts[0], np.ndarray):
+        return parts[0].view(np.int32), parts[1].view(np.float32)
+    return parts
 
 
 def _scale_strides(scale_a: Any, scale_b: Any) -> tuple[int, int, int, int]:
