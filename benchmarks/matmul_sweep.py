@@ -120,7 +120,7 @@ def prepared(given: Build, variant: Variant, a: Any, b: Any, c: Any) -> Any:
     (m, k), n = a.shape, b.shape[1]
     maps = tensor_maps(given, a, b, c, variant.l2)
     kernel = compiled(given)[grid(given, m, n, 1, SMS if given.cluster_size <= 2 else 128), given.threads, given.shared_bytes]
-    arguments = (*maps, m, n, k, 1, variant.group, n, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0, 1.0, 0, 0, 0)
+    arguments = (*maps, m, n, k, 1, variant.group, n, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0, 1.0, 0, 0, 0, 0, 0)
     return lambda: kernel(*arguments)
 
 

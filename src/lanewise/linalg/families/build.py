@@ -16,6 +16,12 @@ from lanewise.linalg.problem import Epilogue, Problem
 
 #: Threads of a warpgroup, rows of a wgmma, bytes of a line of the 128-byte swizzle.
 WARPGROUP, ROWS, LINE = 128, 64, 128
+#: Registers of a thread that loads and of one that multiplies, by the number of consumers, and those of each at
+#: the beginning, which bound the accumulator of one instruction.
+REGISTERS = {1: (56, 255), 2: (40, 232), 3: (32, 160)}
+FIRST_REGISTERS = {1: 255, 2: 168, 3: 128}
+#: Registers of a consumer beside its sums.
+OTHER_REGISTERS = 28
 #: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
 MOST_SHARED = 232448 - 1024
 #: Blocks of the largest cluster that every launch can have.
@@ -95,6 +101,11 @@ class Build:
     def threads(self) -> int:
         """Threads of a block: one warpgroup loads."""
         return (1 + self.consumers) * WARPGROUP
+
+    @property
+    def moves_registers(self) -> bool:
+        """Whether the warpgroup that loads gives registers to the others."""
+        return self.consumers > 1 and not (self.single and self.sum_registers <= 96)
 
     @property
     def cluster_size(self) -> int:
@@ -224,6 +235,12 @@ class Build:
         return self.stages * self.stage_bytes + results + self.parts_bytes
 
     @property
+    def sum_registers(self) -> int:
+        """Registers of a thread for sums; twice as many if they are promoted."""
+        each = self.consumer_rows // ROWS * self.bn // 2 * self.sums.bits // 32
+        return 2 * each if self.promotes else each
+
+    @property
     def promotes(self) -> bool:
         """Whether the sums of each stage are added to others by ordinary arithmetic."""
         return self.promote is not None or self.planes > 1
@@ -237,7 +254,10 @@ class Build:
             reason = f"{self.bm} rows are no multiple of 64 for each of the warpgroups"
         elif self.bk * self.element_bytes != LINE:
             reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
-        elif self.consumer_rows // ROWS * self.bn * (2 if self.promotes else 1) > 256 * (32 // self.sums.bits):
+        elif (
+            self.sum_registers + OTHER_REGISTERS > REGISTERS[self.consumers][1]
+            or self.bn // 2 * self.sums.bits // 32 + OTHER_REGISTERS > FIRST_REGISTERS[self.consumers]
+        ):
             reason = f"{self.consumer_rows} × {self.bn} sums do not fit into the registers of a warpgroup"
         elif (self.b_k_major and self.bn % (8 * rows)) or self.bm % (8 * columns):
             reason = f"a cluster {self.cluster} does not divide the tile into parts of eight rows"

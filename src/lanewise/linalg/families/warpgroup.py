@@ -15,7 +15,7 @@ from lanewise import lang as lw
 from lanewise.errors import LanewiseError
 from lanewise.formats import f32, tf32
 from lanewise.linalg.epilogue_code import EpilogueValues
-from lanewise.linalg.families.build import ROWS, WARPGROUP, Build, build_of
+from lanewise.linalg.families.build import REGISTERS, ROWS, WARPGROUP, Build, build_of
 from lanewise.linalg.families.meeting import COUNTER_BYTES, Meeting, meeting_bytes
 from lanewise.linalg.families.output import staging, store_tile
 from lanewise.linalg.families.parts import Parts
@@ -27,10 +27,6 @@ from lanewise.linalg.orientation import transposed, transposed_pointers
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Problem
-
-#: Registers of a thread that loads and of one that multiplies, by the number of consumers.
-_REGISTERS = {1: (56, 256), 2: (40, 232), 3: (32, 160)}
-
 
 #: Products of the planes of A and B, the smallest numbers first: those below 2^-24 of the largest are left out.
 _PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
@@ -120,13 +116,13 @@ def compiled(build: Build) -> Any:
         rank_m, rank_n = (sharing_rank % across, sharing_rank // across) if T.sharing > 1 else (0, 0)
         first_of_sharing = rank - sharing_rank
         if role == 0:
-            if not T.single:
-                lw.setmaxnreg_dec(_REGISTERS[T.consumers][0])
+            if T.moves_registers:
+                lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
                 produce(T, pipeline, tiles, first_step, steps, tile_a, tile_b, A, B, rank_m, rank_n, first_of_sharing)
         else:
-            if T.consumers > 1 and not T.single:
-                lw.setmaxnreg_inc(_REGISTERS[T.consumers][1])
+            if T.moves_registers:
+                lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
             given = EpilogueValues(
                 alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
                 (scale_row, scale_row_k, scale_column, scale_column_k),
