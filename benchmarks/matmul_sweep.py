@@ -107,7 +107,9 @@ def measure(job: dict[str, Any], rounds: int, sweep: Any, workspace: Any) -> dic
         plan = plan_from(fields)
         try:
             size = plan.cluster[0] * plan.cluster[1] * plan.split
-            configured, arguments = prepared(problem, plan, Pointers(a, b, c, workspace=workspace), RESIDENT[size])
+            configured, arguments = prepared(
+                problem, plan, Pointers(a, b, c, workspace=workspace), RESIDENT[size]
+            )
             c.fill_(float("nan"))
             configured(*arguments)
             unlike = ~((c.float() - wanted).abs() <= 0.02 * (wanted.abs() + k**0.5))
@@ -134,7 +136,9 @@ def measure(job: dict[str, Any], rounds: int, sweep: Any, workspace: Any) -> dic
     ours = sorted(median.items(), key=lambda each: each[1])
     best, time = ours[0]
     tflops, share = 2e-6 * m * n * k / time, library / time
-    print(f"{m}x{n}x{k} {layout}: {time:.1f} us, {tflops:.0f} TF, {share:.3f} of {library:.1f} us", flush=True)
+    print(
+        f"{m}x{n}x{k} {layout}: {time:.1f} us, {tflops:.0f} TF, {share:.3f} of {library:.1f} us", flush=True
+    )
     for plan, each in ours[:4]:
         print(f"    {named(plan):52s} {each:8.1f} us", flush=True)
     majors = ("t" if problem.a.k_major else "n") + ("n" if problem.b.k_major else "t")
@@ -175,7 +179,9 @@ def run_jobs(path: Path, out: Path, rounds: int) -> None:
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     plan = commands.add_parser("plan")
     plan.add_argument("shapes", nargs="+")

@@ -42,7 +42,9 @@ def test_activations_are_as_good_as_f32(name: str) -> None:
         y[i] = activated(name, x[i])
 
     rng = np.random.default_rng(1)
-    x = np.concatenate([rng.normal(size=1024) * 3, rng.normal(size=1000) * 30, np.zeros(24)]).astype(np.float32)
+    x = np.concatenate([rng.normal(size=1024) * 3, rng.normal(size=1000) * 30, np.zeros(24)]).astype(
+        np.float32
+    )
     y = np.zeros_like(x)
     apply[8, 256](x, y)
     wanted = exact(name, x)

@@ -51,7 +51,9 @@ def test_products_of_copies(dtype: Any, layout: str, out: Any) -> None:
         chosen = replace(chosen, tile=(64, 64, 64))
     if dtype is tf32:
         chosen = replace(chosen, tile=(64, 64, 32))
-    assert prepass.needs_copy(problem.a, problem.precision) and prepass.needs_copy(problem.b, problem.precision)
+    assert prepass.needs_copy(problem.a, problem.precision) and prepass.needs_copy(
+        problem.b, problem.precision
+    )
     pointers.workspace = np.zeros(warpgroup.workspace_bytes(problem, chosen) + 128, np.uint8)
     start = -lw.address(pointers.workspace) % 128 if hasattr(lw, "address") else 0
     pointers.workspace = pointers.workspace[start:]

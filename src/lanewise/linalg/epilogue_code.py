@@ -127,7 +127,9 @@ def column_terms(epilogue: Any, given: Any, column: Any) -> Any:
 
 
 @lw.device
-def finished(epilogue: Any, given: Any, value: Any, of_row: Any, of_column: Any, residual: Any, at: Any) -> Any:
+def finished(
+    epilogue: Any, given: Any, value: Any, of_row: Any, of_column: Any, residual: Any, at: Any
+) -> Any:
     """Return the f32 that is rounded and stored, for a sum, its row's and column's terms and its residual."""
     value = value.to(f32)
     factor = of_row[0]

@@ -219,14 +219,18 @@ class Build:
     def turns(self) -> int:
         """Turns in which a warpgroup writes its sums of a tile."""
         blocks = self.consumer_rows // ROWS
-        return blocks if self.transposed else blocks * self.store_columns // (self.box_columns * self.turn_boxes)
+        return (
+            blocks if self.transposed else blocks * self.store_columns // (self.box_columns * self.turn_boxes)
+        )
 
     @property
     def parts_bytes(self) -> int:
         """Bytes of the sums that blocks which split K send to this one: from each, its share of each thread."""
         if self.split == 1:
             return 0
-        return self.split * self.consumers * self.consumer_rows // ROWS * self.store_columns // 2 * WARPGROUP * 4
+        return (
+            self.split * self.consumers * self.consumer_rows // ROWS * self.store_columns // 2 * WARPGROUP * 4
+        )
 
     @property
     def shared_bytes(self) -> int:
@@ -267,15 +271,24 @@ class Build:
             reason = f"{self.bm} rows are not {columns} times boxes of {wide}"
         elif self.shared_bytes > MOST_SHARED:
             reason = f"{self.stages} stages take {self.shared_bytes} bytes of shared memory of {MOST_SHARED}"
-        elif self.promote is not None and (self.split > 1 or any(
-            each > 1 and each % tile for each, tile in zip(self.promote, (self.consumer_rows, self.bn), strict=True)
-        )):
+        elif self.promote is not None and (
+            self.split > 1
+            or any(
+                each > 1 and each % tile
+                for each, tile in zip(self.promote, (self.consumer_rows, self.bn), strict=True)
+            )
+        ):
             reason = f"scales of {self.promote} rows and columns do not divide among tiles"
         elif self.planes > 1 and (self.sharing > 1 or not (self.a_k_major and self.b_k_major)):
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:
             reason = "sums that are promoted are not split over K"
-        elif self.grouped and (self.split * self.groups > 1 or self.transposed or self.store_by_tma or self.schedule == "pingpong"):
+        elif self.grouped and (
+            self.split * self.groups > 1
+            or self.transposed
+            or self.store_by_tma
+            or self.schedule == "pingpong"
+        ):
             reason = "grouped products are stored by threads, by cooperative warpgroups, and K is not split"
         elif self.box_columns * self.out.bits % 128:
             reason = f"rows of {self.box_columns} results are no multiple of 16 bytes"

@@ -61,7 +61,9 @@ def microseconds(problem: Problem, plan: Plan) -> float:
     time = waves * (steps * max(multiply, shared, port) + _EPILOGUE + _TURN * turns)
     filled = min(1.0, active / 90)  # fewer blocks do not fill the memory's bandwidth
     time = max(time, seen.batch * moved / (_MEMORY * filled) + 1.0)
-    exchanges = (_CLUSTER_EXCHANGE if plan.split > 1 else 0.0) + (_MEMORY_EXCHANGE if plan.groups > 1 else 0.0)
+    exchanges = (_CLUSTER_EXCHANGE if plan.split > 1 else 0.0) + (
+        _MEMORY_EXCHANGE if plan.groups > 1 else 0.0
+    )
     return _LAUNCH + time + exchanges
 
 
@@ -101,7 +103,11 @@ def _all(problem: Problem) -> Iterator[Plan]:
 def _columns(seen: Problem, rows: int) -> list[int]:
     """Return the widths of tiles that are tried: finer where a whole result is narrow."""
     if seen.n <= 128:
-        least = next(each for each in (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128) if each >= seen.n)
+        least = next(
+            each
+            for each in (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128)
+            if each >= seen.n
+        )
         return [least, *(each for each in (32, 64) if each < least)]
     return [each for each in range(32, 257, 8) if each <= seen.n + 56]
 

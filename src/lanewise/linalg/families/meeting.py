@@ -48,7 +48,9 @@ class Meeting:
         thread = lw.thread_idx.x % WARPGROUP
         per_group = self.blocks * self.slots * WARPGROUP
         start = (number * self.build.groups + group) * per_group
-        return (self.memory + start + (block * self.slots // 4 + four) * 4 * WARPGROUP + 4 * thread).aligned(16)
+        return (self.memory + start + (block * self.slots // 4 + four) * 4 * WARPGROUP + 4 * thread).aligned(
+            16
+        )
 
     @lw.device
     def last(self, sums: Any, own: Any, mine: Any) -> Any:

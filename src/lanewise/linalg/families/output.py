@@ -1,4 +1,4 @@
-"""How a warpgroup's sums leave its registers: epilogue, rounding, shared memory, then TMA or guarded stores."""
+"""How a warpgroup's sums leave its registers: epilogue, rounding, shared memory, then TMA or stores with guards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lanewise import lang as lw
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.epilogue_code import changes_values, column_terms, finished, row_terms
-from lanewise.linalg.families.build import LINE, ROWS, WARPGROUP, Build
+from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
 
 #: Bits of the swizzle for boxes with rows of 128, 64, 32 and 16 bytes.
 _SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 16: 0}
@@ -29,7 +29,7 @@ def staging(build: Build, offset: int) -> Any:
 
 @lw.device
 def pair(low: Any, high: Any, dtype: Any) -> Any:
-    """Return two finished values as neighbours of the result's format: a register of 16 or 32 bits, or both."""
+    """Return two finished values as neighbours in the result's format: in one register, or as both."""
     if dtype in (f16, bf16):
         if low.dtype == dtype:
             return lw.pack(low, high)
@@ -38,57 +38,6 @@ def pair(low: Any, high: Any, dtype: Any) -> Any:
         text = f"cvt.rn.satfinite.{dtype.name}x2.f32 {{d}}, {{high}}, {{low}};"
         return lw.asm(text, needs=("sm_89", "8.1"), d=lw.u16, high=high, low=low)
     return (low.to(dtype), high.to(dtype))
-
-
-@lw.device
-def finished_pair(build: Any, given: Any, acc: Any, first: Any, of_row: Any, of_columns: Any, at: Any, M: Any, N: Any):
-    """Return elements `first` and `first + 1` of an accumulator after the epilogue."""
-    epilogue = build.epilogue
-    values = [acc[first], acc[first + 1]]
-    if not changes_values(epilogue):
-        return values
-    row, column = at
-    residuals = [None, None]
-    if epilogue.residual is not None:
-        residuals = [f32(0.0), f32(0.0)]
-        place = given.residual + row.to(lw.i64) * given.residual_row + column.to(lw.i64) * given.residual_column
-        if (row < M) & (column < N):
-            residuals[0] = place[0].to(f32)
-        if (row < M) & (column + 1 < N):
-            residuals[1] = place[given.residual_column].to(f32)
-    return [
-        finished(epilogue, given, values[i], of_row, of_columns[i], residuals[i], (row, column + i))
-        for i in range(2)
-    ]
-
-
-@lw.device
-def store_tile(build: Any, C: Any, sC: Any, given: Any, accs: Any, first_row: Any, first_column: Any, batch: Any, own: Any, M: Any, N: Any, leading: Any):  # fmt: skip
-    """Store a warpgroup's rows of a tile; `own` is the number of the consumer."""
-    thread = lw.thread_idx.x % WARPGROUP
-    lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)
-    turn_columns = build.store_columns if build.transposed else build.box_columns * build.turn_boxes
-    turns = build.store_columns // turn_columns
-    for block in range(len(accs)):
-        row = first_row + block * ROWS
-        own_row = row + warp * 16 + lane // 4
-        of_rows = [row_terms(build.epilogue, given, lw.min(own_row + 8 * i, M - 1)) for i in range(2)]
-        if build.long_epilogue and turns > 1:
-            # a loop: registers have no addresses, so those of the next turn move to the front
-            values, count = accs[block], turn_columns // 2
-            for turn in lw.range(turns):
-                first = block == 0 and turn == 0
-                store_turn(
-                    build, C, sC, given, values, 0, turn_columns, row, own_row, first_column + turn * turn_columns,
-                    of_rows, (block * turns + turn) % build.buffers, first, batch, own, M, N, leading,
-                )  # fmt: skip
-                rotate(values, count, build.store_columns // 2)
-        else:
-            for turn in range(turns):
-                store_turn(
-                    build, C, sC, given, accs[block], turn * turn_columns, turn_columns, row, own_row, first_column,
-                    of_rows, (block * turns + turn) % build.buffers, block + turn == 0, batch, own, M, N, leading,
-                )  # fmt: skip
 
 
 def rotate(values: Any, count: int, total: int) -> None:
@@ -100,138 +49,198 @@ def rotate(values: Any, count: int, total: int) -> None:
         values[total - count + i] = moved[i]
 
 
-@lw.device
-def store_turn(build: Any, C: Any, sC: Any, given: Any, acc: Any, start: Any, count: Any, row: Any, own_row: Any, first_column: Any, of_rows: Any, buffer: Any, first: Any, batch: Any, own: Any, M: Any, N: Any, leading: Any):  # fmt: skip
-    """Store `count` columns of 64 rows, from column `start` of an accumulator on; `first`: of a tile."""
-    lane, warp = lw.lane_id(), lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
-    if not build.store_by_tma or build.buffers == 1 or (build.turns % 2 and first):
-        # the buffer's last contents have been read; else the turn before has seen to that
-        wait_for_reads(build, warp)
-        lw.barrier(1 + own, WARPGROUP)
-    write_turn(build, sC, given, acc, start, count, own_row, first_column, of_rows, buffer, own, M, N)
-    if build.store_by_tma:
-        lw.fence_proxy_async()
-        if build.buffers > 1:
-            wait_for_reads(build, warp)
-    lw.barrier(1 + own, WARPGROUP)
-    if build.store_by_tma:
-        if (warp == 0) & lw.elect_one():
-            for box in range(build.turn_boxes):
-                at = (row, first_column + start + box * build.box_columns)
-                if build.transposed:
-                    at = (first_column + start, row + box * build.box_columns)
-                lead = (batch,) if build.batched else ()
-                lw.tma.store(C, (*lead, *at), sC[None, None, box, buffer, own])
-            lw.tma.commit()
-    else:
-        store_guarded(build, C, sC, row, first_column + start, batch, buffer, own, M, N, leading)
+class Output:
+    """The stores of one consumer: `store` is called by all of its threads, with the sums of its rows."""
 
-
-@lw.device
-def wait_for_reads(build: Any, warp: Any):
-    """Let the thread that stores by TMA wait until all of its stores have read shared memory."""
-    if build.store_by_tma:
-        if (warp == 0) & lw.elect_one():
-            lw.tma.wait(0, read=True)
-
-
-@lw.device
-def write_turn(build: Any, sC: Any, given: Any, acc: Any, start: Any, count: Any, own_row: Any, first_column: Any, of_rows: Any, buffer: Any, own: Any, M: Any, N: Any):  # fmt: skip
-    """Write the columns of one turn, after the epilogue, to shared memory."""
-    sixteen_bits = build.out in (f16, bf16)
-    pairs_at_once = 2 if sixteen_bits and (count if build.transposed else build.box_columns) >= 16 else 1
-    lane = lw.lane_id()
-    for at in range(0, count, 8 * pairs_at_once):
-        pairs = []
-        for eight in range(pairs_at_once):
-            columns = first_column + start + at + 8 * eight + 2 * (lane % 4)
-            of_columns = [
-                column_terms(build.epilogue, given, lw.min(columns + i, N - 1))
-                if build.epilogue.scale_b is not None or build.epilogue.bias == "row"
-                else (None, None)
-                for i in range(2)
-            ]
-            for half in range(2):
-                first = (start + at + 8 * eight) // 8 * 4 + 2 * half
-                low, high = finished_pair(
-                    build, given, acc, first, of_rows[half], of_columns, (own_row + 8 * half, columns), M, N
-                )
-                pairs.append(pair(low, high, build.out))
+    def __init__(self, build: Build, C: Any, given: Any, own: Any, N: Any, leading: Any) -> None:
+        self.build, self.C, self.given, self.own, self.N, self.leading = build, C, given, own, N, leading
+        self.sC = staging(build, build.stages * build.stage_bytes)
+        self.lane = lw.lane_id()
+        self.warp = lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
+        #: The row after the last that is stored, and the matrix of the batch or where it begins.
+        self.last_row: Any = None
+        self.batch: Any = None
         if build.transposed:
-            write_columns(build, sC, pairs, at, pairs_at_once, buffer, own)
+            self.turn_columns = build.store_columns
         else:
-            write_rows(build, sC, pairs, at, pairs_at_once, buffer, own)
+            self.turn_columns = build.box_columns * build.turn_boxes
 
-
-@lw.device
-def write_rows(build: Any, sC: Any, pairs: Any, at: Any, eights: Any, buffer: Any, own: Any):
-    """Write 16 rows of a warp and 8 or 16 columns as rows of a box."""
-    lane, warp = lw.lane_id(), lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
-    box, column = at // build.box_columns, at % build.box_columns
-    if build.out in (f16, bf16):
-        further = lane // 16 * 8 if eights == 2 else 0
-        lw.stmatrix(sC.ptr(warp * 16 + lane % 16, column + further, box, buffer, own), pairs)
-    else:
-        for half in range(2):
-            place = sC.ptr(warp * 16 + lane // 4 + 8 * half, column + 2 * (lane % 4), box, buffer, own)
-            if build.out in (e4m3, e5m2):
-                lw.asm("st.shared.b16 [{p}], {v};", p=place, v=pairs[half])
+    @lw.device
+    def store(self, accs: Any, first_row: Any, first_column: Any) -> None:
+        """Store a warpgroup's rows of a tile."""
+        T, turns = self.build, self.build.store_columns // self.turn_columns
+        for block in range(len(accs)):
+            row = first_row + block * ROWS
+            own_row = row + self.warp * 16 + self.lane // 4
+            of_rows = [
+                row_terms(T.epilogue, self.given, lw.min(own_row + 8 * i, self.last_row - 1)) for i in range(2)
+            ]
+            if T.long_epilogue and turns > 1:
+                # a loop: registers have no addresses, so those of the next turn move to the front
+                values = accs[block]
+                for turn in lw.range(turns):
+                    column = first_column + turn * self.turn_columns
+                    buffer, first = (block * turns + turn) % T.buffers, block == 0 and turn == 0
+                    self.store_turn(values, 0, (row, column), own_row, of_rows, buffer, first)
+                    rotate(values, self.turn_columns // 2, T.store_columns // 2)
             else:
-                place.store(pairs[half])
+                for turn in range(turns):
+                    buffer, start = (block * turns + turn) % T.buffers, turn * self.turn_columns
+                    at = (row, first_column + start)
+                    self.store_turn(accs[block], start, at, own_row, of_rows, buffer, block + turn == 0)
 
+    @lw.device
+    def store_turn(
+        self, acc: Any, start: Any, at: Any, own_row: Any, of_rows: Any, buffer: Any, first: Any
+    ) -> None:
+        """Store the columns of one turn, 64 rows from `at` on, from column `start` of the sums; `first`: of a tile."""
+        T = self.build
+        if not T.store_by_tma or T.buffers == 1 or (T.turns % 2 and first):
+            # the buffer's last contents have been read; else the turn before has seen to that
+            self.wait_for_reads()
+            lw.barrier(1 + self.own, WARPGROUP)
+        self.write_turn(acc, start, at[1], own_row, of_rows, buffer)
+        if T.store_by_tma:
+            lw.fence_proxy_async()
+            if T.buffers > 1:
+                self.wait_for_reads()
+        lw.barrier(1 + self.own, WARPGROUP)
+        if T.store_by_tma:
+            if (self.warp == 0) & lw.elect_one():
+                lead = (self.batch,) if T.batched else ()
+                for box in range(T.turn_boxes):
+                    place = (at[0], at[1] + box * T.box_columns)
+                    if T.transposed:
+                        place = (at[1], at[0] + box * T.box_columns)
+                    lw.tma.store(self.C, (*lead, *place), self.sC[None, None, box, buffer, self.own])
+                lw.tma.commit()
+        elif T.wide_stores and not T.transposed:
+            self.store_wide(at, buffer)
+        else:
+            self.store_guarded(at, buffer)
 
-@lw.device
-def write_columns(build: Any, sC: Any, pairs: Any, at: Any, eights: Any, buffer: Any, own: Any):
-    """Write 16 rows of a warp and 8 or 16 columns with the columns as rows of a box."""
-    lane, warp = lw.lane_id(), lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
-    wide = build.box_columns
-    if build.out in (f16, bf16):
-        column = at + lane % 8 + (lane // 16 * 8 if eights == 2 else 0)
-        lw.stmatrix(sC.ptr(column, warp * 16 + lane // 8 % 2 * 8, 0, buffer, own), pairs, trans=True)
-    else:
-        for half in range(2):
-            row = warp * 16 + lane // 4 + 8 * half
-            values = pairs[half]
-            if build.out in (e4m3, e5m2):
-                values = (values & 0xFF, values >> 8)
-            for i in range(2):
-                place = sC.ptr(at + 2 * (lane % 4) + i, row % wide, row // wide, buffer, own)
-                if build.out in (e4m3, e5m2):
-                    lw.asm("st.shared.b8 [{p}], {v};", p=place, v=values[i])
+    @lw.device
+    def wait_for_reads(self) -> None:
+        """Let the thread that stores by TMA wait until all of its stores have read shared memory."""
+        if self.build.store_by_tma:  # noqa: SIM102, decided while tracing
+            if (self.warp == 0) & lw.elect_one():
+                lw.tma.wait(0, read=True)
+
+    @lw.device
+    def finished_pair(self, acc: Any, first: Any, of_row: Any, of_columns: Any, row: Any, column: Any) -> Any:
+        """Return elements `first` and `first + 1` of the sums after the epilogue."""
+        epilogue, given = self.build.epilogue, self.given
+        values = [acc[first], acc[first + 1]]
+        if not changes_values(epilogue):
+            return values
+        residuals = [None, None]
+        if epilogue.residual is not None:
+            residuals = [f32(0.0), f32(0.0)]
+            step = given.residual_column
+            place = given.residual + row.to(lw.i64) * given.residual_row + column.to(lw.i64) * step
+            if (row < self.last_row) & (column < self.N):
+                residuals[0] = place[0].to(f32)
+            if (row < self.last_row) & (column + 1 < self.N):
+                residuals[1] = place[step].to(f32)
+        return [
+            finished(epilogue, given, values[i], of_row, of_columns[i], residuals[i], (row, column + i))
+            for i in range(2)
+        ]
+
+    @lw.device
+    def write_turn(
+        self, acc: Any, start: Any, first_column: Any, own_row: Any, of_rows: Any, buffer: Any
+    ) -> None:
+        """Write the columns of one turn, after the epilogue, to shared memory."""
+        T = self.build
+        across = self.turn_columns if T.transposed else T.box_columns
+        eights = 2 if T.out in (f16, bf16) and across >= 16 else 1
+        by_column = T.epilogue.scale_b is not None or T.epilogue.bias == "row"
+        for at in range(0, self.turn_columns, 8 * eights):
+            pairs = []
+            for eight in range(eights):
+                column = first_column + at + 8 * eight + 2 * (self.lane % 4)
+                of_columns = [(None, None), (None, None)]
+                if by_column:
+                    of_columns = [
+                        column_terms(T.epilogue, self.given, lw.min(column + i, self.N - 1)) for i in range(2)
+                    ]
+                for half in range(2):
+                    first = (start + at + 8 * eight) // 8 * 4 + 2 * half
+                    row = own_row + 8 * half
+                    low, high = self.finished_pair(acc, first, of_rows[half], of_columns, row, column)
+                    pairs.append(pair(low, high, T.out))
+            if T.transposed:
+                self.write_columns(pairs, at, eights, buffer)
+            else:
+                self.write_rows(pairs, at, eights, buffer)
+
+    @lw.device
+    def write_rows(self, pairs: Any, at: Any, eights: Any, buffer: Any) -> None:
+        """Write 16 rows of a warp and 8 or 16 columns as rows of a box."""
+        T, lane, rows = self.build, self.lane, self.warp * 16
+        box, column = at // T.box_columns, at % T.box_columns
+        if T.out in (f16, bf16):
+            further = lane // 16 * 8 if eights == 2 else 0
+            lw.stmatrix(self.sC.ptr(rows + lane % 16, column + further, box, buffer, self.own), pairs)
+        else:
+            for half in range(2):
+                row = rows + lane // 4 + 8 * half
+                place = self.sC.ptr(row, column + 2 * (lane % 4), box, buffer, self.own)
+                if T.out in (e4m3, e5m2):
+                    lw.asm("st.shared.b16 [{p}], {v};", p=place, v=pairs[half])
                 else:
-                    place.store(values[i])
+                    place.store(pairs[half])
 
+    @lw.device
+    def write_columns(self, pairs: Any, at: Any, eights: Any, buffer: Any) -> None:
+        """Write 16 rows of a warp and 8 or 16 columns with the columns as rows of a box."""
+        T, lane, rows = self.build, self.lane, self.warp * 16
+        wide = T.box_columns
+        if T.out in (f16, bf16):
+            column = at + lane % 8 + (lane // 16 * 8 if eights == 2 else 0)
+            place = self.sC.ptr(column, rows + lane // 8 % 2 * 8, 0, buffer, self.own)
+            lw.stmatrix(place, pairs, trans=True)
+        else:
+            for half in range(2):
+                row = rows + lane // 4 + 8 * half
+                values = pairs[half]
+                if T.out in (e4m3, e5m2):
+                    values = (values & 0xFF, values >> 8)
+                for i in range(2):
+                    place = self.sC.ptr(at + 2 * (lane % 4) + i, row % wide, row // wide, buffer, self.own)
+                    if T.out in (e4m3, e5m2):
+                        lw.asm("st.shared.b8 [{p}], {v};", p=place, v=values[i])
+                    else:
+                        place.store(values[i])
 
-@lw.device
-def store_guarded(build: Any, C: Any, sC: Any, row: Any, column: Any, batch: Any, buffer: Any, own: Any, M: Any, N: Any, leading: Any):  # fmt: skip
-    """Store one turn from shared memory, neighbouring threads neighbouring elements, what lies inside alone."""
-    thread = lw.thread_idx.x % WARPGROUP
-    wide = build.box_columns * build.turn_boxes
-    if build.wide_stores and not build.transposed:
-        store_wide(build, C, sC, row, column, batch, buffer, own, M, N, leading)
-        return
-    for first in range(0, build.box_rows * wide, WARPGROUP):
-        number = first + thread
-        line, inner = number // wide, number % wide
-        inside = (row + line < M) & (column + inner < N)
-        place = (row + line).to(lw.i64) * leading + (column + inner).to(lw.i64) + batch
-        if build.transposed:
-            inside = (row + inner < M) & (column + line < N)
-            place = (column + line).to(lw.i64) * leading + (row + inner).to(lw.i64) + batch
-        if inside:
-            C[place] = sC[line, inner % build.box_columns, inner // build.box_columns, buffer, own]
+    @lw.device
+    def store_guarded(self, at: Any, buffer: Any) -> None:
+        """Store one turn from shared memory, neighbouring threads neighbouring elements, those inside alone."""
+        T, thread = self.build, lw.thread_idx.x % WARPGROUP
+        row, column = at
+        wide = T.box_columns * T.turn_boxes
+        for first in range(0, T.box_rows * wide, WARPGROUP):
+            number = first + thread
+            line, inner = number // wide, number % wide
+            here = (row + inner, column + line) if T.transposed else (row + line, column + inner)
+            outer, along = (here[1], here[0]) if T.transposed else here
+            if (here[0] < self.last_row) & (here[1] < self.N):
+                value = self.sC[line, inner % T.box_columns, inner // T.box_columns, buffer, self.own]
+                self.C[outer.to(lw.i64) * self.leading + along.to(lw.i64) + self.batch] = value
 
-
-@lw.device
-def store_wide(build: Any, C: Any, sC: Any, row: Any, column: Any, batch: Any, buffer: Any, own: Any, M: Any, N: Any, leading: Any):  # fmt: skip
-    """Store one turn from shared memory, 16 bytes at once, rows that lie inside alone."""
-    thread = lw.thread_idx.x % WARPGROUP
-    each = 128 // build.out.bits
-    chunks = build.box_columns * build.turn_boxes // each
-    for first in range(0, ROWS * chunks, WARPGROUP):
-        number = first + thread
-        line, inner = number // chunks, number % chunks * each
-        if (row + line < M) & (column + inner < N):
-            values = sC.ptr(line, inner % build.box_columns, inner // build.box_columns, buffer, own).load(each)
-            place = C + (row + line).to(lw.i64) * leading + (column + inner).to(lw.i64) + batch
-            place.aligned(16).store(values)
+    @lw.device
+    def store_wide(self, at: Any, buffer: Any) -> None:
+        """Store one turn from shared memory, 16 bytes at once, rows that lie inside alone."""
+        T, thread = self.build, lw.thread_idx.x % WARPGROUP
+        each = 128 // T.out.bits
+        chunks = T.box_columns * T.turn_boxes // each
+        for first in range(0, ROWS * chunks, WARPGROUP):
+            number = first + thread
+            line, inner = number // chunks, number % chunks * each
+            row, column = at[0] + line, at[1] + inner
+            if (row < self.last_row) & (column < self.N):
+                box, inside = inner // T.box_columns, inner % T.box_columns
+                values = self.sC.ptr(line, inside, box, buffer, self.own).load(each)
+                place = self.C + row.to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
+                place.aligned(16).store(values)

@@ -43,7 +43,7 @@ class Parts:
         self.free.init(self.build.owners)
 
     @lw.device
-    def send(self, accs: Any, own: Any, part: Any, first: Any, within: Any, any_steps: Any, turn: Any) -> None:
+    def send(self, accs: Any, own: Any, part: Any, within: Any, any_steps: Any, turn: Any) -> None:
         """Send this block's sums to their owners; zeros if its part of K is empty."""
         T = self.build
         thread = lw.thread_idx.x % WARPGROUP

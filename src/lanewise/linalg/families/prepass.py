@@ -46,7 +46,12 @@ def realigning(size: int) -> Any:
                 row = lw.block_idx.y * _ROWS_AT_ONCE + number
                 if row < rows:
                     flat = row.to(lw.i64) * leading + column.to(lw.i64)
-                    place = target + matrix * target_stride + row.to(lw.i64) * padded.to(lw.i64) + column.to(lw.i64)
+                    place = (
+                        target
+                        + matrix * target_stride
+                        + row.to(lw.i64) * padded.to(lw.i64)
+                        + column.to(lw.i64)
+                    )
                     words = copied_chunk(base, flat, last, columns - column, size)
                     store_chunk(place, words)
 
@@ -69,7 +74,9 @@ def copied_chunk(base: Any, flat: Any, last: Any, left: Any, size: Any) -> Any:
         for i in range(5):
             read.append(lw.asm("ld.global.nc.b32 {d}, [{p}];", d=lw.u32, p=(address - (address & 3)) + 4 * i))
         for i in range(4):
-            words[i] = lw.asm("shf.r.clamp.b32 {d}, {a}, {b}, {c};", d=lw.u32, a=read[i], b=read[i + 1], c=shift)
+            words[i] = lw.asm(
+                "shf.r.clamp.b32 {d}, {a}, {b}, {c};", d=lw.u32, a=read[i], b=read[i + 1], c=shift
+            )
     else:
         for i in range(4):
             for j in range(per_word):
@@ -158,12 +165,16 @@ def splitting(transposed: bool) -> Any:
         lines = columns if transposed else rows
         for step in range(0, _TILE * _TILE // 8, _THREADS):
             line, inner = (step + thread) // (_TILE // 8), (step + thread) % (_TILE // 8) * 8
-            parts = [split_number(tile[inner + i, line] if transposed else tile[line, inner + i]) for i in range(8)]
+            parts = [
+                split_number(tile[inner + i, line] if transposed else tile[line, inner + i]) for i in range(8)
+            ]
             if (line_first + line < lines) & (inner_first + inner < padded):
                 at = (line_first + line).to(lw.i64) * padded.to(lw.i64) + (inner_first + inner).to(lw.i64)
                 for part in range(3):
                     place = target + (matrix * 3 + part) * plane + at
-                    words = [lw.bitcast(lw.pack(parts[i][part], parts[i + 1][part]), u32) for i in (0, 2, 4, 6)]
+                    words = [
+                        lw.bitcast(lw.pack(parts[i][part], parts[i + 1][part]), u32) for i in (0, 2, 4, 6)
+                    ]
                     store_chunk(place, words)
 
     return split
@@ -240,7 +251,9 @@ class Copy:
             import torch
 
             kind = torch.bfloat16
-        return part.view(kind).reshape(self.batch * self.planes, self.new_lines, self.padded)[:, :, : self.new_length]
+        return part.view(kind).reshape(self.batch * self.planes, self.new_lines, self.padded)[
+            :, :, : self.new_length
+        ]
 
     def launch(self, array: Any, target: Any, stream: Any) -> None:
         """Copy the lines of an array (lines × length, contiguous) to its place in the workspace."""

@@ -77,36 +77,37 @@ class OperandTile:
             return lw.make_gmma_desc(
                 self._array((columns[0], self.bk, *rest), (columns[1], self.wide, *steps))
             )
-        return lw.make_gmma_desc(self._array((ROWS, self.bk, self.boxes, *rest), (1, self.wide, step, *steps)))
+        return lw.make_gmma_desc(
+            self._array((ROWS, self.bk, self.boxes, *rest), (1, self.wide, step, *steps))
+        )
 
     def target(self) -> Any:
         """Return the array that loads write: (box…, which part or box, stage)."""
         if self.k_major:
             rows = self.rows // self.parts
             return self._array(
-                (rows * self.planes, self.bk, self.parts, self.stages), (self.bk, 1, rows * self.bk, self.elements)
+                (rows * self.planes, self.bk, self.parts, self.stages),
+                (self.bk, 1, rows * self.bk, self.elements),
             )
         return self._array(
             (self.bk, self.wide, self.boxes, self.stages), (self.wide, 1, self.bk * self.wide, self.elements)
         )
 
     def load(
-        self, map: Any, target: Any, first: Any, k: Any, batch: Any, stage: Any, barrier: Any, part: Any, mask: Any
+        self, map: Any, target: Any, at: Any, stage: Any, barrier: Any, part: Any, mask: Any
     ) -> None:  # fmt: skip
-        """Load this block's part of the tile that begins at row (or column) `first` and at `k`."""
+        """Load this block's part of the tile that begins `at` a row (or column), a k, in a matrix of the batch."""
+        first, k, batch = at
         lead = (batch * self.planes if self.planes > 1 else batch,) if map.kind.rank == 3 else ()
         many = {"multicast": mask} if self.parts > 1 else {}
         if self.k_major:
-            at = first if self.parts == 1 else first + part * (self.rows // self.parts)
-            place = 0 if self.parts == 1 else part
-            lw.tma.load(target[self._index(lead, place, stage)], map, (*lead, at, k), barrier, **many)
+            row, place = first, 0
+            if self.parts > 1:
+                row, place = first + part * (self.rows // self.parts), part
+            lw.tma.load(target[None, None, place, stage], map, (*lead, row, k), barrier, **many)
             return
         share = self.boxes // self.parts
         for number in range(share):
             which = number if self.parts == 1 else part * share + number
-            at = first + which * self.wide
-            lw.tma.load(target[self._index(lead, which, stage)], map, (*lead, k, at), barrier, **many)
-
-    @staticmethod
-    def _index(lead: tuple[Any, ...], which: Any, stage: Any) -> tuple[Any, ...]:
-        return (None, None, which, stage)
+            column = first + which * self.wide
+            lw.tma.load(target[None, None, which, stage], map, (*lead, k, column), barrier, **many)

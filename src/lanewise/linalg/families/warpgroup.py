@@ -1,364 +1,25 @@
-"""Products by TMA and wgmma on sm_90a: persistent blocks, warps with roles, clusters that share loads.
+"""Products by TMA and wgmma on sm_90a: how a problem and its plan become a launch.
 
-One warp of a block loads tiles of A and B; one, two or three warpgroups multiply. They share a tile
-("cooperative"), or compute tiles of their own by turns ("pingpong"), so that the epilogue of one overlaps the
-products of the other. The result's rows are contiguous; `launch` turns other problems round.
+The kernel is in `warpgroup_kernel.py`. It stores a result whose rows are contiguous, or one whose columns are;
+which of both it computes, the product or its transpose, is the plan's `swap`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
-from lanewise import lang as lw
 from lanewise.errors import LanewiseError
-from lanewise.formats import f32, tf32
-from lanewise.linalg.epilogue_code import EpilogueValues
-from lanewise.linalg.families.build import REGISTERS, ROWS, WARPGROUP, Build, build_of
-from lanewise.linalg.families.meeting import COUNTER_BYTES, Meeting, meeting_bytes
-from lanewise.linalg.families.output import staging, store_tile
-from lanewise.linalg.families.parts import Parts
+from lanewise.formats import tf32
+from lanewise.linalg.families.build import Build, build_of
+from lanewise.linalg.families.meeting import COUNTER_BYTES, meeting_bytes
 from lanewise.linalg.families.prepass import copied
 from lanewise.linalg.families.prepass import workspace_bytes as copy_bytes
-from lanewise.linalg.families.shared_tiles import OperandTile
-from lanewise.linalg.families.tile_order import GroupedTiles, OneTile, TileOrder, numbers
+from lanewise.linalg.families.warpgroup_kernel import compiled, operand_tiles
 from lanewise.linalg.orientation import transposed, transposed_pointers
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Problem
-
-#: Products of the planes of A and B, the smallest numbers first: those below 2^-24 of the largest are left out.
-_PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
-
-
-@cache
-def compiled(build: Build) -> Any:
-    """Return the kernel for some constants."""
-    build.require_possible()
-    T = build
-    mma = T.instruction
-    across, along = T.cluster
-    tile_a = OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes)
-    tile_b = OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes)
-    lead = (1,) if T.batched else ()
-    planes = (T.planes,) if T.batched else ()
-    size = T.out.bits // 8
-    of_c = lw.TensorMap[T.out, (*lead, T.box_rows, T.box_columns), T.box_columns * size if T.box_columns * size > 16 else 0]
-    if not T.store_by_tma:
-        of_c = lw.Ptr[T.out]
-    epilogue = T.epilogue
-    bias_dtype = epilogue.bias_dtype or f32
-    residual_dtype = epilogue.residual.dtype if epilogue.residual is not None else f32
-
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
-    def warpgroup(
-        A: lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), 128],
-        B: lw.TensorMap[T.b, (*planes, *tile_b.box), 128],
-        C: of_c,
-        M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32,
-        leading: lw.i64, stride: lw.i64,
-        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
-        residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
-        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
-        scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
-        alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
-        counters: lw.Ptr[lw.i32], sums: lw.Ptr[f32, 16],
-    ):  # fmt: skip
-        thread = lw.thread_idx.x
-        role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
-        rank = lw.cluster.rank() if T.cluster_size > 1 else 0
-        arriving = T.consumers if T.schedule == "cooperative" else 1
-        pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
-        parts = Parts(T) if T.split > 1 else None
-        if thread == 0:
-            lw.tma.prefetch_map(A)
-            lw.tma.prefetch_map(B)
-            if T.store_by_tma:
-                lw.tma.prefetch_map(C)
-            pipeline.init()
-            if T.split > 1:
-                parts.init()
-            lw.fence_mbarrier_init()
-        if T.cluster_size > 1:
-            if thread < 32:
-                lw.cluster.arrive()
-            else:
-                lw.cluster.arrive(relaxed=True)  # a release is a fence of the whole GPU
-            lw.cluster.wait()
-        else:
-            lw.syncthreads()
-        M = lw.assume(M, nonnegative=True)
-        N = lw.assume(N, nonnegative=True)
-        K = lw.assume(K, nonnegative=True)
-        if T.single:
-            tiles = OneTile(T.cluster_size, T.batched, T.groups)
-        elif T.grouped:
-            tiles = GroupedTiles(
-                starts, ends, experts, M, lw.cdiv(N, T.bn * along), T.bm * across, T.cluster_size
-            )
-        else:
-            tiles = TileOrder(
-                lw.cdiv(M, T.bm * across), lw.cdiv(N, T.bn * along), batch if T.batched else None,
-                lw.assume(group, nonnegative=True), T.cluster_size,
-            )  # fmt: skip
-        steps = lw.cdiv(K, T.bk)
-        first_step, sharing_rank = 0, rank
-        if T.split * T.groups > 1:  # this block's part of K
-            part = 0
-            if T.split > 1:
-                part, sharing_rank = rank // T.sharing, rank % T.sharing
-            if T.groups > 1:
-                part = part + lw.block_idx.z % T.groups * T.split
-            share = lw.cdiv(steps, T.split * T.groups)
-            first_step = lw.min(part * share, steps)
-            steps = lw.min(steps - first_step, share)
-        rank_m, rank_n = (sharing_rank % across, sharing_rank // across) if T.sharing > 1 else (0, 0)
-        first_of_sharing = rank - sharing_rank
-        if role == 0:
-            if T.moves_registers:
-                lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
-            if (thread < 32) & lw.elect_one():
-                produce(T, pipeline, tiles, first_step, steps, tile_a, tile_b, A, B, rank_m, rank_n, first_of_sharing)
-        else:
-            if T.moves_registers:
-                lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
-            given = EpilogueValues(
-                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-                (scale_row, scale_row_k, scale_column, scale_column_k),
-            )
-            consume(
-                T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, role - 1, rank, first_of_sharing,
-                rank_m, rank_n, M, N, leading, stride, residual_stride,
-                Meeting(T, counters, sums) if T.groups > 1 else None,
-            )  # fmt: skip
-        lw.syncwarp()
-        if T.cluster_size > 1:
-            lw.cluster.arrive(relaxed=True)  # nobody leaves while others still arrive at its barriers
-            lw.cluster.wait()
-
-    return warpgroup
-
-
-@lw.device
-def produce(T, pipeline, tiles, first_step, steps, tile_a, tile_b, A, B, rank_m, rank_n, first_of_sharing):
-    """Load the tiles of A and B of all tiles of this block, one stage after the other."""
-    across, along = T.cluster
-    to_a, to_b = tile_a.target(), tile_b.target()
-    # A's part goes to the blocks of the cluster with the same rows, B's to those with the same columns.
-    mask_a = sum(1 << (each * across) for each in range(along))
-    mask_b = (1 << across) - 1
-    if T.sharing < T.cluster_size or along > 1:
-        mask_a = lw.i32(mask_a) << (rank_m + first_of_sharing)
-        mask_b = lw.i32(mask_b) << (rank_n * across + first_of_sharing)
-    filling = pipeline.producer_state()
-    state = tiles.begin() if T.grouped else None
-    for number in numbers(tiles, tiles.first, tiles.step):
-        if T.grouped:
-            state = tiles.move(number, state)
-            if state[0] >= tiles.experts:
-                break
-            row, column = tiles.place(number, state)
-            matrix = state[0]
-        else:
-            row, column, matrix = tiles[number]
-        first_row, first_column = (row * across + rank_m) * T.bm, (column * along + rank_n) * T.bn
-        if T.grouped:
-            first_row = first_row + state[2]
-        for step in lw.range(steps):
-            pipeline.acquire(filling)
-            pipeline.commit(filling)
-            full = pipeline.barrier(filling)
-            k = (first_step + step) * T.bk
-            tile_a.load(A, to_a, first_row, k, matrix, filling.stage, full, rank_n, mask_a)
-            tile_b.load(B, to_b, first_column, k, matrix, filling.stage, full, rank_m, mask_b)
-            filling = filling.next()
-
-
-@lw.device
-def multiply_step(T, mma, a, b, accs, own, stage, further):
-    """Issue the products of one stage, 64 rows by the tile's columns each, in order of K; begin unless `further`."""
-    blocks = T.consumer_rows // ROWS
-    first = own * blocks if T.schedule == "cooperative" else 0
-    lw.wgmma_fence()
-    begun = further
-    for plane_a, plane_b in _PRODUCTS[T.planes]:
-        for k in range(0, T.bk, 32 // T.element_bytes):
-            for block in range(blocks):
-                from_a, from_b = a[0, k, first + block, plane_a, stage], b[0, k, plane_b, stage]
-                accs[block] = mma(from_a, from_b, accs[block], accumulate=begun)
-            begun = True
-    lw.wgmma_commit()
-    return accs
-
-
-@lw.device
-def multiply_promoted(T, mma, pipeline, a, b, accs, own, steps, reading, given, first_row, first_column, M, N, first_of_sharing):  # fmt: skip
-    """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
-
-    A stage's products begin at zero. With block scales, their sum times the scale of its rows and columns,
-    whose product is rounded first, is added by fma; else it is added, rounded to nearest.
-    """
-    thread = lw.thread_idx.x % WARPGROUP
-    lane, warp = lw.lane_id(), lw.shfl_sync(thread // 32, 0)
-    rows_per_scale, columns_per_scale = T.promote or (0, 0)
-    row_step, row_k, column_step, column_k = given.scale_strides
-    totals = [[f32(0.0) for _ in range(T.bn // 2)] for _ in accs]
-    own_rows = [
-        [lw.min(first_row + block * ROWS + warp * 16 + lane // 4 + 8 * half, M - 1) for half in range(2)]
-        for block in range(len(accs))
-    ]
-    for step in lw.range(steps):
-        pipeline.wait(reading)
-        accs = multiply_step(T, mma, a, b, accs, own, reading.stage, False)
-        of_rows, of_columns = [], []
-        if rows_per_scale:
-            of_rows = [
-                [given.scale_a[row // rows_per_scale * row_step + step * row_k] for row in rows]
-                for rows in own_rows
-            ]
-        if columns_per_scale > 1:  # a tile lies in one of its blocks
-            of_columns = [given.scale_b[first_column // columns_per_scale * column_step + step * column_k]]
-        elif columns_per_scale:
-            for pair in range(T.bn // 4):
-                column = first_column + pair // 2 * 8 + 2 * (lane % 4) + pair % 2
-                of_columns.append(given.scale_b[lw.min(column, N - 1) * column_step + step * column_k])
-        lw.wgmma_wait(0)
-        give_back(T, pipeline, reading, first_of_sharing)
-        for block in range(len(accs)):
-            for i in range(T.bn // 2):
-                if not rows_per_scale:
-                    totals[block][i] = totals[block][i] + accs[block][i]
-                    continue
-                of_column = of_columns[0] if columns_per_scale > 1 else of_columns[i // 4 * 2 + i % 2]
-                scale = of_rows[block][i // 2 % 2] * of_column
-                totals[block][i] = lw.fma(accs[block][i], scale, totals[block][i])
-        reading = reading.next()
-    return totals, reading
-
-
-@lw.device
-def give_back(T, pipeline, state, first_of_sharing):
-    """Give a stage back to all producers that load into it."""
-    thread = lw.thread_idx.x % WARPGROUP
-    if thread < T.sharing:
-        if T.cluster_size == 1:
-            pipeline.release(state)
-        elif T.sharing == 1:
-            pipeline.release(state)
-        else:
-            pipeline.release(state, thread + first_of_sharing)
-
-
-@lw.device
-def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own, rank, first_of_sharing, rank_m, rank_n, M, N, leading, stride, residual_stride, meeting):  # fmt: skip
-    """What a warpgroup does: the products of a tile, two stages in flight, then its rows of the result."""
-    thread = lw.thread_idx.x % WARPGROUP
-    across, along = T.cluster
-    warp = lw.shfl_sync(thread // 32, 0)
-    a, b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
-    sC = staging(T, T.stages * T.stage_bytes)
-    reading = pipeline.consumer_state()
-    accs = [mma.zeros() for _ in range(T.consumer_rows // ROWS)]
-    first, step = tiles.first, tiles.step
-    if T.schedule == "pingpong":
-        first = first + own * tiles.step
-        step = 2 * tiles.step
-        reading = skipped(T, pipeline, reading, own * steps)
-        if (own == 1) & (tiles.first < tiles.count):
-            lw.arrive(8, 2 * WARPGROUP)  # the other begins
-    residual_base = given.residual
-    turn = lw.i32(0)
-    state = tiles.begin() if T.grouped else None
-    last_row = M
-    for number in numbers(tiles, first, step):
-        if T.grouped:
-            state = tiles.move(number, state)
-            if state[0] >= tiles.experts:
-                break
-            row, column = tiles.place(number, state)
-            matrix, last_row = 0, state[3]
-        else:
-            row, column, matrix = tiles[number]
-        if T.schedule == "pingpong":
-            lw.barrier(8 + own, 2 * WARPGROUP)
-        elif T.skew:
-            # With more steps than stages the first cannot be a whole tile ahead: the barrier counts right.
-            if (own == 1) & (steps > T.stages):
-                lw.barrier(8, 2 * WARPGROUP)
-        before = reading
-        first_row = (row * across + rank_m) * T.bm
-        if T.schedule == "cooperative":
-            first_row = first_row + own * T.consumer_rows
-        first_column = (column * along + rank_n) * T.bn
-        if T.grouped:
-            first_row = first_row + state[2]
-        if T.promotes:
-            totals, reading = multiply_promoted(
-                T, mma, pipeline, a, b, accs, own, steps, reading, given, first_row, first_column, M, N,
-                first_of_sharing,
-            )  # fmt: skip
-        for done in lw.range(0 if T.promotes else steps):
-            if T.skew:
-                if (own == 0) & (done == T.skew) & (steps > T.stages):
-                    lw.arrive(8, 2 * WARPGROUP)
-            pipeline.wait(reading)
-            accs = multiply_step(T, mma, a, b, accs, own, reading.stage, done > 0)
-            lw.wgmma_wait(1)  # the stage before is done: give it back
-            if done > 0:
-                give_back(T, pipeline, before, first_of_sharing)
-            before = reading
-            reading = reading.next()
-        if T.schedule == "pingpong":
-            if number + tiles.step < tiles.count:
-                lw.arrive(9 - own, 2 * WARPGROUP)
-            reading = skipped(T, pipeline, reading, steps)
-        lw.wgmma_wait(0)
-        if T.split * T.groups > 1:
-            if steps > 0:
-                give_back(T, pipeline, before, first_of_sharing)
-        elif not T.promotes:
-            give_back(T, pipeline, before, first_of_sharing)
-        place, given.residual = matrix, residual_base
-        if T.batched and not T.grouped:
-            if T.epilogue.residual is not None:
-                given.residual = residual_base + matrix.to(lw.i64) * residual_stride
-            if not T.store_by_tma:
-                place = matrix.to(lw.i64) * stride
-        if T.split > 1:
-            mine = rank // T.sharing
-            parts.send(accs, own, mine, first_of_sharing, rank_m + rank_n * across, steps > 0, turn)
-            if mine < T.owners:
-                sums = parts.sums(own, turn)
-                first_column = first_column + mine * T.store_columns
-                if T.groups > 1:
-                    if meeting.last(sums, own, mine):
-                        sums = meeting.sums(own, mine)
-                        store_tile(T, C, sC, given, sums, first_row, first_column, place, own, M, N, leading)
-                else:
-                    store_tile(T, C, sC, given, sums, first_row, first_column, place, own, M, N, leading)
-            parts.done(own, rank_m + rank_n * across)
-            turn = turn + 1
-        elif T.groups > 1:
-            sums = [[lw.where(steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
-            if meeting.last(sums, own, 0):
-                sums = meeting.sums(own, 0)
-                store_tile(T, C, sC, given, sums, first_row, first_column, place, own, M, N, leading)
-        else:
-            store_tile(
-                T, C, sC, given, totals if T.promotes else accs, first_row, first_column, place, own, last_row, N, leading
-            )
-    if T.store_by_tma:
-        if (warp == 0) & lw.elect_one():
-            lw.tma.wait(0, read=True)  # the block's shared memory is read before the block ends
-
-
-@lw.device
-def skipped(T, pipeline, state, steps):
-    """Return the state `steps` stages further on: those of a tile that the other consumer computes."""
-    ahead = state.stage + steps
-    around = ahead // T.stages
-    return state.with_children([ahead - around * T.stages, (state.phase + around) & 1])
 
 
 def grid(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> tuple[int, int, int]:
@@ -376,7 +37,11 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
     """Return the build for a shape: with one tile for each block if all of them run at the same time."""
     across, along = build.cluster
     tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch * build.groups
-    if build.schedule == "cooperative" and not build.grouped and tiles * build.cluster_size <= multiprocessors:
+    if (
+        build.schedule == "cooperative"
+        and not build.grouped
+        and tiles * build.cluster_size <= multiprocessors
+    ):
         return replace(build, single=True, skew=0)
     if build.groups > 1:
         raise LanewiseError(
@@ -395,8 +60,7 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
 
     T = build
     lead, planes = ((1,), (T.planes,)) if T.batched else ((), ())
-    tile_a = OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, T.cluster[1], 0, T.planes)
-    tile_b = OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, T.cluster[0], 0, T.planes)
+    tile_a, tile_b = operand_tiles(T)
     kind: Any = {"dtype": "tf32"} if T.a is tf32 else {}
     kind["l2_promotion"] = l2
     rows_a = a if T.a_k_major else a.swapaxes(-1, -2)
