@@ -34,7 +34,7 @@ def test_block_scales(swap: bool) -> None:
     scale_b = rng.random((4, 2), np.float32) + 0.5
     problem, pointers, _ = product(m, n, k, e4m3, e4m3, bf16, layout="NT", scale_a=scale_a, scale_b=scale_b)
     problem = replace(problem, promote=128)
-    chosen = plan((64, 80, 128), swap=True) if swap else plan((128, 64, 128))
+    chosen = plan((64, 80, 128), swap=True) if swap else plan((128, 96, 128))
     configured, arguments = warpgroup.prepared(problem, chosen, pointers)
     configured(*arguments)
     assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))

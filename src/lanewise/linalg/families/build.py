@@ -271,14 +271,8 @@ class Build:
             reason = f"{self.bm} rows are not {columns} times boxes of {wide}"
         elif self.shared_bytes > MOST_SHARED:
             reason = f"{self.stages} stages take {self.shared_bytes} bytes of shared memory of {MOST_SHARED}"
-        elif self.promote is not None and (
-            self.split > 1
-            or any(
-                each > 1 and each % tile
-                for each, tile in zip(self.promote, (self.consumer_rows, self.bn), strict=True)
-            )
-        ):
-            reason = f"scales of {self.promote} rows and columns do not divide among tiles"
+        elif self.promote is not None and self.split > 1:
+            reason = "sums with block scales are not split over K"
         elif self.planes > 1 and (self.sharing > 1 or not (self.a_k_major and self.b_k_major)):
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:

@@ -17,8 +17,9 @@ from lanewise.linalg.problem import Problem
 
 #: bf16 products of one multiprocessor in a microsecond; bytes that L2 gives to all and to one, and memory.
 _PRODUCTS, _L2, _PORT, _MEMORY = 3.3e6, 7.6e6, 1.05e5, 3.7e6
-#: Microseconds of a launch, of an epilogue (and for each 64 columns of a warpgroup), of exchanges.
-_LAUNCH, _EPILOGUE, _TURN, _CLUSTER_EXCHANGE, _MEMORY_EXCHANGE = 3.4, 0.7, 0.25, 1.2, 2.5
+#: Microseconds of a launch, and of one in clusters beyond that; of an epilogue, and for each 64 columns of a
+#: warpgroup; of exchanges.
+_LAUNCH, _CLUSTER, _EPILOGUE, _TURN, _CLUSTER_EXCHANGE, _MEMORY_EXCHANGE = 3.2, 0.7, 0.7, 0.25, 1.2, 2.5
 #: Blocks that run at the same time, by the size of a cluster.
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
 _MOST_STAGES = 16
@@ -64,7 +65,7 @@ def microseconds(problem: Problem, plan: Plan) -> float:
     exchanges = (_CLUSTER_EXCHANGE if plan.split > 1 else 0.0) + (
         _MEMORY_EXCHANGE if plan.groups > 1 else 0.0
     )
-    return _LAUNCH + time + exchanges
+    return _LAUNCH + (_CLUSTER if size > 1 else 0.0) + time + exchanges
 
 
 def hopper_plans(problem: Problem, count: int = 8) -> list[Plan]:
@@ -119,7 +120,7 @@ def _cut(problem: Problem, plan: Plan, seen: Problem) -> Iterator[Plan]:
     tiles = -(-seen.m // rows) * -(-seen.n // columns) * seen.batch
     steps = -(-seen.k // bk)
     for split in (1, 2, 4, 8):
-        for groups in (1, 2, 3, 4, 6, 8):
+        for groups in (1, 2, 3, 4, 6, 8, 12, 16):
             parts = split * groups
             if parts > 1 and (
                 tiles * parts > RESIDENT[min(8, split * sharing)]

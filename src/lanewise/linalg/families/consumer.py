@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 from lanewise import lang as lw
@@ -102,9 +103,10 @@ class Consumer:
                 for each in range(2 * len(accs)):
                     row = lw.min(own_row + 8 * (each % 2) + each // 2 * ROWS, self.output.last_row - 1)
                     of_rows.append(given.scale_a[row // rows_per_scale * row_step + step * row_k])
-            if columns_per_scale > 1:  # a tile lies in one of its blocks
-                block = first_column // columns_per_scale
-                of_columns.append(given.scale_b[block * column_step + step * column_k])
+            if columns_per_scale > 1:  # one for each piece of the tile that lies in one of its blocks
+                for start in range(0, T.bn, gcd(T.bn, columns_per_scale)):
+                    block = lw.min(first_column + start, self.output.N - 1) // columns_per_scale
+                    of_columns.append(given.scale_b[block * column_step + step * column_k])
             elif columns_per_scale:
                 for each in range(T.bn // 4):
                     column = first_column + each // 2 * 8 + 2 * (lane % 4) + each % 2
@@ -117,8 +119,10 @@ class Consumer:
                     if not rows_per_scale:
                         totals[block][i] = totals[block][i] + accs[block][i]
                         continue
-                    of_column = of_columns[0] if columns_per_scale > 1 else of_columns[i // 4 * 2 + i % 2]
-                    scale = of_rows[2 * block + i // 2 % 2] * of_column
+                    which = i // 4 * 2 + i % 2
+                    if columns_per_scale > 1:
+                        which = i // 4 * 8 // gcd(T.bn, columns_per_scale)
+                    scale = of_rows[2 * block + i // 2 % 2] * of_columns[which]
                     totals[block][i] = lw.fma(accs[block][i], scale, totals[block][i])
             reading = reading.next()
         return totals, reading
