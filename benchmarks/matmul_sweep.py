@@ -3,9 +3,10 @@
     python benchmarks/matmul_sweep.py plan 4096,4096,4096 64,14336,4096 --jobs jobs.json
     python benchmarks/matmul_sweep.py run jobs.json --out src/lanewise/linalg/measured/h200.json
 
-The first command lists the plans that the model finds worth trying; it needs no GPU. The second compiles their
-kernels by several processes, checks each result against torch's, and times all of them: in each round every
-plan and torch (with cuBLAS and with cuBLASLt) run once, the L2 cache swept before each; figures are medians.
+The first command lists the plans that the model finds worth trying; it needs no GPU. The second compiles
+their kernels by several processes, checks each result against torch's, and times all of them: in each round
+every plan and torch (with cuBLAS and with cuBLASLt) run once, the L2 cache swept before each. Figures are
+medians.
 """
 
 from __future__ import annotations
@@ -164,8 +165,8 @@ def run_jobs(path: Path, out: Path, rounds: int) -> None:
     print(len(unique), "kernels", flush=True)
     device = lw.gpu.devices()[0]
     found: dict[str, Any] = {
-        "device": device.name, "driver": device.driver, "cuda": torch.version.cuda, "torch": torch.__version__,
-        "date": datetime.now(UTC).date().isoformat(), "plans": [],
+        "device": device.name, "driver": device.driver, "cuda": torch.version.cuda,
+        "torch": torch.__version__, "date": datetime.now(UTC).date().isoformat(), "plans": [],
     }  # fmt: skip
     sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
     workspace = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from lanewise import isa
 from lanewise.formats import Format, f32, tf32
+from lanewise.linalg.families.build import PLAIN
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
@@ -37,7 +39,7 @@ def operand(array: Any, contiguous_last: bool, k_major: bool, dtype: Format) -> 
 
 def product(
     m: int, n: int, k: int, a: Format, b: Format, out: Format, sums: Format = f32, layout: str = "NN",
-    batch: int = 1, rows_of_out: bool = True, seed: int = 0, epilogue: Epilogue = Epilogue(), **given: Any,
+    batch: int = 1, rows_of_out: bool = True, seed: int = 0, epilogue: Epilogue = PLAIN, **given: Any,
 ) -> tuple[Problem, Pointers, Any]:  # fmt: skip
     """Return a problem, its arrays, and the sums that the wgmma of its types gives."""
     rng = np.random.default_rng(seed)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from linalg.hopper_products import plan, product, sums_of
 
 import lanewise as lw
 from lanewise.formats import bf16, e4m3, f32
 from lanewise.linalg.families import warpgroup
+from linalg.hopper_products import plan, product, sums_of
 
 
 def promoted(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:

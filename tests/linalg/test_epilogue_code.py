@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from linalg.hopper_products import plan, product
 
 import lanewise as lw
 from lanewise.formats import bf16, e4m3, f32
 from lanewise.linalg.epilogue_code import ACTIVATIONS, activated
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.problem import Epilogue, Operand
+from linalg.hopper_products import plan, product
 
 
 def exact(name: str, x: Any) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from linalg.hopper_products import operand, plan, product, sums_of
 
 import lanewise as lw
 from lanewise.formats import bf16, f32
 from lanewise.linalg.families import warpgroup
+from linalg.hopper_products import operand, plan, product, sums_of
 
 
 @pytest.mark.parametrize(("sizes", "n"), [((70, 0, 3, 130, 0), 72), ((0, 64, 1), 71)])

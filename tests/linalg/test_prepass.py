@@ -1,4 +1,4 @@
-"""Copies of operands for TMA and wgmma: every element in its place, zeros behind the rows, nothing read outside."""
+"""Copies of operands for TMA and wgmma: every element in its place, zeros behind the rows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from linalg.hopper_products import plan, product
 
 import lanewise as lw
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
 from lanewise.linalg.families import prepass, warpgroup
 from lanewise.linalg.pointers import flat
+from linalg.hopper_products import plan, product
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -63,7 +63,7 @@ def test_products_of_copies(dtype: Any, layout: str, out: Any) -> None:
 
 @pytest.mark.parametrize("layout", ["NN", "TT"])
 def test_f32_by_split_products(layout: str) -> None:
-    """Six products of bf16 parts, promoted after each 64 of K, are nearer to the exact product than f32 sums."""
+    """Six products of bf16 parts, promoted after each 64 of K, are nearly exact."""
     m, n, k = 70, 68, 200
     problem, pointers, _ = product(m, n, k, tf32, tf32, f32, layout=layout)
     problem = replace(problem, precision="f32")

@@ -1,4 +1,4 @@
-"""K cut into parts: over the blocks of a cluster, over clusters, both; added in the order that a plan says."""
+"""K cut into parts: over the blocks of a cluster, over clusters, both; added in the plan's order."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from linalg.hopper_products import plan, product, sums_of
 
 import lanewise as lw
 from lanewise.formats import bf16, f32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.plan import Plan
+from linalg.hopper_products import plan, product, sums_of
 
 
 def in_parts(a: Any, b: Any, chosen: Plan) -> Any:

@@ -31,7 +31,7 @@ _ROUNDER = 12582912.0
 
 @dataclass
 class EpilogueValues:
-    """The traced arguments of an epilogue: pointers and numbers; those that the epilogue lacks are not read."""
+    """The traced arguments of an epilogue: pointers and numbers; those that it lacks are not read."""
 
     alpha: Any = None
     beta: Any = None

@@ -1,4 +1,4 @@
-"""What is compiled into a kernel of the Hopper families: types, tile, cluster, stages, epilogue; never a size.
+"""What is compiled into a Hopper kernel: types, tile, cluster, stages, epilogue; never a size.
 
 Two problems whose `Build` is the same run the same machine code.
 """
@@ -16,8 +16,8 @@ from lanewise.linalg.problem import Epilogue, Problem
 
 #: Threads of a warpgroup, rows of a wgmma, bytes of a line of the 128-byte swizzle.
 WARPGROUP, ROWS, LINE = 128, 64, 128
-#: Registers of a thread that loads and of one that multiplies, by the number of consumers, and those of each at
-#: the beginning, which bound the accumulator of one instruction.
+#: Registers of a thread that loads and of one that multiplies, by the number of consumers, and those of each
+#: at the beginning, which bound the accumulator of one instruction.
 REGISTERS = {1: (56, 255), 2: (40, 232), 3: (32, 160)}
 FIRST_REGISTERS = {1: 255, 2: 168, 3: 128}
 #: Registers of a consumer beside its sums.
@@ -26,6 +26,8 @@ OTHER_REGISTERS = 28
 MOST_SHARED = 232448 - 1024
 #: Blocks of the largest cluster that every launch can have.
 MOST_BLOCKS = 8
+#: The epilogue that rounds alone.
+PLAIN = Epilogue()
 #: bf16 numbers whose sum is an f32.
 PLANES = 3
 
@@ -53,13 +55,13 @@ class Build:
     store_by_tma: bool = True
     #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
     wide_stores: bool = False
-    epilogue: Epilogue = Epilogue()
-    #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store at
-    #: the same time.
+    epilogue: Epilogue = PLAIN
+    #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store
+    #: at the same time.
     skew: int = 0
     #: Blocks of a cluster that sum parts of K and add them up through each other's shared memory.
     split: int = 1
-    #: None, or how many rows of A and columns of B share a scale: each stage's products are scaled on their own.
+    #: None, or how many rows of A and columns of B share a scale: each stage's products are scaled.
     promote: tuple[int, int] | None = None
     #: Clusters that share a tile's K, through a workspace.
     groups: int = 1
@@ -67,7 +69,7 @@ class Build:
     grouped: bool = False
     #: Into how many bf16 numbers each f32 is split; 3 make six products, whose sums are promoted each stage.
     planes: int = 1
-    #: Whether each block (or cluster) has one tile, by its place in the grid: nothing is divided, nothing loops.
+    #: Whether each block (or cluster) has one tile, by its place in the grid.
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
@@ -173,7 +175,7 @@ class Build:
 
     @property
     def staged(self) -> tuple[int, int]:
-        """Boxes that a warpgroup writes to shared memory between two barriers, and how many such turns it holds.
+        """Boxes that a warpgroup writes to shared memory between two barriers, and how many such turns fit.
 
         All of its sums at once if there is room; else as many as fit twice, so that TMA reads one turn while
         the next is written.
@@ -193,7 +195,7 @@ class Build:
 
     @property
     def long_epilogue(self) -> bool:
-        """Whether the epilogue takes many instructions: it is then a loop, which the instruction cache holds."""
+        """Whether the epilogue takes many instructions: it is then a loop of few."""
         return self.epilogue.activation is not None or self.epilogue.function is not None
 
     def _boxes_bytes(self, boxes: int) -> int:
@@ -225,7 +227,7 @@ class Build:
 
     @property
     def parts_bytes(self) -> int:
-        """Bytes of the sums that blocks which split K send to this one: from each, its share of each thread."""
+        """Bytes of the sums that blocks which split K send to this one."""
         if self.split == 1:
             return 0
         return (
@@ -315,5 +317,6 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         batched=problem.batch > 1 or planes > 1 or problem.experts > 0,
         store_by_tma=wide and not problem.experts, wide_stores=wide, grouped=problem.experts > 0,
         planes=planes, promote=None if problem.promote is None else problem.scale_blocks,
-        epilogue=problem.epilogue, skew=plan.skew, split=plan.split, groups=plan.groups, transposed=not problem.out.k_major,
+        epilogue=problem.epilogue, skew=plan.skew, split=plan.split,
+        groups=plan.groups, transposed=not problem.out.k_major,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Plans of the Hopper kernels that are worth trying for a problem, the most promising first, by a model of time.
+"""Plans of the Hopper kernels that are worth trying for a problem, by a model of their time.
 
 The model's figures were fitted to an H200: the speed of products, what L2 gives to all multiprocessors and to
 one of them, the cost of a launch, of a tile's epilogue, and of an exchange between blocks.
@@ -51,7 +51,8 @@ def microseconds(problem: Problem, plan: Plan) -> float:
     tiles = -(-seen.m // (build.bm * across)) * -(-seen.n // (build.bn * along)) * seen.batch * plan.groups
     waves = -(-tiles // (RESIDENT[size] // size))
     active = min(tiles * size, RESIDENT[size])
-    steps = -(-(-(-seen.k // build.bk)) // (plan.split * plan.groups))
+    all_steps = -(-seen.k // build.bk)
+    steps = -(-all_steps // (plan.split * plan.groups))
     line = build.bk * build.element_bytes
     products = build.bm * max(build.bn, 32) * build.bk * build.planes * (build.planes + 1) / 2
     multiply = products * build.element_bytes / 2 / _PRODUCTS

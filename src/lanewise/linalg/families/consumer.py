@@ -17,7 +17,7 @@ TURN = 8
 
 
 class Consumer:
-    """One warpgroup. `place` says where its block is in the cluster; the other attributes are the kernel's."""
+    """One warpgroup; `place` says where its block is in the cluster."""
 
     def __init__(self, build: Build, own: Any, pipeline: Any, tiles: Any, steps: Any, place: Any) -> None:
         self.build, self.own, self.pipeline, self.tiles, self.steps = build, own, pipeline, tiles, steps
@@ -67,7 +67,7 @@ class Consumer:
 
     @lw.device
     def summed(self, accs: Any, reading: Any) -> Any:
-        """Return the sums of a tile, one stage's products in flight behind another's, and the state after it."""
+        """Return the sums of a tile, two stages in flight, its last stage's state and the one after it."""
         T, steps = self.build, self.steps
         before = reading
         for done in lw.range(steps):
@@ -87,8 +87,8 @@ class Consumer:
     def promoted(self, accs: Any, reading: Any, first_row: Any, first_column: Any) -> Any:
         """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
 
-        A stage's products begin at zero. With block scales, their sum times the scale of its rows and columns,
-        whose product is rounded first, is added by fma; else it is added, rounded to nearest.
+        A stage's products begin at zero. With block scales, their sum times the scale of its rows and
+        columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
         """
         T, given, lane = self.build, self.output.given, lw.lane_id()
         own_row = first_row + self.output.warp * 16 + lane // 4
@@ -129,7 +129,7 @@ class Consumer:
 
     @lw.device
     def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any) -> None:
-        """Add up what other blocks have of a tile, where K is split, and store what is this block's to store."""
+        """Add up what other blocks have of a tile, where K is split, and store this block's share."""
         T = self.build
         if T.split > 1:
             mine, within = self.place.rank // T.sharing, self.place.sharing_rank
@@ -156,7 +156,7 @@ class Consumer:
 
     @lw.device
     def run(self, M: Any, strides: Any) -> None:
-        """Compute this consumer's tiles; `strides` are those of the batch, of the result and of the residual."""
+        """Compute this consumer's tiles; `strides` are those of a batch: of result and residual."""
         T, tiles, own, steps = self.build, self.tiles, self.own, self.steps
         across, along = T.cluster
         output, given = self.output, self.output.given
@@ -199,8 +199,8 @@ class Consumer:
                 continue
             if T.schedule == "pingpong":
                 lw.barrier(TURN + own, 2 * WARPGROUP)
-            elif T.skew:
-                # With more steps than stages the first cannot be a whole tile ahead: the barrier counts right.
+            elif T.skew:  # noqa: SIM102, decided while tracing
+                # With more steps than stages the first is never a whole tile ahead: the barrier counts right.
                 if (own == 1) & (steps > T.stages):
                     lw.barrier(TURN, 2 * WARPGROUP)
             accs, before, reading = self.summed(accs, reading)

@@ -35,7 +35,6 @@ class Meeting:
     def _number(self, own: Any, mine: Any) -> Any:
         """Return the number of a consumer's share of a tile, the same in all clusters of the tile."""
         T = self.build
-        across, along = T.cluster
         matrix = lw.block_idx.z // T.groups
         place = (matrix * lw.grid_dim.y + lw.block_idx.y) * (lw.grid_dim.x // T.cluster_size)
         tile = (place + lw.block_idx.x // T.cluster_size) * T.sharing

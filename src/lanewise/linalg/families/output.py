@@ -1,4 +1,4 @@
-"""How a warpgroup's sums leave its registers: epilogue, rounding, shared memory, then TMA or stores with guards."""
+"""How a warpgroup's sums leave its registers: epilogue, rounding, shared memory, TMA or guarded stores."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class Output:
             row = first_row + block * ROWS
             own_row = row + self.warp * 16 + self.lane // 4
             of_rows = [
-                row_terms(T.epilogue, self.given, lw.min(own_row + 8 * i, self.last_row - 1)) for i in range(2)
+                row_terms(T.epilogue, self.given, lw.min(own_row + 8 * i, self.last_row - 1))
+                for i in range(2)
             ]
             if T.long_epilogue and turns > 1:
                 # a loop: registers have no addresses, so those of the next turn move to the front
@@ -93,7 +94,7 @@ class Output:
     def store_turn(
         self, acc: Any, start: Any, at: Any, own_row: Any, of_rows: Any, buffer: Any, first: Any
     ) -> None:
-        """Store the columns of one turn, 64 rows from `at` on, from column `start` of the sums; `first`: of a tile."""
+        """Store one turn, 64 rows `at` a row and column; its sums begin at column `start`."""
         T = self.build
         if not T.store_by_tma or T.buffers == 1 or (T.turns % 2 and first):
             # the buffer's last contents have been read; else the turn before has seen to that
@@ -216,7 +217,7 @@ class Output:
 
     @lw.device
     def store_guarded(self, at: Any, buffer: Any) -> None:
-        """Store one turn from shared memory, neighbouring threads neighbouring elements, those inside alone."""
+        """Store one turn from shared memory, element by element, what lies inside alone."""
         T, thread = self.build, lw.thread_idx.x % WARPGROUP
         row, column = at
         wide = T.box_columns * T.turn_boxes

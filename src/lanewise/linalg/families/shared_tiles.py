@@ -1,4 +1,4 @@
-"""A tile of A or B in shared memory: how TMA loads it, also in parts for a cluster, and how wgmma reads it."""
+"""A tile of A or B in shared memory: how TMA loads it, in parts for a cluster, and how wgmma reads it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OperandTile:
         offset: int,
         planes: int = 1,
     ) -> None:
-        #: Matrices that lie one after the other, of which a number is the sum; all of them are loaded at once.
+        #: Matrices that lie one after the other, whose sum is meant; all of them are loaded at once.
         self.planes = planes
         self.dtype, self.rows, self.bk, self.stages = dtype, rows, bk, stages
         self.k_major, self.parts, self.offset = k_major, parts, offset
@@ -64,7 +64,7 @@ class OperandTile:
         )
 
     def descriptor(self, whole: bool) -> Any:
-        """Return wgmma's descriptor: (row, k, plane, stage), with (…, which 64 rows, plane, stage) if not whole."""
+        """Return wgmma's descriptor: (row, k, plane, stage); if not `whole`, (…, which 64 rows, …)."""
         rest, steps = (self.planes, self.stages), (self.plane, self.elements)
         if self.k_major and whole:
             return lw.make_gmma_desc(self._array((self.rows, self.bk, *rest), (self.bk, 1, *steps)))
@@ -96,7 +96,7 @@ class OperandTile:
     def load(
         self, map: Any, target: Any, at: Any, stage: Any, barrier: Any, part: Any, mask: Any
     ) -> None:  # fmt: skip
-        """Load this block's part of the tile that begins `at` a row (or column), a k, in a matrix of the batch."""
+        """Load this block's part of a tile; `at` is its row (or column), its k, its matrix of the batch."""
         first, k, batch = at
         lead = (batch * self.planes if self.planes > 1 else batch,) if map.kind.rank == 3 else ()
         many = {"multicast": mask} if self.parts > 1 else {}

@@ -61,7 +61,7 @@ class GroupedTiles:
 
     @lw.device
     def move(self, number: Any, state: Any) -> Any:
-        """Return the state of the expert that a tile belongs to; beyond the last one its number is `experts`."""
+        """Return the state of the expert that a tile belongs to; its number is `experts` beyond the last."""
         expert, first, start, end = state
         tiles = self.tiles(state)
         while (number >= first + tiles) & (expert < self.experts):
@@ -82,7 +82,7 @@ class GroupedTiles:
 
 
 class OneTile:
-    """The tile of a block that computes one: columns along x, rows along y, groups of K and the batch along z."""
+    """The one tile of a block: columns along x, rows along y, groups of K and the batch along z."""
 
     first, count, step = 0, 1, 1
 

@@ -1,6 +1,6 @@
 """Products by TMA and wgmma on sm_90a: how a problem and its plan become a launch.
 
-The kernel is in `warpgroup_kernel.py`. It stores a result whose rows are contiguous, or one whose columns are;
+The kernel is in `warpgroup_kernel.py`. It stores a result whose rows are contiguous, or whose columns are;
 which of both it computes, the product or its transpose, is the plan's `swap`.
 """
 
@@ -23,7 +23,7 @@ from lanewise.linalg.problem import Problem
 
 
 def grid(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> tuple[int, int, int]:
-    """Return how many blocks are launched: one (or a cluster) for each tile, or as many as run at the same time."""
+    """Return the blocks of a launch: one (or a cluster) for each tile, or as many as run at once."""
     across, along = build.cluster
     rows, columns = -(-m // (build.bm * across)), -(-n // (build.bn * along))
     if build.grouped:  # how many tiles there are is known to the kernel alone
@@ -45,8 +45,8 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
         return replace(build, single=True, skew=0)
     if build.groups > 1:
         raise LanewiseError(
-            f"{build.groups} groups of K make {tiles * build.cluster_size} blocks; at most {multiprocessors} can "
-            "share a tile's K, since one waits for none"
+            f"{build.groups} groups of K make {tiles * build.cluster_size} blocks; at most {multiprocessors} "
+            "can share a tile's K, since one waits for none"
         )
     return build
 
@@ -139,7 +139,7 @@ def workspace_bytes(problem: Problem, plan: Plan) -> int:
 
 
 def _meeting_memory(build: Build, problem: Problem, pointers: Pointers) -> tuple[Any, Any]:
-    """Return the counters and the memory of sums in the workspace; null if nothing is split between clusters."""
+    """Return the workspace's counters and memory of sums; null if clusters share no tile."""
     if build.groups == 1:
         return 0, 0
     size = meeting_bytes(build, problem.m, problem.n, problem.batch)

@@ -67,13 +67,15 @@ def compiled(build: Build) -> Any:
     across, along = T.cluster
     tile_a, tile_b = operand_tiles(T)
     planes = (T.planes,) if T.batched else ()
-    of_a, of_b, of_c = (*(() if T.grouped else planes), *tile_a.box), (*planes, *tile_b.box), _output_type(T)
+    of_a = lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), 128]
+    of_b = lw.TensorMap[T.b, (*planes, *tile_b.box), 128]
+    of_c = _output_type(T)
     bias_dtype = T.epilogue.bias_dtype or f32
     residual_dtype = T.epilogue.residual.dtype if T.epilogue.residual is not None else f32
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
     def warpgroup(
-        A: lw.TensorMap[T.a, of_a, 128], B: lw.TensorMap[T.b, of_b, 128], C: of_c,
+        A: of_a, B: of_b, C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
         residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
@@ -148,7 +150,7 @@ def compiled(build: Build) -> Any:
 
 @lw.device
 def produce(T, pipeline, tiles, part, of_a, of_b, place):
-    """Load the tiles of A and B of all tiles of this block, one stage after the other; `part` is that of K."""
+    """Load A and B for all tiles of this block, one stage after the other; `part` is that of K."""
     across, along = T.cluster
     (tile_a, A), (tile_b, B), (first_step, steps) = of_a, of_b, part
     to_a, to_b = tile_a.target(), tile_b.target()
