@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,14 @@ from lanewise.linalg.families.build import PLAIN
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
+
+#: Whether all cases are run; a few of them otherwise, as each compiles a kernel.
+EVERYTHING = bool(os.environ.get("LANEWISE_EVERYTHING"))
+
+
+def some(cases: Iterable[Any], *kept: Any) -> list[Any]:
+    """Return all cases if everything is asked for, else those that are kept."""
+    return list(cases) if EVERYTHING else list(kept)
 
 
 def matrix(rng: Any, shape: tuple[int, ...], dtype: Format, rows_contiguous: bool) -> Any:

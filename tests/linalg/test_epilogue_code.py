@@ -13,7 +13,7 @@ from lanewise.formats import bf16, e4m3, f32
 from lanewise.linalg.epilogue_code import ACTIVATIONS, activated
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.problem import Epilogue, Operand
-from linalg.hopper_products import plan, product
+from linalg.hopper_products import plan, product, some
 
 
 def exact(name: str, x: Any) -> Any:
@@ -78,7 +78,7 @@ def test_everything_at_once() -> None:
         m, n, k, e4m3, e4m3, f32, layout="NT", epilogue=epilogue, bias=bias, residual=residual,
         scale_a=scale_a, scale_b=scale_b, scale_out=np.float32([3.0]), alpha=0.5, beta=2.0,
     )  # fmt: skip
-    for swap in (False, True):
+    for swap in some([False, True], True):
         pointers.out[:] = 0
         chosen = plan((64, 64, 128) if not swap else (64, 80, 128), swap=swap)
         configured, arguments = warpgroup.prepared(problem, chosen, pointers)
