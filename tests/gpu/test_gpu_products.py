@@ -1,4 +1,4 @@
-"""The kernels of matrix products on a GPU: the bits that the CPU machine, or the instruction's own sums, give."""
+"""The kernels of matrix products on a GPU: the bits of the CPU machine and of the instruction's sums."""
 
 from __future__ import annotations
 

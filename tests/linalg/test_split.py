@@ -57,3 +57,12 @@ def test_parts_of_k(chosen: Plan) -> None:
         configured(*arguments)
         assert np.array_equal(pointers.out, wanted)
     assert lw.check(configured, *arguments, schedule="late").ok
+
+
+def test_more_tiles_than_counters_are_refused() -> None:
+    """Clusters that share K count themselves in a workspace of limited size."""
+    problem, pointers, _ = product(64, 64, 256, bf16, bf16, bf16, layout="NT")
+    with pytest.raises(lw.LanewiseError, match="8192 counters"):
+        build = warpgroup.build_of(problem, plan((64, 64, 64), groups=2))
+        warpgroup.for_shape(build, 64 * 128, 64 * 64, 1, 132)
+    assert pointers.workspace is None

@@ -34,23 +34,33 @@ def grid(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> tupl
 
 
 def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> Build:
-    """Return the build for a shape: with one tile for each block if all of them run at the same time."""
+    """Return the build for a shape: with one tile for each block if all of them run at the same time.
+
+    Where clusters share a tile's K, each block has one part of one tile, however many there are: nobody waits.
+    """
     across, along = build.cluster
-    tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch * build.groups
+    tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch
+    if build.groups > 1:
+        counters = tiles * build.sharing * build.owners * build.consumers
+        if counters * 4 > COUNTER_BYTES:
+            raise LanewiseError(
+                f"clusters share the K of {tiles} tiles, which takes {counters} counters; there are "
+                f"{COUNTER_BYTES // 4}: take larger tiles, or groups=1"
+            )
+        return replace(build, single=True, skew=0)
     if (
         build.schedule == "cooperative"
         and not build.grouped
         and tiles * build.cluster_size <= multiprocessors
+        and batch <= _MOST_ALONG_Z
+        and tiles // batch <= _MOST_ALONG_Z
     ):
         return replace(build, single=True, skew=0)
-    if build.groups > 1:
-        raise LanewiseError(
-            f"{build.groups} groups of K make {tiles * build.cluster_size} blocks; at most {multiprocessors} "
-            "can share a tile's K, since one waits for none"
-        )
     return build
 
 
+#: Blocks that a grid can have along y and z.
+_MOST_ALONG_Z = 65535
 _SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
 
 
