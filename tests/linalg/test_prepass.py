@@ -10,7 +10,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
-from lanewise.linalg.families import prepass, warpgroup
+from lanewise.linalg.families import prepass, prepass_kernels, warpgroup
 from lanewise.linalg.pointers import flat
 from linalg.hopper_products import plan, product, some
 
@@ -27,7 +27,7 @@ def test_copies(size: int, transposed: bool) -> None:
     width = rows if transposed else columns
     padded = -(-width // (128 // size)) * (128 // size)
     target = np.full((columns if transposed else rows, padded), 7, kind)
-    kernel = (prepass.transposing if transposed else prepass.realigning)(size)
+    kernel = (prepass_kernels.transposing if transposed else prepass_kernels.realigning)(size)
     blocks = (2, -(-padded // 64)) if transposed else (1, 10)
     arguments = (flat(source), target, rows, columns, leading, padded, 0, 0)
     kernel[blocks, 256](*arguments)

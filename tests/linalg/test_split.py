@@ -10,6 +10,7 @@ import pytest
 import lanewise as lw
 from lanewise.formats import bf16, f32
 from lanewise.linalg.families import warpgroup
+from lanewise.linalg.families.build import build_of
 from lanewise.linalg.plan import Plan
 from linalg.hopper_products import plan, product, some, sums_of
 
@@ -63,6 +64,6 @@ def test_more_tiles_than_counters_are_refused() -> None:
     """Clusters that share K count themselves in a workspace of limited size."""
     problem, pointers, _ = product(64, 64, 256, bf16, bf16, bf16, layout="NT")
     with pytest.raises(lw.LanewiseError, match="8192 counters"):
-        build = warpgroup.build_of(problem, plan((64, 64, 64), groups=2))
+        build = build_of(problem, plan((64, 64, 64), groups=2))
         warpgroup.for_shape(build, 64 * 128, 64 * 64, 1, 132)
     assert pointers.workspace is None

@@ -28,10 +28,10 @@ class Plan:
     #: Whether A or B is copied to an aligned (or transposed) workspace first.
     copy_a: bool = False
     copy_b: bool = False
-    #: How many clusters (of `split` parts each) share a tile's K: the sums of each are added in order through a
-    #: workspace. K has split · groups parts then; parts of a group are added first, then the groups.
+    #: How many clusters (of `split` parts each) share a tile's K: the sums of each are added in order through
+    #: a workspace. K has split · groups parts then; parts of a group are added first, then the groups.
     groups: int = 1
-    #: Of two warpgroups that share a tile, by how many stages the first runs ahead; it does not change the bits.
+    #: Of two warpgroups that share a tile, by how many stages the first runs ahead; bits stay the same.
     skew: int = 0
     #: Why this one: a sentence for people.
     why: str = ""
