@@ -84,8 +84,8 @@ class Problem:
     precision: str = ""
     #: None, or the block of K after which e4m3 products are scaled and promoted to f32: 128.
     promote: int | None = None
-    #: With `promote`, how many rows of A and columns of B share a scale; `scale_a` is then (M / rows, K / 128)
-    #: and `scale_b` (K / 128, N / columns).
+    #: With `promote`, how many rows of A and columns of B share a scale; `scale_a` is then
+    #: (M / rows, K / 128) and `scale_b` (K / 128, N / columns).
     scale_blocks: tuple[int, int] = (1, 128)
     batch_invariant: bool = False
     #: 0, or how many matrices of B (experts) there are, each for some rows of A and of the result: those from
