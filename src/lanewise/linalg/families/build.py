@@ -28,6 +28,8 @@ MOST_SHARED = 232448 - 1024
 MOST_BLOCKS = 8
 #: The epilogue that rounds alone.
 PLAIN = Epilogue()
+#: Turns of results that a consumer has in shared memory at the same time.
+_MOST_BUFFERS = 4
 #: bf16 numbers whose sum is an f32.
 PLANES = 3
 
@@ -160,13 +162,38 @@ class Build:
 
     @property
     def box_columns(self) -> int:
-        """Columns of one box of the result: as many as 128 bytes hold, and a divisor of the tile's."""
+        """Columns of one box of the result: 128 bytes of them, or fewer so that several boxes fit.
+
+        They divide those of the tile.
+        """
         wide = LINE * 8 // self.out.bits
         if self.transposed:
             return min(ROWS, wide)
         while self.store_columns % wide:
             wide //= 2
+        if not self._stages_all_at_once:
+            while wide * self.out.bits > 512 and _MOST_BUFFERS * self._box_bytes(wide) > self._room:
+                wide //= 2
         return wide
+
+    @property
+    def _room(self) -> int:
+        """Bytes of shared memory that are left for the results of one consumer."""
+        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes
+        return left // self.consumers // 1024 * 1024
+
+    def _box_bytes(self, columns: int) -> int:
+        """Bytes of 64 rows with so many columns."""
+        return ROWS * columns * self.out.bits // 8
+
+    @property
+    def _stages_all_at_once(self) -> bool:
+        """Whether all results of a consumer fit into the shared memory that is left."""
+        return (
+            self.consumer_rows == ROWS
+            and not self.long_epilogue
+            and self._box_bytes(self.store_columns) <= self._room
+        )
 
     @property
     def box_rows(self) -> int:
@@ -177,21 +204,19 @@ class Build:
     def staged(self) -> tuple[int, int]:
         """Boxes that a warpgroup writes to shared memory between two barriers, and how many such turns fit.
 
-        All of its sums at once if there is room; else as many as fit twice, so that TMA reads one turn while
-        the next is written.
+        All of its sums at once if there is room; else a box at a time, so many of them that TMA has read the
+        first when it is written again.
         """
         across = ROWS if self.transposed else self.store_columns
         boxes = across // self.box_columns
-        room = (MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes) // self.consumers
-        if self.consumer_rows == ROWS and self._boxes_bytes(boxes) <= room and not self.long_epilogue:
-            return boxes, 1
         if self.transposed:
-            return boxes, 2 if 2 * self._boxes_bytes(boxes) <= room else 1
-        fitting = [each for each in range(1, boxes + 1) if boxes % each == 0]
-        if self.long_epilogue:  # a short turn is a short loop of instructions
-            fitting = [each for each in fitting if each * self.box_columns <= 2 * ROWS // 2] or fitting[:1]
-        twice = [each for each in fitting if 2 * self._boxes_bytes(each) <= room]
-        return (twice[-1], 2) if twice else (fitting[0], 1)
+            whole = self._boxes_bytes(boxes)
+            return boxes, 2 if self.consumer_rows > ROWS and 2 * whole <= self._room else 1
+        if self._stages_all_at_once:
+            return boxes, 1
+        turns = self.consumer_rows // ROWS * boxes
+        fitting = self._room // self._boxes_bytes(1)
+        return 1, max(1, min(_MOST_BUFFERS, fitting, turns))
 
     @property
     def long_epilogue(self) -> bool:

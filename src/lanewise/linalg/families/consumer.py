@@ -213,4 +213,4 @@ class Consumer:
                 self.give_back(before)
             self.finish(accs, first_row, first_column, turn)
             turn = turn + 1
-        output.wait_for_reads()  # the block's shared memory is read before the block ends
+        output.wait_for_reads(0)  # the block's shared memory is read before the block ends

@@ -96,15 +96,15 @@ class Output:
     ) -> None:
         """Store one turn, 64 rows `at` a row and column; its sums begin at column `start`."""
         T = self.build
-        if not T.store_by_tma or T.buffers == 1 or (T.turns % 2 and first):
+        if not T.store_by_tma or T.buffers == 1 or (T.turns % T.buffers and first):
             # the buffer's last contents have been read; else the turn before has seen to that
-            self.wait_for_reads()
+            self.wait_for_reads(0)
             lw.barrier(1 + self.own, WARPGROUP)
         self.write_turn(acc, start, at[1], own_row, of_rows, buffer)
         if T.store_by_tma:
             lw.fence_proxy_async()
             if T.buffers > 1:
-                self.wait_for_reads()
+                self.wait_for_reads(T.buffers - 2)  # the next turn's buffer is free
         lw.barrier(1 + self.own, WARPGROUP)
         if T.store_by_tma:
             if (self.warp == 0) & lw.elect_one():
@@ -121,11 +121,11 @@ class Output:
             self.store_guarded(at, buffer)
 
     @lw.device
-    def wait_for_reads(self) -> None:
-        """Let the thread that stores by TMA wait until all of its stores have read shared memory."""
+    def wait_for_reads(self, most: Any) -> None:
+        """Let the thread that stores by TMA wait until at most so many stores have not read shared memory."""
         if self.build.store_by_tma:  # noqa: SIM102, decided while tracing
             if (self.warp == 0) & lw.elect_one():
-                lw.tma.wait(0, read=True)
+                lw.tma.wait(most, read=True)
 
     @lw.device
     def finished_pair(self, acc: Any, first: Any, of_row: Any, of_columns: Any, row: Any, column: Any) -> Any:
