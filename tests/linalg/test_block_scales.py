@@ -11,6 +11,7 @@ import pytest
 import lanewise as lw
 from lanewise.formats import bf16, e4m3, f32
 from lanewise.linalg.families import warpgroup
+from lanewise.linalg.problem import Epilogue
 from linalg.hopper_products import plan, product, some, sums_of
 
 
@@ -39,3 +40,20 @@ def test_block_scales(swap: bool) -> None:
     configured(*arguments)
     assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))
     assert lw.check(configured, *arguments, schedule="late").ok
+
+
+def test_promotion_without_scales() -> None:
+    """Sums of 128 of K are added in f32, where the tensor cores keep fewer bits; scales of rows come after."""
+    m, n, k = 64, 64, 300
+    scale_a = np.linspace(1, 2, m).astype(np.float32)
+    problem, pointers, _ = product(
+        m, n, k, e4m3, e4m3, f32, layout="NT", epilogue=Epilogue(scale_a="row"), scale_a=scale_a
+    )
+    problem = replace(problem, promote=128, scale_blocks=(0, 0))
+    warpgroup.launch(problem, plan((64, 64, 128)), pointers)
+    total = np.zeros((m, n), np.float32)
+    for first in range(0, k, 128):
+        part = slice(first, first + 128)
+        left, right = np.ascontiguousarray(pointers.a[:, part]), np.ascontiguousarray(pointers.b[part])
+        total = total + sums_of(left, right, e4m3, e4m3, f32)
+    assert np.array_equal(pointers.out, total * scale_a[:, None])

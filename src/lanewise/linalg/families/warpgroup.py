@@ -138,7 +138,7 @@ def prepared(
         problem.out.leading, problem.out.batch_stride,
         _or_null(pointers.bias), _or_null(pointers.residual), *strides,
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
-        *(_scale_strides(pointers.scale_a, pointers.scale_b) if problem.promote else (0, 0, 0, 0)),
+        *(_scale_strides(pointers.scale_a, pointers.scale_b) if _scales_blocks(problem) else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta),
         _or_null(pointers.starts), _or_null(pointers.ends), problem.experts,
         *_meeting_memory(build, problem, pointers),
@@ -170,6 +170,11 @@ def _meeting_memory(build: Build, problem: Problem, pointers: Pointers) -> tuple
     if isinstance(parts[0], np.ndarray):
         return parts[0].view(np.int32), parts[1].view(np.float32)
     return parts
+
+
+def _scales_blocks(problem: Problem) -> bool:
+    """Return whether sums are scaled as they are promoted; with `scale_blocks` of (0, 0) they are only added."""
+    return problem.promote is not None and any(problem.scale_blocks)
 
 
 def _scale_strides(scale_a: Any, scale_b: Any) -> tuple[int, int, int, int]:
