@@ -173,7 +173,7 @@ def _meeting_memory(build: Build, problem: Problem, pointers: Pointers) -> tuple
 
 
 def _scales_blocks(problem: Problem) -> bool:
-    """Return whether sums are scaled as they are promoted; with `scale_blocks` of (0, 0) they are only added."""
+    """Return whether sums are scaled as they are promoted; `scale_blocks` of (0, 0) says they are not."""
     return problem.promote is not None and any(problem.scale_blocks)
 
 
