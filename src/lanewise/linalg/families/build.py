@@ -171,7 +171,7 @@ class Build:
             return min(ROWS, wide)
         while self.store_columns % wide:
             wide //= 2
-        if not self._stages_all_at_once:
+        if not self.stages_all_at_once:
             while wide * self.out.bits > 512 and _MOST_BUFFERS * self._box_bytes(wide) > self._room:
                 wide //= 2
         return wide
@@ -187,7 +187,7 @@ class Build:
         return ROWS * columns * self.out.bits // 8
 
     @property
-    def _stages_all_at_once(self) -> bool:
+    def stages_all_at_once(self) -> bool:
         """Whether all results of a consumer fit into the shared memory that is left."""
         return (
             self.consumer_rows == ROWS
@@ -212,7 +212,7 @@ class Build:
         if self.transposed:
             whole = self._boxes_bytes(boxes)
             return boxes, 2 if self.consumer_rows > ROWS and 2 * whole <= self._room else 1
-        if self._stages_all_at_once:
+        if self.stages_all_at_once:
             return boxes, 1
         turns = self.consumer_rows // ROWS * boxes
         fitting = self._room // self._boxes_bytes(1)

@@ -22,7 +22,7 @@ _PRODUCTS, _L2, _PORT, _MEMORY = 3.3e6, 7.6e6, 1.05e5, 3.7e6
 _LAUNCH, _CLUSTER, _EPILOGUE, _TURN, _CLUSTER_EXCHANGE, _MEMORY_EXCHANGE = 3.2, 0.7, 0.7, 0.25, 1.2, 2.5
 #: Blocks that run at the same time, by the size of a cluster.
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
-_MOST_STAGES = 16
+_MOST_STAGES, _LEAST_STAGES = 16, 3
 
 
 def natural(problem: Problem, plan: Plan) -> Problem:
@@ -31,16 +31,25 @@ def natural(problem: Problem, plan: Plan) -> Problem:
 
 
 def fitted(problem: Problem, plan: Plan) -> Plan | None:
-    """Return a plan with as many stages as shared memory holds; None if the kernel cannot have its tile."""
+    """Return a plan with as many stages as shared memory holds; None if the kernel cannot have its tile.
+
+    Results that threads store one by one go through shared memory all at once, if three stages are left then.
+    """
     seen = natural(problem, plan)
+    most: Plan | None = None
     for stages in range(_MOST_STAGES, 1, -1):
         tried = replace(plan, stages=stages)
         try:
-            build_of(seen, tried).require_possible()
+            build = build_of(seen, tried)
+            build.require_possible()
         except LanewiseError:
             continue
-        return tried
-    return None
+        if build.store_by_tma or build.stages_all_at_once:
+            return tried
+        most = most or tried
+        if stages <= _LEAST_STAGES:
+            break
+    return most
 
 
 def microseconds(problem: Problem, plan: Plan) -> float:
