@@ -1,0 +1,1 @@
+"""Kernels of matrix products, one module for each family of plans."""

@@ -1,0 +1,216 @@
+"""What a warpgroup that multiplies does: the products of its tiles, and what becomes of their sums."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import f32
+from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
+from lanewise.linalg.families.tile_order import numbers
+
+#: Products of the planes of A and B, small ones first; those below 2^-24 of the largest are left out.
+PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
+#: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9).
+TURN = 8
+
+
+class Consumer:
+    """One warpgroup; `place` says where its block is in the cluster."""
+
+    def __init__(self, build: Build, own: Any, pipeline: Any, tiles: Any, steps: Any, place: Any) -> None:
+        self.build, self.own, self.pipeline, self.tiles, self.steps = build, own, pipeline, tiles, steps
+        self.place = place
+        self.mma = build.instruction
+        self.thread = lw.thread_idx.x % WARPGROUP
+        #: Set by the kernel: descriptors, stores, and how parts of K are added up, where they are.
+        self.a: Any = None
+        self.b: Any = None
+        self.output: Any = None
+        self.parts: Any = None
+        self.meeting: Any = None
+
+    @lw.device
+    def multiply(self, accs: Any, stage: Any, further: Any) -> Any:
+        """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`."""
+        T, a, b = self.build, self.a, self.b
+        blocks = T.consumer_rows // ROWS
+        first = self.own * blocks if T.schedule == "cooperative" else 0
+        lw.wgmma_fence()
+        begun = further
+        for plane_a, plane_b in PRODUCTS[T.planes]:
+            for k in range(0, T.bk, 32 // T.element_bytes):
+                for block in range(blocks):
+                    from_a, from_b = a[0, k, first + block, plane_a, stage], b[0, k, plane_b, stage]
+                    accs[block] = self.mma(from_a, from_b, accs[block], accumulate=begun)
+                begun = True
+        lw.wgmma_commit()
+        return accs
+
+    @lw.device
+    def give_back(self, state: Any) -> None:
+        """Give a stage back to all producers that load into it."""
+        T = self.build
+        if self.thread < T.sharing:
+            if T.sharing == 1:
+                self.pipeline.release(state)
+            else:
+                self.pipeline.release(state, self.thread + self.place.first_of_sharing)
+
+    @lw.device
+    def skipped(self, state: Any, steps: Any) -> Any:
+        """Return the state `steps` stages further on: those of a tile that the other consumer computes."""
+        ahead = state.stage + steps
+        around = ahead // self.build.stages
+        return state.with_children([ahead - around * self.build.stages, (state.phase + around) & 1])
+
+    @lw.device
+    def summed(self, accs: Any, reading: Any) -> Any:
+        """Return the sums of a tile, two stages in flight, its last stage's state and the one after it."""
+        T, steps = self.build, self.steps
+        before = reading
+        for done in lw.range(steps):
+            if T.skew:  # noqa: SIM102, decided while tracing
+                if (self.own == 0) & (done == T.skew) & (steps > T.stages):
+                    lw.arrive(TURN, 2 * WARPGROUP)
+            self.pipeline.wait(reading)
+            accs = self.multiply(accs, reading.stage, done > 0)
+            lw.wgmma_wait(1)  # the stage before is done: give it back
+            if done > 0:
+                self.give_back(before)
+            before = reading
+            reading = reading.next()
+        return accs, before, reading
+
+    @lw.device
+    def promoted(self, accs: Any, reading: Any, first_row: Any, first_column: Any) -> Any:
+        """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
+
+        A stage's products begin at zero. With block scales, their sum times the scale of its rows and
+        columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
+        """
+        T, given, lane = self.build, self.output.given, lw.lane_id()
+        own_row = first_row + self.output.warp * 16 + lane // 4
+        rows_per_scale, columns_per_scale = T.promote or (0, 0)
+        row_step, row_k, column_step, column_k = given.scale_strides
+        totals = [[f32(0.0) for _ in range(T.bn // 2)] for _ in accs]
+        for step in lw.range(self.steps):
+            self.pipeline.wait(reading)
+            accs = self.multiply(accs, reading.stage, False)
+            of_rows, of_columns = [], []
+            if rows_per_scale:
+                for each in range(2 * len(accs)):
+                    row = lw.min(own_row + 8 * (each % 2) + each // 2 * ROWS, self.output.last_row - 1)
+                    of_rows.append(given.scale_a[row // rows_per_scale * row_step + step * row_k])
+            if columns_per_scale > 1:  # one for each piece of the tile that lies in one of its blocks
+                for start in range(0, T.bn, gcd(T.bn, columns_per_scale)):
+                    block = lw.min(first_column + start, self.output.N - 1) // columns_per_scale
+                    of_columns.append(given.scale_b[block * column_step + step * column_k])
+            elif columns_per_scale:
+                for each in range(T.bn // 4):
+                    column = first_column + each // 2 * 8 + 2 * (lane % 4) + each % 2
+                    column = lw.min(column, self.output.N - 1)
+                    of_columns.append(given.scale_b[column * column_step + step * column_k])
+            lw.wgmma_wait(0)
+            self.give_back(reading)
+            for block in range(len(accs)):
+                for i in range(T.bn // 2):
+                    if not rows_per_scale:
+                        totals[block][i] = totals[block][i] + accs[block][i]
+                        continue
+                    which = i // 4 * 2 + i % 2
+                    if columns_per_scale > 1:
+                        which = i // 4 * 8 // gcd(T.bn, columns_per_scale)
+                    scale = of_rows[2 * block + i // 2 % 2] * of_columns[which]
+                    totals[block][i] = lw.fma(accs[block][i], scale, totals[block][i])
+            reading = reading.next()
+        return totals, reading
+
+    @lw.device
+    def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any) -> None:
+        """Add up what other blocks have of a tile, where K is split, and store this block's share."""
+        T = self.build
+        if T.split > 1:
+            mine, within = self.place.rank // T.sharing, self.place.sharing_rank
+            self.parts.send(accs, self.own, mine, within, self.steps > 0, turn)
+            if mine < T.owners:
+                sums = self.parts.sums(self.own, turn)
+                column = first_column + mine * T.store_columns
+                if T.groups > 1:
+                    self.meet(sums, mine, first_row, column)
+                else:
+                    self.output.store(sums, first_row, column)
+            self.parts.done(self.own, within)
+        elif T.groups > 1:
+            sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
+            self.meet(sums, 0, first_row, first_column)
+        else:
+            self.output.store(accs, first_row, first_column)
+
+    @lw.device
+    def meet(self, sums: Any, mine: Any, first_row: Any, first_column: Any) -> None:
+        """Leave the sums in the workspace; the last to come adds all clusters' sums and stores them."""
+        if self.meeting.last(sums, self.own, mine):
+            self.output.store(self.meeting.sums(self.own, mine), first_row, first_column)
+
+    @lw.device
+    def run(self, M: Any, strides: Any) -> None:
+        """Compute this consumer's tiles; `strides` are those of a batch: of result and residual."""
+        T, tiles, own, steps = self.build, self.tiles, self.own, self.steps
+        across, along = T.cluster
+        output, given = self.output, self.output.given
+        reading = self.pipeline.consumer_state()
+        accs = [self.mma.zeros() for _ in range(T.consumer_rows // ROWS)]
+        first, step = tiles.first, tiles.step
+        if T.schedule == "pingpong":
+            first = first + own * tiles.step
+            step = 2 * tiles.step
+            reading = self.skipped(reading, own * steps)
+            if (own == 1) & (tiles.first < tiles.count):
+                lw.arrive(TURN, 2 * WARPGROUP)  # the other begins
+        residual, turn = given.residual, lw.i32(0)
+        state = tiles.begin() if T.grouped else None
+        output.last_row = M
+        for number in numbers(tiles, first, step):
+            if T.grouped:
+                state = tiles.move(number, state)
+                if state[0] >= tiles.experts:
+                    break
+                row, column = tiles.place(number, state)
+                matrix, output.last_row = 0, state[3]
+            else:
+                row, column, matrix = tiles[number]
+            first_row = (row * across + self.place.row) * T.bm
+            if T.schedule == "cooperative":
+                first_row = first_row + own * T.consumer_rows
+            if T.grouped:
+                first_row = first_row + state[2]
+            first_column = (column * along + self.place.column) * T.bn
+            output.batch, given.residual = matrix, residual
+            if T.batched and not T.grouped:
+                if T.epilogue.residual is not None:
+                    given.residual = residual + matrix.to(lw.i64) * strides[1]
+                if not T.store_by_tma:
+                    output.batch = matrix.to(lw.i64) * strides[0]
+            if T.promotes:
+                totals, reading = self.promoted(accs, reading, first_row, first_column)
+                output.store(totals, first_row, first_column)
+                continue
+            if T.schedule == "pingpong":
+                lw.barrier(TURN + own, 2 * WARPGROUP)
+            elif T.skew:  # noqa: SIM102, decided while tracing
+                # With more steps than stages the first is never a whole tile ahead: the barrier counts right.
+                if (own == 1) & (steps > T.stages):
+                    lw.barrier(TURN, 2 * WARPGROUP)
+            accs, before, reading = self.summed(accs, reading)
+            if T.schedule == "pingpong":
+                if number + tiles.step < tiles.count:
+                    lw.arrive(TURN + 1 - own, 2 * WARPGROUP)
+                reading = self.skipped(reading, steps)
+            lw.wgmma_wait(0)
+            if steps > 0:
+                self.give_back(before)
+            self.finish(accs, first_row, first_column, turn)
+            turn = turn + 1
+        output.wait_for_reads(0)  # the block's shared memory is read before the block ends

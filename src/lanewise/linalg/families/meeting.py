@@ -1,0 +1,89 @@
+"""Sums of one tile from several clusters, added in order by whichever comes last, through a workspace.
+
+Each writes its sums to global memory and counts itself; the one that finds all others counted reads all of
+them and adds them in order of K. Nobody waits, and the result does not depend on who was last. The last one
+sets the counter back to zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
+
+#: Bytes at the beginning of a workspace that are counters, and remain zero between launches.
+COUNTER_BYTES = 16384
+
+
+def meeting_bytes(build: Build, m: int, n: int, batch: int) -> int:
+    """Return the bytes of all clusters' sums of a problem."""
+    across, along = build.cluster
+    tiles = -(-m // (build.bm * across)) * across * -(-n // (build.bn * along)) * along * batch
+    return tiles * build.bm * build.bn * 4 * build.groups
+
+
+class Meeting:
+    """The exchange between clusters; `last` and `sums` are called by all threads of a consumer."""
+
+    def __init__(self, build: Build, counters: Any, memory: Any) -> None:
+        self.build, self.counters, self.memory = build, counters, memory
+        self.blocks = build.consumer_rows // ROWS
+        self.slots = build.store_columns // 2
+        self.flags = lw.shared(lw.i32, build.consumers)
+
+    def _number(self, own: Any, mine: Any) -> Any:
+        """Return the number of a consumer's share of a tile, the same in all clusters of the tile."""
+        T = self.build
+        matrix = lw.block_idx.z // T.groups
+        place = (matrix * lw.grid_dim.y + lw.block_idx.y) * (lw.grid_dim.x // T.cluster_size)
+        tile = (place + lw.block_idx.x // T.cluster_size) * T.sharing
+        if T.sharing > 1:
+            tile = tile + lw.cluster.rank() % T.sharing
+        return (tile * T.owners + mine) * T.consumers + own
+
+    def _place(self, number: Any, group: Any, block: int, four: int) -> Any:
+        """Return where four sums of this thread lie."""
+        thread = lw.thread_idx.x % WARPGROUP
+        per_group = self.blocks * self.slots * WARPGROUP
+        start = (number * self.build.groups + group) * per_group
+        return (self.memory + start + (block * self.slots // 4 + four) * 4 * WARPGROUP + 4 * thread).aligned(
+            16
+        )
+
+    @lw.device
+    def last(self, sums: Any, own: Any, mine: Any) -> Any:
+        """Write this cluster's sums and return whether those of all others were there before."""
+        T = self.build
+        number = self._number(own, mine)
+        group = lw.block_idx.z % T.groups
+        thread = lw.thread_idx.x % WARPGROUP
+        for block in range(self.blocks):
+            for four in range(self.slots // 4):
+                self._place(number, group, block, four).store([sums[block][4 * four + i] for i in range(4)])
+        lw.fence("gpu")
+        lw.barrier(1 + own, WARPGROUP)
+        if thread == 0:
+            before = lw.atomic_add(self.counters + number, 1)
+            self.flags[own] = (before == T.groups - 1).to(lw.i32)
+            if before == T.groups - 1:
+                self.counters[number] = 0
+            lw.fence("gpu")
+        lw.barrier(1 + own, WARPGROUP)
+        return self.flags[own] == 1
+
+    @lw.device
+    def sums(self, own: Any, mine: Any) -> Any:
+        """Return the sums of all clusters, added in order: a list for each 64 rows."""
+        number = self._number(own, mine)
+        found = []
+        for block in range(self.blocks):
+            values = []
+            for four in range(self.slots // 4):
+                added = list(self._place(number, 0, block, four).load(4, cache="cg"))
+                for group in range(1, self.build.groups):
+                    more = self._place(number, group, block, four).load(4, cache="cg")
+                    added = [added[i] + more[i] for i in range(4)]
+                values += added
+            found.append(values)
+        return found

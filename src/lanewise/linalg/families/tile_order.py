@@ -1,0 +1,103 @@
+"""Which tile of which matrix a persistent block computes next: groups of rows, for L2, then the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise import lang as lw
+
+
+class TileOrder:
+    """Tiles numbered through `rows` × `columns` of each matrix, `group` rows at a time, and the batch.
+
+    The first of a cluster's tiles is `first`, the next `step` further; there are `count` in all.
+    """
+
+    def __init__(self, rows: Any, columns: Any, batch: Any, group: Any, cluster: int) -> None:
+        self.rows, self.columns, self.group = rows, columns, group
+        self.each = rows * columns
+        self.batch = batch
+        self.count = self.each if batch is None else self.each * batch
+        self.first = lw.block_idx.x // cluster
+        self.step = lw.grid_dim.x // cluster
+
+    def __getitem__(self, number: Any) -> tuple[Any, Any, Any]:
+        """Return (row, column, matrix of the batch) of a tile."""
+        matrix: Any = 0
+        if self.batch is not None:
+            matrix = number // self.each
+            number = number - matrix * self.each
+        whole = self.columns * self.group
+        band = number // whole
+        first, rest = band * self.group, number - band * whole
+        height = lw.min(self.rows - first, self.group)
+        column = rest // height
+        return first + rest - column * height, column, matrix
+
+
+class GroupedTiles:
+    """Tiles of products with different rows: those of the first expert, then those of the second, and so on.
+
+    Where an expert's rows lie is read while the kernel runs, so that the number of tiles is not known before;
+    `count` is more than there can be. A state is (expert, its first tile, its first row, its last row + 1).
+    """
+
+    def __init__(
+        self, starts: Any, ends: Any, experts: Any, M: Any, columns: Any, rows_of_tile: int, cluster: int
+    ) -> None:
+        self.starts, self.ends, self.experts, self.columns = starts, ends, experts, columns
+        self.rows_of_tile = rows_of_tile
+        self.count = (lw.cdiv(M, rows_of_tile) + experts) * columns
+        self.first = lw.block_idx.x // cluster
+        self.step = lw.grid_dim.x // cluster
+
+    def begin(self) -> tuple[Any, Any, Any, Any]:
+        """Return the state of the first expert; there is at least one."""
+        return lw.i32(0), lw.i32(0), self.starts[0], self.ends[0]
+
+    def tiles(self, state: Any) -> Any:
+        """Return how many tiles the state's expert has."""
+        return lw.cdiv(lw.max(state[3] - state[2], 0), self.rows_of_tile) * self.columns
+
+    @lw.device
+    def move(self, number: Any, state: Any) -> Any:
+        """Return the state of the expert that a tile belongs to; its number is `experts` beyond the last."""
+        expert, first, start, end = state
+        tiles = self.tiles(state)
+        while (number >= first + tiles) & (expert < self.experts):
+            expert = expert + 1
+            first = first + tiles
+            if expert < self.experts:
+                start = self.starts[expert]
+                end = self.ends[expert]
+                tiles = self.tiles((expert, first, start, end))
+        return expert, first, start, end
+
+    def place(self, number: Any, state: Any) -> tuple[Any, Any]:
+        """Return the row and the column of a tile among those of its expert."""
+        rows = lw.cdiv(lw.max(state[3] - state[2], 1), self.rows_of_tile)
+        local = number - state[1]
+        column = local // rows
+        return local - column * rows, column
+
+
+class OneTile:
+    """The one tile of a block: columns along x, rows along y, groups of K and the batch along z."""
+
+    first, count, step = 0, 1, 1
+
+    def __init__(self, cluster: int, batched: bool, groups: int) -> None:
+        self.cluster, self.batched, self.groups = cluster, batched, groups
+
+    def __getitem__(self, number: Any) -> tuple[Any, Any, Any]:
+        """Return (row, column, matrix of the batch) of the tile."""
+        column = lw.block_idx.x // self.cluster if self.cluster > 1 else lw.block_idx.x
+        matrix: Any = 0
+        if self.batched:
+            matrix = lw.block_idx.z // self.groups if self.groups > 1 else lw.block_idx.z
+        return lw.block_idx.y, column, matrix
+
+
+def numbers(tiles: Any, first: Any, step: Any) -> Any:
+    """Return the numbers of a block's tiles: a loop of the kernel, or 0 alone."""
+    return range(1) if isinstance(tiles, OneTile) else lw.range(first, tiles.count, step)

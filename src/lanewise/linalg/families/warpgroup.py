@@ -1,0 +1,194 @@
+"""Products by TMA and wgmma on sm_90a: how a problem and its plan become a launch.
+
+The kernel is in `warpgroup_kernel.py`. It stores a result whose rows are contiguous, or whose columns are;
+which of both it computes, the product or its transpose, is the plan's `swap`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import tf32
+from lanewise.linalg.families.build import Build, build_of
+from lanewise.linalg.families.meeting import COUNTER_BYTES, meeting_bytes
+from lanewise.linalg.families.prepass import copied
+from lanewise.linalg.families.prepass import workspace_bytes as copy_bytes
+from lanewise.linalg.families.warpgroup_kernel import compiled, operand_tiles
+from lanewise.linalg.orientation import transposed, transposed_pointers
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.pointers import Pointers, flat
+from lanewise.linalg.problem import Problem
+
+
+def resident(build: Build, multiprocessors: int) -> int:
+    """Return how many blocks run at the same time: clusters of four or eight leave some multiprocessors idle.
+
+    On an H200 with 132 of them, 30 clusters of four and 15 of eight run at the same time.
+    """
+    return multiprocessors if build.cluster_size <= 2 else multiprocessors * 10 // 11
+
+
+def grid(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> tuple[int, int, int]:
+    """Return the blocks of a launch: one (or a cluster) for each tile, or as many as run at once."""
+    across, along = build.cluster
+    rows, columns = -(-m // (build.bm * across)), -(-n // (build.bn * along))
+    if build.grouped:  # how many tiles there are is known to the kernel alone
+        return multiprocessors // build.cluster_size * build.cluster_size, 1, 1
+    if build.single:
+        return columns * build.cluster_size, rows, batch * build.groups
+    return min(rows * columns * batch, multiprocessors // build.cluster_size) * build.cluster_size, 1, 1
+
+
+def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> Build:
+    """Return the build for a shape: with one tile for each block if all of them run at the same time.
+
+    Where clusters share a tile's K, each block has a part of one tile, however many there are: nobody waits.
+    """
+    across, along = build.cluster
+    tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch
+    if build.groups > 1:
+        counters = tiles * build.sharing * build.owners * build.consumers
+        if counters * 4 > COUNTER_BYTES:
+            raise LanewiseError(
+                f"clusters share the K of {tiles} tiles, which takes {counters} counters; there are "
+                f"{COUNTER_BYTES // 4}: take larger tiles, or groups=1"
+            )
+        return replace(build, single=True, skew=0)
+    if (
+        build.schedule == "cooperative"
+        and not build.grouped
+        and tiles * build.cluster_size <= multiprocessors
+        and batch <= _MOST_ALONG_Z
+        and tiles // batch <= _MOST_ALONG_Z
+    ):
+        return replace(build, single=True, skew=0)
+    return build
+
+
+#: Blocks that a grid can have along y and z.
+_MOST_ALONG_Z = 65535
+_SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
+
+
+def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple[Any, Any, Any]:
+    """Return the tensor maps of A, B and the result (the array itself if it is not stored by TMA)."""
+    from lanewise.tensor_maps import tensor_map
+
+    T = build
+    lead, planes = ((1,), (T.planes,)) if T.batched else ((), ())
+    tile_a, tile_b = operand_tiles(T)
+    kind: Any = {"dtype": "tf32"} if T.a is tf32 else {}
+    kind["l2_promotion"] = l2
+    rows_a = a if T.a_k_major else a.swapaxes(-1, -2)
+    rows_b = b.swapaxes(-1, -2) if T.b_k_major else b
+    rows_out = out.swapaxes(-1, -2) if T.transposed else out
+    if T.planes > 1 and rows_out.ndim == 2:
+        rows_out = rows_out[None]
+    of_out = flat(rows_out)
+    if T.store_by_tma:
+        wide: Any = _SWIZZLES[T.box_columns * T.out.bits // 8]
+        of_out = tensor_map(rows_out, (*lead, T.box_rows, T.box_columns), swizzle=wide)
+    return (
+        tensor_map(rows_a, (*(() if T.grouped else planes), *tile_a.box), swizzle="128B", **kind),
+        tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", **kind),
+        of_out,
+    )
+
+
+def kernel(problem: Problem, plan: Plan) -> Any:
+    """Return the kernel of a plan, cached by what is compiled in."""
+    return compiled(build_of(transposed(problem) if turned(problem, plan) else problem, plan))
+
+
+def turned(problem: Problem, plan: Plan) -> bool:
+    """Return whether the transpose is computed: rows of the result are contiguous, unless the plan swaps."""
+    return problem.out.k_major == plan.swap
+
+
+def launch(
+    problem: Problem, plan: Plan, pointers: Pointers, stream: Any = None, multiprocessors: int = 132
+) -> None:
+    """Compute a problem by a plan, on the GPU of the arrays or, for NumPy's, on the CPU machine."""
+    if plan.copy_a or plan.copy_b:
+        problem, pointers = copied(problem, plan, pointers, stream)
+    configured, arguments = prepared(problem, plan, pointers, multiprocessors)
+    configured(*arguments, stream=stream)
+
+
+def prepared(
+    problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int = 132
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return the configured kernel and its arguments: to be launched, or checked."""
+    if turned(problem, plan):
+        problem, pointers = transposed(problem), transposed_pointers(pointers)
+    build = build_of(problem, plan)
+    at_once = resident(build, multiprocessors)
+    build = for_shape(build, problem.m, problem.n, problem.batch, at_once)
+    blocks = grid(build, problem.m, problem.n, problem.batch, at_once)
+    residual = problem.epilogue.residual
+    strides = (0, 0, 0)
+    if residual is not None:
+        steps = (residual.leading, 1) if residual.k_major else (1, residual.leading)
+        strides = (*steps, residual.batch_stride)
+    arguments = (
+        *tensor_maps(build, pointers.a, pointers.b, pointers.out),
+        problem.m, problem.n, problem.k, problem.batch, plan.group,
+        problem.out.leading, problem.out.batch_stride,
+        _or_null(pointers.bias), _or_null(pointers.residual), *strides,
+        _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
+        *(_scale_strides(pointers.scale_a, pointers.scale_b) if _scales_blocks(problem) else (0, 0, 0, 0)),
+        float(pointers.alpha), float(pointers.beta),
+        _or_null(pointers.starts), _or_null(pointers.ends), problem.experts,
+        *_meeting_memory(build, problem, pointers),
+    )  # fmt: skip
+    return compiled(build)[blocks, build.threads, build.shared_bytes], arguments
+
+
+def workspace_bytes(problem: Problem, plan: Plan) -> int:
+    """Return how many bytes of workspace a plan takes, at an address that is a multiple of 128; 0: none.
+
+    Its first bytes are counters: they are zero before the first launch, and each launch leaves them zero.
+    """
+    bytes_ = copy_bytes(problem, plan)
+    if plan.groups > 1:
+        oriented = transposed(problem) if turned(problem, plan) else problem
+        bytes_ += meeting_bytes(build_of(oriented, plan), oriented.m, oriented.n, oriented.batch)
+    return bytes_ + COUNTER_BYTES if bytes_ else 0
+
+
+def _meeting_memory(build: Build, problem: Problem, pointers: Pointers) -> tuple[Any, Any]:
+    """Return the workspace's counters and memory of sums; null if clusters share no tile."""
+    if build.groups == 1:
+        return 0, 0
+    size = meeting_bytes(build, problem.m, problem.n, problem.batch)
+    end = len(pointers.workspace) // 128 * 128  # copies lie before it
+    import numpy as np
+
+    parts = pointers.workspace[:COUNTER_BYTES], pointers.workspace[end - size : end]
+    if isinstance(parts[0], np.ndarray):
+        return parts[0].view(np.int32), parts[1].view(np.float32)
+    return parts
+
+
+def _scales_blocks(problem: Problem) -> bool:
+    """Return whether sums are scaled as they are promoted; `scale_blocks` of (0, 0) says they are not."""
+    return problem.promote is not None and any(problem.scale_blocks)
+
+
+def _scale_strides(scale_a: Any, scale_b: Any) -> tuple[int, int, int, int]:
+    """Return the steps of block scales in elements: along rows and K of A's, along columns and K of B's."""
+
+    def steps(array: Any) -> list[int]:
+        if hasattr(array, "stride"):
+            return [int(each) for each in array.stride()]
+        return [each // array.itemsize for each in array.strides]
+
+    (row, row_k), (column_k, column) = steps(scale_a), steps(scale_b)
+    return row, row_k, column, column_k
+
+
+def _or_null(array: Any) -> Any:
+    """Return an array's memory, or the address that a kernel never reads."""
+    return 0 if array is None else flat(array)

@@ -1,0 +1,184 @@
+"""The kernel of products by TMA and wgmma: persistent blocks, warps with roles, clusters that share loads.
+
+One warp of a block loads tiles of A and B; one, two or three warpgroups multiply. They share a tile
+("cooperative"), or compute tiles of their own by turns ("pingpong"), so that the epilogue of one overlaps the
+products of the other.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import f32
+from lanewise.linalg.epilogue_code import EpilogueValues
+from lanewise.linalg.families.build import REGISTERS, WARPGROUP, Build
+from lanewise.linalg.families.consumer import Consumer
+from lanewise.linalg.families.meeting import Meeting
+from lanewise.linalg.families.output import Output
+from lanewise.linalg.families.parts import Parts
+from lanewise.linalg.families.shared_tiles import OperandTile
+from lanewise.linalg.families.tile_order import GroupedTiles, OneTile, TileOrder, numbers
+
+
+def operand_tiles(build: Build) -> tuple[OperandTile, OperandTile]:
+    """Return how tiles of A and B lie in shared memory."""
+    T = build
+    across, along = T.cluster
+    return (
+        OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes),
+        OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes),
+    )
+
+
+def _output_type(build: Build) -> Any:
+    """Return the type of the result's parameter: a tensor map, or a pointer where threads store."""
+    if not build.store_by_tma:
+        return lw.Ptr[build.out]
+    wide = build.box_columns * build.out.bits // 8
+    lead = (1,) if build.batched else ()
+    return lw.TensorMap[build.out, (*lead, build.box_rows, build.box_columns), wide if wide > 16 else 0]
+
+
+class Place:
+    """Where a block is in its cluster: its row and column among those that share loads, and its part of K."""
+
+    def __init__(self, build: Build) -> None:
+        across = build.cluster[0]
+        self.rank = lw.cluster.rank() if build.cluster_size > 1 else 0
+        self.sharing_rank = self.rank % build.sharing if build.split > 1 else self.rank
+        self.first_of_sharing = self.rank - self.sharing_rank
+        self.row, self.column = (0, 0)
+        if build.sharing > 1:
+            self.row, self.column = self.sharing_rank % across, self.sharing_rank // across
+
+    def part(self, build: Build) -> Any:
+        """Return the number of this block's part of K."""
+        part = self.rank // build.sharing if build.split > 1 else 0
+        return part + lw.block_idx.z % build.groups * build.split if build.groups > 1 else part
+
+
+@cache
+def compiled(build: Build) -> Any:
+    """Return the kernel for some constants."""
+    build.require_possible()
+    T = build
+    across, along = T.cluster
+    tile_a, tile_b = operand_tiles(T)
+    planes = (T.planes,) if T.batched else ()
+    of_a = lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), 128]
+    of_b = lw.TensorMap[T.b, (*planes, *tile_b.box), 128]
+    of_c = _output_type(T)
+    bias_dtype = T.epilogue.bias_dtype or f32
+    residual_dtype = T.epilogue.residual.dtype if T.epilogue.residual is not None else f32
+
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
+    def warpgroup(
+        A: of_a, B: of_b, C: of_c,
+        M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
+        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
+        residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
+        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
+        scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
+        alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
+        counters: lw.Ptr[lw.i32], sums: lw.Ptr[f32, 16],
+    ):  # fmt: skip
+        thread = lw.thread_idx.x
+        role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
+        place = Place(T)
+        arriving = T.consumers if T.schedule == "cooperative" else 1
+        pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
+        parts = Parts(T) if T.split > 1 else None
+        if thread == 0:
+            lw.tma.prefetch_map(A)
+            lw.tma.prefetch_map(B)
+            if T.store_by_tma:
+                lw.tma.prefetch_map(C)
+            pipeline.init()
+            if T.split > 1:
+                parts.init()
+            lw.fence_mbarrier_init()
+        if T.cluster_size > 1:
+            if thread < 32:
+                lw.cluster.arrive()
+            else:
+                lw.cluster.arrive(relaxed=True)  # a release is a fence of the whole GPU
+            lw.cluster.wait()
+        else:
+            lw.syncthreads()
+        M = lw.assume(M, nonnegative=True)
+        N = lw.assume(N, nonnegative=True)
+        columns = lw.cdiv(N, T.bn * along)
+        if T.single:
+            tiles = OneTile(T.cluster_size, T.batched, T.groups)
+        elif T.grouped:
+            tiles = GroupedTiles(starts, ends, experts, M, columns, T.bm * across, T.cluster_size)
+        else:
+            rows, group = lw.cdiv(M, T.bm * across), lw.assume(group, nonnegative=True)
+            tiles = TileOrder(rows, columns, batch if T.batched else None, group, T.cluster_size)
+        first_step, steps = 0, lw.cdiv(lw.assume(K, nonnegative=True), T.bk)
+        if T.split * T.groups > 1:  # this block's part of K
+            share = lw.cdiv(steps, T.split * T.groups)
+            first_step = lw.min(place.part(T) * share, steps)
+            steps = lw.min(steps - first_step, share)
+        if role == 0:
+            if T.moves_registers:
+                lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
+            if (thread < 32) & lw.elect_one():
+                produce(T, pipeline, tiles, (first_step, steps), (tile_a, A), (tile_b, B), place)
+        else:
+            if T.moves_registers:
+                lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
+            given = EpilogueValues(
+                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
+                (scale_row, scale_row_k, scale_column, scale_column_k),
+            )  # fmt: skip
+            consumer = Consumer(T, role - 1, pipeline, tiles, steps, place)
+            consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
+            consumer.output = Output(T, C, given, role - 1, N, leading)
+            consumer.parts = parts
+            consumer.meeting = Meeting(T, counters, sums) if T.groups > 1 else None
+            consumer.run(M, (stride, residual_stride))
+        lw.syncwarp()
+        if T.cluster_size > 1:
+            lw.cluster.arrive(relaxed=True)  # nobody leaves while others still arrive at its barriers
+            lw.cluster.wait()
+
+    return warpgroup
+
+
+@lw.device
+def produce(T, pipeline, tiles, part, of_a, of_b, place):
+    """Load A and B for all tiles of this block, one stage after the other; `part` is that of K."""
+    across, along = T.cluster
+    (tile_a, A), (tile_b, B), (first_step, steps) = of_a, of_b, part
+    to_a, to_b = tile_a.target(), tile_b.target()
+    # A's part goes to the blocks of the cluster with the same rows, B's to those with the same columns.
+    mask_a = sum(1 << (each * across) for each in range(along))
+    mask_b = (1 << across) - 1
+    if T.sharing < T.cluster_size or along > 1:
+        mask_a = lw.i32(mask_a) << (place.row + place.first_of_sharing)
+        mask_b = lw.i32(mask_b) << (place.column * across + place.first_of_sharing)
+    filling = pipeline.producer_state()
+    state = tiles.begin() if T.grouped else None
+    for number in numbers(tiles, tiles.first, tiles.step):
+        if T.grouped:
+            state = tiles.move(number, state)
+            if state[0] >= tiles.experts:
+                break
+            row, column = tiles.place(number, state)
+            matrix = state[0]
+        else:
+            row, column, matrix = tiles[number]
+        first_row, first_column = (row * across + place.row) * T.bm, (column * along + place.column) * T.bn
+        if T.grouped:
+            first_row = first_row + state[2]
+        for step in lw.range(steps):
+            pipeline.acquire(filling)
+            pipeline.commit(filling)
+            full = pipeline.barrier(filling)
+            k = (first_step + step) * T.bk
+            tile_a.load(A, to_a, (first_row, k, matrix), filling.stage, full, place.column, mask_a)
+            tile_b.load(B, to_b, (first_column, k, matrix), filling.stage, full, place.row, mask_b)
+            filling = filling.next()

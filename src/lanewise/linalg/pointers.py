@@ -1,0 +1,53 @@
+"""The arrays and numbers of one launch of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Pointers:
+    """What a plan is launched on: arrays of NumPy (for the machine) or of a GPU, as lanewise takes them.
+
+    `a`, `b` and `out` have two axes, or three with the batch first; `a` is M × K, `b` K × N, whatever their
+    strides. Scales are arrays of f32; alpha and beta are numbers.
+    """
+
+    a: Any
+    b: Any
+    out: Any
+    bias: Any = None
+    residual: Any = None
+    scale_a: Any = None
+    scale_b: Any = None
+    scale_out: Any = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    workspace: Any = None
+    #: Of a grouped product: the first row of each expert and the row after its last, i32.
+    starts: Any = None
+    ends: Any = None
+
+
+def flat(array: Any) -> Any:
+    """Return the memory of an array from its first element to its last as one axis, for a kernel's pointer.
+
+    The array's strides are not negative. Elements between its rows, which belong to others, are in it.
+    """
+    import numpy as np
+
+    if isinstance(array, np.ndarray):
+        if array.flags.c_contiguous:
+            return array
+        steps = [each // array.itemsize for each in array.strides]
+        extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
+        return np.lib.stride_tricks.as_strided(array, (extent,), (array.itemsize,))
+    if hasattr(array, "as_strided"):  # torch
+        if array.is_contiguous():
+            return array
+        steps = array.stride()
+        extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
+        return array.as_strided((extent,), (1,))
+    interface = array.__cuda_array_interface__
+    return int(interface["data"][0])

@@ -1,0 +1,115 @@
+"""The kernels of matrix products on a GPU: the bits of the CPU machine and of the instruction's sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lanewise import gpu
+from lanewise.formats import bf16, e4m3, f32, tf32
+from lanewise.linalg.epilogue_code import ACTIVATIONS
+from lanewise.linalg.families import warpgroup
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.problem import Epilogue
+from linalg.hopper_products import plan, product
+from linalg.test_split import in_parts
+from linalg.test_warpgroup import CASES, rounded
+
+pytestmark = pytest.mark.gpu
+if not gpu.available():
+    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
+torch = pytest.importorskip("torch")
+if torch.cuda.get_device_capability()[0] != 9:
+    pytest.skip("wgmma needs sm_90a", allow_module_level=True)
+
+_TYPES = {
+    "bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "int32": torch.int32,
+    "int8": torch.int8, "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2,
+}  # fmt: skip
+
+
+def on_gpu(array: Any) -> Any:
+    """Return an array on the GPU, its axes in memory as they were."""
+    if array is None:
+        return None
+    plain = array.flags.c_contiguous
+    rows = array if plain else np.ascontiguousarray(array.swapaxes(-1, -2))
+    found = torch.from_numpy(rows.view(np.uint8)).cuda().view(_TYPES[array.dtype.name])
+    return found if plain else found.swapaxes(-1, -2)
+
+
+def there(pointers: Pointers, workspace: int = 0) -> Pointers:
+    """Return the arrays of a problem on the GPU."""
+    names = ("a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_out")
+    moved = {name: on_gpu(getattr(pointers, name)) for name in names}
+    return replace(pointers, **moved, workspace=torch.zeros(workspace, dtype=torch.uint8, device="cuda"))
+
+
+def same(result: Any, wanted: Any) -> bool:
+    """Return whether a result has the bits that are wanted."""
+    found = result.contiguous().view(torch.uint8).cpu().numpy()
+    return np.array_equal(found.reshape(-1), np.ascontiguousarray(wanted).view(np.uint8).reshape(-1))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bits_of_the_instruction(name: str) -> None:
+    """Types, layouts, clusters and schedules."""
+    sizes, chosen, _ = CASES[name]
+    problem, pointers, sums = product(**sizes)
+    moved = there(pointers)
+    warpgroup.launch(problem, chosen, moved)
+    assert same(moved.out, rounded(sums, pointers.out.dtype))
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        plan((64, 16, 64), split=2, swap=True),
+        plan((128, 64, 64), split=2, cluster=(2, 1)),
+        plan((64, 64, 64), groups=3),
+        plan((64, 128, 64), split=8),
+        plan((64, 128, 64), split=4, groups=4),
+    ],
+    ids=lambda chosen: f"{chosen.split}x{chosen.groups}",
+)
+def test_parts_of_k(chosen: Plan) -> None:
+    """The order of additions is the plan's, whoever comes last."""
+    problem, pointers, _ = product(13 if chosen.swap else 70, 72, 1352, bf16, bf16, bf16, layout="NT")
+    moved = there(pointers, warpgroup.workspace_bytes(problem, chosen))
+    wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
+    for _ in range(20):
+        moved.out.fill_(0)
+        warpgroup.launch(problem, chosen, moved)
+        assert same(moved.out, wanted)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout", "out", "step"),
+    [(bf16, "NN", bf16, 64), (bf16, "TT", bf16, 64), (e4m3, "TN", f32, 128), (tf32, "TN", f32, 32)],
+)
+def test_copies_first(dtype: Any, layout: str, out: Any, step: int) -> None:
+    """Odd sizes by way of a workspace."""
+    problem, pointers, sums = product(67, 61, 77, dtype, dtype, out, layout=layout)
+    chosen = replace(plan((64, 64, step)), copy_a=True, copy_b=True)
+    moved = there(pointers, warpgroup.workspace_bytes(problem, chosen))
+    warpgroup.launch(problem, chosen, moved)
+    assert same(moved.out, sums.astype(pointers.out.dtype))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_epilogues_have_the_machine_s_bits(activation: str) -> None:
+    """Activations are made of exact operations: the CPU machine gives the same f32."""
+    rng = np.random.default_rng(0)
+    epilogue = Epilogue(bias="row", bias_dtype=bf16, activation=activation, alpha=True)
+    bias = rng.normal(size=200).astype(bf16.dtype)
+    problem, pointers, _ = product(
+        300, 200, 256, bf16, bf16, f32, layout="NT", epilogue=epilogue, bias=bias, alpha=0.37
+    )
+    moved = there(pointers)
+    for each in (pointers, moved):
+        warpgroup.launch(problem, plan((128, 64, 64)), each)
+    assert same(moved.out, pointers.out)

@@ -1,0 +1,59 @@
+"""e4m3 products with a scale for each 128 of K: promoted to f32 as docs/matmul.md says, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.formats import bf16, e4m3, f32
+from lanewise.linalg.families import warpgroup
+from lanewise.linalg.problem import Epilogue
+from linalg.hopper_products import plan, product, some, sums_of
+
+
+def promoted(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+    """The sums by NumPy: each block's product rounded as wgmma does, scaled and added by one rounding."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for block in range(-(-a.shape[1] // 128)):
+        part = slice(128 * block, 128 * block + 128)
+        sums = sums_of(np.ascontiguousarray(a[:, part]), np.ascontiguousarray(b[part]), e4m3, e4m3, f32)
+        scale = scale_a[:, block, None] * np.repeat(scale_b[block], 128)[: b.shape[1]]
+        total = (sums.astype(np.float64) * scale + total).astype(np.float32)  # exact in float64, or nearly
+    return total
+
+
+@pytest.mark.parametrize("swap", some([False, True], False))
+def test_block_scales(swap: bool) -> None:
+    """1×128 scales of A and 128×128 scales of B, also with A and B exchanged."""
+    m, n, k = 70, 144, 400
+    rng = np.random.default_rng(3)
+    scale_a = rng.random((m, 4), np.float32) + 0.5
+    scale_b = rng.random((4, 2), np.float32) + 0.5
+    problem, pointers, _ = product(m, n, k, e4m3, e4m3, bf16, layout="NT", scale_a=scale_a, scale_b=scale_b)
+    problem = replace(problem, promote=128)
+    chosen = plan((64, 80, 128), swap=True) if swap else plan((128, 96, 128))
+    configured, arguments = warpgroup.prepared(problem, chosen, pointers)
+    configured(*arguments)
+    assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))
+    assert lw.check(configured, *arguments, schedule="late").ok
+
+
+def test_promotion_without_scales() -> None:
+    """Sums of 128 of K are added in f32, not in the tensor cores; scales of rows come after."""
+    m, n, k = 64, 64, 304
+    scale_a = np.linspace(1, 2, m).astype(np.float32)
+    problem, pointers, _ = product(
+        m, n, k, e4m3, e4m3, f32, layout="NT", epilogue=Epilogue(scale_a="row"), scale_a=scale_a
+    )
+    problem = replace(problem, promote=128, scale_blocks=(0, 0))
+    warpgroup.launch(problem, plan((64, 64, 128)), pointers)
+    total = np.zeros((m, n), np.float32)
+    for first in range(0, k, 128):
+        part = slice(first, first + 128)
+        left, right = np.ascontiguousarray(pointers.a[:, part]), np.ascontiguousarray(pointers.b[part])
+        total = total + sums_of(left, right, e4m3, e4m3, f32)
+    assert np.array_equal(pointers.out, total * scale_a[:, None])

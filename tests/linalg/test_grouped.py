@@ -1,0 +1,42 @@
+"""Grouped products: experts of different sizes, empty ones among them, in one launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.formats import bf16, f32
+from lanewise.linalg.families import warpgroup
+from linalg.hopper_products import operand, plan, product, some, sums_of
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n"), some([((70, 0, 3, 130, 0), 72), ((0, 64, 1), 71)], ((70, 0, 3, 0), 72))
+)
+def test_experts(sizes: tuple[int, ...], n: int) -> None:
+    """Each expert's rows are multiplied by its own matrix; rows of nobody are left as they are."""
+    k, gap = 72, 5
+    rng = np.random.default_rng(4)
+    ends = np.cumsum(sizes).astype(np.int32) + gap
+    starts = (ends - np.array(sizes)).astype(np.int32)
+    m = int(ends[-1]) + gap
+    problem, pointers, _ = product(m, n, k, bf16, bf16, bf16, layout="NT")
+    weights: Any = rng.normal(size=(len(sizes), n, k)).astype(bf16.dtype)
+    pointers.b = weights.swapaxes(-1, -2)
+    pointers.starts, pointers.ends = starts, ends
+    problem = replace(problem, experts=len(sizes), b=operand(pointers.b, False, True, bf16))
+    configured, arguments = warpgroup.prepared(
+        problem, plan((64, 64, 64), cluster=(1, 2) if n == 72 else (1, 1)), pointers, multiprocessors=4
+    )
+    configured(*arguments)
+    wanted = np.zeros((m, n), bf16.dtype)
+    for expert, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        if end > start:
+            sums = sums_of(pointers.a[start:end], np.ascontiguousarray(pointers.b[expert]), bf16, bf16, f32)
+            wanted[start:end] = sums.astype(bf16.dtype)
+    assert np.array_equal(pointers.out, wanted)
+    assert lw.check(configured, *arguments, schedule="late").ok

@@ -1,0 +1,69 @@
+"""K cut into parts: over the blocks of a cluster, over clusters, both; added in the plan's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.formats import bf16, f32
+from lanewise.linalg.families import warpgroup
+from lanewise.linalg.families.build import build_of
+from lanewise.linalg.plan import Plan
+from linalg.hopper_products import plan, product, some, sums_of
+
+
+def in_parts(a: Any, b: Any, chosen: Plan) -> Any:
+    """The sums of parts of K, those of a group added first, then the groups."""
+    steps = -(-a.shape[1] // chosen.tile[2])
+    share = -(-steps // (chosen.split * chosen.groups)) * chosen.tile[2]
+    total: Any = None
+    for group in range(chosen.groups):
+        sums: Any = None
+        for part in range(group * chosen.split, (group + 1) * chosen.split):
+            at = slice(part * share, (part + 1) * share)
+            left, right = np.ascontiguousarray(a[:, at]), np.ascontiguousarray(b[at])
+            one = np.zeros((a.shape[0], b.shape[1]), np.float32)
+            if left.shape[1]:
+                one = sums_of(left, right, bf16, bf16, f32)
+            sums = one if sums is None else sums + one
+        total = sums if total is None else total + sums
+    return total
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    some(
+        [
+            plan((64, 16, 64), split=2, swap=True),
+            plan((128, 64, 64), split=2, cluster=(2, 1)),
+            plan((64, 64, 64), groups=3),
+            plan((64, 64, 64), split=2, groups=2),
+        ],
+        plan((64, 16, 64), split=2, groups=2, swap=True),
+    ),
+)
+def test_parts_of_k(chosen: Plan) -> None:
+    """The bits are those of the plan's order, twice in a row: the counters are zero again; nothing races."""
+    m = 13 if chosen.swap else 70
+    problem, pointers, _ = product(m, 72, 328, bf16, bf16, bf16, layout="NT")
+    workspace = np.zeros(warpgroup.workspace_bytes(problem, chosen) + 128, np.uint8)
+    pointers.workspace = workspace[-lw.address(workspace) % 128 :]
+    wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
+    configured, arguments = warpgroup.prepared(problem, chosen, pointers)
+    for _ in range(2):
+        pointers.out[:] = 0
+        configured(*arguments)
+        assert np.array_equal(pointers.out, wanted)
+    assert lw.check(configured, *arguments, schedule="late").ok
+
+
+def test_more_tiles_than_counters_are_refused() -> None:
+    """Clusters that share K count themselves in a workspace of limited size."""
+    problem, pointers, _ = product(64, 64, 256, bf16, bf16, bf16, layout="NT")
+    with pytest.raises(lw.LanewiseError, match="8192 counters"):
+        build = build_of(problem, plan((64, 64, 64), groups=2))
+        warpgroup.for_shape(build, 64 * 128, 64 * 64, 1, 132)
+    assert pointers.workspace is None
