@@ -35,6 +35,8 @@ class Shape:
     align_b: int
     align_out: int
     group: int
+    #: The instruction's step along K; None for the longest that the arch has.
+    step: int | None = None
 
     @property
     def threads(self) -> int:
@@ -54,8 +56,10 @@ class Shape:
 
 
 @cache
-def instruction(arch: str, a: lw.Format, b: lw.Format, sums: lw.Format) -> lw.Instruction:
-    """The largest mma.sync of an arch for the types of A, B and the sums.
+def instruction(
+    arch: str, a: lw.Format, b: lw.Format, sums: lw.Format, step: int | None = None
+) -> lw.Instruction:
+    """The largest mma.sync of an arch for the types of A, B and the sums, or the one with a step along K.
 
     >>> instruction("sm_75", lw.f16, lw.f16, lw.f32).shape, instruction("sm_90a", lw.f16, lw.f16, lw.f32).shape
     ((16, 8, 8), (16, 8, 16))
@@ -64,6 +68,7 @@ def instruction(arch: str, a: lw.Format, b: lw.Format, sums: lw.Format) -> lw.In
         each
         for each in lw.instructions(arch, "mma", a=a.name, b=b.name, c=sums.name, d=sums.name, kind="")
         if each.layouts == ("row", "col") and not each.satfinite and not each.rounding and not each.bitop
+        and step in (None, each.k)
     ]
     if not found:
         raise lw.LanewiseError(
@@ -82,7 +87,7 @@ def in_groups(number: Any, tall: Any, wide: Any, group: int) -> tuple[Any, Any]:
 @cache
 def compiled(shape: Shape, finish: Any) -> lw.Kernel:
     """The kernel of a shape; `finish` is what is done to a sum before it is stored."""
-    mma = instruction(shape.arch, shape.a, shape.b, shape.sums)
+    mma = instruction(shape.arch, shape.a, shape.b, shape.sums, shape.step)
     (bm, bn, bk), (wm, wn), stages = shape.tile, shape.warp, shape.stages
     tile_a, tile_b = shape.tiles
     asynchronous = mma.legality is not None and shape.arch not in ("sm_70", "sm_72", "sm_75")
