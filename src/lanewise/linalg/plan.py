@@ -28,5 +28,7 @@ class Plan:
     #: Whether A or B is copied to an aligned (or transposed) workspace first.
     copy_a: bool = False
     copy_b: bool = False
+    #: Of two warpgroups that share a tile, by how many stages the first runs ahead; it does not change the bits.
+    skew: int = 0
     #: Why this one: a sentence for people.
     why: str = ""

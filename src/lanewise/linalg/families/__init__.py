@@ -1,1 +1,1 @@
-"""The kernels behind a product: one file for each family, all with `kernel` and `launch`."""
+"""Kernels of matrix products, one module for each family of plans."""

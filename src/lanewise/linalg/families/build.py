@@ -1,0 +1,234 @@
+"""What is compiled into a kernel of the Hopper families: types, tile, cluster, stages, epilogue; never a size.
+
+Two problems whose `Build` is the same run the same machine code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lanewise import isa
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format, f32, tf32
+from lanewise.isa import Instruction
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.problem import Epilogue, Problem
+
+#: Threads of a warpgroup, rows of a wgmma, bytes of a line of the 128-byte swizzle.
+WARPGROUP, ROWS, LINE = 128, 64, 128
+#: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
+MOST_SHARED = 232448 - 1024
+#: Blocks of the largest cluster that every launch can have.
+MOST_BLOCKS = 8
+
+
+@dataclass(frozen=True)
+class Build:
+    """The constants of one kernel."""
+
+    a: Format
+    b: Format
+    out: Format
+    sums: Format
+    #: Whether A and B are contiguous along K.
+    a_k_major: bool
+    b_k_major: bool
+    tile: tuple[int, int, int]
+    stages: int
+    cluster: tuple[int, int] = (1, 1)
+    #: "cooperative": the consumers share a tile. "pingpong": each computes tiles of its own, by turns.
+    schedule: str = "cooperative"
+    consumers: int = 2
+    #: Whether tensor maps have a third axis, that of the batch.
+    batched: bool = False
+    #: Whether the result is stored by TMA; if not, element by element with guards.
+    store_by_tma: bool = True
+    epilogue: Epilogue = Epilogue()
+    #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store at
+    #: the same time.
+    skew: int = 0
+    #: Blocks of a cluster that sum parts of K and add them up through each other's shared memory.
+    split: int = 1
+    #: Whether the result's columns are contiguous, so that tiles are stored transposed.
+    transposed: bool = False
+
+    @property
+    def bm(self) -> int:
+        """Rows of a block's tile."""
+        return self.tile[0]
+
+    @property
+    def bn(self) -> int:
+        """Columns of a block's tile."""
+        return self.tile[1]
+
+    @property
+    def bk(self) -> int:
+        """Elements of K in one stage."""
+        return self.tile[2]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of A and of B."""
+        return self.a.bits // 8 if self.a is not tf32 else 4
+
+    @property
+    def consumer_rows(self) -> int:
+        """Rows of a tile that one warpgroup multiplies."""
+        return self.bm // self.consumers if self.schedule == "cooperative" else self.bm
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: one warpgroup loads."""
+        return (1 + self.consumers) * WARPGROUP
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.split
+
+    @property
+    def sharing(self) -> int:
+        """Blocks of a cluster that load for each other."""
+        return self.cluster[0] * self.cluster[1]
+
+    @property
+    def store_columns(self) -> int:
+        """Columns of a tile that one block stores: all, or a share of them if the blocks split K."""
+        return -(-self.bn // 8 // self.split) * 8 if self.split > 1 else self.bn
+
+    @property
+    def owners(self) -> int:
+        """Blocks of those that split K that add parts up and store."""
+        return self.bn // self.store_columns
+
+    @property
+    def instruction(self) -> Instruction:
+        """The wgmma that multiplies 64 rows by the tile's columns."""
+        step = 32 // self.element_bytes
+        return isa.instruction(
+            f"wgmma.mma_async.sync.aligned.m64n{self.bn}k{step}.{self.sums.name}.{self.a.name}.{self.b.name}"
+        )
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A in one stage."""
+        return self._operand_bytes(self.bm, self.a_k_major)
+
+    @property
+    def b_bytes(self) -> int:
+        """Bytes of B in one stage."""
+        return self._operand_bytes(self.bn, self.b_k_major)
+
+    def _operand_bytes(self, rows: int, k_major: bool) -> int:
+        """Bytes of rows × K, or of K × rows in boxes as wide as the swizzle."""
+        wide = LINE // self.element_bytes
+        return (rows if k_major else -(-rows // wide) * wide) * self.bk * self.element_bytes
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of A and B in one stage."""
+        return self.a_bytes + self.b_bytes
+
+    @property
+    def box_columns(self) -> int:
+        """Columns of one box of the result: as many as 128 bytes hold, and a divisor of the tile's."""
+        wide = LINE * 8 // self.out.bits
+        if self.transposed:
+            return min(ROWS, wide)
+        while self.store_columns % wide:
+            wide //= 2
+        return wide
+
+    @property
+    def box_rows(self) -> int:
+        """Rows of one box of the result."""
+        return self.store_columns if self.transposed else ROWS
+
+    @property
+    def turn_boxes(self) -> int:
+        """Boxes that a warpgroup writes to shared memory between two barriers: about 128 bytes a row."""
+        if self.transposed:
+            return ROWS // self.box_columns
+        wanted = max(1, LINE * 8 // self.out.bits // self.box_columns)
+        boxes = self.store_columns // self.box_columns
+        while boxes % wanted:
+            wanted //= 2
+        return wanted
+
+    @property
+    def turns(self) -> int:
+        """Turns in which a warpgroup writes its sums of a tile."""
+        blocks = self.consumer_rows // ROWS
+        return blocks if self.transposed else blocks * self.store_columns // (self.box_columns * self.turn_boxes)
+
+    @property
+    def buffers(self) -> int:
+        """Turns that are in shared memory at the same time."""
+        return 1 if self.transposed else 2
+
+    @property
+    def turn_bytes(self) -> int:
+        """Bytes of the boxes of one turn, in whole patterns of the swizzle."""
+        return -(-self.box_rows * self.turn_boxes * self.box_columns * self.out.bits // 8 // 1024) * 1024
+
+    @property
+    def parts_bytes(self) -> int:
+        """Bytes of the sums that blocks which split K send to this one: from each, its share of each thread."""
+        if self.split == 1:
+            return 0
+        return self.split * self.consumers * self.consumer_rows // ROWS * self.store_columns // 2 * WARPGROUP * 4
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory: the stages, the result's turns for each consumer, and parts of sums."""
+        results = self.buffers * self.consumers * self.turn_bytes
+        return self.stages * self.stage_bytes + results + self.parts_bytes
+
+    def require_possible(self) -> None:
+        """Raise an error for tiles that the kernel cannot have."""
+        rows, columns = self.cluster
+        wide = LINE // self.element_bytes
+        reason = ""
+        if self.consumer_rows % ROWS or not self.consumer_rows:
+            reason = f"{self.bm} rows are no multiple of 64 for each of the warpgroups"
+        elif self.bk * self.element_bytes != LINE:
+            reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
+        elif self.consumer_rows // ROWS * self.bn > 256 * (2 if self.sums.bits == 16 else 1):
+            reason = f"{self.consumer_rows} × {self.bn} sums do not fit into the registers of a warpgroup"
+        elif (self.b_k_major and self.bn % (8 * rows)) or self.bm % (8 * columns):
+            reason = f"a cluster {self.cluster} does not divide the tile into parts of eight rows"
+        elif not self.b_k_major and -(-self.bn // wide) % rows:
+            reason = f"{self.bn} columns are not {rows} times boxes of {wide}"
+        elif not self.a_k_major and (self.bm // wide) % columns:
+            reason = f"{self.bm} rows are not {columns} times boxes of {wide}"
+        elif self.shared_bytes > MOST_SHARED:
+            reason = f"{self.stages} stages take {self.shared_bytes} bytes of shared memory of {MOST_SHARED}"
+        elif self.box_columns * self.out.bits % 128:
+            reason = f"rows of {self.box_columns} results are no multiple of 16 bytes"
+        elif self.bn % self.store_columns or self.cluster_size > MOST_BLOCKS:
+            reason = f"{self.bn} columns are not divided among {self.split} blocks"
+        if reason:
+            raise LanewiseError(f"tile {self.tile}, cluster {self.cluster}, {self.schedule}: {reason}")
+
+
+def build_of(problem: Problem, plan: Plan) -> Build:
+    """Return what a problem and its plan compile to, the problem as the kernel computes it."""
+    a, b = problem.a.dtype, problem.b.dtype
+    if problem.precision == "tf32":
+        a = b = tf32
+    pingpong = plan.schedule == "pingpong"
+    consumers = 2 if pingpong or plan.tile[0] >= 2 * ROWS else 1
+    if not pingpong and plan.tile[0] % (ROWS * consumers):
+        consumers = plan.tile[0] // ROWS
+    size = problem.out.dtype.bits // 8
+    across = problem.n if problem.out.k_major else problem.m
+    return Build(
+        a=a, b=b, out=problem.out.dtype, sums=problem.sums or f32,
+        a_k_major=problem.a.k_major, b_k_major=problem.b.k_major,
+        tile=plan.tile, stages=plan.stages, cluster=plan.cluster,
+        schedule="pingpong" if pingpong else "cooperative", consumers=consumers,
+        batched=problem.batch > 1,
+        store_by_tma=problem.out.tma and across * size % 16 == 0,
+        epilogue=problem.epilogue, skew=plan.skew, split=plan.split, transposed=not problem.out.k_major,
+    )  # fmt: skip
