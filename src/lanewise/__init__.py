@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.launch import address
+    from lanewise.linalg.call import epilogue, matmul, plan
+    from lanewise.linalg.grouped import grouped_matmul
+    from lanewise.linalg.sparse import sparsify
+    from lanewise.linalg.tuning import tune
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
@@ -91,6 +95,12 @@ _LATER = {
     "texture": "ptx.textures",
     "check": "machine.checker.check",
     "compare": "arith.comparison",
+    "epilogue": "linalg.call",
+    "grouped_matmul": "linalg.grouped",
+    "matmul": "linalg.call",
+    "plan": "linalg.call",
+    "sparsify": "linalg.sparse",
+    "tune": "linalg.tuning",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",
 }
@@ -130,11 +140,13 @@ __all__ = [
     "e3m2",
     "e4m3",
     "e5m2",
+    "epilogue",
     "f16",
     "f32",
     "f64",
     "format_of",
     "gpu",
+    "grouped_matmul",
     "instruction",
     "instructions",
     "lang",
@@ -145,17 +157,21 @@ __all__ = [
     "make_tiled_copy_B",
     "make_tiled_copy_C",
     "make_tiled_mma",
+    "matmul",
+    "plan",
     "prune_2_4",
     "ptx",
     "s4",
     "s8",
     "s32",
+    "sparsify",
     "surface",
     "tensor_map",
     "texture",
     "tf32",
     "trace",
     "traces",
+    "tune",
     "u4",
     "u8",
     "ue4m3",

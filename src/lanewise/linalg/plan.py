@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Plan:
     """How a product is computed. Two runs of one plan on the same data give the same bits, on GPU and CPU."""
 
-    #: "warpgroup" (TMA and wgmma, sm_90a), "skinny" (few rows or columns, sm_90a), "warp" (cp.async and mma.sync).
+    #: "warpgroup" (TMA and wgmma, sm_90a), "skinny" (few rows or columns, sm_90a), "warp" (mma.sync).
     family: str
     arch: str
     #: The block's tile of the result and its step along K.

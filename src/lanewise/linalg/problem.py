@@ -1,4 +1,4 @@
-"""A product of matrices as the planner and the kernels see it: sizes, types, where elements lie, what is fused.
+"""A product of matrices as planner and kernels see it: sizes, types, where elements lie, what is fused.
 
 Arrays are not in it: two calls with the same problem run the same plan. `operands.py` makes a problem of
 arrays, `planner.py` a plan of a problem, and the families launch a plan.
@@ -21,21 +21,24 @@ class Operand:
 
     dtype: Format
     k_major: bool
-    #: Elements from one row (or column) to the next, and from one matrix of the batch to the next (0: shared).
+    #: Elements from one row (or column) to the next, and from one matrix of the batch to the next (0: shared)
     leading: int
     batch_stride: int = 0
     #: Bytes that the address and all strides are multiples of, at most 16; TMA needs 16.
     alignment: int = 16
+    #: Elements from one to the next along the contiguous axis: 1, except in views with steps, which no tensor
+    #: map describes; a plan copies them first.
+    inner: int = 1
 
     @property
     def tma(self) -> bool:
         """Whether a tensor map can describe it."""
-        return self.alignment == 16
+        return self.alignment == 16 and self.inner == 1 and self.leading > 0 and self.batch_stride >= 0
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is done to the sums before they are stored: out = scale · act(alpha·scales·sum + bias) + beta·residual.
+    """What is done to sums before they are stored: scale · (act(alpha·scales·sum + bias) + beta·residual)
 
     In this order: the scales of A and B and alpha are multiplied in, the bias is added, the activation
     taken, the residual added (times beta), the output scale multiplied in, and the result is rounded once.
@@ -50,9 +53,14 @@ class Epilogue:
     #: None, "relu", "gelu_tanh", "gelu_erf", "silu", "sigmoid", or the name of a user's function.
     activation: str | None = None
     residual: Operand | None = None
-    #: None, "tensor" (a number), "row" (one for each row of A, or column of B).
+    #: None, "tensor" (a number), "row" (one for each row of A, or column of B), or "block" (of A one for each
+    #: row and 128 of K, of B one for each 128 of K by 128 of N; `Problem.promote` is 128 then).
     scale_a: str | None = None
     scale_b: str | None = None
+    #: Elements of the scales' arrays from one to the next: matrix of the batch, row of A (or column of B; of
+    #: blocks, block of columns), block of K.
+    scale_a_strides: tuple[int, int, int] = (0, 0, 0)
+    scale_b_strides: tuple[int, int, int] = (0, 0, 0)
     scale_out: bool = False
     #: A user's own device function `f(value, row, column) -> value`, after all of it; compared by identity.
     function: object | None = None
@@ -72,8 +80,9 @@ class Problem:
     sums: Format
     batch: int = 1
     epilogue: Epilogue = Epilogue()
-    #: "" (the types' own product), "tf32" (f32 arrays, rounded to tf32) or "f32" (f32 arrays by split products).
+    #: "" (the types' own product), "tf32" (f32 arrays, rounded to tf32) or "f32" (f32 by split products).
     precision: str = ""
-    #: None, or the block of K after which e4m3 products are scaled and promoted to f32: 128.
+    #: None, or after how much of K sums are scaled and added to a total in f32: 128. e4m3 and e5m2 with block
+    #: scales or f32 sums, and f32 by split products (there of the three times longer K).
     promote: int | None = None
     batch_invariant: bool = False

@@ -1,0 +1,238 @@
+"""`lw.matmul` and `lw.plan`: the rules hold, a plan is chosen, and the arrays decide who computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.linalg.gpus import planned_arch
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planned import PlannedProduct
+from lanewise.linalg.planner import plan_of, require_possible
+from lanewise.linalg.problem import Problem
+from lanewise.linalg.rules import Options, Request, request_of
+from lanewise.linalg.sparse import SparseMatrix
+
+#: The GPU that arrays in host memory are computed like, unless arch= says otherwise.
+DEFAULT_ARCH = "sm_90a"
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    scale_out: Any = None,
+    epilogue: Any = None,
+    out_dtype: Any = None,
+    accumulate: Any = None,
+    precision: str | None = None,
+    batch_invariant: bool = False,
+    arch: str | None = None,
+    plan: Plan | PlannedProduct | None = None,
+    stream: Any = None,
+) -> Any:
+    """Return the product of two arrays: on their GPU, or on the CPU with the bits of a GPU.
+
+    Shapes follow torch and NumPy: vectors, matrices, batches that broadcast, any strides. The result is
+
+        scale_out · (activation(alpha · scale_a · scale_b · (a · b) + bias) + beta · residual)
+
+    to which `epilogue`, a function of your own (`lw.epilogue`), is applied. It is rounded once, to the type
+    of `out`, to `out_dtype`, or to the type of `a`. `bias` is one number for each column (N,) or each row
+    (M, 1); `activation` is "relu", "gelu", "gelu_tanh", "silu" or "sigmoid"; `beta` without a residual scales
+    what `out` holds. Scales of e4m3, e5m2 and int8 are numbers, one for each row of a or column of b, or, of
+    small floats, blocks of 1×128 of a and 128×128 of b. `accumulate` is the type of sums; `precision` of f32
+    arrays is "f32" or "tf32".
+
+    `arch` is the GPU that arrays in host memory are computed like, sm_90a unless said otherwise. `plan` is
+    what `lw.plan` returned; with `batch_invariant` a row's bits do not depend on how many rows are beside it.
+
+    >>> import numpy as np
+    >>> a, b = np.eye(3, 4, dtype=np.float16), np.arange(8, dtype=np.float16).reshape(4, 2)
+    >>> matmul(a, b, bias=np.ones(2, np.float16), activation="relu").tolist()
+    [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    """
+    if isinstance(b, SparseMatrix):
+        raise_unfused(
+            out=out, bias=bias, activation=activation, residual=residual, beta=beta, scale_a=scale_a,
+            scale_b=scale_b, scale_out=scale_out, epilogue=epilogue, accumulate=accumulate,
+            precision=precision, plan=plan,
+        )  # fmt: skip
+        return b.product(a, out_dtype, arch)
+    options = Options(
+        out, bias, activation, residual, alpha, beta, scale_a, scale_b, scale_out, epilogue, out_dtype,
+        accumulate, precision, batch_invariant,
+    )  # fmt: skip
+    request = request_of(a, b, options)
+    if request.problem is None:
+        _each_of_batch(request, a, b, options, arch, plan, stream)
+    elif request.a.device is None:
+        _on_cpu(request, request.problem, _plan(request.problem, arch, plan))
+    else:
+        from lanewise.linalg.on_gpu import run
+
+        run(request, request.problem, arch, plan.plan if isinstance(plan, PlannedProduct) else plan, stream)
+    return _returned(request)
+
+
+def raise_unfused(**given: Any) -> None:
+    """Raise an error for keywords that sparse products do not take."""
+    for name, value in given.items():
+        if value is not None:
+            raise LanewiseError(
+                f"products with a sparse b take no {name}= yet; out_dtype= and arch= they take"
+            )
+
+
+def plan(
+    a: Any,
+    b: Any,
+    *,
+    arch: str | None = None,
+    **keywords: Any,
+) -> PlannedProduct:
+    """Return the plan for a call of `lw.matmul` with the same arguments: what runs, how, and why.
+
+    >>> import numpy as np
+    >>> found = plan(np.zeros((4096, 4096), np.float16), np.zeros((4096, 4096), np.float16))
+    >>> found.plan.family, found.plan.tile
+    ('warpgroup', (128, 256, 64))
+    """
+    request = request_of(a, b, Options(**_plannable(keywords)), empty_result=False)
+    problem = request.problem
+    if problem is None:
+        raise LanewiseError(
+            f"the axes of the batch {request.batch} cannot be joined to one for these strides: the call is a "
+            "loop over the first of them; plan one step, a[0] and b[0]"
+        )
+    return planned(problem, _arch_of(request, arch))
+
+
+def planned(problem: Problem, arch: str) -> PlannedProduct:
+    """Return the plan of a problem with what the model says of it."""
+    return PlannedProduct(plan_of(problem, arch), problem)
+
+
+def _plannable(keywords: dict[str, Any]) -> dict[str, Any]:
+    unknown = [name for name in keywords if name not in Options.__dataclass_fields__]
+    if unknown:
+        raise LanewiseError(f"lw.plan takes the keywords of lw.matmul; {unknown[0]} is none of them")
+    return keywords
+
+
+def _arch_of(request: Request, arch: str | None) -> str:
+    """Return the arch that a request is planned for: the one that was asked for, or that of its device."""
+    if request.a.device is None or arch is not None:
+        return planned_arch(arch or DEFAULT_ARCH)
+    from lanewise.linalg.on_gpu import arch_of_device
+
+    return arch_of_device(request.a.device)
+
+
+def _plan(problem: Problem, arch: str | None, given: Plan | PlannedProduct | None) -> Plan:
+    """Return the plan of a product on the CPU: the one that was given, or the planner's."""
+    if given is None:
+        return plan_of(problem, planned_arch(arch or DEFAULT_ARCH))
+    found = given.plan if isinstance(given, PlannedProduct) else given
+    if not isinstance(found, Plan):
+        raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
+    if arch is not None and planned_arch(arch) != found.arch:
+        raise LanewiseError(f"arch={arch!r}, and the plan is for {found.arch}")
+    require_possible(problem, found)
+    return found
+
+
+def _on_cpu(request: Request, problem: Problem, found: Plan) -> None:
+    from lanewise.linalg.on_cpu import compute
+
+    compute(request, problem, found)
+
+
+def _each_of_batch(
+    request: Request, a: Any, b: Any, options: Options, arch: str | None, plan: Any, stream: Any
+) -> None:
+    """Compute a batch whose axes cannot be joined: one product for each index of the first axis."""
+    axes = len(request.batch)
+
+    def item(array: Any, index: int) -> Any:
+        if array is None or not hasattr(array, "shape") or len(array.shape) < axes + 2:
+            return array
+        return array[0 if array.shape[0] == 1 else index]
+
+    def of_result(array: Any, index: int) -> Any:
+        return None if array is None else array[index]
+
+    for index in range(request.batch[0]):
+        matmul(
+            item(a, index),
+            item(b, index),
+            out=request.result[index],
+            residual=of_result(options.residual, index),
+            scale_a=item(options.scale_a, index),
+            scale_b=item(options.scale_b, index),
+            **{
+                name: getattr(options, name)
+                for name in ("bias", "activation", "alpha", "beta", "scale_out", "epilogue", "accumulate",
+                             "precision", "batch_invariant")
+            },
+            arch=arch,
+            plan=plan,
+            stream=stream,
+        )  # fmt: skip
+
+
+def _returned(request: Request) -> Any:
+    """Return the result as its library does: a number for the product of two vectors of NumPy."""
+    if request.a.library == "jax":
+        from importlib import import_module
+
+        return import_module("jax.numpy").asarray(request.result)
+    return request.result
+
+
+class EpilogueFunction:
+    """A function of the user's on a finished value: `lw.epilogue` makes one."""
+
+    is_epilogue = True
+
+    def __init__(self, function: Any) -> None:
+        from lanewise.lang import device
+
+        self.function = function if type(function).__name__ == "Device" else device(function)
+
+    def __repr__(self) -> str:
+        return f"<epilogue {getattr(self.function, '__name__', 'function')}>"
+
+
+def epilogue(function: Any) -> EpilogueFunction:
+    """Mark a function f(value, row, column) of the kernel language as an epilogue of `lw.matmul`.
+
+    It gets the value that would be stored, in f32, with its row and column in the result, and returns the
+    value to store. It runs in the product's own kernel, without another pass through memory.
+
+    >>> import numpy as np
+    >>> import lanewise as lw
+    >>> @lw.epilogue
+    ... def lower(value, row, column):
+    ...     return lw.where(column <= row, value, lw.f32(0.0))
+    >>> ones = np.ones((3, 3), np.float16)
+    >>> lw.matmul(ones, ones, epilogue=lower).tolist()
+    [[3.0, 0.0, 0.0], [3.0, 3.0, 0.0], [3.0, 3.0, 3.0]]
+    """
+    if not callable(function):
+        raise LanewiseError(f"@lw.epilogue goes on a function f(value, row, column), not on {function!r}")
+    return EpilogueFunction(function)
+
+
+def without_function(problem: Problem) -> Problem:
+    """Return a problem without a user's function, as plans and caches on disk see it."""
+    return replace(problem, epilogue=replace(problem.epilogue, function=None))

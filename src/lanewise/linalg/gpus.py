@@ -1,0 +1,57 @@
+"""What the planner knows of GPUs: multiprocessors, bandwidth, and the speed of their tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lanewise.errors import LanewiseError
+from lanewise.isa import find_arch
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that stands for its arch: numbers for the model of time, not for the bits."""
+
+    name: str
+    multiprocessors: int
+    #: Bytes in a second that a copy reaches; operations in a second of bf16 products, sustained.
+    bandwidth: float
+    speed: float
+    #: Shared memory of a block in bytes.
+    shared_bytes: int
+    l2_bytes: int
+
+    def speed_of(self, multiplied: str) -> float:
+        """Return the operations in a second of products of a format."""
+        return self.speed * _RELATIVE_SPEED[multiplied]
+
+
+#: Speed by format; bf16 is 1. f64 has tensor cores on data centre GPUs alone.
+_RELATIVE_SPEED = {
+    "f16": 1.0, "bf16": 1.0, "tf32": 0.5, "e4m3": 1.97, "e5m2": 1.97, "s8": 1.97, "f64": 1 / 14,
+}  # fmt: skip
+#: H200: measured (a copy, and wgmma on operands at rest). The others: 85 % of what NVIDIA states.
+GPUS = {
+    "sm_75": Gpu("T4", 40, 0.27e12, 55e12, 64 << 10, 4 << 20),
+    "sm_80": Gpu("A100", 108, 1.7e12, 265e12, 163 << 10, 40 << 20),
+    "sm_86": Gpu("RTX 3090", 82, 0.8e12, 60e12, 99 << 10, 6 << 20),
+    "sm_89": Gpu("RTX 4090", 128, 0.86e12, 140e12, 99 << 10, 72 << 20),
+    "sm_90": Gpu("H200", 132, 4.2e12, 560e12, 227 << 10, 50 << 20),
+    "sm_90a": Gpu("H200", 132, 4.2e12, 859e12, 227 << 10, 50 << 20),
+    "sm_120": Gpu("RTX 5090", 170, 1.5e12, 180e12, 99 << 10, 96 << 20),
+}
+#: Archs that run as another one does here.
+_LIKE = {"sm_87": "sm_86", "sm_88": "sm_86", "sm_120a": "sm_120", "sm_120f": "sm_120", "sm_121": "sm_120"}
+
+
+def planned_arch(arch: str) -> str:
+    """Return an arch's name as plans have it; an error for archs that have no plans.
+
+    >>> planned_arch("sm_90a"), planned_arch("RTX 4090")
+    ('sm_90a', 'sm_89')
+    """
+    name = find_arch(arch)
+    found = _LIKE.get(name, name)
+    if found not in GPUS:
+        raise LanewiseError(f"arch={arch!r}: products are planned for {', '.join(GPUS)}")
+    return found

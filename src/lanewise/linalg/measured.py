@@ -1,0 +1,84 @@
+"""Plans that were measured: a small table for each kind of GPU in the tree, and what `lw.tune` found.
+
+The tables are JSON files in `measured/`, one for each arch, with the GPU, driver and date of the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lanewise.linalg.order import multiplied_as
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.problem import Problem
+
+_FOLDER = Path(__file__).parent / "measured"
+#: The table of each arch.
+_FILES = {"sm_90a": "h200.json"}
+#: A measured plan serves problems whose sizes are all within this factor.
+_NEAR = 1.12
+
+
+def kind_of(problem: Problem) -> str:
+    """Return what of a problem a measured plan is for, besides its sizes: types, majors, promotion.
+
+    >>> from lanewise.formats import bf16, f32
+    >>> from lanewise.linalg.problem import Operand
+    >>> matrix = Operand(bf16, True, 64)
+    >>> kind_of(Problem(64, 64, 64, matrix, matrix, matrix, f32))
+    'bf16·bf16→bf16 f32 tn'
+    """
+    a, b = multiplied_as(problem)
+    majors = ("t" if problem.a.k_major else "n") + ("n" if problem.b.k_major else "t")
+    more = f" promote {problem.promote}" if problem.promote else ""
+    return f"{a}·{b}→{problem.out.dtype.name} {problem.sums.name} {majors}{more}"
+
+
+@cache
+def _table(arch: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the measured plans of an arch by the kind of problem."""
+    path = _FOLDER / _FILES.get(arch, "none")
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["plans"]
+    except OSError:
+        return {}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["kind"], []).append(row)
+    return found
+
+
+def measured_plan(problem: Problem, arch: str) -> Plan | None:
+    """Return the plan that was fastest for a problem of nearly these sizes; None if none was measured."""
+    nearest, distance = None, math.log(_NEAR)
+    for row in _table(arch).get(kind_of(problem), ()):
+        sizes = ((problem.m, row["m"]), (problem.n, row["n"]), (problem.k, row["k"]))
+        if problem.batch != row.get("batch", 1) or any(min(pair) < 1 for pair in sizes):
+            continue
+        far = max(abs(math.log(one / other)) for one, other in sizes)
+        if far <= distance and (far < distance or nearest is None):
+            nearest, distance = row, far
+    if nearest is None:
+        return None
+    return plan_from(nearest["plan"], arch, f"measured at {nearest['m']}×{nearest['n']}×{nearest['k']}")
+
+
+def plan_from(fields: dict[str, Any], arch: str, why: str) -> Plan:
+    """Return a plan of its fields as JSON has them."""
+    known = dict(fields)
+    for name in ("tile", "cluster"):
+        if name in known:
+            known[name] = tuple(known[name])
+    return Plan(**{"arch": arch, "why": why, **known})
+
+
+def fields_of(plan: Plan) -> dict[str, Any]:
+    """Return the fields of a plan for JSON: what it takes to make it again, without reasons."""
+    return {
+        name: value
+        for name, value in plan.__dict__.items()
+        if name in ("family", "tile", "stages", "cluster", "split", "schedule", "group", "swap")
+    }

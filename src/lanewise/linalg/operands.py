@@ -1,0 +1,313 @@
+"""Arrays of any library as the operands of a product: where their elements lie, and of which format they are.
+
+NumPy, torch and CuPy are asked directly, others through `__cuda_array_interface__` or DLPack. Nothing is
+copied here. What the shapes and formats of several operands must be to each other is in `rules.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import FORMATS, Format, format_of
+from lanewise.linalg.problem import Operand
+from lanewise.ptx.host_tensors import host_array
+
+#: Formats of arrays that products take or give.
+TAKEN = ("f16", "bf16", "f32", "f64", "e4m3", "e5m2", "s8", "s32")
+#: Bytes that tensor maps want addresses and strides to be multiples of.
+_ALIGNED = 16
+#: How hard NumPy may try to tell whether two views overlap; a view for which it takes longer is refused.
+_OVERLAP_WORK = 10_000
+
+
+class View(NamedTuple):
+    """An array: its shape, its strides in elements, its format, its address and who has it."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    format: Format
+    address: int
+    #: "numpy", "torch", "cupy", or the name of another library.
+    library: str
+    #: None in host memory, else the number of the GPU.
+    device: int | None
+    #: The array itself; in host memory as a NumPy array of the same memory.
+    array: Any
+
+    @property
+    def where(self) -> str:
+        """The device in words."""
+        return "in host memory" if self.device is None else f"on cuda:{self.device}"
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of an element."""
+        return self.format.word_bits // 8
+
+
+def view_of(value: Any, name: str) -> View:
+    """Return the view of an array; anything else, and arrays of other types, are errors that name it.
+
+    >>> view_of(np.zeros((4, 6), np.float16)[:, ::2], "a")[:3]
+    ((4, 3), (6, 2), <f16>)
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _torch_view(torch, value, name)
+    if isinstance(value, np.ndarray):
+        return _numpy_view(value, name, "numpy")
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | list | tuple | dict):
+        raise LanewiseError(
+            f"{name} is an array of NumPy, torch, CuPy, or one with DLPack; not {type(value).__name__}"
+        )
+    if isinstance(value, np.generic):
+        return _numpy_view(np.asarray(value), name, "numpy")
+    return _other_view(value, name)
+
+
+def _numpy_view(array: np.ndarray[Any, Any], name: str, library: str) -> View:
+    """Return the view of a NumPy array."""
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
+        raise LanewiseError(f"{name} is a masked array; .filled(value) says what its masked elements are")
+    size = array.itemsize
+    if any(step % size for step in array.strides):
+        raise LanewiseError(
+            f"{name} has strides {array.strides} in bytes, which are no multiples of its elements' {size}: "
+            "copy it with numpy.ascontiguousarray"
+        )
+    address = array.__array_interface__["data"][0] if array.dtype.kind != "V" else array.ctypes.data
+    if address % size:
+        raise LanewiseError(
+            f"{name} lies at an address that is no multiple of its elements' {size} bytes: .copy() moves it"
+        )
+    if name == "out" and not array.flags.writeable:
+        raise LanewiseError("out is read-only")
+    strides = tuple(step // size for step in array.strides)
+    return View(array.shape, strides, _format(array.dtype.name, name), address, library, None, array)
+
+
+def _torch_view(torch: Any, tensor: Any, name: str) -> View:
+    """Return the view of a torch tensor, on a GPU or in host memory."""
+    if type(tensor) not in _plain_tensors(torch):
+        raise LanewiseError(
+            f"{name} is a {type(tensor).__name__}, which stands for other tensors: lanewise.torch.matmul "
+            "takes it"
+        )
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise LanewiseError(
+            f"{name} requires a gradient, and lw.matmul records none: lanewise.torch.matmul does; or pass "
+            f"{name}.detach()"
+        )
+    if tensor.layout is not torch.strided:
+        raise LanewiseError(f"{name} has layout {tensor.layout}; products take strided tensors: .to_dense()")
+    fmt = _format(str(tensor.dtype).removeprefix("torch."), name)
+    if not tensor.is_cuda:
+        if tensor.device.type != "cpu":
+            raise LanewiseError(f"{name} is on {tensor.device}; products take tensors on the CPU or on CUDA")
+        array = host_array(tensor if tensor.ndim else tensor.reshape(1))
+        array = array if tensor.ndim else array.reshape(())
+        return View(tuple(tensor.shape), tensor.stride(), fmt, tensor.data_ptr(), "torch", None, array)
+    return View(
+        tuple(tensor.shape), tensor.stride(), fmt, tensor.data_ptr(), "torch", tensor.get_device(), tensor
+    )
+
+
+@cache
+def _plain_tensors(torch: Any) -> tuple[type, ...]:
+    """Return torch's types of tensors that are nothing but memory."""
+    return torch.Tensor, torch.nn.Parameter, torch.nn.Buffer
+
+
+def _other_view(value: Any, name: str) -> View:
+    """Return the view of an array of another library."""
+    from lanewise.gpu.arrays import locate
+
+    package = type(value).__module__.partition(".")[0]
+    where = locate(value, 0)
+    if where is None:
+        raise LanewiseError(
+            f"{name} is an array of NumPy, torch, CuPy, or one with DLPack; not {type(value).__name__}"
+        )
+    if not where.on_gpu:
+        array = host_array(value)
+        if not isinstance(array, np.ndarray):
+            array = np.asarray(value)
+        return _numpy_view(array, name, package)
+    from lanewise.gpu.array_layouts import layout_of
+
+    layout = layout_of(value)
+    assert layout is not None
+    if layout.itemsize and any(step % layout.itemsize for step in layout.strides):
+        raise LanewiseError(f"{name} has strides that are no multiples of its elements' bytes: copy it")
+    strides = tuple(step // layout.itemsize for step in layout.strides)
+    return View(
+        layout.shape, strides, _format(layout.dtype, name), where.address, package, where.ordinal, value
+    )
+
+
+@cache
+def _named(name: str) -> Format | None:
+    """Return the format of a dtype's name; None if products do not take it."""
+    try:
+        found = format_of(name)
+    except LanewiseError:
+        return None
+    return found if found.name in TAKEN else None
+
+
+def _format(name: str, operand: str) -> Format:
+    """Return the format of a dtype; an error that names the operand if products do not take it."""
+    found = _named(name)
+    if found is None:
+        names = ", ".join(FORMATS[each].dtype_name for each in TAKEN)
+        raise LanewiseError(f"{operand} has elements of type {name}; products take {names}")
+    return found
+
+
+# matrices ---------------------------------------------------------------------------------------------------
+
+
+def operand(
+    view: View, rows: int, columns: int, row_stride: int, column_stride: int, batch: int, batch_stride: int
+) -> Operand:
+    """Return a matrix of the view, or a batch of them, as kernels see it. `columns` are the axis that counts
+    as K of A: if its neighbours lie side by side, the operand is `k_major`.
+
+    An axis of one element has any stride; it gets one that suits tensor maps.
+
+    >>> view = view_of(np.zeros((8, 24), np.float16), "a")
+    >>> each = operand(view, 8, 24, 24, 1, 1, 0)
+    >>> each.k_major, each.leading, each.tma
+    (True, 24, True)
+    """
+    packed = _ALIGNED // view.bytes
+    inner = 1
+    if columns == 1:
+        k_major = row_stride != 1 and rows > 1
+        leading = row_stride if k_major else -(-rows // packed) * packed
+    elif rows == 1:
+        k_major = column_stride == 1
+        leading = -(-columns // packed) * packed if k_major else column_stride
+    else:
+        k_major = column_stride == 1 or (row_stride != 1 and abs(column_stride) <= abs(row_stride))
+        leading, inner = (row_stride, column_stride) if k_major else (column_stride, row_stride)
+    return _aligned(view, Operand(view.format, k_major, leading, batch_stride, inner=inner), batch)
+
+
+def _aligned(view: View, found: Operand, batch: int) -> Operand:
+    """Return an operand with its alignment: that of its address and all strides."""
+    size = view.bytes
+    bits = view.address | found.leading * size | _ALIGNED
+    if batch > 1:
+        bits |= found.batch_stride * size
+    return Operand(found.dtype, found.k_major, found.leading, found.batch_stride, bits & -bits, found.inner)
+
+
+# overlap ----------------------------------------------------------------------------------------------------
+
+
+def require_own_elements(view: View, name: str) -> None:
+    """Raise an error if two elements of a view may be the same memory: results cannot be written there."""
+    if 0 in view.shape:
+        return
+    span = 0
+    for step, size in sorted((abs(step), size) for step, size in zip(view.strides, view.shape, strict=True)):
+        if size > 1:
+            if step <= span:
+                raise LanewiseError(
+                    f"{name} has shape {view.shape} and strides {view.strides}: elements of it share memory; "
+                    "results are written to an array whose elements have each their own"
+                )
+            span += step * (size - 1)
+
+
+def overlap(one: View, other: View) -> bool:
+    """Return whether two views share memory, or may: NumPy decides it by arithmetic on addresses."""
+    if 0 in one.shape or 0 in other.shape or one.device != other.device:
+        return False
+    (first, end), (other_first, other_end) = _extent(one), _extent(other)
+    if end <= other_first or other_end <= first:
+        return False
+    try:
+        work: Any = _OVERLAP_WORK  # NumPy's annotations know two of the numbers that it takes
+        return bool(np.shares_memory(_addresses(one), _addresses(other), max_work=work))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _extent(view: View) -> tuple[int, int]:
+    """Return the first byte of a view, and the one after the last."""
+    size = view.bytes
+    reach = [step * (count - 1) for step, count in zip(view.strides, view.shape, strict=True)]
+    first = view.address + size * sum(each for each in reach if each < 0)
+    return first, view.address + size * (1 + sum(each for each in reach if each > 0))
+
+
+class _Addresses:
+    """An array at an address that is never read: NumPy's arithmetic on memory for arrays of other devices."""
+
+    def __init__(self, view: View) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"<u{view.bytes}",
+            "data": (view.address, False),
+            "shape": view.shape,
+            "strides": tuple(step * view.bytes for step in view.strides),
+        }
+
+
+def _addresses(view: View) -> np.ndarray[Any, Any]:
+    return np.asarray(_Addresses(view))
+
+
+# results ----------------------------------------------------------------------------------------------------
+
+
+def empty(like: View, shape: Sequence[int], fmt: Format) -> Any:
+    """Return a new array of the library and on the device of another one."""
+    if like.library == "torch":
+        torch = sys.modules["torch"]
+        device = "cpu" if like.device is None else f"cuda:{like.device}"
+        return torch.empty(tuple(shape), dtype=getattr(torch, fmt.dtype_name), device=device)
+    if like.device is None:
+        return np.empty(shape, fmt.dtype)
+    if like.library == "cupy":
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(like.device):
+            return cupy.empty(tuple(shape), fmt.dtype)
+    raise LanewiseError(
+        f"lanewise cannot make an array of {like.library} on a GPU; pass one as out=, of shape "
+        f"{tuple(shape)} and type {fmt.dtype_name}"
+    )
+
+
+def merged_axes(
+    shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Return axes of several arrays joined where each array's elements allow it: sizes, and the strides of
+    each axis, one for each array. Axes of one element are left out.
+
+    >>> merged_axes((4, 1, 8), [(8, 8, 1), (0, 0, 0), (16, 16, 1)])
+    ([4, 8], [(8, 0, 16), (1, 0, 1)])
+    >>> merged_axes((4, 8), [(8, 1), (0, 0)])
+    ([32], [(1, 0)])
+    """
+    sizes: list[int] = []
+    steps: list[tuple[int, ...]] = []
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        here = tuple(each[axis] for each in strides)
+        if sizes and all(outer == size * inner for outer, inner in zip(steps[-1], here, strict=True)):
+            sizes[-1] *= size
+            steps[-1] = here
+        else:
+            sizes.append(size)
+            steps.append(here)
+    return sizes, steps

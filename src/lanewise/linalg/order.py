@@ -1,0 +1,78 @@
+"""The order of sums that a plan has: which instruction adds, over which parts of K, and how parts are joined.
+
+docs/matmul.md says it in words ("Bits"). Kernels keep to it, and `on_cpu.py` computes by it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format
+from lanewise.isa import Instruction, instruction, instructions
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.problem import Problem
+
+#: The families whose sums are wgmma's; those of the others are mma.sync's.
+WGMMA_FAMILIES = ("warpgroup", "skinny")
+#: K of an instruction by the operands' format.
+_WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
+
+
+def multiplied_as(problem: Problem) -> tuple[str, str]:
+    """Return the formats in which A and B are multiplied: f32 goes as tf32."""
+    if problem.precision:
+        return "tf32", "tf32"
+    return problem.a.dtype.name, problem.b.dtype.name
+
+
+def instruction_of(problem: Problem, plan: Plan) -> Instruction:
+    """Return the instruction that adds products up; its width and the tile do not change the sums.
+
+    >>> from lanewise.formats import bf16, f32
+    >>> from lanewise.linalg.problem import Operand
+    >>> matrix = Operand(bf16, True, 64)
+    >>> problem = Problem(64, 64, 64, matrix, matrix, matrix, f32)
+    >>> instruction_of(problem, Plan("warpgroup", "sm_90a", (128, 256, 64), 4)).text
+    'wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16'
+    """
+    return _instruction(plan.family in WGMMA_FAMILIES, plan.arch, *multiplied_as(problem), problem.sums)
+
+
+@cache
+def _instruction(wgmma: bool, arch: str, a: str, b: str, sums: Format) -> Instruction:
+    if wgmma:
+        if a not in _WGMMA_K or arch != "sm_90a":
+            raise LanewiseError(
+                f"{arch} has no wgmma that multiplies {a}; plans of family 'warp' use mma.sync"
+            )
+        return instruction(f"wgmma.mma_async.sync.aligned.m64n256k{_WGMMA_K[a]}.{sums.name}.{a}.{b}")
+    found = [
+        each
+        for each in instructions(arch, "mma", a=a, b=b, c=sums.name, d=sums.name, kind="")
+        if each.layouts == ("row", "col") and not (each.satfinite or each.rounding or each.bitop)
+    ]
+    if not found:
+        raise LanewiseError(f"{arch} has no mma.sync that multiplies {a} by {b} and sums in {sums.name}")
+    return max(found, key=lambda each: each.m * each.n * each.k)
+
+
+def k_of(problem: Problem) -> int:
+    """Return the K that the tensor cores see: three times as long for f32 by split products."""
+    return 3 * problem.k if problem.precision == "f32" else problem.k
+
+
+def split_parts(problem: Problem, plan: Plan) -> list[tuple[int, int]]:
+    """Return the parts of K that are summed by themselves, as (start, end), in the order of their addition.
+
+    >>> from lanewise.formats import bf16, f32
+    >>> from lanewise.linalg.problem import Operand
+    >>> matrix = Operand(bf16, True, 1000)
+    >>> problem = Problem(64, 64, 1000, matrix, matrix, matrix, f32)
+    >>> split_parts(problem, Plan("warpgroup", "sm_90a", (128, 128, 64), 4, split=3))
+    [(0, 384), (384, 768), (768, 1000)]
+    """
+    k, step = k_of(problem), plan.tile[2]
+    steps = -(-k // step)
+    per_part = -(-steps // plan.split) * step
+    return [(start, min(start + per_part, k)) for start in range(0, k, per_part)] if k else [(0, 0)]

@@ -1,0 +1,102 @@
+"""A plan with the problem that it is for: what `lw.plan` returns and `plan=` takes, and how it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.linalg.gpus import GPUS
+from lanewise.linalg.order import instruction_of
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planner import Estimate, estimate, require_possible
+from lanewise.linalg.problem import Problem
+
+
+@dataclass(frozen=True, repr=False)
+class PlannedProduct:
+    """A plan and its problem. Printed, it says which kernel runs, in which tiles, how fast and why."""
+
+    plan: Plan
+    problem: Problem
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """What the model says: seconds, waves, and what bounds the product."""
+        return estimate(self.problem, self.plan, GPUS[self.plan.arch])
+
+    @property
+    def waves(self) -> float:
+        """Tiles for each multiprocessor."""
+        return self.estimate.waves
+
+    @property
+    def bound(self) -> str:
+        """What the time depends on: tensor cores, bandwidth, or the latency of a launch."""
+        return self.estimate.bound
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of the product."""
+        return 2 * self.problem.m * self.problem.n * self.problem.k * self.problem.batch
+
+    @cached_property
+    def registers(self) -> int | None:
+        """Registers of a thread, as ptxas counts them; None where there is no ptxas."""
+        from importlib import import_module
+
+        try:
+            family: Any = import_module(f"lanewise.linalg.families.{self.plan.family}")
+            kernel = family.kernel(self.problem, self.plan)
+            count: int = kernel.resources(self.plan.arch).registers
+        except (ImportError, LanewiseError, OSError):
+            return None
+        return count
+
+    def with_(self, **fields: Any) -> PlannedProduct:
+        """Return the plan with some fields changed: `found.with_(split=4)`."""
+        unknown = [name for name in fields if name not in Plan.__dataclass_fields__]
+        if unknown:
+            raise LanewiseError(f"a plan has no {unknown[0]}; it has {', '.join(Plan.__dataclass_fields__)}")
+        plan = replace(self.plan, **{"why": "changed by hand", **fields})
+        require_possible(self.problem, plan)
+        return PlannedProduct(plan, self.problem)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the plan as lines of a table: what, and its value."""
+        plan, problem = self.plan, self.problem
+        rows, columns, step = plan.tile
+        copied = [name for name, copy in (("a", plan.copy_a), ("b", plan.copy_b)) if copy]
+        order = "one chain along K"
+        if plan.split > 1:
+            order = f"{plan.split} parts of K, added in order"
+        if problem.promote:
+            order += f", promoted to f32 every {problem.promote}"
+        batch = f"{problem.batch} × " if problem.batch > 1 else ""
+        return [
+            ("problem", f"{batch}{problem.m} × {problem.n} × {problem.k}, {_types(problem)}"),
+            ("kernel", f"{plan.family} ({plan.arch})"),
+            ("instruction", instruction_of(problem, plan).text),
+            ("tile", f"{rows} × {columns}, K by {step}"),
+            ("stages", str(plan.stages)),
+            ("cluster", f"{plan.cluster[0]} × {plan.cluster[1]}"),
+            ("split", str(plan.split)),
+            ("schedule", plan.schedule + (", transposed" if plan.swap else "")),
+            ("copied first", " and ".join(copied) or "nothing"),
+            ("registers", "not known without ptxas" if self.registers is None else str(self.registers)),
+            ("waves", f"{self.waves:.2f}"),
+            ("sums", order),
+            ("bound", f"{self.bound}; {self.estimate.seconds * 1e6:.1f} µs expected"),
+            ("why", plan.why or "given by the caller"),
+        ]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:<13} {value}" for name, value in self.rows())
+
+
+def _types(problem: Problem) -> str:
+    a, b, out = problem.a.dtype.name, problem.b.dtype.name, problem.out.dtype.name
+    majors = ("T" if not problem.a.k_major else "N") + ("T" if problem.b.k_major else "N")
+    how = f" as {problem.precision}" if problem.precision else ""
+    return f"{a} · {b} → {out}{how} ({majors}, sums in {problem.sums.name})"

@@ -1,0 +1,392 @@
+"""What a call of `lw.matmul` must fulfil, and the problem that it is: shapes, types, scales, what is fused.
+
+The rules of shapes are torch's and NumPy's. Each error says what is wrong with which argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format, f32
+from lanewise.linalg.operands import View, empty, merged_axes, operand, overlap, require_own_elements, view_of
+from lanewise.linalg.problem import Epilogue, Operand, Problem
+from lanewise.linalg.scales import Scale, scale_of
+from lanewise.linalg.types import (
+    BLOCK,
+    activation_of,
+    precision_of,
+    product_of,
+    result_of,
+    sums_of,
+)
+
+#: Formats of a bias or residual.
+_ADDED = ("f16", "bf16", "f32", "f64")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keywords of a call, as they were given."""
+
+    out: Any = None
+    bias: Any = None
+    activation: Any = None
+    residual: Any = None
+    alpha: float = 1.0
+    beta: float | None = None
+    scale_a: Any = None
+    scale_b: Any = None
+    scale_out: Any = None
+    epilogue: Any = None
+    out_dtype: Any = None
+    accumulate: Any = None
+    precision: Any = None
+    batch_invariant: bool = False
+
+
+@dataclass
+class Request:
+    """A call that fulfils the rules: its problem, its arrays, and the numbers of its epilogue."""
+
+    a: View
+    b: View
+    #: The result: (…, M, N) as memory, whatever shape the caller sees.
+    out: View
+    bias: View | None
+    residual: View | None
+    scale_a: Scale
+    scale_b: Scale
+    scale_out: View | None
+    alpha: float
+    beta: float
+    #: The axes of the batch, then M, N, K of one product.
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    #: None where the axes of the batch cannot be joined to one: the first of them is a loop.
+    problem: Problem | None
+    #: What the caller gets.
+    result: Any
+
+
+def request_of(a: Any, b: Any, options: Options, empty_result: bool = True) -> Request:
+    """Return what a call asks for; an error if it breaks a rule. The array of the result is made if need be.
+
+    Without `empty_result` no array is made: `lw.plan` asks for a problem alone.
+    """
+    left, right = view_of(a, "a"), view_of(b, "b")
+    if not left.shape or not right.shape:
+        alone = "a" if not left.shape else "b"
+        raise LanewiseError(f"{alone} has no axes; a product takes vectors, matrices and batches of matrices")
+    product = product_of(left.format, right.format)
+    sums, promote = sums_of(product, left.format, options.accumulate)
+    precision = precision_of(product, left.format, options.precision)
+    left = _as_matrices(left, left.shape[:1] if len(left.shape) == 1 else (), at=0)
+    right = _as_matrices(right, right.shape[:1] if len(right.shape) == 1 else (), at=1)
+    (m, k), (k_of_b, n) = left.shape[-2:], right.shape[-2:]
+    if k != k_of_b:
+        raise LanewiseError(
+            f"a has shape {_shape(a)} and b {_shape(b)}: the last axis of a has {k} elements and "
+            f"{'the only axis' if len(_shape(b)) == 1 else 'the last but one'} of b {k_of_b}; they must agree"
+        )
+    try:
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except ValueError:
+        raise LanewiseError(
+            f"a has shape {_shape(a)} and b {_shape(b)}: the axes before the last two do not broadcast"
+        ) from None
+    scale_a = scale_of(options.scale_a, "scale_a", "a", batch, m, k, product, left)
+    scale_b = scale_of(options.scale_b, "scale_b", "b", batch, n, k, product, left)
+    scale_a, scale_b = _matching(scale_a, scale_b, k)
+    if scale_a.form == "block":
+        promote = BLOCK
+    if precision == "f32":
+        promote = BLOCK
+    shape = (*batch, *((m,) if len(_shape(a)) > 1 else ()), *((n,) if len(_shape(b)) > 1 else ()))
+    given = None if options.out is None else view_of(options.out, "out")
+    scaled = scale_a.form is not None or scale_b.form is not None or scale_a.number * scale_b.number != 1
+    result_format = result_of(
+        product, left.format, None if given is None else given.format, options.out_dtype, scaled
+    )
+    if given is not None and given.shape != shape:
+        raise LanewiseError(f"out has shape {given.shape}; the product of a and b has {shape}")
+    result = options.out
+    if given is None and empty_result:
+        result = empty(left, shape, result_format)
+        given = view_of(result, "out")
+    if given is None:
+        given = View(shape, _packed(shape), result_format, 0, left.library, left.device, None)
+    insert = [len(_shape(a)) == 1, len(_shape(b)) == 1]
+    out = _as_matrices(given, (), insert=insert)
+    bias, bias_form = _bias(options.bias, m, n)
+    residual, beta = _residual(options, out, given, insert)
+    scale_out = _scale_out(options.scale_out)
+    request = Request(
+        left, right, out, bias, residual, scale_a, scale_b, scale_out,
+        _number(options.alpha, "alpha") * scale_a.number * scale_b.number, beta, batch, m, n, k, None, result,
+    )  # fmt: skip
+    _require_one_device(request)
+    if options.out is not None:
+        _require_apart(request, given)
+    epilogue = Epilogue(
+        alpha=request.alpha != 1,
+        beta=residual is not None and beta != 1,
+        bias=bias_form,
+        bias_dtype=None if bias is None else bias.format,
+        activation=activation_of(options.activation),
+        scale_a=scale_a.form,
+        scale_b=scale_b.form,
+        scale_a_strides=scale_a.strides,
+        scale_b_strides=scale_b.strides,
+        scale_out=scale_out is not None,
+        function=_function(options.epilogue),
+    )
+    _require_epilogue(epilogue, residual, result_format, left.format)
+    request.problem = _problem(request, epilogue, sums, precision, promote, bool(options.batch_invariant))
+    return request
+
+
+def _shape(array: Any) -> tuple[int, ...]:
+    return tuple(array.shape)
+
+
+def _packed(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a new array, in elements."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides)) if shape else ()
+
+
+def _as_matrices(
+    view: View, vector: tuple[int, ...], at: int = 0, insert: Sequence[bool] = (False, False)
+) -> View:
+    """Return a view with two axes at least: a vector becomes a row (`at` 0) or a column (1), and a result
+    gets back the axes that products of vectors lack (`insert`: M, N)."""
+    shape, strides = list(view.shape), list(view.strides)
+    if vector:
+        shape.insert(at, 1)
+        strides.insert(at, 0)
+    if insert[1]:
+        shape.append(1)
+        strides.append(0)
+    if insert[0]:
+        shape.insert(len(shape) - 1, 1)
+        strides.insert(len(strides) - 1, 0)
+    return view._replace(shape=tuple(shape), strides=tuple(strides))
+
+
+def _number(value: Any, name: str) -> float:
+    """Return a number of the epilogue as a float; arrays are refused."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise LanewiseError(
+            f"{name} is a number, not {type(value).__name__}"
+            + (
+                "; numbers in arrays on a GPU are passed as scale_a, scale_b or scale_out"
+                if value is not None
+                else ""
+            )
+        )
+    return float(value)
+
+
+def _function(given: Any) -> object | None:
+    """Return a user's own function of the epilogue; `lw.epilogue` marks one."""
+    if given is None:
+        return None
+    if not getattr(given, "is_epilogue", False):
+        raise LanewiseError(
+            f"epilogue={given!r}: a function marked by @lw.epilogue, f(value, row, column) -> value"
+        )
+    function: object = given.function
+    return function
+
+
+def _bias(given: Any, m: int, n: int) -> tuple[View | None, str | None]:
+    """Return a bias as a vector, and whether it is added to every row, or to every column."""
+    if given is None:
+        return None, None
+    view = view_of(given, "bias")
+    if view.format.name not in _ADDED:
+        raise LanewiseError(
+            f"bias has elements of type {view.format.dtype_name}; it is of {', '.join(_ADDED)}"
+        )
+    if view.shape in ((n,), (1, n)):
+        form, step, size = "row", view.strides[-1], n
+    elif view.shape == (m, 1):
+        form, step, size = "column", view.strides[0], m
+    else:
+        raise LanewiseError(
+            f"bias has shape {view.shape}; one number for each column of the result is ({n},), for each row "
+            f"({m}, 1); a whole matrix is added by residual="
+        )
+    if step != 1 and size > 1:
+        raise LanewiseError("bias has steps between its elements; pass a contiguous one")
+    return view._replace(shape=(size,), strides=(1,)), form
+
+
+def _residual(options: Options, out: View, given: View, insert: Sequence[bool]) -> tuple[View | None, float]:
+    """Return what is added after the activation, as (…, M, N), and its factor.
+
+    As in BLAS, `beta` without a residual scales what `out` holds.
+    """
+    beta = None if options.beta is None else _number(options.beta, "beta")
+    if options.residual is None:
+        if not beta:
+            return None, 1.0
+        if options.out is None:
+            raise LanewiseError("beta scales what is added: pass residual=, or out= with what it holds")
+        return out, beta
+    view = view_of(options.residual, "residual")
+    if view.format.name not in _ADDED:
+        raise LanewiseError(
+            f"residual has elements of type {view.format.dtype_name}; it is of {', '.join(_ADDED)}"
+        )
+    if view.shape != given.shape:
+        raise LanewiseError(f"residual has shape {view.shape}; the result has {given.shape}")
+    return _as_matrices(view, (), insert=insert), 1.0 if beta is None else beta
+
+
+def _scale_out(given: Any) -> View | None:
+    """Return the factor of the result: an array of one f32, or None. Numbers become an array on the way."""
+    if given is None:
+        return None
+    view = view_of(
+        np.asarray([_number(given, "scale_out")], np.float32) if isinstance(given, int | float) else given,
+        "scale_out",
+    )
+    if view.format != f32 or view.shape not in ((), (1,)):
+        raise LanewiseError(
+            f"scale_out is a number, or an array of one float32; not {view.format.dtype_name} {view.shape}"
+        )
+    return view._replace(shape=(1,), strides=(1,))
+
+
+def _matching(a: Scale, b: Scale, k: int) -> tuple[Scale, Scale]:
+    """Return both scales in forms that go together: blocks of A want blocks of B."""
+    if "block" not in (a.form, b.form):
+        return a, b
+    if a.form == "row" and k <= BLOCK:  # one block of K: a scale for each row is the same
+        a = Scale("block", a.view, a.strides)
+    if b.form == "tensor" and k <= BLOCK:
+        b = Scale("block", b.view, (0, 0, 0))
+    if (a.form, b.form) != ("block", "block"):
+        raise LanewiseError(
+            "scales of blocks come for a and b together: scale_a (M, K/128) and scale_b (K/128, N/128)"
+        )
+    return a, b
+
+
+def _require_one_device(request: Request) -> None:
+    """Raise an error if arrays lie on several devices or are of several libraries' devices."""
+    named = {
+        "a": request.a, "b": request.b, "out": request.out, "bias": request.bias,
+        "residual": request.residual, "scale_a": request.scale_a.view, "scale_b": request.scale_b.view,
+        "scale_out": request.scale_out,
+    }  # fmt: skip
+    for name, view in named.items():
+        if view is not None and view.device != request.a.device:
+            if name == "scale_out" and view.device is None:
+                raise LanewiseError("scale_out is an array of one float32 on the GPU, where a and b lie")
+            raise LanewiseError(f"a is {request.a.where} and {name} {view.where}; a product takes one device")
+
+
+def _require_apart(request: Request, given: View) -> None:
+    """Raise an error if `out` overlaps itself, or what is read."""
+    require_own_elements(given, "out")
+    for name, view in (
+        ("a", request.a), ("b", request.b), ("bias", request.bias), ("scale_a", request.scale_a.view),
+        ("scale_b", request.scale_b.view), ("residual", request.residual), ("scale_out", request.scale_out),
+    ):  # fmt: skip
+        if view is None or (name == "residual" and _same_elements(view, request.out)):
+            continue
+        if overlap(request.out, view):
+            raise LanewiseError(
+                f"out overlaps {name}, which is still read while results are written: copy one"
+            )
+
+
+def _same_elements(one: View, other: View) -> bool:
+    return (one.address, one.shape, one.strides, one.format) == (
+        other.address, other.shape, other.strides, other.format,
+    )  # fmt: skip
+
+
+def _require_epilogue(epilogue: Epilogue, residual: View | None, result: Format, a: Format) -> None:
+    """Raise an error for what cannot be fused with a type."""
+    if result.name == "s32" and (epilogue != Epilogue() or residual is not None):
+        raise LanewiseError(
+            "sums of int8 as int32 are stored as they are; bias, activation, residual, alpha and scales go "
+            "with out_dtype= float16, bfloat16 or float32"
+        )
+    if a.name == "f64":
+        if epilogue.activation not in (None, "relu") or epilogue.function or epilogue.scale_out:
+            raise LanewiseError(
+                "products of float64 take alpha, beta, bias, residual and relu; no more is fused"
+            )
+        if (residual is not None and residual.format != a) or epilogue.bias_dtype not in (None, a):
+            raise LanewiseError("bias and residual of a product of float64 are float64")
+    elif (residual is not None and residual.format.name == "f64") or (
+        epilogue.bias_dtype is not None and epilogue.bias_dtype.name == "f64"
+    ):
+        raise LanewiseError("bias and residual are float64 only where a and b are")
+
+
+# the problem ------------------------------------------------------------------------------------------------
+
+
+def _problem(
+    request: Request, epilogue: Epilogue, sums: Format, precision: str, promote: int | None, invariant: bool
+) -> Problem | None:
+    """Return the problem, the axes of the batch joined to one and, where B is shared, to M; None if they
+    cannot be joined."""
+    batch, m, n, k = request.batch, request.m, request.n, request.k
+    views = [request.a, request.b, request.out]
+    if request.residual is not None:
+        views.append(request.residual)
+    steps = [_batch_strides(view, batch) for view in views]
+    scales = [request.scale_a.batch, request.scale_b.batch]
+    steps += [each or (0,) * len(batch) for each in scales]
+    sizes, strides = merged_axes(batch, steps)
+    if len(sizes) > 1 and 0 not in batch:
+        return None
+    count = sizes[0] if sizes else 1
+    along = strides[0] if sizes and 0 not in batch else (0,) * len(steps)
+    rows = [view.strides[-2] for view in views]
+    row_scale = epilogue.scale_a_strides[1] if epilogue.scale_a in ("row", "block") else 0
+    if count > 1 and along[1] == 0 and along[-1] == 0 and epilogue.bias != "column" and 0 not in batch:
+        # All matrices of A have the same B: they are one longer A if each continues where the last one ends.
+        joined = [(along[0], rows[0]), *zip(along[2:-2], rows[2:], strict=True)]
+        if epilogue.scale_a in ("row", "block"):
+            joined.append((along[-2], row_scale))
+        if m == 1 or all(outer == m * inner for outer, inner in joined):
+            if m == 1:
+                rows = [along[0], rows[1], *along[2:-2]]
+                row_scale = along[-2] if epilogue.scale_a in ("row", "block") else 0
+            m, count, along = m * count, 1, (0,) * len(along)
+    a = operand(request.a, m, k, rows[0], request.a.strides[-1], count, along[0])
+    b = operand(request.b, n, k, request.b.strides[-1], request.b.strides[-2], count, along[1])
+    out = operand(request.out, m, n, rows[2], request.out.strides[-1], count, along[2])
+    residual: Operand | None = None
+    if request.residual is not None:
+        residual = operand(request.residual, m, n, rows[3], request.residual.strides[-1], count, along[3])
+    fused = Epilogue(**{
+        **epilogue.__dict__,
+        "residual": residual,
+        "scale_a_strides": (along[-2], row_scale, epilogue.scale_a_strides[2]),
+        "scale_b_strides": (along[-1], *epilogue.scale_b_strides[1:]),
+    })  # fmt: skip
+    return Problem(m, n, k, a, b, out, sums, count, fused, precision, promote, invariant)
+
+
+def _batch_strides(view: View, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a view's strides along the axes of the batch, 0 where it is repeated."""
+    own = view.shape[:-2]
+    strides = [0 if size == 1 else step for size, step in zip(own, view.strides, strict=False)]
+    return (0,) * (len(batch) - len(own)) + tuple(strides)

@@ -1,0 +1,132 @@
+"""Which formats can be multiplied, how their products are summed, and what results they give: one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import FORMATS, Format, f32, format_of
+
+#: The block of K after which sums of small floats are promoted to f32, and the side of a block of scales.
+BLOCK = 128
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu_erf",
+    "gelu_erf": "gelu_erf",
+    "gelu_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+    "sigmoid": "sigmoid",
+}
+
+
+@dataclass(frozen=True)
+class Product:
+    """What products of a format are: the formats of their sums and results (the first is the default)."""
+
+    sums: tuple[str, ...]
+    results: tuple[str, ...]
+    #: "" is the types' own product.
+    precisions: tuple[str, ...] = ("",)
+    #: Which scales A and B may have.
+    scales: tuple[str, ...] = ()
+
+
+_SMALL_FLOATS = Product(("f32",), ("bf16", "f16", "f32", "e4m3"), scales=("tensor", "row", "block"))
+PRODUCTS = {
+    "f16": Product(("f32", "f16"), ("f16", "bf16", "f32", "e4m3")),
+    "bf16": Product(("f32",), ("bf16", "f16", "f32", "e4m3")),
+    "f32": Product(("f32",), ("f32", "f16", "bf16"), precisions=("f32", "tf32")),
+    "f64": Product(("f64",), ("f64",)),
+    "e4m3": _SMALL_FLOATS,
+    "e5m2": _SMALL_FLOATS,
+    "s8": Product(("s32",), ("s32", "f16", "bf16", "f32"), scales=("tensor", "row")),
+}
+
+
+def product_of(a: Format, b: Format) -> Product:
+    """Return what the product of two formats is; an error if there is none.
+
+    >>> product_of(FORMATS["e4m3"], FORMATS["e5m2"]).results[0]
+    'bf16'
+    """
+    found = PRODUCTS.get(a.name)
+    if found is None or b.name not in PRODUCTS:
+        alone = b if found is not None else a
+        raise LanewiseError(f"{alone.dtype_name} is not multiplied; {', '.join(PRODUCTS)} are")
+    if a != b and PRODUCTS[b.name] is not found:
+        raise LanewiseError(
+            f"a is {a.dtype_name} and b is {b.dtype_name}; both have one type (e4m3 and e5m2 may be mixed): "
+            "convert one of them"
+        )
+    return found
+
+
+def format_named(given: Any, name: str) -> Format:
+    """Return the format of a dtype of any library, or of a format's name."""
+    try:
+        return format_of(str(given).removeprefix("torch.") if "torch" in type(given).__module__ else given)
+    except LanewiseError as error:
+        raise LanewiseError(f"{name}={given!r}: {error}") from None
+
+
+def sums_of(product: Product, a: Format, accumulate: Any) -> tuple[Format, int | None]:
+    """Return the format of the sums, and the block of K after which they are promoted, if they are."""
+    if accumulate is None:
+        return FORMATS[product.sums[0]], None
+    wanted = format_named(accumulate, "accumulate")
+    if wanted.name not in product.sums:
+        raise LanewiseError(
+            f"accumulate={accumulate!r}: products of {a.dtype_name} are summed in {' or '.join(product.sums)}"
+        )
+    return wanted, BLOCK if product is _SMALL_FLOATS else None
+
+
+def precision_of(product: Product, a: Format, precision: Any) -> str:
+    """Return the precision of products of f32: "tf32" if asked for, else "f32"; "" of other types."""
+    if precision is None:
+        return product.precisions[0]
+    if precision not in product.precisions or not precision:
+        raise LanewiseError(
+            f"precision={precision!r}: "
+            + (
+                "f32 arrays take precision='f32' or 'tf32'"
+                if a == f32
+                else f"{a.dtype_name} arrays are multiplied as they are; precision= is for f32 arrays"
+            )
+        )
+    return str(precision)
+
+
+def result_of(product: Product, a: Format, given: Format | None, out_dtype: Any, scaled: bool) -> Format:
+    """Return the format of the result: that of `out`, or `out_dtype`, or the default of the product."""
+    wanted = None if out_dtype is None else format_named(out_dtype, "out_dtype")
+    if given is not None and wanted is not None and given != wanted:
+        raise LanewiseError(
+            f"out has elements of type {given.dtype_name}, and out_dtype is {wanted.dtype_name}"
+        )
+    found = given or wanted
+    if found is None:
+        if scaled and product.results[0] == "s32":
+            raise LanewiseError(
+                "products of int8 with scales give float16, bfloat16 or float32: say which with out_dtype="
+            )
+        return FORMATS[product.results[0]]
+    if found.name not in product.results:
+        raise LanewiseError(
+            f"products of {a.dtype_name} give "
+            f"{', '.join(FORMATS[each].dtype_name for each in product.results)}; not {found.dtype_name}"
+        )
+    return found
+
+
+def activation_of(name: Any) -> str | None:
+    """Return an activation's own name; "gelu" is the one with erf, as in torch."""
+    if name is None:
+        return None
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise LanewiseError(
+            f"activation={name!r}: one of {', '.join(ACTIVATIONS)}; epilogue= takes a function of your own"
+        )
+    return ACTIVATIONS[name]

@@ -1,0 +1,129 @@
+"""The bits of `lw.matmul` on a CPU: the order of sums of docs/matmul.md, held against `instruction.gemm`."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.linalg.on_cpu import fused_multiply_add, rounded_tf32
+
+WGMMA = "wgmma.mma_async.sync.aligned.m64n256k{}.{}.{}.{}"
+
+
+def numbers(seed: int, *shape: int, dtype: Any = np.float16) -> np.ndarray[Any, Any]:
+    """Random numbers of a dtype."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(dtype)
+
+
+def same_bits(one: Any, other: Any) -> None:
+    """Assert that two arrays are the same, bit for bit."""
+    assert one.dtype == other.dtype and one.tobytes() == np.ascontiguousarray(other).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"),
+    [
+        (np.float16, WGMMA.format(16, "f32", "f16", "f16")),
+        (ml_dtypes.bfloat16, WGMMA.format(16, "f32", "bf16", "bf16")),
+        (ml_dtypes.float8_e4m3fn, WGMMA.format(32, "f32", "e4m3", "e4m3")),
+        (np.float64, "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"),
+    ],
+)
+def test_one_chain_along_k(dtype: Any, text: str) -> None:
+    a, b = numbers(1, 40, 333, dtype=dtype), numbers(2, 333, 24, dtype=dtype)
+    plan = lw.plan(a, b).with_(split=1)
+    sums = lw.instruction(text).gemm(a, b, arch="sm_90a")
+    same_bits(lw.matmul(a, b, plan=plan), sums.astype(plan.problem.out.dtype.dtype))
+
+
+def test_parts_of_k_are_added_in_order() -> None:
+    a, b = numbers(3, 16, 1000), numbers(4, 1000, 8)
+    mma = lw.instruction(WGMMA.format(16, "f32", "f16", "f16"))
+    plan = lw.plan(a, b, out_dtype="f32").with_(split=3, tile=(64, 64, 64))
+    parts = [mma.gemm(a[:, x : x + 384], b[x : x + 384], arch="sm_90a") for x in (0, 384, 768)]
+    same_bits(lw.matmul(a, b, out_dtype="f32", plan=plan), (parts[0] + parts[1]) + parts[2])
+
+
+def test_block_scales_are_promoted_with_fma() -> None:
+    e4m3 = ml_dtypes.float8_e4m3fn
+    a, b = numbers(5, 8, 300, dtype=e4m3), numbers(6, 300, 140, dtype=e4m3)
+    scale_a, scale_b = np.abs(numbers(7, 8, 3, dtype=np.float32)), np.abs(numbers(8, 3, 2, dtype=np.float32))
+    mma = lw.instruction(WGMMA.format(32, "f32", "e4m3", "e4m3"))
+    total = np.zeros((8, 140), np.float32)
+    for block in range(3):
+        some = slice(128 * block, 128 * block + 128)
+        part = mma.gemm(a[:, some], b[some], arch="sm_90a")
+        factor = scale_a[:, block, None] * np.repeat(scale_b[block], 128)[None, :140]
+        for place in np.ndindex(total.shape):  # exact fma, one by one, in integers
+            total[place] = exact_fma(part[place], factor[place], total[place])
+    same_bits(lw.matmul(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype="f32", plan=None), total)
+
+
+def exact_fma(x: Any, y: Any, z: Any) -> np.float32:
+    """x·y + z rounded once, through fractions of integers."""
+    from fractions import Fraction
+
+    exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+    near = np.float32(float(exact))
+    around = [np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf))]
+    distance = {each: abs(Fraction(float(each)) - exact) for each in around}
+    least = min(distance.values())
+    nearest = [each for each in around if distance[each] == least]
+    return min(nearest, key=lambda each: int(each.view(np.int32)) & 1)
+
+
+def test_fused_multiply_add_rounds_once() -> None:
+    rng = np.random.default_rng(9)
+    x, y = (rng.standard_normal(3000).astype(np.float32) for _ in range(2))
+    z = (-x.astype(np.float64) * y * (1 + rng.integers(-3, 4, 3000) * 2.0**-24)).astype(np.float32)
+    found = fused_multiply_add(x, y, z)
+    assert all(found[i] == exact_fma(x[i], y[i], z[i]) for i in range(3000))
+
+
+def test_tf32_is_rounded_as_tensor_maps_do() -> None:
+    a, b = numbers(10, 9, 64, dtype=np.float32), numbers(11, 64, 8, dtype=np.float32)
+    mma = lw.instruction(WGMMA.format(8, "f32", "tf32", "tf32"))
+    expected = mma.gemm(rounded_tf32(a), rounded_tf32(b), arch="sm_90a")
+    same_bits(
+        lw.matmul(a, b, precision="tf32", plan=lw.plan(a, b, precision="tf32").with_(split=1)), expected
+    )
+    halves = np.array([1 + 2.0**-11, 1 + 3 * 2.0**-11, np.nan], np.float32)
+    assert rounded_tf32(halves)[:2].tolist() == [1.0, 1 + 2.0**-9]
+    assert rounded_tf32(halves).view(np.uint32)[2] == 0x7FFFE000
+
+
+def test_sums_of_f16_are_rounded_after_each_instruction() -> None:
+    a, b = numbers(12, 8, 200), numbers(13, 200, 8)
+    mma = lw.instruction(WGMMA.format(16, "f16", "f16", "f16"))
+    same_bits(lw.matmul(a, b, accumulate="f16"), mma.gemm(a, b, arch="sm_90a"))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn, np.float32])
+def test_batch_invariant_rows_do_not_depend_on_rows_beside_them(dtype: Any) -> None:
+    a, b = numbers(14, 300, 2048, dtype=dtype), numbers(15, 2048, 64, dtype=dtype)
+    whole = lw.matmul(a, b, batch_invariant=True, out_dtype="f32")
+    for rows in (slice(0, 1), slice(3, 40), slice(299, 300)):
+        same_bits(lw.matmul(a[rows], b, batch_invariant=True, out_dtype="f32"), whole[rows])
+    one = lw.plan(a[:1], b, batch_invariant=True).plan.split
+    assert one == lw.plan(a, b, batch_invariant=True).plan.split
+    assert one > 1  # else the test shows nothing
+
+
+def test_other_archs_have_sums_of_their_own() -> None:
+    a, b = numbers(16, 16, 512), numbers(17, 512, 16)
+    mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    found = {}
+    for arch in ("sm_80", "sm_89", "sm_90a"):
+        plan = lw.plan(a, b, arch=arch, out_dtype="f32").with_(split=1)
+        found[arch] = lw.matmul(a, b, arch=arch, out_dtype="f32", plan=plan)
+    same_bits(found["sm_80"], mma.gemm(a, b, arch="sm_80"))
+    assert found["sm_80"].tobytes() != found["sm_90a"].tobytes()
+
+
+def test_batches_have_the_bits_of_single_products() -> None:
+    a, b = numbers(18, 3, 20, 64), numbers(19, 3, 64, 16)
+    found = lw.matmul(a, b)
+    for i in range(3):
+        same_bits(lw.matmul(a[i], b[i]), found[i])
