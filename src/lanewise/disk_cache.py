@@ -32,6 +32,7 @@ KINDS = {
     ".o": "machine code of this processor",
     ".cubin": "machine code of GPUs",
     ".nvrtc": "PTX of CUDA C++",
+    ".launch": "launches on GPUs",
     ".digest": "digests of the library's source",
 }
 #: The kinds that are compiled programs.

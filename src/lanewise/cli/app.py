@@ -20,6 +20,7 @@ COMMANDS = {
     "debug": "lanewise.cli.commands.debug:debug",
     "ptx": "lanewise.cli.commands.ptx:ptx",
     "sass": "lanewise.cli.commands.sass:sass",
+    "plan": "lanewise.cli.commands.plan:plan",
     "doctor": "lanewise.cli.commands.doctor:doctor",
     "cache": "lanewise.cli.commands.cache:cache",
 }
@@ -50,6 +51,7 @@ def _root(
     lanewise run kernel.cu --grid 8,8 --block 128 --arg a.npy --arg zeros:f32:64x64 --arg 64
     lanewise check kernel.ptx --grid 8 --block 128 --arg random:f32:1024
     lanewise debug script.py --check
+    lanewise plan 4096 4096 4096 --dtype bf16
     lanewise doctor
 
     Each command's --help has more examples. Tables become plain text in a pipe.

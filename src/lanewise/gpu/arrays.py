@@ -197,7 +197,8 @@ def _by_interface(package: str, interface: dict[str, Any]) -> ArrayLocation:
     address, _ = interface["data"]
     shape, strides = tuple(interface["shape"]), interface.get("strides")
     whole = True
-    if strides is not None:
+    # Views of `linalg/` say that their kernels follow the strides.
+    if strides is not None and not interface.get("any_strides"):
         size = np.dtype(interface["typestr"]).itemsize
         whole = dense(shape, [step // size if step % size == 0 else -1 for step in strides])
     return ArrayLocation(

@@ -54,7 +54,7 @@ def launch(
     raw = [
         images[title].handle.to_bytes(8, "little")
         if title in images
-        else _bytes(title, variable, value, where, types, there)
+        else argument_bytes(title, variable, value, where, types, there)
         for (title, variable, value), where in zip(titles, locations, strict=True)
     ]
     offsets, size = [], 0
@@ -102,7 +102,7 @@ def _images(
     return found
 
 
-def _bytes(
+def argument_bytes(
     title: str,
     variable: Variable,
     value: Any,
@@ -110,6 +110,7 @@ def _bytes(
     types: ParameterTypes,
     there: Context,
 ) -> bytes:
+    """Return an argument as the bytes of its parameter: a number, an address or a tensor map."""
     if where is None:
         return encode(title, value, variable, types)
     if isinstance(value, ArrayArgument):

@@ -94,7 +94,7 @@ def _numpy_view(array: np.ndarray[Any, Any], name: str, library: str) -> View:
 
 def _torch_view(torch: Any, tensor: Any, name: str) -> View:
     """Return the view of a torch tensor, on a GPU or in host memory."""
-    if type(tensor) not in _plain_tensors(torch):
+    if type(tensor) not in plain_tensors():
         raise LanewiseError(
             f"{name} is a {type(tensor).__name__}, which stands for other tensors: lanewise.torch.matmul "
             "takes it"
@@ -119,8 +119,9 @@ def _torch_view(torch: Any, tensor: Any, name: str) -> View:
 
 
 @cache
-def _plain_tensors(torch: Any) -> tuple[type, ...]:
+def plain_tensors() -> tuple[type, ...]:
     """Return torch's types of tensors that are nothing but memory."""
+    torch = sys.modules["torch"]
     return torch.Tensor, torch.nn.Parameter, torch.nn.Buffer
 
 

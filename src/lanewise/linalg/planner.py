@@ -27,17 +27,21 @@ _WARPGROUP_TILES = (
     (128, 192, (2, 1), "cooperative", 0.90),
     (128, 128, (2, 1), "pingpong", 0.84),
     (128, 128, (1, 1), "cooperative", 0.80),
+    (128, 96, (1, 1), "cooperative", 0.70),
+    (64, 256, (1, 1), "cooperative", 0.72),
     (128, 64, (1, 1), "cooperative", 0.60),
-    (64, 128, (1, 1), "pingpong", 0.62),
-    (64, 64, (1, 1), "pingpong", 0.42),
+    (64, 128, (1, 1), "cooperative", 0.60),
+    (64, 64, (1, 1), "cooperative", 0.42),
+    (64, 32, (1, 1), "cooperative", 0.25),
 )
 #: Tiles of the mma.sync kernels.
 _WARP_TILES = ((128, 256, 0.85), (128, 128, 0.80), (128, 64, 0.62), (64, 64, 0.48))
 #: Bytes of K in one stage; what a wgmma kernel keeps of shared memory for barriers and results.
 _STAGE_BYTES, _KEPT_SHARED = 128, 33 << 10
-_MOST_STAGES, _MOST_SPLIT = 8, 32
-#: Seconds: a launch from start to end with nothing to do, the first loads of a tile, a second launch.
-_LAUNCH, _FILL, _REDUCTION = 3.0e-6, 1.0e-6, 1.5e-6
+_LEAST_STAGES, _MOST_STAGES = 2, 8
+_SPLITS = (2, 4, 8)
+#: Seconds: a launch from start to end with nothing to do, the first loads of a tile, the exchange of parts.
+_LAUNCH, _FILL, _EXCHANGE = 3.0e-6, 1.0e-6, 1.5e-6
 #: M as batch-invariant plans see it.
 _ONE_TILE = 128
 
@@ -81,7 +85,12 @@ def _plan_of(problem: Problem, arch: str, multiprocessors: int | None) -> Plan:
         )
         chosen = replace(best[1], why=_why(problem, best[1], best[0], gpu))
     if problem.batch_invariant:
-        chosen = replace(chosen, split=_invariant_split(problem, chosen, gpu))
+        split = _invariant_split(problem, chosen, gpu)
+        if split != chosen.split:
+            cluster = (1, 1) if split > 1 else chosen.cluster
+            chosen = replace(chosen, split=split, cluster=cluster, schedule="cooperative")
+            if chosen.family != "warp":
+                chosen = _fitted(problem, chosen, gpu) or _narrow(problem, chosen, gpu)
     copies = family != "warp"
     return replace(
         chosen,
@@ -125,6 +134,11 @@ def require_possible(problem: Problem, plan: Plan) -> None:
         )
 
 
+def candidates(problem: Problem, arch: str) -> list[Plan]:
+    """Return all plans that the planner considers for a problem on an arch."""
+    return list(_candidates(problem, _family(problem, arch), arch, GPUS[arch]))
+
+
 # candidates -------------------------------------------------------------------------------------------------
 
 
@@ -140,26 +154,44 @@ def _candidates(problem: Problem, family: str, arch: str, gpu: Gpu) -> Iterator[
             yield from _splits(problem, plain, gpu)
         return
     for rows, columns, cluster, schedule, _ in _WARPGROUP_TILES:
-        stage = (rows + columns) * _STAGE_BYTES
-        stages = min(_MOST_STAGES, (gpu.shared_bytes - _KEPT_SHARED) // stage)
-        fits = cluster if -(-problem.m // rows) % cluster[0] == 0 else (1, 1)
-        plain = Plan(family, arch, (rows, columns, step), stages, fits, schedule=schedule)
-        yield from _splits(problem, plain, gpu)
+        tall = -(-problem.m // rows)
+        plain = Plan(
+            family, arch, (rows, columns, step), _MOST_STAGES, cluster if tall % cluster[0] == 0 else (1, 1),
+            schedule=schedule,
+        )  # fmt: skip
+        for plan in _splits(problem, plain, gpu):
+            fitted = _fitted(problem, plan, gpu)
+            if fitted is not None:
+                yield fitted
+
+
+def _fitted(problem: Problem, plan: Plan, gpu: Gpu) -> Plan | None:
+    """Return a plan of the Hopper kernels with as many stages as shared memory holds; None if none fits."""
+    rows, columns, _ = plan.tile
+    kept = _KEPT_SHARED + (rows * columns * 4 if plan.split > 1 else 0)
+    stages = min(_MOST_STAGES, (gpu.shared_bytes - kept) // ((rows + columns) * _STAGE_BYTES))
+    return replace(plan, stages=stages) if stages >= _LEAST_STAGES else None
 
 
 def _splits(problem: Problem, plan: Plan, gpu: Gpu) -> Iterator[Plan]:
-    """Yield a plan with one part of K and, where tiles do not fill the GPU, with several."""
+    """Yield a plan with one part of K and, where tiles do not fill the GPU, with several.
+
+    The blocks that compute a tile's parts are a cluster: there are 2, 4 or 8 of them.
+    """
     yield plan
+    if problem.sums.name == "f16" or plan.family == "warp":
+        return  # parts are added in f32 by the Hopper kernels
     steps = -(-k_of(problem) // plan.tile[2])
     unit = max(1, (problem.promote or 0) // plan.tile[2])
-    tiles = _tiles(problem, plan)
-    most = min(_MOST_SPLIT, steps // (4 * unit), 2 * gpu.multiprocessors // max(tiles, 1))
-    if problem.sums.name == "f16":
-        return  # parts are added in f32
-    for split in range(2, most + 1):
+    for split in _SPLITS:
         per_part = -(-steps // split)
-        if per_part % unit == 0 and (split - 1) * per_part < steps:
-            yield replace(plan, split=split)
+        if (
+            _tiles(problem, plan) * split <= 2 * gpu.multiprocessors
+            and per_part >= 2 * unit
+            and per_part % unit == 0
+            and (split - 1) * per_part < steps
+        ):
+            yield replace(plan, split=split, cluster=(1, 1))
 
 
 def _tiles(problem: Problem, plan: Plan) -> int:
@@ -170,8 +202,16 @@ def _tiles(problem: Problem, plan: Plan) -> int:
 def _invariant_split(problem: Problem, plan: Plan, gpu: Gpu) -> int:
     """Return a split that N, K and the types decide: that of one row of tiles, with one tile's width."""
     alone = replace(problem, m=_ONE_TILE, batch=1)
-    candidates = _splits(alone, replace(plan, tile=(_ONE_TILE, _ONE_TILE, plan.tile[2]), split=1), gpu)
-    return min(candidates, key=lambda each: (estimate(alone, each, gpu).seconds, each.split)).split
+    square = replace(plan, tile=(_ONE_TILE, _ONE_TILE, plan.tile[2]), split=1, schedule="cooperative")
+    ways = _splits(alone, square, gpu)
+    return min(ways, key=lambda each: (estimate(alone, each, gpu).seconds, each.split)).split
+
+
+def _narrow(problem: Problem, plan: Plan, gpu: Gpu) -> Plan:
+    """Return a plan with a smaller tile, for which several parts fit into shared memory."""
+    found = _fitted(problem, replace(plan, tile=(_ONE_TILE, 64, plan.tile[2])), gpu)
+    assert found is not None
+    return found
 
 
 # the model --------------------------------------------------------------------------------------------------
@@ -191,11 +231,9 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     moved = problem.batch * (
         problem.m * problem.k * sizes[0] + problem.k * problem.n * sizes[1] + problem.m * problem.n * sizes[2]
     )
-    if plan.split > 1:
-        moved += problem.batch * problem.m * problem.n * 4 * plan.split * 2
     # A GPU that is not filled does not reach its bandwidth: about half of the multiprocessors do.
     move = moved / (gpu.bandwidth * min(1.0, 2 * max(tiles, 1) / gpu.multiprocessors))
-    seconds = _LAUNCH + max(multiply, move) + (_REDUCTION if plan.split > 1 else 0)
+    seconds = _LAUNCH + max(multiply, move) + (_EXCHANGE if plan.split > 1 else 0)
     bound = "tensor cores" if multiply >= move else "bandwidth"
     if max(multiply, move) < _LAUNCH:
         bound = "latency of a launch"

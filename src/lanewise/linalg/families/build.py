@@ -49,6 +49,8 @@ class Build:
     skew: int = 0
     #: Blocks of a cluster that sum parts of K and add them up through each other's shared memory.
     split: int = 1
+    #: Whether each block (or cluster) has one tile, by its place in the grid: nothing is divided, nothing loops.
+    single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
 
@@ -146,31 +148,47 @@ class Build:
         return self.store_columns if self.transposed else ROWS
 
     @property
-    def turn_boxes(self) -> int:
-        """Boxes that a warpgroup writes to shared memory between two barriers: about 128 bytes a row."""
+    def staged(self) -> tuple[int, int]:
+        """Boxes that a warpgroup writes to shared memory between two barriers, and how many such turns it holds.
+
+        All of its sums at once if there is room; else as many as fit twice, so that TMA reads one turn while
+        the next is written.
+        """
+        across = ROWS if self.transposed else self.store_columns
+        boxes = across // self.box_columns
+        room = (MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes) // self.consumers
+        if self.consumer_rows == ROWS and self._boxes_bytes(boxes) <= room:
+            return boxes, 1
         if self.transposed:
-            return ROWS // self.box_columns
-        wanted = max(1, LINE * 8 // self.out.bits // self.box_columns)
-        boxes = self.store_columns // self.box_columns
-        while boxes % wanted:
-            wanted //= 2
-        return wanted
+            return boxes, 2 if 2 * self._boxes_bytes(boxes) <= room else 1
+        fitting = [each for each in range(1, boxes + 1) if boxes % each == 0]
+        fitting = [each for each in fitting if 2 * self._boxes_bytes(each) <= room] or fitting[:1]
+        return fitting[-1], 2
+
+    def _boxes_bytes(self, boxes: int) -> int:
+        """Bytes of so many boxes of the result, in whole patterns of the swizzle."""
+        return -(-self.box_rows * boxes * self.box_columns * self.out.bits // 8 // 1024) * 1024
+
+    @property
+    def turn_boxes(self) -> int:
+        """Boxes of one turn."""
+        return self.staged[0]
+
+    @property
+    def buffers(self) -> int:
+        """Turns that are in shared memory at the same time."""
+        return self.staged[1]
+
+    @property
+    def turn_bytes(self) -> int:
+        """Bytes of one turn."""
+        return self._boxes_bytes(self.turn_boxes)
 
     @property
     def turns(self) -> int:
         """Turns in which a warpgroup writes its sums of a tile."""
         blocks = self.consumer_rows // ROWS
         return blocks if self.transposed else blocks * self.store_columns // (self.box_columns * self.turn_boxes)
-
-    @property
-    def buffers(self) -> int:
-        """Turns that are in shared memory at the same time."""
-        return 1 if self.transposed else 2
-
-    @property
-    def turn_bytes(self) -> int:
-        """Bytes of the boxes of one turn, in whole patterns of the swizzle."""
-        return -(-self.box_rows * self.turn_boxes * self.box_columns * self.out.bits // 8 // 1024) * 1024
 
     @property
     def parts_bytes(self) -> int:

@@ -75,16 +75,17 @@ def store_tile(build: Any, C: Any, sC: Any, given: Any, accs: Any, first_row: An
         of_rows = [row_terms(build.epilogue, given, lw.min(own_row + 8 * i, M - 1)) for i in range(2)]
         for start in range(0, build.store_columns, turn_columns):
             buffer = turn % build.buffers
-            if build.store_by_tma:
-                if (warp == 0) & lw.elect_one():
-                    # the turn before the last has been read; the tile before may have ended in this buffer
-                    lw.tma.wait(0 if build.buffers == 1 or (turn == 0 and build.turns % 2) else 1, read=True)
-            lw.barrier(1 + own, WARPGROUP)
+            if not build.store_by_tma or turn == 0 and build.turns % 2 or build.buffers == 1:
+                # the buffer's last contents have been read; else the turn before has seen to that
+                wait_for_reads(build, warp)
+                lw.barrier(1 + own, WARPGROUP)
             write_turn(
                 build, sC, given, accs[block], start, turn_columns, own_row, first_column, of_rows, buffer, own, M, N
             )
             if build.store_by_tma:
                 lw.fence_proxy_async()
+                if build.buffers > 1:
+                    wait_for_reads(build, warp)
             lw.barrier(1 + own, WARPGROUP)
             if build.store_by_tma:
                 if (warp == 0) & lw.elect_one():
@@ -98,6 +99,14 @@ def store_tile(build: Any, C: Any, sC: Any, given: Any, accs: Any, first_row: An
             else:
                 store_guarded(build, C, sC, row, first_column + start, batch, buffer, own, M, N, leading)
             turn += 1
+
+
+@lw.device
+def wait_for_reads(build: Any, warp: Any):
+    """Let the thread that stores by TMA wait until all of its stores have read shared memory."""
+    if build.store_by_tma:
+        if (warp == 0) & lw.elect_one():
+            lw.tma.wait(0, read=True)
 
 
 @lw.device
@@ -172,15 +181,13 @@ def store_guarded(build: Any, C: Any, sC: Any, row: Any, column: Any, batch: Any
     """Store one turn from shared memory, neighbouring threads neighbouring elements, what lies inside alone."""
     thread = lw.thread_idx.x % WARPGROUP
     wide = build.box_columns * build.turn_boxes
-    lines_at_once = WARPGROUP // wide
-    inner = thread % wide
-    for first in range(0, build.box_rows, lines_at_once):
-        line = first + thread // wide
-        value = sC[line, inner % build.box_columns, inner // build.box_columns, buffer, own]
+    for first in range(0, build.box_rows * wide, WARPGROUP):
+        number = first + thread
+        line, inner = number // wide, number % wide
         inside = (row + line < M) & (column + inner < N)
         place = (row + line).to(lw.i64) * leading + (column + inner).to(lw.i64) + batch
         if build.transposed:
-            inside = (row + inner < M) & (column + line < N) & (line < build.box_rows)
+            inside = (row + inner < M) & (column + line < N)
             place = (column + line).to(lw.i64) * leading + (row + inner).to(lw.i64) + batch
         if inside:
-            C[place] = value
+            C[place] = sC[line, inner % build.box_columns, inner // build.box_columns, buffer, own]

@@ -33,3 +33,22 @@ class TileOrder:
         height = lw.min(self.rows - first, self.group)
         column = rest // height
         return first + rest - column * height, column, matrix
+
+
+class OneTile:
+    """The tile of a block that computes one: columns along x, rows along y, the batch along z."""
+
+    first, count, step = 0, 1, 1
+
+    def __init__(self, cluster: int, batched: bool) -> None:
+        self.cluster, self.batched = cluster, batched
+
+    def __getitem__(self, number: Any) -> tuple[Any, Any, Any]:
+        """Return (row, column, matrix of the batch) of the tile."""
+        column = lw.block_idx.x // self.cluster if self.cluster > 1 else lw.block_idx.x
+        return lw.block_idx.y, column, lw.block_idx.z if self.batched else 0
+
+
+def numbers(tiles: Any, first: Any, step: Any) -> Any:
+    """Return the numbers of a block's tiles: a loop of the kernel, or 0 alone."""
+    return range(1) if isinstance(tiles, OneTile) else lw.range(first, tiles.count, step)

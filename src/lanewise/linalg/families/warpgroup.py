@@ -7,6 +7,7 @@ products of the other. The result's rows are contiguous; `launch` turns other pr
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,7 @@ from lanewise.linalg.families.build import ROWS, WARPGROUP, Build, build_of
 from lanewise.linalg.families.output import staging, store_tile
 from lanewise.linalg.families.parts import Parts
 from lanewise.linalg.families.shared_tiles import OperandTile
-from lanewise.linalg.families.tile_order import TileOrder
+from lanewise.linalg.families.tile_order import OneTile, TileOrder, numbers
 from lanewise.linalg.orientation import transposed, transposed_pointers
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
@@ -73,16 +74,23 @@ def compiled(build: Build) -> Any:
                 parts.init()
             lw.fence_mbarrier_init()
         if T.cluster_size > 1:
-            lw.cluster.sync()
+            if thread < 32:
+                lw.cluster.arrive()
+            else:
+                lw.cluster.arrive(relaxed=True)  # a release is a fence of the whole GPU
+            lw.cluster.wait()
         else:
             lw.syncthreads()
         M = lw.assume(M, nonnegative=True)
         N = lw.assume(N, nonnegative=True)
         K = lw.assume(K, nonnegative=True)
-        tiles = TileOrder(
-            lw.cdiv(M, T.bm * across), lw.cdiv(N, T.bn * along), batch if T.batched else None,
-            lw.assume(group, nonnegative=True), T.cluster_size,
-        )  # fmt: skip
+        if T.single:
+            tiles = OneTile(T.cluster_size, T.batched)
+        else:
+            tiles = TileOrder(
+                lw.cdiv(M, T.bm * across), lw.cdiv(N, T.bn * along), batch if T.batched else None,
+                lw.assume(group, nonnegative=True), T.cluster_size,
+            )  # fmt: skip
         steps = lw.cdiv(K, T.bk)
         first_step, sharing_rank = 0, rank
         if T.split > 1:  # this block's part of K
@@ -93,11 +101,12 @@ def compiled(build: Build) -> Any:
         rank_m, rank_n = (sharing_rank % across, sharing_rank // across) if T.sharing > 1 else (0, 0)
         first_of_sharing = rank - sharing_rank
         if role == 0:
-            lw.setmaxnreg_dec(_REGISTERS[T.consumers][0])
+            if not T.single:
+                lw.setmaxnreg_dec(_REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
                 produce(T, pipeline, tiles, first_step, steps, tile_a, tile_b, A, B, rank_m, rank_n, first_of_sharing)
         else:
-            if T.consumers > 1:
+            if T.consumers > 1 and not T.single:
                 lw.setmaxnreg_inc(_REGISTERS[T.consumers][1])
             given = EpilogueValues(
                 alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
@@ -108,7 +117,8 @@ def compiled(build: Build) -> Any:
             )  # fmt: skip
         lw.syncwarp()
         if T.cluster_size > 1:
-            lw.cluster.sync()  # nobody leaves while others still arrive at its barriers
+            lw.cluster.arrive(relaxed=True)  # nobody leaves while others still arrive at its barriers
+            lw.cluster.wait()
 
     return warpgroup
 
@@ -125,7 +135,7 @@ def produce(T, pipeline, tiles, first_step, steps, tile_a, tile_b, A, B, rank_m,
         mask_a = lw.i32(mask_a) << (rank_m + first_of_sharing)
         mask_b = lw.i32(mask_b) << (rank_n * across + first_of_sharing)
     filling = pipeline.producer_state()
-    for number in lw.range(tiles.first, tiles.count, tiles.step):
+    for number in numbers(tiles, tiles.first, tiles.step):
         row, column, matrix = tiles[number]
         first_row, first_column = (row * across + rank_m) * T.bm, (column * along + rank_n) * T.bn
         for step in lw.range(steps):
@@ -184,7 +194,7 @@ def consume(T, mma, pipeline, parts, tiles, steps, tile_a, tile_b, C, given, own
             lw.arrive(8, 2 * WARPGROUP)  # the other begins
     residual_base = given.residual
     turn = lw.i32(0)
-    for number in lw.range(first, tiles.count, step):
+    for number in numbers(tiles, first, step):
         row, column, matrix = tiles[number]
         if T.schedule == "pingpong":
             lw.barrier(8 + own, 2 * WARPGROUP)
@@ -248,11 +258,22 @@ def skipped(T, pipeline, state, steps):
     return state.with_children([ahead - around * T.stages, (state.phase + around) & 1])
 
 
-def grid(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> int:
-    """Return how many blocks are launched: one for each multiprocessor, or one for each tile if those are fewer."""
+def grid(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> tuple[int, int, int]:
+    """Return how many blocks are launched: one (or a cluster) for each tile, or as many as run at the same time."""
+    across, along = build.cluster
+    rows, columns = -(-m // (build.bm * across)), -(-n // (build.bn * along))
+    if build.single:
+        return columns * build.cluster_size, rows, batch
+    return min(rows * columns * batch, multiprocessors // build.cluster_size) * build.cluster_size, 1, 1
+
+
+def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) -> Build:
+    """Return the build for a shape: with one tile for each block if all of them run at the same time."""
     across, along = build.cluster
     tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch
-    return min(tiles, multiprocessors // build.cluster_size) * build.cluster_size
+    if build.schedule == "cooperative" and tiles * build.cluster_size <= multiprocessors:
+        return replace(build, single=True, skew=0)
+    return build
 
 
 _SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
@@ -306,7 +327,7 @@ def prepared(
     """Return the configured kernel and its arguments: to be launched, or checked."""
     if turned(problem, plan):
         problem, pointers = transposed(problem), transposed_pointers(pointers)
-    build = build_of(problem, plan)
+    build = for_shape(build_of(problem, plan), problem.m, problem.n, problem.batch, multiprocessors)
     blocks = grid(build, problem.m, problem.n, problem.batch, multiprocessors)
     residual = problem.epilogue.residual
     strides = (0, 0, 0)

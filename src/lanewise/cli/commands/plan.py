@@ -1,0 +1,48 @@
+"""`lanewise plan`: which kernel `lw.matmul` runs for a product, in which tiles, how fast and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def plan(
+    m: Annotated[int, typer.Argument(min=1, help="Rows of A and of the result.")],
+    n: Annotated[int, typer.Argument(min=1, help="Columns of B and of the result.")],
+    k: Annotated[int, typer.Argument(min=1, help="Columns of A and rows of B.")],
+    dtype: Annotated[str, typer.Option(help="f16, bf16, f32, f64, e4m3, e5m2 or s8.")] = "bf16",
+    out: Annotated[str | None, typer.Option(help="The type of the result.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of f32: f32 or tf32.")] = None,
+    layout: Annotated[str, typer.Option(help="nn, nt, tn or tt: t for a transposed A or B.")] = "nn",
+    batch: Annotated[int, typer.Option(min=1, help="Products in a batch.")] = 1,
+    arch: Annotated[str, typer.Option(help="sm_75 … sm_90a, sm_120, or a GPU by name.")] = "sm_90a",
+    batch_invariant: Annotated[
+        bool, typer.Option("--batch-invariant", help="Choose the order of sums from N, K and types alone.")
+    ] = False,
+) -> None:
+    """Say which plan `lw.matmul` has for a product: kernel, tile, stages, split, waves, bound, and why.
+
+    \b
+    lanewise plan 4096 4096 4096 --dtype bf16
+    lanewise plan 16 4096 14336 --dtype e4m3 --out bf16 --layout nt
+    """
+    from lanewise.errors import LanewiseError
+    from lanewise.linalg.call import planned
+    from lanewise.linalg.gpus import planned_arch
+    from lanewise.linalg.sizes import problem_of_sizes
+
+    if layout not in ("nn", "nt", "tn", "tt"):
+        raise LanewiseError(f"--layout is nn, nt, tn or tt; not {layout!r}")
+    problem = problem_of_sizes(
+        m,
+        n,
+        k,
+        dtype,
+        out=out,
+        precision=precision,
+        layout=layout,
+        batch=batch,
+        batch_invariant=batch_invariant,
+    )
+    print(planned(problem, planned_arch(arch)))

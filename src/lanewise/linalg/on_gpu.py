@@ -1,0 +1,328 @@
+"""A product on a GPU: its family's launches, made once and recorded, and repeated for calls of the same kind.
+
+What a family launches depends on the problem, the plan and the device; from call to call of one kind only the
+addresses change. So the first call lets the family make its launches while they are recorded
+(`gpu/recorded.py`), and keeps the record in memory and on disk: later calls need no kernel's source.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from lanewise.errors import LanewiseError
+from lanewise.gpu import recorded
+from lanewise.gpu.arrays import library_of
+from lanewise.gpu.device import Context, context
+from lanewise.gpu.faults import GpuError
+from lanewise.gpu.streams import stream_handle
+from lanewise.linalg.gpus import planned_arch
+from lanewise.linalg.operands import View, empty
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planner import plan_of, require_possible
+from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.rules import Request
+from lanewise.linalg.tuned import tuned_plan
+from lanewise.recently_used import RecentlyUsed
+
+if TYPE_CHECKING:
+    from lanewise.gpu.recorded import RecordedLaunch
+    from lanewise.launch import Configured
+
+#: The operands of a launch, in the order of their addresses.
+OPERANDS = ("a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_out", "workspace")
+#: Kinds of calls that are remembered.
+_MOST_KINDS = 4096
+#: Families in `families/`, by their name in a plan.
+_FAMILIES = ("warpgroup", "skinny", "warp")
+
+
+class DeviceView:
+    """Memory of an operand with a shape and strides of its own, as kernels take arrays."""
+
+    def __init__(
+        self, operand: int, address: int, shape: tuple[int, ...], strides: tuple[int, ...], view: View
+    ) -> None:
+        self.operand, self.address, self.shape, self.strides, self.view = (
+            operand,
+            address,
+            shape,
+            strides,
+            view,
+        )
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the elements, as NumPy has it."""
+        return self.view.format.dtype
+
+    def swapaxes(self, one: int, other: int) -> DeviceView:
+        """Return the view with two axes exchanged."""
+        shape, strides = list(self.shape), list(self.strides)
+        shape[one], shape[other] = shape[other], shape[one]
+        strides[one], strides[other] = strides[other], strides[one]
+        return DeviceView(self.operand, self.address, tuple(shape), tuple(strides), self.view)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        size = self.view.bytes
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": f"<u{size}",
+            "data": (self.address, False),
+            "strides": tuple(step * size for step in self.strides),
+            "any_strides": True,
+        }
+
+
+class Prepared:
+    """The launches of one kind of call, ready to be made on any memory of that kind."""
+
+    def __init__(self, launches: Sequence[RecordedLaunch], workspace_bytes: int) -> None:
+        self.launches, self.workspace_bytes = list(launches), workspace_bytes
+
+    def __call__(self, addresses: list[int], stream: int) -> None:
+        """Launch on operands at these addresses, in the order of OPERANDS."""
+        for launch in self.launches:
+            launch(addresses, stream)
+
+
+_PREPARED: RecentlyUsed[Any, Prepared] = RecentlyUsed(_MOST_KINDS)
+
+
+def arch_of_device(ordinal: int) -> str:
+    """Return the arch that products on a device are planned for: sm_90a on Hopper."""
+    arch = context(ordinal).device.arch
+    return planned_arch("sm_90a" if arch == "sm_90" else arch)
+
+
+@cache
+def family_of(name: str) -> Any:
+    """Return the module of a family of kernels."""
+    if name not in _FAMILIES:
+        raise LanewiseError(f"a plan's family is one of {', '.join(_FAMILIES)}; not {name!r}")
+    try:
+        return import_module(f"lanewise.linalg.families.{name}")
+    except ModuleNotFoundError as error:
+        raise LanewiseError(f"no kernels of family {name!r} are here ({error})") from None
+
+
+def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | None) -> Plan:
+    """Return the plan for a problem on a device: the given one, the one that was tuned, or the planner's."""
+    own = arch_of_device(ordinal)
+    if arch is not None and given is None:
+        wanted = planned_arch(arch)
+        if wanted.rstrip("a") != own.rstrip("a"):
+            raise LanewiseError(
+                f"arch={arch!r} says which GPU arrays in host memory are computed like; these lie on "
+                f"{context(ordinal).device.name}, which is {own}"
+            )
+        own = wanted
+    if given is None:
+        return tuned_plan(problem, own, context(ordinal).device.name) or plan_of(problem, own)
+    if not isinstance(given, Plan):
+        raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
+    require_possible(problem, given)
+    return given
+
+
+def run(
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: Any
+) -> Prepared | None:
+    """Compute a request on its GPU; returns what repeats it, None where nothing had to be launched."""
+    if not (problem.m and problem.n and problem.batch):
+        return None
+    ordinal = request.a.device
+    assert ordinal is not None
+    if not problem.k:
+        return _without_terms(request, problem, arch, given, stream)
+    plan = plan_on_gpu(problem, ordinal, arch, given)
+    handle = stream_handle(stream) if stream is not None else current_stream(request.a, ordinal)
+    found = prepared(request, problem, plan, ordinal)
+    workspace = workspace_for(request.a, found.workspace_bytes) if found.workspace_bytes else None
+    found(_addresses(request, workspace), handle)
+    return found
+
+
+def prepared(request: Request, problem: Problem, plan: Plan, ordinal: int) -> Prepared:
+    """Return the launches of a call: from memory, from disk, or as its family makes them."""
+    key = (problem, plan, request.alpha, request.beta, ordinal)
+    found = _PREPARED.get(key)
+    if found is None:
+        there = context(ordinal)
+        name = None if problem.epilogue.function is not None else repr(key[:-1])
+        kept = recorded.kept(name, there) if name is not None else None
+        if kept is not None:
+            found = Prepared(kept[0], kept[1]["workspace"])
+        else:
+            found = _recorded(request, problem, plan, there, name)
+        _PREPARED.put(key, found)
+    return found
+
+
+def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, name: str | None) -> Prepared:
+    """Return the launches that a family makes for a call: made on the call's own memory, and recorded."""
+    from lanewise.launch import watched
+    from lanewise.linalg.pointers import Pointers
+
+    family = family_of(plan.family)
+    size = int(getattr(family, "workspace_bytes", _no_workspace)(problem, plan))
+    workspace = workspace_for(request.a, size) if size else None
+    addresses = _addresses(request, workspace)
+    views = _views(request, problem, addresses, size)
+    launches: list[tuple[RecordedLaunch, Any]] = []
+    thread = get_ident()
+
+    def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        if get_ident() != thread:
+            configured(*arguments, **options)
+            return
+        shape = configured.in_clusters(options["cluster"]).shape if "cluster" in options else configured.shape
+        launch = recorded.record(configured.entry, shape, arguments, there, _operand_of, addresses)
+        launches.append((launch, configured.entry))
+
+    with watched(watcher):
+        family.launch(
+            problem, plan, Pointers(**views, alpha=request.alpha, beta=request.beta), stream=0,
+            multiprocessors=there.device.multiprocessors,
+        )  # fmt: skip
+    if name is not None and launches:
+        recorded.keep(name, launches, {"workspace": size})
+    return Prepared([launch for launch, _ in launches], size)
+
+
+def _no_workspace(problem: Problem, plan: Plan) -> int:
+    """Return the bytes of workspace of families that need none."""
+    return 0
+
+
+def _operand_of(memory: Any) -> int | None:
+    return memory.operand if isinstance(memory, DeviceView) else None
+
+
+def _views(request: Request, problem: Problem, addresses: list[int], size: int) -> dict[str, Any]:
+    """Return the operands as arrays of two axes, or of three with the batch first."""
+
+    def matrix(name: str, view: View, operand: Operand, rows: int, columns: int, turned: bool) -> DeviceView:
+        steps = (operand.leading, operand.inner) if operand.k_major else (operand.inner, operand.leading)
+        shape, strides = (rows, columns), steps
+        if turned:
+            shape, strides = (columns, rows), (steps[1], steps[0])
+        if problem.batch > 1:
+            return DeviceView(
+                OPERANDS.index(name),
+                view.address,
+                (problem.batch, *shape),
+                (operand.batch_stride, *strides),
+                view,
+            )
+        return DeviceView(OPERANDS.index(name), view.address, shape, strides, view)
+
+    m, n, k = problem.m, problem.n, problem.k
+    found: dict[str, Any] = {
+        "a": matrix("a", request.a, problem.a, m, k, False),
+        "b": matrix("b", request.b, problem.b, n, k, True),
+        "out": matrix("out", request.out, problem.out, m, n, False),
+    }
+    if request.residual is not None and problem.epilogue.residual is not None:
+        found["residual"] = matrix("residual", request.residual, problem.epilogue.residual, m, n, False)
+    vectors = {
+        "bias": request.bias,
+        "scale_a": request.scale_a.view,
+        "scale_b": request.scale_b.view,
+        "scale_out": request.scale_out,
+    }
+    for name, view in vectors.items():
+        if view is not None:
+            count = max(1, *view.shape) if view.shape else 1
+            found[name] = DeviceView(OPERANDS.index(name), view.address, (count,), (1,), view)
+    if size:
+        like = request.a._replace(format=_bytes_format())
+        found["workspace"] = DeviceView(OPERANDS.index("workspace"), addresses[-1], (size,), (1,), like)
+    return found
+
+
+def _bytes_format() -> Any:
+    from lanewise.formats import u8
+
+    return u8
+
+
+def _addresses(request: Request, workspace: Any) -> list[int]:
+    """Return the operands' addresses in the order of OPERANDS; 0 for those that are not there."""
+    views = (
+        request.a, request.b, request.out, request.bias, request.residual, request.scale_a.view,
+        request.scale_b.view, request.scale_out,
+    )  # fmt: skip
+    return [0 if view is None else view.address for view in views] + [_address(workspace)]
+
+
+def _address(workspace: Any) -> int:
+    if workspace is None:
+        return 0
+    library = library_of(workspace)
+    assert library is not None
+    return library.address(workspace)
+
+
+def workspace_for(like: View, size: int) -> Any:
+    """Return memory of a call's own on the GPU, from the allocator of the arrays' library."""
+    from lanewise.formats import u8
+
+    try:
+        return empty(like, (size,), u8)
+    except LanewiseError:
+        raise LanewiseError(
+            f"this product needs a workspace of {size} bytes, which is allocated by torch or CuPy; arrays of "
+            f"{like.library} need contiguous, aligned operands"
+        ) from None
+    except RuntimeError as error:
+        raise GpuError(
+            f"this product needs a workspace of {size} bytes, more than the GPU has left ({error})",
+            "lw.matmul",
+            "CUDA_ERROR_OUT_OF_MEMORY",
+        ) from None
+
+
+def current_stream(like: View, ordinal: int) -> int:
+    """Return the stream on which the arrays' library works now; the legacy default stream of others."""
+    library = library_of(like.array)
+    return library.current_stream(ordinal) if library is not None else 0
+
+
+def _without_terms(
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: Any
+) -> Prepared | None:
+    """Compute a product with a K of 0, whose sums are zeros: as one of zeros with a short K."""
+    from dataclasses import replace
+
+    from lanewise.linalg.operands import operand, view_of
+
+    module = sys.modules.get(request.a.library)
+    if request.a.library not in ("torch", "cupy") or module is None:
+        raise LanewiseError(
+            f"K is 0; for arrays of {request.a.library} the result is what the epilogue makes of 0"
+        )
+    k = 128
+    zeros = [empty(request.a, shape, request.a.format) for shape in ((problem.m, k), (problem.n, k))]
+    for each in zeros:
+        (each.zero_ if request.a.library == "torch" else lambda each=each: each.fill(0))()
+    a, b = (view_of(each, "a") for each in zeros)
+    request.a, request.b = a, b
+    filled = replace(
+        problem,
+        k=k,
+        a=operand(a, problem.m, k, k, 1, 1, 0),
+        b=operand(b, problem.n, k, k, 1, 1, 0),
+    )
+    return run(request, filled, arch, given, stream)

@@ -1,0 +1,53 @@
+"""A problem of sizes and types alone, without arrays: for plans and tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.formats import Format
+from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.types import BLOCK, format_named, precision_of, product_of, result_of, sums_of
+
+
+def problem_of_sizes(
+    m: int,
+    n: int,
+    k: int,
+    dtype: Any,
+    *,
+    out: Any = None,
+    precision: str | None = None,
+    layout: str = "nn",
+    batch: int = 1,
+    batch_invariant: bool = False,
+) -> Problem:
+    """Return the problem of contiguous arrays of these sizes; `layout` has a t for each that is transposed.
+
+    >>> problem_of_sizes(64, 128, 256, "bf16", layout="nt").b.k_major
+    True
+    """
+    fmt = format_named(dtype, "dtype")
+    product = product_of(fmt, fmt)
+    sums, promote = sums_of(product, fmt, None)
+    kind = precision_of(product, fmt, precision)
+    result = result_of(product, fmt, None, out, False)
+    return Problem(
+        m,
+        n,
+        k,
+        _operand(fmt, m, k, layout[0] == "n", batch),
+        _operand(fmt, n, k, layout[1] == "t", batch),
+        _operand(result, m, n, True, batch),
+        sums,
+        batch,
+        precision=kind,
+        promote=BLOCK if kind == "f32" else promote,
+        batch_invariant=batch_invariant,
+    )
+
+
+def _operand(fmt: Format, rows: int, columns: int, k_major: bool, batch: int) -> Operand:
+    """Return a contiguous operand."""
+    leading = columns if k_major else rows
+    bits = 16 | leading * fmt.word_bits // 8
+    return Operand(fmt, k_major, leading, rows * columns if batch > 1 else 0, bits & -bits)
