@@ -9,18 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import lanewise as lw
+from lanewise import lang as lw
+from lanewise.formats import Format
+from lanewise.layout import Layout, Swizzle
 
 LANES = 32
 #: Bytes of a row of an 8×8 matrix, and of the widest copy.
 PIECE = 16
+#: Bits of an f32 that a tf32 lacks, and its NaN.
+TF32_LOST, TF32_NAN = 13, 0x7FFFE000
 
 
 @dataclass(frozen=True)
 class TileShape:
     """A tile of one operand: its length along M or N, its depth along K, and how it lies in memory."""
 
-    dtype: lw.Format
+    dtype: Format
     length: int
     depth: int
     k_major: bool
@@ -50,7 +54,7 @@ class TileShape:
         return min(alignment // self.size, self.columns) or 1
 
     @property
-    def swizzle(self) -> lw.Swizzle:
+    def swizzle(self) -> Swizzle:
         """The XOR of a piece's number with its row.
 
         f64 is read element by element, 32 bytes of each of four rows in one access: there the pieces have
@@ -59,11 +63,11 @@ class TileShape:
         piece = (PIECE if self.size < 8 else 2 * PIECE) // self.size
         bits = (self.columns // piece).bit_length() - 1
         most = 3 if self.size < 8 else 2
-        return lw.Swizzle(min(bits, most), piece.bit_length() - 1, max(bits, most))
+        return Swizzle(min(bits, most), piece.bit_length() - 1, max(bits, most))
 
     def array(self, stages: int, offset: int) -> Any:
         """The tiles in dynamic shared memory: (row, column, stage)."""
-        layout = lw.Layout((self.rows, self.columns, stages), (self.columns, 1, self.elements))
+        layout = Layout((self.rows, self.columns, stages), (self.columns, 1, self.elements))
         return lw.dynamic_shared(self.dtype, layout, swizzle=self.swizzle, offset=offset)
 
 
@@ -140,15 +144,21 @@ def load_or_zero(source: Any, width: int, inside: Any) -> Any:
     return values
 
 
-def fragment(operand: Any, array: Any, tile: TileShape, first: Any, along_k: int, stage: Any) -> Any:
+def fragment(
+    operand: Any, array: Any, tile: TileShape, first: Any, along_k: int, stage: Any, rounds: bool
+) -> Any:
     """A fragment of A or B from its tile, beginning at `first` along M or N and at `along_k` along K.
+
+    `rounds`: its elements are f32 and are rounded to tf32.
 
     ldmatrix brings the words that the fragment has, if words are neighbours along K, or, transposed, 16-bit
     elements that are not; anything else is loaded element by element.
     """
     if tile.size < 8 and (tile.k_major or tile.size == 2):
-        return by_ldmatrix(operand, array, tile, first, along_k, stage)
-    return by_element(operand, array, tile, first, along_k, stage)
+        registers = by_ldmatrix(operand, array, tile, first, along_k, stage)
+        return tuple(map(rounded_tf32, registers)) if rounds else registers
+    found = by_element(operand, array, tile, first, along_k, stage)
+    return tuple(map(rounded_tf32, found.registers)) if rounds else found
 
 
 def by_ldmatrix(operand: Any, array: Any, tile: TileShape, first: Any, along_k: int, stage: Any) -> Any:
@@ -178,3 +188,10 @@ def by_element(operand: Any, array: Any, tile: TileShape, first: Any, along_k: i
         at = (first + along, along_k + deep) if tile.k_major else (along_k + deep, first + along)
         found[index] = array[(*at, stage)]
     return found
+
+
+def rounded_tf32(word: Any) -> Any:
+    """The bits of an f32 rounded to tf32, to nearest even, as TMA does it; every NaN becomes one."""
+    odd = (word >> TF32_LOST) & 1
+    rounded = (word + ((1 << (TF32_LOST - 1)) - 1) + odd) & (0xFFFFFFFF << TF32_LOST & 0xFFFFFFFF)
+    return lw.where((word & 0x7FFFFFFF) > 0x7F800000, TF32_NAN, rounded)

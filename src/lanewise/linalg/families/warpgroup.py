@@ -39,7 +39,9 @@ def compiled(build: Build) -> Any:
     tile_b = OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes)
     lead = (1,) if T.batched else ()
     size = T.out.bits // 8
-    of_c = lw.TensorMap[T.out, (*lead, T.box_rows, T.box_columns), T.box_columns * size if T.box_columns * size > 16 else 0]
+    of_c = lw.TensorMap[
+        T.out, (*lead, T.box_rows, T.box_columns), T.box_columns * size if T.box_columns * size > 16 else 0
+    ]
     if not T.store_by_tma:
         of_c = lw.Ptr[T.out]
     epilogue = T.epilogue
@@ -104,7 +106,20 @@ def compiled(build: Build) -> Any:
             if not T.single:
                 lw.setmaxnreg_dec(_REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
-                produce(T, pipeline, tiles, first_step, steps, tile_a, tile_b, A, B, rank_m, rank_n, first_of_sharing)
+                produce(
+                    T,
+                    pipeline,
+                    tiles,
+                    first_step,
+                    steps,
+                    tile_a,
+                    tile_b,
+                    A,
+                    B,
+                    rank_m,
+                    rank_n,
+                    first_of_sharing,
+                )
         else:
             if T.consumers > 1 and not T.single:
                 lw.setmaxnreg_inc(_REGISTERS[T.consumers][1])
@@ -157,7 +172,9 @@ def multiply_step(T, mma, a, b, accs, own, stage, further):
     for k in range(0, T.bk, 32 // T.element_bytes):
         for block in range(blocks):
             at = first + block
-            accs[block] = mma(a[0, k, at, stage], b[0, k, stage], accs[block], accumulate=further if k == 0 else True)
+            accs[block] = mma(
+                a[0, k, at, stage], b[0, k, stage], accs[block], accumulate=further if k == 0 else True
+            )
     lw.wgmma_commit()
     return accs
 
