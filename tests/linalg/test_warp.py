@@ -1,0 +1,110 @@
+"""The mma.sync family on the CPU machine: what `lw.matmul` says for the same plan, for any shape and type."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.errors import LanewiseError
+from lanewise.linalg.families import warp
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.pointers import Pointers
+
+EVERYTHING = bool(os.environ.get("LANEWISE_EVERYTHING"))
+BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+
+
+def matrix(seed: int, shape: tuple[int, ...], dtype: Any, turned: bool = False) -> Any:
+    """Random elements, contiguous along the last axis or, turned, along the one before it."""
+    rng = np.random.default_rng(seed)
+    found = rng.integers(-128, 128, shape) if dtype == np.int8 else rng.normal(size=shape).astype(np.float32)
+    if turned:
+        return np.ascontiguousarray(found.astype(dtype).swapaxes(-1, -2)).swapaxes(-1, -2)
+    return found.astype(dtype)
+
+
+def case(arch: str, dtype: Any, sizes: tuple[int, ...], tile: tuple[int, int, int], **more: Any) -> Any:
+    """A call: the arch, the type of A and B, (…, m, n, k), the tile, and what is special."""
+    return arch, dtype, sizes, tile, more
+
+
+#: Names and calls; `turn_a`, `turn_b` and `turn_out` say that columns are contiguous.
+CASES = {
+    "f16 on Ampere": case("sm_80", np.float16, (100, 72, 72), (64, 64, 32)),
+    "f16 on Turing": case("sm_75", np.float16, (100, 72, 72), (64, 64, 32), turn_b=True),
+    "s8 on Turing": case("sm_75", np.int8, (70, 72, 80), (64, 64, 64), turn_b=True, out_dtype="s32"),
+    "odd bf16": case("sm_86", BF16, (101, 73, 71), (64, 64, 32)),
+    "both turned": case("sm_86", BF16, (64, 72, 40), (64, 64, 32), turn_a=True, turn_b=True),
+    "columns contiguous": case("sm_80", np.float16, (72, 40, 40), (64, 64, 32), turn_out=True),
+    "a batch": case("sm_80", np.float16, (3, 40, 24, 40), (64, 64, 32)),
+    "tf32": case("sm_80", np.float32, (100, 72, 36), (64, 64, 16), precision="tf32"),
+    "s8": case("sm_80", np.int8, (100, 71, 80), (64, 64, 64), out_dtype="s32"),
+    "f64": case("sm_80", np.float64, (65, 40, 35), (64, 64, 16)),
+    "f64 on Hopper": case("sm_90a", np.float64, (70, 40, 34), (128, 128, 16), activation="relu", alpha=0.5),
+    "e4m3 on Ada": case("sm_89", E4M3, (40, 80, 48), (64, 64, 64), turn_b=True, out_dtype="bf16"),
+    "e4m3 out": case("sm_120a", E4M3, (40, 81, 48), (64, 64, 64), out_dtype="e4m3"),
+    "f16 sums": case("sm_80", np.float16, (40, 24, 40), (64, 64, 32), accumulate="f16"),
+    "bias and gelu": case("sm_80", BF16, (40, 24, 40), (64, 64, 32), bias="row", activation="gelu"),
+    "everything": case(
+        "sm_80", BF16, (40, 25, 40), (64, 64, 32), bias="column", activation="silu", residual=True, alpha=0.5,
+        beta=2.0,
+    ),
+    "scales": case("sm_89", E4M3, (40, 24, 64), (64, 64, 64), scales=True, out_dtype="bf16"),
+    "a large tile": case("sm_80", np.float16, (140, 130, 100), (128, 128, 32)),
+}  # fmt: skip
+USUAL = (
+    "f16 on Turing",
+    "odd bf16",
+    "columns contiguous",
+    "a batch",
+    "tf32",
+    "s8",
+    "f64 on Hopper",
+    "everything",
+)
+
+
+@pytest.mark.parametrize("name", CASES if EVERYTHING else USUAL)
+def test_kernel_and_call_agree(name: str) -> None:
+    """The kernel stores the bits of the call, and is clean."""
+    arch, dtype, sizes, tile, given = CASES[name]
+    more = dict(given)
+    *lead, m, n, k = sizes
+    turns = [more.pop(each, False) for each in ("turn_a", "turn_b", "turn_out")]
+    a, b = matrix(1, (*lead, m, k), dtype, turns[0]), matrix(2, (*lead, k, n), dtype, turns[1])
+    if (bias := more.pop("bias", None)) is not None:
+        more["bias"] = matrix(3, (n,) if bias == "row" else (m, 1), dtype)
+    if more.pop("residual", False):
+        more["residual"] = matrix(4, (*lead, m, n), dtype)
+    if more.pop("scales", False):
+        more |= {"scale_a": np.float32(0.5) * np.arange(1, m + 1, dtype=np.float32).reshape(m, 1)}
+        more |= {"scale_b": np.arange(1, n + 1, dtype=np.float32).reshape(1, n)}
+    expected = lw.matmul(a, b, arch=arch, **more)
+    out = np.zeros(expected.shape, expected.dtype)
+    if turns[2]:
+        out = np.ascontiguousarray(out.swapaxes(-1, -2)).swapaxes(-1, -2)
+    planned = lw.plan(a, b, arch=arch, out=out, **more)
+    plan = Plan("warp", arch, tile, 3 if arch != "sm_75" else 2)
+    pointers = Pointers(
+        a, b, out, more.get("bias"), more.get("residual"), more.get("scale_a"), more.get("scale_b"), None,
+        more.get("alpha", 1.0), more.get("beta", 1.0),
+    )  # fmt: skip
+    configured, arguments = warp.prepared(planned.problem, plan, pointers)
+    report = lw.check(configured, *arguments, arch=arch)
+    assert not report.findings, report.findings[0]
+    assert out.tobytes() == np.ascontiguousarray(expected).tobytes() or np.array_equal(out, expected)
+
+
+def test_what_it_cannot_do() -> None:
+    a = np.zeros((64, 64), np.float32)
+    problem = lw.plan(a, a, precision="f32").problem
+    with pytest.raises(LanewiseError, match="have no"):
+        warp.kernel(problem, Plan("warp", "sm_80", (64, 64, 16), 3))
+    half = lw.plan(a.astype(np.float16), a.astype(np.float16), arch="sm_80").problem
+    with pytest.raises(LanewiseError, match="do not split K"):
+        warp.kernel(half, Plan("warp", "sm_80", (64, 64, 32), 3, split=2))
