@@ -26,16 +26,18 @@ def promoted(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
     return total
 
 
+@pytest.mark.parametrize(("schedule", "k"), [("cooperative", 400), ("by turns", 400), ("by turns", 272)])
 @pytest.mark.parametrize("swap", some([False, True], False))
-def test_block_scales(swap: bool) -> None:
+def test_block_scales(swap: bool, schedule: str, k: int) -> None:
     """1×128 scales of A and 128×128 scales of B, also with A and B exchanged."""
-    m, n, k = 70, 144, 400
+    m, n, blocks = 70, 144, -(-k // 128)
     rng = np.random.default_rng(3)
-    scale_a = rng.random((m, 4), np.float32) + 0.5
-    scale_b = rng.random((4, 2), np.float32) + 0.5
+    scale_a = rng.random((m, blocks), np.float32) + 0.5
+    scale_b = rng.random((blocks, 2), np.float32) + 0.5
     problem, pointers, _ = product(m, n, k, e4m3, e4m3, bf16, layout="NT", scale_a=scale_a, scale_b=scale_b)
     problem = replace(problem, promote=128)
     chosen = plan((64, 80, 128), swap=True) if swap else plan((128, 96, 128))
+    chosen = replace(chosen, schedule=schedule)
     configured, arguments = warpgroup.prepared(problem, chosen, pointers)
     configured(*arguments)
     assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))

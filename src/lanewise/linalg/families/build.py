@@ -65,6 +65,8 @@ class Build:
     split: int = 1
     #: None, or how many rows of A and columns of B share a scale: each stage's products are scaled.
     promote: tuple[int, int] | None = None
+    #: Whether sums that are promoted have two accumulators, so that products go on meanwhile.
+    by_turns: bool = False
     #: Clusters that share a tile's K, through a workspace.
     groups: int = 1
     #: Whether each matrix of B is multiplied by rows of A of its own, whose limits are read by the kernel.
@@ -267,9 +269,9 @@ class Build:
 
     @property
     def sum_registers(self) -> int:
-        """Registers of a thread for sums; twice as many if they are promoted."""
+        """Registers of a thread for sums: twice or three times as many if they are promoted."""
         each = self.consumer_rows // ROWS * self.bn // 2 * self.sums.bits // 32
-        return 2 * each if self.promotes else each
+        return each * (1 + self.promotes + self.by_turns)
 
     @property
     def promotes(self) -> bool:
@@ -341,7 +343,8 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         schedule="pingpong" if pingpong else "cooperative", consumers=consumers,
         batched=problem.batch > 1 or planes > 1 or problem.experts > 0,
         store_by_tma=wide and not problem.experts, wide_stores=wide, grouped=problem.experts > 0,
-        planes=planes, promote=None if problem.promote is None else problem.scale_blocks,
+        planes=planes, by_turns=plan.schedule == "by turns",
+        promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split,
         groups=plan.groups, transposed=not problem.out.k_major,
     )  # fmt: skip

@@ -84,47 +84,102 @@ class Consumer:
         return accs, before, reading
 
     @lw.device
+    def scales(self, step: Any, first_row: Any, first_column: Any) -> Any:
+        """Return the scales of this thread's rows and columns for one stage; empty if there are none."""
+        T, given, lane = self.build, self.output.given, lw.lane_id()
+        own_row = first_row + self.output.warp * 16 + lane // 4
+        rows_per_scale, columns_per_scale = T.promote or (0, 0)
+        row_step, row_k, column_step, column_k = given.scale_strides
+        of_rows, of_columns = [], []
+        if rows_per_scale:
+            for each in range(T.consumer_rows // 32):
+                row = lw.min(own_row + 8 * (each % 2) + each // 2 * ROWS, self.output.last_row - 1)
+                of_rows.append(given.scale_a[row // rows_per_scale * row_step + step * row_k])
+        if columns_per_scale > 1:  # one for each piece of the tile that lies in one of its blocks
+            for start in range(0, T.bn, gcd(T.bn, columns_per_scale)):
+                block = lw.min(first_column + start, self.output.N - 1) // columns_per_scale
+                of_columns.append(given.scale_b[block * column_step + step * column_k])
+        elif columns_per_scale:
+            for each in range(T.bn // 4):
+                column = lw.min(first_column + each // 2 * 8 + 2 * (lane % 4) + each % 2, self.output.N - 1)
+                of_columns.append(given.scale_b[column * column_step + step * column_k])
+        return of_rows, of_columns
+
+    @lw.device
+    def promote(self, totals: Any, accs: Any, scales: Any) -> Any:
+        """Return the totals with one stage's sums: by fma with the product of their scales, or added."""
+        of_rows, of_columns = scales
+        _, columns_per_scale = self.build.promote or (0, 0)
+        for block in range(len(accs)):
+            for i in range(self.build.bn // 2):
+                if not of_rows:
+                    totals[block][i] = totals[block][i] + accs[block][i]
+                    continue
+                which = i // 4 * 2 + i % 2
+                if columns_per_scale > 1:
+                    which = i // 4 * 8 // gcd(self.build.bn, columns_per_scale)
+                scale = of_rows[2 * block + i // 2 % 2] * of_columns[which]
+                totals[block][i] = lw.fma(accs[block][i], scale, totals[block][i])
+        return totals
+
+    @lw.device
     def promoted(self, accs: Any, reading: Any, first_row: Any, first_column: Any) -> Any:
         """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
 
         A stage's products begin at zero. With block scales, their sum times the scale of its rows and
         columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
         """
-        T, given, lane = self.build, self.output.given, lw.lane_id()
-        own_row = first_row + self.output.warp * 16 + lane // 4
-        rows_per_scale, columns_per_scale = T.promote or (0, 0)
-        row_step, row_k, column_step, column_k = given.scale_strides
-        totals = [[f32(0.0) for _ in range(T.bn // 2)] for _ in accs]
+        totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
         for step in lw.range(self.steps):
             self.pipeline.wait(reading)
             accs = self.multiply(accs, reading.stage, False)
-            of_rows, of_columns = [], []
-            if rows_per_scale:
-                for each in range(2 * len(accs)):
-                    row = lw.min(own_row + 8 * (each % 2) + each // 2 * ROWS, self.output.last_row - 1)
-                    of_rows.append(given.scale_a[row // rows_per_scale * row_step + step * row_k])
-            if columns_per_scale > 1:  # one for each piece of the tile that lies in one of its blocks
-                for start in range(0, T.bn, gcd(T.bn, columns_per_scale)):
-                    block = lw.min(first_column + start, self.output.N - 1) // columns_per_scale
-                    of_columns.append(given.scale_b[block * column_step + step * column_k])
-            elif columns_per_scale:
-                for each in range(T.bn // 4):
-                    column = first_column + each // 2 * 8 + 2 * (lane % 4) + each % 2
-                    column = lw.min(column, self.output.N - 1)
-                    of_columns.append(given.scale_b[column * column_step + step * column_k])
+            scales = self.scales(step, first_row, first_column)
             lw.wgmma_wait(0)
             self.give_back(reading)
-            for block in range(len(accs)):
-                for i in range(T.bn // 2):
-                    if not rows_per_scale:
-                        totals[block][i] = totals[block][i] + accs[block][i]
-                        continue
-                    which = i // 4 * 2 + i % 2
-                    if columns_per_scale > 1:
-                        which = i // 4 * 8 // gcd(T.bn, columns_per_scale)
-                    scale = of_rows[2 * block + i // 2 % 2] * of_columns[which]
-                    totals[block][i] = lw.fma(accs[block][i], scale, totals[block][i])
+            totals = self.promote(totals, accs, scales)
             reading = reading.next()
+        return totals, reading
+
+    @lw.device
+    def promoted_by_turns(
+        self, accs: Any, others: Any, reading: Any, first_row: Any, first_column: Any
+    ) -> Any:
+        """Return the same, by two accumulators: a stage is multiplied while the last one is promoted."""
+        steps = self.steps
+        totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
+        self.pipeline.wait(reading)
+        accs = self.multiply(accs, reading.stage, False)
+        scales = self.scales(0, first_row, first_column)
+        before = reading
+        reading = reading.next()
+        for pair in lw.range((steps - 1) // 2):
+            for turn in range(2):
+                self.pipeline.wait(reading)
+                if turn == 0:
+                    others = self.multiply(others, reading.stage, False)
+                else:
+                    accs = self.multiply(accs, reading.stage, False)
+                further = self.scales(2 * pair + turn + 1, first_row, first_column)
+                lw.wgmma_wait(1)
+                self.give_back(before)
+                totals = self.promote(totals, accs if turn == 0 else others, scales)
+                scales, before = further, reading
+                reading = reading.next()
+        if steps % 2 == 0:
+            self.pipeline.wait(reading)
+            others = self.multiply(others, reading.stage, False)
+            further = self.scales(steps - 1, first_row, first_column)
+            lw.wgmma_wait(1)
+            self.give_back(before)
+            totals = self.promote(totals, accs, scales)
+            lw.wgmma_wait(0)
+            self.give_back(reading)
+            totals = self.promote(totals, others, further)
+            reading = reading.next()
+        else:
+            lw.wgmma_wait(0)
+            self.give_back(before)
+            totals = self.promote(totals, accs, scales)
         return totals, reading
 
     @lw.device
@@ -162,6 +217,7 @@ class Consumer:
         output, given = self.output, self.output.given
         reading = self.pipeline.consumer_state()
         accs = [self.mma.zeros() for _ in range(T.consumer_rows // ROWS)]
+        others = [self.mma.zeros() for _ in accs] if T.by_turns else None
         first, step = tiles.first, tiles.step
         if T.schedule == "pingpong":
             first = first + own * tiles.step
@@ -194,7 +250,10 @@ class Consumer:
                 if not T.store_by_tma:
                     output.batch = matrix.to(lw.i64) * strides[0]
             if T.promotes:
-                totals, reading = self.promoted(accs, reading, first_row, first_column)
+                if T.by_turns:
+                    totals, reading = self.promoted_by_turns(accs, others, reading, first_row, first_column)
+                else:
+                    totals, reading = self.promoted(accs, reading, first_row, first_column)
                 output.store(totals, first_row, first_column)
                 continue
             if T.schedule == "pingpong":
