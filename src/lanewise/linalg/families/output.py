@@ -85,10 +85,10 @@ class Output:
                     self.store_turn(values, 0, (row, column), own_row, of_rows, buffer, first)
                     rotate(values, self.turn_columns // 2, T.store_columns // 2)
             else:
-                for turn in range(turns):
-                    buffer, start = (block * turns + turn) % T.buffers, turn * self.turn_columns
+                for number in range(turns):
+                    buffer, start = (block * turns + number) % T.buffers, number * self.turn_columns
                     at = (row, first_column + start)
-                    self.store_turn(accs[block], start, at, own_row, of_rows, buffer, block + turn == 0)
+                    self.store_turn(accs[block], start, at, own_row, of_rows, buffer, block + number == 0)
 
     @lw.device
     def store_turn(

@@ -192,7 +192,12 @@ def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
     """Yield the plans of the mma.sync kernels."""
     size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
     step = 32 if arch == "sm_75" or size > 2 else 64 // size
+    widest = 256
+    if size == 8:  # a sum takes two registers: a wider tile would not fit
+        widest, step = 128, 16
     for rows, columns, _ in _WARP_TILES:
+        if columns > widest:
+            continue
         stages = 2 if arch == "sm_75" else min(4, gpu.shared_bytes // ((rows + columns) * step * size))
         yield Plan("warp", arch, (rows, columns, step), max(stages, 2), schedule="one tile")
 
