@@ -86,9 +86,9 @@ class Output:
                     rotate(values, self.turn_columns // 2, T.store_columns // 2)
             else:
                 for number in range(turns):
-                    buffer, start = (block * turns + number) % T.buffers, number * self.turn_columns
+                    which, start = (block * turns + number) % T.buffers, number * self.turn_columns
                     at = (row, first_column + start)
-                    self.store_turn(accs[block], start, at, own_row, of_rows, buffer, block + number == 0)
+                    self.store_turn(accs[block], start, at, own_row, of_rows, which, block + number == 0)
 
     @lw.device
     def store_turn(
