@@ -41,8 +41,13 @@ def titled(function: Function, values: Sequence[Any]) -> Iterator[tuple[str, Var
         count = f"{len(parameters)} argument{'s' if len(parameters) != 1 else ''}"
         raise LanewiseError(f"{demangle(function.name)} takes {count} ({names}); {len(values)} given")
     for number, (variable, value) in enumerate(zip(parameters, values, strict=True)):
-        name = own_name(variable)
-        yield f"{number} ({name})" if name else f"{number}", variable, value
+        yield _title(number, variable.name), variable, value
+
+
+@lru_cache(maxsize=1024)
+def _title(number: int, name: str) -> str:
+    """An argument as messages call it, by its number and the name of its parameter."""
+    return f"{number} ({name})" if name and not _NUMBERED.fullmatch(name) else f"{number}"
 
 
 def own_name(variable: Variable) -> str:

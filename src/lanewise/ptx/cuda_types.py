@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +102,7 @@ def _dtype(element: str) -> np.dtype:
     return found
 
 
+@lru_cache(maxsize=1024)
 def without_qualifiers(text: str) -> str:
     """Return a type without const, references and the like.
 

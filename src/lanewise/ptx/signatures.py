@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,20 @@ def element_of(array: Any) -> Element | None:
     >>> element_of(np.zeros(4, np.float16))
     Element(name='float16', kind='float', bytes=2)
     """
-    name = str(getattr(array, "dtype", "")).removeprefix("torch.")
+    dtype = getattr(array, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        return _element_of_dtype(dtype)
+    return _element_named(str(dtype).removeprefix("torch.")) if dtype is not None else None
+
+
+@lru_cache(maxsize=256)
+def _element_of_dtype(dtype: np.dtype[Any]) -> Element | None:
+    """Return the type of the elements of a NumPy array: NumPy takes its time to name it."""
+    return _element_named(str(dtype))
+
+
+def _element_named(name: str) -> Element | None:
+    """Return the type of elements by its name."""
     found = _ELEMENT.match(name)
     if found is None:
         return None
@@ -114,6 +128,7 @@ def _number_refusal(plain: str, value: Any, source: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=256)
 def _elements(name: str, source: str) -> tuple[str, int] | None:
     """Return the numbers of a type, by its own name or by that for which the source has it stand."""
     from lanewise.ptx.cuda_types import elements_of

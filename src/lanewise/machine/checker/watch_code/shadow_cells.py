@@ -13,6 +13,7 @@ from lanewise.machine.checker.records import BlockWatch, ShadowPlane, WarpClock
 from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.vector_clocks import WatchCode
 from lanewise.machine.codegen.function_code import U32, Record
+from lanewise.machine.codegen.lane_vectors import BOOL
 
 LANES = abi.LANES
 
@@ -104,28 +105,47 @@ class CellVector:
         written, writer = self._get(ShadowPlane.WRITE_EPOCH), self._get(ShadowPlane.WRITER)
         same_lane = lane_of(writer ^ me).equals(0) & ((writer | me) & records.COLLECTIVE).equals(0)
         bad = self._unordered(written) & ~(self.is_own(written) & same_lane)
-        # What is read has to be written before; shared memory has been, since the block began.
-        unwritten = written < self.start
         if not writes:
-            constant = (me & records.CONSTANT_READ).differs(0) & written.differs(0)
             # Others may have accessed the cell by atomics before the last one.
             atomics = (writer & records.ATOMIC).differs(0) & (written > self.floor)
-            return bad | unwritten | constant | atomics
+            return bad | atomics | self._other_doubts(written, me, writes)
         read = self._get(ShadowPlane.READ_EPOCH)
         only_me = self._get(ShadowPlane.READ_LANES).equals(lanes_of(me)) & (me & records.COLLECTIVE).equals(0)
         bad = bad | (self._unordered(read) & ~(self.is_own(read) & only_me))
         bad = bad | self._unordered(self._get(ShadowPlane.EARLIER_EPOCH))
-        bad = bad | (self._get(ShadowPlane.READER) & records.CONSTANT_READ).differs(0)
+        return bad | self._other_doubts(written, me, writes)
+
+    def _other_doubts(self, written: Value, me: Value, writes: bool) -> Value:
+        """Return which cells have to be examined although all accesses may be ordered before this one."""
+        # What is read has to be written before; shared memory has been, since the block began.
+        unwritten = written < self.start
+        if not writes:
+            return unwritten | ((me & records.CONSTANT_READ).differs(0) & written.differs(0))
+        constant = (self._get(ShadowPlane.READER) & records.CONSTANT_READ).differs(0)
         # Asynchronous reads, if the kernel has any; else a plane that is at hand.
         plane = self.view.follows.select(self.code.number(ShadowPlane.ASYNC_READ_EPOCH), 0)
         read = self.cell.plane_at(plane).get(0, U32, self.count)
         # No barrier says that they are complete.
-        bad = bad | (~(read < self.start) & read.differs(0) & self.spread(self.view.follows))
-        return bad | (unwritten & (me & records.ATOMIC).differs(0))
+        flying = ~(read < self.start) & read.differs(0) & self.spread(self.view.follows)
+        return constant | flying | (unwritten & (me & records.ATOMIC).differs(0))
 
     def suspicious(self, me: Value, writes: bool) -> Value:
-        """Return whether these cells have to be examined one by one."""
-        return self.doubts(me, writes).any()
+        """Return whether these cells have to be examined one by one.
+
+        Mostly all accesses are ordered before now, as epochs tell alone: then little else is looked at.
+        """
+        written = self._get(ShadowPlane.WRITE_EPOCH)
+        late = written > self.floor
+        if writes:
+            for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH):
+                late = late | (self._get(plane) > self.floor)
+        found = self.code.variable(self.code.constant(BOOL, 0))
+        some_late = late.any()
+        with self.code.when(some_late):
+            found.set(self.doubts(me, writes).any())
+        with self.code.when(~some_late):
+            found.set(self._other_doubts(written, me, writes).any())
+        return found.get()
 
     def written_now(self) -> Value:
         """Return whether a cell was written in this epoch, perhaps by another lane of this instruction."""
@@ -149,18 +169,28 @@ class CellVector:
             self.cell.set(ShadowPlane.WRITE_EPOCH, self.now | self.spread(pending))
             self.cell.set(ShadowPlane.WRITER, me)
             return
-        read, held = self._get(ShadowPlane.READ_EPOCH), self._get(ShadowPlane.EARLIER_EPOCH)
-        unordered = self._unordered(read)
-        own = self.is_own(read)
-        reader = self._get(ShadowPlane.READER)
+        read = self._get(ShadowPlane.READ_EPOCH)
+        # Mostly the cells were not read since all accesses to them were ordered before now.
+        others = self.code.variable(self.now ^ self.now)
+        others.set(self.now ^ self.now)
+        with self.code.when((read > self.floor).any()):
+            others.set(self._keep_readers(read, me))
+        with self.code.when(self.view.shared):
+            self._note_warp()
+        self.cell.set(ShadowPlane.READ_LANES, lanes_of(me) | others.get())
+        self.cell.set(ShadowPlane.READ_EPOCH, self.now | self.spread(pending))
+        self.cell.set(ShadowPlane.READER, me)
+
+    def _keep_readers(self, read: Value, me: Value) -> Value:
+        """Put the last reader on record as an earlier one where it may not be ordered before this read.
+
+        Return the lanes of the running warp that are not.
+        """
+        held, reader = self._get(ShadowPlane.EARLIER_EPOCH), self._get(ShadowPlane.READER)
+        unordered, own = self._unordered(read), self.is_own(read)
         moves = unordered & ~(own & lane_of(reader ^ me).equals(0)) & ~self._unordered(held)
         with self.code.when(moves.any()):
             earlier = self._get(ShadowPlane.EARLIER_READER)
             self.cell.set(ShadowPlane.EARLIER_READER, moves.select(reader, earlier))
             self.cell.set(ShadowPlane.EARLIER_EPOCH, moves.select(read, held))
-        with self.code.when(self.view.shared):
-            self._note_warp()
-        others = (unordered & own).select(self._get(ShadowPlane.READ_LANES), 0)
-        self.cell.set(ShadowPlane.READ_LANES, lanes_of(me) | others)
-        self.cell.set(ShadowPlane.READ_EPOCH, self.now | self.spread(pending))
-        self.cell.set(ShadowPlane.READER, me)
+        return (unordered & own).select(self._get(ShadowPlane.READ_LANES), 0)
