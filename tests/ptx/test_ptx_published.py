@@ -442,6 +442,7 @@ def test_survey_of_a_folder(tmp_path: Path) -> None:
     assert "3 files, 2 of them whole; 4 kernels: 3 compile, 3 are prepared" in done.stdout
 
 
+@needs_nvrtc
 @pytest.mark.skipif("LANEWISE_EVERYTHING" not in os.environ, reason="NVRTC takes some seconds for Thrust")
 def test_thrust_sorts_and_adds_up_inside_a_kernel() -> None:
     kernel = cuda("""
@@ -457,3 +458,19 @@ def test_thrust_sorts_and_adds_up_inside_a_kernel() -> None:
     expected = np.sort(x, axis=1)
     kernel[1, 32](x, sums, 16)
     assert (x == expected).all() and (sums == expected.sum(axis=1)).all()
+
+
+@needs_nvrtc
+def test_instances_of_class_templates_whose_members_launch() -> None:
+    module = cuda("""
+    template <class T> __global__ void scale(T* x) { x[threadIdx.x] *= 2; }
+    template <class T> struct Engine { T* data; int n; Engine(int); void run(); };
+    template <class T> void Engine<T>::run() { scale<T><<<1, 32>>>(data); }
+    template struct Engine<float>;
+    template class Engine<double>;
+    template <class T> Engine<T>::Engine(int n) : n(n) {}
+    """)
+    assert {entry.demangled for entry in map(module.__getitem__, module.entries)} == {
+        "void scale<float>(float*)",
+        "void scale<double>(double*)",
+    }

@@ -213,6 +213,9 @@ class _Rounds:
             for name, file in self.files.items()
         }
         main = texts.pop(self.main.name)
+        if self.wanted or self.guessed:
+            # NVRTC 13.0 forgets instances behind a constructor of a class template with initialisers.
+            main += "\nnamespace {}\n"
         options = [f"--pre-include={PRELUDE_NAME}", "-default-device", *self.source.options]
         if not any(_STANDARD.fullmatch(option) for option in options):
             newer = any(_CPP20.search(text) for text in (main, *texts.values()))

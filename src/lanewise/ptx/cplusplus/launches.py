@@ -51,6 +51,12 @@ def used_instances(
         if each.kind in (Kind.FUNCTION, Kind.MACRO_CALL, Kind.TYPE)
     ]
     types = [each.tokens for file in files for each in file.declared if each.kind is not Kind.FUNCTION]
+    host += [
+        _HostCode(each, each.tokens, ())
+        for file in files
+        for each in file.declared
+        if each.is_instantiation and all(each is not other.declaration for other in host)
+    ]
     found: dict[str, str] = {}
     for each in host:
         for name, short, explicit, given in _uses(each.tokens, templates):
@@ -153,8 +159,9 @@ def _calls(
     found: Sequence[Token], code: _HostCode, types: Sequence[Sequence[Token]]
 ) -> Iterator[list[list[Token]]]:
     """The template arguments of each use of a function: `run<64, float>(…)`, `run(a)`."""
+    names = code.declaration.names | _class_of_member(code.declaration)
     for at in range(len(found) - 1):
-        if found[at].text not in code.declaration.names:
+        if found[at].text not in names:
             continue
         explicit: list[list[Token]] = []
         after = at + 1
@@ -169,6 +176,17 @@ def _calls(
         complete = completed(explicit, given, code.declaration, [found, *types])
         if complete is not None:
             yield complete
+
+
+def _class_of_member(each: Declaration) -> frozenset[str]:
+    """The class template that a function is a member of: `X` of `template <class T> void X<T>::run()`."""
+    head = each.tokens[: each.head]
+    for at in range(1, len(head)):
+        if head[at].text == "<" and head[at - 1].kind is TokenKind.NAME and head[at - 1].text != "template":
+            closing = closing_angle(head, at)
+            if closing is not None and closing + 1 < len(head) and head[closing + 1].text == "::":
+                return frozenset((head[at - 1].text,))
+    return frozenset()
 
 
 def _substituted(found: Sequence[Token], values: Mapping[str, Sequence[Token]]) -> list[Token]:

@@ -215,10 +215,8 @@ def write_issued(module: ir.Module) -> None:
         module.functions["begin_operation"], warp.address, kind.get(), lane, number.get(), phase.get(),
         swizzle.get(), home.get(),
     )  # fmt: skip
-    copies = operation.get(AsyncOperation.combine).equals(0)
-    copies = copies & (
-        operation.get(AsyncOperation.source) | operation.get(AsyncOperation.element_bytes)
-    ).differs(0)
+    # Lanes that all issue one load are wrong: their mbarrier counts the bytes of each.
+    copies = operation.get(AsyncOperation.combine).equals(0) & barrier.equals(0)
     with code.when(copies):
         noted(code, observed, epoch).set(NotedOperation.contents, _contents(code, operation))
     who = _who(code, observed, row, lane)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.async_records import AsyncOperation, PendingOperations
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import (
     BARRIERS_FOLLOWED,
@@ -35,6 +36,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
 )
 from lanewise.machine.codegen.function_code import U32, U64, Record, zero_bytes
 from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
 from lanewise.machine.warp_ops.mbarrier import BYTES, BYTES_BITS, MOST, PENDING, READY
 
@@ -334,6 +336,22 @@ def _tell_unseen_copy(code: WatchCode, barrier: Record, warp: Record) -> None:
         code.suspect(Suspicion.ENDED_COPYING, warp.address, row, zero, offset, zero, zero)
 
 
+def _tell_kept_copies(code: WatchCode, block: Record, warp: Record) -> None:
+    """Write that copies into the block's memory are reported which the schedule has kept until it ends."""
+    pending = block.get(BlockRecord.pending)
+    with (
+        code.when(pending.differs(0)),
+        code.loop(Record(code, pending).get(PendingOperations.count)) as number,
+    ):
+        first = Record(code, pending).get(PendingOperations.operations)
+        operation = Record(code, first + number * AsyncOperation.BYTES)
+        mine = operation.get(AsyncOperation.barrier_block).equals(block.address)
+        with code.when(operation.get(AsyncOperation.barrier).differs(0) & mine):
+            row, zero = operation.get(AsyncOperation.site) * MOST_ROWS, code.number(0)
+            offset = operation.get(AsyncOperation.barrier) - block.get(BlockRecord.shared)
+            code.suspect(Suspicion.ENDED_COPYING, warp.address, row, zero, offset, zero, zero)
+
+
 def write_exits(module: ir.Module) -> None:
     """Write `exits(frame, site, active)`: lanes exit; what they leave behind is looked at."""
     code, warp, observed, _ = at_site(module, "exits")
@@ -376,6 +394,7 @@ def write_exits(module: ir.Module) -> None:
             with code.when(live & count.differs(0)):
                 row = barrier.get(FollowedBarrier.row)
                 code.suspect(Suspicion.BYTES_LEFT_OVER, warp.address, row, zero, offset, count, zero)
+    _tell_kept_copies(code, block, warp)
     code.done()
 
 
