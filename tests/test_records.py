@@ -8,6 +8,7 @@ and benchmarks; CONTRIBUTING.md says how to record anew.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,27 @@ def test_docs_may_say_that_tensor_maps_are_the_drivers() -> None:
     asked, refused = counts["at_limits"], counts["at_limits_refused"]
     quoted = f"all of {asked:,} calls at the limits of the rules, {refused:,} of which"
     assert quoted in page("docs/hopper.md")
+
+
+def test_docs_quote_the_recorded_speed_of_products() -> None:
+    seen, text = record("h200_matmul"), page("docs/matmul.md")
+    assert seen["device"] and seen["driver"] and seen["date"]
+    ratios = {each["name"]: each["ratio"] for each in seen["features"]}
+    assert f"| int8, 4096³ | {ratios['int8']:.2f} |" in text
+    assert f"4096³, at a seventh of SGEMM's error | {ratios['f32']:.2f} |" in text
+    sweep = json.loads((ROOT / seen["sweep"]).read_text())
+    squares = [each["share"] for each in sweep["plans"] if each["m"] == each["n"] == each["k"] >= 1280]
+    mean = math.exp(sum(map(math.log, squares)) / len(squares))
+    quoted = f"{len(squares)} measurements | {min(squares)} to {max(squares)}, geometric mean {mean:.3f}"
+    assert quoted in text
+
+
+def test_docs_quote_the_recorded_speed_of_attention() -> None:
+    rows, text = record("h200_attention")["rows"], page("docs/hopper.md")
+    to_flash = [each["lanewise"] / each["flash"] for each in rows]
+    to_cudnn = [each["lanewise"] / each["cudnn"] for each in rows]
+    quoted = (
+        f"{min(to_flash):.2f} to {max(to_flash):.2f} times as fast as FlashAttention-2 and {min(to_cudnn):.2f} to "
+        f"{max(to_cudnn):.2f} times as fast as cuDNN"
+    )
+    assert quoted in text
