@@ -124,7 +124,7 @@ def test_docs_quote_the_recorded_speed_of_attention() -> None:
     to_flash = [each["lanewise"] / each["flash"] for each in rows]
     to_cudnn = [each["lanewise"] / each["cudnn"] for each in rows]
     quoted = (
-        f"{min(to_flash):.2f} to {max(to_flash):.2f} times as fast as FlashAttention-2 and {min(to_cudnn):.2f} to "
-        f"{max(to_cudnn):.2f} times as fast as cuDNN"
+        f"{min(to_flash):.2f} to {max(to_flash):.2f} times as fast as FlashAttention-2 and "
+        f"{min(to_cudnn):.2f} to {max(to_cudnn):.2f} times as fast as cuDNN"
     )
     assert quoted in text
