@@ -6,7 +6,6 @@ are written there.
 
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +15,6 @@ import pytest
 
 from lanewise.explore.server import ExploreServer
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)  # fmt: skip  # noqa: E501
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 PICTURES = os.environ.get("LANEWISE_PICTURES")
 
 
@@ -31,16 +27,8 @@ def link() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def room(chromium: Any, link: str) -> Iterator[Any]:
+def room(browser: Any, link: str) -> Iterator[Any]:
     """Open a room by its fragment; an error on the console fails the test."""
     contexts, problems = [], []
 
@@ -50,7 +38,7 @@ def room(chromium: Any, link: str) -> Iterator[Any]:
             problems.append(message.text)
 
     def opened(fragment: str, size: tuple[int, int] = (1440, 900), scheme: str = "light") -> Any:
-        context = chromium.new_context(
+        context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, has_touch=size[0] < 600
         )
         contexts.append(context)

@@ -353,7 +353,7 @@ def body(text: str) -> Any:
 MISTAKES = {
     "sizes that do not divide": (
         "MMA.get_slice(lw.thread_idx.x).partition_A(lw.shared(lw.f16, (40, 16)))",
-        "no multiple of it",
+        "not a multiple of it",
     ),
     "a tile that does not divide": (
         "lw.local_tile(lw.shared(lw.f16, (40, 16)), (32, 16), (0, 0))",

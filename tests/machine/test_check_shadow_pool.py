@@ -63,8 +63,9 @@ def test_memory_is_zero_when_it_is_taken_again(
         assert not pool.take(size).any()
 
 
-def test_a_check_takes_the_memory_of_the_last(pool: ShadowPool) -> None:
+def test_a_check_takes_the_memory_of_the_last(pool: ShadowPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same launch again needs no new memory, and finds the same."""
+    monkeypatch.setattr(threads, "processors", lambda: 1)  # each thread of a check has memory of its own
     kernel = lw.load(KERNEL.replace("ACCESS", "st.global.u32 [%rd0], %r0; st.global.u32 [%rd0+4], %r0;"))
     reports = []
     for _ in range(3):

@@ -170,12 +170,11 @@ sys.path.insert(0, sys.argv[1])
 from lanewise.jit import machine_code
 bad = "define i32 @f(i32 %x) { %y = add i32 %x, %z\\n %z = add i32 %y, 1\\n ret i32 %z }"
 for _ in range(20):
-    compilation = machine_code.Compilation()
-    compilation.add(bad)
-    try:
-        compilation.images()
-    except RuntimeError as error:
-        error.itself = error  # a cycle, as tracebacks make them: the collector comes for what it holds
+    with machine_code.Compilation() as compilation:
+        try:
+            compilation.begin(bad).result()
+        except RuntimeError as error:
+            error.itself = error  # a cycle, as tracebacks make them: the collector comes for what it holds
     gc.collect()
 print("alive")
 """

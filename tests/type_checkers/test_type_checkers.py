@@ -67,7 +67,7 @@ def said_by_mypy(programs: Path, request: pytest.FixtureRequest) -> list[Complai
         "[mypy-lanewise.*]\nfollow_imports = silent\n"  # as where it is installed
         "[mypy-torch.*,ml_dtypes.*]\nignore_missing_imports = True\nfollow_imports = skip\n"
     )
-    cache = request.config.cache
+    cache = getattr(request.config, "cache", None)  # pytest may run without it
     where = cache.mkdir("mypy") if cache is not None else programs / "mypy"
     files = ["typed_package", "mistakes.py", "examples"]
     command = [sys.executable, "-m", "mypy", "--cache-dir", str(where), "--hide-error-context", *files]
