@@ -154,7 +154,7 @@ def test_a_wrong_copy_is_a_fault_in_words(instruction: str, words: str, schedule
         module["k"][1, 1](*arrays, schedule=schedule)
     assert raised.value.line == LINE
     report = lw.check(module["k"][1, 1], *arrays, schedule=schedule)
-    assert [finding.line for finding in report.findings] == [LINE]
+    assert {finding.line for finding in report.findings} == {LINE}  # nobody waits for it either
 
 
 def test_read_only_memory_is_not_written() -> None:

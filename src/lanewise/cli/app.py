@@ -37,6 +37,7 @@ SHORT = {
     "debug": "Debug a kernel on the CPU, forwards and backwards.",
     "ptx": "Compile CUDA C++ to PTX.",
     "sass": "Show the machine code (SASS) of a kernel.",
+    "plan": "Say how lw.matmul would compute a product, and why.",
     "doctor": "Say what is installed here, and what works.",
     "cache": "Show what was compiled and is kept on disk.",
 }

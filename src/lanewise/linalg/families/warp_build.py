@@ -41,7 +41,7 @@ class WarpBuild:
 
     @property
     def mma(self) -> Instruction:
-        """The matrix instruction."""
+        """The matrix instruction that multiplies fragments of A and B."""
         return instruction(self.instruction)
 
     @property
