@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from lanewise.jit.host_memory import address
 
-#: The most bytes that are kept while no check runs: of those that were ever in use, and of address space, which
-#: most systems give without memory.
+#: The most bytes that are kept while no check runs: of those that were ever in use, and of address space,
+#: which most systems give without memory.
 MOST_KEPT_BYTES, MOST_KEPT_SPACE = 1 << 26, 1 << 30
 #: How many logs of epochs are kept, and how much of each may be in use.
 MOST_LOGS, MOST_LOGGED_EPOCHS = 4, 1 << 20
