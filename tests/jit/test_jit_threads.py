@@ -26,6 +26,14 @@ def test_one_task_after_another_has_the_same_thread() -> None:
     assert len(set(seen)) == 1
 
 
+def test_a_task_may_ask_for_a_new_thread() -> None:
+    """The thread that waits for the next task goes on waiting."""
+    seen: list[int] = []
+    for new in (False, True, False):
+        assert ended(threads.Task(lambda: seen.append(threading.get_ident()), in_new_thread=new))
+    assert seen[0] == seen[2] != seen[1]
+
+
 def test_tasks_run_beside_each_other() -> None:
     """Each may wait for all others: no task waits for a thread."""
     meeting = threading.Barrier(6)

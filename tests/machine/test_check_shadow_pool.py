@@ -8,7 +8,7 @@ import pytest
 import lanewise as lw
 from lanewise.jit import threads
 from lanewise.machine.checker import checked_launch
-from lanewise.machine.checker.shadow_pool import MOST_KEPT_BYTES, ShadowPool
+from lanewise.machine.checker.shadow_pool import MOST_KEPT_BYTES, MOST_KEPT_SPACE, Piece, ShadowPool
 
 KERNEL = """
 .version 8.0
@@ -56,11 +56,11 @@ def test_memory_is_zero_when_it_is_taken_again(
     kernel = lw.load(KERNEL.replace("ACCESS", ACCESSES[kind]))["access"]
     data = np.zeros(32 * 64, np.uint32)
     assert lw.check(kernel[32, 32], data).ok
-    sizes = [words.size for words, _ in pool._kept]
+    sizes = [piece.words.size for piece in pool._kept]
     assert sizes
-    assert any(words.any() for words, _ in pool._kept)
+    assert any(piece.words.any() for piece in pool._kept)
     for size in reversed(sizes):
-        assert not pool.take(size).any()
+        assert not pool.take(size).words.any()
 
 
 def test_a_check_takes_the_memory_of_the_last(pool: ShadowPool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,12 +78,15 @@ def test_a_check_takes_the_memory_of_the_last(pool: ShadowPool, monkeypatch: pyt
 
 
 def test_what_is_kept_has_a_bound() -> None:
-    """The oldest memory goes."""
+    """The oldest memory goes; what was never in use does not count."""
     pool = ShadowPool()
-    piece = MOST_KEPT_BYTES // 4 // 4
-    for _ in range(6):
-        pool.give(np.zeros(piece, np.uint32), [])
-    assert sum(words.nbytes for words, _ in pool._kept) <= MOST_KEPT_BYTES
+    words = MOST_KEPT_BYTES // 4 // 4
+    pieces = [Piece(np.zeros(16 * words, np.uint32)) for _ in range(6)]
+    for piece in pieces:
+        pool.give(piece, [(0, words)])
+    assert pool._kept == pieces[2:]
+    pool.give(Piece(np.zeros(MOST_KEPT_SPACE // 4 + 1, np.uint32)), [])
+    assert pool._kept == []
 
 
 def test_a_lock_that_nobody_will_release_is_forgotten() -> None:
@@ -91,4 +94,4 @@ def test_a_lock_that_nobody_will_release_is_forgotten() -> None:
     pool = ShadowPool()
     pool._lock.acquire()
     pool.forget()
-    assert pool.take(8).size == 8
+    assert pool.take(8).words.size == 8

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # loaded when there are jobs to share out
@@ -19,8 +20,7 @@ _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 #: Workers that wait for a task.
 _idle: list[_Worker] = []
-#: One is kept, which saves short launches the start of a thread. Systems spread threads over processors when
-#: they are started, but not so well when they are woken: the other threads of a launch are started.
+#: One is kept, which saves short launches the start of a thread.
 _MOST_IDLE = 1
 
 
@@ -70,17 +70,24 @@ def _executor() -> ThreadPoolExecutor:
 
 
 class Task:
-    """A job that a thread of its own does, beside all others: it may wait for what other tasks do."""
+    """A job that a thread of its own does, beside all others: it may wait for what other tasks do.
 
-    def __init__(self, job: Job) -> None:
+    Tasks that are to share the processors begin `in_new_thread`: systems spread threads over processors when
+    they are started, but not so well when they are woken.
+    """
+
+    def __init__(self, job: Job, *, in_new_thread: bool = False) -> None:
         self._job: Job | None = job
         self._done = threading.Lock()
         self._done.acquire()
-        try:
-            worker = _idle.pop()
-        except IndexError:
-            worker = _Worker()
-        worker.begin(self)
+        worker = None
+        if not in_new_thread:
+            with suppress(IndexError):
+                worker = _idle.pop()
+        if worker is None:
+            _Worker(self)
+        else:
+            worker.begin(self)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end, but no longer than that; return whether it came. Signals are handled then."""
@@ -106,10 +113,9 @@ class Task:
 class _Worker:
     """A thread that does one task after another: to start a thread takes as long as a short launch."""
 
-    def __init__(self) -> None:
-        self._task: Task | None = None
-        self._woken = threading.Lock()
-        self._woken.acquire()
+    def __init__(self, task: Task) -> None:
+        self._task: Task | None = task
+        self._woken = threading.Lock()  # it does its first task at once
         threading.Thread(target=self._serve, name="lanewise-worker", daemon=True).start()
 
     def begin(self, task: Task) -> None:

@@ -38,7 +38,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.shadow_pool import MOST_KEPT_BYTES, SHADOWS
+from lanewise.machine.checker.shadow_pool import SHADOWS
 from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.device_memory import Allocation
@@ -94,9 +94,9 @@ class Watch:
             (each.size >> shift) + 8 if each.first in recorded and each not in self.unwatched else 0
             for each, shift in zip(launch.allocations, shifts, strict=True)
         ]
-        self._pieces = [SHADOWS.take(planes * each) if each else np.zeros(0, np.uint32) for each in cells]
+        self._pieces = [SHADOWS.take(planes * each) for each in cells]
         self.shadows = [
-            piece[: planes * count].reshape(planes, count)
+            piece.words[: planes * count].reshape(planes, count)
             for piece, count in zip(self._pieces, cells, strict=True)
         ]
         #: The bytes of address space of its shadow memory; those of pages that are touched are in use.
@@ -229,7 +229,7 @@ class Watch:
                     AllocationShadow.flags,
                 )
             )
-            if 0 < piece.nbytes <= MOST_KEPT_BYTES:
+            if shadow.size:
                 planes, cells = shadow.shape
                 first, last = min(first >> shift, cells), min((last >> shift) + 8, cells)
                 begins = [plane * cells for plane in range(min(planes, _planes_in_use(flags)))]

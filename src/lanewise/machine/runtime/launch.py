@@ -117,7 +117,7 @@ class Launch(LaunchState):
         tasks: list[threads.Task] = []
         try:
             for number in range(count):
-                tasks.append(threads.Task(partial(self._work, number, errors)))
+                tasks.append(threads.Task(partial(self._work, number, errors), in_new_thread=count > 1))
             look = time.monotonic() + LOOK
             for task in tasks:
                 while not task.wait(max(0.0, look - time.monotonic())):
