@@ -96,12 +96,13 @@ def main() -> None:
         )
     if given.json:
         device = lw.gpu.devices()[0]
+        cudnn: Any = torch.backends.cudnn
         record = {
             "what": "attention forward, bf16, TFLOP/s (causal: half of the operations)",
             "device": device.name,
             "driver": device.driver,
             "torch": torch.__version__,
-            "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]  # torch does not say
+            "cudnn": str(cudnn.version()),
             "cuda": torch.version.cuda,
             "date": datetime.date.today().isoformat(),
             "heads": HEADS,

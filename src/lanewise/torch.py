@@ -17,6 +17,7 @@ from lanewise.linalg.types import activation_of, format_named, product_of, resul
 
 try:
     import torch
+    from torch import Tensor
 except ImportError as error:
     raise ImportError("lanewise.torch needs PyTorch, 2.6 or newer: pip install torch") from error
 
@@ -37,8 +38,6 @@ _LOWERED = (torch.float16, torch.bfloat16, torch.float32)
 
 #: The arguments after a and b where they are not given.
 _DEFAULTS = (None, None, None, 1.0, 1.0, None, None, None, None, False)
-
-Tensor = torch.Tensor
 
 
 def matmul(
