@@ -48,3 +48,22 @@ def test_is_silent(name: str) -> None:
         KERNELS[name]()  # which compares the results, too
     assert reports
     assert all(report.ok for report in reports), "\n".join(map(str, reports))
+
+
+def test_a_displacement_of_sixty_four_bits_wraps_around() -> None:
+    """As addresses do: it once overflowed the checker's own table."""
+    text = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry far(.param .u64 x)
+{
+    .reg .b32 %r0; .reg .b64 %rd0;
+    ld.param.u64 %rd0, [x];
+    ld.global.u32 %r0, [%rd0+9223372036854775808];
+    st.global.u32 [%rd0], %r0;
+    ret;
+}
+"""
+    report = lw.check(lw.load(text)["far"][1, 1], np.zeros(1, np.uint32))
+    assert [finding.kind for finding in report.findings] == ["out of bounds"]

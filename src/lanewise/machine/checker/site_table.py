@@ -146,9 +146,18 @@ def watched_sites(program: Program, arch: str) -> SiteTable:
             found[-1] |= {SiteRow.stored_count: len(stored), SiteRow.stored: address(stored)}
         for number, row in enumerate(found):
             for offset, value in row.items():
-                rows[op.site * MOST_ROWS + number, offset // 8] = value
+                rows[op.site * MOST_ROWS + number, offset // 8] = _as_i64(value)
     _number_accesses(rows, program)
     return SiteTable(rows, elements)
+
+
+def _as_i64(value: int) -> int:
+    """Return the signed number of 64 bits with the same low bits: displacements wrap around, as addresses do.
+
+    >>> _as_i64(2**63) == -(2**63), _as_i64(-1), _as_i64(7)
+    (True, -1, 7)
+    """
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _stored(op: Op) -> npt.NDArray[np.int64] | None:
