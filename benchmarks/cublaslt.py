@@ -42,7 +42,7 @@ def load() -> Any:
     for name in ("nvidia.cu13", "nvidia.cublas"):
         found = importlib.util.find_spec(name) if importlib.util.find_spec("nvidia") else None
         for folder in (found.submodule_search_locations or []) if found else []:
-            places += glob.glob(os.path.join(folder, "lib", "libcublasLt.so*"))  # noqa: PTH118, PTH207
+            places += glob.glob(os.path.join(folder, "lib", "libcublasLt.so*"))  # noqa: PTH118, PTH207  # ctypes wants text
     for path in [*sorted(places), "libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"]:
         try:
             return ctypes.CDLL(path)

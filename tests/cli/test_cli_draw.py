@@ -164,7 +164,7 @@ def test_png_and_pdf_need_a_library(lanewise: Callable[..., Any], tmp_path: Path
     for suffix, magic in ((".png", b"\x89PNG"), (".pdf", b"%PDF")):
         said = lanewise("draw", "swizzle", "2,0,2", "-o", tmp_path / f"swizzle{suffix}")
         try:
-            import cairosvg  # noqa: F401
+            import cairosvg  # noqa: F401  # whether it is there
         except (ImportError, OSError):
             assert said.code == 2 and "lanewise[pictures]" in said.err
         else:

@@ -77,7 +77,7 @@ def test_what_has_no_layout_is_an_error() -> None:
     with pytest.raises(LanewiseError, match="only matrices of 16-bit elements may be MN-major"):
         MatrixDescriptor().element_addresses(64, 8, 32, "MN")
     with pytest.raises(LanewiseError, match='"K"-major or "MN"-major'):
-        MatrixDescriptor().element_addresses(64, 16, 16, "N")  # type: ignore[arg-type]
+        MatrixDescriptor().element_addresses(64, 16, 16, "N")  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize("mode", SWIZZLE_MODES, ids=lambda mode: mode.name)

@@ -12,7 +12,7 @@ import lanewise as lw
 
 torch = pytest.importorskip("torch")
 
-import lanewise.torch as lt  # noqa: E402
+import lanewise.torch as lt  # noqa: E402  # after the test for torch
 
 
 def numbers(*shape: int, grad: bool = True, dtype: Any = None) -> Any:

@@ -83,7 +83,7 @@ def test_mistakes_are_named(folder: Any) -> None:
     with pytest.raises(lw.LanewiseError, match="takes values to try"):
         lw.autotune({"BLOCK": ()})
     with pytest.raises(lw.LanewiseError, match=r"goes above @lw\.kernel"):
-        lw.autotune({"BLOCK": (1,)})(grid)  # type: ignore[arg-type]
+        lw.autotune({"BLOCK": (1,)})(grid)  # type: ignore[arg-type]  # wrong on purpose
     tuned = lw.autotune({"BLOCK": (32,)})(add_one)
     x = np.zeros(64, np.float32)
     with pytest.raises(lw.LanewiseError, match="asks for m; there are x, n, BLOCK"):

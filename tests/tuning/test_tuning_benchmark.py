@@ -44,7 +44,7 @@ def test_quantiles_are_numpys(times: list[float], share: float) -> None:
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(lw.LanewiseError, match="takes a function to call"):
-        lw.benchmark(3)  # type: ignore[arg-type]
+        lw.benchmark(3)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(lw.LanewiseError, match="are milliseconds"):
         lw.benchmark(lambda: None, rep=-1)
     with pytest.raises(lw.LanewiseError, match="the number of a GPU, not 'tpu'"):

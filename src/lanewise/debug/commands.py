@@ -160,7 +160,9 @@ class Commands:
         return self._broken(rest, temporary=True)
 
     def _broken(self, rest: str, temporary: bool) -> str:
-        place, given, condition = re.fullmatch(r"(.*?)(?:(?:^|\s)if\b(.*))?", rest, re.S).group(1, 0, 2)  # type: ignore[union-attr]
+        parts = re.fullmatch(r"(.*?)(?:(?:^|\s)if\b(.*))?", rest, re.S)
+        assert parts is not None, "the pattern fits every text"
+        place, given, condition = parts.group(1, 0, 2)
         if condition is not None and not condition.strip():
             raise LanewiseError(f"break {given}: a condition is missing after if, such as lane == 7")
         made = self.debugger.add_breakpoint(place, condition or "", temporary)

@@ -189,7 +189,7 @@ class Debugger:
             steps = steps[steps < here][::-1] if backwards else steps[steps > here]
             for step in steps.tolist():
                 warp = int(self.lines.warps[step])
-                yield step, lambda step=step, warp=warp: each.stop(self.recorded, step, warp)  # type: ignore[misc]
+                yield step, lambda step=step, warp=warp: each.stop(self.recorded, step, warp)  # type: ignore[misc]  # mypy infers no default
             return
         changes = each.changes(self.recorded)
         for change in reversed(changes) if backwards else changes:
@@ -198,7 +198,7 @@ class Debugger:
             if (position < self.position) if backwards else (position > self.position):
                 reason = f"watchpoint {each.number}, {each.what}: {change.text}"
                 stop = Stop(position, change.warp, reason, "watch", each.number)
-                yield position, lambda stop=stop: stop  # type: ignore[misc]
+                yield position, lambda stop=stop: stop  # type: ignore[misc]  # mypy infers no default
 
     def _findings(self, here: int, backwards: bool) -> Iterator[tuple[int, Callable[[], Stop | None]]]:
         """Yield the steps with findings, if these stop the launch."""
@@ -208,7 +208,7 @@ class Debugger:
         for step, finding in sorted(found, key=lambda pair: -pair[0] if backwards else pair[0]):
             if (step < here) if backwards else (step > here):
                 stop = Stop(step, int(self.lines.warps[step]), finding_text(finding), "finding")
-                yield step, lambda stop=stop: stop  # type: ignore[misc]
+                yield step, lambda stop=stop: stop  # type: ignore[misc]  # mypy infers no default
 
     def to_first_finding(self) -> Stop | None:
         """Go to the first finding, in whatever block it came up; None if the checker found nothing."""

@@ -37,7 +37,7 @@ class Session:
         """
         found = self.kept(room, key)
         if found is not None:
-            return found  # type: ignore[no-any-return]
+            return found  # type: ignore[no-any-return]  # kept as what `make` made
         made = make()
         with self._lock:
             store = self._stores.setdefault(room, OrderedDict())

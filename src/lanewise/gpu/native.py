@@ -7,13 +7,12 @@ function, kept on disk; a table of a launch's own tells it what to expect. The r
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import sys
 from collections.abc import Callable, Sequence
-from ctypes import c_char_p, c_int, c_uint64, c_void_p, py_object
+from ctypes import c_char_p, c_uint64, c_void_p, py_object
 from functools import cache
 from typing import Any
 
+from lanewise.gpu.python_functions import TABLE_TEXT, can_be_made, load, made, places_in_python
 from lanewise.jit import machine_code
 
 #: Returned where the arguments are not as expected; else the driver's status.
@@ -43,18 +42,6 @@ _NAMES = (
 
 #: In a DLTensor: data 0, device 8, dimensions 16, shape 24, strides 32, offset 40. In an object: its type 8.
 _TEXT = """
-define internal i64 @word(ptr %table, i64 %place) alwaysinline {
-  %at = getelementptr i64, ptr %table, i64 %place
-  %value = load i64, ptr %at
-  ret i64 %value
-}
-
-define internal ptr @address(ptr %table, i64 %place) alwaysinline {
-  %value = call i64 @word(ptr %table, i64 %place)
-  %pointer = inttoptr i64 %value to ptr
-  ret ptr %pointer
-}
-
 ; Whether strides grow as sizes multiply, from dimension %first on by %step.
 define internal i1 @grows(ptr %shape, ptr %strides, i64 %count, i64 %first, i64 %step) {
 entry:
@@ -371,15 +358,6 @@ def parameter(code: str, type_: type, array_type: type | None = None) -> tuple[i
     return kind, type_, low, low + (1 << bits) - 1
 
 
-class _Method(ctypes.Structure):
-    """CPython's PyMethodDef: how a function in machine code is made callable from Python."""
-
-    _fields_ = (("name", c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", c_char_p))
-
-
-_FASTCALL = 0x80
-
-
 def exchange_function(kind: type) -> int:
     """The C function that reads a DLTensor from an array of a type; 0 if the type offers none."""
     capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
@@ -399,31 +377,13 @@ def exchange_function(kind: type) -> int:
 @cache
 def _program() -> machine_code.Program | None:
     """Return the compiled function; None where Python has no global lock, and objects look otherwise."""
-    if getattr(sys, "_is_gil_enabled", lambda: True)() is False or sys.implementation.name != "cpython":
+    if not can_be_made():
         return None
-    from llvmlite import binding as llvm
-
-    text = _TEXT
+    text = TABLE_TEXT + _TEXT
     for name in _NAMES:
         text = text.replace(f"i64 {name}", f"i64 {globals()[f'_{name}']}")
     text = text.replace(", PARAMETERS", f", {_PARAMETERS}").replace(", WORDS", f", {_WORDS}")
-    llvm.add_symbol("PyLong_AsVoidPtr", _place(ctypes.pythonapi.PyLong_AsVoidPtr))
-    key = hashlib.sha256(text.encode()).hexdigest()
-    return machine_code.load(f"launch {key}", lambda: text)
-
-
-class _Table(int):
-    """The address of a launch's table, with all that must live as long as a function made for it.
-
-    Python's function objects point to a PyMethodDef that they do not own, and read it until they are freed;
-    they do own their `self`. So this is their `self`, and it holds the rest.
-    """
-
-    held: tuple[object, ...]
-
-
-def _place(function: Any) -> int:
-    return ctypes.cast(function, c_void_p).value or 0
+    return load("launch", text)
 
 
 def compiled(
@@ -445,7 +405,7 @@ def compiled(
     program = _program()
     if program is None or not read:
         return None
-    words = [_place(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
+    words = places_in_python(_PYTHON)
     words += [
         read,
         launch,
@@ -460,12 +420,8 @@ def compiled(
     ]
     words += [int.from_bytes(config[start : start + 8], "little") for start in range(0, 56, 8)]
     for kind, type_, low, high in parameters:
-        words += [kind, id(type_), low % (1 << 64), high % (1 << 64)]
-    table = (c_uint64 * len(words))(*words)
-    method = _Method(b"launch", program.place("launch"), _FASTCALL, None)
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.argtypes, make.restype = (c_void_p, py_object, c_void_p), py_object
-    address = _Table(ctypes.addressof(table))
-    address.held = (table, method, [type_ for _, type_, _, _ in parameters], program)
-    made: Callable[[tuple[Any, ...], int], int] = make(ctypes.addressof(method), address, None)
-    return made
+        words += [kind, id(type_), low, high]
+    launching: Callable[[tuple[Any, ...], int], int] = made(
+        program, "launch", words, tuple(type_ for _, type_, _, _ in parameters)
+    )
+    return launching

@@ -48,7 +48,7 @@ class Device(Generic[Result]):
             )
         self._depth += 1
         try:
-            return rewritten.function(*args, **kwargs)  # type: ignore[no-any-return]
+            return rewritten.function(*args, **kwargs)  # type: ignore[no-any-return]  # traced
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise builder.error(str(error)) from None  # the arguments do not fit

@@ -9,14 +9,13 @@ neither is there, and `warm.py` does both in Python.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import sys
 from collections.abc import Callable, Sequence
-from ctypes import c_char_p, c_int, c_uint64, c_void_p, py_object
+from ctypes import c_uint64
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lanewise.gpu.native import exchange_function
+from lanewise.gpu.python_functions import TABLE_TEXT, can_be_made, load, made, places_in_python
 from lanewise.jit import machine_code
 
 if TYPE_CHECKING:
@@ -36,18 +35,6 @@ NOT_READ = (1 << 64) - 1
 _MOST_OPERANDS = 16
 
 _TEXT = """
-define internal i64 @word(ptr %table, i64 %place) alwaysinline {
-  %at = getelementptr i64, ptr %table, i64 %place
-  %value = load i64, ptr %at
-  ret i64 %value
-}
-
-define internal ptr @address(ptr %table, i64 %place) alwaysinline {
-  %value = call i64 @word(ptr %table, i64 %place)
-  %pointer = inttoptr i64 %value to ptr
-  ret ptr %pointer
-}
-
 define internal i64 @mixed(i64 %seen, i64 %more) alwaysinline {
   %both = xor i64 %seen, %more
   %spread = mul i64 %both, -7046029254386353131
@@ -283,58 +270,29 @@ _PLACES = {
     "READ": _READ, "TYPES": _READ + 1, "FIRST_TYPE": _READ + 2, "NONE": _READ + 1, "LAUNCH": _READ + 2,
     "LAST": _READ + 3, "NAME": _READ + 4, "LAUNCHES": _READ + 5, "FIRST_RECORD": _READ + 6,
 }  # fmt: skip
-#: METH_FASTCALL, and CUlaunchConfig's bytes.
-_FASTCALL, _CONFIG_BYTES = 0x80, 56
-
-
-class _Method(ctypes.Structure):
-    """CPython's PyMethodDef."""
-
-    _fields_ = (("name", c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", c_char_p))
-
-
-class _Table(int):
-    """The address of a function's table, with all that must live as long as the function: its `self`."""
-
-    held: tuple[object, ...]
+#: Bytes of CUlaunchConfig.
+_CONFIG_BYTES = 56
 
 
 @cache
 def _program() -> machine_code.Program | None:
     """Return the compiled functions; None where Python has no global lock, and objects look otherwise."""
-    if getattr(sys, "_is_gil_enabled", lambda: True)() is False or sys.implementation.name != "cpython":
+    if not can_be_made():
         return None
-    from llvmlite import binding as llvm
-
-    text = _TEXT.replace("MOST_BYTES", str(8 * _MOST_OPERANDS)).replace("[MOST x", f"[{_MOST_OPERANDS} x")
+    text = (
+        (TABLE_TEXT + _TEXT)
+        .replace("MOST_BYTES", str(8 * _MOST_OPERANDS))
+        .replace("[MOST x", f"[{_MOST_OPERANDS} x")
+    )
     for name in sorted(_PLACES, key=len, reverse=True):
         text = text.replace(f"i64 {name})", f"i64 {_PLACES[name]})").replace(
             f", {name}\n", f", {_PLACES[name]}\n"
         )
-    llvm.add_symbol("PyLong_AsVoidPtr", _place(ctypes.pythonapi.PyLong_AsVoidPtr))
-    key = hashlib.sha256(text.encode()).hexdigest()
-    return machine_code.load(f"replay {key}", lambda: text)
-
-
-def _place(function: Any) -> int:
-    return ctypes.cast(function, c_void_p).value or 0
-
-
-def _made(name: str, words: Sequence[int], held: tuple[object, ...]) -> Any:
-    """Return a function of the program as one of Python's, with its table."""
-    program = _program()
-    assert program is not None
-    table = (c_uint64 * len(words))(*(word % (1 << 64) for word in words))
-    method = _Method(name.encode(), program.place(name), _FASTCALL, None)
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.argtypes, make.restype = (c_void_p, py_object, c_void_p), py_object
-    address = _Table(ctypes.addressof(table))
-    address.held = (table, method, program, held)
-    return make(ctypes.addressof(method), address, None)
+    return load("replay", text)
 
 
 def _first_words(read: int) -> list[int]:
-    return [_place(getattr(ctypes.pythonapi, name)) for name in _PYTHON] + [read]
+    return [*places_in_python(_PYTHON), read]
 
 
 def kind_function(types: Sequence[type]) -> Callable[..., int] | None:
@@ -343,11 +301,12 @@ def kind_function(types: Sequence[type]) -> Callable[..., int] | None:
     It returns 0 for anything that is no such tensor.
     """
     read = exchange_function(types[0])
-    if not read or _program() is None:
+    program = _program()
+    if not read or program is None:
         return None
     words = [*_first_words(read), len(types), *(id(each) for each in types)]
-    made: Callable[..., int] = _made("kind", words, (tuple(types),))
-    return made
+    telling: Callable[..., int] = made(program, "kind", words, (tuple(types),))
+    return telling
 
 
 def repeat_function(
@@ -359,7 +318,8 @@ def repeat_function(
     say where the number of the kernel that was launched last is noted.
     """
     read = exchange_function(type_)
-    if not read or _program() is None:
+    program = _program()
+    if not read or program is None:
         return None
     records, held = [], []
     for each in launches:
@@ -376,5 +336,5 @@ def repeat_function(
         records.append(ctypes.addressof(record))
         held.append((content, places, settings, rows, record, each))
     words_of_table = [*_first_words(read), id(None), launch, last, name, len(records), *records]
-    made: Callable[..., int] = _made("repeat", words_of_table, tuple(held))
-    return made
+    repeating: Callable[..., int] = made(program, "repeat", words_of_table, tuple(held))
+    return repeating

@@ -123,7 +123,7 @@ class WarmCall:
             self.prepared([_pointer(each) for each in operands], handle)
             return result
         if scale_a is not None or scale_b is not None:  # numbers are part of alpha
-            operands = tuple(  # type: ignore[assignment]
+            operands = tuple(  # type: ignore[assignment]  # of any length
                 None if isinstance(each, int | float) else each for each in operands
             )
         status = self.repeat(handle, *operands)
