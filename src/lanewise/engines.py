@@ -136,6 +136,8 @@ class Launchable(Protocol):
 
 # the table of tasks -------------------------------------------------------------------------------------
 
+#: The instruction that a name of CUTLASS stands for; None for a plain copy.
+ATOM_INSTRUCTION: EntryPoint[Callable[[str], object]] = EntryPoint("look up names of CUTLASS")
 #: D = A·B + C of an instruction on arrays, once, and repeated along K for whole matrices.
 COMPUTE: EntryPoint[Compute] = EntryPoint("compute")
 GEMM: EntryPoint[Compute] = EntryPoint("gemm")

@@ -10,6 +10,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lanewise.engines import (
+    ATOM_INSTRUCTION,
     COMPUTE,
     DEVICE_ADDRESS,
     DRAW_SVG,
@@ -35,6 +36,16 @@ from lanewise.engines import (
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+# atoms --------------------------------------------------------------------------------------------------
+
+
+@ATOM_INSTRUCTION.provided_by
+def _atom_instruction() -> Callable[[str], object]:
+    from lanewise.atoms.lookup import instruction_of
+
+    return instruction_of
+
 
 # arith --------------------------------------------------------------------------------------------------
 
