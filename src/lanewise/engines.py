@@ -154,6 +154,8 @@ KERNEL_FIDELITY: EntryPoint[Callable[[Any, str | None], Sequence[FidelityNote]]]
 #: An object's picture as SVG; and printed as LaTeX.
 DRAW_SVG: EntryPoint[Callable[[object], str]] = EntryPoint("draw")
 PRINT_LATEX: EntryPoint[Callable[[object], None]] = EntryPoint("print_latex")
+#: A kernel or a module as HTML, as notebooks show it.
+SHOW_HTML: EntryPoint[Callable[[object], str]] = EntryPoint("show kernels")
 #: A kernel with what stands in `kernel[grid, block]`.
 LAUNCH: EntryPoint[Callable[[Any, Any], Launchable]] = EntryPoint("launch")
 #: The variables of a module by name, read and written where its kernels run.

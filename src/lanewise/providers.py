@@ -26,6 +26,7 @@ from lanewise.engines import (
     MOVE,
     NUMBER,
     PRINT_LATEX,
+    SHOW_HTML,
     THREAD_SLICE,
     ArithmeticModel,
     Compute,
@@ -134,6 +135,13 @@ def _globals() -> Callable[[Any], MutableMapping[str, Any]]:
 
 
 # lang ---------------------------------------------------------------------------------------------------
+
+
+@SHOW_HTML.provided_by
+def _show_html() -> Callable[[object], str]:
+    from lanewise.lang.frontend.kernel_page import shown
+
+    return shown
 
 
 @EMIT.provided_by

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, overload
 
+from lanewise.engines import SHOW_HTML
 from lanewise.isa import find_arch
 from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.launching import ConfiguredKernel
@@ -246,6 +247,9 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
+
+    def _repr_html_(self) -> str:
+        return SHOW_HTML.function(self)
 
 
 def _is_hashable(value: Any) -> bool:

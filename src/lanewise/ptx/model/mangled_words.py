@@ -1,4 +1,4 @@
-"""The letters of the Itanium C++ ABI and the words of C++ that they stand for; `demangling.py` reads names."""
+"""Letters of the Itanium C++ ABI, and the words of C++ that they stand for; `demangling.py` reads names."""
 
 from __future__ import annotations
 

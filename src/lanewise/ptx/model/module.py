@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from lanewise.engines import GLOBALS, KERNEL_FIDELITY, LAUNCH, FidelityNote, Launchable
+from lanewise.engines import GLOBALS, KERNEL_FIDELITY, LAUNCH, SHOW_HTML, FidelityNote, Launchable
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
+#: Kernels that the text of a module names.
+_MOST_SHOWN = 3
 
 Item = Variable | Function | Pragma | File | Alias | Section | Dwarf
 
@@ -126,6 +128,9 @@ class Entry:
 
     def __repr__(self) -> str:
         return f"<entry {self.demangled}>"
+
+    def _repr_html_(self) -> str:
+        return SHOW_HTML.function(self)
 
 
 def occupancy_of(
@@ -397,4 +402,9 @@ class Module:
         return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
-        return f"<PTX {self.version} for {self.target}: {', '.join(self.entries) or 'no entry'}>"
+        shown = ", ".join(demangle(name) for name in list(self.entries)[:_MOST_SHOWN]) or "no entry"
+        more = len(self.entries) - _MOST_SHOWN
+        return f"<PTX {self.version} for {self.target}: {shown}{f' and {more} more' if more > 0 else ''}>"
+
+    def _repr_html_(self) -> str:
+        return SHOW_HTML.function(self)
