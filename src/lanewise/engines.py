@@ -134,6 +134,14 @@ class Launchable(Protocol):
     ) -> None: ...
 
 
+class SassListing(Protocol):
+    """Returns the machine code of a module, on request with lines of its source and with encodings."""
+
+    def __call__(
+        self, module: Any, arch: str | None = None, *, lines: bool = False, encodings: bool = False
+    ) -> str: ...
+
+
 # the table of tasks -------------------------------------------------------------------------------------
 
 #: The instruction that a name of CUTLASS stands for; None for a plain copy.
@@ -154,6 +162,8 @@ KERNEL_FIDELITY: EntryPoint[Callable[[Any, str | None], Sequence[FidelityNote]]]
 #: An object's picture as SVG; and printed as LaTeX.
 DRAW_SVG: EntryPoint[Callable[[object], str]] = EntryPoint("draw")
 PRINT_LATEX: EntryPoint[Callable[[object], None]] = EntryPoint("print_latex")
+#: The machine code of a module for an arch, as text.
+SASS_LISTING: EntryPoint[SassListing] = EntryPoint("list machine code")
 #: A kernel or a module as HTML, as notebooks show it.
 SHOW_HTML: EntryPoint[Callable[[object], str]] = EntryPoint("show kernels")
 #: A kernel with what stands in `kernel[grid, block]`.

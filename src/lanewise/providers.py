@@ -26,6 +26,7 @@ from lanewise.engines import (
     MOVE,
     NUMBER,
     PRINT_LATEX,
+    SASS_LISTING,
     SHOW_HTML,
     THREAD_SLICE,
     ArithmeticModel,
@@ -33,6 +34,7 @@ from lanewise.engines import (
     Emit,
     FidelityNote,
     Launchable,
+    SassListing,
 )
 
 if TYPE_CHECKING:
@@ -132,6 +134,13 @@ def _globals() -> Callable[[Any], MutableMapping[str, Any]]:
     from lanewise.module_globals import Globals
 
     return Globals
+
+
+@SASS_LISTING.provided_by
+def _sass_listing() -> SassListing:
+    from lanewise.ptx.sass_listing import listing
+
+    return listing
 
 
 # lang ---------------------------------------------------------------------------------------------------

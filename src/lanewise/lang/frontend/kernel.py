@@ -196,11 +196,16 @@ class Kernel:
 
         return ptxas(self.module(arch, **constants), arch, options=["--generate-line-info"])
 
-    def sass(self, arch: str | None = None, *, lines: bool = False, **constants: Any) -> str:
-        """Return the machine code as text; with `lines`, with the Python lines that it comes from."""
-        from lanewise.ptx import nvdisasm
+    def sass(
+        self, arch: str | None = None, *, lines: bool = False, encodings: bool = False, **constants: Any
+    ) -> str:
+        """Return the machine code as text; with `lines`, with the Python lines that it comes from.
 
-        return nvdisasm(self.cubin(arch, **constants), options=["-c", "-g"] if lines else ["-c"])
+        With `encodings` the bits of each instruction stand beside it.
+        """
+        from lanewise.ptx.sass_listing import listing_of
+
+        return listing_of(self.cubin(arch, **constants), {}, lines=lines, encodings=encodings)
 
     def resources(self, arch: str | None = None, **constants: Any) -> Resources:
         """Return the registers, spills and shared bytes that ptxas counts."""

@@ -13,7 +13,15 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from lanewise.engines import GLOBALS, KERNEL_FIDELITY, LAUNCH, SHOW_HTML, FidelityNote, Launchable
+from lanewise.engines import (
+    GLOBALS,
+    KERNEL_FIDELITY,
+    LAUNCH,
+    SASS_LISTING,
+    SHOW_HTML,
+    FidelityNote,
+    Launchable,
+)
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
@@ -95,11 +103,16 @@ class Entry:
         self._arch(arch)
         return self.module.text or str(self.module)
 
-    def sass(self, arch: str | None = None) -> str:
-        """Its machine code for an arch as text, by ptxas and nvdisasm; no GPU is needed."""
-        from lanewise.ptx.tools.assembler import ptxas, sass_of
+    def sass(self, arch: str | None = None, *, lines: bool = False, encodings: bool = False) -> str:
+        """Its machine code for an arch as text, by ptxas and nvdisasm; no GPU is needed.
 
-        return sass_of(ptxas(self.module, self._arch(arch)).sass(), self.name)
+        With `lines` the lines of the source stand between the instructions that come from them, with
+        `encodings` the bits of each instruction beside it.
+        """
+        from lanewise.ptx.tools.assembler import sass_of
+
+        listing = SASS_LISTING.function(self.module, self._arch(arch), lines=lines, encodings=encodings)
+        return sass_of(listing, self.name)
 
     def fidelity(self, arch: str | None = None) -> Sequence[FidelityNote]:
         """Where a GPU may give other bits than the machine: a list of `lanewise.machine.Note`, by line."""
