@@ -75,6 +75,15 @@ Permutation = Annotated[
         show_default=False,
     ),
 ]
+Columns = Annotated[
+    int | None,
+    typer.Option(
+        "--columns",
+        metavar="N",
+        help="Cut what is wider than N columns into pieces below one another.",
+        show_default=False,
+    ),
+]
 Bits = Annotated[int, typer.Option("--bits", metavar="BITS", help="Size of an element.")]
 
 
@@ -114,7 +123,9 @@ lanewise draw descriptor 0x4000004000000040 -o descriptor.svg
 def _drawn(picture: Any, output: Path | None, **options: Any) -> Callable[[], None]:
     from lanewise import draw
 
-    chosen = {name: value for name, value in options.items() if value is not None and value is not True}
+    defaults = {"labels": True, "inputs": False}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    chosen = {name: value for name, value in chosen.items() if value is not defaults.get(name)}
     if output is not None:
         draw.save(picture, output, **chosen)
         return lambda: print(f"{output}: drawn")
@@ -134,6 +145,7 @@ def layout(
             show_default=False,
         ),
     ] = None,
+    columns: Columns = None,
     colour: Colour = None,
     labels: Labels = True,
 ) -> Callable[[], None]:
@@ -149,7 +161,7 @@ def layout(
         from lanewise import draw
 
         found = draw.tv(found, read_integers(tv, "the size of a matrix"))
-    return _drawn(found, output, colour=colour, labels=labels)
+    return _drawn(found, output, colour=colour, columns=columns, labels=labels)
 
 
 def atom(
@@ -335,6 +347,13 @@ def instruction(
         int | None,
         typer.Option("--product", metavar="Q", help="Which product of Volta's m8n8k4.", show_default=False),
     ] = None,
+    inputs: Annotated[
+        bool,
+        typer.Option(
+            "--inputs", help="With --element D: mark the row of A and the column of B that make it."
+        ),
+    ] = False,
+    columns: Columns = None,
     colour: Colour = None,
     labels: Labels = True,
     a_source: ASource = None,
@@ -346,7 +365,9 @@ def instruction(
     MMA=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
     lanewise draw instruction $MMA -o mma.svg
     lanewise draw instruction $MMA --operand A --lane 5
+    lanewise draw instruction $MMA --element D 3 4 --inputs -o inputs.svg
     lanewise draw instruction ldmatrix.sync.aligned.m8n8.x4.shared.b16 -o ldmatrix.svg
+    lanewise draw instruction "wgmma m64n256k16 bf16" --operand D --columns 64 -o wide.svg
     """
     found = instruction_named(instruction, a_source=a_source, stride=stride)
     if operand is not None:
@@ -360,6 +381,8 @@ def instruction(
         lane=lane,
         element=element,
         product=product,
+        inputs=inputs,
+        columns=columns,
         colour=colour,
         labels=labels,
     )
