@@ -31,8 +31,9 @@ _FORMATS = {
 #: CUlaunchConfig: grid, block, dynamic shared memory, stream, attributes.
 _CONFIG = struct.Struct("<7I4xQQI4x")
 _CONFIG_STREAM = 32
-#: CUlaunchAttribute: its kind, then a value of 64 bytes; the kind of a cluster's shape.
-_ATTRIBUTE, _CLUSTER_DIMENSION = struct.Struct("<I4x3I52x"), 4
+#: CUlaunchAttribute: its kind, then a value of 64 bytes; the kinds of a cluster's shape, and of a launch that
+#: may begin before the one before it has ended (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION).
+_ATTRIBUTE, _CLUSTER_DIMENSION, _OVERLAPS = struct.Struct("<I4x3I52x"), 4, 6
 #: CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_INVALID_HANDLE: what a launch in a wrong context gets.
 _WRONG_CONTEXT = (201, 400)
 
@@ -45,14 +46,20 @@ OFTEN = 16
 
 
 @cache
-def _cluster_attribute(cluster: tuple[int, int, int]) -> Any:
-    """A CUlaunchAttribute that says the shape of clusters. It is kept: launches refer to its memory."""
-    return ctypes.create_string_buffer(_ATTRIBUTE.pack(_CLUSTER_DIMENSION, *cluster), _ATTRIBUTE.size)
+def _attribute_memory(cluster: tuple[int, int, int] | None, overlaps: bool) -> tuple[Any, int]:
+    """The CUlaunchAttributes of a launch, and their number. They are kept: launches refer to their memory."""
+    found = [] if cluster is None else [_ATTRIBUTE.pack(_CLUSTER_DIMENSION, *cluster)]
+    if overlaps:
+        found.append(_ATTRIBUTE.pack(_OVERLAPS, 1, 0, 0))
+    return ctypes.create_string_buffer(b"".join(found), len(found) * _ATTRIBUTE.size), len(found)
 
 
 def _attributes(shape: Shape) -> tuple[int, ...]:
     """The address and number of a launch's attributes; empty if it has none."""
-    return () if shape.cluster is None else (ctypes.addressof(_cluster_attribute(shape.cluster)), 1)
+    if shape.cluster is None and not shape.overlaps:
+        return ()
+    memory, count = _attribute_memory(shape.cluster, shape.overlaps)
+    return ctypes.addressof(memory), count
 
 
 def launch_config(shape: Shape) -> bytes:

@@ -77,6 +77,8 @@ class Build:
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
+    #: Whether a kernel before this one copies operands: it begins early, and waits before it loads.
+    after_copy: bool = False
 
     @property
     def bm(self) -> int:
@@ -346,5 +348,5 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         planes=planes, by_turns=plan.schedule == "by turns",
         promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split,
-        groups=plan.groups, transposed=not problem.out.k_major,
+        groups=plan.groups, transposed=not problem.out.k_major, after_copy=plan.copy_a or plan.copy_b,
     )  # fmt: skip

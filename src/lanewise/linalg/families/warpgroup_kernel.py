@@ -160,6 +160,8 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
     if T.sharing < T.cluster_size or along > 1:
         mask_a = lw.i32(mask_a) << (place.row + place.first_of_sharing)
         mask_b = lw.i32(mask_b) << (place.column * across + place.first_of_sharing)
+    if T.after_copy:
+        lw.wait_on_dependencies()
     filling = pipeline.producer_state()
     state = tiles.begin() if T.grouped else None
     for number in numbers(tiles, tiles.first, tiles.step):
