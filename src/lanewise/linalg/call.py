@@ -76,6 +76,18 @@ def matmul(
     >>> matmul(a, b, bias=np.ones(2, np.float16), activation="relu").tolist()
     [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     """
+    if stream is not None:
+        from lanewise.linalg.launching.other_streams import working_on
+
+        on_it = working_on(stream, a)
+        if on_it is not None:
+            with on_it:
+                return matmul(
+                    a, b, out=out, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta,
+                    scale_a=scale_a, scale_b=scale_b, scale_out=scale_out, epilogue=epilogue,
+                    out_dtype=out_dtype, accumulate=accumulate, precision=precision,
+                    batch_invariant=batch_invariant, arch=arch, plan=plan,
+                )  # fmt: skip
     plain = (
         bias is None and activation is None and residual is None and alpha == 1 and beta is None
         and scale_a is None and scale_b is None and scale_out is None and epilogue is None

@@ -79,6 +79,8 @@ class WarmCall:
         self.repeat: Callable[..., int] | None = None
         self.quick_empty: Callable[..., Any] | None = None
         self.calls = 0
+        #: The factor of the result in memory, if it was given as a number.
+        self.scale_out = None if request.scale_out is None else request.scale_out.array
         #: From the first byte of each operand to the last, by its address.
         self.extents = [
             None if view is None else _reach(view)
@@ -115,6 +117,8 @@ class WarmCall:
             workspace = self._workspace(handle)
         if self.adds_out:
             residual = result
+        if scale_out is not None and isinstance(scale_out, int | float):
+            scale_out = self.scale_out
         self.calls += 1
         if self.calls == _OFTEN:
             self._compile()
