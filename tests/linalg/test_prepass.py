@@ -11,7 +11,9 @@ import pytest
 import lanewise as lw
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
 from lanewise.linalg.families import prepass, prepass_kernels, warpgroup
+from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand
+from lanewise.linalg.rules import Options, request_of
 from linalg.hopper_products import plan, product, some
 
 
@@ -164,3 +166,22 @@ def split(values: Any) -> list[Any]:
     middle = (values - high).astype(bf16.dtype)
     low = (values - high - middle.astype(np.float32)).astype(bf16.dtype)
     return [high.astype(bf16.dtype), middle, low]
+
+
+@pytest.mark.parametrize("shared", some(["a", "b", "turned"], "a", "turned"))
+def test_f32_in_batches_and_turned(shared: str) -> None:
+    """One matrix for the whole batch, or the transpose computed: the bits are those of the plan."""
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal((1 if shared == "a" else 2, 70, 100)).astype(np.float32)
+    b = rng.standard_normal((1 if shared != "a" else 2, 100, 36)).astype(np.float32)
+    if shared == "turned":
+        b = b.repeat(2, 0)
+    request = request_of(a, b, Options())
+    assert request.problem is not None
+    chosen = replace(plan((64, 40, 64), stages=2, swap=shared == "turned"), copy_a=True, copy_b=True)
+    out = np.zeros((2, 70, 36), np.float32)
+    workspace = np.zeros(warpgroup.workspace_bytes(request.problem, chosen) + 128, np.uint8)
+    workspace = workspace[-lw.address(workspace) % 128 :]
+    both = [np.broadcast_to(each, (2, *each.shape[1:])) for each in (a, b)]
+    warpgroup.launch(request.problem, chosen, Pointers(*both, out, workspace=workspace))
+    assert out.tobytes() == lw.matmul(a, b, plan=chosen).tobytes()

@@ -32,8 +32,8 @@ _FORMATS = {
 _CONFIG = struct.Struct("<7I4xQQI4x")
 _CONFIG_STREAM = 32
 #: CUlaunchAttribute: its kind, then a value of 64 bytes; the kinds of a cluster's shape, and of a launch that
-#: may begin before the one before it has ended (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION).
-_ATTRIBUTE, _CLUSTER_DIMENSION, _OVERLAPS = struct.Struct("<I4x3I52x"), 4, 6
+#: may overlap with the one before it.
+_ATTRIBUTE, _CLUSTER_DIMENSION, _PROGRAMMATIC = struct.Struct("<I4x3I52x"), 4, 6
 #: CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_INVALID_HANDLE: what a launch in a wrong context gets.
 _WRONG_CONTEXT = (201, 400)
 
@@ -46,20 +46,19 @@ OFTEN = 16
 
 
 @cache
-def _attribute_memory(cluster: tuple[int, int, int] | None, overlaps: bool) -> tuple[Any, int]:
-    """The CUlaunchAttributes of a launch, and their number. They are kept: launches refer to their memory."""
-    found = [] if cluster is None else [_ATTRIBUTE.pack(_CLUSTER_DIMENSION, *cluster)]
-    if overlaps:
-        found.append(_ATTRIBUTE.pack(_OVERLAPS, 1, 0, 0))
-    return ctypes.create_string_buffer(b"".join(found), len(found) * _ATTRIBUTE.size), len(found)
+def _kept_attributes(cluster: tuple[int, int, int] | None, overlap: bool) -> Any:
+    """Some CUlaunchAttributes, one after the other. They are kept: launches refer to their memory."""
+    rows = [] if cluster is None else [_ATTRIBUTE.pack(_CLUSTER_DIMENSION, *cluster)]
+    rows += [_ATTRIBUTE.pack(_PROGRAMMATIC, 1, 0, 0)] if overlap else []
+    return ctypes.create_string_buffer(b"".join(rows), _ATTRIBUTE.size * len(rows))
 
 
 def _attributes(shape: Shape) -> tuple[int, ...]:
     """The address and number of a launch's attributes; empty if it has none."""
-    if shape.cluster is None and not shape.overlaps:
+    if shape.cluster is None and not shape.overlap:
         return ()
-    memory, count = _attribute_memory(shape.cluster, shape.overlaps)
-    return ctypes.addressof(memory), count
+    kept = _kept_attributes(shape.cluster, shape.overlap)
+    return ctypes.addressof(kept), len(kept) // _ATTRIBUTE.size
 
 
 def launch_config(shape: Shape) -> bytes:

@@ -147,7 +147,7 @@ def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: d
             "name": entry.name,
             "shape": [
                 launch.shape.grid, launch.shape.block, launch.shape.shared_bytes, launch.shape.cluster,
-                launch.shape.overlaps,
+                launch.shape.overlap,
             ],
             "raw": [part.hex() for part in launch.raw],
             "patches": [list(each) for each in launch.patches],
@@ -167,9 +167,8 @@ def kept(request: str, there: Context) -> tuple[list[RecordedLaunch], dict[str, 
         function = _function(row["code"], row["name"], there)
         if function is None:
             return None
-        grid, block, shared, cluster, overlaps = row["shape"]
-        cluster = None if cluster is None else tuple(cluster)
-        shape = Shape(tuple(grid), tuple(block), shared, cluster, overlaps)
+        grid, block, shared, cluster, overlap = row["shape"]
+        shape = Shape(tuple(grid), tuple(block), shared, None if cluster is None else tuple(cluster), overlap)
         raw = [bytes.fromhex(part) for part in row["raw"]]
         launches.append(RecordedLaunch(function, shape, raw, [Patch(*each) for each in row["patches"]]))
     return (launches, content["more"]) if launches else None

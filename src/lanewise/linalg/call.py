@@ -150,6 +150,10 @@ def matmul(
 def _is_scattered(problem: Problem) -> bool:
     """Return whether an operand has neighbours along neither axis, or runs backwards."""
     operands = (problem.a, problem.b, problem.out, problem.epilogue.residual)
+    if not (problem.m and problem.n and problem.batch):
+        return False  # nothing is computed
+    if not problem.k:
+        operands = operands[2:]  # nothing of a and b is read
     return any(each is not None and (each.inner != 1 or each.leading < 0) for each in operands)
 
 

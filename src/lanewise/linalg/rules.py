@@ -358,7 +358,7 @@ def _problem(
     if len(sizes) > 1 and 0 not in batch:
         return None
     scaled_apart = bool(sizes) and (any(strides[0][-2:]) or epilogue.scale_a == "block")
-    count = sizes[0] if sizes else 1
+    count = 0 if 0 in batch else (sizes[0] if sizes else 1)
     along = strides[0] if sizes and 0 not in batch else (0,) * len(steps)
     rows = [view.strides[-2] for view in views]
     row_scale = epilogue.scale_a_strides[1] if epilogue.scale_a in ("row", "block") else 0

@@ -30,6 +30,8 @@ def staging(build: Build, offset: int) -> Any:
 @lw.device
 def pair(low: Any, high: Any, dtype: Any) -> Any:
     """Return two finished values as neighbours in the result's format: in one register, or as both."""
+    if low.dtype == f16 and dtype != f16:
+        low, high = low.to(f32), high.to(f32)
     if dtype in (f16, bf16):
         if low.dtype == dtype:
             return lw.pack(low, high)
@@ -155,7 +157,7 @@ class Output:
         """Write the columns of one turn, after the epilogue, to shared memory."""
         T = self.build
         across = self.turn_columns if T.transposed else T.box_columns
-        eights = 2 if T.out in (f16, bf16) and across >= 16 else 1
+        eights = 2 if T.out in (f16, bf16) and across % 16 == 0 else 1
         by_column = T.epilogue.scale_b is not None or T.epilogue.bias == "row"
         for at in range(0, self.turn_columns, 8 * eights):
             pairs = []

@@ -37,7 +37,6 @@ from lanewise.recently_used import RecentlyUsed
 if TYPE_CHECKING:
     from lanewise.gpu.recorded import RecordedLaunch
     from lanewise.launch import Configured
-    from lanewise.ptx import Entry
 
 #: The operands of a launch, in the order of their addresses.
 OPERANDS = (
@@ -167,8 +166,6 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
             configured(*arguments, **options)
             return
         shape = configured.in_clusters(options["cluster"]).shape if "cluster" in options else configured.shape
-        if launches and _waits(configured.entry):
-            shape = replace(shape, overlaps=True)
         launch = recorded.record(configured.entry, shape, arguments, there, _operand_of, addresses)
         launches.append((launch, configured.entry))
 
@@ -180,11 +177,6 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
     if name is not None and launches:
         recorded.keep(name, launches, {"workspace": size, "counts": plan.groups > 1})
     return Prepared([launch for launch, _ in launches], size, plan.groups > 1)
-
-
-def _waits(entry: Entry) -> bool:
-    """Return whether a kernel waits by itself for the one before it, so that it may be launched early."""
-    return "griddepcontrol.wait" in (entry.module.text or str(entry.module))
 
 
 def _workspace_bytes(family: Any, problem: Problem, plan: Plan) -> int:
