@@ -225,6 +225,8 @@ class Build:
             return boxes, 1
         turns = self.consumer_rows // ROWS * boxes
         fitting = self._room // self._boxes_bytes(1)
+        if not self.store_by_tma:  # threads store a turn before the next is written: long lines
+            return max(each for each in range(1, max(fitting, 1) + 1) if boxes % each == 0), 1
         return 1, max(1, min(_MOST_BUFFERS, fitting, turns))
 
     @property

@@ -23,6 +23,23 @@ def granules_read(kind: Any) -> int:
     return needed if kind.aligned else needed + 1
 
 
+def moved_down(words: Any, shift: Any, size: int) -> list[Any]:
+    """Return words, four fewer, with bytes that lie `shift` further on: below 16, a multiple of `size`."""
+    found = list(words)
+    for bytes_ in (8, 4):
+        moves = (shift & bytes_) != 0
+        kept = len(found) - bytes_ // 4
+        found = [lw.where(moves, found[i + bytes_ // 4], found[i]) for i in range(kept)]
+    count = len(words) - WORDS
+    if size < 4:
+        bits = (shift & 3) * 8
+        found = [
+            lw.asm("shf.r.clamp.b32 {d}, {a}, {b}, {c};", d=lw.u32, a=found[i], b=found[i + 1], c=bits)
+            for i in range(count)
+        ]
+    return found[:count]
+
+
 @lw.device
 def whole_granules(kind: Any, given: Any):
     """Return the addresses of the first and last granules with which a chunk may begin."""
@@ -66,18 +83,7 @@ class Chunk:
         if kind.tiny:
             self.one_by_one(words)
             return words
-        found = list(self.loaded)
-        if not kind.aligned:
-            for bytes_ in (8, 4):
-                moves = (self.shift & bytes_) != 0
-                kept = len(found) - bytes_ // 4
-                found = [lw.where(moves, found[i + bytes_ // 4], found[i]) for i in range(kept)]
-            if kind.size < 4:
-                bits = (self.shift & 3) * 8
-                found = [
-                    lw.asm("shf.r.clamp.b32 {d}, {a}, {b}, {c};", d=lw.u32, a=found[i], b=found[i + 1], c=bits)
-                    for i in range(count)
-                ]
+        found = list(self.loaded) if kind.aligned else moved_down(self.loaded, self.shift, kind.size)
         for i in range(count):
             words[i] = found[i]
         if not self.inside:
