@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import queue
 import sys
 import time
 import traceback
@@ -46,6 +47,8 @@ ROUNDINGS = {
     "float32": (2**-22, 1e-40, 3.3e38), "float64": (2**-51, 0.0, 1e300),
     "float8_e4m3fn": (2**-4, 2**-10, 448.0), "int32": (0.0, 0.0, 2.0**31),
 }  # fmt: skip
+#: Characters of a complaint that are printed.
+_LONGEST = 1500
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid")
 
 
@@ -110,7 +113,9 @@ class Draw:
         torch = self.torch
         if name == "int8":
             return torch.randint(-128, 128, shape, device=self.device, dtype=torch.int8)
-        made = torch.randn(shape, device=self.device, dtype=getattr(torch, "float64" if name == "float64" else "float32"))
+        made = torch.randn(
+            shape, device=self.device, dtype=getattr(torch, "float64" if name == "float64" else "float32")
+        )
         return made.to(getattr(torch, name))
 
     def strided(self, shape: tuple[int, ...], name: str, result: bool = False) -> Any:
@@ -141,7 +146,9 @@ def draw(torch: Any, seed: int, device: str = "cuda", most: int | None = None) -
     """Return the call of a seed. Every fifth is small, to be compared with the CPU bit for bit."""
     of = Draw(torch, seed, device)
     weights = np.array([each[-1] for each in PRODUCTS], float)
-    a_type, b_type, precision, results, _ = PRODUCTS[int(of.rng.choice(len(PRODUCTS), p=weights / weights.sum()))]
+    a_type, b_type, precision, results, _ = PRODUCTS[
+        int(of.rng.choice(len(PRODUCTS), p=weights / weights.sum()))
+    ]
     limit = most or (160 if seed % 5 == 0 else of.one_of(300, 1200, 5000))
     m, n, k = (of.size(limit) for _ in range(3))
     budget = 2e9 if a_type == "float64" else 1.5e10
@@ -171,7 +178,12 @@ def draw(torch: Any, seed: int, device: str = "cuda", most: int | None = None) -
         call.keywords["out"] = of.strided(shape, "float32", result=True).to(getattr(torch, out_type))
         if not call.keywords["out"].is_contiguous() or of.often(0.5):
             call.keywords["out"] = _like(of, shape, out_type)
-        if "residual" not in call.keywords and a_type != "int8" and of.often(0.2) and out_type != "float8_e4m3fn":
+        if (
+            "residual" not in call.keywords
+            and a_type != "int8"
+            and of.often(0.2)
+            and out_type != "float8_e4m3fn"
+        ):
             call.keywords["beta"] = of.one_of(1.0, -0.5)
             call.keywords["out"].copy_(of.numbers(shape, "float32"))
             call.before = call.keywords["out"].clone()
@@ -373,7 +385,9 @@ def bits(tensor: Any) -> bytes:
 
 def on_cpu(call: Call) -> Any:
     """Return the result of the same call on tensors in host memory."""
-    keywords = {name: value.cpu() if hasattr(value, "cpu") else value for name, value in call.keywords.items()}
+    keywords = {
+        name: value.cpu() if hasattr(value, "cpu") else value for name, value in call.keywords.items()
+    }
     if call.before is not None:
         keywords["out"].copy_(call.before.cpu())
     return lw.matmul(call.a.cpu(), call.b.cpu(), **keywords)
@@ -414,31 +428,30 @@ def main() -> int:
     spawn = multiprocessing.get_context("spawn")
     seeds, results = spawn.Value("l", options.first), spawn.Queue()
     last = options.first + options.calls
-    workers = [
-        spawn.Process(target=_spread, args=(seeds, last, results, device, until, most), daemon=True)
-        for _ in range(options.processes)
-    ]
-    for worker in workers:
-        worker.start()
+
+    def worker() -> Any:
+        made = spawn.Process(target=_spread, args=(seeds, last, results, device, until, most), daemon=True)
+        made.start()
+        return made
+
+    workers = [worker() for _ in range(options.processes)]
     counts: Counter[str] = Counter()
-    ended = 0
-    while ended < len(workers):
+    while workers:
         try:
-            seed, wrong = results.get(timeout=5)
-        except Exception:
-            dead = [each for each in workers if each.exitcode not in (None, 0)]
-            if len(dead) + ended >= len(workers):
-                break
-            continue
-        if seed is None:
-            ended += 1
-            continue
-        counts["wrong" if wrong else "right"] += 1
-        if wrong:
-            print(wrong, flush=True)
-    dead = [each.exitcode for each in workers if each.exitcode not in (None, 0)]
-    print(f"{counts['right']} right, {counts['wrong']} wrong, processes that died: {dead}, next seed {seeds.value}")
-    return 1 if counts["wrong"] or dead else 0
+            seed, wrong = results.get(timeout=1)
+            counts["wrong" if wrong else "right"] += 1
+            if wrong:
+                print(wrong[:_LONGEST], flush=True)
+        except queue.Empty:
+            ended = [each for each in workers if each.exitcode is not None]
+            counts["died"] += sum(each.exitcode != 0 for each in ended)
+            workers = [each for each in workers if each.exitcode is None]
+            if time.time() < until and seeds.value < last:  # a faulted GPU context takes its process with it
+                workers += [worker() for each in ended]
+    print(
+        f"{counts['right']} right, {counts['wrong']} wrong, next seed {seeds.value}, {counts['died']} processes died"
+    )
+    return 1 if counts["wrong"] or counts["died"] else 0
 
 
 def _spread(seeds: Any, last: int, results: Any, device: str, until: float, most: int | None) -> None:
@@ -451,8 +464,12 @@ def _spread(seeds: Any, last: int, results: Any, device: str, until: float, most
             seeds.value += 1
         if seed >= last:
             break
-        results.put((seed, judged(torch, seed, device, most)))
-    results.put((None, ""))
+        wrong = judged(torch, seed, device, most)
+        results.put((seed, wrong))
+        if "CUDA error" in wrong:
+            results.close()
+            results.join_thread()
+            sys.exit(1)
 
 
 if __name__ == "__main__":
