@@ -438,7 +438,7 @@ def main() -> int:
     counts: Counter[str] = Counter()
     while workers:
         try:
-            seed, wrong = results.get(timeout=1)
+            wrong = results.get(timeout=1)
             counts["wrong" if wrong else "right"] += 1
             if wrong:
                 print(wrong[:_LONGEST], flush=True)
@@ -448,9 +448,7 @@ def main() -> int:
             workers = [each for each in workers if each.exitcode is None]
             if time.time() < until and seeds.value < last:  # a faulted GPU context takes its process with it
                 workers += [worker() for each in ended]
-    print(
-        f"{counts['right']} right, {counts['wrong']} wrong, next seed {seeds.value}, {counts['died']} processes died"
-    )
+    print(f"{counts['right']} right, {counts['wrong']} wrong, next seed {seeds.value}, {counts['died']} died")
     return 1 if counts["wrong"] or counts["died"] else 0
 
 
@@ -465,7 +463,7 @@ def _spread(seeds: Any, last: int, results: Any, device: str, until: float, most
         if seed >= last:
             break
         wrong = judged(torch, seed, device, most)
-        results.put((seed, wrong))
+        results.put(wrong)
         if "CUDA error" in wrong:
             results.close()
             results.join_thread()

@@ -16,7 +16,6 @@ from lanewise.linalg.problem import Operand
 from lanewise.linalg.rules import Options, request_of
 from linalg.hopper_products import plan, product, some
 
-
 #: Rows, columns, leading dimension and matrices: short lines, one line, a long one, fewer than 80 bytes.
 SHAPES = ((37, 75, 81, 1), (5, 130, 131, 3), (1, 2309, 2309, 1), (3, 5, 7, 1), (2, 3, 3, 1), (67, 9, 64, 2))
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launching.warm import (
-    KIND,
-    PLAIN_CALLS,
+    QUICK,
     WarmCall,
     find,
     kind_of_tensor,
+    quick_fault,
     remember,
     remember_plain,
 )
@@ -83,8 +83,8 @@ def matmul(
         if on_it is not None:
             with on_it:
                 return matmul(
-                    a, b, out=out, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta,
-                    scale_a=scale_a, scale_b=scale_b, scale_out=scale_out, epilogue=epilogue,
+                    a, b, out=out, bias=bias, activation=activation, residual=residual, alpha=alpha,
+                    beta=beta, scale_a=scale_a, scale_b=scale_b, scale_out=scale_out, epilogue=epilogue,
                     out_dtype=out_dtype, accumulate=accumulate, precision=precision,
                     batch_invariant=batch_invariant, arch=arch, plan=plan,
                 )  # fmt: skip
@@ -94,12 +94,12 @@ def matmul(
         and out_dtype is None and accumulate is None and precision is None and not batch_invariant
         and arch is None and plan is None
     )  # fmt: skip
-    if plain and KIND:
-        made = PLAIN_CALLS.get(KIND[0](a, b) if out is None else KIND[0](a, b, out))
-        if made is not None and not a.requires_grad and not b.requires_grad:
-            result = made(a, b, out, stream)
-            if result is not None:
-                return result
+    if plain and QUICK:
+        result = QUICK[0](a, b, out)
+        if result is not None:
+            if type(result) is int:
+                raise quick_fault(result)
+            return result
     key = None
     if type(a) in _TENSORS and a.is_cuda and not (a.requires_grad or b.requires_grad):
         try:
@@ -114,7 +114,7 @@ def matmul(
             if made is not None:
                 result = made(a, b, out, stream, bias, residual, scale_a, scale_b, scale_out)
                 if plain and made.repeat is not None:
-                    remember_plain(made, *((a, b) if out is None else (a, b, out)))
+                    remember_plain(made, a, b, out)
                 if result is not None:
                     return result
         except (AttributeError, TypeError):  # not what a call takes: the rules below say so
@@ -149,7 +149,7 @@ def matmul(
 
 def _is_scattered(problem: Problem) -> bool:
     """Return whether an operand has neighbours along neither axis, or runs backwards."""
-    operands = (problem.a, problem.b, problem.out, problem.epilogue.residual)
+    operands: tuple[Operand | None, ...] = (problem.a, problem.b, problem.out, problem.epilogue.residual)
     if not (problem.m and problem.n and problem.batch):
         return False  # nothing is computed
     if not problem.k:

@@ -254,7 +254,7 @@ def _residual(options: Options, out: View, given: View, insert: Sequence[bool]) 
 
 
 def _scale_out(given: Any, like: View) -> View | None:
-    """Return the factor of the result: an array of one f32, or None. A number becomes one, where `like` is."""
+    """Return the factor of the result: an array of one f32, or None. A number becomes one, beside `like`."""
     if given is None:
         return None
     if isinstance(given, int | float | np.integer | np.floating):

@@ -145,7 +145,12 @@ class _Rewriter(ast.NodeTransformer):
         for statement in made:
             for each in ast.walk(statement):
                 if each._attributes:
-                    each.lineno, each.col_offset, each.end_lineno, each.end_col_offset = line, column, last, end
+                    each.lineno, each.col_offset, each.end_lineno, each.end_col_offset = (
+                        line,
+                        column,
+                        last,
+                        end,
+                    )
         return made
 
     def _call(self, name: str, *arguments: ast.expr, at: ast.AST) -> ast.Call:

@@ -79,8 +79,8 @@ class Build:
     transposed: bool = False
     #: Whether a kernel before this one copies operands: it begins early, and waits before it loads.
     after_copy: bool = False
-    #: Of split f32: whether the transpose is computed, which turns the order of products of planes around; and
-    #: whether A, or B, is the same for all matrices of the batch.
+    #: Of split f32: whether the transpose is computed, which turns the order of products of planes around,
+    #: and whether A, or B, is the same for all matrices of the batch.
     turned: bool = False
     repeats_a: bool = False
     repeats_b: bool = False

@@ -1,8 +1,8 @@
 """Chunks of 16 bytes of a result, made of elements at any address.
 
-Memory is read in granules: 16 bytes at a multiple of 16. A chunk that begins inside of one needs the next as
-well; selections and funnel shifts make it of both. At the ends of an array, where a granule would reach beyond
-it, elements are read one by one.
+Memory is read in granules: 16 bytes at a multiple of 16. A chunk that begins inside of one needs the next
+as well; selections and funnel shifts make it of both. At the ends of an array, where a granule would reach
+beyond it, elements are read one by one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def moved_down(words: Any, shift: Any, size: int) -> list[Any]:
 
 
 @lw.device
-def whole_granules(kind: Any, given: Any):
+def whole_granules(kind: Any, given: Any) -> Any:
     """Return the addresses of the first and last granules with which a chunk may begin."""
     last = (given.lines - 1).to(lw.i64) * given.leading + given.length.to(lw.i64)
     if kind.batched:
@@ -70,7 +70,7 @@ class Chunk:
         #: Whether the granules are inside of the array. Those of chunks behind a line do not matter.
         self.inside = (nearest == granule) | (left <= 0)
         place = lw.pointer(nearest, u32, "global", CHUNK)
-        for i in range(granules_read(kind)):
+        for _ in range(granules_read(kind)):
             self.loaded += place.aligned(CHUNK).load(4, cache="nc")
             place = place + 4
 
@@ -91,7 +91,7 @@ class Chunk:
         return words
 
     @lw.device
-    def one_by_one(self, words: Any):
+    def one_by_one(self, words: Any) -> None:
         """Read the elements of the line into `words`, each by itself."""
         kind, per_word = self.kind, 4 // self.kind.size
         for i in range(len(words)):
@@ -133,7 +133,7 @@ class Chunk:
 
 
 @lw.device
-def store_chunk(place: Any, words: Any):
+def store_chunk(place: Any, words: Any) -> None:
     """Store four words at an address that is a multiple of 16 bytes."""
     lw.pointer(place.address, u32, "global", CHUNK).store(words)
 

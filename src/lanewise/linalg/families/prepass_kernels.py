@@ -83,11 +83,12 @@ def division(divisor: int) -> tuple[int, int]:
 @cache
 def copying(first: Kind, second: Kind | None = None) -> Any:
     """Return the kernel that copies one operand, or two."""
+    of_1, to_1 = first.source, first.target
     if second is None:
 
         @lw.kernel(max_threads=THREADS)
         def copy(
-            source: lw.Ptr[first.source], target: lw.Ptr[first.target, 16], lines: lw.i32, length: lw.i32,
+            source: lw.Ptr[of_1], target: lw.Ptr[to_1, 16], lines: lw.i32, length: lw.i32,
             leading: lw.i64, padded: lw.i32, source_stride: lw.i64, target_stride: lw.i64,
             matrices: lw.i32, magic: lw.u32, shift: lw.u32,
         ):  # fmt: skip
@@ -100,12 +101,14 @@ def copying(first: Kind, second: Kind | None = None) -> Any:
 
         return copy
 
+    of_2, to_2 = second.source, second.target
+
     @lw.kernel(max_threads=THREADS)
     def copy_both(
-        source: lw.Ptr[first.source], target: lw.Ptr[first.target, 16], lines: lw.i32, length: lw.i32,
+        source: lw.Ptr[of_1], target: lw.Ptr[to_1, 16], lines: lw.i32, length: lw.i32,
         leading: lw.i64, padded: lw.i32, source_stride: lw.i64, target_stride: lw.i64,
         matrices: lw.i32, magic: lw.u32, shift: lw.u32,
-        source_2: lw.Ptr[second.source], target_2: lw.Ptr[second.target, 16], lines_2: lw.i32,
+        source_2: lw.Ptr[of_2], target_2: lw.Ptr[to_2, 16], lines_2: lw.i32,
         length_2: lw.i32, leading_2: lw.i64, padded_2: lw.i32, source_stride_2: lw.i64,
         target_stride_2: lw.i64, matrices_2: lw.i32, magic_2: lw.u32, shift_2: lw.u32, blocks: lw.i32,
     ):  # fmt: skip
@@ -127,7 +130,7 @@ def copying(first: Kind, second: Kind | None = None) -> Any:
 
 
 @lw.device
-def copy_part(kind: Any, given: Any, block: Any):
+def copy_part(kind: Any, given: Any, block: Any) -> None:
     """Copy one block's part of an operand: some chunks of its lines, or a tile."""
     if kind.transposed:
         if kind.planes > 1:
@@ -139,7 +142,7 @@ def copy_part(kind: Any, given: Any, block: Any):
 
 
 @lw.device
-def copy_chunks(kind: Any, given: Any, block: Any):
+def copy_chunks(kind: Any, given: Any, block: Any) -> None:
     """Copy chunks of 16 bytes, neighbours by neighbouring threads: all of them are loaded, then stored."""
     each = CHUNKS_EACH[kind.planes]
     per_line = given.padded // kind.per_chunk
@@ -184,7 +187,6 @@ def copy_chunks(kind: Any, given: Any, block: Any):
 
 
 @lw.device
-def divided(number: Any, given: Any):
+def divided(number: Any, given: Any) -> Any:
     """Return a number below 2³¹ divided by the chunks of a line."""
     return lw.mulhi(number, given.magic) >> given.shift
-

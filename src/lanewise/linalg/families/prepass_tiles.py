@@ -20,7 +20,7 @@ def tiles_of(length: int, padded: int) -> int:
 
 
 @lw.device
-def corner(given: Any, block: Any):
+def corner(given: Any, block: Any) -> Any:
     """Return a tile's matrix, its first line and its first element of each line."""
     across = lw.cdiv(given.length, TILE)
     along = lw.cdiv(given.padded, TILE)
@@ -29,7 +29,7 @@ def corner(given: Any, block: Any):
 
 
 @lw.device
-def load_tile(tile: Any, given: Any, at: Any, zero: Any):
+def load_tile(tile: Any, given: Any, at: Any, zero: Any) -> None:
     """Load a tile into shared memory, with zeros outside of the matrix."""
     matrix, first_row, first_column = at
     base = given.source + matrix * given.source_stride
@@ -43,7 +43,7 @@ def load_tile(tile: Any, given: Any, at: Any, zero: Any):
 
 
 @lw.device
-def transpose_tile(size: Any, word: Any, given: Any, block: Any):
+def transpose_tile(size: Any, word: Any, given: Any, block: Any) -> None:
     """Copy a tile to its place in the transpose, whose rows are padded with zeros."""
     per_word = 4 // size
     # a word more than the tile's width keeps columns of the tile in different banks
@@ -64,7 +64,7 @@ def transpose_tile(size: Any, word: Any, given: Any, block: Any):
 
 
 @lw.device
-def split_tile(given: Any, block: Any):
+def split_tile(given: Any, block: Any) -> None:
     """Copy a tile of f32 to its place in the transpose, as three planes of bf16."""
     tile = lw.shared(f32, Layout((TILE, TILE), (TILE + 1, 1)))
     at = corner(given, block)

@@ -1,8 +1,8 @@
 """Stores of results whose lines begin at any address, where TMA cannot store.
 
 A turn of results lies in shared memory as lines of 16-byte chunks. In memory, a line begins `head` elements
-before a multiple of 16 bytes. From there on it is stored 16 bytes at once, each made of two neighbouring chunks;
-the elements before and behind that are stored one by one, all at the same time by different threads.
+before a multiple of 16 bytes. From there on it is stored 16 bytes at once, each made of two neighbouring
+chunks. The elements before and behind that are stored one by one, at the same time by different threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lanewise.linalg.families.prepass_chunks import CHUNK, moved_down, store_chu
 
 
 @lw.device
-def store_lines(output: Any, at: Any, buffer: Any):
+def store_lines(output: Any, at: Any, buffer: Any) -> None:
     """Store one turn from shared memory: `at` are its first row and column."""
     T = output.build
     wide = T.box_columns * T.turn_boxes
@@ -29,7 +29,7 @@ def store_lines(output: Any, at: Any, buffer: Any):
 
 
 @lw.device
-def start_of(output: Any, at: Any, line: Any):
+def start_of(output: Any, at: Any, line: Any) -> Any:
     """Return where a line of a turn begins in memory, and whether it is one of the result's."""
     outer, along = at[0] + line, at[1]
     last = output.last_row
@@ -40,13 +40,13 @@ def start_of(output: Any, at: Any, line: Any):
 
 
 @lw.device
-def head_of(place: Any, size: Any):
+def head_of(place: Any, size: Any) -> Any:
     """Return how many elements there are from an address to the next multiple of 16 bytes."""
     return ((0 - place.address.to(lw.u32)) & (CHUNK - 1)).to(lw.i32) // size
 
 
 @lw.device
-def chunk_in_shared(output: Any, line: Any, chunk: Any, buffer: Any):
+def chunk_in_shared(output: Any, line: Any, chunk: Any, buffer: Any) -> Any:
     """Return a chunk of a line as four words."""
     T = output.build
     inner = chunk * (CHUNK * 8 // T.out.bits)
@@ -55,7 +55,7 @@ def chunk_in_shared(output: Any, line: Any, chunk: Any, buffer: Any):
 
 
 @lw.device
-def store_chunks(output: Any, at: Any, buffer: Any):
+def store_chunks(output: Any, at: Any, buffer: Any) -> None:
     """Store what lies between the first and the last multiple of 16 bytes of each line."""
     T = output.build
     size, chunks = T.out.bits // 8, T.box_columns * T.turn_boxes * T.out.bits // 8 // CHUNK
@@ -81,7 +81,7 @@ def store_chunks(output: Any, at: Any, buffer: Any):
 
 
 @lw.device
-def store_ends(output: Any, at: Any, buffer: Any):
+def store_ends(output: Any, at: Any, buffer: Any) -> None:
     """Store the first and last elements of each line, as many as make one chunk."""
     T = output.build
     per_chunk = CHUNK * 8 // T.out.bits
@@ -99,7 +99,7 @@ def store_ends(output: Any, at: Any, buffer: Any):
 
 
 @lw.device
-def store_elements(output: Any, at: Any, buffer: Any):
+def store_elements(output: Any, at: Any, buffer: Any) -> None:
     """Store a turn at the result's edge: one element after the other, what lies inside alone."""
     T = output.build
     wide = T.box_columns * T.turn_boxes

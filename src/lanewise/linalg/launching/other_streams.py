@@ -14,7 +14,7 @@ from lanewise.gpu.streams import stream_handle
 
 
 def working_on(stream: Any, array: Any) -> AbstractContextManager[Any] | None:
-    """Return what makes a stream the current one of an array's library; None if it is, or if there is none."""
+    """Return what makes a stream the current one of an array's library; None if it is that already."""
     handle = stream_handle(stream)
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(array, torch.Tensor):
