@@ -140,17 +140,13 @@ class _Rewriter(ast.NodeTransformer):
     def _parse(self, source: str, at: ast.AST) -> list[ast.stmt]:
         """Return statements written as text, at the line of another."""
         made = ast.parse(source).body
-        line, column = at.lineno, at.col_offset  # type: ignore[attr-defined]  # statements and expressions have it
-        last, end = at.end_lineno, at.end_col_offset  # type: ignore[attr-defined]
+        place: Any = at
+        where = place.lineno, place.col_offset, place.end_lineno, place.end_col_offset
         for statement in made:
             for each in ast.walk(statement):
                 if each._attributes:
-                    each.lineno, each.col_offset, each.end_lineno, each.end_col_offset = (
-                        line,
-                        column,
-                        last,
-                        end,
-                    )
+                    node: Any = each
+                    node.lineno, node.col_offset, node.end_lineno, node.end_col_offset = where
         return made
 
     def _call(self, name: str, *arguments: ast.expr, at: ast.AST) -> ast.Call:

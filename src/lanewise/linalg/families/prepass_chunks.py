@@ -19,7 +19,7 @@ CHUNK, WORDS = 16, 4
 
 def granules_read(kind: Any) -> int:
     """Return how many granules one chunk of the result is read from."""
-    needed = kind.per_chunk * kind.size // CHUNK
+    needed: int = kind.per_chunk * kind.size // CHUNK
     return needed if kind.aligned else needed + 1
 
 

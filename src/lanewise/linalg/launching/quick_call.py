@@ -382,7 +382,8 @@ class QuickCalls:
             gradient = "requires_grad"
             words = [
                 *places_in_python(_PYTHON), read, stream, id(None), id(True), launch, capturing, last,
-                id(empty), id(gradient), ctypes.addressof(self._slots), _ROOM - 1, len(types), *map(id, types),
+                id(empty), id(gradient), ctypes.addressof(self._slots), _ROOM - 1, len(types),
+                *map(id, types),
             ]  # fmt: skip
             self.call = made(program, "quick", words, (tuple(types), empty, gradient, self._slots))
 
@@ -394,8 +395,8 @@ class QuickCalls:
         """Have calls of the kind of these tensors made by machine code.
 
         `result` and `workspace` are the arguments that make their tensors; `extents` are the first and the
-        last byte of a, b and out by their addresses; `counting` are the stream and the address of a workspace in
-        which kernels count, and the workspace.
+        last byte of a, b and out by their addresses; `counting` are the stream and the address of a
+        workspace in which kernels count, and the workspace.
         """
         kind = self.kind(*tensors)
         if not kind:
