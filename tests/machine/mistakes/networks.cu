@@ -252,32 +252,6 @@ extern "C" __global__ void value_behind_a_key(const int* keys, unsigned* table, 
     }
 }
 
-//@ global races | race | 2, 32 | i32[64], i32[64]=0, i32[2]=0 | two blocks exchange tiles in rounds: in the second round the flag of the first one is taken for its own
-extern "C" __global__ void flags_of_rounds(const int* x, int* buffer, int* flags) {
-    int v = x[B * 32 + T];
-    for (int round = 1; round <= 2; round++) {
-        buffer[B * 32 + T] = v;  //!
-        __threadfence();
-        __syncwarp();
-        if (T == 0) {
-            atomicExch(&flags[B], 2 * round - 1);
-            while (atomicAdd(&flags[1 - B], 0) < 1) {}  //-
-            while (atomicAdd(&flags[1 - B], 0) < 2 * round - 1) {}  //+
-            __threadfence();
-        }
-        __syncwarp();
-        v += buffer[(1 - B) * 32 + T];  //!
-        __threadfence();
-        __syncwarp();
-        if (T == 0) {
-            atomicExch(&flags[B], 2 * round);
-            while (atomicAdd(&flags[1 - B], 0) < 2 * round) {}  //+
-            __threadfence();
-        }
-        __syncwarp();
-    }
-}
-
 //@ block barriers | race | 1, 64 | f32[64], f32[64]=0 | several steps of a stencil in shared memory, from and to the same buffer
 extern "C" __global__ void steps_of_a_stencil(const float* x, float* y) {
     __shared__ float s[2][66];

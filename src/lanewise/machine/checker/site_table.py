@@ -318,7 +318,7 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
     flags = (Flag.READS if access.reads else Flag(0)) | (Flag.WRITES if access.writes else Flag(0))
     if access.strong or _STRONG.intersection(op.modifiers):
         flags |= Flag.STRONG_ACCESS
-    relaxed = op.has("relaxed")  # an mbarrier's arrival that publishes nothing, or a wait that acquires nothing
+    relaxed = op.has("relaxed")  # an arrival at an mbarrier then publishes nothing, a wait acquires nothing
     if (access.releases and not relaxed) or _RELEASING.intersection(op.modifiers):
         flags |= Flag.RELEASES
     if (access.acquires and not relaxed) or _ACQUIRING.intersection(op.modifiers):

@@ -33,7 +33,7 @@ from lanewise.machine.codegen.lane_vectors import BOOL
 
 #: What the vector clocks of warps of one block are joined in.
 _SEEN = (WarpClock.seen, WarpClock.seen_copies)
-#: Where the mbarrier lies that a warp arrives at: in its block; in another one; the same at the block's scope.
+#: Where the mbarrier is that a warp arrives at: in its block; in another one; the same at the block's scope.
 HERE, AWAY, AWAY_NARROWLY = 0, 1, 2
 
 
@@ -176,8 +176,8 @@ def _replace_foreign(code: WatchCode, observed: Record, clock: Record, rank: Val
 def write_tell_members(module: ir.Module) -> None:
     """Write `tell_members(observed, phase, away)`: the running warp arrives at an mbarrier of its cluster.
 
-    What it knows of the blocks is noted for those who see the phase complete. `away` says whether the mbarrier
-    belongs to another block: HERE, AWAY or AWAY_NARROWLY.
+    What it knows of the blocks is noted for those who see the phase complete. `away` says whether the
+    mbarrier belongs to another block: HERE, AWAY or AWAY_NARROWLY.
     """
     code = WatchCode(module, "tell_members", ("observed", "phase", "away"))
     observed, phase = code.record("observed"), code.record("phase")

@@ -177,9 +177,7 @@ def write_arrive_at_phase(module: ir.Module) -> ir.Function:
         sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
         flags = Record(code, sites + code["site"] * SiteRow.BYTES).get(SiteRow.flags)
         narrow = (flags & Flag.NARROW_ARRIVAL).differs(0)
-        away = at_home.select(
-            code.number(HERE), narrow.select(code.number(AWAY_NARROWLY), code.number(AWAY))
-        )
+        away = at_home.select(code.number(HERE), narrow.select(code.number(AWAY_NARROWLY), code.number(AWAY)))
         code.call_number(module.functions["tell_members"], observed.address, phase.address, away)
     _note_arrival(code, observed, home, number)
     with code.when(at_home):

@@ -170,9 +170,7 @@ def learn(code: WatchCode, observed: Record, active: Value, release: Value, own:
             clock.set(WarpClock.learnt_count, count + 1)
 
 
-def acquire(
-    code: WatchCode, observed: Record, for_all: Value, for_cluster: Value | None = None
-) -> None:
+def acquire(code: WatchCode, observed: Record, for_all: Value, for_cluster: Value | None = None) -> None:
     """Write what a fence or an acquire does: what strong reads have shown is known from now on.
 
     If its scope is only the block, what the flags of other blocks have shown is not; if it is the cluster
