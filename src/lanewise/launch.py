@@ -180,7 +180,13 @@ class Configured:
         executor: Executor | None = None,
         schedule: str | int | None = None,
         unchecked: bool = False,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            raise TypeError(
+                f"{self.entry.demangled} has no option {next(iter(unknown))!r}: arguments go by position, and "
+                "options are arch, cluster, executor, progress, schedule, steps, stream and unchecked"
+            )
         options = {
             "arch": arch, "steps": steps, "progress": progress, "executor": executor, "schedule": schedule,
             "unchecked": unchecked or None,
