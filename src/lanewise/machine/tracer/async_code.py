@@ -156,7 +156,8 @@ def _store_runs(code: FunctionCode, box: Record, runs: _Runs) -> None:
     shift, end = box.get(AsyncOperation.tensor_shift), box.get(AsyncOperation.tensor_end)
 
     def inside(address: Value, place: Value, size: Value) -> None:
-        runs.add(address, _in_window(place), least(size, end - address), address + shift)
+        # The source keeps the rank of its block.
+        runs.add(address, place + abi.SHARED_WINDOW, least(size, end - address), address + shift)
 
     walk(code, box, True, inside, None)
 
