@@ -21,6 +21,7 @@ from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, operands_with
 from lanewise.traces.recording import Recording
+from lanewise.traces.waits import NEVER, waits_of
 
 #: Bytes of the log that a page has at most, and that a picture in a notebook has.
 MOST_BYTES, MOST_FRAME_BYTES = 48 << 20, 2 << 20
@@ -235,35 +236,12 @@ def _findings(recording: Recording) -> list[dict[str, Any]]:
     return found
 
 
-def _waits(recording: Recording) -> list[list[int]]:
-    """Return the waits at barriers: step of the arrival, first step after the completion, warp, barrier."""
-    entries, done = recording.log.entries, recording.completions
-    barriers = [
-        point.number
-        for point in recording.log.points
-        if point.op is not None and point.op.record.waits is Waits.BARRIER
-    ]
-    numbers = np.flatnonzero(np.isin(entries["point"][recording.steps], barriers))
+def _waits(recording: Recording) -> list[list[Any]]:
+    """Return the waits: step since which, first step after it, warp, what for, and what was missing then."""
     found = []
-    for number in numbers.tolist():
-        entry = int(recording.steps[number])
-        barrier = recording.barrier_of(entry)
-        if barrier is None:
-            continue
-        later = done[np.searchsorted(done, entry) :]
-        mine = later[
-            (entries["block"][later] == entries["block"][entry]) & (entries["barrier"][later] == barrier)
-        ]
-        stop = int(np.searchsorted(recording.steps, mine[0])) if len(mine) else len(recording.steps)
-        stop = min(stop, _goes_on(recording, number))
-        found.append([number, stop, int(entries["warp"][entry]), barrier])
+    waits, count = waits_of(recording), len(recording.steps)
+    for each in waits.all:
+        said = waits.described(each, each.since)
+        stop = count if each.until == NEVER else int(np.searchsorted(recording.steps, each.until))
+        found.append([said.since, stop, said.warp, said.what, said.missing])
     return found
-
-
-def _goes_on(recording: Recording, number: int) -> int:
-    """Return the next step of lanes that arrived at a barrier; a block of one warp does not wait there."""
-    steps = recording.log.entries[recording.steps[number:]]
-    here = steps[0]
-    same = (steps["warp"] == here["warp"]) & (steps["block"] == here["block"])
-    later = np.flatnonzero(same & (steps["lanes"] & here["active"] != 0))
-    return number + int(later[1]) if len(later) > 1 else len(recording.steps)

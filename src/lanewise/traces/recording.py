@@ -60,6 +60,8 @@ class Recording:
         #: The entries that are steps: instructions of the chosen warps.
         self.steps: Numbers = np.flatnonzero(chosen)
         self.registers, self.memory = RegisterHistory(self.log), MemoryHistory(self.log)
+        #: What others have found out about it, kept by name.
+        self.derived: dict[str, object] = {}
 
     @cached_property
     def names(self) -> RegisterNames:
@@ -148,10 +150,15 @@ class Recording:
 
     # barriers ----------------------------------------------------------------------------------------------
 
-    def barrier_of(self, entry: int) -> int | None:
-        """Return the number of the barrier that the lanes of an entry wait at; None if they do not wait."""
+    def barrier_of(self, entry: int, arrivals: bool = False) -> int | None:
+        """Return the number of the barrier that the lanes of an entry wait at; None if they do not wait.
+
+        With `arrivals`, also of lanes that arrive and go on.
+        """
         op = self.op(entry)
-        if op is None or op.record.waits is not Waits.BARRIER or op.has("arrive") or op.opcode[0] == "(":
+        if op is None or op.record.waits is not Waits.BARRIER or op.opcode[0] == "(":
+            return None
+        if op.has("arrive") and not arrivals:
             return None
         operands = list(op.operands)
         if op.record.role(0) is Role.DEFINED:

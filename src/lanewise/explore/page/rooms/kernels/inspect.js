@@ -157,7 +157,7 @@ export function inspector(log, shell, options) {
     for (const each of findings) parts.push(element("p", { class: "problem" }, each.text));
     const waiting = log.data.waits.filter(([from, to]) => from <= step && to > step);
     if (waiting.length) {
-      parts.push(element("p", { class: "small" }, "Waiting at a barrier: ", ...waiting.flatMap(([from, , warp, barrier], n) => [n ? ", " : "", `warp ${warp} (barrier ${barrier}) since `, stepLink(from)])));
+      parts.push(element("p", { class: "small" }, "Waiting: ", ...waiting.slice(0, 8).flatMap(([from, , warp, what, missing], n) => [n ? "; " : "", `warp ${warp} ${what} since `, stepLink(from), missing ? ` (then ${missing})` : ""]), waiting.length > 8 ? ` and ${waiting.length - 8} more` : ""));
     }
     const under = (list, words) => {
       const found = list.filter(([, , issued, , done]) => issued <= step && (done === null || done > step));
