@@ -16,6 +16,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import format_of
+from lanewise.isa import Operand
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
@@ -48,7 +49,8 @@ def frame(recording: Recording) -> str:
 def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
     """Return everything that the page shows."""
     run, log = recording.run, recording.log
-    points = [_point(recording, point) for point in log.points]
+    layouts = _Layouts()
+    points = [_point(recording, point, layouts) for point in log.points]
     sizes = np.array([point.size for point in log.points])
     steps = log.entries[recording.steps]
     each = sizes[steps["point"]]
@@ -78,6 +80,7 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
         "fault": run.fault,
         "findings": _findings(recording),
         "points": points,
+        "layouts": layouts.packed,
         "names": by_register,
         "ptx": (recording.module.text or str(recording.module)).splitlines(),
         "files": _files(recording),
@@ -117,7 +120,23 @@ def packed(array: np.ndarray[Any, Any]) -> str:
     return base64.b64encode(zlib.compress(array.tobytes(), 6)).decode()
 
 
-def _point(recording: Recording, point: Point) -> dict[str, Any]:
+class _Layouts:
+    """The layouts of fragments that a page knows; instructions with the same one share it."""
+
+    def __init__(self) -> None:
+        self.packed: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, operand: Operand) -> int:
+        """Return the number of a layout: for each element, row by row, the first slot that holds it."""
+        text = packed(np.asarray(operand.scatter[: operand.rows * operand.cols], np.int32))
+        if text not in self._numbers:
+            self._numbers[text] = len(self.packed)
+            self.packed.append(text)
+        return self._numbers[text]
+
+
+def _point(recording: Recording, point: Point, layouts: _Layouts) -> dict[str, Any]:
     """Return an instruction with the layout of its payload."""
     op = point.op
     if op is None:
@@ -159,11 +178,12 @@ def _point(recording: Recording, point: Point) -> dict[str, Any]:
                 "slots": each.operand.slots,
                 "result": each.is_result,
                 "registers": [register.name for register in each.registers],
-                # For each element, row by row: the first slot that holds it, over lanes and registers.
-                "from": each.operand.scatter[: each.operand.rows * each.operand.cols].tolist(),
+                "warps": each.operand.threads // LANES,
+                # The number of its layout: slots over the threads' registers.
+                "layout": layouts.number(each.operand),
             }
             for each in matrix_operands(op, recording.run.arch)
-            if each.operand.threads == LANES and each.operand.slot_bits >= 8
+            if each.operand.slot_bits >= 8
         ],
     }
 
