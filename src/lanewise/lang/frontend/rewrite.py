@@ -286,11 +286,7 @@ class _Rewriter(ast.NodeTransformer):
         node.value = self.visit(node.value)
         node.targets = [self.visit(each) for each in node.targets]
         target = node.targets[0]
-        names: Any = None
-        if isinstance(target, ast.Name):
-            names = target.id
-        elif isinstance(target, ast.Tuple) and all(isinstance(each, ast.Name) for each in target.elts):
-            names = tuple(each.id for each in target.elts if isinstance(each, ast.Name))
+        names = _names(target)
         if names is not None:
             given = ast.copy_location(ast.parse(repr(names), mode="eval").body, node)
             node.value = self._call("named", given, node.value, at=node)
@@ -342,3 +338,17 @@ class _Rewriter(ast.NodeTransformer):
         words = [type(each).__name__ for each in node.ops]
         given = ast.copy_location(ast.parse(repr(words), mode="eval").body, node)
         return self._call("chain", given, node.left, *map(self._lambda, node.comparators), at=node)
+
+
+def _names(target: ast.expr) -> Any:
+    """Return what an assignment binds: a name, a tuple of names and tuples; None if there is anything else.
+
+    >>> _names(ast.parse("a, (b, c) = f()").body[0].targets[0])
+    ('a', ('b', 'c'))
+    """
+    if isinstance(target, ast.Name):
+        return target.id
+    if not isinstance(target, ast.Tuple):
+        return None
+    found = tuple(_names(each) for each in target.elts)
+    return None if None in found else found
