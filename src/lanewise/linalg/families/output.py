@@ -9,6 +9,7 @@ from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.epilogue_code import changes_values, column_terms, finished, row_terms
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
+from lanewise.linalg.families.unaligned_stores import store_lines
 
 #: Bits of the swizzle for boxes with rows of 128, 64, 32 and 16 bytes.
 _SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 16: 0}
@@ -30,6 +31,8 @@ def staging(build: Build, offset: int) -> Any:
 @lw.device
 def pair(low: Any, high: Any, dtype: Any) -> Any:
     """Return two finished values as neighbours in the result's format: in one register, or as both."""
+    if low.dtype == f16 and dtype != f16:
+        low, high = low.to(f32), high.to(f32)
     if dtype in (f16, bf16):
         if low.dtype == dtype:
             return lw.pack(low, high)
@@ -118,7 +121,7 @@ class Output:
         elif T.wide_stores and not T.transposed:
             self.store_wide(at, buffer)
         else:
-            self.store_guarded(at, buffer)
+            store_lines(self, at, buffer)
 
     @lw.device
     def wait_for_reads(self, most: Any) -> None:
@@ -155,7 +158,7 @@ class Output:
         """Write the columns of one turn, after the epilogue, to shared memory."""
         T = self.build
         across = self.turn_columns if T.transposed else T.box_columns
-        eights = 2 if T.out in (f16, bf16) and across >= 16 else 1
+        eights = 2 if T.out in (f16, bf16) and across % 16 == 0 else 1
         by_column = T.epilogue.scale_b is not None or T.epilogue.bias == "row"
         for at in range(0, self.turn_columns, 8 * eights):
             pairs = []
@@ -214,21 +217,6 @@ class Output:
                         lw.asm("st.shared.b8 [{p}], {v};", p=place, v=values[i])
                     else:
                         place.store(values[i])
-
-    @lw.device
-    def store_guarded(self, at: Any, buffer: Any) -> None:
-        """Store one turn from shared memory, element by element, what lies inside alone."""
-        T, thread = self.build, lw.thread_idx.x % WARPGROUP
-        row, column = at
-        wide = T.box_columns * T.turn_boxes
-        for first in range(0, T.box_rows * wide, WARPGROUP):
-            number = first + thread
-            line, inner = number // wide, number % wide
-            here = (row + inner, column + line) if T.transposed else (row + line, column + inner)
-            outer, along = (here[1], here[0]) if T.transposed else here
-            if (here[0] < self.last_row) & (here[1] < self.N):
-                value = self.sC[line, inner % T.box_columns, inner // T.box_columns, buffer, self.own]
-                self.C[outer.to(lw.i64) * self.leading + along.to(lw.i64) + self.batch] = value
 
     @lw.device
     def store_wide(self, at: Any, buffer: Any) -> None:
