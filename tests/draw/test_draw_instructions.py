@@ -237,7 +237,7 @@ def test_inputs_mark_the_row_of_a_and_the_column_of_b() -> None:
     assert picture.panels["C, D"].marks == [(3, 4)]
     for wrong in ({"inputs": True}, {"inputs": True, "element": ("A", 3, 4)}):
         with pytest.raises(LanewiseError, match="about an element of D"):
-            svg(instruction(MMA), **wrong)  # type: ignore[arg-type]  # options by name
+            svg(instruction(MMA), **wrong)
 
 
 def test_wide_panels_are_cut_into_pieces() -> None:
