@@ -10,7 +10,7 @@ from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-from lanewise.engines import NUMBER
+from lanewise.engines import HOST_ARRAY, NUMBER
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ def as_array(values: Any, what: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(values)
     except (TypeError, ValueError) as error:
+        if hasattr(values, "__dlpack_device__"):  # a tensor of bfloat16 or fp8, which NumPy does not have
+            found = HOST_ARRAY.function(values)
+            if isinstance(found, np.ndarray):
+                return found
         raise LanewiseError(f"{what}: what was given is not an array ({error})") from None
 
 
