@@ -656,7 +656,7 @@ LAUNCHES = [
     (lambda: plain[1, 32]([1.0], 4), "x is Ptr[f32] and takes an array, not [1.0]"),
     (lambda: plain[1, 32](X, 4.5), "n is lw.i32 and takes an integer, not float 4.5"),
     (lambda: plain[1, 32](X, 2**40), "does not fit"),
-    (lambda: plain[1, 32](X, 4, STEP=[1]), "a Constexpr is hashable, a tuple, not a list"),
+    (lambda: plain[1, 32](X, 4, STEP=[1]), "the value of a Constexpr must be hashable, a tuple and not a list"),
     (lambda: plain.ptx("sm_90", N=3), "has no Constexpr parameter N; it has STEP"),
     (lambda: plain.ptx("sm_9"), "unknown arch"),
     (lambda: lw.thread_idx.x, "this works inside a kernel only"),
