@@ -279,8 +279,9 @@ def _require_alignment(pointer: Pointer, least: int, what: str) -> None:
     """Raise an error if an address is known not to be, or not known to be, a multiple of some bytes."""
     if pointer.align % least:
         raise current().error(
-            f"{what} must begin at a multiple of {least} bytes, and {pointer} is known to begin at a multiple "
-            f"of {pointer.align}: use lw.shared(…, align={least}), or promise it with pointer.aligned({least})"
+            f"{what} must begin at a multiple of {least} bytes, and {pointer} is known to begin at a "
+            f"multiple of {pointer.align}: use lw.shared(…, align={least}), or promise it with "
+            f"pointer.aligned({least})"
         )
 
 
