@@ -459,5 +459,15 @@ def format_of(what: str | Format | npt.DTypeLike) -> Format:
     if not found:
         if isinstance(what, str) and what.lower() in AMBIGUOUS:
             raise LanewiseError(f"{what!r} may mean {' or '.join(AMBIGUOUS[what.lower()])}; name one of them")
-        raise LanewiseError(f"no format {what!r}; the formats are {', '.join(FORMATS)}")
+        raise LanewiseError(f"no format {what!r}{_hint(what)}; the formats are {', '.join(FORMATS)}")
     return found[0]
+
+
+def _hint(what: object) -> str:
+    """What an unknown name may have been meant for, as a part of a message."""
+    if not isinstance(what, str):
+        return ""
+    import difflib
+
+    near = difflib.get_close_matches(what.lower(), [*FORMATS, *SPELLINGS], n=1, cutoff=0.75)
+    return f"; did you mean {near[0]}?" if near else ""
