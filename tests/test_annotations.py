@@ -15,8 +15,9 @@ def untyped(path: Path) -> list[str]:
     """The tests and fixtures of a file that leave out a type, each with its line."""
     found = []
     module = ast.parse(path.read_text())
-    classes = [each for each in module.body if isinstance(each, ast.ClassDef)]
-    for node in (each for holder in (module, *classes) for each in holder.body):
+    holders: list[ast.Module | ast.ClassDef] = [module]
+    holders += [each for each in module.body if isinstance(each, ast.ClassDef)]
+    for node in (each for holder in holders for each in holder.body):
         if not isinstance(node, ast.FunctionDef):
             continue
         fixture = any("pytest.fixture" in ast.unparse(each) for each in node.decorator_list)
