@@ -126,3 +126,10 @@ def test_modules_and_entries_show_their_names_as_c_plus_plus_writes_them() -> No
         assert "copy(float const*, float*, int)" in shown and "st.global.u32" in shown
     report = lw.check(module["copy"][1, 32], np.zeros(32, np.uint32))
     assert "copy(float const*, float*, int): " in str(report)
+
+
+def test_a_comparison_of_archs_is_a_line() -> None:
+    a, b = np.ones((16, 16), np.float16), np.ones((16, 8), np.float16)
+    compared = lw.compare(a, b, archs=("sm_80", "sm_90"))
+    assert repr(compared) == "<comparison of sm_80, sm_90: all bits agree>"
+    assert np.array_equal(compared["H100"], compared["sm_90"])

@@ -271,7 +271,7 @@ class Configured:
 
     def __repr__(self) -> str:
         cluster = f" in clusters of {self.shape.cluster}" if self.shape.cluster is not None else ""
-        return f"<{self.entry.name}[{self.shape.grid}, {self.shape.block}]{cluster}>"
+        return f"<{self.entry.demangled}[{self.shape.grid}, {self.shape.block}]{cluster}>"
 
 
 class Address(int):

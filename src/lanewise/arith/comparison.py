@@ -36,7 +36,7 @@ class ArchResult:
     d: npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ArchComparison:
     """The results of several archs for one product; printed, it shows where they part, and the sources."""
 
@@ -52,7 +52,8 @@ class ArchComparison:
     def __getitem__(self, arch: str) -> npt.NDArray[Any]:
         """D as an arch returns it."""
         name = find_arch(arch)
-        found = [each.d for each in self.results if each.arch == name]
+        names = (name, name.rstrip("af"))  # a GPU's name is that of its arch-specific target
+        found = [each.d for each in self.results if each.arch in names]
         if not found:
             raise LanewiseError(f"{name}: {self.missing.get(name, 'it was not asked for')}")
         return found[0]
@@ -65,6 +66,11 @@ class ArchComparison:
         for other in bits[1:]:
             found |= other != bits[0]
         return found
+
+    def __repr__(self) -> str:
+        differing = int(self.differing.sum())
+        told = f"{differing} of {self.differing.size} elements differ" if differing else "all bits agree"
+        return f"<comparison of {', '.join(self.archs)}: {told}>"
 
     def __str__(self) -> str:
         first = self.results[0]
