@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lanewise.atoms import atom
+from lanewise.atoms import atom, make_tiled_mma
 from lanewise.cli import main
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import format_of
@@ -144,6 +144,9 @@ def test_an_atom_by_the_name_of_its_instruction() -> None:
     assert atom("HMMA.16816.F32") == atom("SM80_16x8x16_F32F16F16F32_TN")
     assert atom("ldmatrix.x4") == atom("SM75_U32x4_LDSM_N")
     assert atom("DefaultCopy") == atom("UniversalCopy<uint8_t>")
+    by_name = make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2, 1))
+    assert make_tiled_mma("HMMA.16816.F32", (2, 2, 1)) == by_name
+    assert make_tiled_mma(instruction("HMMA.16816.F32"), (2, 2, 1)) == by_name
 
 
 def test_a_name_means_what_an_arch_has() -> None:

@@ -17,11 +17,11 @@ from lanewise.isa import Instruction, instruction
 from lanewise.isa.naming.shorthand import is_cutlass_name
 
 
-def atom(name: str, kind: Any = None) -> MMA_Atom | Copy_Atom:
+def atom(name: str | Instruction, kind: Any = None) -> MMA_Atom | Copy_Atom:
     """The MMA or copy atom of an operation, by CUTLASS's name, with its template arguments if it has any.
 
     `kind` is the type of the values that a copy atom moves (a C++ name, format, dtype or number of bits). An
-    instruction, as PTX or as people say it, stands for the operation that CUTLASS has for it.
+    instruction, as PTX, as people say it or as an object, stands for the operation that CUTLASS has for it.
 
     >>> atom("SM80_16x8x16_F32F16F16F32_TN")
     MMA_Atom(SM80_16x8x16_F32F16F16F32_TN)
@@ -32,6 +32,8 @@ def atom(name: str, kind: Any = None) -> MMA_Atom | Copy_Atom:
     >>> atom("m16n8k16 bf16")
     MMA_Atom(SM80_16x8x16_F32BF16BF16F32_TN)
     """
+    if isinstance(name, Instruction):
+        name = _name_of(name)
     if isinstance(name, str) and not is_cutlass_name(name) and re.search(r"[.\s]", name.strip()):
         with suppress(IllegalInstruction):  # else it is no instruction either
             name = _name_of(instruction(name))

@@ -6,16 +6,20 @@ What a tiling can do is written for the lone atom in `mma_atom.py`; here is how 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from lanewise.atoms.fragments import registers
 from lanewise.atoms.gmma import ScaleOut
+from lanewise.atoms.lookup import atom
 from lanewise.atoms.mma_atom import LONE, MMA_Atom, ThrMMA
 from lanewise.atoms.names import Operation
 from lanewise.atoms.tiling import check_permutation
 from lanewise.errors import LanewiseError
+from lanewise.isa import Instruction
+from lanewise.isa.naming.shorthand import is_cutlass_name
 from lanewise.layout import Layout, Tensor, append, rank, size
 from lanewise.layout.int_tuple import spell
 
@@ -71,7 +75,11 @@ def make_tiled_mma(mma_atom: Any, atom_layout: Any = (1, 1, 1), permutation: Any
     >>> print(make_tiled_mma("SM70_8x8x4_F32F16F16F32_NT", (2, 2)).thr_layout_vmnk)
     ((4,2),2,2,1):((1,16),4,8,0)
     """
-    found = MMA_Atom(mma_atom) if isinstance(mma_atom, str) else mma_atom
+    found = mma_atom
+    if isinstance(found, Instruction) or (isinstance(found, str) and not is_cutlass_name(found)):
+        with suppress(LanewiseError):  # then it names no instruction either
+            found = atom(found)
+    found = MMA_Atom(found) if isinstance(found, str) else found
     if not isinstance(found, MMA_Atom):
         raise LanewiseError(f"make_tiled_mma takes an MMA atom or its name, not {mma_atom!r}")
     return TiledMMA(found.operation, found.arguments, found.accumulate_, atom_layout, permutation)
