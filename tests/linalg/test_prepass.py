@@ -78,11 +78,13 @@ def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) ->
 def test_transposed_copies(size: int) -> None:
     """A matrix becomes its transpose, with zeros behind its rows."""
     fmt, dtype, precision = {1: (e4m3, np.uint8, ""), 4: (f32, np.uint32, "tf32")}[size]
-    source = random_lines((37, 75, 81, 2), dtype, 1)
-    copy, arguments, found = copy_of(source, fmt, precision, k_major=False)
-    prepass.launch_copies([(copy, arguments)])
-    lines = found.view(dtype).reshape(2, 75, copy.padded)
-    assert np.array_equal(lines[:, :, :37], source.swapaxes(1, 2)) and not lines[:, :, 37:].any()
+    for ahead, shape in ((1, (37, 75, 81, 2)), (4, (37, 75, 84, 2)), (0, (150, 133, 136, 1))):
+        source = random_lines(shape, dtype, ahead)
+        copy, arguments, found = copy_of(source, fmt, precision, k_major=False)
+        prepass.launch_copies([(copy, arguments)])
+        rows, columns = source.shape[1:]
+        lines = found.view(dtype).reshape(len(source), columns, copy.padded)
+        assert np.array_equal(lines[:, :, :rows], source.swapaxes(1, 2)) and not lines[:, :, rows:].any()
 
 
 def test_both_operands_in_one_launch() -> None:
