@@ -92,9 +92,7 @@ def test_stores_into_another_block_come_from_the_registers_of_its_lane(schedule:
     run = lw.trace(
         lw.load(text)["k"][4, 1], np.zeros(4, np.uint32), out, blocks="all", cluster=4, schedule=schedule
     )
-    assert out.tolist() == [
-        [10 + (rank - 1) % 4, (rank - 1) % 4, 4, 10 + (rank - 1) % 4] for rank in range(4)
-    ]
+    assert out.tolist() == [[10 + (rank - 1) % 4, (rank - 1) % 4, 4, 10 + (rank - 1) % 4] for rank in range(4)]
     for rank in range(4):
         nodes = list(run.origin(f"b[{rank}, 0]").walk())
         store = next(each for each in nodes if each.step is not None and STORED in each.step.text)

@@ -65,10 +65,7 @@ def test_blocks_of_a_cluster_wait_for_each_other() -> None:
     kinds = {each.kind for step in run.steps for each in step.waiting}
     assert kinds == {"cluster", "mbarrier"}
     remote = next(each for step in run.steps for each in step.waiting if each.kind == "mbarrier")
-    assert (
-        remote.what.startswith("for the phase of parity 0 of the mbarrier bar")
-        and "arrivals" in remote.missing
-    )
+    assert remote.what.startswith("for the phase of parity 0 of the mbarrier bar") and "arrivals" in remote.missing
     one = lw.trace(ring, np.zeros(32, np.uint32), blocks=[(1,)], cluster=2)
     told = {each.missing for step in one.steps for each in step.waiting if each.kind == "cluster"}
     assert told <= {"", "blocks that are not traced have not arrived"} and told

@@ -186,11 +186,7 @@ class Log:
             for each in (AsyncWrite.issuer, AsyncWrite.reader)
         )
         start = int(self.entries["payload"][entry]) + AsyncWrite.BYTES
-        runs = (
-            self.memory[start : start + count * AsyncRun.BYTES]
-            .view(np.int64)
-            .reshape(-1, AsyncRun.BYTES // 8)
-        )
+        runs = self.memory[start : start + count * AsyncRun.BYTES].view(np.int64).reshape(-1, AsyncRun.BYTES // 8)
         size = runs[:, AsyncRun.size // 8].copy()
         target = runs[:, AsyncRun.target // 8].copy()
         if count and not target[0] and issuer >= 0:  # a copy to global memory
