@@ -94,8 +94,8 @@ def split_tile(given: Any, block: Any) -> None:
 def transpose_bytes(given: Any, block: Any) -> None:
     """Copy a tile of bytes, whose lines begin at multiples of four, to its place in the transpose.
 
-    A thread loads four neighbours of 16 lines and turns them round in registers. Through shared memory, chunks
-    of 16 bytes come together to lines of 128.
+    A thread loads four neighbours of 16 lines and turns them round in registers. Through shared memory,
+    chunks of 16 bytes come together to lines of 128.
     """
     tile = lw.shared(u32, Layout((BYTES_TILE, BYTES_TILE // 4), (BYTES_TILE // 4, 1)), align=CHUNK)
     matrix, first_row, first_column = corner(given, block, BYTES_TILE)
