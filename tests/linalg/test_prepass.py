@@ -47,10 +47,10 @@ def random_lines(shape: tuple[int, int, int, int], dtype: Any, ahead: int) -> An
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("ahead", some(range(8), 0, 1, 5))
+@pytest.mark.parametrize("ahead", some(range(8), 1, 5))
 def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
     """Lines that begin anywhere become lines at multiples of 16 bytes, with zeros behind them."""
-    for fmt, dtype in ((e4m3, np.uint8), (bf16, np.uint16)):
+    for fmt, dtype in some([(bf16, np.uint16), (e4m3, np.uint8)], (bf16, np.uint16)):
         source = random_lines(shape, dtype, ahead)
         copy, arguments, found = copy_of(source, fmt)
         prepass.launch_copies([(copy, arguments)])
@@ -60,7 +60,7 @@ def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", some(SHAPES, SHAPES[0], SHAPES[-1]))
 def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) -> None:
     """f32 becomes three planes of bf16 whose sum it is, as it lies or transposed."""
     for ahead in (0, 3):
