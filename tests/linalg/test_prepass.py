@@ -183,6 +183,6 @@ def test_f32_in_batches_and_turned(shared: str) -> None:
     out = np.zeros((2, 70, 36), np.float32)
     workspace = np.zeros(warpgroup.workspace_bytes(request.problem, chosen) + 128, np.uint8)
     workspace = workspace[-lw.address(workspace) % 128 :]
-    both = [np.broadcast_to(each, (2, *each.shape[1:])) for each in (a, b)]
-    warpgroup.launch(request.problem, chosen, Pointers(*both, out, workspace=workspace))
+    left, right = (np.broadcast_to(each, (2, *each.shape[1:])) for each in (a, b))
+    warpgroup.launch(request.problem, chosen, Pointers(left, right, out, workspace=workspace))
     assert out.tobytes() == lw.matmul(a, b, plan=chosen).tobytes()
