@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lanewise.gpu.streams import stream_handle
@@ -31,6 +32,7 @@ QUICK: list[Callable[..., Any]] = []
 _QUICK_CALLS: list[QuickCalls] = []
 #: Keywords that are no tensors, and their numbers.
 KEYWORDS: dict[tuple[Any, ...], int] = {}
+_NUMBERS = count()  # threads never get the same one
 
 
 def kind_of_tensor(value: Any) -> Any:
@@ -235,7 +237,7 @@ def remember_quick(made: WarmCall, arguments: tuple[Any, ...], keywords: tuple[A
     if keywords is not None:
         if len(KEYWORDS) >= _MOST_CALLS:
             forget()
-        arguments = (*arguments, KEYWORDS.setdefault(keywords, len(KEYWORDS)))
+        arguments = (*arguments, KEYWORDS.setdefault(keywords, next(_NUMBERS)))
     workspace, counting = None, None
     if prepared.counts:
         stream = made.current_stream(made.ordinal)
