@@ -77,6 +77,8 @@ class Build:
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
+    pass_columns: int = 128
+    old_turns: bool = False
 
     @property
     def bm(self) -> int:
@@ -173,7 +175,7 @@ class Build:
             return min(ROWS, wide)
         while self.store_columns % wide:
             wide //= 2
-        if not self.stages_all_at_once:
+        if not self.stages_all_at_once and not self.old_turns:
             while wide * self.out.bits > 512 and _MOST_BUFFERS * self._box_bytes(wide) > self._room:
                 wide //= 2
         return wide
@@ -181,7 +183,7 @@ class Build:
     @property
     def _room(self) -> int:
         """Bytes of shared memory that are left for the results of one consumer."""
-        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes
+        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes - self.term_bytes
         return left // self.consumers // 1024 * 1024
 
     def _box_bytes(self, columns: int) -> int:
@@ -216,6 +218,10 @@ class Build:
             return boxes, 2 if self.consumer_rows > ROWS and 2 * whole <= self._room else 1
         if self.stages_all_at_once:
             return boxes, 1
+        if self.old_turns:
+            fits = [each for each in range(1, boxes + 1) if boxes % each == 0]
+            twice = [each for each in fits if 2 * self._boxes_bytes(each) <= self._room]
+            return (twice[-1], 2) if twice else (fits[0], 1)
         turns = self.consumer_rows // ROWS * boxes
         fitting = self._room // self._boxes_bytes(1)
         return 1, max(1, min(_MOST_BUFFERS, fitting, turns))
@@ -224,6 +230,28 @@ class Build:
     def long_epilogue(self) -> bool:
         """Whether the epilogue takes many instructions: it is then a loop of few."""
         return self.epilogue.activation is not None or self.epilogue.function is not None
+
+    @property
+    def passes(self) -> int:
+        """Passes of the loop that stores a tile's sums: several if the epilogue is long, so that it is cached."""
+        if not self.long_epilogue or self.transposed:
+            return 1
+        turns = self.store_columns // (self.box_columns * self.turn_boxes)
+        each = max(1, self.pass_columns // (self.box_columns * self.turn_boxes))
+        while turns % each:
+            each -= 1
+        return turns // each
+
+    @property
+    def column_terms(self) -> tuple[str, ...]:
+        """What each column of a result has of its own: a factor, a bias."""
+        scaled, added = self.epilogue.scale_b == "row", self.epilogue.bias == "row"
+        return ("factor",) * scaled + ("bias",) * added
+
+    @property
+    def term_bytes(self) -> int:
+        """Bytes of shared memory for the terms of a tile's columns, of each consumer."""
+        return -(-len(self.column_terms) * self.store_columns * 4 // 16) * 16 * self.consumers
 
     def _boxes_bytes(self, boxes: int) -> int:
         """Bytes of so many boxes of the result, in whole patterns of the swizzle."""
@@ -263,9 +291,9 @@ class Build:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: the stages, the result's turns for each consumer, and parts of sums."""
+        """Dynamic shared memory: the stages, results' turns for each consumer, parts of sums, columns' terms."""
         results = self.buffers * self.consumers * self.turn_bytes
-        return self.stages * self.stage_bytes + results + self.parts_bytes
+        return self.stages * self.stage_bytes + results + self.parts_bytes + self.term_bytes
 
     @property
     def sum_registers(self) -> int:

@@ -183,7 +183,7 @@ class Consumer:
         return totals, reading
 
     @lw.device
-    def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any) -> None:
+    def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any, values: Any) -> None:
         """Add up what other blocks have of a tile, where K is split, and store this block's share."""
         T = self.build
         if T.split > 1:
@@ -201,7 +201,7 @@ class Consumer:
             sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
             self.meet(sums, 0, first_row, first_column)
         else:
-            self.output.store(accs, first_row, first_column)
+            self.output.store(accs, first_row, first_column, values)
 
     @lw.device
     def meet(self, sums: Any, mine: Any, first_row: Any, first_column: Any) -> None:
@@ -267,9 +267,12 @@ class Consumer:
                 if number + tiles.step < tiles.count:
                     lw.arrive(TURN + 1 - own, 2 * WARPGROUP)
                 reading = self.skipped(reading, steps)
+            values = None
+            if T.split * T.groups == 1:
+                values = output.column_values(first_column)
             lw.wgmma_wait(0)
             if steps > 0:
                 self.give_back(before)
-            self.finish(accs, first_row, first_column, turn)
+            self.finish(accs, first_row, first_column, turn, values)
             turn = turn + 1
         output.wait_for_reads(0)  # the block's shared memory is read before the block ends

@@ -7,7 +7,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.layout import Layout, Swizzle
-from lanewise.linalg.epilogue_code import changes_values, column_terms, finished, row_terms
+from lanewise.linalg.epilogue_code import changes_values, finished, row_terms
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
 
 #: Bits of the swizzle for boxes with rows of 128, 64, 32 and 16 bytes.
@@ -40,13 +40,10 @@ def pair(low: Any, high: Any, dtype: Any) -> Any:
     return (low.to(dtype), high.to(dtype))
 
 
-def rotate(values: Any, count: int, total: int) -> None:
-    """Move the first `count` of `total` registers behind the others, all in place."""
-    moved = [values[i] for i in range(count)]
+def move_forward(values: Any, count: int, total: int) -> None:
+    """Move all but the first `count` of `total` registers to the front, in place."""
     for i in range(total - count):
         values[i] = values[i + count]
-    for i in range(count):
-        values[total - count + i] = moved[i]
 
 
 class Output:
@@ -57,6 +54,17 @@ class Output:
         self.sC = staging(build, build.stages * build.stage_bytes)
         self.lane = lw.lane_id()
         self.warp = lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
+        self.thread = lw.thread_idx.x % WARPGROUP
+        #: Terms of the tile's columns, (column, which, consumer), and the factor that all of them have.
+        self.terms: Any = None
+        if build.column_terms:
+            shape = (build.store_columns, len(build.column_terms), build.consumers)
+            strides = (1, build.store_columns, build.store_columns * len(build.column_terms))
+            offset = build.shared_bytes - build.parts_bytes - build.term_bytes
+            self.terms = lw.dynamic_shared(f32, Layout(shape, strides), offset=offset)
+        self.factor: Any = None
+        if build.epilogue.scale_b is not None and "factor" not in build.column_terms:
+            self.factor = given.scale_b[0]
         #: The row after the last that is stored, and the matrix of the batch or where it begins.
         self.last_row: Any = None
         self.batch: Any = None
@@ -66,9 +74,38 @@ class Output:
             self.turn_columns = build.box_columns * build.turn_boxes
 
     @lw.device
-    def store(self, accs: Any, first_row: Any, first_column: Any) -> None:
-        """Store a warpgroup's rows of a tile."""
+    def column_values(self, first_column: Any) -> Any:
+        """Load this thread's share of what each column of a tile is scaled by and of what is added to it.
+
+        The loads are issued before the last products are awaited, so that their latency is hidden.
+        """
+        T, given = self.build, self.given
+        found = []
+        for kind in T.column_terms:
+            for first in range(0, T.store_columns, WARPGROUP):
+                column = lw.min(first_column + first + self.thread, self.N - 1)
+                found.append(given.bias[column] if kind == "bias" else given.scale_b[column])
+        return found
+
+    @lw.device
+    def share_column_values(self, values: Any) -> None:
+        """Write what each thread has loaded to shared memory, as f32, for all threads of the warpgroup."""
+        T = self.build
+        each = len(values) // len(T.column_terms)
+        for i in range(len(values)):
+            column = i % each * WARPGROUP + self.thread
+            if (i % each + 1) * WARPGROUP <= T.store_columns:
+                self.terms[column, i // each, self.own] = values[i].to(f32)
+            elif column < T.store_columns:
+                self.terms[column, i // each, self.own] = values[i].to(f32)
+        lw.barrier(1 + self.own, WARPGROUP)
+
+    @lw.device
+    def store(self, accs: Any, first_row: Any, first_column: Any, values: Any = None) -> None:
+        """Store a warpgroup's rows of a tile; `values` are those of its columns where they were loaded."""
         T, turns = self.build, self.build.store_columns // self.turn_columns
+        if T.column_terms:
+            self.share_column_values(self.column_values(first_column) if values is None else values)
         for block in range(len(accs)):
             row = first_row + block * ROWS
             own_row = row + self.warp * 16 + self.lane // 4
@@ -76,31 +113,33 @@ class Output:
                 row_terms(T.epilogue, self.given, lw.min(own_row + 8 * i, self.last_row - 1))
                 for i in range(2)
             ]
-            if T.long_epilogue and turns > 1:
-                # a loop: registers have no addresses, so those of the next turn move to the front
-                values = accs[block]
-                for turn in lw.range(turns):
-                    column = first_column + turn * self.turn_columns
-                    buffer, first = (block * turns + turn) % T.buffers, block == 0 and turn == 0
-                    self.store_turn(values, 0, (row, column), own_row, of_rows, buffer, first)
-                    rotate(values, self.turn_columns // 2, T.store_columns // 2)
-            else:
-                for number in range(turns):
-                    which, start = (block * turns + number) % T.buffers, number * self.turn_columns
-                    at = (row, first_column + start)
-                    self.store_turn(accs[block], start, at, own_row, of_rows, which, block + number == 0)
+            # Registers have no addresses: in a loop, those of the next pass move to the front.
+            passes, values = T.passes, accs[block]
+            together = turns // passes
+            for done in lw.range(passes) if passes > 1 else range(1):
+                for number in range(together):
+                    turn, start = done * together + number, number * self.turn_columns
+                    buffer = (number if together % T.buffers == 0 else block * turns + turn) % T.buffers
+                    at = (row, first_column + turn * self.turn_columns, turn * self.turn_columns)
+                    first = block + number == 0 and done == 0
+                    self.store_turn(values, start, at, own_row, of_rows, buffer, first)
+                if passes > 1:
+                    move_forward(values, together * self.turn_columns // 2, T.store_columns // 2)
 
     @lw.device
     def store_turn(
         self, acc: Any, start: Any, at: Any, own_row: Any, of_rows: Any, buffer: Any, first: Any
     ) -> None:
-        """Store one turn, 64 rows `at` a row and column; its sums begin at column `start`."""
+        """Store one turn, 64 rows `at` a row and column, and a column of the tile.
+
+        Its sums begin at column `start` of the registers.
+        """
         T = self.build
         if not T.store_by_tma or T.buffers == 1 or (T.turns % T.buffers and first):
             # the buffer's last contents have been read; else the turn before has seen to that
             self.wait_for_reads(0)
             lw.barrier(1 + self.own, WARPGROUP)
-        self.write_turn(acc, start, at[1], own_row, of_rows, buffer)
+        self.write_turn(acc, start, at, own_row, of_rows, buffer)
         if T.store_by_tma:
             lw.fence_proxy_async()
             if T.buffers > 1:
@@ -144,28 +183,27 @@ class Output:
             if (row < self.last_row) & (column + 1 < self.N):
                 residuals[1] = place[step].to(f32)
         return [
-            finished(epilogue, given, values[i], of_row, of_columns[i], residuals[i], (row, column + i))
+            finished(
+                epilogue, given, values[i], of_row, of_columns[i], residuals[i], (row, column + i),
+                self.build.out,
+            )
             for i in range(2)
-        ]
+        ]  # fmt: skip
 
     @lw.device
     def write_turn(
-        self, acc: Any, start: Any, first_column: Any, own_row: Any, of_rows: Any, buffer: Any
+        self, acc: Any, start: Any, place: Any, own_row: Any, of_rows: Any, buffer: Any
     ) -> None:
         """Write the columns of one turn, after the epilogue, to shared memory."""
         T = self.build
         across = self.turn_columns if T.transposed else T.box_columns
         eights = 2 if T.out in (f16, bf16) and across >= 16 else 1
-        by_column = T.epilogue.scale_b is not None or T.epilogue.bias == "row"
+        _, first_column, first_of_tile = place
         for at in range(0, self.turn_columns, 8 * eights):
             pairs = []
             for eight in range(eights):
-                column = first_column + at + 8 * eight + 2 * (self.lane % 4)
-                of_columns = [(None, None), (None, None)]
-                if by_column:
-                    of_columns = [
-                        column_terms(T.epilogue, self.given, lw.min(column + i, self.N - 1)) for i in range(2)
-                    ]
+                own = at + 8 * eight + 2 * (self.lane % 4)
+                column, of_columns = first_column + own, self.terms_of_columns(first_of_tile + own)
                 for half in range(2):
                     first = (start + at + 8 * eight) // 8 * 4 + 2 * half
                     row = own_row + 8 * half
@@ -175,6 +213,19 @@ class Output:
                 self.write_columns(pairs, at, eights, buffer)
             else:
                 self.write_rows(pairs, at, eights, buffer)
+
+    @lw.device
+    def terms_of_columns(self, column: Any) -> Any:
+        """Return the factor and the bias of two neighbouring columns of the tile."""
+        T = self.build
+        factors, biases = [self.factor, self.factor], [None, None]
+        for kind in range(len(T.column_terms)):
+            found = self.terms.ptr(column, kind, self.own).load(2)
+            if T.column_terms[kind] == "bias":
+                biases = found
+            else:
+                factors = found
+        return [(factors[i], biases[i]) for i in range(2)]
 
     @lw.device
     def write_rows(self, pairs: Any, at: Any, eights: Any, buffer: Any) -> None:
@@ -219,7 +270,7 @@ class Output:
     def store_guarded(self, at: Any, buffer: Any) -> None:
         """Store one turn from shared memory, element by element, what lies inside alone."""
         T, thread = self.build, lw.thread_idx.x % WARPGROUP
-        row, column = at
+        row, column, _ = at
         wide = T.box_columns * T.turn_boxes
         for first in range(0, T.box_rows * wide, WARPGROUP):
             number = first + thread
