@@ -61,7 +61,7 @@ def test_activations_are_as_good_as_f32(name: str) -> None:
 @pytest.mark.parametrize("dtype", [bf16, f16], ids=str)
 @pytest.mark.parametrize("name", ACTIVATIONS[1:])
 def test_activations_of_16_bits_have_a_small_relative_error(name: str, dtype: Any) -> None:
-    """The error is a small part of half a unit of the result's format, in the left tail too; NaN stays NaN."""
+    """The error is a small part of half a unit of the format, in the left tail too; NaN stays NaN."""
 
     @lw.kernel
     def apply(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]):

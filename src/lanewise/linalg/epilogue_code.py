@@ -36,11 +36,11 @@ _SHORT_EXP2 = {
         0.009570101911165427,
     ),
 }  # fmt: skip
-#: Exponents of a short power of two lie in a range of 128: mapped to 0 … 1, they are clamped at no cost. Those
-#: of a sigmoid begin at -28, where 1 + 2^x is 1; those of Φ's tail end at 28.
+#: Exponents of a short power of two lie in a range of 128: mapped to 0 … 1, they are clamped at no cost.
+#: Those of a sigmoid begin at -28, where 1 + 2^x is 1; those of Φ's tail end at 28.
 _RANGE, _SIGMOID_LEAST, _TAIL_LEAST = 128, -28, -100
-#: Φ(-x) · e^(x²/2) as a polynomial in t = 1 / (1 + p·x), of t and higher powers, with p before it, by the degree
-#: of the power of two that goes with it; relative errors of 3.1e-5 and 3.9e-6 for x from 0 to 14.
+#: Φ(-x) · e^(x²/2) as a polynomial in t = 1 / (1 + p·x), of t and higher powers, with p before it, by the
+#: degree of the power of two that goes with it; relative errors of 3.1e-5 and 3.9e-6 for x from 0 to 14.
 _SHORT_TAIL = {
     3: (
         0.375,
@@ -145,7 +145,7 @@ def short_tail(x: Any, degree: Any) -> Any:
 
 
 def short_degree(dtype: Format) -> int | None:
-    """Return the degree of the power of two that is enough for results of a format; None: all that f32 has."""
+    """Return the degree of the power of two that is enough for results of a format; None: as f32 has it."""
     if dtype.kind != "float":
         return None
     return next((degree for most, degree in _DEGREES if dtype.mantissa_bits < most), None)

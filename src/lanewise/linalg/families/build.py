@@ -32,6 +32,9 @@ PLAIN = Epilogue()
 _MOST_BUFFERS = 4
 #: bf16 numbers whose sum is an f32.
 PLANES = 3
+#: Bytes of a box's rows that are swizzled; those of the narrowest of several boxes; columns of the widest.
+SWIZZLED = (128, 64, 32)
+_LEAST_BOX, _WIDEST_BOX = 64, 256
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,6 @@ class Build:
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
-    pass_columns: int = 128
-    old_turns: bool = False
 
     @property
     def bm(self) -> int:
@@ -166,19 +167,31 @@ class Build:
 
     @property
     def box_columns(self) -> int:
-        """Columns of one box of the result: 128 bytes of them, or fewer so that several boxes fit.
-
-        They divide those of the tile.
-        """
-        wide = LINE * 8 // self.out.bits
+        """Columns of one box of the result: the most of which several boxes fit; they divide the tile's."""
         if self.transposed:
-            return min(ROWS, wide)
-        while self.store_columns % wide:
-            wide //= 2
-        if not self.stages_all_at_once and not self.old_turns:
-            while wide * self.out.bits > 512 and _MOST_BUFFERS * self._box_bytes(wide) > self._room:
-                wide //= 2
-        return wide
+            return min(ROWS, LINE * 8 // self.out.bits)
+        widths = [each for each in range(self.store_columns, 0, -1) if self._can_be_box(each)]
+        if self.stages_all_at_once:
+            return widths[0] if widths else 1
+        for buffers in (_MOST_BUFFERS, 2):
+            for each in widths:
+                if each * self.out.bits >= _LEAST_BOX * 8 and buffers * self._box_bytes(each) <= self._room:
+                    return each
+        narrow = [each for each in widths if each * self.out.bits <= _LEAST_BOX * 8]
+        return (narrow or widths[-1:] or [1])[0]
+
+    def _can_be_box(self, columns: int) -> bool:
+        """Return whether rows of a box may have so many columns: without conflicts of shared memory's banks.
+
+        Rows of 128, 64, 32 and 16 bytes are swizzled; an odd multiple of 16 bytes takes no swizzle.
+        """
+        row, rest = divmod(columns * self.out.bits, 128)
+        return (
+            not rest
+            and columns % 8 == self.store_columns % columns == 0
+            and columns <= _WIDEST_BOX
+            and (row % 2 == 1 or row * 16 in SWIZZLED)
+        )
 
     @property
     def _room(self) -> int:
@@ -208,8 +221,8 @@ class Build:
     def staged(self) -> tuple[int, int]:
         """Boxes that a warpgroup writes to shared memory between two barriers, and how many such turns fit.
 
-        All of its sums at once if there is room; else a box at a time, so many of them that TMA has read the
-        first when it is written again.
+        All of its sums at once if there is room; else a box at a time (or some, if they are narrow), so many
+        turns that TMA has read the first when it is written again.
         """
         across = ROWS if self.transposed else self.store_columns
         boxes = across // self.box_columns
@@ -218,29 +231,40 @@ class Build:
             return boxes, 2 if self.consumer_rows > ROWS and 2 * whole <= self._room else 1
         if self.stages_all_at_once:
             return boxes, 1
-        if self.old_turns:
-            fits = [each for each in range(1, boxes + 1) if boxes % each == 0]
-            twice = [each for each in fits if 2 * self._boxes_bytes(each) <= self._room]
-            return (twice[-1], 2) if twice else (fits[0], 1)
-        turns = self.consumer_rows // ROWS * boxes
-        fitting = self._room // self._boxes_bytes(1)
-        return 1, max(1, min(_MOST_BUFFERS, fitting, turns))
+        narrow = max(1, _LEAST_BOX * 8 // self.out.bits // self.box_columns)
+        together = next(
+            (
+                each
+                for each in range(narrow, 1, -1)
+                if 2 * self._boxes_bytes(each) <= self._room and not (self.loops and boxes % each)
+            ),
+            1,
+        )
+        turns = self.consumer_rows // ROWS * -(-boxes // together)
+        fitting = self._room // self._boxes_bytes(together)
+        return together, max(1, min(_MOST_BUFFERS, fitting, turns))
 
     @property
     def long_epilogue(self) -> bool:
-        """Whether the epilogue takes many instructions: it is then a loop of few."""
+        """Whether the epilogue takes many instructions."""
         return self.epilogue.activation is not None or self.epilogue.function is not None
 
     @property
-    def passes(self) -> int:
-        """Passes of the loop that stores a tile's sums: several if the epilogue is long, so that it is cached."""
-        if not self.long_epilogue or self.transposed:
-            return 1
-        turns = self.store_columns // (self.box_columns * self.turn_boxes)
-        each = max(1, self.pass_columns // (self.box_columns * self.turn_boxes))
-        while turns % each:
-            each -= 1
-        return turns // each
+    def loops(self) -> bool:
+        """Whether turns are a loop: a function of the user may be of any length."""
+        return self.epilogue.function is not None and not self.transposed
+
+    def unread(self, turn: int) -> int:
+        """Return how many turns before this one TMA may still read when the next begins; -1: not even it.
+
+        Turns take the buffers in order, and begin with the first for each tile.
+        """
+        following = (turn + 1) % self.turns
+        distance = self.buffers
+        if following < self.buffers:
+            last = (self.turns - 1 - following) // self.buffers * self.buffers + following
+            distance = min(distance, self.turns - last + following)
+        return distance - 2
 
     @property
     def column_terms(self) -> tuple[str, ...]:
@@ -273,12 +297,14 @@ class Build:
         return self._boxes_bytes(self.turn_boxes)
 
     @property
+    def turn_columns(self) -> int:
+        """Columns of a turn; the last of a tile may have fewer."""
+        return self.store_columns if self.transposed else self.box_columns * self.turn_boxes
+
+    @property
     def turns(self) -> int:
         """Turns in which a warpgroup writes its sums of a tile."""
-        blocks = self.consumer_rows // ROWS
-        return (
-            blocks if self.transposed else blocks * self.store_columns // (self.box_columns * self.turn_boxes)
-        )
+        return self.consumer_rows // ROWS * -(-self.store_columns // self.turn_columns)
 
     @property
     def parts_bytes(self) -> int:
@@ -291,7 +317,7 @@ class Build:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: the stages, results' turns for each consumer, parts of sums, columns' terms."""
+        """Dynamic shared memory: the stages, each consumer's turns, parts of sums, columns' terms."""
         results = self.buffers * self.consumers * self.turn_bytes
         return self.stages * self.stage_bytes + results + self.parts_bytes + self.term_bytes
 

@@ -10,8 +10,8 @@ from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.epilogue_code import changes_values, finished, row_terms
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
 
-#: Bits of the swizzle for boxes with rows of 128, 64, 32 and 16 bytes.
-_SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 16: 0}
+#: Bits of the swizzle for boxes with rows of 128, 64 and 32 bytes; others have none.
+_SWIZZLE_BITS = {128: 3, 64: 2, 32: 1}
 
 
 def staging(build: Build, offset: int) -> Any:
@@ -22,7 +22,7 @@ def staging(build: Build, offset: int) -> Any:
         (rows, wide, boxes, build.buffers, build.consumers),
         (wide, 1, rows * wide, turn, build.buffers * turn),
     )
-    bits = _SWIZZLE_BITS[wide * size]
+    bits = _SWIZZLE_BITS.get(wide * size, 0)
     swizzle = Swizzle(bits, 4 - (size.bit_length() - 1), 3) if bits else None
     return lw.dynamic_shared(build.out, layout, swizzle=swizzle, offset=offset)
 
@@ -68,10 +68,6 @@ class Output:
         #: The row after the last that is stored, and the matrix of the batch or where it begins.
         self.last_row: Any = None
         self.batch: Any = None
-        if build.transposed:
-            self.turn_columns = build.store_columns
-        else:
-            self.turn_columns = build.box_columns * build.turn_boxes
 
     @lw.device
     def column_values(self, first_column: Any) -> Any:
@@ -94,16 +90,16 @@ class Output:
         each = len(values) // len(T.column_terms)
         for i in range(len(values)):
             column = i % each * WARPGROUP + self.thread
-            if (i % each + 1) * WARPGROUP <= T.store_columns:
-                self.terms[column, i // each, self.own] = values[i].to(f32)
-            elif column < T.store_columns:
+            whole = (i % each + 1) * WARPGROUP <= T.store_columns
+            if whole or column < T.store_columns:
                 self.terms[column, i // each, self.own] = values[i].to(f32)
         lw.barrier(1 + self.own, WARPGROUP)
 
     @lw.device
     def store(self, accs: Any, first_row: Any, first_column: Any, values: Any = None) -> None:
         """Store a warpgroup's rows of a tile; `values` are those of its columns where they were loaded."""
-        T, turns = self.build, self.build.store_columns // self.turn_columns
+        T = self.build
+        turns = T.turns // len(accs)
         if T.column_terms:
             self.share_column_values(self.column_values(first_column) if values is None else values)
         for block in range(len(accs)):
@@ -113,51 +109,57 @@ class Output:
                 row_terms(T.epilogue, self.given, lw.min(own_row + 8 * i, self.last_row - 1))
                 for i in range(2)
             ]
-            # Registers have no addresses: in a loop, those of the next pass move to the front.
-            passes, values = T.passes, accs[block]
-            together = turns // passes
-            for done in lw.range(passes) if passes > 1 else range(1):
-                for number in range(together):
-                    turn, start = done * together + number, number * self.turn_columns
-                    buffer = (number if together % T.buffers == 0 else block * turns + turn) % T.buffers
-                    at = (row, first_column + turn * self.turn_columns, turn * self.turn_columns)
-                    first = block + number == 0 and done == 0
-                    self.store_turn(values, start, at, own_row, of_rows, buffer, first)
-                if passes > 1:
-                    move_forward(values, together * self.turn_columns // 2, T.store_columns // 2)
+            if T.loops:
+                # Registers have no addresses: those of the next turn move to the front.
+                values = accs[block]
+                # the same for each turn: the next one's buffer is free, or this one's is awaited
+                unread = T.buffers - 2 if T.turns % T.buffers == 0 else -1
+                for turn in lw.range(turns):
+                    start, number = turn * T.turn_columns, block * turns + turn
+                    at, buffer = (row, first_column + start, start), number % T.buffers
+                    self.store_turn(values, (0, T.turn_columns), at, of_rows, buffer, unread, unread)
+                    move_forward(values, T.turn_columns // 2, T.store_columns // 2)
+                continue
+            for each in range(turns):
+                from_column, which = each * T.turn_columns, block * turns + each
+                columns = (from_column, min(T.turn_columns, T.store_columns - from_column))
+                place = (row, first_column + from_column, from_column)
+                before, after = T.unread(which - 1), T.unread(which)
+                self.store_turn(accs[block], columns, place, of_rows, which % T.buffers, before, after)
 
     @lw.device
     def store_turn(
-        self, acc: Any, start: Any, at: Any, own_row: Any, of_rows: Any, buffer: Any, first: Any
+        self, acc: Any, columns: Any, at: Any, of_rows: Any, buffer: Any, before: Any, after: Any
     ) -> None:
         """Store one turn, 64 rows `at` a row and column, and a column of the tile.
 
-        Its sums begin at column `start` of the registers.
+        `columns` are the first of its sums among the registers, and how many. `before` and `after` say how
+        many turns TMA may still read from shared memory when this turn and when the next one begins.
         """
         T = self.build
-        if not T.store_by_tma or T.buffers == 1 or (T.turns % T.buffers and first):
+        if not T.store_by_tma or before < 0:
             # the buffer's last contents have been read; else the turn before has seen to that
             self.wait_for_reads(0)
             lw.barrier(1 + self.own, WARPGROUP)
-        self.write_turn(acc, start, at, own_row, of_rows, buffer)
+        self.write_turn(acc, columns, at, of_rows, buffer)
         if T.store_by_tma:
             lw.fence_proxy_async()
-            if T.buffers > 1:
-                self.wait_for_reads(T.buffers - 2)  # the next turn's buffer is free
+            if after >= 0:
+                self.wait_for_reads(after)  # the next turn's buffer is free
         lw.barrier(1 + self.own, WARPGROUP)
         if T.store_by_tma:
             if (self.warp == 0) & lw.elect_one():
                 lead = (self.batch,) if T.batched else ()
-                for box in range(T.turn_boxes):
+                for box in range(T.turn_boxes if T.transposed else columns[1] // T.box_columns):
                     place = (at[0], at[1] + box * T.box_columns)
                     if T.transposed:
                         place = (at[1], at[0] + box * T.box_columns)
                     lw.tma.store(self.C, (*lead, *place), self.sC[None, None, box, buffer, self.own])
                 lw.tma.commit()
         elif T.wide_stores and not T.transposed:
-            self.store_wide(at, buffer)
+            self.store_wide(at, columns[1], buffer)
         else:
-            self.store_guarded(at, buffer)
+            self.store_guarded(at, columns[1], buffer)
 
     @lw.device
     def wait_for_reads(self, most: Any) -> None:
@@ -191,15 +193,20 @@ class Output:
         ]  # fmt: skip
 
     @lw.device
-    def write_turn(
-        self, acc: Any, start: Any, place: Any, own_row: Any, of_rows: Any, buffer: Any
-    ) -> None:
+    def write_turn(self, acc: Any, columns: Any, place: Any, of_rows: Any, buffer: Any) -> None:
         """Write the columns of one turn, after the epilogue, to shared memory."""
         T = self.build
-        across = self.turn_columns if T.transposed else T.box_columns
-        eights = 2 if T.out in (f16, bf16) and across >= 16 else 1
+        start, count = columns
+        own_row = place[0] + self.warp * 16 + self.lane // 4
+        across = count if T.transposed else T.box_columns
+        most = 2 if T.out in (f16, bf16) else 1
         _, first_column, first_of_tile = place
-        for at in range(0, self.turn_columns, 8 * eights):
+        starts = [
+            (box + inside, min(most, (across - inside) // 8))
+            for box in range(0, count, across)
+            for inside in range(0, across, 8 * most)
+        ]
+        for at, eights in starts:
             pairs = []
             for eight in range(eights):
                 own = at + 8 * eight + 2 * (self.lane % 4)
@@ -267,11 +274,11 @@ class Output:
                         place.store(values[i])
 
     @lw.device
-    def store_guarded(self, at: Any, buffer: Any) -> None:
+    def store_guarded(self, at: Any, columns: Any, buffer: Any) -> None:
         """Store one turn from shared memory, element by element, what lies inside alone."""
-        T, thread = self.build, lw.thread_idx.x % WARPGROUP
+        T, thread = self.build, self.thread
         row, column, _ = at
-        wide = T.box_columns * T.turn_boxes
+        wide = ROWS if T.transposed else columns
         for first in range(0, T.box_rows * wide, WARPGROUP):
             number = first + thread
             line, inner = number // wide, number % wide
@@ -282,16 +289,17 @@ class Output:
                 self.C[outer.to(lw.i64) * self.leading + along.to(lw.i64) + self.batch] = value
 
     @lw.device
-    def store_wide(self, at: Any, buffer: Any) -> None:
+    def store_wide(self, at: Any, columns: Any, buffer: Any) -> None:
         """Store one turn from shared memory, 16 bytes at once, rows that lie inside alone."""
-        T, thread = self.build, lw.thread_idx.x % WARPGROUP
+        T, thread = self.build, self.thread
         each = 128 // T.out.bits
-        chunks = T.box_columns * T.turn_boxes // each
+        chunks = columns // each
         for first in range(0, ROWS * chunks, WARPGROUP):
             number = first + thread
             line, inner = number // chunks, number % chunks * each
             row, column = at[0] + line, at[1] + inner
-            if (row < self.last_row) & (column < self.N):
+            inside_turn = True if first + WARPGROUP <= ROWS * chunks else number < ROWS * chunks
+            if (row < self.last_row) & (column < self.N) & inside_turn:
                 box, inside = inner // T.box_columns, inner % T.box_columns
                 values = self.sC.ptr(line, inside, box, buffer, self.own).load(each)
                 place = self.C + row.to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
