@@ -47,6 +47,7 @@ CASES: dict[str, Case] = {
     "tf32": case(100, 96, 100, (tf32, tf32, f32), plan((128, 64, 32)), 1, layout="NT"),
     "f16 sums": case(100, 96, 104, (f16, f16, f16), plan((128, 96, 64)), 1, sums=f16),
     "boxes without a swizzle": case(100, 160, 72, (bf16, bf16, bf16), plan((64, 40, 64)), 2, layout="NT"),
+    "stored by warps": case(100, 200, 72, (bf16, bf16, bf16), plan((64, 200, 64)), 2, layout="NT"),
     "turns of different width": case(
         200, 216, 72, (bf16, bf16, bf16), replace(plan((128, 208, 64)), stages=5), 1, layout="NT"
     ),
@@ -81,7 +82,8 @@ def test_no_turn_overwrites_what_tma_has_not_read(rows: int, columns: int) -> No
 
 
 @pytest.mark.parametrize(
-    "name", some(CASES, "small tiles in a cluster", "batch", "s8", "turns of different width")
+    "name",
+    some(CASES, "small tiles in a cluster", "batch", "s8", "turns of different width", "stored by warps"),
 )
 def test_bits_are_those_of_the_instruction(name: str) -> None:
     """A product has wgmma's sums in order of K, rounded once; the kernel is clean under every schedule."""

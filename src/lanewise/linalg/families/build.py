@@ -60,6 +60,8 @@ class Build:
     store_by_tma: bool = True
     #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
     wide_stores: bool = False
+    #: Whether each warp stores its own rows, so that warps do not wait for each other nor for TMA.
+    by_warps: bool = False
     epilogue: Epilogue = PLAIN
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store
     #: at the same time.
@@ -170,6 +172,11 @@ class Build:
         """Columns of one box of the result: the most of which several boxes fit; they divide the tile's."""
         if self.transposed:
             return min(ROWS, LINE * 8 // self.out.bits)
+        if self.by_warps:
+            wide = LINE * 8 // self.out.bits
+            while self.loops and self.store_columns % wide:
+                wide //= 2
+            return wide
         widths = [each for each in range(self.store_columns, 0, -1) if self._can_be_box(each)]
         if self.stages_all_at_once:
             return widths[0] if widths else 1
@@ -229,6 +236,8 @@ class Build:
         if self.transposed:
             whole = self._boxes_bytes(boxes)
             return boxes, 2 if self.consumer_rows > ROWS and 2 * whole <= self._room else 1
+        if self.by_warps:
+            return 1, 2 if 2 * self._boxes_bytes(1) <= self._room else 1
         if self.stages_all_at_once:
             return boxes, 1
         narrow = max(1, _LEAST_BOX * 8 // self.out.bits // self.box_columns)

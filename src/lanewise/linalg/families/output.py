@@ -100,7 +100,11 @@ class Output:
         """Store a warpgroup's rows of a tile; `values` are those of its columns where they were loaded."""
         T = self.build
         turns = T.turns // len(accs)
+        if T.by_warps and not T.column_terms:
+            lw.syncwarp()  # the last tile's results have been read
         if T.column_terms:
+            if T.by_warps:
+                lw.barrier(1 + self.own, WARPGROUP)  # so have its columns' terms
             self.share_column_values(self.column_values(first_column) if values is None else values)
         for block in range(len(accs)):
             row = first_row + block * ROWS
@@ -137,6 +141,13 @@ class Output:
         many turns TMA may still read from shared memory when this turn and when the next one begins.
         """
         T = self.build
+        if T.by_warps:
+            if T.buffers == 1:
+                lw.syncwarp()  # what the buffer had has been read
+            self.write_turn(acc, columns, at, of_rows, buffer)
+            lw.syncwarp()
+            self.store_own_rows(at, columns[1], buffer)
+            return
         if not T.store_by_tma or before < 0:
             # the buffer's last contents have been read; else the turn before has seen to that
             self.wait_for_reads(0)
@@ -202,9 +213,9 @@ class Output:
         most = 2 if T.out in (f16, bf16) else 1
         _, first_column, first_of_tile = place
         starts = [
-            (box + inside, min(most, (across - inside) // 8))
+            (box + inside, min(most, (min(across, count - box) - inside) // 8))
             for box in range(0, count, across)
-            for inside in range(0, across, 8 * most)
+            for inside in range(0, min(across, count - box), 8 * most)
         ]
         for at, eights in starts:
             pairs = []
@@ -287,6 +298,26 @@ class Output:
             if (here[0] < self.last_row) & (here[1] < self.N):
                 value = self.sC[line, inner % T.box_columns, inner // T.box_columns, buffer, self.own]
                 self.C[outer.to(lw.i64) * self.leading + along.to(lw.i64) + self.batch] = value
+
+    @lw.device
+    def store_own_rows(self, at: Any, columns: Any, buffer: Any) -> None:
+        """Store this warp's 16 rows of a turn from shared memory, 16 bytes at once, what lies inside alone.
+
+        Neighbouring lanes store one row, of 128 bytes if the turn is not a narrow one.
+        """
+        T, each = self.build, 128 // self.build.out.bits
+        lanes = T.box_columns // each
+        rows = min(16, 32 // lanes)  # that are stored at once
+        line, inner = self.warp * 16 + self.lane // lanes % rows, self.lane % lanes * each
+        row, column = at[0] + line, at[1] + inner
+        last = self.N if columns == T.box_columns else lw.min(self.N, at[1] + columns)
+        starts = range(0, 16, rows)
+        values = [self.sC.ptr(line + i, inner, 0, buffer, self.own).load(each) for i in starts]
+        place = self.C + row.to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
+        for i in starts:
+            inside = (row + i < self.last_row) & (column < last)
+            if inside if rows * lanes == 32 else inside & (self.lane < rows * lanes):
+                (place + self.leading * i).aligned(16).store(values[i // rows])
 
     @lw.device
     def store_wide(self, at: Any, columns: Any, buffer: Any) -> None:
