@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lanewise.explore.server import ExploreServer
@@ -208,10 +209,45 @@ def test_kernels_on_a_phone_in_the_dark(room: Any) -> None:
     picture(page, "kernels_phone")
 
 
-def test_hopper_has_a_picture(room: Any) -> None:
+def test_hopper_shows_waits_copies_groups_and_the_fragment_of_four_warps(room: Any) -> None:
     page = ran(room("#/kernels?example=tma-wgmma&step=420", scheme="dark"))
-    assert re.search("wgmma in flight", page.inner_text(".legend"))
+    legend = page.inner_text(".legend")
+    assert all(each in legend for each in ("waits", "asynchronous copy", "wgmma in flight"))
     picture(page, "kernels_hopper")
+    page.get_by_role("tab", name="Fragments").click()
+    summary = page.inner_text("#inspected details >> nth=0")
+    assert "d: 64 × 64 f32, held by warps 0 to 3" in summary
+    rows = page.locator("#inspected tbody tr")
+    assert rows.count() == 64 and rows.nth(40).locator("td").count() == 32
+    cell = rows.nth(40).locator("td").nth(9)
+    assert re.match(r"warp 2, lane \d+, %acc", cell.get_attribute("title"))
+    shown = float(cell.inner_text())
+    cell.click()
+    page.wait_for_selector(".origin:has-text('made from 128 elements of A: A[40, 0]')")
+    told = page.inner_text(".origin")
+    assert "of B: B[0, 9]" in told and f"= {shown:g} " in told and "cp.async.bulk.tensor" in told
+
+
+def test_shared_memory_is_shown_with_its_swizzle_undone(room: Any) -> None:
+    page = ran(room("#/kernels?example=tma-wgmma&step=420&tab=shared"))
+    page.get_by_role("button", name=re.compile("sA: f16")).click()
+    # The last tile of A: columns 64 to 127 of the array, as the example makes it.
+    rng = np.random.default_rng(0)
+    a = rng.integers(-4, 4, (64, 128))
+    rows = page.locator("#inspected tbody tr")
+    assert rows.count() == 64
+    for row in (0, 1, 7, 63):
+        assert [int(each) for each in rows.nth(row).locator("td").all_inner_texts()] == a[row, 64:96].tolist()
+    page.locator("input[aria-label='columns from of sA']").fill("32")
+    assert [int(each) for each in rows.nth(3).locator("td").all_inner_texts()] == a[3, 96:].tolist()
+    picture(page, "kernels_unswizzled")
+
+
+def test_who_waits_for_an_mbarrier_is_told(room: Any) -> None:
+    page = ran(room("#/kernels?example=tma-wgmma&schedule=late&step=200&tab=step"))
+    told = page.inner_text("#inspected")
+    assert "warp 0 for the phase of parity 0 of the mbarrier full since step" in told
+    assert "it lacks 16384 bytes" in told and "Asynchronous copies under way: 2, issued at step" in told
 
 
 def test_bits_step_by_step(room: Any) -> None:

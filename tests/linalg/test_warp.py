@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import ml_dtypes
@@ -10,12 +9,12 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import EVERYTHING
 from lanewise.errors import LanewiseError
 from lanewise.linalg.families import warp
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 
-EVERYTHING = bool(os.environ.get("LANEWISE_EVERYTHING"))
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 
 

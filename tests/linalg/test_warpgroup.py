@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import EVERYTHING
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.families.build import build_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
-from linalg.hopper_products import EVERYTHING, plan, product, some
+from linalg.hopper_products import plan, product, some
 
 Case = tuple[dict[str, Any], Plan, int]
 

@@ -1,12 +1,10 @@
 """Traced values are those of a plain run: stores make the outputs, and registers are what probes store.
 
-A probe is the oracle for registers: PTX that is added to a kernel behind an instruction, which stores the
-register when the thread has executed the instruction often enough; a plain launch runs it.
+A probe is the oracle for registers (`probes.py`): a plain launch stores them.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,8 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from traces.traced import hgemm, hgemm_trace, matrices, reduction, written
+from traces.probes import CASES, Case, chosen_steps, compare_probes, run_probed
+from traces.traced import hgemm, hgemm_trace, matrices, written
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "gemm"))
 
@@ -49,90 +48,26 @@ def test_the_stores_of_the_ladder_make_its_output(name: str) -> None:
 # probes ---------------------------------------------------------------------------------------------------
 
 
-def probed(text: str, probes: list[tuple[int, str, int]]) -> str:
-    """Return a kernel that stores registers: for each probe a line of the PTX, a register and its bits.
-
-    Probe n of a thread stores when the thread has executed the line as often as `targets[n, thread]` says.
-    """
-    lines = text.splitlines()
-    for number, (line, register, bits) in enumerate(probes):
-        kind = "pred" if bits == 8 else f"b{bits}"
-        value = {"pred": "", "b16": "cvt.u64.u16 %probe_v, {r};", "b32": "cvt.u64.u32 %probe_v, {r};"}
-        widen = value.get(kind, "mov.b64 %probe_v, {r};").format(r=f"%probe_x{bits}")
-        move = f"mov.b{bits} %probe_x{bits}, {register};"
-        if kind == "pred":
-            widen, move = f"selp.u64 %probe_v, 1, 0, {register};", ""
-        lines[line - 1] += (
-            f" add.u32 %probe_n{number}, %probe_n{number}, 1;"
-            f" ld.global.u32 %probe_t, [%probe_a+{number * 4096}];"
-            f" setp.eq.u32 %probe_q, %probe_n{number}, %probe_t; {move} {widen}"
-            f" @%probe_q st.global.u64 [%probe_o+{number * 8192}], %probe_v;"
-        )
-    found = "\n".join(lines)
-    found = re.sub(r"\n\)", ",\n .param .u64 probe_out, .param .u64 probe_targets\n)", found, count=1)
-    counters = " ".join(f".reg .u32 %probe_n{n}; mov.u32 %probe_n{n}, 0;" for n in range(len(probes)))
-    prologue = (
-        "{ .reg .u64 %probe_a, %probe_o, %probe_v, %probe_w, %probe_x64; .reg .u32 %probe_t, %probe_x32;"
-        " .reg .b16 %probe_x16; .reg .pred %probe_q;"
-        f" {counters} ld.param.u64 %probe_o, [probe_out]; ld.param.u64 %probe_a, [probe_targets];"
-        " mov.u32 %probe_t, %tid.x; mul.wide.u32 %probe_w, %probe_t, 4; add.u64 %probe_a, %probe_a, %probe_w;"
-        " mul.wide.u32 %probe_w, %probe_t, 8; add.u64 %probe_o, %probe_o, %probe_w;"
-    )
-    return found.replace("\n{", f"\n{prologue}", 1)
-
-
-def check_probes(run: lw.traces.Trace, text: str, shape: Any, arguments: tuple[Any, ...], seed: int) -> int:
+def check_probes(case: Case, seed: int) -> int:
     """Hold registers of random steps against probes; return how many values were compared."""
-    rng = np.random.default_rng(seed)
-    by_line: dict[int, lw.traces.Step] = {}
-    for number in rng.permutation(len(run)).tolist():
-        step = run.at(number)
-        if step.op.guard is None and step.written and step.line not in by_line:
-            by_line[step.line] = step
-        if len(by_line) == 16:
-            break
-    chosen, threads = list(by_line.values()), 1024
-    probes = [(step.line, next(iter(step.written))) for step in chosen]
-    targets = np.zeros((len(chosen), threads), np.uint32)
-    for row, step in zip(targets, chosen, strict=True):
-        for each in run.steps[: step.number + 1]:
-            if each.line == step.line and each.warp == step.warp:
-                row[32 * each.warp : 32 * each.warp + 32] += each.active
-    with_bits = [
-        (line, name, step.written[name].dtype.itemsize * 8)
-        for (line, name), step in zip(probes, chosen, strict=True)
-    ]
-    out = np.zeros((len(chosen), threads), np.uint64)
-    module = lw.load(probed(text, with_bits))
-    (kernel,) = module.entries
-    module[kernel][shape](*arguments, out, targets, arch=run.arch)
-    compared = 0
-    for row, step, (_, name, bits) in zip(out, chosen, with_bits, strict=True):
-        lanes = np.flatnonzero(step.active)
-        held = step.registers[name]
-        raw = np.ascontiguousarray(held).view(f"uint{bits}")[lanes].astype(np.uint64)
+    run = Case(case.configured, tuple(map(copied, case.arguments)), case.arch).trace()
+    probes = chosen_steps(run, seed)
+    for step, name, _ in probes:
+        lanes, held = np.flatnonzero(step.active), step.registers[name]
         assert np.array_equal(step.written[name][lanes], held[lanes]) or np.isnan(held[lanes]).any()
-        assert np.array_equal(raw, row[32 * step.warp + lanes]), (step, raw, row[32 * step.warp + lanes])
-        compared += len(lanes)
-    return compared
+    return compare_probes(probes, run_probed(case, run, probes, arch=case.arch))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_registers_of_a_product_are_what_probes_store(seed: int) -> None:
-    arrays = matrices(16, 8, 64, seed)
-    run = hgemm_trace([each.copy() for each in arrays], arch="sm_90")
-    a, b, c = arrays
-    assert check_probes(run, hgemm.ptx("sm_90"), ((1, 1), 32), (a, b, c, 8, 64), seed) > 300
+def copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_registers_of_diverging_warps_are_what_probes_store(seed: int) -> None:
-    x = np.random.default_rng(seed).standard_normal(301).astype(np.float32)
-    y = np.zeros(1, np.float32)
-    run = lw.trace(reduction[1, 128], x, y, 301, arch="sm_80")
-    expected = np.where(x > 0, 2 * x, -x).sum(dtype=np.float64)
-    assert abs(float(y[0]) - expected) < 1e-3 * expected
-    assert check_probes(run, reduction.ptx("sm_80"), (1, 128), (x, y.copy(), 301), seed) > 100
+@pytest.mark.parametrize("name, seeds", [("product", 3), ("reduction", 3), ("cuda", 1), ("ptx", 1), ("hopper", 2)])
+def test_registers_are_what_probes_store(name: str, seeds: int) -> None:
+    if name == "cuda":
+        pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    for seed in range(seeds):
+        assert check_probes(CASES[name](), seed) > 100
 
 
 # what one step says ---------------------------------------------------------------------------------------

@@ -69,16 +69,20 @@ def hgemm_trace(arrays: list[npt.NDArray[np.generic]], **options: object) -> lw.
 
 
 def written(run: lw.traces.Trace, name: str) -> npt.NDArray[np.generic]:
-    """Return an argument as the stores of a trace made it, from zeros."""
+    """Return an argument as the stores and asynchronous copies of a trace made it, from zeros."""
     array = next(each for each in run.arrays if each.name == name)
     memory = np.zeros(array.array.nbytes, np.uint8)
+    stores: list[tuple[int, int, npt.NDArray[np.uint8]]] = []
     for step in run.steps:
         for access in step.memory:
-            if access.kind == "read" or access.space != "global":
-                continue
-            for address, values in zip(access.generic, access.values, strict=True):
-                offset = int(address) - array.address
-                raw = np.ascontiguousarray(values).view(np.uint8)
-                if 0 <= offset < memory.size:
-                    memory[offset : offset + raw.size] = raw
+            if access.kind != "read" and access.space == "global" and not access.asynchronous:
+                for address, values in zip(access.generic, access.values, strict=True):
+                    stores.append((step.entry, int(address), np.ascontiguousarray(values).view(np.uint8)))
+    runs, log = run.recording.log.runs, run.recording.log.memory
+    for entry, address, size, first in zip(runs.entry, runs.target, runs.size, runs.offset, strict=True):
+        stores.append((int(entry), int(address), log[first : first + size]))
+    for _, address, raw in sorted(stores, key=lambda store: store[0]):
+        offset = address - array.address
+        if 0 <= offset < memory.size:
+            memory[offset : offset + raw.size] = raw[: memory.size - offset]
     return memory.view(array.array.dtype).reshape(array.array.shape)

@@ -18,6 +18,8 @@ from lanewise.traces.step import Step
 
 #: Elements that are listed one by one.
 _LISTED = 6
+#: Characters of an instruction's name in a table.
+_NAME = 48
 
 
 def recorded(debugger: Debugger) -> str:
@@ -65,9 +67,12 @@ def _barriers(debugger: Debugger) -> str:
     if not debugger.position:
         return "No warp waits at a barrier."
     waiting = Step(debugger.recorded.recording, debugger.position - 1).waiting
-    return "\n".join(f"{each}, {lanes_text(_bits(each.lanes))}" for each in waiting) or (
-        "No warp waits at a barrier."
-    )
+    lines = []
+    for each in waiting:
+        lines.append(f"warp {each.warp} waits {each.what} since step {each.since}, {lanes_text(_bits(each.lanes))}")
+        if each.missing:
+            lines.append(f"    {each.missing}")
+    return "\n".join(lines) or "No warp waits at a barrier."
 
 
 def _bits(mask: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -75,7 +80,7 @@ def _bits(mask: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def _copies(debugger: Debugger) -> str:
-    here, rows = debugger.position, [["warp", "issued", "committed", "complete", "now"]]
+    here, rows = debugger.position, [["warp", "issued", "committed", "complete", "bytes", "", "now"]]
     for each in debugger.recorded.trace.copies:
         if each.issued >= here:
             continue
@@ -85,9 +90,15 @@ def _copies(debugger: Debugger) -> str:
         steps = (
             "-" if step is None or step >= here else str(step) for step in (each.committed, each.completed)
         )
-        rows.append([str(each.warp), str(each.issued), *steps, state])
+        size = "-" if each.bytes is None else str(each.bytes)
+        rows.append([str(each.warp), str(each.issued), *steps, size, _shortened(each.text), state])
     kept = [rows[0], *rows[-16:]] if len(rows) > 17 else rows
     return columns(kept) if len(rows) > 1 else "No asynchronous copy was issued up to here."
+
+
+def _shortened(text: str) -> str:
+    """Return the name of an instruction as a table has room for it."""
+    return text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"
 
 
 def _shared(debugger: Debugger) -> str:

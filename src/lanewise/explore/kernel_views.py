@@ -236,8 +236,11 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
-def _copies(trace: Trace) -> list[list[int | None]]:
-    return [[each.warp, each.block, each.issued, each.committed, each.completed] for each in trace.copies]
+def _copies(trace: Trace) -> list[list[int | str | None]]:
+    return [
+        [each.warp, each.block, each.issued, each.committed, each.completed, each.text, each.bytes]
+        for each in trace.copies
+    ]
 
 
 def product_groups(recording: Recording) -> list[list[int | None]]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launching.warm import (
-    KIND,
-    PLAIN_CALLS,
+    QUICK,
     WarmCall,
     find,
     kind_of_tensor,
+    quick_fault,
     remember,
     remember_plain,
 )
@@ -76,18 +76,30 @@ def matmul(
     >>> matmul(a, b, bias=np.ones(2, np.float16), activation="relu").tolist()
     [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     """
+    if stream is not None:
+        from lanewise.linalg.launching.other_streams import working_on
+
+        on_it = working_on(stream, a)
+        if on_it is not None:
+            with on_it:
+                return matmul(
+                    a, b, out=out, bias=bias, activation=activation, residual=residual, alpha=alpha,
+                    beta=beta, scale_a=scale_a, scale_b=scale_b, scale_out=scale_out, epilogue=epilogue,
+                    out_dtype=out_dtype, accumulate=accumulate, precision=precision,
+                    batch_invariant=batch_invariant, arch=arch, plan=plan,
+                )  # fmt: skip
     plain = (
         bias is None and activation is None and residual is None and alpha == 1 and beta is None
         and scale_a is None and scale_b is None and scale_out is None and epilogue is None
         and out_dtype is None and accumulate is None and precision is None and not batch_invariant
         and arch is None and plan is None
     )  # fmt: skip
-    if plain and KIND:
-        made = PLAIN_CALLS.get(KIND[0](a, b) if out is None else KIND[0](a, b, out))
-        if made is not None and not a.requires_grad and not b.requires_grad:
-            result = made(a, b, out, stream)
-            if result is not None:
-                return result
+    if plain and QUICK:
+        result = QUICK[0](a, b, out)
+        if result is not None:
+            if type(result) is int:
+                raise quick_fault(result)
+            return result
     key = None
     if type(a) in _TENSORS and a.is_cuda and not (a.requires_grad or b.requires_grad):
         try:
@@ -102,7 +114,7 @@ def matmul(
             if made is not None:
                 result = made(a, b, out, stream, bias, residual, scale_a, scale_b, scale_out)
                 if plain and made.repeat is not None:
-                    remember_plain(made, *((a, b) if out is None else (a, b, out)))
+                    remember_plain(made, a, b, out)
                 if result is not None:
                     return result
         except (AttributeError, TypeError):  # not what a call takes: the rules below say so
@@ -137,7 +149,11 @@ def matmul(
 
 def _is_scattered(problem: Problem) -> bool:
     """Return whether an operand has neighbours along neither axis, or runs backwards."""
-    operands = (problem.a, problem.b, problem.out, problem.epilogue.residual)
+    operands: tuple[Operand | None, ...] = (problem.a, problem.b, problem.out, problem.epilogue.residual)
+    if not (problem.m and problem.n and problem.batch):
+        return False  # nothing is computed
+    if not problem.k:
+        operands = operands[2:]  # nothing of a and b is read
     return any(each is not None and (each.inner != 1 or each.leading < 0) for each in operands)
 
 

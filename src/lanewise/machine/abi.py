@@ -182,8 +182,12 @@ class BlockRecord(RecordLayout):
     turn = field()
     #: The PendingOperations, if asynchronous operations do not all take effect at once; else 0.
     pending = field()
-    #: In a traced launch, a function(block, address, bytes): shared memory was written asynchronously.
+    # In a traced launch: a function(operation) when an asynchronous operation has taken effect; a
+    # function(block, copy, done) when a cp.async is kept, and when it has taken effect; and the entry of the
+    # log that is being written.
     written_hook = field()
+    kept_hook = field()
+    log_entry = field()
     # What a checked launch is told of: function(frame, operation) when an asynchronous operation is issued,
     # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
     issued_hook = field()

@@ -61,6 +61,9 @@ class AsyncOperation(RecordLayout):
     barrier_block = field()
     #: What st.async and red.async store.
     data = field(elements=2)
+    #: In a traced launch the entries of the log of its issue, and of the wait that copied its source; else 0.
+    issue_entry = field()
+    read_entry = field()
     # A box of a tensor: the tensor's address on the device, what is added to such an address to get that of
     # the host, the end of the memory that may be written, the box's shared address. Then for each dimension,
     # the innermost first: the tensor's elements and the bytes from one to the next, the box's elements, the
@@ -111,6 +114,9 @@ class KeptCopy(RecordLayout):
     source = field()
     size = field()
     group = field()
+    # Its lane, and in a traced launch the entry of the log of its issue.
+    lane = field()
+    issue_entry = field()
 
 
 #: Copies of cp.async that a thread may have pending: older ones take effect.

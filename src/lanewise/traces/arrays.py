@@ -22,6 +22,7 @@ from lanewise.ptx.arguments import own_name
 from lanewise.ptx.cuda_declarations import declared_parameters
 from lanewise.ptx.model.names import demangle
 from lanewise.ptx.model.source_names import SourceNames
+from lanewise.ptx.tensor_maps import TensorMap
 
 
 class ElementAddress(NamedTuple):
@@ -70,9 +71,11 @@ def argument_arrays(entry: Entry, values: tuple[Any, ...], addresses: dict[int, 
         declared = declared_parameters(cuda.text, own)
         if declared is not None and len(declared) == len(names):
             names = [each.name for each in declared]
+    # Of a tensor map, it is the array that the map describes.
+    arrays = [each.array if isinstance(each, TensorMap) else each for each in values]
     return [
         ArgumentArray(name or f"arg{number}", addresses[id(value)], value)
-        for number, (name, value) in enumerate(zip(names, values, strict=False))
+        for number, (name, value) in enumerate(zip(names, arrays, strict=False))
         if isinstance(value, np.ndarray) and id(value) in addresses
     ]
 
@@ -101,11 +104,7 @@ class SharedArray:
     @cached_property
     def indices(self) -> npt.NDArray[np.int64]:
         """For each element: how many elements after the first it lies, swizzled as the layout says."""
-        shape = self.shape
-        found = np.empty(shape, np.int64)
-        for index in np.ndindex(shape):
-            found[index] = self.layout(*index)
-        return found
+        return np.asarray(self.layout(*np.indices(self.shape)), np.int64)
 
     @property
     def element_bytes(self) -> int:
@@ -130,15 +129,21 @@ class SharedArray:
         return ElementAddress(abi.SHARED_WINDOW + offset, self.element_bytes)
 
     @cached_property
-    def _by_index(self) -> dict[int, tuple[int, ...]]:
-        """The coordinates of the element that lies so many elements after the first."""
-        return {int(self.indices[index]): index for index in np.ndindex(self.shape)}
+    def _by_index(self) -> npt.NDArray[np.int64]:
+        """Which element, counted in row-major order, lies so many elements after the first; -1: none."""
+        found = np.full(int(self.indices.max(initial=-1)) + 1, -1, np.int64)
+        found[self.indices.ravel()] = np.arange(self.indices.size)
+        return found
 
     def index_at(self, offset: int) -> tuple[int, ...] | None:
         """Return the coordinates of the element at an offset in shared memory; None if it lies outside."""
         if offset < self.offset:
             return None
-        return self._by_index.get((offset - self.offset) // self.element_bytes)
+        place = (offset - self.offset) // self.element_bytes
+        number = int(self._by_index[place]) if place < len(self._by_index) else -1
+        if number < 0:
+            return None
+        return tuple(int(each) for each in np.unravel_index(number, self.shape))
 
 
 def word_bytes(elements: Format | np.dtype[Any]) -> int:

@@ -9,7 +9,6 @@ import numpy as np
 from lanewise.machine.program.instruction_record import Order, Proxy
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import Point
-from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
 from lanewise.ptx import Immediate
 from lanewise.traces.recording import Recording
 
@@ -28,6 +27,9 @@ class Copy(NamedTuple):
     issued: int
     committed: int | None
     completed: int | None
+    #: The instruction, and the bytes that it wrote as far as they are known.
+    text: str = ""
+    bytes: int | None = None
 
 
 #: Orders that close a group, and those that wait for groups: of cp.async, and of bulk copies.
@@ -80,7 +82,8 @@ def copies_of(recording: Recording) -> list[Copy]:
         proxy = issues[point.number]
         if proxy is not None:
             number = len(groups.found)
-            groups.found.append(Copy(warp, block, step, None, None))
+            size = _bytes(recording, entry, point)
+            groups.found.append(Copy(warp, block, step, None, None, op.head, size))
             if _tells_mbarrier(point):
                 arrived = _arrival(recording, entry)
                 groups.found[number] = groups.found[number]._replace(completed=arrived)
@@ -109,20 +112,26 @@ def _tells_mbarrier(point: Point) -> bool:
 
 
 def _arrival(recording: Recording, entry: int) -> int | None:
-    """Return the first step after which the first bytes of a copy to shared memory are there."""
+    """Return the first step after which all bytes of a copy that tells an mbarrier are there."""
     log = recording.log
-    access = log.point(entry).accesses[0]
-    rows = log.addresses(entry, access)
-    blocks, plain = log.owners(np.full(len(rows), int(log.entries["block"][entry])), rows)
-    writes = log.writes
-    asynchronous = log.entries["point"][writes.entry] == ASYNC_WRITE_POINT
-    for row in np.flatnonzero(rows):
-        fits = asynchronous & (writes.entry > entry) & (writes.address == plain[row])
-        fits &= writes.block == blocks[row]
-        if fits.any():
-            arrived = int(writes.entry[np.flatnonzero(fits)[0]])
-            during = int(log.entries["barrier"][arrived])
-            return max(int(np.searchsorted(recording.steps, arrived)) - bool(during), 0)
+    issuer, lanes = log.runs.issuer, int(log.entries["active"][entry]).bit_count()
+    mine = np.unique(log.runs.entry[issuer == entry])
+    if len(mine) < lanes:  # a lane's copy has not taken effect, or was not logged
+        return None
+    last = int(mine[-1])
+    during = int(log.entries["barrier"][last])
+    return max(int(np.searchsorted(recording.steps, last)) - bool(during), 0)
+
+
+def _bytes(recording: Recording, entry: int, point: Point) -> int | None:
+    """Return the bytes that a copy has written; None if nothing of it is known yet."""
+    log = recording.log
+    written = log.runs.size[log.runs.issuer == entry]
+    if len(written):
+        return int(written.sum())
+    fixed = [each.located for each in point.accesses if each.located.access.writes and each.located.size]
+    if fixed and fixed[0].access.proxy is Proxy.GENERIC:
+        return fixed[0].size * int(log.entries["active"][entry]).bit_count()
     return None
 
 

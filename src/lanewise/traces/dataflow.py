@@ -6,11 +6,10 @@ Only values count: the registers that an address was computed from are no source
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from lanewise.formats import Format
 from lanewise.isa import Instruction
 from lanewise.machine import abi
 from lanewise.machine.abi import LANES
@@ -29,21 +28,19 @@ from lanewise.machine.program.operands import (
     elements_of,
 )
 from lanewise.machine.program.ops import Op
+from lanewise.machine.tracer.log import TOLD
 from lanewise.machine.tracer.points import LoggedAccess, Point
-from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, FILLED
 from lanewise.ptx import Immediate
 from lanewise.traces.fragments import MatrixOperand, matrix_operands
-from lanewise.traces.places import MemoryPlace, Place, RegisterPlace
+from lanewise.traces.places import MemoryPlace, RegisterPlace
 from lanewise.traces.recording import Recording
+from lanewise.traces.sources import Source
+from lanewise.traces.warpgroup import WarpgroupProducts
 
 
-@dataclass(frozen=True)
-class Source:
-    """A value that an instruction took: a place, a constant or a special register, under a name."""
-
-    place: Place | None
-    text: str = ""
-    format: Format | None = None
+#: Types of two numbers in one register.
+_PAIRS = ("f16x2", "bf16x2", "u16x2", "s16x2")
 
 
 class Dataflow:
@@ -51,6 +48,7 @@ class Dataflow:
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self.log = recording, recording.log
+        self._warpgroup = WarpgroupProducts(recording)
 
     # what a register was made from ------------------------------------------------------------------------
 
@@ -84,12 +82,8 @@ class Dataflow:
         """D[row, col] comes from C[row, col], a row of A and a column of B."""
         by_name = {each.name: each for each in operands}
         d = by_name.get("d")
-        if d is not None and d.operand.threads > LANES:  # of a warpgroup
-            where = RegisterPlace(
-                place.block, place.warp, place.lane, place.registers, place.first, place.size
-            )
-            behind = Source(None, "A and B, of which the matrix descriptors tell")
-            return [Source(where, "the sum before", d.operand.format), behind]
+        if d is not None and d.operand.threads > LANES:
+            return self._warpgroup.product(entry, op, by_name, place)
         if d is None or not {"a", "b"} <= by_name.keys():
             return list(self._computed(op, place))
         product, row, col = self._cell(d, place)
@@ -208,9 +202,17 @@ class Dataflow:
             number = next((n for n, each in enumerate(whole) if each in place.registers), 0)
             yield self._operand(parts[0], place, number * size + place.first, place.size)
             return
+        if len(used) == 2 and op.opcode == "cvt" and op.types[0].endswith("x2") and place.size:
+            # The first source goes to the upper half.
+            half = place.registers[0].bits // 16
+            if place.first + place.size <= half or place.first >= half:
+                yield self._operand(used[place.first < half], place)
+                return
+        # Halves of a register have nothing to do with each other where every operand is a pair.
+        is_pair = bool(op.types) and all(each in _PAIRS for each in op.types) and 0 < place.size < 4
         for each in used:
             for part in elements_of(each):
-                yield self._operand(part, place)
+                yield self._operand(part, place, *((place.first, place.size) if is_pair else ()))
 
     def _operand(
         self, operand: ResolvedOperand, place: RegisterPlace, first: int = 0, size: int | None = None
@@ -295,10 +297,7 @@ class Dataflow:
             old = Source(MemoryPlace(place.address, place.size, place.block, warp, row), "the value before")
             return [old, *self._data(op, here)]
         if op.record.is_plain_store:
-            elements = elements_of(op.operands[access.located.access.data])
-            width = access.located.size // max(len(elements), 1)
-            part = elements[min(offset // width, len(elements) - 1)]
-            return [self._operand(part, here, offset % width, min(place.size, width))]
+            return [self._stored(op, access, here, offset, place.size, None)]
         reads = [each for each in point.accesses if each.located.access.reads]
         if reads:  # a copy from memory to memory
             start = int(self.log.addresses(entry, reads[0])[row])
@@ -310,37 +309,45 @@ class Dataflow:
         return list(self._data(op, here))
 
     def issuer(self, write: int) -> tuple[int, int] | None:
-        """Return the entry and the lane that issued the asynchronous copy behind a write; None if unknown."""
+        """Return the entry and the lane that issued the asynchronous operation behind a write, if known."""
         log, writes = self.log, self.log.writes
-        for number in range(int(writes.entry[write]), -1, -1):
-            for access in log.point(number).accesses:
-                if not access.located.access.asynchronous or access.located.size:
-                    continue
-                if not access.located.access.writes or access.located.space == "global":
-                    continue
-                rows = log.addresses(number, access)
-                block = np.full(len(rows), int(log.entries["block"][number]))
-                blocks, plain = log.owners(block, rows)
-                fits = (plain <= writes.address[write]) & (plain != 0) & (blocks == writes.block[write])
-                if fits.any():
-                    return number, int(np.flatnonzero(fits)[-1])
-        return None
+        number = int(writes.access[write])
+        if number == TOLD:
+            number = int(np.searchsorted(log.runs.entry, writes.entry[write]))
+        entry = int(log.runs.issuer[number])
+        return (entry, int(log.runs.lane[number])) if entry >= 0 else None
 
     def _copied(self, write: int, place: MemoryPlace) -> list[Source]:
-        """Return what an asynchronous copy has copied: of a copy in one piece the memory, else nothing."""
-        found = self.issuer(write)
-        if found is None:
+        """Return what an asynchronous operation has written: from memory, from registers, or filled in."""
+        found, run = self.issuer(write), int(self.log.writes.access[write])
+        old = Source(MemoryPlace(place.address, place.size, place.block), "the value before")
+        if run == TOLD:
+            return [old, Source(None, "the bytes that have arrived")]
+        runs = self.log.runs
+        source, offset = int(runs.source[run]), place.address - int(runs.target[run])
+        if source == FILLED:
+            return [Source(None, "filled in, because it lies beyond the tensor")]
+        op = self.log.point(found[0]).op if found is not None else None
+        if found is None or op is None:
             return []
         entry, lane = found
         header, accesses = self.log.entries[entry], self.log.point(entry).accesses
         here = RegisterPlace(int(header["block"]), int(header["warp"]), lane, (), 0, 0)
-        targets = [each for each in accesses if each.located.access.writes and not each.located.size]
         reads = [each for each in accesses if each.located.access.kind is AccessKind.READ]
-        if not targets or not reads:
-            return [Source(None, "elements of a tensor, by its tensor map")]
-        target = self._memory(int(self.log.addresses(entry, targets[0])[lane]), 1, here)
-        start = int(self.log.addresses(entry, reads[0])[lane])
-        return [Source(self._memory(start + place.address - target.address, place.size, here))]
+        before = [old] if accesses[0].located.access.kind is AccessKind.ATOMIC else []
+        if not reads:  # st.async and red.async
+            return [*before, self._stored(op, accesses[0], here, offset, place.size, entry)]
+        start = source or int(self.log.addresses(entry, reads[0])[lane])
+        return [*before, Source(self._memory(start + offset, place.size, here), entry=int(runs.reader[run]))]
+
+    def _stored(
+        self, op: Op, access: LoggedAccess, here: RegisterPlace, offset: int, size: int, entry: int | None
+    ) -> Source:
+        """Return the register whose value a store put so many bytes after a lane's address."""
+        elements = elements_of(op.operands[access.located.access.data])
+        width = access.located.size // max(len(elements), 1)
+        part = elements[min(offset // width, len(elements) - 1)]
+        return replace(self._operand(part, here, offset % width, min(size, width)), entry=entry)
 
     def _data(self, op: Op, place: RegisterPlace) -> Iterator[Source]:
         """Yield the operands of an atomic operation that are no address."""

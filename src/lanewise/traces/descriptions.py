@@ -42,5 +42,6 @@ class Descriptions:
                 return f"{each.name}{list(index)}"
         for name, symbol in arrays.variables.items():
             if 0 <= offset - symbol.address < symbol.size:
-                return f"{source_name(name)}+{offset - symbol.address}"
+                within = offset - symbol.address
+                return f"{source_name(name)}+{within}" if within else source_name(name)
         return f"shared {offset:#x}"

@@ -92,6 +92,7 @@ class MemoryHistory:
 
     def __init__(self, log: Log) -> None:
         self.log = log
+        self._words: dict[tuple[int, int], tuple[Numbers, npt.NDArray[np.uint64]]] = {}
 
     @property
     def writes(self) -> MemoryWrites:
@@ -132,6 +133,22 @@ class MemoryHistory:
             if space == "local" and (int(owner["warp"]), int(writes.row[number])) != (warp, lane):
                 continue
             yield int(number)
+
+    def words(self, block: int, address: int) -> tuple[Numbers, npt.NDArray[np.uint64]]:
+        """Return the 64-bit words that were written at an address of a block's shared memory, in order.
+
+        An mbarrier is only written as a whole; the entries of the writes come first.
+        """
+        key = block, address
+        if key not in self._words:
+            words, which = self._by_word
+            low, high = (np.searchsorted(words, np.uint64(address >> 2), each) for each in ("left", "right"))
+            writes, found = self.writes, which[low:high]
+            whole = (writes.address[found] == address) & (writes.size[found] == 8)
+            found = found[whole & (writes.block[found] == block) & (writes.offset[found] != NOT_KEPT)]
+            raw = self.log.memory[writes.offset[found][:, None] + np.arange(8)]
+            self._words[key] = writes.entry[found], np.ascontiguousarray(raw).view(np.uint64).ravel()
+        return self._words[key]
 
     def shared(self, block: int, size: int, entry: int) -> npt.NDArray[np.uint8]:
         """Return the shared memory of a block after an entry: zeros, and what was written since."""

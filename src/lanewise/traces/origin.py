@@ -17,12 +17,13 @@ from lanewise.machine.abi import SHARED_WINDOW
 from lanewise.machine.program.instruction_record import AddressFlow
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
-from lanewise.traces.dataflow import Dataflow, Source
+from lanewise.traces.dataflow import Dataflow
 from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.history import NOTHING, space_of
 from lanewise.traces.names import typed
 from lanewise.traces.places import MemoryPlace, Place, RegisterPlace
 from lanewise.traces.recording import Recording
+from lanewise.traces.sources import Source
 from lanewise.traces.step import Step
 
 #: How deep and wide the text of an origin is, unless more is asked for.
@@ -51,7 +52,8 @@ class Origins:
         """Return the origin of a source of an entry; a format says what bits mean that were only moved."""
         if source.place is None:
             return Origin(self, source.text, None, NOTHING, b"", None, "constant")
-        return self.find(source.place, entry, source.text, source.format or format)
+        when = entry if source.entry is None else source.entry
+        return self.find(source.place, when, source.text, source.format or format)
 
     def _register(self, place: RegisterPlace, entry: int, text: str, format: Format | None) -> Origin:
         values, writers = self.recording.registers.last(place.block, place.warp, place.registers, entry - 1)
@@ -138,16 +140,29 @@ class Origin:
 
     @property
     def step(self) -> Step | None:
-        """The step that wrote it; None if no traced step did."""
+        """The step that wrote it, or that issued the copy which did; None if no traced step did."""
         if self.entry == NOTHING:
             return None
-        number = self._origins.recording.step_of(self.entry)
+        entry = self.entry
+        if self._is_copy:
+            found = self._origins.dataflow.issuer(self._write)
+            entry = found[0] if found is not None else entry
+        number = self._origins.recording.step_of(entry)
         return Step(self._origins.recording, number) if number is not None else None
+
+    @property
+    def _is_copy(self) -> bool:
+        """Whether an asynchronous operation wrote it."""
+        log = self._origins.recording.log
+        return self._write != NOTHING and log.point(self.entry).number == ASYNC_WRITE_POINT
 
     @property
     def warp(self) -> int | None:
         """The warp that wrote it; None if nobody did."""
-        return None if self.entry == NOTHING else int(self._origins.recording.log.entries["warp"][self.entry])
+        if self.entry == NOTHING:
+            return None
+        found = self._origins.dataflow.issuer(self._write) if self._is_copy else None
+        return int(self._origins.recording.log.entries["warp"][found[0] if found else self.entry])
 
     @property
     def lane(self) -> int | None:
@@ -250,7 +265,7 @@ class Origin:
         op = self._origins.recording.op(self.entry)
         step = self.step
         who = f"step {step.number}" if step is not None else f"warp {self.warp}, not traced"
-        if self._origins.recording.log.point(self.entry).number == ASYNC_WRITE_POINT:
+        if self._is_copy:
             return f"{head}  {self._copied_by()}"
         if op is None:  # where a function begins
             return f"{head}  passed by a call to lane {self.lane}"

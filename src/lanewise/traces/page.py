@@ -16,11 +16,13 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import format_of
+from lanewise.isa import Operand
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, operands_with
 from lanewise.traces.recording import Recording
+from lanewise.traces.waits import NEVER, waits_of
 
 #: Bytes of the log that a page has at most, and that a picture in a notebook has.
 MOST_BYTES, MOST_FRAME_BYTES = 48 << 20, 2 << 20
@@ -47,7 +49,8 @@ def frame(recording: Recording) -> str:
 def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
     """Return everything that the page shows."""
     run, log = recording.run, recording.log
-    points = [_point(recording, point) for point in log.points]
+    layouts = _Layouts()
+    points = [_point(recording, point, layouts) for point in log.points]
     sizes = np.array([point.size for point in log.points])
     steps = log.entries[recording.steps]
     each = sizes[steps["point"]]
@@ -77,6 +80,7 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
         "fault": run.fault,
         "findings": _findings(recording),
         "points": points,
+        "layouts": layouts.packed,
         "names": by_register,
         "ptx": (recording.module.text or str(recording.module)).splitlines(),
         "files": _files(recording),
@@ -116,7 +120,23 @@ def packed(array: np.ndarray[Any, Any]) -> str:
     return base64.b64encode(zlib.compress(array.tobytes(), 6)).decode()
 
 
-def _point(recording: Recording, point: Point) -> dict[str, Any]:
+class _Layouts:
+    """The layouts of fragments that a page knows; instructions with the same one share it."""
+
+    def __init__(self) -> None:
+        self.packed: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, operand: Operand) -> int:
+        """Return the number of a layout: for each element, row by row, the first slot that holds it."""
+        text = packed(np.asarray(operand.scatter[: operand.rows * operand.cols], np.int32))
+        if text not in self._numbers:
+            self._numbers[text] = len(self.packed)
+            self.packed.append(text)
+        return self._numbers[text]
+
+
+def _point(recording: Recording, point: Point, layouts: _Layouts) -> dict[str, Any]:
     """Return an instruction with the layout of its payload."""
     op = point.op
     if op is None:
@@ -158,11 +178,12 @@ def _point(recording: Recording, point: Point) -> dict[str, Any]:
                 "slots": each.operand.slots,
                 "result": each.is_result,
                 "registers": [register.name for register in each.registers],
-                # For each element, row by row: the first slot that holds it, over lanes and registers.
-                "from": each.operand.scatter[: each.operand.rows * each.operand.cols].tolist(),
+                "warps": each.operand.threads // LANES,
+                # The number of its layout: slots over the threads' registers.
+                "layout": layouts.number(each.operand),
             }
             for each in matrix_operands(op, recording.run.arch)
-            if each.operand.threads == LANES and each.operand.slot_bits >= 8
+            if each.operand.slot_bits >= 8
         ],
     }
 
@@ -235,35 +256,12 @@ def _findings(recording: Recording) -> list[dict[str, Any]]:
     return found
 
 
-def _waits(recording: Recording) -> list[list[int]]:
-    """Return the waits at barriers: step of the arrival, first step after the completion, warp, barrier."""
-    entries, done = recording.log.entries, recording.completions
-    barriers = [
-        point.number
-        for point in recording.log.points
-        if point.op is not None and point.op.record.waits is Waits.BARRIER
-    ]
-    numbers = np.flatnonzero(np.isin(entries["point"][recording.steps], barriers))
+def _waits(recording: Recording) -> list[list[Any]]:
+    """Return the waits: step since which, first step after it, warp, what for, and what was missing then."""
     found = []
-    for number in numbers.tolist():
-        entry = int(recording.steps[number])
-        barrier = recording.barrier_of(entry)
-        if barrier is None:
-            continue
-        later = done[np.searchsorted(done, entry) :]
-        mine = later[
-            (entries["block"][later] == entries["block"][entry]) & (entries["barrier"][later] == barrier)
-        ]
-        stop = int(np.searchsorted(recording.steps, mine[0])) if len(mine) else len(recording.steps)
-        stop = min(stop, _goes_on(recording, number))
-        found.append([number, stop, int(entries["warp"][entry]), barrier])
+    waits, count = waits_of(recording), len(recording.steps)
+    for each in waits.all:
+        said = waits.described(each, each.since)
+        stop = count if each.until == NEVER else int(np.searchsorted(recording.steps, each.until))
+        found.append([said.since, stop, said.warp, said.what, said.missing])
     return found
-
-
-def _goes_on(recording: Recording, number: int) -> int:
-    """Return the next step of lanes that arrived at a barrier; a block of one warp does not wait there."""
-    steps = recording.log.entries[recording.steps[number:]]
-    here = steps[0]
-    same = (steps["warp"] == here["warp"]) & (steps["block"] == here["block"])
-    later = np.flatnonzero(same & (steps["lanes"] & here["active"] != 0))
-    return number + int(later[1]) if len(later) > 1 else len(recording.steps)

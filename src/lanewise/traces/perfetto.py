@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from lanewise.traces.copies import Copy
 from lanewise.traces.recording import Recording
 from lanewise.traces.step import Step
+from lanewise.traces.waits import NEVER, waits_of
 
 Event = dict[str, Any]
 
@@ -61,22 +60,14 @@ def _steps(recording: Recording) -> Iterator[Event]:
 
 
 def _waits(recording: Recording) -> Iterator[Event]:
-    """Yield an event for each wait at a barrier, from the arrival to the completion."""
-    entries, done = recording.log.entries, recording.completions
-    barriers = [
-        point.number
-        for point in recording.log.points
-        if point.op is not None and point.op.record.waits.name == "BARRIER"
-    ]
-    for entry in recording.steps[np.isin(entries["point"][recording.steps], barriers)].tolist():
-        barrier, header = recording.barrier_of(entry), entries[entry]
-        later = done[done > entry]
-        mine = later[(entries["block"][later] == header["block"]) & (entries["barrier"][later] == barrier)]
-        if barrier is None or not len(mine) or int(mine[0]) <= entry + 1:
-            continue
+    """Yield an event for each wait, from its begin to its end."""
+    waits, end = waits_of(recording), len(recording.log)
+    for each in waits.all:
+        said = waits.described(each, each.since)
+        stop = end if each.until == NEVER else each.until
         yield {
-            "ph": "X", "name": f"waits at barrier {barrier}", "cat": "wait", "pid": int(header["block"]),
-            "tid": int(header["warp"]), "ts": entry + 1, "dur": int(mine[0]) - entry - 1, "args": {},
+            "ph": "X", "name": f"waits {said.what}", "cat": "wait", "pid": each.block, "tid": each.warp,
+            "ts": each.since + 1, "dur": stop - each.since - 1, "args": {"missing": said.missing},
         }  # fmt: skip
 
 

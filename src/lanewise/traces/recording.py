@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lanewise.machine.abi import WARPGROUP
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.instruction_record import Role, Waits
 from lanewise.machine.program.operands import Register
@@ -59,6 +60,8 @@ class Recording:
         #: The entries that are steps: instructions of the chosen warps.
         self.steps: Numbers = np.flatnonzero(chosen)
         self.registers, self.memory = RegisterHistory(self.log), MemoryHistory(self.log)
+        #: What others have found out about it, kept by name.
+        self.derived: dict[str, object] = {}
 
     @cached_property
     def names(self) -> RegisterNames:
@@ -83,6 +86,25 @@ class Recording:
         """Return the coordinates of a block by its number in the grid."""
         x, y, _ = self.run.shape.grid
         return linear % x, linear // x % y, linear // (x * y)
+
+    def warpgroup_entry(self, entry: int) -> int:
+        """Return the entry of a wgmma at which its operands were read: that of the last warp to arrive.
+
+        It comes first in the log, since the others take up the result. If only some of the four warps are
+        traced, it is the first of those.
+        """
+        entries = self.log.entries
+        header = entries[entry]
+        same = (entries["point"] == header["point"]) & (entries["block"] == header["block"])
+        warp = int(header["warp"])
+        first = warp // WARPGROUP * WARPGROUP
+        count = int(np.count_nonzero((same & (entries["warp"] == warp))[:entry]))
+        found = [entry]
+        for other in range(first, first + WARPGROUP):
+            mine = np.flatnonzero(same & (entries["warp"] == other))
+            if len(mine) > count:
+                found.append(int(mine[count]))
+        return min(found)
 
     # places in the source ----------------------------------------------------------------------------------
 
@@ -128,10 +150,15 @@ class Recording:
 
     # barriers ----------------------------------------------------------------------------------------------
 
-    def barrier_of(self, entry: int) -> int | None:
-        """Return the number of the barrier that the lanes of an entry wait at; None if they do not wait."""
+    def barrier_of(self, entry: int, arrivals: bool = False) -> int | None:
+        """Return the number of the barrier that the lanes of an entry wait at; None if they do not wait.
+
+        With `arrivals`, also of lanes that arrive and go on.
+        """
         op = self.op(entry)
-        if op is None or op.record.waits is not Waits.BARRIER or op.has("arrive") or op.opcode[0] == "(":
+        if op is None or op.record.waits is not Waits.BARRIER or op.opcode[0] == "(":
+            return None
+        if op.has("arrive") and not arrivals:
             return None
         operands = list(op.operands)
         if op.record.role(0) is Role.DEFINED:

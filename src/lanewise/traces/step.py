@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +22,7 @@ from lanewise.traces.fragments import MatrixOperand, matrix_operands, no_fragmen
 from lanewise.traces.history import lanes_of, space_of
 from lanewise.traces.names import Variable, typed
 from lanewise.traces.recording import Recording, Three
-
-
-class Waiting(NamedTuple):
-    """Lanes of a warp that wait at a barrier, and the step at which they arrived."""
-
-    warp: int
-    lanes: int
-    barrier: int
-    since: int
-
-    def __str__(self) -> str:
-        return f"warp {self.warp} waits at barrier {self.barrier} since step {self.since}"
+from lanewise.traces.waits import Waiting, waits_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,25 +292,10 @@ class Step:
 
     @property
     def waiting(self) -> list[Waiting]:
-        """The traced warps of the block that wait at a barrier after the step, and since when."""
-        recording, entries = self._recording, self._recording.log.entries
-        block = int(self._header["block"])
-        done = recording.completions[recording.completions <= self.entry]
-        found = []
-        for warp in recording.run.warps:
-            until = slice(self.entry + 1)
-            mine = np.flatnonzero((entries["warp"][until] == warp) & (entries["block"][until] == block))
-            if not len(mine):
-                continue
-            last = int(mine[-1])
-            barrier = recording.barrier_of(last)
-            since = recording.step_of(last)
-            if barrier is None or since is None or not int(entries["active"][last]):
-                continue
-            later = done[done > last]
-            if not ((entries["block"][later] == block) & (entries["barrier"][later] == barrier)).any():
-                found.append(Waiting(warp, int(entries["active"][last]), barrier, since))
-        return found
+        """The traced warps of the block that wait after the step: for what, since when, what is missing."""
+        waits = waits_of(self._recording)
+        entry = self._last_entry
+        return [waits.described(each, entry) for each in waits.at(entry, int(self._header["block"]))]
 
     def __repr__(self) -> str:
         where = f" ({self.source})" if self.source else ""

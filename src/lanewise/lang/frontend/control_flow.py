@@ -134,7 +134,10 @@ class Runtime:
             _name(name, value)
         elif isinstance(value, tuple | list) and len(value) == len(name):
             for one, each in zip(name, value, strict=True):
-                _name(one, each)
+                if isinstance(one, str):
+                    _name(one, each)
+                else:
+                    _note_arrays(one, each)
         return value
 
     # statements -----------------------------------------------------------------------------------------
@@ -282,6 +285,16 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
     "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
 }  # fmt: skip
+
+
+def _note_arrays(names: Any, value: Any) -> None:
+    """Note the names of arrays that a tuple within a tuple is bound to; registers keep theirs."""
+    if isinstance(names, str):
+        if isinstance(value, Traced):
+            current().bound.setdefault(names, []).append(value)
+    elif isinstance(value, tuple | list) and len(value) == len(names):
+        for one, each in zip(names, value, strict=True):
+            _note_arrays(one, each)
 
 
 def _name(name: str, value: Any) -> None:

@@ -38,6 +38,10 @@ class Mbarrier(Node):
     def with_children(self, children: list[Any], fresh: bool = False) -> Mbarrier:
         return Mbarrier(children[0])
 
+    def named(self, name: str) -> None:
+        """Give the variable in the PTX the Python name that the barrier is bound to."""
+        _name_variable(self.pointer, name)
+
     @property
     def _address(self) -> Address:
         return Address(self.pointer.base, self.pointer.offset)
@@ -148,9 +152,7 @@ class Mbarriers(Node):
 
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the barriers are bound to."""
-        base = self.pointer.base
-        if isinstance(base, Symbol) and base.hint == "shared":
-            base.hint = name
+        _name_variable(self.pointer, name)
 
     def __len__(self) -> int:
         return self.count
@@ -175,6 +177,12 @@ class Mbarriers(Node):
 
     def __str__(self) -> str:
         return f"{self.count} mbarriers in {self.pointer.space} memory"
+
+
+def _name_variable(pointer: Pointer, name: str) -> None:
+    """Give the variable that a pointer leads to a Python name, unless it has one."""
+    if isinstance(pointer.base, Symbol) and pointer.base.hint == "shared":
+        pointer.base.hint = name
 
 
 def mbarrier(count: int = 1, *, offset: int | None = None) -> Mbarriers:

@@ -82,6 +82,13 @@ class Build:
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
+    #: Whether a kernel before this one copies operands: it begins early, and waits before it loads.
+    after_copy: bool = False
+    #: Of split f32: whether the transpose is computed, which turns the order of products of planes around,
+    #: and whether A, or B, is the same for all matrices of the batch.
+    turned: bool = False
+    repeats_a: bool = False
+    repeats_b: bool = False
 
     @property
     def bm(self) -> int:
@@ -240,6 +247,9 @@ class Build:
             return 1, 2 if 2 * self._boxes_bytes(1) <= self._room else 1
         if self.stages_all_at_once:
             return boxes, 1
+        if not self.store_by_tma:  # threads store a turn before the next is written: long lines
+            fitting = max(1, self._room // self._boxes_bytes(1))
+            return max(each for each in range(1, fitting + 1) if boxes % each == 0), 1
         narrow = max(1, _LEAST_BOX * 8 // self.out.bits // self.box_columns)
         together = next(
             (
@@ -399,6 +409,7 @@ def build_of(problem: Problem, plan: Plan) -> Build:
     size = problem.out.dtype.bits // 8
     across = problem.n if problem.out.k_major else problem.m
     wide = problem.out.tma and across * size % 16 == 0
+    many = planes > 1 and problem.batch > 1
     return Build(
         a=a, b=b, out=problem.out.dtype, sums=problem.sums or f32,
         a_k_major=problem.a.k_major, b_k_major=problem.b.k_major,
@@ -409,5 +420,7 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         planes=planes, by_turns=plan.schedule == "by turns",
         promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split,
-        groups=plan.groups, transposed=not problem.out.k_major,
+        groups=plan.groups, transposed=not problem.out.k_major, after_copy=plan.copy_a or plan.copy_b,
+        turned=planes > 1 and problem.turned, repeats_a=many and not problem.a.batch_stride,
+        repeats_b=many and not problem.b.batch_stride,
     )  # fmt: skip

@@ -12,6 +12,17 @@ from lanewise.linalg.families.tile_order import numbers
 
 #: Products of the planes of A and B, small ones first; those below 2^-24 of the largest are left out.
 PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
+
+
+def plane_products(build: Build) -> list[tuple[int, int]]:
+    """Return which planes of the kernel's A and B are multiplied, in the order of the product's sums.
+
+    A kernel that computes the transpose has the product's B as its A.
+    """
+    pairs = PRODUCTS[build.planes]
+    return [(b, a) for a, b in pairs] if build.turned else list(pairs)
+
+
 #: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9).
 TURN = 8
 
@@ -39,7 +50,7 @@ class Consumer:
         first = self.own * blocks if T.schedule == "cooperative" else 0
         lw.wgmma_fence()
         begun = further
-        for plane_a, plane_b in PRODUCTS[T.planes]:
+        for plane_a, plane_b in plane_products(T):
             for k in range(0, T.bk, 32 // T.element_bytes):
                 for block in range(blocks):
                     from_a, from_b = a[0, k, first + block, plane_a, stage], b[0, k, plane_b, stage]

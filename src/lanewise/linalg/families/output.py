@@ -9,6 +9,7 @@ from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.epilogue_code import changes_values, finished, row_terms
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
+from lanewise.linalg.families.unaligned_stores import store_lines
 
 #: Bits of the swizzle for boxes with rows of 128, 64 and 32 bytes; others have none.
 _SWIZZLE_BITS = {128: 3, 64: 2, 32: 1}
@@ -30,6 +31,8 @@ def staging(build: Build, offset: int) -> Any:
 @lw.device
 def pair(low: Any, high: Any, dtype: Any) -> Any:
     """Return two finished values as neighbours in the result's format: in one register, or as both."""
+    if low.dtype == f16 and dtype != f16:
+        low, high = low.to(f32), high.to(f32)
     if dtype in (f16, bf16):
         if low.dtype == dtype:
             return lw.pack(low, high)
@@ -170,7 +173,7 @@ class Output:
         elif T.wide_stores and not T.transposed:
             self.store_wide(at, columns[1], buffer)
         else:
-            self.store_guarded(at, columns[1], buffer)
+            store_lines(self, at, buffer)
 
     @lw.device
     def wait_for_reads(self, most: Any) -> None:
@@ -283,21 +286,6 @@ class Output:
                         lw.asm("st.shared.b8 [{p}], {v};", p=place, v=values[i])
                     else:
                         place.store(values[i])
-
-    @lw.device
-    def store_guarded(self, at: Any, columns: Any, buffer: Any) -> None:
-        """Store one turn from shared memory, element by element, what lies inside alone."""
-        T, thread = self.build, self.thread
-        row, column, _ = at
-        wide = ROWS if T.transposed else columns
-        for first in range(0, T.box_rows * wide, WARPGROUP):
-            number = first + thread
-            line, inner = number // wide, number % wide
-            here = (row + inner, column + line) if T.transposed else (row + line, column + inner)
-            outer, along = (here[1], here[0]) if T.transposed else here
-            if (here[0] < self.last_row) & (here[1] < self.N):
-                value = self.sC[line, inner % T.box_columns, inner // T.box_columns, buffer, self.own]
-                self.C[outer.to(lw.i64) * self.leading + along.to(lw.i64) + self.batch] = value
 
     @lw.device
     def store_own_rows(self, at: Any, columns: Any, buffer: Any) -> None:

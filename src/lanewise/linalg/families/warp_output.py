@@ -80,7 +80,7 @@ def finished_f64(epilogue: Any, given: Any, value: Any, row: Any, column: Any, r
     if epilogue.bias is not None:
         value = value + given.bias[column if epilogue.bias == "row" else row]
     if epilogue.activation == "relu":
-        value = lw.max(value, f64(0.0), nan=True)
+        value = lw.where(lw.isnan(value), value, lw.max(value, f64(0.0)))  # max.NaN is not for f64
     if residual is not None:
         value = value + (residual * given.beta if epilogue.beta else residual)
     if epilogue.function is not None:

@@ -128,7 +128,7 @@ def launch(
     if plan.copy_a or plan.copy_b:
         problem, pointers = copied(problem, plan, pointers, stream)
     configured, arguments = prepared(problem, plan, pointers, multiprocessors)
-    configured(*arguments, stream=stream)
+    configured(*arguments, stream=stream, overlap=plan.copy_a or plan.copy_b)
 
 
 def prepared(

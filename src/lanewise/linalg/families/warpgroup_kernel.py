@@ -161,6 +161,8 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
     if T.sharing < T.cluster_size or along > 1:
         mask_a = lw.i32(mask_a) << (place.row + place.first_of_sharing)
         mask_b = lw.i32(mask_b) << (place.column * across + place.first_of_sharing)
+    if T.after_copy:
+        lw.wait_on_dependencies()
     filling = pipeline.producer_state()
     state = tiles.begin() if T.grouped else None
     for number in numbers(tiles, tiles.first, tiles.step):
@@ -180,6 +182,8 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
             pipeline.commit(filling)
             full = pipeline.barrier(filling)
             k = (first_step + step) * T.bk
-            tile_a.load(A, to_a, (first_row, k, matrix), filling.stage, full, place.column, mask_a)
-            tile_b.load(B, to_b, (first_column, k, matrix), filling.stage, full, place.row, mask_b)
+            at_a = (first_row, k, 0 if T.repeats_a else matrix)
+            at_b = (first_column, k, 0 if T.repeats_b else matrix)
+            tile_a.load(A, to_a, at_a, filling.stage, full, place.column, mask_a)
+            tile_b.load(B, to_b, at_b, filling.stage, full, place.row, mask_b)
             filling = filling.next()

@@ -34,7 +34,8 @@ _READ = len(_PYTHON)
 NOT_READ = (1 << 64) - 1
 _MOST_OPERANDS = 16
 
-_TEXT = """
+#: What tells the kind of a tensor; `quick_call.py` has it, too.
+KIND_TEXT = """
 define internal i64 @mixed(i64 %seen, i64 %more) alwaysinline {
   %both = xor i64 %seen, %more
   %spread = mul i64 %both, -7046029254386353131
@@ -80,6 +81,8 @@ end:
   ret i64 %h
 }
 
+"""
+_KIND_METHOD_TEXT = """
 ; A method of Python: of tensors, a number for their kind; 0 if one is no tensor.
 define ptr @kind(ptr %self, ptr %arguments, i64 %given) {
 entry:
@@ -134,6 +137,9 @@ refuse:
   ret ptr %nothing
 }
 
+"""
+#: What makes one launch; `quick_call.py` has it, too.
+LAUNCH_TEXT = """
 ; One launch: the record has the values, their bytes, how many parameters, where each begins among the values,
 ; the configuration, how many words change, these (place, operand, what is added), and the function.
 define internal i32 @one(ptr %record, ptr %operands, i64 %stream, ptr %start) noinline {
@@ -187,6 +193,9 @@ go:
   ret i32 %status
 }
 
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+_REPEAT_TEXT = """
 ; A method of Python: the stream's handle, then the operands; None where there is none. Returns the status.
 define ptr @repeat(ptr %self, ptr %arguments, i64 %given) {
 entry:
@@ -262,7 +271,6 @@ wrong:
 }
 
 declare ptr @PyLong_AsVoidPtr(ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 #: Places in the tables, by their names in the text.
@@ -280,7 +288,7 @@ def _program() -> machine_code.Program | None:
     if not can_be_made():
         return None
     text = (
-        (TABLE_TEXT + _TEXT)
+        (TABLE_TEXT + KIND_TEXT + _KIND_METHOD_TEXT + LAUNCH_TEXT + _REPEAT_TEXT)
         .replace("MOST_BYTES", str(8 * _MOST_OPERANDS))
         .replace("[MOST x", f"[{_MOST_OPERANDS} x")
     )
@@ -309,19 +317,10 @@ def kind_function(types: Sequence[type]) -> Callable[..., int] | None:
     return telling
 
 
-def repeat_function(
-    launches: Sequence[RecordedLaunch], type_: type, *, launch: int, last: int, name: int
-) -> Callable[..., int] | None:
-    """Return a function of a stream's handle and the operands' tensors that repeats launches.
-
-    It returns the driver's status, or NOT_READ. `launch` is the place of cuLaunchKernelEx; `last` and `name`
-    say where the number of the kernel that was launched last is noted.
-    """
-    read = exchange_function(type_)
-    program = _program()
-    if not read or program is None:
-        return None
-    records, held = [], []
+def launch_records(launches: Sequence[RecordedLaunch]) -> tuple[list[int], list[object]]:
+    """Return the addresses of what LAUNCH_TEXT reads of each launch, and the memory that holds it."""
+    records: list[int] = []
+    held: list[object] = []
     for each in launches:
         values, offsets, config, changes = each.parts()
         content = ctypes.create_string_buffer(values, max(len(values), 1))
@@ -335,6 +334,22 @@ def repeat_function(
         record = (c_uint64 * len(words))(*words)
         records.append(ctypes.addressof(record))
         held.append((content, places, settings, rows, record, each))
+    return records, held
+
+
+def repeat_function(
+    launches: Sequence[RecordedLaunch], type_: type, *, launch: int, last: int, name: int
+) -> Callable[..., int] | None:
+    """Return a function of a stream's handle and the operands' tensors that repeats launches.
+
+    It returns the driver's status, or NOT_READ. `launch` is the place of cuLaunchKernelEx; `last` and `name`
+    say where the number of the kernel that was launched last is noted.
+    """
+    read = exchange_function(type_)
+    program = _program()
+    if not read or program is None:
+        return None
+    records, held = launch_records(launches)
     words_of_table = [*_first_words(read), id(None), launch, last, name, len(records), *records]
     repeating: Callable[..., int] = made(program, "repeat", words_of_table, tuple(held))
     return repeating

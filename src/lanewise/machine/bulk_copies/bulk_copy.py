@@ -11,7 +11,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, FaultKind, LaunchRecord
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
-from lanewise.machine.bulk_copies.operation import GRANULE, ISSUER, Issue, finish, note_written
+from lanewise.machine.bulk_copies.operation import GRANULE, ISSUER, Issue, finish
 from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
 from lanewise.machine.codegen import pending_operations
 from lanewise.machine.codegen.function_code import (
@@ -159,7 +159,6 @@ def _write_executor(module: ir.Module, name: str) -> None:
             copier(code, target, source, size)
         with reduces:
             call_function(code, combine, target, source, size)
-    note_written(code, operation, operation.get(AsyncOperation.target_address), size)
     finish(code, operation)
 
 

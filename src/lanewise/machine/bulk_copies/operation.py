@@ -104,7 +104,10 @@ class Issue:
 
 
 def finish(code: FunctionCode, operation: Record) -> None:
-    """Write the end of an operation that was carried out: the mbarrier is told; return from the function."""
+    """Write the end of an operation that was carried out, and return from the function.
+
+    The mbarrier is told, and a trace, if there is one.
+    """
     size, barrier = operation.get(AsyncOperation.size), operation.get(AsyncOperation.barrier)
     with code.when(barrier.differs(0)):
         owner = operation.get(AsyncOperation.barrier_block)
@@ -119,12 +122,7 @@ def finish(code: FunctionCode, operation: Record) -> None:
             record_fault(code, block, FaultKind.MBARRIER, site, lane, address, wrong - 1)
             block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))
             code.give(BlockAnswer.STOPPING)
+    hook = operation.at(AsyncOperation.block).get(BlockRecord.written_hook)
+    with code.when(hook.differs(0)):
+        call_function(code, hook, operation.address)
     code.give(0)
-
-
-def note_written(code: FunctionCode, operation: Record, address: Value, size: Value) -> None:
-    """Tell a trace, if there is one, that bytes of a block's shared memory were written."""
-    with code.when(operation.get(AsyncOperation.target_block).differs(0)):
-        block = operation.at(AsyncOperation.target_block)
-        with code.when(block.get(BlockRecord.written_hook).differs(0)):
-            call_function(code, block.get(BlockRecord.written_hook), block.address, address, size)

@@ -15,7 +15,7 @@ from lanewise.machine.bulk_copies.bulk_copy import (
     stop_unless_done,
 )
 from lanewise.machine.bulk_copies.faults import Wrong
-from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish, note_written
+from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish
 from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
 from lanewise.machine.bulk_copies.tensor_map import box_bytes, read_map, spanned_bytes
 from lanewise.machine.codegen.function_code import (
@@ -190,7 +190,6 @@ def _write_execute_load(module: ir.Module, name: str) -> None:
                     Record(code, target + number * 2).set(0, fill.to(half))
 
     walk(code, box, False, inside, outside)
-    note_written(code, box, box.get(AsyncOperation.target_address), spanned_bytes(box))
     finish(code, box)
 
 

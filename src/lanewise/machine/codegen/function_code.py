@@ -34,6 +34,8 @@ class Kernel:
 
     program: Program
     arch: str
+    #: Whether somebody looks at the registers after every instruction.
+    is_traced: bool = False
 
     def symbol_address(self, symbol: Symbol) -> int:
         """Return the address of a variable in its space; dynamic shared memory follows the static."""

@@ -25,7 +25,7 @@ from lanewise.machine.codegen.function_code import (
     copy_bytes,
     shared_code,
 )
-from lanewise.machine.codegen.pending_operations import drawn_at_once
+from lanewise.machine.codegen.pending_operations import call_function, drawn_at_once
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
 
 #: Operands of the step that waits: how many groups may stay pending (-1: not even copies in no group).
@@ -48,6 +48,14 @@ def _carry_out(code: BlockCode, kept: Record) -> None:
     """Write that the bytes of a copy are copied."""
     target, source, size = (kept.get(each) for each in (KeptCopy.target, KeptCopy.source, KeptCopy.size))
     copy_bytes(code, target, source, size)
+    _tell(code, kept, 1)
+
+
+def _tell(code: BlockCode, kept: Record, done: int) -> None:
+    """Tell a trace, if there is one, that a copy is kept, or that it has taken effect."""
+    hook = code.block.get(BlockRecord.kept_hook)
+    with code.when(hook.differs(0)):
+        call_function(code, hook, code.block.address, kept.address, code.number(done))
 
 
 def keep(module: ir.Module) -> ir.Function:
@@ -70,8 +78,11 @@ def _write_keep(code: BlockCode) -> None:
         (KeptCopy.source, code["source"]),
         (KeptCopy.size, code["bytes"]),
         (KeptCopy.group, copies.get(ThreadCopies.groups) + 1),
+        (KeptCopy.lane, code["lane"]),
+        (KeptCopy.issue_entry, code.block.get(BlockRecord.log_entry)),
     ):
         kept.set(field, value)
+    _tell(code, kept, 0)
     copies.set(ThreadCopies.count, count + 1)
     code.give(0)
 

@@ -99,6 +99,8 @@ def _write_issue(code: BlockCode) -> None:
     block = code.block
     operation.set(AsyncOperation.block, block.address)
     operation.set(AsyncOperation.warp, code.frame.get(WarpFrame.index))
+    operation.set(AsyncOperation.issue_entry, block.get(BlockRecord.log_entry))
+    operation.set(AsyncOperation.read_entry, 0)
     with code.when(block.get(BlockRecord.issued_hook).differs(0)):
         call_function(code, block.get(BlockRecord.issued_hook), code["frame"], operation.address)
     with code.when(block.get(BlockRecord.pending).equals(0)):
@@ -267,6 +269,7 @@ def _staged(code: BlockCode, queue: Record, operation: Record) -> Value:
         copy_bytes(code, place, operation.get(AsyncOperation.source), size)
         operation.set(AsyncOperation.source, place)
         operation.set(AsyncOperation.source_bytes, 0)
+        operation.set(AsyncOperation.read_entry, code.block.get(BlockRecord.log_entry))
         queue.set(PendingOperations.staged_bytes, used + size)
         done.set(code.constant(U32, 1))
     return done.get()

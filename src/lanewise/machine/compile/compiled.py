@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 MOST_READY = 256
 
 
+#: The variant of kernels whose registers are looked at after every instruction.
+TRACED = "traced"
+
+
 class Compiled:
     """A kernel as machine code, and what is known of it; each property is computed when first used.
 
@@ -65,7 +69,8 @@ class Compiled:
         from lanewise.machine.compile.images import images
 
         instrumentation = self._instrument() if self._instrument is not None else None
-        return images(Kernel(self.program, self.arch), self.blocks, instrumentation)
+        kernel = Kernel(self.program, self.arch, self._variant == TRACED)
+        return images(kernel, self.blocks, instrumentation)
 
     def _note(self) -> bytes:
         """Return the launch info as bytes, kept beside the machine code."""

@@ -62,7 +62,8 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     form = form_of(instruction, kernel.arch)
     offsets = [each.offset for each in parsed.registers]
     pairs = [low | high << 32 for low, high in zip(offsets[::2], [*offsets[1::2], 0], strict=False)]
-    flags = parsed.flags | (_CHAINED if op.site in chained_products(kernel.program) else 0)
+    is_chained = not kernel.is_traced and op.site in chained_products(kernel.program)
+    flags = parsed.flags | (_CHAINED if is_chained else 0)
     words = [op.site, instruction.n, *parsed.a, *parsed.b, *parsed.scale_d, flags, parsed.selector]
     return Step(_product(module, form, parsed.majors), [*words, *pairs])
 

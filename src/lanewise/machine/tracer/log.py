@@ -14,9 +14,10 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import Bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import LANES
+from lanewise.machine.program.instruction_record import Proxy
 from lanewise.machine.program.operands import Register
 from lanewise.machine.tracer.points import ADDRESS_BYTES, LoggedAccess, LoggedRegister, Point
-from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, ENTRY, AsyncWrite
+from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, ENTRY, AsyncRun, AsyncWrite
 from lanewise.ptx import Shape
 
 Numbers = npt.NDArray[np.int64]
@@ -36,8 +37,41 @@ class MemoryWrites(NamedTuple):
     #: The bytes of each, and their offset in the log, which may be NOT_KEPT.
     size: Numbers
     offset: Numbers
-    #: Which of the instruction's accesses it is.
+    #: Which of the instruction's accesses it is; of an asynchronous operation, which of `Log.runs`, or
+    #: TOLD for the mbarrier that was told.
     access: Numbers
+
+
+#: What stands for an access where an asynchronous operation has changed an mbarrier.
+TOLD = -1
+
+
+class AsyncRuns(NamedTuple):
+    """What asynchronous operations have written, one element for each run of bytes that lie side by side."""
+
+    #: The entry of the write, the block that it was done in, and who issued it: an entry (-1: not logged) and
+    #: a lane.
+    entry: Numbers
+    block: Numbers
+    issuer: Numbers
+    lane: Numbers
+    #: The entry before which its source was read.
+    reader: Numbers
+    #: Generic addresses (source: 0 where the issuer has it, FILLED beyond a tensor), bytes, offset in the log.
+    target: Numbers
+    source: Numbers
+    size: Numbers
+    offset: Numbers
+
+
+class Told(NamedTuple):
+    """Mbarriers that asynchronous operations have told of their bytes, one element for each."""
+
+    entry: Numbers
+    block: Numbers
+    lane: Numbers
+    address: Numbers
+    offset: Numbers
 
 
 class Log:
@@ -97,23 +131,76 @@ class Log:
             self._rows(point.number, number)
             for point in self.points
             for number, access in enumerate(point.accesses)
-            if access.located.access.writes and access.located.size
+            if access.located.access.writes
+            and access.located.size
+            and access.located.access.proxy is not Proxy.ASYNC
         ]
-        parts.append(self._asynchronous())
+        runs, told = self.runs, self.told
+        width = np.full(len(told.entry), 8, np.int64)
+        parts += [
+            MemoryWrites(
+                runs.block, runs.entry, runs.lane, runs.target.astype(np.uint64), runs.size, runs.offset,
+                np.arange(len(runs.entry)),
+            ),
+            MemoryWrites(
+                told.block, told.entry, told.lane, told.address.astype(np.uint64), width, told.offset,
+                np.full(len(told.entry), TOLD),
+            ),
+        ]  # fmt: skip
         joined = MemoryWrites(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         order = np.lexsort((joined.row, joined.entry))
         return MemoryWrites._make(each[order] for each in joined)
 
-    def _asynchronous(self) -> MemoryWrites:
-        """Return what asynchronous copies have written to shared memory."""
+    @cached_property
+    def _async_writes(self) -> tuple[Numbers, Numbers]:
+        """The entries of asynchronous writes, and what each says, a row for each with an AsyncWrite's fields."""
         entries = np.flatnonzero(self.entries["point"] == ASYNC_WRITE_POINT)
         starts = self.entries["payload"][entries]
-        made = self.memory[starts[:, None] + np.arange(AsyncWrite.BYTES)].view(np.int64)
-        nothing = np.zeros(len(entries), np.int64)
-        address = made[:, AsyncWrite.address // 8] + abi.SHARED_WINDOW
-        return MemoryWrites(
-            self.entries["block"][entries], entries, nothing, address.astype(np.uint64),
-            made[:, AsyncWrite.size // 8].copy(), starts + AsyncWrite.BYTES, nothing,
+        return entries, self.memory[starts[:, None] + np.arange(AsyncWrite.BYTES)].view(np.int64)
+
+    @cached_property
+    def told(self) -> Told:
+        """The mbarriers that asynchronous operations have told of their bytes."""
+        entries, made = self._async_writes
+        which = np.flatnonzero(made[:, AsyncWrite.barrier // 8])
+        chosen = made[which]
+        return Told(
+            entries[which], chosen[:, AsyncWrite.barrier_block // 8], chosen[:, AsyncWrite.lane // 8],
+            chosen[:, AsyncWrite.barrier // 8],
+            self.entries["payload"][entries[which]] + AsyncWrite.barrier_word,
+        )  # fmt: skip
+
+    @cached_property
+    def runs(self) -> AsyncRuns:
+        """What asynchronous operations have written."""
+        entries, made = self._async_writes
+        parts = [self._runs_of(int(entry), row) for entry, row in zip(entries, made, strict=True)]
+        nothing = AsyncRuns(*(np.zeros(0, np.int64) for _ in AsyncRuns._fields))
+        return AsyncRuns(*(np.concatenate(columns) for columns in zip(nothing, *parts, strict=True)))
+
+    def _runs_of(self, entry: int, made: Numbers) -> AsyncRuns:
+        """Return the runs of one asynchronous write."""
+        count, lane = int(made[AsyncWrite.runs // 8]), int(made[AsyncWrite.lane // 8])
+        issuer, reader = (
+            int(made[each // 8]) // ENTRY.itemsize if made[each // 8] >= 0 else -1
+            for each in (AsyncWrite.issuer, AsyncWrite.reader)
+        )
+        start = int(self.entries["payload"][entry]) + AsyncWrite.BYTES
+        runs = self.memory[start : start + count * AsyncRun.BYTES].view(np.int64).reshape(-1, AsyncRun.BYTES // 8)
+        size = runs[:, AsyncRun.size // 8].copy()
+        target = runs[:, AsyncRun.target // 8].copy()
+        if count and not target[0] and issuer >= 0:  # a copy to global memory
+            target[0] = self.addresses(issuer, self.point(issuer).accesses[0])[lane].astype(np.int64)
+        first = start - AsyncWrite.BYTES + int(made[AsyncWrite.bytes // 8])
+        block = int(self.entries["block"][entry])
+
+        def all_of(value: int) -> Numbers:
+            return np.full(count, value, np.int64)
+
+        return AsyncRuns(
+            all_of(entry), all_of(block), all_of(issuer), all_of(lane),
+            all_of(reader if reader >= 0 else entry), target, runs[:, AsyncRun.source // 8].copy(), size,
+            first + np.cumsum(size) - size,
         )  # fmt: skip
 
     def owners(self, blocks: Numbers, addresses: npt.NDArray[np.uint64]) -> tuple[Numbers, Any]:
@@ -137,7 +224,11 @@ class Log:
         starts = self.entries["payload"][entries]
         index = (starts + access.addresses)[:, None] + np.arange(ADDRESS_BYTES)
         addresses = self.memory[index].view(np.uint64)
-        which, rows = np.nonzero(addresses)
+        there = addresses != 0
+        if access.located.access.asynchronous:  # those that were kept are logged when they take effect
+            kept = self.entries["barrier"][entries].astype(np.int64)[:, None]
+            there &= (kept >> np.arange(LANES)) & 1 == 0
+        which, rows = np.nonzero(there)
         size = np.full(len(which), access.size or access.located.size, np.int64)
         kept = starts[which] + access.bytes + rows * access.size
         offset = kept if access.size else np.full(len(which), NOT_KEPT, np.int64)

@@ -58,15 +58,37 @@ class EntryHeader(RecordLayout):
     #: An EntryState.
     state = field(4)
     #: The number of a barrier that was completed; of an asynchronous write: whether it was done while the
-    #: instruction of the entry before it ran.
+    #: instruction of the entry before it ran; of cp.async: the lanes whose copies take effect later, as bits.
     barrier = field(4)
 
 
 class AsyncWrite(RecordLayout):
-    """What an asynchronous copy has written: an offset in the block's shared memory, and how many bytes."""
+    """What an asynchronous operation has written, followed by its runs and by the bytes of each run."""
 
-    address = field()
+    #: The offsets in the log of the entry that issued it, and of the wait that copied its source (or -1).
+    issuer = field()
+    reader = field()
+    lane = field()
+    #: The mbarrier that was told: its generic address (0: none), the block it lies in, its bits afterwards.
+    barrier = field()
+    barrier_block = field()
+    barrier_word = field()
+    #: How many runs there are, and where in the payload the bytes of the first one begin.
+    runs = field()
+    bytes = field()
+
+
+class AsyncRun(RecordLayout):
+    """Bytes that an asynchronous operation has written side by side."""
+
+    #: Generic addresses. A source is known of tensor copies; FILLED is beyond the tensor, 0 of other copies.
+    target = field()
+    source = field()
     size = field()
+
+
+#: The source of a run that a tensor copy has filled in, because it lies beyond the tensor.
+FILLED = -1
 
 
 class BlockChoice(IntEnum):
@@ -98,8 +120,8 @@ ENTRY = np.dtype(
         "itemsize": EntryHeader.BYTES,
     }
 )
-#: The numbers of points that stand for no instruction: a completed barrier; bytes of shared memory that an
-#: asynchronous copy has written, whose payload is an AsyncWrite and the bytes.
+#: The numbers of points that stand for no instruction: a completed barrier; bytes of memory that an
+#: asynchronous operation has written, whose payload is an AsyncWrite with its runs and bytes.
 BARRIER_POINT, ASYNC_WRITE_POINT = 0, 1
 #: Payloads begin at multiples of this.
 PAYLOAD_ALIGNMENT = 16

@@ -26,10 +26,7 @@ from lanewise.machine.codegen.function_code import (
 )
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
 from lanewise.machine.tracer.records import (
-    ASYNC_WRITE_POINT,
     BARRIER_POINT,
-    PAYLOAD_ALIGNMENT,
-    AsyncWrite,
     BlockChoice,
     EntryHeader,
     EntryState,
@@ -45,15 +42,13 @@ from lanewise.machine.warp_ops.addresses import locate
     ENTER_BASE, ENTER_BITS, ENTER_DISPLACEMENT, ENTER_WINDOW, ENTER_ROWS, ENTER_SIZE, ENTER_ADDRESSES,
     ENTER_BEFORE, ENTER_FLAGS, ENTER_SITE, ENTER_ELEMENT_BITS, ENTER_STEP_BASE, ENTER_STEP, ENTER_WORDS,
 ) = range(0, 14 * 8, 8)  # fmt: skip
-#: The function that is called when an asynchronous copy has written shared memory.
-ASYNC_WRITTEN = "trace_written"
 #: Words of an access for `leave`.
 LEAVE_ADDRESSES, LEAVE_SIZE, LEAVE_BYTES, LEAVE_FLAGS, LEAVE_SITE, LEAVE_WORDS = range(0, 48, 8)
 #: Words of a register: its offset in the frame, the bytes of all lanes, its offset in the payload.
 REGISTER_FRAME, REGISTER_BYTES, REGISTER_PAYLOAD, REGISTER_WORDS = range(0, 32, 8)
 
 
-def _tracer(block: Record) -> Record:
+def tracer_of(block: Record) -> Record:
     """Return the record of the tracer."""
     return block.at(BlockRecord.launch).at(LaunchRecord.tracer)
 
@@ -68,13 +63,13 @@ def _write_begin(module: ir.Module, name: str) -> None:
     code.function.attributes.add("noinline")
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)
-    tracer, index = _tracer(block), warp.get(WarpFrame.index)
+    tracer, index = tracer_of(block), warp.get(WarpFrame.index)
     chosen = Record(code, tracer.get(TracerRecord.warps) + index).get(0, U8).differs(0)
     choice = Record(code, tracer.get(TracerRecord.blocks) + block.get(BlockRecord.linear)).get(0, U8)
     chosen = chosen & choice.equals(BlockChoice.EVERYTHING)
     with code.when(~chosen & code["always"].equals(0)):
         code.give(0)
-    payload = _new_entry(code, block, tracer, code["size"])
+    payload = new_entry(code, block, tracer, code["size"])
     entry = Record(code, tracer.get(TracerRecord.next_entry) - EntryHeader.BYTES)
     for field, value in (
         (EntryHeader.point, code["point"]),
@@ -87,10 +82,11 @@ def _write_begin(module: ir.Module, name: str) -> None:
         entry.set(field, value.to(U32))
     tracer.set(TracerRecord.current_entry, entry.address)
     tracer.set(TracerRecord.current, payload)
+    block.set(BlockRecord.log_entry, entry.address)
     code.give(payload)
 
 
-def _new_entry(code: FunctionCode, block: Record, tracer: Record, size: Value) -> Value:
+def new_entry(code: FunctionCode, block: Record, tracer: Record, size: Value) -> Value:
     """Write code that begins an entry, and gives 0 where the block is not logged or the log is full."""
     linear = block.get(BlockRecord.linear)
     with code.when(Record(code, tracer.get(TracerRecord.blocks) + linear).get(0, U8).equals(0)):
@@ -121,6 +117,7 @@ def _complete(code: BlockCode, tracer: Record) -> None:
     entry = Record(code, tracer.get(TracerRecord.current_entry))
     entry.set(EntryHeader.state, code.constant(U32, EntryState.COMPLETE))
     tracer.set(TracerRecord.current, 0)
+    code.block.set(BlockRecord.log_entry, 0)
 
 
 def _copy_registers(code: BlockCode, payload: Value, words: Value, count: Value) -> None:
@@ -213,7 +210,7 @@ def leave(module: ir.Module) -> ir.Function:
     """Operands: how many registers and accesses, their words. Complete the entry that `enter` has begun."""
 
     def write(code: BlockCode) -> None:
-        words, tracer = code.record("operands"), _tracer(code.block)
+        words, tracer = code.record("operands"), tracer_of(code.block)
         payload = tracer.get(TracerRecord.current)
         with code.when(payload.equals(0)):
             code.give(0)
@@ -238,7 +235,7 @@ def note(module: ir.Module) -> ir.Function:
     """Operands: how many instructions; for each its point, payload's bytes, guard, negation, registers."""
 
     def write(code: BlockCode) -> None:
-        words, tracer = code.record("operands"), _tracer(code.block)
+        words, tracer = code.record("operands"), tracer_of(code.block)
         position = code.variable(words.address + 8)
         position.set(words.address + 8)
         with code.loop(words.get(0)):
@@ -266,39 +263,15 @@ def barrier_done(code: FunctionCode, block: Record, barrier: Value) -> None:
     code.builder.call(function, [block.address.handle, barrier.handle])
 
 
-def written(module: ir.Module) -> ir.Function:
-    """Return `trace_written(block, address, bytes)`: an asynchronous copy wrote the block's shared memory.
-
-    It logs the bytes.
-    """
-    type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
-    return shared(module, ASYNC_WRITTEN, type, _write_written)
-
-
-def _write_written(module: ir.Module, name: str) -> None:
-    arguments = ("block", "address", "bytes")
-    code = FunctionCode(module, name, arguments, ir.LONG, "")
-    block = code.record("block")
-    tracer, size = _tracer(block), code["bytes"]
-    whole = (size + (AsyncWrite.BYTES + PAYLOAD_ALIGNMENT - 1)) & -PAYLOAD_ALIGNMENT
-    payload = _new_entry(code, block, tracer, whole)
-    made = Record(code, payload)
-    made.set(AsyncWrite.address, code["address"])
-    made.set(AsyncWrite.size, size)
-    copy_bytes(code, payload + AsyncWrite.BYTES, block.get(BlockRecord.shared) + code["address"], size)
-    during = tracer.get(TracerRecord.current).differs(0)
-    _of_the_block(code, tracer, ASYNC_WRITE_POINT, during.to(U64).to(i64))
-
-
 def _write_barrier_done(module: ir.Module, name: str) -> None:
     code = FunctionCode(module, name, ("block", "barrier"), ir.LONG, "")
     block = code.record("block")
-    tracer = _tracer(block)
-    _new_entry(code, block, tracer, code.number(0))
-    _of_the_block(code, tracer, BARRIER_POINT, code["barrier"])
+    tracer = tracer_of(block)
+    new_entry(code, block, tracer, code.number(0))
+    of_the_block(code, tracer, BARRIER_POINT, code["barrier"])
 
 
-def _of_the_block(code: FunctionCode, tracer: Record, point: int, barrier: Value) -> None:
+def of_the_block(code: FunctionCode, tracer: Record, point: int, barrier: Value) -> None:
     """Write the header of an entry that belongs to no warp, and return from the function."""
     entry = Record(code, tracer.get(TracerRecord.next_entry) - EntryHeader.BYTES)
     for field, value in (

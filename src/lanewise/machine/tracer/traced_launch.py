@@ -16,13 +16,13 @@ from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.checked_launch import CheckedLaunch
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.schedules import RunSchedule
-from lanewise.machine.compile.compiled import ReadyKernels
+from lanewise.machine.compile.compiled import TRACED, ReadyKernels
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.runtime.state import BlockState
+from lanewise.machine.tracer.async_code import ASYNC_WRITTEN, COPY_KEPT
 from lanewise.machine.tracer.log import Log, cluster_member
 from lanewise.machine.tracer.points import Points
 from lanewise.machine.tracer.records import BlockChoice, EntryHeader, TracerRecord
-from lanewise.machine.tracer.step_code import ASYNC_WRITTEN
 from lanewise.machine.tracer.steps import TracerSteps
 from lanewise.ptx import Function, Module, Shape
 
@@ -37,7 +37,7 @@ class TracedKernel(CheckedKernel):
 
     def __init__(self, module: Module, function: Function, arch: str) -> None:
         super().__init__(module, function, arch)
-        self._variant = "traced"
+        self._variant = TRACED
 
     def _instrumentation(self) -> TracerSteps:  # type: ignore[override]  # both are an Instrumentation
         return TracerSteps(super()._instrumentation(), self.points, self.program)
@@ -128,6 +128,7 @@ class TracedLaunch(CheckedLaunch):
         state = super().new_block(worker)
         for member in state.members:
             member[BlockRecord.written_hook] = self.compiled.native.place(ASYNC_WRITTEN)
+            member[BlockRecord.kept_hook] = self.compiled.native.place(COPY_KEPT)
         for watch in self.watches:
             watch.triage.on_finding = self._note
         return state

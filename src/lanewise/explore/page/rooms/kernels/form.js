@@ -1,7 +1,7 @@
 // What is run: an example, or PTX or CUDA C++ that is typed, with its launch as `lanewise run` has it.
 
 export const EMPTY = { example: "", language: "ptx", source: "", entry: "", grid: "1", block: "", shared: 0, cluster: "", arguments: [], arch: "", schedule: "in order", traced: [0, 0, 0] };
-const SCHEDULES = ["in order", "reverse", "1", "2", "3"];
+const SCHEDULES = ["in order", "late", "reverse", "1", "2", "3"];
 
 // A source in a link: compressed, in letters that need no escape.
 export async function packSource(text) {
@@ -100,7 +100,7 @@ export function form(about, request, shell, run) {
       element("div", { class: "launch" },
         element("div", { class: "row end" }, ...launch),
         isScript ? null : element("label", {}, "Arguments"), isScript ? null : args, isScript ? null : help,
-        element("div", { class: "row end" }, choice("arch", "Arch", archs), choice("schedule", "Order of blocks and warps", SCHEDULES), field("traced", "Block to step through", { size: "6" }, request.traced.join(","))),
+        element("div", { class: "row end" }, choice("arch", "Arch", archs), choice("schedule", "Order of warps and copies", SCHEDULES), field("traced", "Block to step through", { size: "6" }, request.traced.join(","))),
         element("div", { class: "row" }, element("button", { class: "primary", type: "submit" }, "Run and check"), element("span", { class: "small quiet" }, "Ctrl+Enter")))));
   return { element: root, submit };
 }

@@ -1,8 +1,9 @@
 // What one step shows: the instruction and its lanes, registers by lane, fragments, shared memory as banks, arrays.
 
+import { ArrayView } from "./array.js";
 import { BITS, SHARED, bit, number, search } from "./log.js";
 
-const BANKS = 32, MOST_ROWS = 32;
+const BANKS = 32, MOST_ROWS = 32, MOST_COLUMNS = 32;
 const TABS = [["step", "Step"], ["registers", "Registers"], ["fragments", "Fragments"], ["shared", "Shared memory"], ["arrays", "Arrays"], ["report", "Report"]];
 
 // A table that is updated in place: only cells whose text or class has changed are touched.
@@ -40,7 +41,7 @@ class CellTable {
 
 export function inspector(log, shell, options) {
   const { element } = shell;
-  let step = 0, tab = options.tab, hex = false, filter = "", firstRow = 0;
+  let step = 0, tab = options.tab, hex = false, filter = "", firstRow = 0, shown = null;
   const buttons = new Map(TABS.map(([name, title]) => [name, element("button", {
     type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "inspected", "aria-selected": "false", onclick: () => choose(name),
   }, title)]));
@@ -88,7 +89,7 @@ export function inspector(log, shell, options) {
   });
   function ask(cell) {
     const of = cell.of ?? cell.what?.of?.();
-    if (of) origin(of, cell.of ? cell.lane : cell.what.lane);
+    if (of) origin(of, cell.of ? cell.lane : cell.what.lane, cell.warp, cell.at);
   }
   root.addEventListener("pointerover", (event) => {
     const what = event.target.closest?.("td.value")?.what;
@@ -116,14 +117,13 @@ export function inspector(log, shell, options) {
 
   const stepLink = (wanted, text) => element("a", { href: "#", dataset: { step: wanted } }, text ?? `step ${wanted}`);
 
-  async function origin(of, lane) {
-    const asked = step;
+  async function origin(of, lane, warp = log.warp[step], asked = step) {
     told.hidden = false;
     const title = element("h3", {}, `Who wrote ${of}${lane === null || lane === undefined ? "" : `, lane ${lane}`}?`);
     const close = element("button", { type: "button", class: "copy", onclick: () => (told.hidden = true) }, "Close");
     told.replaceChildren(element("div", { class: "row" }, title, close), element("p", { class: "quiet" }, "…"));
     try {
-      const found = await options.origin({ of, lane: lane ?? null, step: asked, warp: log.warp[asked], block: log.block[asked] });
+      const found = await options.origin({ of, lane: lane ?? null, step: asked, warp, block: log.block[asked] });
       const parts = [tree(found.tree, true)];
       for (const [name, indices] of Object.entries(found.inputs)) {
         const texts = indices.map((each) => `${name}[${each.join(", ")}]`);
@@ -157,11 +157,11 @@ export function inspector(log, shell, options) {
     for (const each of findings) parts.push(element("p", { class: "problem" }, each.text));
     const waiting = log.data.waits.filter(([from, to]) => from <= step && to > step);
     if (waiting.length) {
-      parts.push(element("p", { class: "small" }, "Waiting at a barrier: ", ...waiting.flatMap(([from, , warp, barrier], n) => [n ? ", " : "", `warp ${warp} (barrier ${barrier}) since `, stepLink(from)])));
+      parts.push(element("p", { class: "small" }, "Waiting: ", ...waiting.slice(0, 8).flatMap(([from, , warp, what, missing], n) => [n ? "; " : "", `warp ${warp} ${what} since `, stepLink(from), missing ? ` (then ${missing})` : ""]), waiting.length > 8 ? ` and ${waiting.length - 8} more` : ""));
     }
     const under = (list, words) => {
       const found = list.filter(([, , issued, , done]) => issued <= step && (done === null || done > step));
-      if (found.length) parts.push(element("p", { class: "small" }, `${words}: ${found.length}, issued at `, ...found.slice(-6).flatMap(([, , issued], n) => [n ? ", " : "", stepLink(issued)])));
+      if (found.length) parts.push(element("p", { class: "small" }, `${words}: ${found.length}, issued at `, ...found.slice(-6).flatMap(([, , issued, , , text, bytes], n) => [n ? ", " : "", stepLink(issued), text ? ` (${text.split(".").slice(0, 4).join(".")}${bytes ? `, ${bytes} bytes` : ""})` : ""])));
     };
     under(log.data.copies, "Asynchronous copies under way");
     under(log.data.groups, "Groups of wgmma in flight");
@@ -215,13 +215,13 @@ export function inspector(log, shell, options) {
     // Variables of the source first; within them in the order in which they were written first.
     const names = [...owner.registers.keys()].filter((name) => (!filter || log.titled(name).includes(filter) || name.includes(filter)) && owner.registers.get(name).steps[0] <= step);
     names.sort((a, b) => (log.data.names[b] ? 1 : 0) - (log.data.names[a] ? 1 : 0));
-    const shown = names.slice(0, 48), held = shown.map((name) => log.held(step, name, owner));
-    registers.table.update(shown.map((name) => log.titled(name)), (r, lane) => {
+    const listed = names.slice(0, 48), held = listed.map((name) => log.held(step, name, owner));
+    registers.table.update(listed.map((name) => log.titled(name)), (r, lane) => {
       const at = held[r].at[lane];
       if (at < 0) return { text: "·", kind: "off" };
-      return { text: number(log.view, held[r].type, held[r].bits, at, hex), kind: held[r].by[lane] === step ? "value new" : "value", of: () => shown[r], lane, title: () => `${shown[r]}, lane ${lane}, written at step ${held[r].by[lane]}` };
+      return { text: number(log.view, held[r].type, held[r].bits, at, hex), kind: held[r].by[lane] === step ? "value new" : "value", of: () => listed[r], lane, title: () => `${listed[r]}, lane ${lane}, written at step ${held[r].by[lane]}` };
     });
-    registers.note.textContent = `warp ${log.warp[step]}, after step ${step}; select a value to see who wrote it${names.length > shown.length ? `; ${shown.length} of ${names.length} are shown` : ""}`;
+    registers.note.textContent = `warp ${log.warp[step]}, after step ${step}; select a value to see who wrote it${names.length > listed.length ? `; ${listed.length} of ${names.length} are shown` : ""}`;
   }
 
   // Fragments -------------------------------------------------------------------------------------------------
@@ -235,32 +235,38 @@ export function inspector(log, shell, options) {
       for (let n = search(steps, step); n >= 0; n--) {
         if (log.at(steps[n]).matrices?.length) { at = steps[n]; matrices = log.at(at).matrices; break; }
       }
-      if (!matrices.length) return [element("p", { class: "quiet" }, "No matrix instruction of this warp has run up to here whose fragments one warp holds.")];
+      if (!matrices.length) return [element("p", { class: "quiet" }, "No matrix instruction of this warp has run up to here whose fragments registers hold.")];
       note.push(element("p", { class: "small" }, "The last matrix instruction of this warp was at ", stepLink(at), ":"), element("pre", { class: "instruction" }, log.at(at).text));
     }
     return [...note, ...[...matrices].sort((a, b) => (a.name < b.name ? -1 : 1)).map((each) => matrix(each, at))];
   }
 
+  const firstColumn = new Map(); // of wide matrices, by name: the first column that is shown
   function matrix(each, at) {
-    const held = new Map(each.registers.map((name) => [name, log.held(each.result ? at : at - 1, name, log.of(at))]));
-    const table = element("table", { class: "values matrix" });
+    const parts = log.fellows(at, each.warps), from = log.layouts[each.layout];
+    const held = parts.map((part) => new Map(part.at === undefined ? [] : each.registers.map((name) => [name, log.held(each.result ? part.at : part.at - 1, name, part.owner)])));
+    const start = Math.min(firstColumn.get(each.name) ?? 0, Math.max(0, each.cols - MOST_COLUMNS)), end = Math.min(each.cols, start + MOST_COLUMNS);
+    const table = element("table", { class: "values matrix sticky" });
     const head = table.createTHead().insertRow();
     head.append(element("th", { scope: "col" }, each.name));
-    for (let c = 0; c < each.cols; c++) head.append(element("th", { scope: "col" }, String(c)));
+    for (let c = start; c < end; c++) head.append(element("th", { scope: "col" }, String(c)));
     const rows = table.createTBody();
     for (let r = 0; r < each.rows; r++) {
       const row = rows.insertRow();
       row.append(element("th", { scope: "row" }, String(r)));
-      for (let c = 0; c < each.cols; c++) {
-        const slot = each.from[r * each.cols + c], lane = Math.floor(slot / (each.registers.length * each.slots));
-        const name = each.registers[Math.floor(slot / each.slots) % each.registers.length], h = held.get(name);
+      for (let c = start; c < end; c++) {
+        const slot = from[r * each.cols + c], thread = Math.floor(slot / (each.registers.length * each.slots)), lane = thread % 32, part = parts[thread >> 5];
+        const name = each.registers[Math.floor(slot / each.slots) % each.registers.length], h = held[thread >> 5].get(name);
         const text = h && h.at[lane] >= 0 ? number(log.view, BITS[each.type] === each.slot ? each.type : `b${each.slot}`, each.slot, h.at[lane] + ((slot % each.slots) * each.slot) / 8) : "·";
         const cell = value(text, h && h.at[lane] >= 0 ? name : null, lane, `lane-${lane % 8}`);
-        cell.title = `lane ${lane}, ${name}`;
+        if (each.warps > 1 && part.owner) { cell.warp = part.owner.warp; cell.at = each.result ? part.at : part.at - 1; }
+        cell.title = `${each.warps > 1 ? `warp ${part.owner ? part.owner.warp : "not traced"}, ` : ""}lane ${lane}, ${name}`;
         row.append(cell);
       }
     }
-    return element("details", { open: true }, element("summary", {}, `${each.name}: ${each.rows} × ${each.cols} ${each.type}, ${each.result ? "after" : "before"} step ${at}`), element("div", { class: "scroll tall" }, table));
+    const range = each.cols > MOST_COLUMNS ? element("label", { class: "inline small" }, "columns from ", element("input", { type: "range", min: "0", max: String(each.cols - MOST_COLUMNS), step: "8", value: String(start), "aria-label": `First column of ${each.name} that is shown`, onchange: (event) => { firstColumn.set(each.name, +event.target.value); render(); } }), ` ${start} to ${end - 1}`) : null;
+    const holders = each.warps > 1 ? `, held by warps ${parts[0].owner ? parts[0].owner.warp : "?"} to ${parts.at(-1).owner ? parts.at(-1).owner.warp : "?"}` : "";
+    return element("details", { open: true }, element("summary", {}, `${each.name}: ${each.rows} × ${each.cols} ${each.type}${holders}, ${each.result ? "after" : "before"} step ${at}`), range, element("div", { class: "scroll tall" }, table));
   }
 
   // Shared memory as banks ------------------------------------------------------------------------------------
@@ -270,8 +276,12 @@ export function inspector(log, shell, options) {
     const size = log.data.sharedBytes, all = Math.ceil(size / (4 * BANKS));
     if (!size) return [element("p", { class: "quiet" }, "The kernel has no shared memory.")];
     banks.range = all > MOST_ROWS ? element("input", { type: "range", min: "0", max: String(all - MOST_ROWS), value: String(firstRow), "aria-label": "First row shown", oninput: (event) => { firstRow = +event.target.value; updateShared(true); } }) : null;
-    const legend = log.data.shared.map((each, n) => element("span", { class: `chip array-${n % 4}` }, `${each.name}: ${each.type} ${each.shape.join(" × ")}`));
+    const legend = log.data.shared.map((each, n) => element("button", {
+      type: "button", class: `chip array-${n % 4}`, "aria-pressed": String(shown?.array === each), disabled: !each.places, title: each.places ? "Show it by its own coordinates, with the swizzle undone" : "",
+      onclick: () => { shown = shown?.array === each ? null : new ArrayView(log, element, CellTable, each, () => updateShared(true)); drawn = ""; render(); },
+    }, `${each.name}: ${each.type} ${each.shape.join(" × ")}`));
     for (const each of log.data.variables) legend.push(element("span", { class: "chip" }, `${each.name || "shared"}: ${each.bytes || "dynamic"} bytes at ${each.first}`));
+    if (shown) return [element("div", { class: "row small" }, ...legend), banks.note, ...shown.elements];
     return [element("div", { class: "row small" }, ...legend, banks.range ? element("label", { class: "inline" }, "rows ", banks.range) : null), banks.note, element("div", { class: "scroll tall" }, banks.table.root)];
   }
   function updateShared(chosen = false) {
@@ -289,6 +299,8 @@ export function inspector(log, shell, options) {
         for (let at = first & ~3; at < first + Math.max(access.size, 1); at += 4) touched.set(at >> 2, { lane: each.row, bad: busy.has((at >> 2) % BANKS) && found > ideal });
       }
     }
+    banks.note.textContent = counted.join("; ") || `This step does not touch shared memory.${shown ? "" : " 32 banks of 4 bytes, side by side:"}`;
+    if (shown) { shown.update(state, touched, step); return; }
     const lines = [...touched.keys()].map((word) => Math.floor(word / BANKS));
     if (all <= MOST_ROWS) firstRow = 0;
     else if (!chosen && lines.length && !lines.some((row) => row >= firstRow && row < firstRow + MOST_ROWS)) {
@@ -312,7 +324,6 @@ export function inspector(log, shell, options) {
       if (mark) kind += mark.bad ? " conflict" : " touched";
       return { text, kind, lane: null, of: () => log.sharedName(at), title: () => `${log.sharedName(at) || `byte ${at}`}, bank ${bank}${mark ? `, lane or row ${mark.lane}` : ""}, ${writer < 0 ? "not written" : `written at step ${log.writes.step[writer]}`}` };
     });
-    banks.note.textContent = counted.join("; ") || "This step does not touch shared memory. 32 banks of 4 bytes, side by side:";
   }
 
   // Arrays and the report -------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ export class Log {
       array.places = array.at ? await unpack(array.at, Int32Array) : null;
       array.end = array.first + array.item * array.shape.reduce((x, y) => x * y, 1);
     }));
+    log.layouts = await Promise.all(data.layouts.map((each) => unpack(each, Int32Array)));
     const w = data.sharedWrites;
     log.writes = {
       step: await unpack(w.step, Int32Array), offset: await unpack(w.offset, Int32Array), size: await unpack(w.size, Int32Array),
@@ -133,6 +134,19 @@ export class Log {
       missing &= ~now;
     }
     return { at, by, type: written.type, bits: written.bits };
+  }
+
+  // The warps that hold a fragment together, and the step at which each executed this instruction the same time.
+  fellows(step, count) {
+    const owner = this.of(step);
+    if (count === 1) return [{ owner, at: step }];
+    const first = Math.floor(owner.warp / count) * count, point = this.point[step];
+    const same = (track) => track?.steps.filter((each) => this.point[each] === point) ?? [];
+    const nth = same(owner).indexOf(step);
+    return Array.from({ length: count }, (_, n) => {
+      const track = this.warps.get(`${owner.block}/${first + n}`);
+      return { owner: track, at: same(track)[nth] };
+    });
   }
 
   // A block's shared memory after a step, with the number of the write that each byte is from.
@@ -211,6 +225,15 @@ export class Log {
     if (!a || !a.places) return "";
     const flat = a.places[Math.floor((offset - a.first) / a.item)];
     return flat === undefined ? "" : `${a.name}[${index(flat, a.shape).join(", ")}]`;
+  }
+
+  // For each element of an array in shared memory, in row-major order, the byte at which it lies.
+  bytesOf(array) {
+    if (!array.bytes) {
+      array.bytes = new Int32Array(array.places.length);
+      array.places.forEach((flat, place) => (array.bytes[flat] = array.first + place * array.item));
+    }
+    return array.bytes;
   }
 
   // The name of a register's variable in the source, if it has one.

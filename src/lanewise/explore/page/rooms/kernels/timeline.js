@@ -9,7 +9,7 @@ export function timeline(log, shell, go) {
   const legend = element("div", { class: "legend small quiet" });
   const used = new Set(Array.from(log.point, (point) => log.data.points[point].kind));
   const items = Object.entries(KINDS).filter(([kind]) => used.has(kind));
-  if (log.data.waits.some(([from, to]) => to > from + 1)) items.push(["wait", "waits at a barrier"]);
+  if (log.data.waits.some(([from, to]) => to > from + 1)) items.push(["wait", "waits"]);
   if (log.data.copies.length) items.push(["copy", "asynchronous copy"]);
   if (log.data.groups.length) items.push(["group", "wgmma in flight"]);
   if (log.data.findings.length) items.push(["finding", "finding"]);
