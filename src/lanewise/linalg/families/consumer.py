@@ -88,7 +88,12 @@ class Consumer:
             self.pipeline.wait(reading)
             accs = self.multiply(accs, reading.stage, done > 0)
             lw.wgmma_wait(1)  # the stage before is done: give it back
-            if done > 0:
+            if T.single:
+                # Nobody fills a stage of the last ones again. So all arrivals from other blocks are waited
+                # for, and a block can leave when it is done.
+                if (done > 0) & (done + T.stages <= steps):
+                    self.give_back(before)
+            elif done > 0:
                 self.give_back(before)
             before = reading
             reading = reading.next()
@@ -207,7 +212,8 @@ class Consumer:
                     self.meet(sums, mine, first_row, column)
                 else:
                     self.output.store(sums, first_row, column)
-            self.parts.done(self.own, within)
+            if not T.single:
+                self.parts.done(self.own, within)
         elif T.groups > 1:
             sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
             self.meet(sums, 0, first_row, first_column)
@@ -282,8 +288,11 @@ class Consumer:
             if T.split * T.groups == 1:
                 values = output.column_values(first_column)
             lw.wgmma_wait(0)
-            if steps > 0:
-                self.give_back(before)
+            if not T.single:  # noqa: SIM102, decided while tracing
+                if steps > 0:
+                    self.give_back(before)
             self.finish(accs, first_row, first_column, turn, values)
             turn = turn + 1
+        if T.split > 1 and not T.single:
+            self.parts.wait_for_readers(own, turn)
         output.wait_for_reads(0)  # the block's shared memory is read before the block ends

@@ -187,3 +187,7 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
             tile_a.load(A, to_a, at_a, filling.stage, full, place.column, mask_a)
             tile_b.load(B, to_b, at_b, filling.stage, full, place.row, mask_b)
             filling = filling.next()
+    if T.sharing > 1 and not T.single:  # other blocks give stages back to this one, which must not have ended
+        for _ in range(T.stages):
+            pipeline.acquire(filling)
+            filling = filling.next()
