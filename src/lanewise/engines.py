@@ -144,6 +144,8 @@ class SassListing(Protocol):
 
 # the table of tasks -------------------------------------------------------------------------------------
 
+#: A tensor in host memory as a NumPy array of the same memory; anything else as it is.
+HOST_ARRAY: EntryPoint[Callable[[object], object]] = EntryPoint("read tensors of other libraries")
 #: The instruction that a name of CUTLASS stands for; None for a plain copy.
 ATOM_INSTRUCTION: EntryPoint[Callable[[str], object]] = EntryPoint("look up names of CUTLASS")
 #: D = A·B + C of an instruction on arrays, once, and repeated along K for whole matrices.

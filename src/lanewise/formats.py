@@ -10,7 +10,7 @@ from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-from lanewise.engines import NUMBER
+from lanewise.engines import HOST_ARRAY, NUMBER
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ def as_array(values: Any, what: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(values)
     except (TypeError, ValueError) as error:
+        if hasattr(values, "__dlpack_device__"):  # a tensor of bfloat16 or fp8, which NumPy does not have
+            found = HOST_ARRAY.function(values)
+            if isinstance(found, np.ndarray):
+                return found
         raise LanewiseError(f"{what}: what was given is not an array ({error})") from None
 
 
@@ -455,5 +459,15 @@ def format_of(what: str | Format | npt.DTypeLike) -> Format:
     if not found:
         if isinstance(what, str) and what.lower() in AMBIGUOUS:
             raise LanewiseError(f"{what!r} may mean {' or '.join(AMBIGUOUS[what.lower()])}; name one of them")
-        raise LanewiseError(f"no format {what!r}; the formats are {', '.join(FORMATS)}")
+        raise LanewiseError(f"no format {what!r}{_hint(what)}; the formats are {', '.join(FORMATS)}")
     return found[0]
+
+
+def _hint(what: object) -> str:
+    """What an unknown name may have been meant for, as a part of a message."""
+    if not isinstance(what, str):
+        return ""
+    import difflib
+
+    near = difflib.get_close_matches(what.lower(), [*FORMATS, *SPELLINGS], n=1, cutoff=0.75)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -78,7 +78,7 @@ def _three(what: str, given: Any) -> tuple[int, int, int]:
         except (AttributeError, TypeError):
             raise LanewiseError(f"{what} is an integer or up to three of them, not {given!r}") from None
         if size < 1:
-            raise LanewiseError(f"{what} {given!r}: {size} is less than 1")
+            raise LanewiseError(f"{what} has at least 1 in each direction, not {given!r}")
         sizes.append(size)
     first, second, third = (*sizes, 1, 1)[:3]
     return first, second, third

@@ -19,6 +19,7 @@ from lanewise.engines import (
     FULL_FRAGMENT,
     GEMM,
     GLOBALS,
+    HOST_ARRAY,
     INSTRUCTION_FIDELITY,
     INSTRUCTION_MODEL,
     KERNEL_FIDELITY,
@@ -134,6 +135,13 @@ def _globals() -> Callable[[Any], MutableMapping[str, Any]]:
     from lanewise.module_globals import Globals
 
     return Globals
+
+
+@HOST_ARRAY.provided_by
+def _host_array() -> Callable[[object], object]:
+    from lanewise.ptx.host_tensors import host_array
+
+    return host_array
 
 
 @SASS_LISTING.provided_by

@@ -81,7 +81,7 @@ class _Tokens:
 
     def nested(self, depth: int) -> Nested:
         if depth > _DEEPEST:
-            raise LanewiseError(f"a layout nested more than {_DEEPEST} deep is none that anyone meant")
+            raise LanewiseError(f"a layout nested more than {_DEEPEST} deep is not supported")
         match = _TOKEN.match(self.text, self.position)
         if match is not None and match.group(1):
             self.position = match.end()

@@ -100,6 +100,9 @@ def _pointer_refusal(pointee: str, value: Any, source: str) -> str | None:
         return f"it takes an array, None, or lw.address(array); {value!r} was given"
     if isinstance(value, np.integer) and 0 < value < _LOWEST_ADDRESS:
         return f"it takes an array, None, or lw.address(array); {value!r} was given"
+    if isinstance(value, list | tuple | str):
+        kind = type(value).__name__
+        return f"it takes an array; a {kind} was given" + ("; np.array(…) makes one" if kind != "str" else "")
     given = element_of(value)
     if given is None or getattr(value, "ndim", 1) == 0 or pointee in _RAW_BYTES:
         return None

@@ -86,7 +86,8 @@ class Kernel:
         except TypeError:
             unhashable = [each for each, value in known.items() if not _is_hashable(value)]
             raise KernelError(
-                f"{self.name}: a Constexpr is hashable, a tuple, not a list; {', '.join(unhashable)} is not"
+                f"{self.name}: the value of a Constexpr must be hashable, a tuple and not a list; that of "
+                f"{', '.join(unhashable)} is not"
             ) from None
         if found is None:
             found = self._traced(name, known)

@@ -199,7 +199,7 @@ class Consumer:
         return totals, reading
 
     @lw.device
-    def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any) -> None:
+    def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any, values: Any) -> None:
         """Add up what other blocks have of a tile, where K is split, and store this block's share."""
         T = self.build
         if T.split > 1:
@@ -218,7 +218,7 @@ class Consumer:
             sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
             self.meet(sums, 0, first_row, first_column)
         else:
-            self.output.store(accs, first_row, first_column)
+            self.output.store(accs, first_row, first_column, values)
 
     @lw.device
     def meet(self, sums: Any, mine: Any, first_row: Any, first_column: Any) -> None:
@@ -284,11 +284,14 @@ class Consumer:
                 if number + tiles.step < tiles.count:
                     lw.arrive(TURN + 1 - own, 2 * WARPGROUP)
                 reading = self.skipped(reading, steps)
+            values = None
+            if T.split * T.groups == 1:
+                values = output.column_values(first_column)
             lw.wgmma_wait(0)
             if not T.single:  # noqa: SIM102, decided while tracing
                 if steps > 0:
                     self.give_back(before)
-            self.finish(accs, first_row, first_column, turn)
+            self.finish(accs, first_row, first_column, turn, values)
             turn = turn + 1
         if T.split > 1 and not T.single:
             self.parts.wait_for_readers(own, turn)

@@ -13,7 +13,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.epilogue_code import EpilogueValues
-from lanewise.linalg.families.build import REGISTERS, WARPGROUP, Build
+from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
 from lanewise.linalg.families.meeting import Meeting
 from lanewise.linalg.families.output import Output
@@ -38,7 +38,8 @@ def _output_type(build: Build) -> Any:
         return lw.Ptr[build.out]
     wide = build.box_columns * build.out.bits // 8
     lead = (1,) if build.batched else ()
-    return lw.TensorMap[build.out, (*lead, build.box_rows, build.box_columns), wide if wide > 16 else 0]
+    swizzle = wide if wide in SWIZZLED else 0
+    return lw.TensorMap[build.out, (*lead, build.box_rows, build.box_columns), swizzle]
 
 
 class Place:

@@ -5,6 +5,7 @@ The parsers in `syntax/` build them; how an entry is launched, a room further do
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping, MutableMapping, Sequence
 from contextlib import suppress
@@ -378,6 +379,7 @@ class Module:
             raise LanewiseError(f"{name!r} may be any of:\n{listed(found)}")
         asked = name if "<" in name or self.cuda is None else self.cuda.default_instance(name)
         if "<" in asked and self.cuda is not None:
+            asked = re.sub(r">\s*\([^()]*\)\s*$", ">", asked)  # NVRTC takes a name without its parameters
             instance, lowered = self.cuda.instance(asked, self.entries)
             if lowered not in instance.entries:
                 raise LanewiseError(f"{name!r} is no kernel: only a __global__ function can be launched")
