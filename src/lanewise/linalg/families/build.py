@@ -181,7 +181,7 @@ class Build:
     @property
     def _room(self) -> int:
         """Bytes of shared memory that are left for the results of one consumer."""
-        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes
+        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes - self.column_bytes
         return left // self.consumers // 1024 * 1024
 
     def _box_bytes(self, columns: int) -> int:
@@ -262,10 +262,21 @@ class Build:
         )
 
     @property
+    def terms_of_columns(self) -> int:
+        """How many numbers the epilogue needs for each column: a scale, a bias."""
+        return (self.epilogue.scale_b == "row") + (self.epilogue.bias == "row")
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of what the epilogue needs for the columns of each consumer's tile."""
+        return self.terms_of_columns * self.consumers * self.store_columns * 4
+
+    @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: the stages, the result's turns for each consumer, and parts of sums."""
+        """Dynamic shared memory: the stages, each consumer's turns of results and terms of columns, and
+        parts of sums."""
         results = self.buffers * self.consumers * self.turn_bytes
-        return self.stages * self.stage_bytes + results + self.parts_bytes
+        return self.stages * self.stage_bytes + results + self.column_bytes + self.parts_bytes
 
     @property
     def sum_registers(self) -> int:

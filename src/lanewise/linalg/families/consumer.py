@@ -14,6 +14,8 @@ from lanewise.linalg.families.tile_order import numbers
 PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
 #: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9).
 TURN = 8
+#: How many blocks of K ahead of their products scales are loaded.
+SCALES_AHEAD = 2
 
 
 class Consumer:
@@ -84,26 +86,42 @@ class Consumer:
         return accs, before, reading
 
     @lw.device
-    def scales(self, step: Any, first_row: Any, first_column: Any) -> Any:
-        """Return the scales of this thread's rows and columns for one stage; empty if there are none."""
+    def scale_places(self, first_row: Any, first_column: Any) -> Any:
+        """Return where the scales of this thread's rows and columns begin, before the first block of K."""
         T, given, lane = self.build, self.output.given, lw.lane_id()
         own_row = first_row + self.output.warp * 16 + lane // 4
         rows_per_scale, columns_per_scale = T.promote or (0, 0)
-        row_step, row_k, column_step, column_k = given.scale_strides
+        row_step, _, column_step, _ = given.scale_strides
         of_rows, of_columns = [], []
         if rows_per_scale:
             for each in range(T.consumer_rows // 32):
                 row = lw.min(own_row + 8 * (each % 2) + each // 2 * ROWS, self.output.last_row - 1)
-                of_rows.append(given.scale_a[row // rows_per_scale * row_step + step * row_k])
+                of_rows.append(row // rows_per_scale * row_step)
         if columns_per_scale > 1:  # one for each piece of the tile that lies in one of its blocks
             for start in range(0, T.bn, gcd(T.bn, columns_per_scale)):
                 block = lw.min(first_column + start, self.output.N - 1) // columns_per_scale
-                of_columns.append(given.scale_b[block * column_step + step * column_k])
+                of_columns.append(block * column_step)
         elif columns_per_scale:
             for each in range(T.bn // 4):
                 column = lw.min(first_column + each // 2 * 8 + 2 * (lane % 4) + each % 2, self.output.N - 1)
-                of_columns.append(given.scale_b[column * column_step + step * column_k])
+                of_columns.append(column * column_step)
         return of_rows, of_columns
+
+    @lw.device
+    def scales(self, step: Any, places: Any) -> Any:
+        """Return the scales of this thread's rows and columns for one block of K; empty if there are none.
+
+        Past the last block they are the last block's: scales are loaded ahead of the products, since memory
+        takes longer to answer than a stage takes to be multiplied.
+        """
+        given = self.output.given
+        _, row_k, _, column_k = given.scale_strides
+        of_rows, of_columns = places
+        step = lw.min(step, self.steps - 1)
+        return (
+            [given.scale_a[place + step * row_k] for place in of_rows],
+            [given.scale_b[place + step * column_k] for place in of_columns],
+        )
 
     @lw.device
     def promote(self, totals: Any, accs: Any, scales: Any) -> Any:
@@ -130,10 +148,12 @@ class Consumer:
         columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
         """
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
+        places = self.scale_places(first_row, first_column)
+        ahead = [self.scales(each, places) for each in range(SCALES_AHEAD)]
         for step in lw.range(self.steps):
+            scales, ahead = ahead[0], [*ahead[1:], self.scales(step + SCALES_AHEAD, places)]
             self.pipeline.wait(reading)
             accs = self.multiply(accs, reading.stage, False)
-            scales = self.scales(step, first_row, first_column)
             lw.wgmma_wait(0)
             self.give_back(reading)
             totals = self.promote(totals, accs, scales)
@@ -147,34 +167,34 @@ class Consumer:
         """Return the same, by two accumulators: a stage is multiplied while the last one is promoted."""
         steps = self.steps
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
+        places = self.scale_places(first_row, first_column)
+        scales, ahead = self.scales(0, places), self.scales(1, places)
         self.pipeline.wait(reading)
         accs = self.multiply(accs, reading.stage, False)
-        scales = self.scales(0, first_row, first_column)
         before = reading
         reading = reading.next()
         for pair in lw.range((steps - 1) // 2):
             for turn in range(2):
+                further = self.scales(2 * pair + turn + 2, places)
                 self.pipeline.wait(reading)
                 if turn == 0:
                     others = self.multiply(others, reading.stage, False)
                 else:
                     accs = self.multiply(accs, reading.stage, False)
-                further = self.scales(2 * pair + turn + 1, first_row, first_column)
                 lw.wgmma_wait(1)
                 self.give_back(before)
                 totals = self.promote(totals, accs if turn == 0 else others, scales)
-                scales, before = further, reading
+                scales, ahead, before = ahead, further, reading
                 reading = reading.next()
         if steps % 2 == 0:
             self.pipeline.wait(reading)
             others = self.multiply(others, reading.stage, False)
-            further = self.scales(steps - 1, first_row, first_column)
             lw.wgmma_wait(1)
             self.give_back(before)
             totals = self.promote(totals, accs, scales)
             lw.wgmma_wait(0)
             self.give_back(reading)
-            totals = self.promote(totals, others, further)
+            totals = self.promote(totals, others, ahead)
             reading = reading.next()
         else:
             lw.wgmma_wait(0)
@@ -249,6 +269,10 @@ class Consumer:
                     given.residual = residual + matrix.to(lw.i64) * strides[1]
                 if not T.store_by_tma:
                     output.batch = matrix.to(lw.i64) * strides[0]
+            stored = first_column
+            if T.split > 1:
+                stored = first_column + self.place.rank // T.sharing * T.store_columns
+            output.ahead(first_row, stored)
             if T.promotes:
                 if T.by_turns:
                     totals, reading = self.promoted_by_turns(accs, others, reading, first_row, first_column)

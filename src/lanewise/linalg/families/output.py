@@ -40,6 +40,13 @@ def pair(low: Any, high: Any, dtype: Any) -> Any:
     return (low.to(dtype), high.to(dtype))
 
 
+def _terms(build: Build, found: Any) -> list[Any]:
+    """Return a column's terms, (factor, bias), without those that are the same for all columns or missing."""
+    factor, bias = found
+    kept = [factor] if build.epilogue.scale_b == "row" else []
+    return [*kept, bias] if build.epilogue.bias == "row" else kept
+
+
 def rotate(values: Any, count: int, total: int) -> None:
     """Move the first `count` of `total` registers behind the others, all in place."""
     moved = [values[i] for i in range(count)]
@@ -50,7 +57,12 @@ def rotate(values: Any, count: int, total: int) -> None:
 
 
 class Output:
-    """The stores of one consumer: `store` is called by all of its threads, with the sums of its rows."""
+    """The stores of one consumer: `ahead` and `store` are called by all of its threads, for each tile.
+
+    Scales and biases are loaded by `ahead`, before the products, so that nothing in the epilogue waits for
+    memory. Those of rows stay in registers. Those of columns, more than a thread has registers for, are spread
+    over the threads until the epilogue begins, and are then exchanged through shared memory.
+    """
 
     def __init__(self, build: Build, C: Any, given: Any, own: Any, N: Any, leading: Any) -> None:
         self.build, self.C, self.given, self.own, self.N, self.leading = build, C, given, own, N, leading
@@ -60,22 +72,78 @@ class Output:
         #: The row after the last that is stored, and the matrix of the batch or where it begins.
         self.last_row: Any = None
         self.batch: Any = None
+        #: What `ahead` loaded: terms of each 64 rows, those of this thread's share of the columns.
+        self.of_rows: Any = None
+        self.of_own_columns: Any = None
+        self.first_column: Any = None
+        if build.terms_of_columns:
+            shape = (build.store_columns, build.terms_of_columns, build.consumers)
+            offset = build.shared_bytes - build.parts_bytes - build.column_bytes
+            self.of_columns = lw.dynamic_shared(f32, Layout(shape), offset=offset)
+        # Numbers for all elements are loaded once.
+        if build.epilogue.scale_a == "tensor":
+            given.scale_a = [given.scale_a[0]]
+        if build.epilogue.scale_b == "tensor":
+            given.scale_b = [given.scale_b[0]]
+        if build.epilogue.scale_out:
+            given.scale_out = [given.scale_out[0]]
         if build.transposed:
             self.turn_columns = build.store_columns
         else:
             self.turn_columns = build.box_columns * build.turn_boxes
 
     @lw.device
+    def ahead(self, first_row: Any, first_column: Any) -> None:
+        """Load the scales and biases of a tile's rows and columns."""
+        T = self.build
+        self.first_column, self.of_rows, self.of_own_columns = first_column, [], []
+        own_row = first_row + self.warp * 16 + self.lane // 4
+        for block in range(T.consumer_rows // ROWS):
+            rows = [lw.min(own_row + block * ROWS + 8 * i, self.last_row - 1) for i in range(2)]
+            self.of_rows.append([row_terms(T.epilogue, self.given, row) for row in rows])
+        if T.terms_of_columns:
+            for start in range(0, T.store_columns, WARPGROUP):
+                column = lw.min(first_column + start + lw.thread_idx.x % WARPGROUP, self.N - 1)
+                found = column_terms(T.epilogue, self.given, column)
+                self.of_own_columns.append(_terms(T, found))
+
+    @lw.device
+    def exchange_columns(self) -> None:
+        """Write what this thread has of the columns' terms where all threads of the consumer read them."""
+        T = self.build
+        for start in range(0, T.store_columns, WARPGROUP):
+            column = start + lw.thread_idx.x % WARPGROUP
+            whole = start + WARPGROUP <= T.store_columns
+            if whole or column < T.store_columns:
+                for number in range(T.terms_of_columns):
+                    value = self.of_own_columns[start // WARPGROUP][number]
+                    self.of_columns[column, number, self.own] = value
+        lw.barrier(1 + self.own, WARPGROUP)
+
+    @lw.device
+    def terms_of_pair(self, column: Any) -> Any:
+        """Return the factors and biases of two neighbouring columns, of which `column` is the first."""
+        T = self.build
+        inside = column - self.first_column
+        factors, biases = [None, None], [None, None]
+        if T.epilogue.scale_b == "row":
+            factors = self.of_columns.ptr(inside, 0, self.own).load(2)
+        elif T.epilogue.scale_b is not None:
+            factors = [self.given.scale_b[0], self.given.scale_b[0]]
+        if T.epilogue.bias == "row":
+            biases = self.of_columns.ptr(inside, T.terms_of_columns - 1, self.own).load(2)
+        return [(factors[i], biases[i]) for i in range(2)]
+
+    @lw.device
     def store(self, accs: Any, first_row: Any, first_column: Any) -> None:
-        """Store a warpgroup's rows of a tile."""
+        """Store a warpgroup's rows of a tile, for which `ahead` was called."""
         T, turns = self.build, self.build.store_columns // self.turn_columns
+        if T.terms_of_columns:
+            self.exchange_columns()
         for block in range(len(accs)):
             row = first_row + block * ROWS
             own_row = row + self.warp * 16 + self.lane // 4
-            of_rows = [
-                row_terms(T.epilogue, self.given, lw.min(own_row + 8 * i, self.last_row - 1))
-                for i in range(2)
-            ]
+            of_rows = self.of_rows[block]
             if T.long_epilogue and turns > 1:
                 # a loop: registers have no addresses, so those of the next turn move to the front
                 values = accs[block]
@@ -156,16 +224,11 @@ class Output:
         T = self.build
         across = self.turn_columns if T.transposed else T.box_columns
         eights = 2 if T.out in (f16, bf16) and across >= 16 else 1
-        by_column = T.epilogue.scale_b is not None or T.epilogue.bias == "row"
         for at in range(0, self.turn_columns, 8 * eights):
             pairs = []
             for eight in range(eights):
                 column = first_column + at + 8 * eight + 2 * (self.lane % 4)
-                of_columns = [(None, None), (None, None)]
-                if by_column:
-                    of_columns = [
-                        column_terms(T.epilogue, self.given, lw.min(column + i, self.N - 1)) for i in range(2)
-                    ]
+                of_columns = self.terms_of_pair(column)
                 for half in range(2):
                     first = (start + at + 8 * eight) // 8 * 4 + 2 * half
                     row = own_row + 8 * half
