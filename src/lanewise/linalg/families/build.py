@@ -11,6 +11,7 @@ from lanewise import isa
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16, f32, tf32
 from lanewise.isa import Instruction
+from lanewise.linalg.order import wgmma_widths
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
 
@@ -296,6 +297,9 @@ class Build:
         reason = ""
         if self.consumer_rows % ROWS or not self.consumer_rows:
             reason = f"{self.bm} rows are no multiple of 64 for each of the warpgroups"
+        elif self.bn not in (widths := wgmma_widths(self.a.name, self.b.name, self.sums.name)):
+            names = ", ".join(map(str, widths))
+            reason = f"wgmma of {self.a.name} and {self.b.name} has {names} columns, not {self.bn}"
         elif self.bk * self.element_bytes != LINE:
             reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
         elif (

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.families.build import ROWS, Build, build_of
+from lanewise.linalg.order import instruction_widths
 from lanewise.linalg.orientation import transposed
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
@@ -23,6 +24,8 @@ _LAUNCH, _CLUSTER, _EPILOGUE, _TURN, _CLUSTER_EXCHANGE, _MEMORY_EXCHANGE = 3.2, 
 #: Blocks that run at the same time, by the size of a cluster.
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
 _MOST_STAGES, _LEAST_STAGES = 16, 3
+#: A result with so many columns is narrow: one tile may be as wide.
+_FEW = 128
 
 
 def natural(problem: Problem, plan: Plan) -> Problem:
@@ -103,7 +106,7 @@ def _all(problem: Problem) -> Iterator[Plan]:
         if swap and min(problem.m, problem.n) > 128:
             continue  # a result that is stored transposed, for few rows alone
         for rows in (64, 128, 192, 256):
-            for columns in _columns(seen, rows):
+            for columns in tile_columns(seen, seen.n):
                 for cluster in ((1, 1), (2, 1), (1, 2)):
                     yield from _cut(problem, replace(plain, tile=(rows, columns, bk), cluster=cluster), seen)
         pingpong = replace(plain, tile=(128, 128, bk), cluster=(2, 1), schedule="pingpong")
@@ -111,16 +114,13 @@ def _all(problem: Problem) -> Iterator[Plan]:
             yield found
 
 
-def _columns(seen: Problem, rows: int) -> list[int]:
-    """Return the widths of tiles that are tried: finer where a whole result is narrow."""
-    if seen.n <= 128:
-        least = next(
-            each
-            for each in (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128)
-            if each >= seen.n
-        )
+def tile_columns(problem: Problem, n: int) -> list[int]:
+    """Return the widths of tiles that are tried for `n` columns: finer where the whole result is narrow."""
+    widths = instruction_widths(problem)
+    if n <= _FEW:
+        least = next(each for each in widths if each >= n)
         return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in range(32, 257, 8) if each <= seen.n + 56]
+    return [each for each in widths if 32 <= each <= n + 56]
 
 
 def _cut(problem: Problem, plan: Plan, seen: Problem) -> Iterator[Plan]:

@@ -79,7 +79,7 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
         turned = problem.out.k_major == swap
         m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
         for rows in (64, 128, 192, 256):
-            for columns in _columns(n):
+            for columns in hopper.tile_columns(problem, n):
                 for cluster in _CLUSTERS:
                     for split in splits:
                         for groups in groupings:
@@ -89,14 +89,6 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
                             )  # fmt: skip
                             if found is not None:
                                 yield found
-
-
-def _columns(n: int) -> list[int]:
-    """Return the widths of tiles that are tried: finer where the result is narrow."""
-    if n <= _FEW:
-        least = -(-max(n, 1) // 8) * 8
-        return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in range(32, 257, 8) if each <= n + 56]
 
 
 def _candidate(
