@@ -6,6 +6,7 @@ Two problems whose `Build` is the same run the same machine code.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from lanewise import isa
 from lanewise.errors import LanewiseError
@@ -182,7 +183,8 @@ class Build:
     @property
     def _room(self) -> int:
         """Bytes of shared memory that are left for the results of one consumer."""
-        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes - self.column_bytes
+        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes
+        left -= self.column_bytes + self.scale_bytes
         return left // self.consumers // 1024 * 1024
 
     def _box_bytes(self, columns: int) -> int:
@@ -273,11 +275,25 @@ class Build:
         return self.terms_of_columns * self.consumers * self.store_columns * 4
 
     @property
+    def scales_of_stage(self) -> tuple[int, int]:
+        """How many block scales a stage has of the tile's rows and of its columns.
+
+        It has one for each, or one for each piece that lies in one block.
+        """
+        rows, columns = self.promote or (0, 0)
+        return (self.bm // gcd(self.bm, rows) if rows else 0, self.bn // gcd(self.bn, columns) if rows else 0)
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of the block scales of all stages."""
+        return -(-sum(self.scales_of_stage) // 4) * 16 * self.stages
+
+    @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: the stages, each consumer's turns of results and terms of columns, and
-        parts of sums."""
+        """Dynamic shared memory: the stages, each consumer's turns of results and terms of columns, scales of
+        blocks, and parts of sums."""
         results = self.buffers * self.consumers * self.turn_bytes
-        return self.stages * self.stage_bytes + results + self.column_bytes + self.parts_bytes
+        return self.stages * self.stage_bytes + results + self.column_bytes + self.scale_bytes + self.parts_bytes
 
     @property
     def sum_registers(self) -> int:

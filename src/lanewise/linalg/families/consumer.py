@@ -14,8 +14,6 @@ from lanewise.linalg.families.tile_order import numbers
 PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
 #: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9).
 TURN = 8
-#: How many blocks of K ahead of their products scales are loaded.
-SCALES_AHEAD = 2
 
 
 class Consumer:
@@ -26,12 +24,13 @@ class Consumer:
         self.place = place
         self.mma = build.instruction
         self.thread = lw.thread_idx.x % WARPGROUP
-        #: Set by the kernel: descriptors, stores, and how parts of K are added up, where they are.
+        #: Set by the kernel: descriptors, stores, how parts of K are added up, and block scales.
         self.a: Any = None
         self.b: Any = None
         self.output: Any = None
         self.parts: Any = None
         self.meeting: Any = None
+        self.block_scales: Any = None
 
     @lw.device
     def multiply(self, accs: Any, stage: Any, further: Any) -> Any:
@@ -86,42 +85,11 @@ class Consumer:
         return accs, before, reading
 
     @lw.device
-    def scale_places(self, first_row: Any, first_column: Any) -> Any:
-        """Return where the scales of this thread's rows and columns begin, before the first block of K."""
-        T, given, lane = self.build, self.output.given, lw.lane_id()
-        own_row = first_row + self.output.warp * 16 + lane // 4
-        rows_per_scale, columns_per_scale = T.promote or (0, 0)
-        row_step, _, column_step, _ = given.scale_strides
-        of_rows, of_columns = [], []
-        if rows_per_scale:
-            for each in range(T.consumer_rows // 32):
-                row = lw.min(own_row + 8 * (each % 2) + each // 2 * ROWS, self.output.last_row - 1)
-                of_rows.append(row // rows_per_scale * row_step)
-        if columns_per_scale > 1:  # one for each piece of the tile that lies in one of its blocks
-            for start in range(0, T.bn, gcd(T.bn, columns_per_scale)):
-                block = lw.min(first_column + start, self.output.N - 1) // columns_per_scale
-                of_columns.append(block * column_step)
-        elif columns_per_scale:
-            for each in range(T.bn // 4):
-                column = lw.min(first_column + each // 2 * 8 + 2 * (lane % 4) + each % 2, self.output.N - 1)
-                of_columns.append(column * column_step)
-        return of_rows, of_columns
-
-    @lw.device
-    def scales(self, step: Any, places: Any) -> Any:
-        """Return the scales of this thread's rows and columns for one block of K; empty if there are none.
-
-        Past the last block they are the last block's: scales are loaded ahead of the products, since memory
-        takes longer to answer than a stage takes to be multiplied.
-        """
-        given = self.output.given
-        _, row_k, _, column_k = given.scale_strides
-        of_rows, of_columns = places
-        step = lw.min(step, self.steps - 1)
-        return (
-            [given.scale_a[place + step * row_k] for place in of_rows],
-            [given.scale_b[place + step * column_k] for place in of_columns],
-        )
+    def scales(self, stage: Any) -> Any:
+        """Return the scales of this thread's rows and columns in a stage that is full; empty without them."""
+        if self.block_scales is None:
+            return [], []
+        return self.block_scales.of_stage(stage, self.own, self.output.warp)
 
     @lw.device
     def promote(self, totals: Any, accs: Any, scales: Any) -> Any:
@@ -141,18 +109,16 @@ class Consumer:
         return totals
 
     @lw.device
-    def promoted(self, accs: Any, reading: Any, first_row: Any, first_column: Any) -> Any:
+    def promoted(self, accs: Any, reading: Any) -> Any:
         """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
 
         A stage's products begin at zero. With block scales, their sum times the scale of its rows and
         columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
         """
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
-        places = self.scale_places(first_row, first_column)
-        ahead = [self.scales(each, places) for each in range(SCALES_AHEAD)]
-        for step in lw.range(self.steps):
-            scales, ahead = ahead[0], [*ahead[1:], self.scales(step + SCALES_AHEAD, places)]
+        for _ in lw.range(self.steps):
             self.pipeline.wait(reading)
+            scales = self.scales(reading.stage)
             accs = self.multiply(accs, reading.stage, False)
             lw.wgmma_wait(0)
             self.give_back(reading)
@@ -161,22 +127,19 @@ class Consumer:
         return totals, reading
 
     @lw.device
-    def promoted_by_turns(
-        self, accs: Any, others: Any, reading: Any, first_row: Any, first_column: Any
-    ) -> Any:
+    def promoted_by_turns(self, accs: Any, others: Any, reading: Any) -> Any:
         """Return the same, by two accumulators: a stage is multiplied while the last one is promoted."""
         steps = self.steps
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
-        places = self.scale_places(first_row, first_column)
-        scales, ahead = self.scales(0, places), self.scales(1, places)
         self.pipeline.wait(reading)
+        scales = self.scales(reading.stage)
         accs = self.multiply(accs, reading.stage, False)
         before = reading
         reading = reading.next()
-        for pair in lw.range((steps - 1) // 2):
+        for _ in lw.range((steps - 1) // 2):
             for turn in range(2):
-                further = self.scales(2 * pair + turn + 2, places)
                 self.pipeline.wait(reading)
+                further = self.scales(reading.stage)
                 if turn == 0:
                     others = self.multiply(others, reading.stage, False)
                 else:
@@ -184,17 +147,18 @@ class Consumer:
                 lw.wgmma_wait(1)
                 self.give_back(before)
                 totals = self.promote(totals, accs if turn == 0 else others, scales)
-                scales, ahead, before = ahead, further, reading
+                scales, before = further, reading
                 reading = reading.next()
         if steps % 2 == 0:
             self.pipeline.wait(reading)
+            further = self.scales(reading.stage)
             others = self.multiply(others, reading.stage, False)
             lw.wgmma_wait(1)
             self.give_back(before)
             totals = self.promote(totals, accs, scales)
             lw.wgmma_wait(0)
             self.give_back(reading)
-            totals = self.promote(totals, others, ahead)
+            totals = self.promote(totals, others, further)
             reading = reading.next()
         else:
             lw.wgmma_wait(0)
@@ -275,9 +239,9 @@ class Consumer:
             output.ahead(first_row, stored)
             if T.promotes:
                 if T.by_turns:
-                    totals, reading = self.promoted_by_turns(accs, others, reading, first_row, first_column)
+                    totals, reading = self.promoted_by_turns(accs, others, reading)
                 else:
-                    totals, reading = self.promoted(accs, reading, first_row, first_column)
+                    totals, reading = self.promoted(accs, reading)
                 output.store(totals, first_row, first_column)
                 continue
             if T.schedule == "pingpong":

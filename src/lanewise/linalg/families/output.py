@@ -60,8 +60,8 @@ class Output:
     """The stores of one consumer: `ahead` and `store` are called by all of its threads, for each tile.
 
     Scales and biases are loaded by `ahead`, before the products, so that nothing in the epilogue waits for
-    memory. Those of rows stay in registers. Those of columns, more than a thread has registers for, are spread
-    over the threads until the epilogue begins, and are then exchanged through shared memory.
+    memory. Those of rows stay in registers. Those of columns, more than a thread has registers for, are
+    spread over the threads until the epilogue begins, and are then exchanged through shared memory.
     """
 
     def __init__(self, build: Build, C: Any, given: Any, own: Any, N: Any, leading: Any) -> None:
@@ -78,7 +78,7 @@ class Output:
         self.first_column: Any = None
         if build.terms_of_columns:
             shape = (build.store_columns, build.terms_of_columns, build.consumers)
-            offset = build.shared_bytes - build.parts_bytes - build.column_bytes
+            offset = build.shared_bytes - build.parts_bytes - build.scale_bytes - build.column_bytes
             self.of_columns = lw.dynamic_shared(f32, Layout(shape), offset=offset)
         # Numbers for all elements are loaded once.
         if build.epilogue.scale_a == "tensor":
