@@ -26,7 +26,7 @@ class BlockScales:
         self.given, self.sizes = given, (M, N)
         self.rows, self.columns = build.scales_of_stage
         offset = T.shared_bytes - T.parts_bytes - T.scale_bytes
-        each = T.scale_bytes // T.stages // 4
+        each = T.scale_bytes // T.stages // 4  # first those of columns, which are read as pairs
         self.array = lw.dynamic_shared(f32, Layout((each, T.stages), (1, each)), offset=offset)
 
     @lw.device
@@ -41,10 +41,8 @@ class BlockScales:
             of_b = self.places(1, (column * along + place.column) * T.bn)
             for step in lw.range(steps):
                 pipeline.acquire(filling)
-                self.copy_some(self.given.scale_a, of_a, step * row_k, 0, self.rows, filling.stage)
-                self.copy_some(
-                    self.given.scale_b, of_b, step * column_k, self.rows, self.columns, filling.stage
-                )
+                self.copy_some(self.given.scale_a, of_a, step * row_k, self.columns, self.rows, filling.stage)
+                self.copy_some(self.given.scale_b, of_b, step * column_k, 0, self.columns, filling.stage)
                 full = pipeline.barrier(filling).pointer
                 lw.asm("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{p}];", needs=("sm_80", "7.0"), p=full)
                 filling = filling.next()
@@ -80,11 +78,11 @@ class BlockScales:
                 index = first + block * ROWS + warp * 16 + lane // 4 + 8 * half
                 if self.rows < T.bm:
                     index = (first + block * ROWS) // (T.bm // self.rows)
-                of_rows.append(self.array[index, stage])
+                of_rows.append(self.array[self.columns + index, stage])
         if self.columns < T.bn:
             for piece in range(self.columns):
-                of_columns.append(self.array[self.rows + piece, stage])
+                of_columns.append(self.array[piece, stage])
         else:
             for eight in range(0, T.bn, 8):
-                of_columns += self.array.ptr(self.rows + eight + 2 * (lane % 4), stage).load(2)
+                of_columns += self.array.ptr(eight + 2 * (lane % 4), stage).load(2)
         return of_rows, of_columns
