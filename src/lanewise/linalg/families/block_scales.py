@@ -16,6 +16,7 @@ from lanewise.linalg.families.tile_order import numbers
 
 #: Threads that copy: each arrives at the barrier of a stage when its copies are there.
 COPYING = 32
+_ARRIVE = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];"
 
 
 class BlockScales:
@@ -43,12 +44,11 @@ class BlockScales:
                 pipeline.acquire(filling)
                 self.copy_some(self.given.scale_a, of_a, step * row_k, self.columns, self.rows, filling.stage)
                 self.copy_some(self.given.scale_b, of_b, step * column_k, 0, self.columns, filling.stage)
-                full = pipeline.barrier(filling).pointer
-                lw.asm("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{p}];", needs=("sm_80", "7.0"), p=full)
+                lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=pipeline.barrier(filling).pointer)
                 filling = filling.next()
 
     def places(self, axis: int, first: Any) -> list[Any]:
-        """Return where this thread's scales of a tile's rows (axis 0) or columns lie in the first block of K."""
+        """Return where this thread's scales of a tile's rows (axis 0) or columns lie, for the first block."""
         each = (self.build.promote or (1, 1))[axis]
         count = (self.rows, self.columns)[axis]
         length = (self.build.bm, self.build.bn)[axis] // count
@@ -69,7 +69,7 @@ class BlockScales:
 
     @lw.device
     def of_stage(self, stage: Any, own: Any, warp: Any) -> Any:
-        """Return the scales of this thread's rows (8 apart, of each 64) and of its columns, or pieces of them."""
+        """Return the scales of this thread's rows, two of each 64, and of its columns or pieces of them."""
         T, lane = self.build, lw.lane_id()
         first = own * T.consumer_rows
         of_rows, of_columns = [], []

@@ -293,7 +293,8 @@ class Build:
         """Dynamic shared memory: the stages, each consumer's turns of results and terms of columns, scales of
         blocks, and parts of sums."""
         results = self.buffers * self.consumers * self.turn_bytes
-        return self.stages * self.stage_bytes + results + self.column_bytes + self.scale_bytes + self.parts_bytes
+        scales = self.column_bytes + self.scale_bytes
+        return self.stages * self.stage_bytes + results + scales + self.parts_bytes
 
     @property
     def sum_registers(self) -> int:

@@ -60,7 +60,8 @@ def microseconds(problem: Problem, plan: Plan) -> float:
     seen, build = natural(problem, plan), build_of(natural(problem, plan), plan)
     across, along = build.cluster
     size = build.cluster_size
-    tiles = -(-seen.m // (build.bm * across)) * -(-seen.n // (build.bn * along)) * seen.batch * plan.groups
+    rows = tile_rows(seen, seen.m, build.bm * across)
+    tiles = rows * -(-seen.n // (build.bn * along)) * seen.batch * plan.groups
     waves = -(-tiles // (RESIDENT[size] // size))
     active = min(tiles * size, RESIDENT[size])
     all_steps = -(-seen.k // build.bk)
@@ -79,6 +80,11 @@ def microseconds(problem: Problem, plan: Plan) -> float:
         _MEMORY_EXCHANGE if plan.groups > 1 else 0.0
     )
     return _LAUNCH + (_CLUSTER if size > 1 else 0.0) + time + exchanges
+
+
+def tile_rows(problem: Problem, m: int, rows: int) -> int:
+    """Return how many tiles of so many rows cover `m` rows; each expert's last tile is half empty, say."""
+    return -(-m // rows) + problem.experts // 2
 
 
 def hopper_plans(problem: Problem, count: int = 8) -> list[Plan]:

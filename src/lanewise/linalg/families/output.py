@@ -125,11 +125,12 @@ class Output:
         """Return the factors and biases of two neighbouring columns, of which `column` is the first."""
         T = self.build
         inside = column - self.first_column
-        factors, biases = [None, None], [None, None]
+        factors: Any = (None, None)
+        biases: Any = (None, None)
         if T.epilogue.scale_b == "row":
             factors = self.of_columns.ptr(inside, 0, self.own).load(2)
         elif T.epilogue.scale_b is not None:
-            factors = [self.given.scale_b[0], self.given.scale_b[0]]
+            factors = (self.given.scale_b[0], self.given.scale_b[0])
         if T.epilogue.bias == "row":
             biases = self.of_columns.ptr(inside, T.terms_of_columns - 1, self.own).load(2)
         return [(factors[i], biases[i]) for i in range(2)]

@@ -112,7 +112,7 @@ def _candidate(
     promotes = bool(problem.promote) or problem.precision == "f32"
     if high // ROWS * columns * (2 if promotes else 1) > 256 * (32 // min(problem.sums.bits, 32)):
         return None
-    tiles = -(-m // (rows * across)) * -(-n // (columns * along)) * problem.batch * groups
+    tiles = hopper.tile_rows(problem, m, rows * across) * -(-n // (columns * along)) * problem.batch * groups
     steps = -(-problem.k // step)
     parts = split * groups
     if blocks > _LARGEST_CLUSTER:
