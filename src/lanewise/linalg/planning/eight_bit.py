@@ -1,8 +1,8 @@
 """Plans for products of 8-bit types that fill a GPU: a few kernels, each with what it took on an H200.
 
-Products of 8-bit numbers are so fast that L2, shared memory and epilogues bound them, each tile in its own way.
-So there is no formula for their speed: each kernel's time for 128 of K, and for what a tile takes beside that,
-was fitted to measured products. What remains to be modelled is how many tiles there are for each block.
+Products of 8-bit numbers are so fast that L2, shared memory and epilogues bound them, each tile in its own
+way. So there is no formula for their speed: each kernel's time for 128 of K, and for what a tile takes beside
+that, was fitted to measured products. What is left to compute is how many tiles there are for each block.
 """
 
 from __future__ import annotations
