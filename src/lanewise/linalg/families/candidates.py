@@ -36,7 +36,8 @@ def natural(problem: Problem, plan: Plan) -> Problem:
 def fitted(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan with as many stages as shared memory holds; None if the kernel cannot have its tile.
 
-    Results that threads store one by one go through shared memory all at once, if three stages are left then.
+    Results leave through two buffers at least, and those that threads store one by one through shared memory
+    all at once, if three stages are left then.
     """
     seen = natural(problem, plan)
     most: Plan | None = None
@@ -47,7 +48,7 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
             build.require_possible()
         except LanewiseError:
             continue
-        if build.store_by_tma or build.stages_all_at_once:
+        if build.stages_all_at_once or (build.store_by_tma and build.buffers >= min(2, build.turns)):
             return tried
         most = most or tried
         if stages <= _LEAST_STAGES:
