@@ -73,7 +73,9 @@ def microseconds(problem: Problem, plan: Plan) -> float:
     shared = active * (build.bm / along + build.bn / across) * line * build.planes / _L2
     port = (build.bm + build.bn) * line * build.planes / _PORT
     turns = build.consumer_rows / ROWS * column_turns(build.bn, build.out.bits, build.transposed)
-    moved = (seen.m + seen.n) * seen.k * build.element_bytes + seen.m * seen.n * build.out.bits / 8
+    moved = (
+        seen.m + seen.n * max(seen.experts, 1)
+    ) * seen.k * build.element_bytes + seen.m * seen.n * build.out.bits / 8
     time = waves * (steps * max(multiply, shared, port) + _EPILOGUE + _TURN * turns)
     filled = min(1.0, active / 90)  # fewer blocks do not fill the memory's bandwidth
     time = max(time, seen.batch * moved / (_MEMORY * filled) + 1.0)

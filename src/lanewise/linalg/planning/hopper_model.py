@@ -136,7 +136,7 @@ def _candidate(
     shared = active * (rows / along + columns / across) * line * planes / hopper._L2
     port = (rows + columns) * line * planes / hopper._PORT
     turns = high / ROWS * hopper.column_turns(columns, problem.out.dtype.bits, swap)
-    moved = (m + n) * problem.k * size + m * n * problem.out.dtype.word_bits / 8
+    moved = (m + n * max(problem.experts, 1)) * problem.k * size + m * n * problem.out.dtype.word_bits / 8
     time = -(-tiles // (resident // blocks)) * (
         -(-steps // parts) * max(multiply, shared, port) + hopper._EPILOGUE + hopper._TURN * turns
     )
