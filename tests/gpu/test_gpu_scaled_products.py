@@ -62,7 +62,7 @@ def on_gpu(tensor: Any) -> Any:
         ("rows", plan((64, 48), swap=True)),
         ("tensor", plan((128, 96))),
     ],
-    ids=str,
+    ids=lambda each: each if isinstance(each, str) else f"{each.tile} {each.schedule}",
 )
 def test_scales_have_the_bits_of_the_cpu(form: str, chosen: Plan) -> None:
     """There are tails of rows, columns and K, and with small tiles several of them for each thread block."""
