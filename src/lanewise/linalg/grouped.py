@@ -153,8 +153,9 @@ def _again(prepared: Prepared, a: Any, b: Any, offsets: Any) -> Any:
 def _on_device(starts: Integers, ends: Integers, ordinal: int) -> Any:
     """Return where groups begin and end as a tensor on a GPU, (2, groups)."""
     torch = sys.modules["torch"]
-    both = torch.from_numpy(np.stack([starts, ends]).astype(np.int32))
-    return both.to(f"cuda:{ordinal}", non_blocking=True)
+    both = np.empty((2, len(ends)), np.int32)
+    both[0], both[1] = starts, ends
+    return torch.from_numpy(both).to(f"cuda:{ordinal}", non_blocking=True)
 
 
 def _in_one_launch(

@@ -307,11 +307,6 @@ class Build:
         """Whether the sums of each stage are added to others by ordinary arithmetic."""
         return self.promote is not None or self.planes > 1
 
-    @property
-    def alternates(self) -> bool:
-        """Whether two warpgroups multiply by turns, so that one adds to its totals meanwhile."""
-        return self.promote is not None and self.consumers == 2 and not self.by_turns
-
     def require_possible(self) -> None:
         """Raise an error for tiles that the kernel cannot have."""
         rows, columns = self.cluster

@@ -36,8 +36,8 @@ def natural(problem: Problem, plan: Plan) -> Problem:
 def fitted(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan with as many stages as shared memory holds; None if the kernel cannot have its tile.
 
-    Results leave through two buffers at least, and those that threads store one by one through shared memory
-    all at once, if three stages are left then.
+    Results leave through two buffers at least. Those that threads store one by one, and those of sums that
+    were promoted, leave all at once, if three stages are left then.
     """
     seen = natural(problem, plan)
     most: Plan | None = None
@@ -48,7 +48,8 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
             build.require_possible()
         except LanewiseError:
             continue
-        if build.stages_all_at_once or (build.store_by_tma and build.buffers >= min(2, build.turns)):
+        enough = build.buffers >= min(2, build.turns) and not build.promotes
+        if build.stages_all_at_once or (build.store_by_tma and enough):
             return tried
         most = most or tried
         if stages <= _LEAST_STAGES:

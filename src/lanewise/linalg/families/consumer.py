@@ -14,8 +14,6 @@ from lanewise.linalg.families.tile_order import numbers
 PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
 #: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9).
 TURN = 8
-#: After how many of a stage's products (of four) a warpgroup hands the tensor cores over to the other one.
-HANDED_OVER = 2
 
 
 class Consumer:
@@ -35,11 +33,8 @@ class Consumer:
         self.block_scales: Any = None
 
     @lw.device
-    def multiply(self, accs: Any, stage: Any, further: Any, first_group: Any = 0) -> Any:
-        """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`.
-
-        They are one group of wgmma, or two if the first `first_group` products are waited for on their own.
-        """
+    def multiply(self, accs: Any, stage: Any, further: Any) -> Any:
+        """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`."""
         T, a, b = self.build, self.a, self.b
         blocks = T.consumer_rows // ROWS
         first = self.own * blocks if T.schedule == "cooperative" else 0
@@ -51,20 +46,25 @@ class Consumer:
                     from_a, from_b = a[0, k, first + block, plane_a, stage], b[0, k, plane_b, stage]
                     accs[block] = self.mma(from_a, from_b, accs[block], accumulate=begun)
                 begun = True
-                if (k * T.element_bytes // 32 + 1) == first_group:
-                    lw.wgmma_commit()
         lw.wgmma_commit()
         return accs
 
     @lw.device
     def give_back(self, state: Any) -> None:
-        """Give a stage back to all producers that load into it."""
-        T = self.build
-        if self.thread < T.sharing:
+        """Give a stage back to all producers that load into it.
+
+        One thread speaks for the warpgroup, whose wgmma are complete. Scales are read by each warp on its
+        own: then one of each warp does.
+        """
+        T, thread = self.build, self.thread
+        if T.scale_bytes:
+            lw.syncwarp()
+            thread = lw.lane_id()
+        if thread < T.sharing:
             if T.sharing == 1:
                 self.pipeline.release(state)
             else:
-                self.pipeline.release(state, self.thread + self.place.first_of_sharing)
+                self.pipeline.release(state, thread + self.place.first_of_sharing)
 
     @lw.device
     def skipped(self, state: Any, steps: Any) -> Any:
@@ -116,29 +116,17 @@ class Consumer:
         return totals
 
     @lw.device
-    def promoted(self, accs: Any, reading: Any, more: Any) -> Any:
+    def promoted(self, accs: Any, reading: Any) -> Any:
         """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
 
         A stage's products begin at zero. With block scales, their sum times the scale of its rows and
         columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
-
-        Two warpgroups alternate: one begins to multiply when the other one's products are nearly done, so
-        that one adds while the other multiplies. Else the tensor cores would serve both at the same time,
-        and be idle while both add. `more` says whether another tile follows.
         """
-        T = self.build
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
-        for step in lw.range(self.steps):
+        for _ in lw.range(self.steps):
             self.pipeline.wait(reading)
             scales = self.scales(reading.stage)
-            if T.alternates:
-                lw.barrier(TURN + self.own, 2 * WARPGROUP)
-                accs = self.multiply(accs, reading.stage, False, HANDED_OVER)
-                lw.wgmma_wait(1)
-                if more | (self.own == 0) | (step + 1 < self.steps):
-                    lw.arrive(TURN + 1 - self.own, 2 * WARPGROUP)
-            else:
-                accs = self.multiply(accs, reading.stage, False)
+            accs = self.multiply(accs, reading.stage, False)
             lw.wgmma_wait(0)
             self.give_back(reading)
             totals = self.promote(totals, accs, scales)
@@ -228,9 +216,6 @@ class Consumer:
             reading = self.skipped(reading, own * steps)
             if (own == 1) & (tiles.first < tiles.count):
                 lw.arrive(TURN, 2 * WARPGROUP)  # the other begins
-        elif T.alternates:  # noqa: SIM102, decided while tracing
-            if (own == 1) & (tiles.first < tiles.count) & (steps > 0):
-                lw.arrive(TURN, 2 * WARPGROUP)  # the other begins
         residual, turn = given.residual, lw.i32(0)
         state = tiles.begin() if T.grouped else None
         output.last_row = M
@@ -263,7 +248,7 @@ class Consumer:
                 if T.by_turns:
                     totals, reading = self.promoted_by_turns(accs, others, reading)
                 else:
-                    totals, reading = self.promoted(accs, reading, number + tiles.step < tiles.count)
+                    totals, reading = self.promoted(accs, reading)
                 output.store(totals, first_row, first_column)
                 continue
             if T.schedule == "pingpong":

@@ -89,6 +89,8 @@ def compiled(build: Build) -> Any:
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
         place = Place(T)
         arriving = T.consumers if T.schedule == "cooperative" else 1
+        if T.scale_bytes:
+            arriving = arriving * WARPGROUP // 32  # each warp gives a stage back
         pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
         parts = Parts(T) if T.split > 1 else None
         if thread == 0:

@@ -19,6 +19,8 @@ _SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16)
 _LARGEST_CLUSTER = 8
 #: Columns of results for which the transpose is tried.
 _FEW = 128
+#: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
+_TWICE = 128
 
 
 class Candidate(NamedTuple):
@@ -78,9 +80,11 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
             continue
         turned = problem.out.k_major == swap
         m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
-        for rows in (64, 128, 192, 256):
+        for rows in (64, 128) if problem.experts else (64, 128, 192, 256):  # experts have few rows
             for columns in hopper.tile_columns(problem, n):
                 for cluster in _CLUSTERS:
+                    if problem.experts and cluster[0] > 1:  # few experts have an even number of tiles
+                        continue
                     for split in splits:
                         for groups in groupings:
                             found = _candidate(
@@ -144,7 +148,10 @@ def _candidate(
     time = max(time, problem.batch * moved / (hopper._MEMORY * filled) + 1.0)
     time += hopper._LAUNCH
     time += (hopper._CLUSTER_EXCHANGE if split > 1 else 0) + (hopper._MEMORY_EXCHANGE if groups > 1 else 0)
-    return Candidate(time, waves, tile, cluster, split, groups, swap, "cooperative")
+    # Of promoted sums, two accumulators are faster where a warpgroup has the registers for them.
+    by_turns = bool(problem.promote) and high == ROWS and consumers < 3 and columns <= _TWICE
+    schedule = "by turns" if by_turns else "cooperative"
+    return Candidate(time, waves, tile, cluster, split, groups, swap, schedule)
 
 
 def best_candidates(
