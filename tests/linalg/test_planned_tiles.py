@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,8 +18,17 @@ from lanewise.linalg.families.candidates import natural
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import _as_loaded, plan_of
 from lanewise.linalg.planning.sizes import problem_of_sizes
+from lanewise.linalg.problem import Epilogue
 from linalg.hopper_products import EVERYTHING, product
 
+ROOT = Path(__file__).parents[2]
+#: What is fused, by the record's names.
+_FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "tensor": {"epilogue": Epilogue(scale_a="tensor", scale_b="tensor")},
+    "rows": {"epilogue": Epilogue(scale_a="row", scale_b="row")},
+    "blocks": {"promote": 128},
+}
 _PLANS = 400 if EVERYTHING else 40
 
 
@@ -49,3 +63,23 @@ def test_other_types_have_all_widths() -> None:
     """e4m3 has 40 columns, which int8 has not."""
     problem, _, _ = product(64, 40, 128, e4m3, e4m3, f32, layout="NT")
     build_of(problem, Plan("warpgroup", "sm_90a", (64, 40, 128), 2)).require_possible()
+
+
+def test_plans_of_8_bit_types_are_nearly_the_fastest_that_were_measured() -> None:
+    """The record has products by several plans each; what the planner takes is within 5 % of the best."""
+    record = json.loads((ROOT / "benchmarks" / "results" / "h200_matmul_8bit.json").read_text())
+    compared = 0
+    for row in record["products"]:
+        out = "bf16" if row["dtype"] == "e4m3" else None
+        problem = problem_of_sizes(row["m"], row["n"], row["k"], row["dtype"], layout="nt", out=out)
+        plan = plan_of(replace(problem, **_FORMS[row["form"]]), "sm_90a")
+        chosen = [*plan.tile[:2], *plan.cluster, plan.schedule, plan.swap, plan.split]
+        times = [
+            each["us"]
+            for each in row["plans"]
+            if [*each["tile"], *each["cluster"], each["schedule"], each["swap"], each["split"]] == chosen
+        ]
+        if times:
+            compared += 1
+            assert min(times) <= 1.05 * row["plans"][0]["us"], (row, plan)
+    assert compared > 30
