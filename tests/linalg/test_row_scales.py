@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,7 @@ def test_scales_and_biases_of_several_tiles(chosen: Plan) -> None:
     scale_a, scale_b = rng.random(m, np.float32) + 0.5, rng.random(n, np.float32) + 0.5
     bias = rng.normal(size=n).astype(bf16.dtype)
     epilogue = Epilogue(scale_a="row", scale_b="row", bias="row", bias_dtype=bf16)
-    given = {"scale_a": scale_a, "scale_b": scale_b, "bias": bias}
+    given: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "bias": bias}
     problem, pointers, sums = product(m, n, k, e4m3, e4m3, f32, layout="NT", epilogue=epilogue, **given)
     configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=chosen.split)
     configured(*arguments)

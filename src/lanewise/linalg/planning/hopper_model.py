@@ -17,6 +17,8 @@ from lanewise.linalg.problem import Problem
 _CLUSTERS = ((1, 1), (2, 1), (1, 2))
 _SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16)
 _LARGEST_CLUSTER = 8
+#: Tiles that were fastest for experts of 4 to 900 rows, without clusters, in which tiles would be left over.
+_EXPERT_ROWS, _EXPERT_COLUMNS = (64, 128), (128, 192, 256)
 #: Columns of results for which the transpose is tried.
 _FEW = 128
 #: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
@@ -80,11 +82,10 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
             continue
         turned = problem.out.k_major == swap
         m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
-        for rows in (64, 128) if problem.experts else (64, 128, 192, 256):  # experts have few rows
-            for columns in hopper.tile_columns(problem, n):
-                for cluster in _CLUSTERS:
-                    if problem.experts and cluster[0] > 1:  # few experts have an even number of tiles
-                        continue
+        for rows in _EXPERT_ROWS if problem.experts else (64, 128, 192, 256):
+            wide = problem.experts and n > _FEW
+            for columns in _EXPERT_COLUMNS if wide else hopper.tile_columns(problem, n):
+                for cluster in _CLUSTERS[:1] if problem.experts else _CLUSTERS:
                     for split in splits:
                         for groups in groupings:
                             found = _candidate(
