@@ -6,11 +6,13 @@ Two problems whose `Build` is the same run the same machine code.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from lanewise import isa
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16, f32, tf32
 from lanewise.isa import Instruction
+from lanewise.linalg.order import wgmma_widths
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
 
@@ -210,7 +212,8 @@ class Build:
     @property
     def _room(self) -> int:
         """Bytes of shared memory that are left for the results of one consumer."""
-        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes - self.term_bytes
+        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes
+        left -= self.term_bytes + self.scale_bytes
         return left // self.consumers // 1024 * 1024
 
     def _box_bytes(self, columns: int) -> int:
@@ -335,10 +338,25 @@ class Build:
         )
 
     @property
+    def scales_of_stage(self) -> tuple[int, int]:
+        """How many block scales a stage has of the tile's rows and of its columns.
+
+        It has one for each, or one for each piece that lies in one block.
+        """
+        rows, columns = self.promote or (0, 0)
+        return (self.bm // gcd(self.bm, rows) if rows else 0, self.bn // gcd(self.bn, columns) if rows else 0)
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of the block scales of all stages."""
+        return -(-sum(self.scales_of_stage) // 4) * 16 * self.stages
+
+    @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: the stages, each consumer's turns, parts of sums, columns' terms."""
+        """Dynamic shared memory: stages, each consumer's turns, columns' terms, block scales, parts of sums."""
         results = self.buffers * self.consumers * self.turn_bytes
-        return self.stages * self.stage_bytes + results + self.parts_bytes + self.term_bytes
+        others = self.term_bytes + self.scale_bytes + self.parts_bytes
+        return self.stages * self.stage_bytes + results + others
 
     @property
     def sum_registers(self) -> int:
@@ -358,6 +376,9 @@ class Build:
         reason = ""
         if self.consumer_rows % ROWS or not self.consumer_rows:
             reason = f"{self.bm} rows are no multiple of 64 for each of the warpgroups"
+        elif self.bn not in (widths := wgmma_widths(self.a.name, self.b.name, self.sums.name)):
+            names = ", ".join(map(str, widths))
+            reason = f"wgmma of {self.a.name} and {self.b.name} has {names} columns, not {self.bn}"
         elif self.bk * self.element_bytes != LINE:
             reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
         elif (

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.families.build import ROWS, Build, build_of
+from lanewise.linalg.order import instruction_widths
 from lanewise.linalg.orientation import transposed
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
@@ -23,6 +24,8 @@ _LAUNCH, _CLUSTER, _EPILOGUE, _TURN, _CLUSTER_EXCHANGE, _MEMORY_EXCHANGE = 3.2, 
 #: Blocks that run at the same time, by the size of a cluster.
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
 _MOST_STAGES, _LEAST_STAGES = 16, 3
+#: A result with so many columns is narrow: one tile may be as wide.
+_FEW = 128
 
 
 def natural(problem: Problem, plan: Plan) -> Problem:
@@ -33,7 +36,8 @@ def natural(problem: Problem, plan: Plan) -> Problem:
 def fitted(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan with as many stages as shared memory holds; None if the kernel cannot have its tile.
 
-    Results that threads store one by one go through shared memory all at once, if three stages are left then.
+    Results leave through two buffers at least. Those that threads store one by one, and those of sums that
+    were promoted, leave all at once, if three stages are left then.
     """
     seen = natural(problem, plan)
     most: Plan | None = None
@@ -44,7 +48,8 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
             build.require_possible()
         except LanewiseError:
             continue
-        if build.store_by_tma or build.stages_all_at_once:
+        enough = build.buffers >= min(2, build.turns) and not build.promotes
+        if build.stages_all_at_once or (build.store_by_tma and enough):
             return tried
         most = most or tried
         if stages <= _LEAST_STAGES:
@@ -68,7 +73,8 @@ def microseconds(problem: Problem, plan: Plan) -> float:
     seen, build = natural(problem, plan), build_of(natural(problem, plan), plan)
     across, along = build.cluster
     size = build.cluster_size
-    tiles = -(-seen.m // (build.bm * across)) * -(-seen.n // (build.bn * along)) * seen.batch * plan.groups
+    rows = tile_rows(seen, seen.m, build.bm * across)
+    tiles = rows * -(-seen.n // (build.bn * along)) * seen.batch * plan.groups
     waves = -(-tiles // (RESIDENT[size] // size))
     active = min(tiles * size, RESIDENT[size])
     all_steps = -(-seen.k // build.bk)
@@ -79,8 +85,10 @@ def microseconds(problem: Problem, plan: Plan) -> float:
     shared = active * (build.bm / along + build.bn / across) * line * build.planes / _L2
     shared *= sectors(seen, build.element_bytes)
     port = (build.bm + build.bn) * line * build.planes / _PORT
-    turns = build.consumer_rows / ROWS * build.bn / 64
-    moved = (seen.m + seen.n) * seen.k * build.element_bytes + seen.m * seen.n * build.out.bits / 8
+    turns = build.consumer_rows / ROWS * column_turns(build.bn, build.out.bits, build.transposed)
+    moved = (
+        seen.m + seen.n * max(seen.experts, 1)
+    ) * seen.k * build.element_bytes + seen.m * seen.n * build.out.bits / 8
     time = waves * (steps * max(multiply, shared, port) + _EPILOGUE + _TURN * turns)
     filled = min(1.0, active / 90)  # fewer blocks do not fill the memory's bandwidth
     time = max(time, seen.batch * moved / (_MEMORY * filled) + 1.0)
@@ -88,6 +96,23 @@ def microseconds(problem: Problem, plan: Plan) -> float:
         _MEMORY_EXCHANGE if plan.groups > 1 else 0.0
     )
     return _LAUNCH + (_CLUSTER if size > 1 else 0.0) + time + exchanges
+
+
+def tile_rows(problem: Problem, m: int, rows: int) -> int:
+    """Return how many tiles of so many rows cover `m` rows; each expert's last tile is half empty, say."""
+    return -(-m // rows) + problem.experts // 2
+
+
+def column_turns(columns: int, bits: int, transposed: bool) -> float:
+    """Return in how many turns of 64 a tile's columns leave: narrow boxes take as long as wide ones.
+
+    Results of 200 columns leave in boxes of 8. Those that are stored transposed have boxes of 64 rows.
+
+    >>> column_turns(192, 16, False), column_turns(200, 16, False), column_turns(200, 16, True)
+    (3.0, 25, 3.125)
+    """
+    box = columns & -columns  # boxes divide the columns
+    return columns / 64 if transposed or box * bits >= 512 else columns // box
 
 
 def hopper_plans(problem: Problem, count: int = 8) -> list[Plan]:
@@ -115,7 +140,7 @@ def _all(problem: Problem) -> Iterator[Plan]:
         if swap and min(problem.m, problem.n) > 128:
             continue  # a result that is stored transposed, for few rows alone
         for rows in (64, 128, 192, 256):
-            for columns in _columns(seen, rows):
+            for columns in tile_columns(seen, seen.n):
                 for cluster in ((1, 1), (2, 1), (1, 2)):
                     yield from _cut(problem, replace(plain, tile=(rows, columns, bk), cluster=cluster), seen)
         pingpong = replace(plain, tile=(128, 128, bk), cluster=(2, 1), schedule="pingpong")
@@ -123,16 +148,13 @@ def _all(problem: Problem) -> Iterator[Plan]:
             yield found
 
 
-def _columns(seen: Problem, rows: int) -> list[int]:
-    """Return the widths of tiles that are tried: finer where a whole result is narrow."""
-    if seen.n <= 128:
-        least = next(
-            each
-            for each in (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128)
-            if each >= seen.n
-        )
+def tile_columns(problem: Problem, n: int) -> list[int]:
+    """Return the widths of tiles that are tried for `n` columns: finer where the whole result is narrow."""
+    widths = instruction_widths(problem)
+    if n <= _FEW:
+        least = next(each for each in widths if each >= n)
         return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in range(32, 257, 8) if each <= seen.n + 56]
+    return [each for each in widths if 32 <= each <= n + 56]
 
 
 def _cut(problem: Problem, plan: Plan, seen: Problem) -> Iterator[Plan]:

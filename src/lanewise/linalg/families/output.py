@@ -50,7 +50,12 @@ def move_forward(values: Any, count: int, total: int) -> None:
 
 
 class Output:
-    """The stores of one consumer: `store` is called by all of its threads, with the sums of its rows."""
+    """The stores of one consumer: `ahead` and `store` are called by all of its threads, for each tile.
+
+    Scales and biases are loaded before the products end, so that nothing in the epilogue waits for memory.
+    Those of rows stay in registers. Those of columns, more than a thread has registers for, are spread over
+    the threads until the epilogue begins, and are then exchanged through shared memory.
+    """
 
     def __init__(self, build: Build, C: Any, given: Any, own: Any, N: Any, leading: Any) -> None:
         self.build, self.C, self.given, self.own, self.N, self.leading = build, C, given, own, N, leading
@@ -63,7 +68,7 @@ class Output:
         if build.column_terms:
             shape = (build.store_columns, len(build.column_terms), build.consumers)
             strides = (1, build.store_columns, build.store_columns * len(build.column_terms))
-            offset = build.shared_bytes - build.parts_bytes - build.term_bytes
+            offset = build.shared_bytes - build.parts_bytes - build.scale_bytes - build.term_bytes
             self.terms = lw.dynamic_shared(f32, Layout(shape, strides), offset=offset)
         self.factor: Any = None
         if build.epilogue.scale_b is not None and "factor" not in build.column_terms:
@@ -71,6 +76,23 @@ class Output:
         #: The row after the last that is stored, and the matrix of the batch or where it begins.
         self.last_row: Any = None
         self.batch: Any = None
+        #: What `ahead` loaded: the terms of this thread's two rows of each 64.
+        self.of_rows: Any = None
+        # Numbers for all elements are loaded once.
+        if build.epilogue.scale_a == "tensor":
+            given.scale_a = [given.scale_a[0]]
+        if build.epilogue.scale_out:
+            given.scale_out = [given.scale_out[0]]
+
+    @lw.device
+    def ahead(self, first_row: Any) -> None:
+        """Load the scales and biases of a tile's rows."""
+        T = self.build
+        own_row = first_row + self.warp * 16 + self.lane // 4
+        self.of_rows = []
+        for block in range(T.consumer_rows // ROWS):
+            rows = [lw.min(own_row + block * ROWS + 8 * i, self.last_row - 1) for i in range(2)]
+            self.of_rows.append([row_terms(T.epilogue, self.given, row) for row in rows])
 
     @lw.device
     def column_values(self, first_column: Any) -> Any:
@@ -111,11 +133,7 @@ class Output:
             self.share_column_values(self.column_values(first_column) if values is None else values)
         for block in range(len(accs)):
             row = first_row + block * ROWS
-            own_row = row + self.warp * 16 + self.lane // 4
-            of_rows = [
-                row_terms(T.epilogue, self.given, lw.min(own_row + 8 * i, self.last_row - 1))
-                for i in range(2)
-            ]
+            of_rows = self.of_rows[block]
             if T.loops:
                 # Registers have no addresses: those of the next turn move to the front.
                 values = accs[block]

@@ -13,6 +13,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.epilogue_code import EpilogueValues
+from lanewise.linalg.families.block_scales import COPYING, BlockScales
 from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
 from lanewise.linalg.families.meeting import Meeting
@@ -89,6 +90,8 @@ def compiled(build: Build) -> Any:
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
         place = Place(T)
         arriving = T.consumers if T.schedule == "cooperative" else 1
+        if T.scale_bytes:
+            arriving = arriving * WARPGROUP // 32  # each warp gives a stage back
         pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
         parts = Parts(T) if T.split > 1 else None
         if thread == 0:
@@ -96,7 +99,11 @@ def compiled(build: Build) -> Any:
             lw.tma.prefetch_map(B)
             if T.store_by_tma:
                 lw.tma.prefetch_map(C)
-            pipeline.init()
+            if T.scale_bytes:  # a stage is full when its scales are there, too
+                pipeline.full.init(1 + COPYING)
+                pipeline.empty.init(pipeline.consumers)
+            else:
+                pipeline.init()
             if T.split > 1:
                 parts.init()
             lw.fence_mbarrier_init()
@@ -123,22 +130,26 @@ def compiled(build: Build) -> Any:
             share = lw.cdiv(steps, T.split * T.groups)
             first_step = lw.min(place.part(T) * share, steps)
             steps = lw.min(steps - first_step, share)
+        given = EpilogueValues(
+            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
+            (scale_row, scale_row_k, scale_column, scale_column_k),
+        )  # fmt: skip
+        block_scales = BlockScales(T, given, M, N) if T.scale_bytes else None
         if role == 0:
             if T.moves_registers:
                 lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
                 produce(T, pipeline, tiles, (first_step, steps), (tile_a, A), (tile_b, B), place)
+            if T.scale_bytes:  # noqa: SIM102, decided while tracing
+                if (thread >= 32) & (thread < 32 + COPYING):
+                    block_scales.copy(pipeline, tiles, steps, place)
         else:
             if T.moves_registers:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
-            given = EpilogueValues(
-                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-                (scale_row, scale_row_k, scale_column, scale_column_k),
-            )  # fmt: skip
             consumer = Consumer(T, role - 1, pipeline, tiles, steps, place)
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
             consumer.output = Output(T, C, given, role - 1, N, leading)
-            consumer.parts = parts
+            consumer.parts, consumer.block_scales = parts, block_scales
             consumer.meeting = Meeting(T, counters, sums) if T.groups > 1 else None
             consumer.run(M, (stride, residual_stride))
         lw.syncwarp()

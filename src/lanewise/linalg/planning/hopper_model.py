@@ -17,8 +17,12 @@ from lanewise.linalg.problem import Problem
 _CLUSTERS = ((1, 1), (2, 1), (1, 2))
 _SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16)
 _LARGEST_CLUSTER = 8
+#: Tiles that were fastest for experts of 4 to 900 rows, without clusters, in which tiles would be left over.
+_EXPERT_ROWS, _EXPERT_COLUMNS = (64, 128), (128, 192, 256)
 #: Columns of results for which the transpose is tried.
 _FEW = 128
+#: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
+_TWICE = 128
 
 
 class Candidate(NamedTuple):
@@ -78,9 +82,10 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
             continue
         turned = problem.out.k_major == swap
         m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
-        for rows in (64, 128, 192, 256):
-            for columns in _columns(n):
-                for cluster in _CLUSTERS:
+        for rows in _EXPERT_ROWS if problem.experts else (64, 128, 192, 256):
+            wide = problem.experts and n > _FEW
+            for columns in _EXPERT_COLUMNS if wide else hopper.tile_columns(problem, n):
+                for cluster in _CLUSTERS[:1] if problem.experts else _CLUSTERS:
                     for split in splits:
                         for groups in groupings:
                             found = _candidate(
@@ -89,14 +94,6 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
                             )  # fmt: skip
                             if found is not None:
                                 yield found
-
-
-def _columns(n: int) -> list[int]:
-    """Return the widths of tiles that are tried: finer where the result is narrow."""
-    if n <= _FEW:
-        least = -(-max(n, 1) // 8) * 8
-        return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in range(32, 257, 8) if each <= n + 56]
 
 
 def _candidate(
@@ -120,7 +117,7 @@ def _candidate(
     promotes = bool(problem.promote) or problem.precision == "f32"
     if high // ROWS * columns * (2 if promotes else 1) > 256 * (32 // min(problem.sums.bits, 32)):
         return None
-    tiles = -(-m // (rows * across)) * -(-n // (columns * along)) * problem.batch * groups
+    tiles = hopper.tile_rows(problem, m, rows * across) * -(-n // (columns * along)) * problem.batch * groups
     steps = -(-problem.k // step)
     parts = split * groups
     if blocks > _LARGEST_CLUSTER:
@@ -144,8 +141,8 @@ def _candidate(
     shared = active * (rows / along + columns / across) * line * planes / hopper._L2
     shared *= hopper.sectors(problem, size)
     port = (rows + columns) * line * planes / hopper._PORT
-    turns = high / ROWS * columns / 64
-    moved = (m + n) * problem.k * size + m * n * problem.out.dtype.word_bits / 8
+    turns = high / ROWS * hopper.column_turns(columns, problem.out.dtype.bits, swap)
+    moved = (m + n * max(problem.experts, 1)) * problem.k * size + m * n * problem.out.dtype.word_bits / 8
     time = -(-tiles // (resident // blocks)) * (
         -(-steps // parts) * max(multiply, shared, port) + hopper._EPILOGUE + hopper._TURN * turns
     )
@@ -153,7 +150,10 @@ def _candidate(
     time = max(time, problem.batch * moved / (hopper._MEMORY * filled) + 1.0)
     time += hopper._LAUNCH
     time += (hopper._CLUSTER_EXCHANGE if split > 1 else 0) + (hopper._MEMORY_EXCHANGE if groups > 1 else 0)
-    return Candidate(time, waves, tile, cluster, split, groups, swap, "cooperative")
+    # Of promoted sums, two accumulators are faster where a warpgroup has the registers for them.
+    by_turns = bool(problem.promote) and high == ROWS and consumers < 3 and columns <= _TWICE
+    schedule = "by turns" if by_turns else "cooperative"
+    return Candidate(time, waves, tile, cluster, split, groups, swap, schedule)
 
 
 def best_candidates(

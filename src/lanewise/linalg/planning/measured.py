@@ -27,7 +27,7 @@ _NEAR = 1.12
 
 
 def kind_of(problem: Problem) -> str:
-    """Return what of a problem a measured plan is for, besides its sizes: types, majors, promotion.
+    """Return what of a problem a measured plan is for, besides its sizes: types, majors, promotion, groups.
 
     >>> from lanewise.formats import bf16, f32
     >>> from lanewise.linalg.problem import Operand
@@ -38,6 +38,7 @@ def kind_of(problem: Problem) -> str:
     a, b = multiplied_as(problem)
     majors = ("t" if problem.a.k_major else "n") + ("n" if problem.b.k_major else "t")
     more = f" promote {problem.promote}" if problem.promote else ""
+    more += " grouped" if problem.experts else ""
     return f"{a}·{b}→{problem.out.dtype.name} {problem.sums.name} {majors}{more}"
 
 

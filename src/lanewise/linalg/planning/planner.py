@@ -98,10 +98,16 @@ def _as_loaded(problem: Problem) -> Problem:
 def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int]) -> Plan:
     """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
     from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.planning.eight_bit import eight_bit_kernels
     from lanewise.linalg.planning.hopper_model import best_candidates
 
     seen = _as_loaded(problem)
     forced = cuts if isinstance(cuts, tuple) else None
+    if forced in (None, (1, 1)):
+        for time, kernel in eight_bit_kernels(seen):
+            plan = fitted(seen, kernel.plan)
+            if plan is not None:
+                return replace(plan, why=f"measured kernels of 8-bit types: {time:.1f} µs are expected of it")
     ranked = best_candidates(seen, _MOST_BUILT, bool(cuts), forced)
     for time, each in ranked:
         plan = fitted(seen, each.plan)
@@ -179,10 +185,13 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     if _family(problem, arch) == "warp":
         return list(_warp_plans(problem, arch, GPUS[arch]))
     from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.planning.eight_bit import eight_bit_kernels
     from lanewise.linalg.planning.hopper_model import hopper_candidates
 
     copies = {"copy_a": not _loadable(problem, "a"), "copy_b": not _loadable(problem, "b")}
-    built = (fitted(problem, each.plan) for each in hopper_candidates(problem)[:_MOST_BUILT])
+    measured = [kernel.plan for _, kernel in eight_bit_kernels(problem)]
+    ranked = [each.plan for each in hopper_candidates(problem)[:_MOST_BUILT]]
+    built = (fitted(problem, each) for each in dict.fromkeys(measured + ranked))
     return [
         replace(plan, copy_a=copies["copy_a"], copy_b=copies["copy_b"]) for plan in built if plan is not None
     ]
