@@ -112,8 +112,9 @@ class Configured:
         self._native: Callable[[tuple[Any, ...], int], int] | None = None
         self._current_stream: Callable[[int], int] = int
         self._ordinal = 0
-        #: The same in clusters, by the cluster's shape.
+        #: The same in clusters, by the cluster's shape; and the same that overlaps with the kernel before it.
         self._clustered: dict[tuple[int, int, int], Configured] = {}
+        self._overlapping: Configured | None = None
 
     def in_clusters(self, cluster: Any) -> Configured:
         """Return the same launch in clusters of some blocks: an integer, or up to three of them."""
@@ -125,13 +126,28 @@ class Configured:
             found = self._clustered[shape] = Configured(self.entry, replace(self.shape, cluster=shape))
         return found
 
+    def overlapping(self) -> Configured:
+        """Return the same launch, which may begin while the kernel before it still runs."""
+        if self.shape.overlap:
+            return self
+        if self._overlapping is None:
+            self._overlapping = Configured(self.entry, replace(self.shape, overlap=True))
+        return self._overlapping
+
     def __call__(
-        self, *arguments: Any, stream: Any = None, cluster: Any = None, **options: Unpack[Options]
+        self,
+        *arguments: Any,
+        stream: Any = None,
+        cluster: Any = None,
+        overlap: bool = False,
+        **options: Unpack[Options],
     ) -> None:
         """Run it where its arrays lie: NumPy arrays on the CPU machine, CUDA arrays on their GPU.
 
         `cluster` is how many blocks make a cluster, (x, y, z) or the first of these; a kernel with
-        `.reqnctapercluster` or `__cluster_dims__` says so itself.
+        `.reqnctapercluster` or `__cluster_dims__` says so itself. With `overlap=True` the kernel may begin
+        on a GPU before the one ahead of it in the stream has ended: it calls `lw.wait_on_dependencies()`
+        before it touches memory.
         On the machine, `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run;
         `progress` is called with the blocks done and the blocks in all, about five times a second;
         `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead;
@@ -142,7 +158,10 @@ class Configured:
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
         if cluster is not None:
-            self.in_clusters(cluster)(*arguments, stream=stream, **options)
+            self.in_clusters(cluster)(*arguments, stream=stream, overlap=overlap, **options)
+            return
+        if overlap and not self.shape.overlap:
+            self.overlapping()(*arguments, stream=stream, **options)
             return
         native = self._native  # as `warm` does it, without a further call
         if native is not None and stream is None and not options and not _WATCHERS:

@@ -33,5 +33,8 @@ class Plan:
     groups: int = 1
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead; it changes no bits.
     skew: int = 0
+    #: Whether a second kernel adds the groups' sums on all multiprocessors, instead of the cluster that comes
+    #: last; it changes no bits.
+    gather: bool = False
     #: Why this one: a sentence for people.
     why: str = ""

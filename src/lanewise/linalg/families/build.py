@@ -69,6 +69,8 @@ class Build:
     by_turns: bool = False
     #: Clusters that share a tile's K, through a workspace.
     groups: int = 1
+    #: Whether a second kernel adds the sums of these clusters, instead of the cluster that comes last.
+    gather: bool = False
     #: Whether each matrix of B is multiplied by rows of A of its own, whose limits are read by the kernel.
     grouped: bool = False
     #: Into how many bf16 numbers each f32 is split; 3 make six products, whose sums are promoted each stage.
@@ -77,6 +79,8 @@ class Build:
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
+    #: Whether A and B are read once: L2 gives their lines up first, before those that others have written.
+    read_once: tuple[bool, bool] = (False, False)
 
     @property
     def bm(self) -> int:
@@ -306,6 +310,8 @@ class Build:
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:
             reason = "sums that are promoted are not split over K"
+        elif self.gather and (self.groups == 1 or self.sums is not f32 or self.out.bits < 16):
+            reason = "a second kernel adds groups of f32 sums to results of 16 or 32 bits"
         elif self.grouped and (
             self.split * self.groups > 1
             or self.transposed
@@ -346,5 +352,5 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         planes=planes, by_turns=plan.schedule == "by turns",
         promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split,
-        groups=plan.groups, transposed=not problem.out.k_major,
+        groups=plan.groups, gather=plan.gather, transposed=not problem.out.k_major,
     )  # fmt: skip

@@ -205,8 +205,10 @@ class Consumer:
 
     @lw.device
     def meet(self, sums: Any, mine: Any, first_row: Any, first_column: Any) -> None:
-        """Leave the sums in the workspace; the last to come adds all clusters' sums and stores them."""
-        if self.meeting.last(sums, self.own, mine):
+        """Leave the sums in the workspace; the last to come, or a second kernel, adds and stores them."""
+        if self.build.gather:
+            self.meeting.leave(sums, self.own, mine)
+        elif self.meeting.last(sums, self.own, mine):
             self.output.store(self.meeting.sums(self.own, mine), first_row, first_column)
 
     @lw.device

@@ -32,7 +32,10 @@ class OperandTile:
         parts: int,
         offset: int,
         planes: int = 1,
+        read_once: bool = False,
     ) -> None:
+        #: Where L2 keeps what is loaded: lines that nobody reads again are the first to go.
+        self.cache = {"cache": "evict_first"} if read_once else {}
         #: Matrices that lie one after the other, whose sum is meant; all of them are loaded at once.
         self.planes = planes
         self.dtype, self.rows, self.bk, self.stages = dtype, rows, bk, stages
@@ -99,7 +102,7 @@ class OperandTile:
         """Load this block's part of a tile; `at` is its row (or column), its k, its matrix of the batch."""
         first, k, batch = at
         lead = (batch * self.planes if self.planes > 1 else batch,) if map.kind.rank == 3 else ()
-        many = {"multicast": mask} if self.parts > 1 else {}
+        many = {"multicast": mask, **self.cache} if self.parts > 1 else self.cache
         if self.k_major:
             row, place = first, 0
             if self.parts > 1:

@@ -48,6 +48,9 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
     """
     across, along = build.cluster
     tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch
+    build = replace(build, read_once=(n <= build.bn * along, m <= build.bm * across))
+    if build.gather:
+        return replace(build, single=True, skew=0)
     if build.groups > 1:
         counters = tiles * build.sharing * build.owners * build.consumers
         if counters * 4 > COUNTER_BYTES:
@@ -113,30 +116,61 @@ def launch(
     """Compute a problem by a plan, on the GPU of the arrays or, for NumPy's, on the CPU machine."""
     if plan.copy_a or plan.copy_b:
         problem, pointers = copied(problem, plan, pointers, stream)
-    configured, arguments = prepared(problem, plan, pointers, multiprocessors)
-    configured(*arguments, stream=stream)
+    for number, (configured, arguments) in enumerate(launches(problem, plan, pointers, multiprocessors)):
+        configured(*arguments, stream=stream, overlap=number > 0)
+
+
+def launches(
+    problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int = 132
+) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Return the configured kernels of a plan and their arguments, in order."""
+    found = [prepared(problem, plan, pointers, multiprocessors)]
+    if plan.gather:
+        found.append(prepared_gathering(problem, plan, pointers))
+    return found
+
+
+def prepared_gathering(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Any, tuple[Any, ...]]:
+    """Return the kernel that adds the groups' sums, configured, and its arguments."""
+    from lanewise.linalg.families.gathering import gathering, gathering_shape
+
+    if turned(problem, plan):
+        problem, pointers = transposed(problem), transposed_pointers(pointers)
+    build = replace(build_of(problem, plan), stages=0)  # the same kernel for any number of stages
+    arguments = (
+        flat(pointers.out.swapaxes(-1, -2) if build.transposed else pointers.out),
+        problem.m, problem.n, problem.out.leading, problem.out.batch_stride,
+        _or_null(pointers.bias), _or_null(pointers.residual), *_residual_strides(problem),
+        _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
+        float(pointers.alpha), float(pointers.beta), _meeting_memory(build, problem, pointers)[1],
+    )  # fmt: skip
+    return gathering(build)[gathering_shape(build, problem.m, problem.n, problem.batch)], arguments
+
+
+def _residual_strides(problem: Problem) -> tuple[int, int, int]:
+    """Return the residual's steps along rows, columns and the batch."""
+    residual = problem.epilogue.residual
+    if residual is None:
+        return 0, 0, 0
+    steps = (residual.leading, 1) if residual.k_major else (1, residual.leading)
+    return (*steps, residual.batch_stride)
 
 
 def prepared(
     problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int = 132
 ) -> tuple[Any, tuple[Any, ...]]:
-    """Return the configured kernel and its arguments: to be launched, or checked."""
+    """Return the configured kernel of the products and its arguments: to be launched, or checked."""
     if turned(problem, plan):
         problem, pointers = transposed(problem), transposed_pointers(pointers)
     build = build_of(problem, plan)
     at_once = resident(build, multiprocessors)
     build = for_shape(build, problem.m, problem.n, problem.batch, at_once)
     blocks = grid(build, problem.m, problem.n, problem.batch, at_once)
-    residual = problem.epilogue.residual
-    strides = (0, 0, 0)
-    if residual is not None:
-        steps = (residual.leading, 1) if residual.k_major else (1, residual.leading)
-        strides = (*steps, residual.batch_stride)
     arguments = (
         *tensor_maps(build, pointers.a, pointers.b, pointers.out),
         problem.m, problem.n, problem.k, problem.batch, plan.group,
         problem.out.leading, problem.out.batch_stride,
-        _or_null(pointers.bias), _or_null(pointers.residual), *strides,
+        _or_null(pointers.bias), _or_null(pointers.residual), *_residual_strides(problem),
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
         *(_scale_strides(pointers.scale_a, pointers.scale_b) if _scales_blocks(problem) else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta),

@@ -27,9 +27,11 @@ def operand_tiles(build: Build) -> tuple[OperandTile, OperandTile]:
     T = build
     across, along = T.cluster
     return (
-        OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes),
-        OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes),
-    )
+        OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes, T.read_once[0]),
+        OperandTile(
+            T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes, T.read_once[1]
+        ),
+    )  # fmt: skip
 
 
 def _output_type(build: Build) -> Any:
@@ -90,6 +92,8 @@ def compiled(build: Build) -> Any:
         arriving = T.consumers if T.schedule == "cooperative" else 1
         pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
         parts = Parts(T) if T.split > 1 else None
+        if T.gather:
+            lw.launch_dependents()
         if thread == 0:
             lw.tma.prefetch_map(A)
             lw.tma.prefetch_map(B)
