@@ -79,8 +79,8 @@ class Build:
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
-    #: Whether A and B are read once: L2 gives their lines up first, before those that others have written.
-    read_once: tuple[bool, bool] = (False, False)
+    #: What L2 is told of the lines of A and B, as in a plan; empty: nothing is known of the shape yet.
+    l2: str = ""
 
     @property
     def bm(self) -> int:
@@ -310,6 +310,8 @@ class Build:
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:
             reason = "sums that are promoted are not split over K"
+        elif self.l2 and (len(self.l2) != 2 or not set(self.l2) <= set("fn-")):
+            reason = f"l2={self.l2!r}: two letters of f, n and - are for A and B"
         elif self.gather and (self.groups == 1 or self.sums is not f32 or self.out.bits < 16):
             reason = "a second kernel adds groups of f32 sums to results of 16 or 32 bits"
         elif self.grouped and (
@@ -352,5 +354,5 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         planes=planes, by_turns=plan.schedule == "by turns",
         promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split,
-        groups=plan.groups, gather=plan.gather, transposed=not problem.out.k_major,
+        groups=plan.groups, gather=plan.gather, l2=plan.l2, transposed=not problem.out.k_major,
     )  # fmt: skip

@@ -77,7 +77,12 @@ class Consumer:
             self.pipeline.wait(reading)
             accs = self.multiply(accs, reading.stage, done > 0)
             lw.wgmma_wait(1)  # the stage before is done: give it back
-            if done > 0:
+            if T.single:
+                # Nobody fills a stage of the last ones again. So all arrivals from other blocks are waited
+                # for, and a block can leave when it is done.
+                if (done > 0) & (done + T.stages <= steps):
+                    self.give_back(before)
+            elif done > 0:
                 self.give_back(before)
             before = reading
             reading = reading.next()
@@ -188,6 +193,8 @@ class Consumer:
         T = self.build
         if T.split > 1:
             mine, within = self.place.rank // T.sharing, self.place.sharing_rank
+            if T.sharing == 1 and T.single:
+                lw.cluster.wait()  # the other blocks' barriers are ready
             self.parts.send(accs, self.own, mine, within, self.steps > 0, turn)
             if mine < T.owners:
                 sums = self.parts.sums(self.own, turn)
@@ -196,7 +203,8 @@ class Consumer:
                     self.meet(sums, mine, first_row, column)
                 else:
                     self.output.store(sums, first_row, column)
-            self.parts.done(self.own, within)
+            if not T.single:
+                self.parts.done(self.own, within)
         elif T.groups > 1:
             sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
             self.meet(sums, 0, first_row, first_column)
@@ -270,8 +278,9 @@ class Consumer:
                     lw.arrive(TURN + 1 - own, 2 * WARPGROUP)
                 reading = self.skipped(reading, steps)
             lw.wgmma_wait(0)
-            if steps > 0:
-                self.give_back(before)
+            if not T.single:  # noqa: SIM102, decided while tracing
+                if steps > 0:
+                    self.give_back(before)
             self.finish(accs, first_row, first_column, turn)
             turn = turn + 1
         output.wait_for_reads(0)  # the block's shared memory is read before the block ends

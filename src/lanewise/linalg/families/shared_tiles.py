@@ -9,6 +9,10 @@ from lanewise.formats import Format, tf32
 from lanewise.linalg.families.build import LINE, ROWS
 
 
+#: Cache policies of TMA by their letters in a plan.
+_POLICIES = {"f": "evict_first", "n": "evict_normal"}
+
+
 def line_swizzle(element_bytes: int) -> Any:
     """Return the 128-byte swizzle for elements of a size."""
     from lanewise.layout import Swizzle
@@ -32,10 +36,10 @@ class OperandTile:
         parts: int,
         offset: int,
         planes: int = 1,
-        read_once: bool = False,
+        l2: str = "-",
     ) -> None:
-        #: Where L2 keeps what is loaded: lines that nobody reads again are the first to go.
-        self.cache = {"cache": "evict_first"} if read_once else {}
+        #: What L2 is told of the lines that are loaded.
+        self.cache = {} if l2 == "-" else {"cache": _POLICIES[l2]}
         #: Matrices that lie one after the other, whose sum is meant; all of them are loaded at once.
         self.planes = planes
         self.dtype, self.rows, self.bk, self.stages = dtype, rows, bk, stages

@@ -48,7 +48,8 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
     """
     across, along = build.cluster
     tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch
-    build = replace(build, read_once=(n <= build.bn * along, m <= build.bm * across))
+    once = n <= build.bn * along, m <= build.bm * across  # A, B
+    build = replace(build, l2=build.l2 or "".join("f" if each else "-" for each in once))
     if build.gather:
         return replace(build, single=True, skew=0)
     if build.groups > 1:

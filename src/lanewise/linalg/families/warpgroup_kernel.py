@@ -26,10 +26,11 @@ def operand_tiles(build: Build) -> tuple[OperandTile, OperandTile]:
     """Return how tiles of A and B lie in shared memory."""
     T = build
     across, along = T.cluster
+    rows, columns = T.l2 or "--"
     return (
-        OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes, T.read_once[0]),
+        OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes, rows),
         OperandTile(
-            T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes, T.read_once[1]
+            T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes, columns
         ),
     )  # fmt: skip
 
@@ -94,23 +95,26 @@ def compiled(build: Build) -> Any:
         parts = Parts(T) if T.split > 1 else None
         if T.gather:
             lw.launch_dependents()
-        if thread == 0:
+        if (thread < 32) & lw.elect_one():  # the thread that loads
             lw.tma.prefetch_map(A)
             lw.tma.prefetch_map(B)
-            if T.store_by_tma:
-                lw.tma.prefetch_map(C)
             pipeline.init()
             if T.split > 1:
                 parts.init()
             lw.fence_mbarrier_init()
+            if T.store_by_tma:
+                lw.tma.prefetch_map(C)
         if T.cluster_size > 1:
-            if thread < 32:
-                lw.cluster.arrive()
-            else:
-                lw.cluster.arrive(relaxed=True)  # a release is a fence of the whole GPU
+            lw.syncwarp()
+            lw.cluster.arrive(relaxed=True)  # the fence has released the mbarriers
+        if T.sharing > 1:
             lw.cluster.wait()
+        elif role == 0:
+            lw.arrive(0, T.threads)  # loads need nothing of the other threads
         else:
-            lw.syncthreads()
+            lw.barrier(0, T.threads)
+            if T.split > 1 and not T.single:
+                lw.cluster.wait()
         M = lw.assume(M, nonnegative=True)
         N = lw.assume(N, nonnegative=True)
         columns = lw.cdiv(N, T.bn * along)
@@ -145,7 +149,10 @@ def compiled(build: Build) -> Any:
             consumer.meeting = Meeting(T, counters, sums) if T.groups > 1 else None
             consumer.run(M, (stride, residual_stride))
         lw.syncwarp()
-        if T.cluster_size > 1:
+        if T.split > 1 and T.sharing == 1:  # noqa: SIM102, decided while tracing
+            if role == 0:
+                lw.cluster.wait()  # consumers have done so before they sent their sums
+        if T.cluster_size > 1 and (T.promotes or not T.single):
             lw.cluster.arrive(relaxed=True)  # nobody leaves while others still arrive at its barriers
             lw.cluster.wait()
 
