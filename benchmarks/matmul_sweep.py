@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from lanewise.formats import bf16, f32
-from lanewise.linalg.families.candidates import build_for, hopper_plans
+from lanewise.linalg.families.candidates import build_for
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.hopper_model import hopper_plans
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand, Problem
 

@@ -103,10 +103,10 @@ def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int]) -> Plan:
     seen = _as_loaded(problem)
     forced = cuts if isinstance(cuts, tuple) else None
     ranked = best_candidates(seen, _MOST_BUILT, bool(cuts), forced)
-    for time, each in ranked:
+    for each in ranked:
         plan = fitted(seen, each.plan)
         if plan is not None:
-            parts = each.split * each.groups
+            parts, time = each.cut.split * each.cut.groups, each.microseconds
             cut = f" with K cut into {parts} parts" if parts > 1 else ""
             why = (
                 f"the model expects {time:.1f} µs of it, in {each.waves:.2f} waves{cut}, less than of others"
