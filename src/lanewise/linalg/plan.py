@@ -36,8 +36,10 @@ class Plan:
     #: Whether a second kernel adds the groups' sums on all multiprocessors, instead of the cluster that comes
     #: last; it changes no bits.
     gather: bool = False
-    #: What L2 is told of the lines of the kernel's A and B, a letter each: f, they are the first to be given up;
-    #: n, they are like others; -, nothing. Empty: f for an operand that is read once. It changes no bits.
+    #: Whether results go from registers to memory, not through shared memory by TMA; it changes no bits.
+    direct: bool = False
+    #: What L2 is told of the lines of the kernel's A and B, a letter each: f, they are the first to be given
+    #: up; n, they are like others; -, nothing. Empty: f for an operand that is read once. It changes no bits.
     l2: str = ""
     #: Why this one: a sentence for people.
     why: str = ""

@@ -57,6 +57,8 @@ class Build:
     store_by_tma: bool = True
     #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
     wide_stores: bool = False
+    #: Whether threads store their results from registers.
+    direct: bool = False
     epilogue: Epilogue = PLAIN
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store
     #: at the same time.
@@ -268,7 +270,7 @@ class Build:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory: the stages, the result's turns for each consumer, and parts of sums."""
-        results = self.buffers * self.consumers * self.turn_bytes
+        results = 0 if self.direct or self.gather else self.buffers * self.consumers * self.turn_bytes
         return self.stages * self.stage_bytes + results + self.parts_bytes
 
     @property
@@ -312,6 +314,8 @@ class Build:
             reason = "sums that are promoted are not split over K"
         elif self.l2 and (len(self.l2) != 2 or not set(self.l2) <= set("fn-")):
             reason = f"l2={self.l2!r}: two letters of f, n and - are for A and B"
+        elif self.direct and (self.out.bits < 16 or self.grouped):
+            reason = "results of 16 or 32 bits are stored from registers, and not those of grouped products"
         elif self.gather and (self.groups == 1 or self.sums is not f32 or self.out.bits < 16):
             reason = "a second kernel adds groups of f32 sums to results of 16 or 32 bits"
         elif self.grouped and (
@@ -350,7 +354,8 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         tile=plan.tile, stages=plan.stages, cluster=plan.cluster,
         schedule="pingpong" if pingpong else "cooperative", consumers=consumers,
         batched=problem.batch > 1 or planes > 1 or problem.experts > 0,
-        store_by_tma=wide and not problem.experts, wide_stores=wide, grouped=problem.experts > 0,
+        store_by_tma=wide and not (problem.experts or plan.direct), direct=plan.direct,
+        wide_stores=wide, grouped=problem.experts > 0,
         planes=planes, by_turns=plan.schedule == "by turns",
         promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split,

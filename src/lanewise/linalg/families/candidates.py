@@ -78,7 +78,8 @@ def expected_time(sizes: Sizes, cut: Cut) -> tuple[float, float]:
     tiles, at_once = each * cut.groups, RESIDENT[size] // size
     active = min(tiles * size, RESIDENT[size])
     parts = cut.split * cut.groups
-    steps = -(-(-(-sizes.k // step)) // parts)
+    all_steps = -(-sizes.k // step)
+    steps = -(-all_steps // parts)
     line = step * sizes.element_bytes * sizes.planes
     products = rows * max(columns, 32) * step * sizes.planes * (sizes.planes + 1) / 2
     multiply = products * sizes.element_bytes / 2 / _PRODUCTS
@@ -122,7 +123,7 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
             build.require_possible()
         except LanewiseError:
             continue
-        if build.store_by_tma or build.stages_all_at_once:
+        if build.store_by_tma or build.direct or build.stages_all_at_once:
             return tried
         most = most or tried
         if stages <= _LEAST_STAGES:

@@ -13,10 +13,10 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.layout import Layout
-from lanewise.linalg.epilogue_code import EpilogueValues, column_terms, rounded, row_terms
+from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
+from lanewise.linalg.families.direct_output import DirectOutput
 from lanewise.linalg.families.meeting import fragment_of
-from lanewise.linalg.families.output import Output
 
 #: Loads of four sums that a thread has in flight. With more groups than this, four teams of a warpgroup each
 #: load their share of the groups to shared memory, from which all are added in order.
@@ -45,42 +45,6 @@ def gathering_shape(build: Build, m: int, n: int, batch: int) -> tuple[tuple[int
     grid = columns * build.sharing * build.owners * build.consumers * chunks(build), rows, batch
     teams = _teams(build)
     return grid, WARPGROUP * teams, _IN_FLIGHT * _TEAMS * _SUMS * 4 if teams > 1 else 0
-
-
-class _Elements(Output):
-    """The epilogue on elements that go from registers to memory at once."""
-
-    def __init__(self, build: Build, C: Any, given: Any, M: Any, N: Any, leading: Any) -> None:
-        self.build, self.C, self.given, self.last_row, self.N = build, C, given, M, N
-        self.leading = leading
-        self.lane, self.warp = lw.lane_id(), lw.thread_idx.x // 32
-
-    @lw.device
-    def store_eight(self, sums: Any, first_row: Any, first_column: Any) -> None:
-        """Store a warpgroup's 64 rows of eight columns: each thread has two pairs, eight rows apart."""
-        T = self.build
-        column = first_column + 2 * (self.lane % 4)
-        of_columns = [column_terms(T.epilogue, self.given, lw.min(column + i, self.N - 1)) for i in range(2)]
-        for half in range(2):
-            row = first_row + self.warp * 16 + self.lane // 4 + 8 * half
-            of_row = row_terms(T.epilogue, self.given, lw.min(row, self.last_row - 1))
-            values = self.finished_pair(sums, 2 * half, of_row, of_columns, row, column)
-            self.store_pair([rounded(value, T.out) for value in values], row, column)
-
-    @lw.device
-    def store_pair(self, values: Any, row: Any, column: Any) -> None:
-        """Store two neighbours of a row, what lies inside of the result alone."""
-        T = self.build
-        if T.wide_stores and not T.transposed:
-            if (row < self.last_row) & (column < self.N):
-                (self.C + row.to(lw.i64) * self.leading + column.to(lw.i64)).aligned(
-                    2 * T.out.bits // 8
-                ).store(values)
-        else:
-            for i in range(2):
-                outer, inner = (column + i, row) if T.transposed else (row, column + i)
-                if (row < self.last_row) & (column + i < self.N):
-                    self.C[outer.to(lw.i64) * self.leading + inner.to(lw.i64)] = values[i]
 
 
 @lw.device
@@ -157,7 +121,8 @@ def gathering(build: Build) -> Any:
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
         )
-        elements = _Elements(T, C, given, M, N, leading)
+        elements = DirectOutput(T, C, given, N, leading)
+        elements.last_row, elements.batch = M, None
         lw.wait_on_dependencies()
         if _teams(T) == 1:
             elements.store_eight(_added(T, sums, number, block, four), row, column)

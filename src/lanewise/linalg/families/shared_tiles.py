@@ -8,7 +8,6 @@ from lanewise import lang as lw
 from lanewise.formats import Format, tf32
 from lanewise.linalg.families.build import LINE, ROWS
 
-
 #: Cache policies of TMA by their letters in a plan.
 _POLICIES = {"f": "evict_first", "n": "evict_normal"}
 

@@ -15,6 +15,7 @@ from lanewise.formats import f32
 from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.build import REGISTERS, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
+from lanewise.linalg.families.direct_output import DirectOutput
 from lanewise.linalg.families.meeting import Meeting
 from lanewise.linalg.families.output import Output
 from lanewise.linalg.families.parts import Parts
@@ -144,7 +145,10 @@ def compiled(build: Build) -> Any:
             )  # fmt: skip
             consumer = Consumer(T, role - 1, pipeline, tiles, steps, place)
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
-            consumer.output = Output(T, C, given, role - 1, N, leading)
+            if T.direct:
+                consumer.output = DirectOutput(T, C, given, N, leading)
+            else:
+                consumer.output = Output(T, C, given, role - 1, N, leading)
             consumer.parts = parts
             consumer.meeting = Meeting(T, counters, sums) if T.groups > 1 else None
             consumer.run(M, (stride, residual_stride))

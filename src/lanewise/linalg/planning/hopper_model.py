@@ -123,7 +123,8 @@ def _worth_trying(sizes: Sizes, cut: Cut, forced: bool) -> bool:
     parts = cut.split * cut.groups
     if parts == 1:
         return True
-    (rows, columns, step), steps = cut.tile, -(-sizes.k // cut.tile[2])
+    (rows, columns, step), k = cut.tile, sizes.k
+    steps = -(-k // step)
     share = -(-steps // parts)
     if (columns // 8) % cut.split or (parts - 1) * share >= steps:
         return False
