@@ -83,11 +83,34 @@ def test_groups_added_by_a_second_kernel(chosen: Plan) -> None:
     assert np.array_equal(pointers.out, wanted)
 
 
-def test_a_second_kernel_needs_groups() -> None:
-    """A plan that gathers without groups is refused with the reason."""
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"gather": True}, "second kernel adds groups"),
+        ({"l2": "x"}, "two letters of f, n and -"),
+    ],
+)
+def test_what_kernels_do_not_have_is_refused(fields: dict[str, Any], reason: str) -> None:
+    """Fields of a plan that do not fit are refused with the reason."""
     problem, _, _ = product(64, 64, 256, bf16, bf16, bf16, layout="NT")
-    with pytest.raises(lw.LanewiseError, match="second kernel adds groups"):
-        build_of(problem, plan((64, 64, 64), gather=True)).require_possible()
+    with pytest.raises(lw.LanewiseError, match=reason):
+        build_of(problem, plan((64, 64, 64), **fields)).require_possible()
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    some(
+        [plan((128, 64, 64), direct=True), plan((64, 32, 64), split=2, direct=True)],
+        plan((64, 16, 64), split=2, swap=True, direct=True),
+    ),
+)
+def test_results_stored_from_registers(chosen: Plan) -> None:
+    """Results that do not go through shared memory are the same; rows and columns beyond are left alone."""
+    problem, pointers, _ = product(13 if chosen.swap else 70, 70, 328, bf16, bf16, bf16, layout="NT")
+    wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
+    configured, arguments = warpgroup.prepared(problem, chosen, pointers)
+    assert lw.check(configured, *arguments, schedule="late").ok
+    assert np.array_equal(pointers.out, wanted)
 
 
 def test_more_tiles_than_counters_are_refused() -> None:

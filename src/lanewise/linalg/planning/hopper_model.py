@@ -133,10 +133,17 @@ def _worth_trying(sizes: Sizes, cut: Cut, forced: bool) -> bool:
 
 
 def best_candidates(
-    problem: Problem, count: int, cuts: bool = True, forced: tuple[int, int] | None = None
+    problem: Problem,
+    count: int,
+    cuts: bool = True,
+    forced: tuple[int, int] | None = None,
+    most_groups: int | None = None,
 ) -> list[Candidate]:
-    """Return the candidates that the model expects most of, the best first."""
-    return hopper_candidates(problem, cuts, forced)[:count]
+    """Return the candidates that the model expects most of, the best first; with so many groups at most."""
+    found = hopper_candidates(problem, cuts, forced)
+    if most_groups is not None:
+        found = [each for each in found if each.cut.groups <= most_groups]
+    return found[:count]
 
 
 def hopper_plans(problem: Problem, count: int = 8) -> list[Plan]:
