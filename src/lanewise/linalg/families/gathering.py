@@ -94,12 +94,13 @@ def gathering(build: Build) -> Any:
     across, along = T.cluster
     bias_dtype = T.epilogue.bias_dtype or f32
     residual_dtype = T.epilogue.residual.dtype if T.epilogue.residual is not None else f32
+    of_c = lw.Ptr[T.out]
     per_consumer = chunks(T)
     per_block = per_consumer // (T.consumer_rows // ROWS)
 
     @lw.kernel(max_threads=WARPGROUP * _teams(T))
     def gather(
-        C: lw.Ptr[T.out], M: lw.i32, N: lw.i32, leading: lw.i64, stride: lw.i64,
+        C: of_c, M: lw.i32, N: lw.i32, leading: lw.i64, stride: lw.i64,
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
         residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
