@@ -23,11 +23,13 @@ def meeting_bytes(build: Build, m: int, n: int, batch: int) -> int:
     return tiles * build.bm * build.bn * 4 * build.groups
 
 
-def fragment_of(build: Build, memory: Any, number: Any, group: Any, block: Any, four: Any) -> Any:
-    """Return where four sums of this thread lie: of a consumer's share of a tile, of one group's cluster."""
+def fragment_of(
+    build: Build, memory: Any, number: Any, group: Any, block: Any, four: Any, thread: Any
+) -> Any:
+    """Return where four sums of a thread lie: of a consumer's share of a tile, of one group's cluster."""
     blocks, slots = build.consumer_rows // ROWS, build.store_columns // 2
     start = (number * build.groups + group) * (blocks * slots * WARPGROUP)
-    place = (block * (slots // 4) + four) * (4 * WARPGROUP) + 4 * (lw.thread_idx.x % WARPGROUP)
+    place = (block * (slots // 4) + four) * (4 * WARPGROUP) + 4 * thread
     return (memory + start + place).aligned(16)
 
 
@@ -50,13 +52,18 @@ class Meeting:
             tile = tile + lw.cluster.rank() % T.sharing
         return (tile * T.owners + mine) * T.consumers + own
 
+    def _place(self, number: Any, group: Any, block: int, four: int) -> Any:
+        """Return where four sums of this thread lie."""
+        thread = lw.thread_idx.x % WARPGROUP
+        return fragment_of(self.build, self.memory, number, group, block, four, thread)
+
     @lw.device
     def leave(self, sums: Any, own: Any, mine: Any) -> None:
         """Write this cluster's sums to the workspace."""
         number, group = self._number(own, mine), lw.block_idx.z % self.build.groups
         for block in range(self.blocks):
             for four in range(self.slots // 4):
-                place = fragment_of(self.build, self.memory, number, group, block, four)
+                place = self._place(number, group, block, four)
                 place.store([sums[block][4 * four + i] for i in range(4)])
 
     @lw.device
@@ -85,11 +92,9 @@ class Meeting:
         for block in range(self.blocks):
             values = []
             for four in range(self.slots // 4):
-                place = fragment_of(self.build, self.memory, number, 0, block, four)
-                added = list(place.load(4, cache="cg"))
+                added = list(self._place(number, 0, block, four).load(4, cache="cg"))
                 for group in range(1, self.build.groups):
-                    place = fragment_of(self.build, self.memory, number, group, block, four)
-                    more = place.load(4, cache="cg")
+                    more = self._place(number, group, block, four).load(4, cache="cg")
                     added = [added[i] + more[i] for i in range(4)]
                 values += added
             found.append(values)
