@@ -44,10 +44,13 @@ def runs(rows: int) -> dict[str, Callable[[], Any]]:
         name = f"bulk copies, {stages} × {size >> 10} KB in flight, {HINTS[hint]}"
         found[name] = lambda: launch(flat, total, size, stages, hint)
 
-    def boxes(tall: int, stages: int, hint: int, blocks: int = MULTIPROCESSORS) -> None:
-        map = lw.tensor_map(weights, (tall, 64), swizzle="128B")
+    def boxes(
+        tall: int, stages: int, hint: int, blocks: int = MULTIPROCESSORS, promotion: Any = None
+    ) -> None:
+        map = lw.tensor_map(weights, (tall, 64), swizzle="128B", l2_promotion=promotion)
         launch = module["boxes"][blocks, THREADS, tall * 128 * stages]
         few = "" if blocks == MULTIPROCESSORS else f", {blocks} blocks"
+        few += f", L2 promotion {promotion}" if promotion is not None else ""
         name = f"boxes of {tall} × 64, {stages} × {tall >> 3} KB in flight, {HINTS[hint]}{few}"
         found[name] = lambda: launch(map, tall, rows // tall, K // 64, stages, hint)
 
@@ -59,8 +62,10 @@ def runs(rows: int) -> dict[str, Callable[[], Any]]:
     for tall, stages in ((64, 8), (64, 16), (64, 25), (128, 12), (256, 6)):
         boxes(tall, stages, 0)
         boxes(tall, stages, 1)
-    boxes(64, 16, 1, 64)
-    boxes(64, 16, 1, 128)
+    for blocks in (64, 128):
+        boxes(64, 16, 1, blocks)
+    for promotion in ("64B", "128B", "256B"):
+        boxes(64, 16, 1, promotion=promotion)
     for blocks in (132, 264, 528):
         for hint in (0, 1):
             launch = module["loads"][blocks, 1024 if blocks < 528 else 512]

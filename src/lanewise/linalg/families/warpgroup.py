@@ -76,7 +76,7 @@ _MOST_ALONG_Z = 65535
 _SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
 
 
-def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple[Any, Any, Any]:
+def tensor_maps(build: Build, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
     """Return the tensor maps of A, B and the result (the array itself if it is not stored by TMA)."""
     from lanewise.tensor_maps import tensor_map
 
@@ -84,7 +84,7 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
     lead, planes = ((1,), (T.planes,)) if T.batched else ((), ())
     tile_a, tile_b = operand_tiles(T)
     kind: Any = {"dtype": "tf32"} if T.a is tf32 else {}
-    kind["l2_promotion"] = l2
+    kind["l2_promotion"] = {"1": "128B", "2": "256B"}.get(T.l2[2:])
     rows_a = a if T.a_k_major else a.swapaxes(-1, -2)
     rows_b = b.swapaxes(-1, -2) if T.b_k_major else b
     rows_out = out.swapaxes(-1, -2) if T.transposed else out
