@@ -586,7 +586,7 @@ def test_a_configuration_is_made_once() -> None:
 
 
 def test_a_launch_that_overlaps_says_so() -> None:
-    """The attributes of a launch are its cluster and that it may begin early: 72 bytes each, kinds 4 and 6."""
+    """The attributes of a launch say its cluster and that it may begin early: kinds 4 and 6, 72 bytes."""
     shape = Shape((1, 1, 1), (32, 1, 1), cluster=(2, 1, 1), overlap=True)
     *_, attributes, count = struct.unpack("<7I4xQQI4x", plan.launch_config(shape))
     kinds = [struct.unpack("<I4xI", ctypes.string_at(attributes + 72 * i, 12)) for i in range(count)]

@@ -18,16 +18,18 @@ from lanewise.linalg.problem import Problem
 
 #: bf16 products of one multiprocessor in a microsecond; bytes that L2 gives to all and to one, and memory.
 _PRODUCTS, _L2, _PORT, _MEMORY = 3.3e6, 7.6e6, 1.05e5, 3.9e6
-#: Microseconds of a launch, and of one in clusters beyond that; until the first loads are there; of an
-#: epilogue, and for each 64 columns of a warpgroup.
+#: Microseconds of a launch, and more for each time that clusters are doubled; until the first loads are
+#: there; of an epilogue, and for each 64 columns of a warpgroup.
 _LAUNCH, _CLUSTER, _FILL, _EPILOGUE, _TURN = 2.9, 0.3, 1.0, 0.6, 0.2
 #: Microseconds of an exchange in a cluster, of one through memory by who comes last and for each byte that it
 #: reads alone, and of a second kernel.
 _CLUSTER_EXCHANGE, _MEMORY_EXCHANGE, _SECOND_KERNEL = 0.7, 2.5, 2.2
 #: Blocks that run at the same time, by the size of a cluster.
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
-#: Multiprocessors that it takes to fill the memory's bandwidth.
-_FILLING = 64
+#: Microseconds until L2 has written back what others left in it, if more than some bytes are read.
+_DRAIN, _DIRTY_BYTES = 2.0, 1.6e7
+#: Multiprocessors that it takes to fill the memory's bandwidth; how much a last wave that is not full costs.
+_FILLING, _UNEVEN = 64, 0.3
 _MOST_STAGES, _LEAST_STAGES = 16, 3
 
 
@@ -90,8 +92,11 @@ def expected_time(sizes: Sizes, cut: Cut) -> tuple[float, float]:
     time = waves * (steps * max(multiply, shared, port) + finish)
     moved = (sizes.m + sizes.n) * sizes.k * sizes.element_bytes + sizes.m * sizes.n * sizes.out_bytes
     filled = min(1.0, max(active, 1) / _FILLING)  # fewer blocks do not fill the memory's bandwidth
-    time = max(time, sizes.batch * moved / (_MEMORY * filled) + finish)
-    time += _LAUNCH + _FILL + (_CLUSTER if size > 1 else 0.0)
+    moved *= sizes.batch
+    drained = _DRAIN * min(1.0, moved / _DIRTY_BYTES)
+    uneven = 1.0 + _UNEVEN * (waves * at_once / tiles - 1.0) if waves > 1 else 1.0
+    time = max(time, moved / (_MEMORY * filled) * uneven + drained + finish)
+    time += _LAUNCH + _FILL + _CLUSTER * (size.bit_length() - 1)
     if cut.split > 1:
         time += _CLUSTER_EXCHANGE
     if cut.groups > 1:

@@ -16,7 +16,7 @@ from lanewise.linalg.families.candidates import Cut, Sizes
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
-_CLUSTERS = ((1, 1), (2, 1), (1, 2))
+_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
 _SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16)
 _LARGEST_CLUSTER = 8
 #: Steps of K that each part has at least.
