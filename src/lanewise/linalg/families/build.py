@@ -312,7 +312,7 @@ class Build:
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:
             reason = "sums that are promoted are not split over K"
-        elif self.l2 and (len(self.l2) not in (2, 3) or not set(self.l2[:2]) <= set("fn-")):
+        elif self.l2 and (len(self.l2) != 2 or not set(self.l2) <= set("fn-")):
             reason = f"l2={self.l2!r}: two letters of f, n and - are for A and B"
         elif self.direct and (self.out.bits < 16 or self.grouped):
             reason = "results of 16 or 32 bits are stored from registers, and not those of grouped products"

@@ -17,19 +17,22 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
 #: bf16 products of one multiprocessor in a microsecond; bytes that L2 gives to all and to one, and memory.
-_PRODUCTS, _L2, _PORT, _MEMORY = 3.3e6, 7.6e6, 1.05e5, 3.9e6
+_PRODUCTS, _L2, _PORT, _MEMORY = 3.3e6, 7.6e6, 1.1e5, 4.2e6
+#: What L2 gives to all in short products of one wave, and to those with few rows; so many products of numbers
+#: are short, so many rows few.
+_L2_SHORT, _SHORT, _FEW = 1.2e7, 5e9, 128
 #: Microseconds of a launch, and more for each time that clusters are doubled; until the first loads are
 #: there; of an epilogue, and for each 64 columns of a warpgroup.
-_LAUNCH, _CLUSTER, _FILL, _EPILOGUE, _TURN = 2.9, 0.3, 1.0, 0.6, 0.2
+_LAUNCH, _CLUSTER, _FILL, _EPILOGUE, _TURN = 2.9, 0.4, 1.1, 0.4, 0.5
 #: Microseconds of an exchange in a cluster, of one through memory by who comes last and for each byte that it
 #: reads alone, and of a second kernel.
-_CLUSTER_EXCHANGE, _MEMORY_EXCHANGE, _SECOND_KERNEL = 0.7, 2.5, 2.2
+_CLUSTER_EXCHANGE, _MEMORY_EXCHANGE, _SECOND_KERNEL = 0.95, 2.4, 2.6
 #: Blocks that run at the same time, by the size of a cluster.
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
 #: Microseconds until L2 has written back what others left in it, if more than some bytes are read.
-_DRAIN, _DIRTY_BYTES = 2.0, 1.6e7
+_DRAIN, _DIRTY_BYTES = 2.2, 1.6e7
 #: Multiprocessors that it takes to fill the memory's bandwidth; how much a last wave that is not full costs.
-_FILLING, _UNEVEN = 64, 0.3
+_FILLING, _UNEVEN = 60, 0.6
 _MOST_STAGES, _LEAST_STAGES = 16, 3
 
 
@@ -85,9 +88,11 @@ def expected_time(sizes: Sizes, cut: Cut) -> tuple[float, float]:
     line = step * sizes.element_bytes * sizes.planes
     products = rows * max(columns, 32) * step * sizes.planes * (sizes.planes + 1) / 2
     multiply = products * sizes.element_bytes / 2 / _PRODUCTS
-    shared = active * (rows / along + columns / across) * line / _L2
-    port = (rows + columns) * line / _PORT
     waves = -(-tiles // at_once)
+    few = min(sizes.m, sizes.n) <= _FEW
+    short = few or (waves == 1 and sizes.m * sizes.n * sizes.k * sizes.batch < _SHORT)
+    shared = active * (rows / along + columns / across) * line / (_L2_SHORT if short else _L2)
+    port = (rows + columns) * line / _PORT
     finish = _EPILOGUE + _TURN * rows / consumers_of(rows) / ROWS * columns / 64
     time = waves * (steps * max(multiply, shared, port) + finish)
     moved = (sizes.m + sizes.n) * sizes.k * sizes.element_bytes + sizes.m * sizes.n * sizes.out_bytes

@@ -48,8 +48,7 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
     """
     across, along = build.cluster
     tiles = -(-m // (build.bm * across)) * -(-n // (build.bn * along)) * batch
-    once = n <= build.bn * along, m <= build.bm * across  # A, B
-    build = replace(build, l2=build.l2 or "".join("f" if each else "-" for each in once))
+    build = replace(build, l2=build.l2 or _hints(build, m, n))
     if build.gather:
         return replace(build, single=True, skew=0)
     if build.groups > 1:
@@ -71,6 +70,18 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
     return build
 
 
+def _hints(build: Build, m: int, n: int) -> str:
+    """Return what L2 is told of A and B, as in a plan: an operand that is read once is given up first.
+
+    Where clusters share a tile's K, whoever reads a line again does so at the same time; and eight columns of
+    B are little beside what is read of A. Then this holds for both.
+    """
+    across, along = build.cluster
+    if build.groups > 1 or (n <= build.bn * along and build.bn == 8):
+        return "ff"
+    return ("f" if n <= build.bn * along else "-") + ("f" if m <= build.bm * across else "-")
+
+
 #: Blocks that a grid can have along y and z.
 _MOST_ALONG_Z = 65535
 _SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
@@ -84,7 +95,6 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
     lead, planes = ((1,), (T.planes,)) if T.batched else ((), ())
     tile_a, tile_b = operand_tiles(T)
     kind: Any = {"dtype": "tf32"} if T.a is tf32 else {}
-    kind["l2_promotion"] = {"1": "128B", "2": "256B"}.get(T.l2[2:])
     rows_a = a if T.a_k_major else a.swapaxes(-1, -2)
     rows_b = b.swapaxes(-1, -2) if T.b_k_major else b
     rows_out = out.swapaxes(-1, -2) if T.transposed else out

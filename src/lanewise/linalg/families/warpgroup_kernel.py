@@ -27,7 +27,7 @@ def operand_tiles(build: Build) -> tuple[OperandTile, OperandTile]:
     """Return how tiles of A and B lie in shared memory."""
     T = build
     across, along = T.cluster
-    rows, columns = (T.l2 or "--")[:1], (T.l2 or "--")[1:2]
+    rows, columns = list(T.l2 or "--")
     return (
         OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes, rows),
         OperandTile(

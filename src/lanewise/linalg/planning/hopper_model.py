@@ -23,6 +23,9 @@ _LARGEST_CLUSTER = 8
 _LEAST_STEPS = 4
 #: Groups from which on a second kernel adds their sums.
 _GATHERED = 3
+#: Columns of results up to which tiles are tried that are narrower than 32, and of tiles up to which results
+#: are stored from registers.
+_SMALL, _DIRECT = 512, 24
 #: Columns of results for which the transpose is tried.
 _FEW = 128
 
@@ -34,6 +37,8 @@ class Candidate(NamedTuple):
     waves: float
     cut: Cut
     swap: bool
+    #: Whether results are stored from registers.
+    direct: bool = False
 
     @property
     def plan(self) -> Plan:
@@ -41,7 +46,7 @@ class Candidate(NamedTuple):
         cut = self.cut
         return Plan(
             "warpgroup", "sm_90a", cut.tile, 2, cut.cluster, cut.split, swap=self.swap, groups=cut.groups,
-            gather=cut.gather,
+            gather=cut.gather, direct=self.direct,
         )  # fmt: skip
 
 
@@ -87,7 +92,8 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
                             whole = cut._replace(groups=groups, gather=gathers and groups >= _GATHERED)
                             if _worth_trying(sizes, whole, forced is not None):
                                 time, waves = hopper.expected_time(sizes, whole)
-                                yield Candidate(time, waves, whole, swap)
+                                direct = gathers and not swap and columns <= _DIRECT and not problem.experts
+                                yield Candidate(time, waves, whole, swap, direct)
 
 
 def _columns(n: int) -> list[int]:
@@ -95,7 +101,7 @@ def _columns(n: int) -> list[int]:
     if n <= _FEW:
         least = -(-max(n, 1) // 8) * 8
         return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in range(32, 257, 8) if each <= n + 56]
+    return [each for each in range(16 if n <= _SMALL else 32, 257, 8) if each <= n + 56]
 
 
 def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
