@@ -143,10 +143,10 @@ def gathering(build: Build) -> Any:
         block, four = chunk // per_block, chunk % per_block
         own, rest = number % T.consumers, number // T.consumers
         mine, tile = rest % T.owners, rest // T.owners
-        place, column = tile % T.sharing, tile // T.sharing
-        row = (lw.block_idx.y * across + place % across) * T.bm + own * T.consumer_rows + block * ROWS
+        sharing_rank, column = tile % T.sharing, tile // T.sharing
+        row = (lw.block_idx.y * across + sharing_rank % across) * T.bm + own * T.consumer_rows + block * ROWS
         row = row + part * 16 if crew.parts > 1 else row
-        column = (column * along + place // across) * T.bn + mine * T.store_columns + four * 8
+        column = (column * along + sharing_rank // across) * T.bn + mine * T.store_columns + four * 8
         number = (matrix * lw.grid_dim.y + lw.block_idx.y) * (lw.grid_dim.x // per_consumer) + number
         if T.batched:
             C = C + matrix.to(lw.i64) * stride
