@@ -18,15 +18,15 @@ class DirectOutput(Output):
 
     def __init__(self, build: Build, C: Any, given: Any, N: Any, leading: Any) -> None:
         self.build, self.C, self.given, self.N, self.leading = build, C, given, N, leading
-        self.lane = lw.lane_id()
-        self.warp = lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
+        self.lane, self.thread = lw.lane_id(), lw.thread_idx.x % WARPGROUP
+        self.warp = lw.shfl_sync(self.thread // 32, 0)
         #: The row after the last that is stored, and where the matrix of the batch begins, if there are some.
         self.last_row: Any = None
         self.batch: Any = None
 
     @lw.device
-    def store(self, accs: Any, first_row: Any, first_column: Any) -> None:
-        """Store a warpgroup's rows of a tile, eight columns at a time."""
+    def store(self, accs: Any, first_row: Any, first_column: Any, values: Any = None) -> None:
+        """Store a warpgroup's rows of a tile, eight columns at a time; `values` of columns are read anew."""
         for block in range(len(accs)):
             for four in range(self.build.store_columns // 8):
                 sums = [accs[block][4 * four + i] for i in range(4)]
