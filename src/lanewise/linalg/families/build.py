@@ -64,6 +64,8 @@ class Build:
     wide_stores: bool = False
     #: Whether each warp stores its own rows, so that warps do not wait for each other nor for TMA.
     by_warps: bool = False
+    #: Whether threads store their results from registers.
+    direct: bool = False
     epilogue: Epilogue = PLAIN
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store
     #: at the same time.
@@ -76,6 +78,8 @@ class Build:
     by_turns: bool = False
     #: Clusters that share a tile's K, through a workspace.
     groups: int = 1
+    #: Whether a second kernel adds the sums of these clusters, instead of the cluster that comes last.
+    gather: bool = False
     #: Whether each matrix of B is multiplied by rows of A of its own, whose limits are read by the kernel.
     grouped: bool = False
     #: Into how many bf16 numbers each f32 is split; 3 make six products, whose sums are promoted each stage.
@@ -91,6 +95,8 @@ class Build:
     turned: bool = False
     repeats_a: bool = False
     repeats_b: bool = False
+    #: What L2 is told of the lines of A and B, as in a plan; empty: nothing is known of the shape yet.
+    l2: str = ""
 
     @property
     def bm(self) -> int:
@@ -290,7 +296,9 @@ class Build:
 
     @property
     def column_terms(self) -> tuple[str, ...]:
-        """What each column of a result has of its own: a factor, a bias."""
+        """What each column of a result has of its own, a factor, a bias, if it goes through shared memory."""
+        if self.direct or self.gather:
+            return ()
         scaled, added = self.epilogue.scale_b == "row", self.epilogue.bias == "row"
         return ("factor",) * scaled + ("bias",) * added
 
@@ -353,8 +361,8 @@ class Build:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: stages, each consumer's turns, columns' terms, block scales, parts of sums."""
-        results = self.buffers * self.consumers * self.turn_bytes
+        """Dynamic shared memory: stages, turns of results, terms of columns, block scales, parts of sums."""
+        results = 0 if self.direct or self.gather else self.buffers * self.consumers * self.turn_bytes
         others = self.term_bytes + self.scale_bytes + self.parts_bytes
         return self.stages * self.stage_bytes + results + others
 
@@ -400,6 +408,12 @@ class Build:
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:
             reason = "sums that are promoted are not split over K"
+        elif self.l2 and (len(self.l2) != 2 or not set(self.l2) <= set("fn-")):
+            reason = f"l2={self.l2!r}: two letters of f, n and - are for A and B"
+        elif self.direct and (self.out.bits < 16 or self.grouped):
+            reason = "results of 16 or 32 bits are stored from registers, and not those of grouped products"
+        elif self.gather and (self.groups == 1 or self.sums is not f32 or self.out.bits < 16):
+            reason = "a second kernel adds groups of f32 sums to results of 16 or 32 bits"
         elif self.grouped and (
             self.split * self.groups > 1
             or self.transposed
@@ -437,11 +451,12 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         tile=plan.tile, stages=plan.stages, cluster=plan.cluster,
         schedule="pingpong" if pingpong else "cooperative", consumers=consumers,
         batched=problem.batch > 1 or planes > 1 or problem.experts > 0,
-        store_by_tma=wide and not problem.experts, wide_stores=wide, grouped=problem.experts > 0,
+        store_by_tma=wide and not (problem.experts or plan.direct), direct=plan.direct,
+        wide_stores=wide, grouped=problem.experts > 0,
         planes=planes, by_turns=plan.schedule == "by turns",
         promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split,
-        groups=plan.groups, transposed=not problem.out.k_major, after_copy=plan.copy_a or plan.copy_b,
-        turned=planes > 1 and problem.turned, repeats_a=many and not problem.a.batch_stride,
-        repeats_b=many and not problem.b.batch_stride,
+        groups=plan.groups, gather=plan.gather, l2=plan.l2, transposed=not problem.out.k_major,
+        after_copy=plan.copy_a or plan.copy_b, turned=planes > 1 and problem.turned,
+        repeats_a=many and not problem.a.batch_stride, repeats_b=many and not problem.b.batch_stride,
     )  # fmt: skip

@@ -195,6 +195,8 @@ class Consumer:
         T = self.build
         if T.split > 1:
             mine, within = self.place.rank // T.sharing, self.place.sharing_rank
+            if T.sharing == 1 and T.single:
+                lw.cluster.wait()  # the other blocks' barriers are ready
             self.parts.send(accs, self.own, mine, within, self.steps > 0, turn)
             if mine < T.owners:
                 sums = self.parts.sums(self.own, turn)
@@ -213,8 +215,10 @@ class Consumer:
 
     @lw.device
     def meet(self, sums: Any, mine: Any, first_row: Any, first_column: Any) -> None:
-        """Leave the sums in the workspace; the last to come adds all clusters' sums and stores them."""
-        if self.meeting.last(sums, self.own, mine):
+        """Leave the sums in the workspace; the last to come, or a second kernel, adds and stores them."""
+        if self.build.gather:
+            self.meeting.leave(sums, self.own, mine)
+        elif self.meeting.last(sums, self.own, mine):
             self.output.store(self.meeting.sums(self.own, mine), first_row, first_column)
 
     @lw.device

@@ -16,6 +16,7 @@ from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.block_scales import COPYING, BlockScales
 from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
+from lanewise.linalg.families.direct_output import DirectOutput
 from lanewise.linalg.families.meeting import Meeting
 from lanewise.linalg.families.output import Output
 from lanewise.linalg.families.parts import Parts
@@ -27,10 +28,13 @@ def operand_tiles(build: Build) -> tuple[OperandTile, OperandTile]:
     """Return how tiles of A and B lie in shared memory."""
     T = build
     across, along = T.cluster
+    rows, columns = list(T.l2 or "--")
     return (
-        OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes),
-        OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes),
-    )
+        OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes, rows),
+        OperandTile(
+            T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes, columns
+        ),
+    )  # fmt: skip
 
 
 def _output_type(build: Build) -> Any:
@@ -94,11 +98,11 @@ def compiled(build: Build) -> Any:
             arriving = arriving * WARPGROUP // 32  # each warp gives a stage back
         pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
         parts = Parts(T) if T.split > 1 else None
-        if thread == 0:
+        if T.gather:
+            lw.launch_dependents()
+        if (thread < 32) & lw.elect_one():  # the thread that loads
             lw.tma.prefetch_map(A)
             lw.tma.prefetch_map(B)
-            if T.store_by_tma:
-                lw.tma.prefetch_map(C)
             if T.scale_bytes:  # a stage is full when its scales are there, too
                 pipeline.full.init(1 + COPYING)
                 pipeline.empty.init(pipeline.consumers)
@@ -107,14 +111,21 @@ def compiled(build: Build) -> Any:
             if T.split > 1:
                 parts.init()
             lw.fence_mbarrier_init()
+            if T.store_by_tma:
+                lw.tma.prefetch_map(C)
         if T.cluster_size > 1:
-            if thread < 32:
-                lw.cluster.arrive()
-            else:
-                lw.cluster.arrive(relaxed=True)  # a release is a fence of the whole GPU
+            lw.syncwarp()
+            lw.cluster.arrive(relaxed=True)  # the fence has released the mbarriers
+        if T.sharing > 1:
             lw.cluster.wait()
+        elif T.scale_bytes:
+            lw.barrier(0, T.threads)  # another warp copies scales to the stages
+        elif role == 0:
+            lw.arrive(0, T.threads)  # loads need nothing of the other threads
         else:
-            lw.syncthreads()
+            lw.barrier(0, T.threads)
+            if T.split > 1 and not T.single:
+                lw.cluster.wait()
         M = lw.assume(M, nonnegative=True)
         N = lw.assume(N, nonnegative=True)
         columns = lw.cdiv(N, T.bn * along)
@@ -148,12 +159,18 @@ def compiled(build: Build) -> Any:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
             consumer = Consumer(T, role - 1, pipeline, tiles, steps, place)
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
-            consumer.output = Output(T, C, given, role - 1, N, leading)
+            if T.direct:
+                consumer.output = DirectOutput(T, C, given, N, leading)
+            else:
+                consumer.output = Output(T, C, given, role - 1, N, leading)
             consumer.parts, consumer.block_scales = parts, block_scales
             consumer.meeting = Meeting(T, counters, sums) if T.groups > 1 else None
             consumer.run(M, (stride, residual_stride))
         lw.syncwarp()
-        if T.cluster_size > 1:
+        if T.split > 1 and T.sharing == 1:  # noqa: SIM102, decided while tracing
+            if role == 0:
+                lw.cluster.wait()  # consumers have done so before they sent their sums
+        if T.cluster_size > 1 and (T.promotes or not T.single):
             lw.cluster.arrive(relaxed=True)  # nobody leaves while others still arrive at its barriers
             lw.cluster.wait()
 

@@ -174,9 +174,10 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
             problem, plan, Pointers(**views, alpha=request.alpha, beta=request.beta), stream=0,
             multiprocessors=there.device.multiprocessors,
         )  # fmt: skip
+    counts = plan.groups > 1 and not plan.gather
     if name is not None and launches:
-        recorded.keep(name, launches, {"workspace": size, "counts": plan.groups > 1})
-    return Prepared([launch for launch, _ in launches], size, plan.groups > 1)
+        recorded.keep(name, launches, {"workspace": size, "counts": counts})
+    return Prepared([launch for launch, _ in launches], size, counts)
 
 
 def _workspace_bytes(family: Any, problem: Problem, plan: Plan) -> int:

@@ -21,6 +21,7 @@ _FILES = {"sm_90a": "h200.json"}
 #: What of a plan is written down.
 _FIELDS = (
     "family", "tile", "stages", "cluster", "split", "groups", "schedule", "group", "swap", "skew",
+    "gather", "direct", "l2",
 )  # fmt: skip
 #: A measured plan serves problems whose sizes are all within this factor.
 _NEAR = 1.12
