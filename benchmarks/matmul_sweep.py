@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from lanewise.formats import bf16, f32
-from lanewise.linalg.families.candidates import build_for, hopper_plans
+from lanewise.linalg.families.candidates import build_for
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.hopper_model import hopper_plans
+from lanewise.linalg.planning.measured import fields_of
+from lanewise.linalg.planning.measured import plan_from as plan_of_fields
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand, Problem
 
-FIELDS = ("family", "tile", "stages", "cluster", "split", "schedule", "group", "swap", "groups", "skew")
 #: Which of A and B is contiguous along K, by BLAS's names of layouts.
 LAYOUTS = {"NN": (True, False), "NT": (True, True), "TN": (False, False), "TT": (False, True)}
 
@@ -44,14 +46,14 @@ def problem_of(m: int, n: int, k: int, layout: str) -> Problem:
 
 def plan_from(fields: dict[str, Any]) -> Plan:
     """Return the plan of a row of JSON."""
-    known = {**fields, "tile": tuple(fields["tile"]), "cluster": tuple(fields["cluster"])}
-    return Plan(arch="sm_90a", **known)
+    return plan_of_fields(fields, "sm_90a", "")
 
 
 def named(plan: Plan) -> str:
     """Return a short name for tables."""
     rows, columns, _ = plan.tile
     more = f" {plan.split}x{plan.groups} parts" if plan.split * plan.groups > 1 else ""
+    more += " gathered" if plan.gather else ""
     turned = " swapped" if plan.swap else ""
     return f"{rows}x{columns} {plan.cluster} {plan.schedule[:4]} {plan.stages} stages{more}{turned}"
 
@@ -63,7 +65,7 @@ def list_jobs(shapes: list[str], layouts: list[str], count: int, path: Path) -> 
         m, n, k = map(int, text.split(","))
         for layout in layouts:
             plans = hopper_plans(problem_of(m, n, k, layout), count)
-            rows = [{name: getattr(plan, name) for name in FIELDS} for plan in plans]
+            rows = [fields_of(plan) for plan in plans]
             jobs.append({"m": m, "n": n, "k": k, "layout": layout, "plans": rows})
     path.write_text(json.dumps(jobs))
 
@@ -82,11 +84,20 @@ def compile_one(job: tuple[tuple[int, int, int, str], dict[str, Any]]) -> str:
     return ""
 
 
+def launch_all(launches: list[tuple[Any, tuple[Any, ...]]]) -> None:
+    """Launch the kernels of a plan; the second overlaps with the first."""
+    for number, (configured, arguments) in enumerate(launches):
+        if number:
+            configured(*arguments, overlap=True)
+        else:
+            configured(*arguments)
+
+
 def measure(job: dict[str, Any], rounds: int, sweep: Any, workspace: Any) -> dict[str, Any]:
     """Time the plans of one shape; return a row of the table."""
     import torch
 
-    from lanewise.linalg.families.warpgroup import prepared
+    from lanewise.linalg.families.warpgroup import launches
 
     cuda: Any = torch.cuda  # parts of it have no types
 
@@ -109,16 +120,16 @@ def measure(job: dict[str, Any], rounds: int, sweep: Any, workspace: Any) -> dic
     for fields in job["plans"]:
         plan = plan_from(fields)
         try:
-            configured, arguments = prepared(problem, plan, Pointers(a, b, c, workspace=workspace))
+            every = launches(problem, plan, Pointers(a, b, c, workspace=workspace))
             c.fill_(float("nan"))
-            configured(*arguments)
+            launch_all(every)
             unlike = ~((c.float() - wanted).abs() <= 0.02 * (wanted.abs() + k**0.5))
             if int(unlike.sum()):
                 raise ValueError(f"{int(unlike.sum())} elements are wrong")
         except Exception as error:
             print(m, n, k, layout, named(plan), "failed:", str(error)[:200], flush=True)
             continue
-        runs[plan] = lambda configured=configured, arguments=arguments: configured(*arguments)
+        runs[plan] = lambda every=every: launch_all(every)
     times: dict[Any, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 2):
         for name, run in runs.items():
@@ -144,7 +155,7 @@ def measure(job: dict[str, Any], rounds: int, sweep: Any, workspace: Any) -> dic
     majors = ("t" if problem.a.k_major else "n") + ("n" if problem.b.k_major else "t")
     return {
         "kind": f"bf16·bf16→bf16 f32 {majors}", "m": m, "n": n, "k": k,
-        "plan": {name: getattr(best, name) for name in FIELDS},
+        "plan": fields_of(best),
         "us": round(time, 2), "library_us": round(library, 2), "share": round(share, 3),
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ import pytest
 import lanewise as lw
 from lanewise import gpu
 from lanewise.gpu import arrays, assemble, device, driver, faults, loading, plan, streams
-from lanewise.ptx import parse
+from lanewise.ptx import Shape, parse
 
 KERNEL = """
 .version 8.0
@@ -583,3 +583,13 @@ def test_a_configuration_is_made_once() -> None:
     for number in range(2000):
         entry[number + 1, 32]
     assert len(entry._configured) <= 1024
+
+
+def test_a_launch_that_overlaps_says_so() -> None:
+    """The attributes of a launch say its cluster and that it may begin early: kinds 4 and 6, 72 bytes."""
+    shape = Shape((1, 1, 1), (32, 1, 1), cluster=(2, 1, 1), overlap=True)
+    *_, attributes, count = struct.unpack("<7I4xQQI4x", plan.launch_config(shape))
+    kinds = [struct.unpack("<I4xI", ctypes.string_at(attributes + 72 * i, 12)) for i in range(count)]
+    assert kinds == [(4, 2), (6, 1)]
+    entry = kernel()[1, 1]
+    assert entry.overlapping().shape.overlap and entry.overlapping() is entry.overlapping()

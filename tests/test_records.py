@@ -132,3 +132,20 @@ def test_docs_quote_the_recorded_speed_of_attention() -> None:
         f"{min(to_cudnn):.2f} to {max(to_cudnn):.2f} times as fast as cuDNN"
     )
     assert quoted in text
+
+
+def test_docs_quote_the_recorded_floors_of_reading_memory() -> None:
+    floors = record("h200_memory_floors")["floors"]
+    kinds = {"bulk": "bulk copies", "boxes": "boxes of TMA", "plain": "plain loads"}
+    text = page("docs/matmul-kernels.md")
+    for size in ("33.6 MB", "117.4 MB", "234.9 MB"):
+        for kind, title in kinds.items():
+            for hint, said in (("none", ""), ("evict_first", ", `evict_first`")):
+                names = [
+                    each for each in floors[size] if each.startswith(kind) and each.endswith(f", {hint}")
+                ]
+                spans = []
+                for swept in ("writes", "reads"):
+                    times = [floors[size][name][swept] for name in names]
+                    spans.append(f"{min(times):.1f}–{max(times):.1f}")
+                assert f"| {size} by {title}{said} | {spans[0]} | {spans[1]} |" in text

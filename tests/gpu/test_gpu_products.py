@@ -73,8 +73,13 @@ def test_bits_of_the_instruction(name: str) -> None:
         plan((64, 64, 64), groups=3),
         plan((64, 128, 64), split=8),
         plan((64, 128, 64), split=4, groups=4),
+        plan((64, 64, 64), groups=3, gather=True),
+        plan((64, 16, 64), groups=11, gather=True, swap=True),
+        plan((64, 128, 64), split=2, groups=4, gather=True),
+        plan((64, 64, 64), cluster=(2, 2), stages=3),
+        plan((64, 32, 64), cluster=(1, 2), stages=2, l2="nf"),
     ],
-    ids=lambda chosen: f"{chosen.split}x{chosen.groups}",
+    ids=lambda chosen: f"{chosen.split}x{chosen.groups}{' gathered' if chosen.gather else ''}",
 )
 def test_parts_of_k(chosen: Plan) -> None:
     """The order of additions is the plan's, whoever comes last."""

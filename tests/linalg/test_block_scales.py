@@ -44,6 +44,26 @@ def test_block_scales(swap: bool, schedule: str, k: int) -> None:
     assert lw.check(configured, *arguments, schedule="late").ok
 
 
+@pytest.mark.parametrize("schedule", ["cooperative", "by turns"])
+def test_several_tiles_for_each_block(schedule: str) -> None:
+    """Stages are used again: no scale is written before all warps have read the last one."""
+    m, n, k = 300, 200, 272
+    rng = np.random.default_rng(5)
+    scale_a = rng.random((m, 3), np.float32) + 0.5
+    scale_b = rng.random((3, 2), np.float32) + 0.5
+    problem, pointers, _ = product(m, n, k, e4m3, e4m3, f32, layout="NT", scale_a=scale_a, scale_b=scale_b)
+    problem = replace(problem, promote=128)
+    configured, arguments = warpgroup.prepared(
+        problem,
+        plan((128, 64, 128), cluster=(2, 1), stages=3, schedule=schedule),
+        pointers,
+        multiprocessors=2,
+    )
+    configured(*arguments)
+    assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b))
+    assert lw.check(configured, *arguments).ok
+
+
 def test_promotion_without_scales() -> None:
     """Sums of 128 of K are added in f32, not in the tensor cores; scales of rows come after."""
     m, n, k = 64, 64, 304

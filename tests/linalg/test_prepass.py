@@ -47,10 +47,10 @@ def random_lines(shape: tuple[int, int, int, int], dtype: Any, ahead: int) -> An
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("ahead", some(range(8), 0, 1, 5))
+@pytest.mark.parametrize("ahead", some(range(8), 1, 5))
 def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
     """Lines that begin anywhere become lines at multiples of 16 bytes, with zeros behind them."""
-    for fmt, dtype in ((e4m3, np.uint8), (bf16, np.uint16)):
+    for fmt, dtype in some([(bf16, np.uint16), (e4m3, np.uint8)], (bf16, np.uint16)):
         source = random_lines(shape, dtype, ahead)
         copy, arguments, found = copy_of(source, fmt)
         prepass.launch_copies([(copy, arguments)])
@@ -60,7 +60,7 @@ def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", some(SHAPES, SHAPES[0], SHAPES[-1]))
 def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) -> None:
     """f32 becomes three planes of bf16 whose sum it is, as it lies or transposed."""
     for ahead in (0, 3):
@@ -78,11 +78,13 @@ def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) ->
 def test_transposed_copies(size: int) -> None:
     """A matrix becomes its transpose, with zeros behind its rows."""
     fmt, dtype, precision = {1: (e4m3, np.uint8, ""), 4: (f32, np.uint32, "tf32")}[size]
-    source = random_lines((37, 75, 81, 2), dtype, 1)
-    copy, arguments, found = copy_of(source, fmt, precision, k_major=False)
-    prepass.launch_copies([(copy, arguments)])
-    lines = found.view(dtype).reshape(2, 75, copy.padded)
-    assert np.array_equal(lines[:, :, :37], source.swapaxes(1, 2)) and not lines[:, :, 37:].any()
+    for ahead, shape in ((1, (37, 75, 81, 2)), (4, (37, 75, 84, 2)), (0, (150, 133, 136, 1))):
+        source = random_lines(shape, dtype, ahead)
+        copy, arguments, found = copy_of(source, fmt, precision, k_major=False)
+        prepass.launch_copies([(copy, arguments)])
+        rows, columns = source.shape[1:]
+        lines = found.view(dtype).reshape(len(source), columns, copy.padded)
+        assert np.array_equal(lines[:, :, :rows], source.swapaxes(1, 2)) and not lines[:, :, rows:].any()
 
 
 def test_both_operands_in_one_launch() -> None:
@@ -181,6 +183,6 @@ def test_f32_in_batches_and_turned(shared: str) -> None:
     out = np.zeros((2, 70, 36), np.float32)
     workspace = np.zeros(warpgroup.workspace_bytes(request.problem, chosen) + 128, np.uint8)
     workspace = workspace[-lw.address(workspace) % 128 :]
-    both = [np.broadcast_to(each, (2, *each.shape[1:])) for each in (a, b)]
-    warpgroup.launch(request.problem, chosen, Pointers(*both, out, workspace=workspace))
+    left, right = (np.broadcast_to(each, (2, *each.shape[1:])) for each in (a, b))
+    warpgroup.launch(request.problem, chosen, Pointers(left, right, out, workspace=workspace))
     assert out.tobytes() == lw.matmul(a, b, plan=chosen).tobytes()

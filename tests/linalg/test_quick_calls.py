@@ -13,7 +13,7 @@ torch: Any = pytest.importorskip("torch")
 from lanewise.linalg.launching.quick_call import QuickCalls  # noqa: E402 (needs torch)
 
 STREAM, DEVICE, NAME = 77, 3, 9
-ROWS = [0, 128, 0, 128, 0, 64]  # first and last bytes of a, b and out
+EXTENTS = [(0, 128), (0, 128), (0, 64), (0, 16), (0, 64)]  # first and last bytes of a, b, out, bias, residual
 
 
 class Launch:
@@ -64,21 +64,36 @@ class Driver:
         """Return calls on this driver."""
         launch, stream, capturing = (ctypes.cast(each, ctypes.c_void_p).value or 0 for each in self.functions)
         found = QuickCalls(
-            (torch.Tensor, torch.nn.Parameter), empty or self.empty, launch=launch, capturing=capturing,
-            last=ctypes.addressof(self.last), stream=stream,
+            (torch.Tensor, torch.nn.Parameter), empty or self.empty, torch.is_grad_enabled, launch=launch,
+            capturing=capturing, last=ctypes.addressof(self.last), stream=stream,
         )  # fmt: skip
         if not found.possible:
             pytest.skip("this torch has no exchange API of DLPack's")
         return found
 
 
-def add(
-    calls: QuickCalls, *tensors: Any, launches: int = 1, workspace: Any = None, counting: Any = None
-) -> None:
-    shape = (tensors[0].shape[0], tensors[1].shape[1])
-    arguments = (shape, (shape[1], 1), torch.float32)
+def add(calls: QuickCalls, *arguments: Any, launches: int = 1, workspace: Any = None, **more: Any) -> None:
+    """Have machine code make a call with these arguments."""
+    shape = (arguments[0].shape[0], arguments[1].shape[1])
     each: Any = [Launch() for _ in range(launches)]
-    calls.add(tensors, each, DEVICE, NAME, arguments, workspace, ROWS, counting)
+    result = (shape, (shape[1], 1), torch.float32)
+    calls.add(arguments, each, DEVICE, NAME, result, workspace, EXTENTS, **more)
+
+
+def test_kinds_tell_calls_apart() -> None:
+    kind = Driver().calls().kind
+    a, b, row = torch.randn(4, 8), torch.randn(8, 4), torch.randn(4)
+    assert kind(a, b, None) == kind(torch.randn(4, 8), torch.nn.Parameter(b), None) != 0
+    nothing = (None,) * 3
+    different = [
+        (a, b, None), (b, a, None), (a.half(), b, None), (a, b.t().contiguous().t(), None),
+        (a[:, :4], b[:4], None), (a[:1], b, None), (a, b, b), (a, b, None, row, None, *nothing, 0),
+        (a, b, None, None, row, *nothing, 0), (a, b, None, row, None, *nothing, 1),
+    ]  # fmt: skip
+    assert len({kind(*each) for each in different} - {0}) == len(different)
+    for wrong in ((a, 3, None), ([1], b, None), (a, b), (a, b, None, 2.0, None, *nothing, 0)):
+        assert kind(*wrong) == 0
+    assert kind(a, b, None, row, None, *nothing, None) == 0
 
 
 def test_results_and_workspaces_are_made_and_given_back() -> None:
@@ -86,7 +101,7 @@ def test_results_and_workspaces_are_made_and_given_back() -> None:
     calls = driver.calls()
     a, b = torch.randn(4, 8), torch.randn(8, 4)
     assert calls.call(a, b, None) is None
-    add(calls, a, b, launches=2, workspace=((100,), (1,), torch.uint8))
+    add(calls, a, b, None, launches=2, workspace=((100,), (1,), torch.uint8))
     for x in (a, torch.randn(4, 8)):
         driver.seen.clear()
         driver.made.clear()
@@ -116,13 +131,16 @@ def test_what_python_has_to_do_is_left_to_it() -> None:
     driver = Driver()
     calls = driver.calls()
     a, b = torch.randn(4, 8), torch.randn(8, 4)
-    add(calls, a, b)
+    add(calls, a, b, None)
     others: tuple[tuple[Any, ...], ...] = (
         (a.requires_grad_(), b, None), (3, b, None), (a, None, None), (b, a, None), (a.half(), b, None),
         (a, b),
     )  # fmt: skip
     for arguments in others:
         assert calls.call(*arguments) is None
+    with torch.no_grad():  # a weight of a model that is served
+        assert calls.call(a.requires_grad_(), b, None) is not None
+    driver.seen.clear()
     a = a.detach()
     driver.status = 700
     assert calls.call(a, b, None) == 700
@@ -130,13 +148,30 @@ def test_what_python_has_to_do_is_left_to_it() -> None:
     assert calls.call(a, b, None) is None and len(driver.seen) == 1
 
 
+def test_other_operands_and_keywords() -> None:
+    driver = Driver()
+    calls = driver.calls()
+    a, b, row = torch.randn(4, 8), torch.randn(8, 4), torch.randn(4)
+    out, rest = torch.randn(4, 4), torch.randn(4, 4)
+    add(calls, a, b, None, row, rest, None, None, None, 5)
+    assert calls.call(a, b, None, row, rest, None, None, None, 5).shape == (4, 4)
+    assert calls.call(a, b, None, row, rest, None, None, None, 6) is None
+    assert calls.call(a, b, None, row, None, None, None, None, 5) is None
+    assert calls.call(a, b, None, row, rest, 2.0, None, None, 5) is None
+    add(calls, a, b, out, row, None, None, None, None, 7, adds_out=True)
+    assert calls.call(a, b, out, row, None, None, None, None, 7) is out
+    add(calls, a, b, out, None, rest, None, None, None, 8)
+    assert calls.call(a, b, out, None, rest, None, None, None, 8) is out
+    assert calls.call(a, b, out, None, out, None, None, None, 8) is None  # it is written while it is read
+
+
 def test_counting_workspaces_belong_to_a_stream() -> None:
     driver = Driver()
     calls = driver.calls()
     a, b = torch.randn(4, 8), torch.randn(8, 4)
-    add(calls, a, b, counting=(STREAM + 1, 4096, None))
+    add(calls, a, b, None, counting=(STREAM + 1, 4096, None))
     assert calls.call(a, b, None) is None
-    add(calls, a, b, counting=(STREAM, 4096, None))
+    add(calls, a, b, None, counting=(STREAM, 4096, None))
     assert calls.call(a, b, None) is not None and driver.seen[-1][3] == 4096 + 7
     driver.captured = 1
     assert calls.call(a, b, None) is None
@@ -149,12 +184,12 @@ def test_errors_of_the_allocator_and_many_kinds() -> None:
     driver = Driver()
     a, b = torch.randn(4, 8), torch.randn(8, 4)
     failing = driver.calls(empty)
-    add(failing, a, b)
+    add(failing, a, b, None)
     with pytest.raises(MemoryError, match="none left"):
         failing.call(a, b, None)
     calls = driver.calls()
     for size in range(1, 500):
         row = torch.empty(1, size)
-        add(calls, row, row.t())
+        add(calls, row, row.t(), None)
     row = torch.empty(1, 321)
     assert calls.call(row, row.t(), None).shape == (1, 1)

@@ -41,6 +41,7 @@ def in_parts(a: Any, b: Any, chosen: Plan) -> Any:
             plan((128, 64, 64), split=2, cluster=(2, 1)),
             plan((64, 64, 64), groups=3),
             plan((64, 64, 64), split=2, groups=2),
+            plan((64, 64, 64), groups=3, gather=True),
         ],
         plan((64, 16, 64), split=2, groups=2, swap=True),
     ),
@@ -58,6 +59,58 @@ def test_parts_of_k(chosen: Plan) -> None:
         configured(*arguments)
         assert np.array_equal(pointers.out, wanted)
     assert lw.check(configured, *arguments, schedule="late").ok
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    some(
+        [
+            plan((128, 64, 64), split=2, groups=2, cluster=(2, 1), gather=True),
+            plan((64, 16, 64), groups=35, gather=True),
+        ],
+        plan((64, 16, 64), groups=9, swap=True, gather=True),
+    ),
+)
+def test_groups_added_by_a_second_kernel(chosen: Plan) -> None:
+    """The second kernel adds in the same order; the workspace need not be zero before."""
+    m = 13 if chosen.swap else 130
+    problem, pointers, _ = product(m, 72, 64 * chosen.split * chosen.groups, bf16, bf16, bf16, layout="NT")
+    workspace = np.full(warpgroup.workspace_bytes(problem, chosen) + 128, 255, np.uint8)
+    pointers.workspace = workspace[-lw.address(workspace) % 128 :]
+    wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
+    for configured, arguments in warpgroup.launches(problem, chosen, pointers):
+        assert lw.check(configured, *arguments, schedule="late").ok
+    assert np.array_equal(pointers.out, wanted)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"gather": True}, "second kernel adds groups"),
+        ({"l2": "x"}, "two letters of f, n and -"),
+    ],
+)
+def test_what_kernels_do_not_have_is_refused(fields: dict[str, Any], reason: str) -> None:
+    """Fields of a plan that do not fit are refused with the reason."""
+    problem, _, _ = product(64, 64, 256, bf16, bf16, bf16, layout="NT")
+    with pytest.raises(lw.LanewiseError, match=reason):
+        build_of(problem, plan((64, 64, 64), **fields)).require_possible()
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    some(
+        [plan((128, 64, 64), direct=True), plan((64, 32, 64), split=2, direct=True)],
+        plan((64, 16, 64), split=2, swap=True, direct=True),
+    ),
+)
+def test_results_stored_from_registers(chosen: Plan) -> None:
+    """Results that do not go through shared memory are the same; rows and columns beyond are left alone."""
+    problem, pointers, _ = product(13 if chosen.swap else 70, 70, 328, bf16, bf16, bf16, layout="NT")
+    wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
+    configured, arguments = warpgroup.prepared(problem, chosen, pointers)
+    assert lw.check(configured, *arguments, schedule="late").ok
+    assert np.array_equal(pointers.out, wanted)
 
 
 def test_more_tiles_than_counters_are_refused() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launching.warm import (
+    KEYWORDS,
     QUICK,
     WarmCall,
     find,
     kind_of_tensor,
     quick_fault,
     remember,
-    remember_plain,
+    remember_quick,
 )
 from lanewise.linalg.operands import plain_tensors
 from lanewise.linalg.plan import Plan
@@ -94,31 +96,36 @@ def matmul(
         and out_dtype is None and accumulate is None and precision is None and not batch_invariant
         and arch is None and plan is None
     )  # fmt: skip
-    if plain and QUICK:
-        result = QUICK[0](a, b, out)
-        if result is not None:
-            if type(result) is int:
-                raise quick_fault(result)
-            return result
+    others: Any = None
+    if not plain:
+        others = (
+            activation, alpha, beta, epilogue, out_dtype, accumulate, precision, batch_invariant, arch, plan,
+        )  # fmt: skip
     key = None
-    if type(a) in _TENSORS and a.is_cuda and not (a.requires_grad or b.requires_grad):
-        try:
-            key = (
-                a.shape, a.stride(), a.dtype, a.data_ptr() & 15, a.get_device(),
-                b.shape, b.stride(), b.dtype, b.data_ptr() & 15, b.get_device(),
-                *map(kind_of_tensor, (bias, residual, scale_a, scale_b, scale_out, out)),
-                activation, alpha, beta, epilogue, out_dtype, accumulate, precision, batch_invariant,
-                arch, plan,
-            )  # fmt: skip
+    try:
+        if QUICK:
+            if plain:
+                result = QUICK[0](a, b, out)
+            else:
+                number = KEYWORDS.get(others)
+                result = QUICK[0](a, b, out, bias, residual, scale_a, scale_b, scale_out, number)
+            if result is not None:
+                if type(result) is int:
+                    raise quick_fault(result)
+                return result
+        operands = (a, b, bias, residual, scale_a, scale_b, scale_out, out)
+        if type(a) in _TENSORS and a.is_cuda and not _records_gradients(operands):
+            key = (*map(kind_of_tensor, operands), others)
             made = find(key)
             if made is not None:
                 result = made(a, b, out, stream, bias, residual, scale_a, scale_b, scale_out)
-                if plain and made.repeat is not None:
-                    remember_plain(made, a, b, out)
+                if made.repeat is not None:
+                    more = () if plain else (bias, residual, scale_a, scale_b, scale_out)
+                    remember_quick(made, (a, b, out, *more), others)
                 if result is not None:
                     return result
-        except (AttributeError, TypeError):  # not what a call takes: the rules below say so
-            key = None
+    except (AttributeError, TypeError):  # not what a call takes: the rules below say so
+        key = None
     if isinstance(b, SparseMatrix):
         raise_unfused(
             out=out, bias=bias, activation=activation, residual=residual, beta=beta, scale_a=scale_a,
@@ -145,6 +152,13 @@ def matmul(
         if prepared is not None and request.k and request.a.library == "torch":
             _remember(out, prepared, request, key)
     return _returned(request)
+
+
+def _records_gradients(operands: tuple[Any, ...]) -> bool:
+    """Return whether torch records gradients now, and an operand requires one."""
+    if not sys.modules["torch"].is_grad_enabled():
+        return False
+    return any(getattr(each, "requires_grad", False) for each in operands)
 
 
 def _is_scattered(problem: Problem) -> bool:

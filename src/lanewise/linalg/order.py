@@ -59,6 +59,27 @@ def _instruction(wgmma: bool, arch: str, a: str, b: str, sums: Format) -> Instru
     return max(found, key=lambda each: each.m * each.n * each.k)
 
 
+def instruction_widths(problem: Problem) -> tuple[int, ...]:
+    """Return the columns that a wgmma of a problem's types can have, ascending.
+
+    >>> from lanewise.formats import s8, s32
+    >>> from lanewise.linalg.problem import Operand
+    >>> matrix = Operand(s8, True, 64)
+    >>> instruction_widths(Problem(64, 64, 64, matrix, matrix, Operand(s32, True, 64), s32))[:6]
+    (8, 16, 24, 32, 48, 64)
+    """
+    return wgmma_widths(*multiplied_as(problem), problem.sums.name)
+
+
+@cache
+def wgmma_widths(a: str, b: str, sums: str) -> tuple[int, ...]:
+    """Return N of each wgmma that multiplies these formats and sums in this one, ascending."""
+    from lanewise.isa.table import rows
+
+    shapes = {shape for row in rows("wgmma") if (sums, a, b) in row.types for shape in row.shapes}
+    return tuple(n for n in range(8, 257, 8) if f"m64n{n}k{_WGMMA_K[a]}" in shapes)
+
+
 def split_parts(problem: Problem, plan: Plan) -> list[tuple[int, int]]:
     """Return the parts of K that are summed by themselves, as (start, end), in the order of their addition.
 

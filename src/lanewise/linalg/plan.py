@@ -33,5 +33,14 @@ class Plan:
     groups: int = 1
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead; it changes no bits.
     skew: int = 0
+    #: Whether a second kernel adds the groups' sums on all multiprocessors, instead of the cluster that comes
+    #: last; it changes no bits.
+    gather: bool = False
+    #: Whether results go from registers to memory, not through shared memory by TMA; it changes no bits.
+    direct: bool = False
+    #: What L2 is told of the lines of the kernel's A and B, a letter each: f, they are the first to be given
+    #: up; n, they are like others; -, nothing. Empty: f where an operand is read once, or by all at the same
+    #: time. It changes no bits.
+    l2: str = ""
     #: Why this one: a sentence for people.
     why: str = ""

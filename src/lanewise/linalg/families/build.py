@@ -6,11 +6,13 @@ Two problems whose `Build` is the same run the same machine code.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from lanewise import isa
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16, f32, tf32
 from lanewise.isa import Instruction
+from lanewise.linalg.order import wgmma_widths
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
 
@@ -32,6 +34,9 @@ PLAIN = Epilogue()
 _MOST_BUFFERS = 4
 #: bf16 numbers whose sum is an f32.
 PLANES = 3
+#: Bytes of a box's rows that are swizzled; those of the narrowest of several boxes; columns of the widest.
+SWIZZLED = (128, 64, 32)
+_LEAST_BOX, _WIDEST_BOX = 64, 256
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,10 @@ class Build:
     store_by_tma: bool = True
     #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
     wide_stores: bool = False
+    #: Whether each warp stores its own rows, so that warps do not wait for each other nor for TMA.
+    by_warps: bool = False
+    #: Whether threads store their results from registers.
+    direct: bool = False
     epilogue: Epilogue = PLAIN
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store
     #: at the same time.
@@ -69,6 +78,8 @@ class Build:
     by_turns: bool = False
     #: Clusters that share a tile's K, through a workspace.
     groups: int = 1
+    #: Whether a second kernel adds the sums of these clusters, instead of the cluster that comes last.
+    gather: bool = False
     #: Whether each matrix of B is multiplied by rows of A of its own, whose limits are read by the kernel.
     grouped: bool = False
     #: Into how many bf16 numbers each f32 is split; 3 make six products, whose sums are promoted each stage.
@@ -84,6 +95,8 @@ class Build:
     turned: bool = False
     repeats_a: bool = False
     repeats_b: bool = False
+    #: What L2 is told of the lines of A and B, as in a plan; empty: nothing is known of the shape yet.
+    l2: str = ""
 
     @property
     def bm(self) -> int:
@@ -171,24 +184,42 @@ class Build:
 
     @property
     def box_columns(self) -> int:
-        """Columns of one box of the result: 128 bytes of them, or fewer so that several boxes fit.
-
-        They divide those of the tile.
-        """
-        wide = LINE * 8 // self.out.bits
+        """Columns of one box of the result: the most of which several boxes fit; they divide the tile's."""
         if self.transposed:
-            return min(ROWS, wide)
-        while self.store_columns % wide:
-            wide //= 2
-        if not self.stages_all_at_once:
-            while wide * self.out.bits > 512 and _MOST_BUFFERS * self._box_bytes(wide) > self._room:
+            return min(ROWS, LINE * 8 // self.out.bits)
+        if self.by_warps:
+            wide = LINE * 8 // self.out.bits
+            while self.loops and self.store_columns % wide:
                 wide //= 2
-        return wide
+            return wide
+        widths = [each for each in range(self.store_columns, 0, -1) if self._can_be_box(each)]
+        if self.stages_all_at_once:
+            return widths[0] if widths else 1
+        for buffers in (_MOST_BUFFERS, 2):
+            for each in widths:
+                if each * self.out.bits >= _LEAST_BOX * 8 and buffers * self._box_bytes(each) <= self._room:
+                    return each
+        narrow = [each for each in widths if each * self.out.bits <= _LEAST_BOX * 8]
+        return (narrow or widths[-1:] or [1])[0]
+
+    def _can_be_box(self, columns: int) -> bool:
+        """Return whether rows of a box may have so many columns: without conflicts of shared memory's banks.
+
+        Rows of 128, 64, 32 and 16 bytes are swizzled; an odd multiple of 16 bytes takes no swizzle.
+        """
+        row, rest = divmod(columns * self.out.bits, 128)
+        return (
+            not rest
+            and columns % 8 == self.store_columns % columns == 0
+            and columns <= _WIDEST_BOX
+            and (row % 2 == 1 or row * 16 in SWIZZLED)
+        )
 
     @property
     def _room(self) -> int:
         """Bytes of shared memory that are left for the results of one consumer."""
         left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes
+        left -= self.term_bytes + self.scale_bytes
         return left // self.consumers // 1024 * 1024
 
     def _box_bytes(self, columns: int) -> int:
@@ -213,26 +244,68 @@ class Build:
     def staged(self) -> tuple[int, int]:
         """Boxes that a warpgroup writes to shared memory between two barriers, and how many such turns fit.
 
-        All of its sums at once if there is room; else a box at a time, so many of them that TMA has read the
-        first when it is written again.
+        All of its sums at once if there is room; else a box at a time (or some, if they are narrow), so many
+        turns that TMA has read the first when it is written again.
         """
         across = ROWS if self.transposed else self.store_columns
         boxes = across // self.box_columns
         if self.transposed:
             whole = self._boxes_bytes(boxes)
             return boxes, 2 if self.consumer_rows > ROWS and 2 * whole <= self._room else 1
+        if self.by_warps:
+            return 1, 2 if 2 * self._boxes_bytes(1) <= self._room else 1
         if self.stages_all_at_once:
             return boxes, 1
-        turns = self.consumer_rows // ROWS * boxes
-        fitting = self._room // self._boxes_bytes(1)
         if not self.store_by_tma:  # threads store a turn before the next is written: long lines
-            return max(each for each in range(1, max(fitting, 1) + 1) if boxes % each == 0), 1
-        return 1, max(1, min(_MOST_BUFFERS, fitting, turns))
+            fitting = max(1, self._room // self._boxes_bytes(1))
+            return max(each for each in range(1, fitting + 1) if boxes % each == 0), 1
+        narrow = max(1, _LEAST_BOX * 8 // self.out.bits // self.box_columns)
+        together = next(
+            (
+                each
+                for each in range(narrow, 1, -1)
+                if 2 * self._boxes_bytes(each) <= self._room and not (self.loops and boxes % each)
+            ),
+            1,
+        )
+        turns = self.consumer_rows // ROWS * -(-boxes // together)
+        fitting = self._room // self._boxes_bytes(together)
+        return together, max(1, min(_MOST_BUFFERS, fitting, turns))
 
     @property
     def long_epilogue(self) -> bool:
-        """Whether the epilogue takes many instructions: it is then a loop of few."""
+        """Whether the epilogue takes many instructions."""
         return self.epilogue.activation is not None or self.epilogue.function is not None
+
+    @property
+    def loops(self) -> bool:
+        """Whether turns are a loop: a function of the user may be of any length."""
+        return self.epilogue.function is not None and not self.transposed
+
+    def unread(self, turn: int) -> int:
+        """Return how many turns before this one TMA may still read when the next begins; -1: not even it.
+
+        Turns take the buffers in order, and begin with the first for each tile.
+        """
+        following = (turn + 1) % self.turns
+        distance = self.buffers
+        if following < self.buffers:
+            last = (self.turns - 1 - following) // self.buffers * self.buffers + following
+            distance = min(distance, self.turns - last + following)
+        return distance - 2
+
+    @property
+    def column_terms(self) -> tuple[str, ...]:
+        """What each column of a result has of its own, a factor, a bias, if it goes through shared memory."""
+        if self.direct or self.gather:
+            return ()
+        scaled, added = self.epilogue.scale_b == "row", self.epilogue.bias == "row"
+        return ("factor",) * scaled + ("bias",) * added
+
+    @property
+    def term_bytes(self) -> int:
+        """Bytes of shared memory for the terms of a tile's columns, of each consumer."""
+        return -(-len(self.column_terms) * self.store_columns * 4 // 16) * 16 * self.consumers
 
     def _boxes_bytes(self, boxes: int) -> int:
         """Bytes of so many boxes of the result, in whole patterns of the swizzle."""
@@ -254,12 +327,14 @@ class Build:
         return self._boxes_bytes(self.turn_boxes)
 
     @property
+    def turn_columns(self) -> int:
+        """Columns of a turn; the last of a tile may have fewer."""
+        return self.store_columns if self.transposed else self.box_columns * self.turn_boxes
+
+    @property
     def turns(self) -> int:
         """Turns in which a warpgroup writes its sums of a tile."""
-        blocks = self.consumer_rows // ROWS
-        return (
-            blocks if self.transposed else blocks * self.store_columns // (self.box_columns * self.turn_boxes)
-        )
+        return self.consumer_rows // ROWS * -(-self.store_columns // self.turn_columns)
 
     @property
     def parts_bytes(self) -> int:
@@ -271,10 +346,25 @@ class Build:
         )
 
     @property
+    def scales_of_stage(self) -> tuple[int, int]:
+        """How many block scales a stage has of the tile's rows and of its columns.
+
+        It has one for each, or one for each piece that lies in one block.
+        """
+        rows, columns = self.promote or (0, 0)
+        return (self.bm // gcd(self.bm, rows) if rows else 0, self.bn // gcd(self.bn, columns) if rows else 0)
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of the block scales of all stages."""
+        return -(-sum(self.scales_of_stage) // 4) * 16 * self.stages
+
+    @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: the stages, the result's turns for each consumer, and parts of sums."""
-        results = self.buffers * self.consumers * self.turn_bytes
-        return self.stages * self.stage_bytes + results + self.parts_bytes
+        """Dynamic shared memory: stages, turns of results, terms of columns, block scales, parts of sums."""
+        results = 0 if self.direct or self.gather else self.buffers * self.consumers * self.turn_bytes
+        others = self.term_bytes + self.scale_bytes + self.parts_bytes
+        return self.stages * self.stage_bytes + results + others
 
     @property
     def sum_registers(self) -> int:
@@ -294,6 +384,9 @@ class Build:
         reason = ""
         if self.consumer_rows % ROWS or not self.consumer_rows:
             reason = f"{self.bm} rows are no multiple of 64 for each of the warpgroups"
+        elif self.bn not in (widths := wgmma_widths(self.a.name, self.b.name, self.sums.name)):
+            names = ", ".join(map(str, widths))
+            reason = f"wgmma of {self.a.name} and {self.b.name} has {names} columns, not {self.bn}"
         elif self.bk * self.element_bytes != LINE:
             reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
         elif (
@@ -315,6 +408,12 @@ class Build:
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:
             reason = "sums that are promoted are not split over K"
+        elif self.l2 and (len(self.l2) != 2 or not set(self.l2) <= set("fn-")):
+            reason = f"l2={self.l2!r}: two letters of f, n and - are for A and B"
+        elif self.direct and (self.out.bits < 16 or self.grouped):
+            reason = "results of 16 or 32 bits are stored from registers, and not those of grouped products"
+        elif self.gather and (self.groups == 1 or self.sums is not f32 or self.out.bits < 16):
+            reason = "a second kernel adds groups of f32 sums to results of 16 or 32 bits"
         elif self.grouped and (
             self.split * self.groups > 1
             or self.transposed
@@ -352,11 +451,12 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         tile=plan.tile, stages=plan.stages, cluster=plan.cluster,
         schedule="pingpong" if pingpong else "cooperative", consumers=consumers,
         batched=problem.batch > 1 or planes > 1 or problem.experts > 0,
-        store_by_tma=wide and not problem.experts, wide_stores=wide, grouped=problem.experts > 0,
+        store_by_tma=wide and not (problem.experts or plan.direct), direct=plan.direct,
+        wide_stores=wide, grouped=problem.experts > 0,
         planes=planes, by_turns=plan.schedule == "by turns",
         promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split,
-        groups=plan.groups, transposed=not problem.out.k_major, after_copy=plan.copy_a or plan.copy_b,
-        turned=planes > 1 and problem.turned, repeats_a=many and not problem.a.batch_stride,
-        repeats_b=many and not problem.b.batch_stride,
+        groups=plan.groups, gather=plan.gather, l2=plan.l2, transposed=not problem.out.k_major,
+        after_copy=plan.copy_a or plan.copy_b, turned=planes > 1 and problem.turned,
+        repeats_a=many and not problem.a.batch_stride, repeats_b=many and not problem.b.batch_stride,
     )  # fmt: skip

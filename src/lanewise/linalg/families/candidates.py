@@ -1,28 +1,126 @@
-"""Plans of the Hopper kernels that are worth trying for a problem, by a model of their time.
+"""What the Hopper kernels take for a plan by a model of their time, and a plan with its stages filled in.
 
 The model's figures were fitted to an H200: the speed of products, what L2 gives to all multiprocessors and to
-one of them, the cost of a launch, of a tile's epilogue, and of an exchange between blocks.
+one of them, the cost of a launch, of a tile's epilogue, and of an exchange between blocks. Which plans are
+worth a look is up to `planning/hopper_model.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.families.build import ROWS, Build, build_of
+from lanewise.linalg.families.build import PLANES, ROWS, Build, build_of
 from lanewise.linalg.orientation import transposed
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
 #: bf16 products of one multiprocessor in a microsecond; bytes that L2 gives to all and to one, and memory.
-_PRODUCTS, _L2, _PORT, _MEMORY = 3.3e6, 7.6e6, 1.05e5, 3.7e6
-#: Microseconds of a launch, and of one in clusters beyond that; of an epilogue, and for each 64 columns of a
-#: warpgroup; of exchanges.
-_LAUNCH, _CLUSTER, _EPILOGUE, _TURN, _CLUSTER_EXCHANGE, _MEMORY_EXCHANGE = 3.2, 0.7, 0.7, 0.25, 1.2, 2.5
+_PRODUCTS, _L2, _PORT, _MEMORY = 3.3e6, 7.6e6, 1.1e5, 4.2e6
+#: What L2 gives to all in short products of one wave, and to those with few rows; so many products of numbers
+#: are short, so many rows few.
+_L2_SHORT, _SHORT, _FEW = 1.2e7, 5e9, 128
+#: Microseconds of a launch, and more for each time that clusters are doubled; until the first loads are
+#: there; of an epilogue, and for each 64 columns of a warpgroup.
+_LAUNCH, _CLUSTER, _FILL, _EPILOGUE, _TURN = 2.9, 0.4, 1.1, 0.4, 0.5
+#: Microseconds of an exchange in a cluster, of one through memory by who comes last and for each byte that it
+#: reads alone, and of a second kernel.
+_CLUSTER_EXCHANGE, _MEMORY_EXCHANGE, _SECOND_KERNEL = 0.95, 2.4, 2.6
 #: Blocks that run at the same time, by the size of a cluster.
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
+#: Microseconds until L2 has written back what others left in it, if more than some bytes are read.
+_DRAIN, _DIRTY_BYTES = 2.2, 1.6e7
+#: Multiprocessors that it takes to fill the memory's bandwidth; how much a last wave that is not full costs.
+_FILLING, _UNEVEN = 60, 0.6
 _MOST_STAGES, _LEAST_STAGES = 16, 3
+
+
+class Sizes(NamedTuple):
+    """A problem as the model sees it, in the kernel's orientation: its sizes, and the bytes of elements."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    element_bytes: int
+    out_bytes: int
+    planes: int
+    #: How many matrices B has, if rows of A belong to experts; how much more L2 reads between sectors.
+    experts: int = 0
+    sectors: float = 1.0
+
+    @classmethod
+    def of(cls, problem: Problem) -> Sizes:
+        """Return the sizes of a problem that is oriented as the kernel computes it."""
+        size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
+        planes = PLANES if problem.precision == "f32" else 1
+        out = problem.out.dtype.word_bits // 8
+        between = sectors(problem, size)
+        return cls(
+            problem.m, problem.n, problem.k, problem.batch, size, out, planes, problem.experts, between
+        )  # fmt: skip
+
+
+class Cut(NamedTuple):
+    """What of a plan the model asks for."""
+
+    tile: tuple[int, int, int]
+    cluster: tuple[int, int]
+    split: int = 1
+    groups: int = 1
+    gather: bool = False
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.split
+
+
+def consumers_of(rows: int) -> int:
+    """Return the warpgroups that share a tile of so many rows."""
+    return 1 if rows < 2 * ROWS else (2 if rows % (2 * ROWS) == 0 else rows // ROWS)
+
+
+def expected_time(sizes: Sizes, cut: Cut) -> tuple[float, float]:
+    """Return the microseconds that the model expects, and the waves of tiles."""
+    (rows, columns, step), (across, along), size = cut.tile, cut.cluster, cut.cluster_size
+    high = -(-sizes.m // (rows * across)) + sizes.experts // 2  # each expert's last tile is half empty, say
+    each = high * -(-sizes.n // (columns * along)) * sizes.batch
+    tiles, at_once = each * cut.groups, RESIDENT[size] // size
+    active = min(tiles * size, RESIDENT[size])
+    parts = cut.split * cut.groups
+    all_steps = -(-sizes.k // step)
+    steps = -(-all_steps // parts)
+    line = step * sizes.element_bytes * sizes.planes
+    products = rows * max(columns, 32) * step * sizes.planes * (sizes.planes + 1) / 2
+    multiply = products * sizes.element_bytes / 2 / _PRODUCTS
+    waves = -(-tiles // at_once)
+    few = min(sizes.m, sizes.n) <= _FEW
+    short = few or (waves == 1 and sizes.m * sizes.n * sizes.k * sizes.batch < _SHORT)
+    shared = active * (rows / along + columns / across) * line / (_L2_SHORT if short else _L2)
+    shared *= sizes.sectors
+    port = (rows + columns) * line / _PORT
+    finish = _EPILOGUE + _TURN * rows / consumers_of(rows) / ROWS * columns / 64
+    time = waves * (steps * max(multiply, shared, port) + finish)
+    moved = (sizes.m + sizes.n * max(sizes.experts, 1)) * sizes.k * sizes.element_bytes
+    moved += sizes.m * sizes.n * sizes.out_bytes
+    filled = min(1.0, max(active, 1) / _FILLING)  # fewer blocks do not fill the memory's bandwidth
+    moved *= sizes.batch
+    drained = _DRAIN * min(1.0, moved / _DIRTY_BYTES)
+    uneven = 1.0 + _UNEVEN * (waves * at_once / tiles - 1.0) if waves > 1 else 1.0
+    time = max(time, moved / (_MEMORY * filled) * uneven + drained + finish)
+    time += _LAUNCH + _FILL + _CLUSTER * (size.bit_length() - 1)
+    if cut.split > 1:
+        time += _CLUSTER_EXCHANGE
+    if cut.groups > 1:
+        share = rows * columns / cut.split * 4
+        if cut.gather:
+            sums = each * size // cut.split * rows * columns * 4 * cut.groups
+            time += _SECOND_KERNEL + share / _PORT + sums / _L2
+        else:
+            time += _MEMORY_EXCHANGE + share * (cut.groups + 1) / _PORT
+    return time, tiles / at_once
 
 
 def natural(problem: Problem, plan: Plan) -> Problem:
@@ -33,7 +131,8 @@ def natural(problem: Problem, plan: Plan) -> Problem:
 def fitted(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan with as many stages as shared memory holds; None if the kernel cannot have its tile.
 
-    Results that threads store one by one go through shared memory all at once, if three stages are left then.
+    Results leave through two buffers at least. Those that threads store one by one, and those of sums that
+    were promoted, leave all at once, if three stages are left then.
     """
     seen = natural(problem, plan)
     most: Plan | None = None
@@ -44,7 +143,8 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
             build.require_possible()
         except LanewiseError:
             continue
-        if build.store_by_tma or build.stages_all_at_once:
+        enough = build.buffers >= min(2, build.turns) and not build.promotes
+        if build.direct or build.gather or build.stages_all_at_once or (build.store_by_tma and enough):
             return tried
         most = most or tried
         if stages <= _LEAST_STAGES:
@@ -52,101 +152,21 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
     return most
 
 
+def sectors(problem: Problem, element_bytes: int) -> float:
+    """Return how much more L2 reads where rows along K have half a sector of 32 bytes too many.
+
+    Every second row begins between two sectors then, and lines of 128 bytes take five of them instead of
+    four. K alone decides, not where an array lies, as plans must not depend on that.
+    """
+    if problem.k * element_bytes % 32 != 16:
+        return 1.0
+    return 1.0 + 0.0625 * (problem.a.k_major + problem.b.k_major)
+
+
 def microseconds(problem: Problem, plan: Plan) -> float:
     """Return the time that the model expects of a plan."""
-    seen, build = natural(problem, plan), build_of(natural(problem, plan), plan)
-    across, along = build.cluster
-    size = build.cluster_size
-    tiles = -(-seen.m // (build.bm * across)) * -(-seen.n // (build.bn * along)) * seen.batch * plan.groups
-    waves = -(-tiles // (RESIDENT[size] // size))
-    active = min(tiles * size, RESIDENT[size])
-    all_steps = -(-seen.k // build.bk)
-    steps = -(-all_steps // (plan.split * plan.groups))
-    line = build.bk * build.element_bytes
-    products = build.bm * max(build.bn, 32) * build.bk * build.planes * (build.planes + 1) / 2
-    multiply = products * build.element_bytes / 2 / _PRODUCTS
-    shared = active * (build.bm / along + build.bn / across) * line * build.planes / _L2
-    port = (build.bm + build.bn) * line * build.planes / _PORT
-    turns = build.consumer_rows / ROWS * build.bn / 64
-    moved = (seen.m + seen.n) * seen.k * build.element_bytes + seen.m * seen.n * build.out.bits / 8
-    time = waves * (steps * max(multiply, shared, port) + _EPILOGUE + _TURN * turns)
-    filled = min(1.0, active / 90)  # fewer blocks do not fill the memory's bandwidth
-    time = max(time, seen.batch * moved / (_MEMORY * filled) + 1.0)
-    exchanges = (_CLUSTER_EXCHANGE if plan.split > 1 else 0.0) + (
-        _MEMORY_EXCHANGE if plan.groups > 1 else 0.0
-    )
-    return _LAUNCH + (_CLUSTER if size > 1 else 0.0) + time + exchanges
-
-
-def hopper_plans(problem: Problem, count: int = 8) -> list[Plan]:
-    """Return up to `count` plans for a problem, by the model's time; no more than some of one kind."""
-    ranked = sorted(_all(problem), key=lambda plan: (microseconds(problem, plan), plan.tile, plan.cluster))
-    taken: list[Plan] = []
-    kinds: dict[tuple[int, int, int, bool, str], int] = {}
-    for each in ranked:
-        kind = (each.tile[0], each.split, each.groups, each.swap, each.schedule)
-        if kinds.get(kind, 0) < max(2, count // 3):
-            kinds[kind] = kinds.get(kind, 0) + 1
-            taken.append(each)
-        if len(taken) == count:
-            break
-    return taken
-
-
-def _all(problem: Problem) -> Iterator[Plan]:
-    """Yield all tiles, clusters and ways to cut K that fit a problem."""
-    size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.bits // 8)
-    bk = 128 // size
-    for swap in (False, True):
-        plain = Plan("warpgroup", "sm_90a", (64, 64, bk), 2, swap=swap)
-        seen = natural(problem, plain)
-        if swap and min(problem.m, problem.n) > 128:
-            continue  # a result that is stored transposed, for few rows alone
-        for rows in (64, 128, 192, 256):
-            for columns in _columns(seen, rows):
-                for cluster in ((1, 1), (2, 1), (1, 2)):
-                    yield from _cut(problem, replace(plain, tile=(rows, columns, bk), cluster=cluster), seen)
-        pingpong = replace(plain, tile=(128, 128, bk), cluster=(2, 1), schedule="pingpong")
-        if not (problem.promote or problem.experts) and (found := fitted(problem, pingpong)) is not None:
-            yield found
-
-
-def _columns(seen: Problem, rows: int) -> list[int]:
-    """Return the widths of tiles that are tried: finer where a whole result is narrow."""
-    if seen.n <= 128:
-        least = next(
-            each
-            for each in (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128)
-            if each >= seen.n
-        )
-        return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in range(32, 257, 8) if each <= seen.n + 56]
-
-
-def _cut(problem: Problem, plan: Plan, seen: Problem) -> Iterator[Plan]:
-    """Yield a plan with all of K in one block and, where tiles are few, with K cut."""
-    rows, columns, bk = plan.tile
-    sharing = plan.cluster[0] * plan.cluster[1]
-    tiles = -(-seen.m // rows) * -(-seen.n // columns) * seen.batch
-    steps = -(-seen.k // bk)
-    for split in (1, 2, 4, 8):
-        for groups in (1, 2, 3, 4, 6, 8, 12, 16):
-            parts = split * groups
-            if parts > 1 and (
-                tiles * parts > RESIDENT[min(8, split * sharing)]
-                or sharing * split > 8
-                or (columns // 8) % split
-                or -(-steps // parts) < 4
-                or (parts - 1) * -(-steps // parts) >= steps
-                or problem.promote
-                or problem.precision == "f32"
-                or problem.experts
-                or problem.sums.bits == 16
-            ):
-                continue
-            found = fitted(problem, replace(plan, split=split, groups=groups))
-            if found is not None:
-                yield found
+    cut = Cut(plan.tile, plan.cluster, plan.split, plan.groups, plan.gather)
+    return expected_time(Sizes.of(natural(problem, plan)), cut)[0]
 
 
 def build_for(problem: Problem, plan: Plan) -> Build:

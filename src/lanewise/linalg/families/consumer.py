@@ -35,12 +35,13 @@ class Consumer:
         self.place = place
         self.mma = build.instruction
         self.thread = lw.thread_idx.x % WARPGROUP
-        #: Set by the kernel: descriptors, stores, and how parts of K are added up, where they are.
+        #: Set by the kernel: descriptors, stores, how parts of K are added up, and block scales.
         self.a: Any = None
         self.b: Any = None
         self.output: Any = None
         self.parts: Any = None
         self.meeting: Any = None
+        self.block_scales: Any = None
 
     @lw.device
     def multiply(self, accs: Any, stage: Any, further: Any) -> Any:
@@ -61,13 +62,20 @@ class Consumer:
 
     @lw.device
     def give_back(self, state: Any) -> None:
-        """Give a stage back to all producers that load into it."""
-        T = self.build
-        if self.thread < T.sharing:
+        """Give a stage back to all producers that load into it.
+
+        One thread speaks for the warpgroup, whose wgmma are complete. Scales are read by each warp on its
+        own: then one of each warp does.
+        """
+        T, thread = self.build, self.thread
+        if T.scale_bytes:
+            lw.syncwarp()
+            thread = lw.lane_id()
+        if thread < T.sharing:
             if T.sharing == 1:
                 self.pipeline.release(state)
             else:
-                self.pipeline.release(state, self.thread + self.place.first_of_sharing)
+                self.pipeline.release(state, thread + self.place.first_of_sharing)
 
     @lw.device
     def skipped(self, state: Any, steps: Any) -> Any:
@@ -88,33 +96,23 @@ class Consumer:
             self.pipeline.wait(reading)
             accs = self.multiply(accs, reading.stage, done > 0)
             lw.wgmma_wait(1)  # the stage before is done: give it back
-            if done > 0:
+            if T.single:
+                # Nobody fills a stage of the last ones again. So all arrivals from other blocks are waited
+                # for, and a block can leave when it is done.
+                if (done > 0) & (done + T.stages <= steps):
+                    self.give_back(before)
+            elif done > 0:
                 self.give_back(before)
             before = reading
             reading = reading.next()
         return accs, before, reading
 
     @lw.device
-    def scales(self, step: Any, first_row: Any, first_column: Any) -> Any:
-        """Return the scales of this thread's rows and columns for one stage; empty if there are none."""
-        T, given, lane = self.build, self.output.given, lw.lane_id()
-        own_row = first_row + self.output.warp * 16 + lane // 4
-        rows_per_scale, columns_per_scale = T.promote or (0, 0)
-        row_step, row_k, column_step, column_k = given.scale_strides
-        of_rows, of_columns = [], []
-        if rows_per_scale:
-            for each in range(T.consumer_rows // 32):
-                row = lw.min(own_row + 8 * (each % 2) + each // 2 * ROWS, self.output.last_row - 1)
-                of_rows.append(given.scale_a[row // rows_per_scale * row_step + step * row_k])
-        if columns_per_scale > 1:  # one for each piece of the tile that lies in one of its blocks
-            for start in range(0, T.bn, gcd(T.bn, columns_per_scale)):
-                block = lw.min(first_column + start, self.output.N - 1) // columns_per_scale
-                of_columns.append(given.scale_b[block * column_step + step * column_k])
-        elif columns_per_scale:
-            for each in range(T.bn // 4):
-                column = lw.min(first_column + each // 2 * 8 + 2 * (lane % 4) + each % 2, self.output.N - 1)
-                of_columns.append(given.scale_b[column * column_step + step * column_k])
-        return of_rows, of_columns
+    def scales(self, stage: Any) -> Any:
+        """Return the scales of this thread's rows and columns in a stage that is full; empty without them."""
+        if self.block_scales is None:
+            return [], []
+        return self.block_scales.of_stage(stage, self.own, self.output.warp)
 
     @lw.device
     def promote(self, totals: Any, accs: Any, scales: Any) -> Any:
@@ -134,17 +132,17 @@ class Consumer:
         return totals
 
     @lw.device
-    def promoted(self, accs: Any, reading: Any, first_row: Any, first_column: Any) -> Any:
+    def promoted(self, accs: Any, reading: Any) -> Any:
         """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
 
         A stage's products begin at zero. With block scales, their sum times the scale of its rows and
         columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
         """
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
-        for step in lw.range(self.steps):
+        for _ in lw.range(self.steps):
             self.pipeline.wait(reading)
+            scales = self.scales(reading.stage)
             accs = self.multiply(accs, reading.stage, False)
-            scales = self.scales(step, first_row, first_column)
             lw.wgmma_wait(0)
             self.give_back(reading)
             totals = self.promote(totals, accs, scales)
@@ -152,25 +150,23 @@ class Consumer:
         return totals, reading
 
     @lw.device
-    def promoted_by_turns(
-        self, accs: Any, others: Any, reading: Any, first_row: Any, first_column: Any
-    ) -> Any:
+    def promoted_by_turns(self, accs: Any, others: Any, reading: Any) -> Any:
         """Return the same, by two accumulators: a stage is multiplied while the last one is promoted."""
         steps = self.steps
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
         self.pipeline.wait(reading)
+        scales = self.scales(reading.stage)
         accs = self.multiply(accs, reading.stage, False)
-        scales = self.scales(0, first_row, first_column)
         before = reading
         reading = reading.next()
-        for pair in lw.range((steps - 1) // 2):
+        for _ in lw.range((steps - 1) // 2):
             for turn in range(2):
                 self.pipeline.wait(reading)
+                further = self.scales(reading.stage)
                 if turn == 0:
                     others = self.multiply(others, reading.stage, False)
                 else:
                     accs = self.multiply(accs, reading.stage, False)
-                further = self.scales(2 * pair + turn + 1, first_row, first_column)
                 lw.wgmma_wait(1)
                 self.give_back(before)
                 totals = self.promote(totals, accs if turn == 0 else others, scales)
@@ -178,8 +174,8 @@ class Consumer:
                 reading = reading.next()
         if steps % 2 == 0:
             self.pipeline.wait(reading)
+            further = self.scales(reading.stage)
             others = self.multiply(others, reading.stage, False)
-            further = self.scales(steps - 1, first_row, first_column)
             lw.wgmma_wait(1)
             self.give_back(before)
             totals = self.promote(totals, accs, scales)
@@ -194,11 +190,13 @@ class Consumer:
         return totals, reading
 
     @lw.device
-    def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any) -> None:
+    def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any, values: Any) -> None:
         """Add up what other blocks have of a tile, where K is split, and store this block's share."""
         T = self.build
         if T.split > 1:
             mine, within = self.place.rank // T.sharing, self.place.sharing_rank
+            if T.sharing == 1 and T.single:
+                lw.cluster.wait()  # the other blocks' barriers are ready
             self.parts.send(accs, self.own, mine, within, self.steps > 0, turn)
             if mine < T.owners:
                 sums = self.parts.sums(self.own, turn)
@@ -207,17 +205,20 @@ class Consumer:
                     self.meet(sums, mine, first_row, column)
                 else:
                     self.output.store(sums, first_row, column)
-            self.parts.done(self.own, within)
+            if not T.single:
+                self.parts.done(self.own, within)
         elif T.groups > 1:
             sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
             self.meet(sums, 0, first_row, first_column)
         else:
-            self.output.store(accs, first_row, first_column)
+            self.output.store(accs, first_row, first_column, values)
 
     @lw.device
     def meet(self, sums: Any, mine: Any, first_row: Any, first_column: Any) -> None:
-        """Leave the sums in the workspace; the last to come adds all clusters' sums and stores them."""
-        if self.meeting.last(sums, self.own, mine):
+        """Leave the sums in the workspace; the last to come, or a second kernel, adds and stores them."""
+        if self.build.gather:
+            self.meeting.leave(sums, self.own, mine)
+        elif self.meeting.last(sums, self.own, mine):
             self.output.store(self.meeting.sums(self.own, mine), first_row, first_column)
 
     @lw.device
@@ -260,11 +261,12 @@ class Consumer:
                     given.residual = residual + matrix.to(lw.i64) * strides[1]
                 if not T.store_by_tma:
                     output.batch = matrix.to(lw.i64) * strides[0]
+            output.ahead(first_row)
             if T.promotes:
                 if T.by_turns:
-                    totals, reading = self.promoted_by_turns(accs, others, reading, first_row, first_column)
+                    totals, reading = self.promoted_by_turns(accs, others, reading)
                 else:
-                    totals, reading = self.promoted(accs, reading, first_row, first_column)
+                    totals, reading = self.promoted(accs, reading)
                 output.store(totals, first_row, first_column)
                 continue
             if T.schedule == "pingpong":
@@ -278,9 +280,15 @@ class Consumer:
                 if number + tiles.step < tiles.count:
                     lw.arrive(TURN + 1 - own, 2 * WARPGROUP)
                 reading = self.skipped(reading, steps)
+            values = None
+            if T.split * T.groups == 1:
+                values = output.column_values(first_column)
             lw.wgmma_wait(0)
-            if steps > 0:
-                self.give_back(before)
-            self.finish(accs, first_row, first_column, turn)
+            if not T.single:  # noqa: SIM102, decided while tracing
+                if steps > 0:
+                    self.give_back(before)
+            self.finish(accs, first_row, first_column, turn, values)
             turn = turn + 1
+        if T.split > 1 and not T.single:
+            self.parts.wait_for_readers(own, turn)
         output.wait_for_reads(0)  # the block's shared memory is read before the block ends

@@ -23,8 +23,18 @@ def meeting_bytes(build: Build, m: int, n: int, batch: int) -> int:
     return tiles * build.bm * build.bn * 4 * build.groups
 
 
+def fragment_of(
+    build: Build, memory: Any, number: Any, group: Any, block: Any, four: Any, thread: Any
+) -> Any:
+    """Return where four sums of a thread lie: of a consumer's share of a tile, of one group's cluster."""
+    blocks, slots = build.consumer_rows // ROWS, build.store_columns // 2
+    start = (number * build.groups + group) * (blocks * slots * WARPGROUP)
+    place = (block * (slots // 4) + four) * (4 * WARPGROUP) + 4 * thread
+    return (memory + start + place).aligned(16)
+
+
 class Meeting:
-    """The exchange between clusters; `last` and `sums` are called by all threads of a consumer."""
+    """The exchange between clusters; its methods are called by all threads of a consumer."""
 
     def __init__(self, build: Build, counters: Any, memory: Any) -> None:
         self.build, self.counters, self.memory = build, counters, memory
@@ -45,22 +55,24 @@ class Meeting:
     def _place(self, number: Any, group: Any, block: int, four: int) -> Any:
         """Return where four sums of this thread lie."""
         thread = lw.thread_idx.x % WARPGROUP
-        per_group = self.blocks * self.slots * WARPGROUP
-        start = (number * self.build.groups + group) * per_group
-        return (self.memory + start + (block * self.slots // 4 + four) * 4 * WARPGROUP + 4 * thread).aligned(
-            16
-        )
+        return fragment_of(self.build, self.memory, number, group, block, four, thread)
+
+    @lw.device
+    def leave(self, sums: Any, own: Any, mine: Any) -> None:
+        """Write this cluster's sums to the workspace."""
+        number, group = self._number(own, mine), lw.block_idx.z % self.build.groups
+        for block in range(self.blocks):
+            for four in range(self.slots // 4):
+                place = self._place(number, group, block, four)
+                place.store([sums[block][4 * four + i] for i in range(4)])
 
     @lw.device
     def last(self, sums: Any, own: Any, mine: Any) -> Any:
         """Write this cluster's sums and return whether those of all others were there before."""
         T = self.build
         number = self._number(own, mine)
-        group = lw.block_idx.z % T.groups
         thread = lw.thread_idx.x % WARPGROUP
-        for block in range(self.blocks):
-            for four in range(self.slots // 4):
-                self._place(number, group, block, four).store([sums[block][4 * four + i] for i in range(4)])
+        self.leave(sums, own, mine)
         lw.fence("gpu")
         lw.barrier(1 + own, WARPGROUP)
         if thread == 0:

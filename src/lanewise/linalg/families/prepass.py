@@ -18,8 +18,8 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
 
-#: Bytes that the rows of a workspace are padded to, and bytes that are read at once.
-_ROW, _GRANULE = 128, 16
+#: Bytes that the rows of a workspace are padded to, bytes that are read at once, and four of bytes.
+_ROW, _GRANULE, _WORD = 128, 16, 4
 #: Bytes of an array in which there may be too few of those.
 _TINY = 5 * _GRANULE
 
@@ -98,7 +98,7 @@ class Copy:
             self.transposed,
             self.planes,
             self.batch > 1,
-            self.operand.alignment == _GRANULE and not self.transposed,
+            self.operand.alignment >= (_GRANULE if not self.transposed else _WORD),
             self._chunks >= 1 << 31,
             self._bytes_read < _TINY and not self.transposed,
         )
@@ -119,7 +119,7 @@ class Copy:
     def blocks(self) -> int:
         """Blocks of the launch that make it."""
         if self.transposed:
-            return self.batch * tiles_of(self.length, self.padded)
+            return self.batch * tiles_of(self.length, self.padded, self.kind.turns_bytes)
         return -(-self._chunks // (THREADS * CHUNKS_EACH[self.planes]))
 
     def arguments(self, array: Any, target: Any) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from lanewise import lang as lw
 from lanewise.formats import bf16, f32, u8
 from lanewise.lang.trace.types import u16, u32
 from lanewise.linalg.families.prepass_chunks import CHUNK, Chunk, store_chunk, whole_granules
-from lanewise.linalg.families.prepass_tiles import split_tile, transpose_tile
+from lanewise.linalg.families.prepass_tiles import split_tile, transpose_bytes, transpose_tile
 
 #: Threads of a block, and chunks of 16 bytes of the result that each makes (of each plane, if there are
 #: several).
@@ -30,7 +30,8 @@ class Kind(NamedTuple):
     transposed: bool = False
     #: 1: bytes are copied; 3: f32 becomes three planes of bf16.
     planes: int = 1
-    #: Whether there are several matrices, and whether all rows begin at multiples of 16 bytes.
+    #: Whether there are several matrices, and whether all lines begin at multiples of 16 bytes, or of four if
+    #: bytes are transposed.
     batched: bool = False
     aligned: bool = False
     #: Whether chunks are counted with 64 bits; whether there are too few bytes to read 16 at once.
@@ -46,6 +47,11 @@ class Kind(NamedTuple):
     def target(self) -> Any:
         """The type of the elements that are written."""
         return bf16 if self.planes > 1 else _WORDS[self.size]
+
+    @property
+    def turns_bytes(self) -> bool:
+        """Whether bytes are transposed that can be read four at once."""
+        return self.transposed and self.size == 1 and self.aligned
 
     @property
     def per_chunk(self) -> int:
@@ -135,6 +141,8 @@ def copy_part(kind: Any, given: Any, block: Any) -> None:
     if kind.transposed:
         if kind.planes > 1:
             split_tile(given, block)
+        elif kind.turns_bytes:
+            transpose_bytes(given, block)
         else:
             transpose_tile(kind.size, kind.source, given, block)
     else:

@@ -8,6 +8,9 @@ from lanewise import lang as lw
 from lanewise.formats import Format, tf32
 from lanewise.linalg.families.build import LINE, ROWS
 
+#: Cache policies of TMA by their letters in a plan.
+_POLICIES = {"f": "evict_first", "n": "evict_normal"}
+
 
 def line_swizzle(element_bytes: int) -> Any:
     """Return the 128-byte swizzle for elements of a size."""
@@ -32,7 +35,10 @@ class OperandTile:
         parts: int,
         offset: int,
         planes: int = 1,
+        l2: str = "-",
     ) -> None:
+        #: What L2 is told of the lines that are loaded.
+        self.cache = {} if l2 == "-" else {"cache": _POLICIES[l2]}
         #: Matrices that lie one after the other, whose sum is meant; all of them are loaded at once.
         self.planes = planes
         self.dtype, self.rows, self.bk, self.stages = dtype, rows, bk, stages
@@ -99,7 +105,7 @@ class OperandTile:
         """Load this block's part of a tile; `at` is its row (or column), its k, its matrix of the batch."""
         first, k, batch = at
         lead = (batch * self.planes if self.planes > 1 else batch,) if map.kind.rank == 3 else ()
-        many = {"multicast": mask} if self.parts > 1 else {}
+        many = {"multicast": mask, **self.cache} if self.parts > 1 else self.cache
         if self.k_major:
             row, place = first, 0
             if self.parts > 1:

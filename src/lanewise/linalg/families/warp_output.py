@@ -69,7 +69,7 @@ def finished_sum(T: Any, given: Any, value: Any, row: Any, column: Any, M: Any, 
         return finished_f64(epilogue, given, value, row, column, residual)
     of_row, of_column = row_terms(epilogue, given, row), column_terms(epilogue, given, column)
     more = None if residual is None else residual.to(f32)
-    return finished(epilogue, given, value, of_row, of_column, more, (row, column))
+    return finished(epilogue, given, value, of_row, of_column, more, (row, column), T.out)
 
 
 @lw.device

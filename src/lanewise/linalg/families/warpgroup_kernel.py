@@ -13,8 +13,10 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.epilogue_code import EpilogueValues
-from lanewise.linalg.families.build import REGISTERS, WARPGROUP, Build
+from lanewise.linalg.families.block_scales import COPYING, BlockScales
+from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
+from lanewise.linalg.families.direct_output import DirectOutput
 from lanewise.linalg.families.meeting import Meeting
 from lanewise.linalg.families.output import Output
 from lanewise.linalg.families.parts import Parts
@@ -26,10 +28,13 @@ def operand_tiles(build: Build) -> tuple[OperandTile, OperandTile]:
     """Return how tiles of A and B lie in shared memory."""
     T = build
     across, along = T.cluster
+    rows, columns = list(T.l2 or "--")
     return (
-        OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes),
-        OperandTile(T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes),
-    )
+        OperandTile(T.a, T.bm, T.bk, T.stages, T.a_k_major, along, 0, T.planes, rows),
+        OperandTile(
+            T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, T.planes, columns
+        ),
+    )  # fmt: skip
 
 
 def _output_type(build: Build) -> Any:
@@ -38,7 +43,8 @@ def _output_type(build: Build) -> Any:
         return lw.Ptr[build.out]
     wide = build.box_columns * build.out.bits // 8
     lead = (1,) if build.batched else ()
-    return lw.TensorMap[build.out, (*lead, build.box_rows, build.box_columns), wide if wide > 16 else 0]
+    swizzle = wide if wide in SWIZZLED else 0
+    return lw.TensorMap[build.out, (*lead, build.box_rows, build.box_columns), swizzle]
 
 
 class Place:
@@ -88,25 +94,38 @@ def compiled(build: Build) -> Any:
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
         place = Place(T)
         arriving = T.consumers if T.schedule == "cooperative" else 1
+        if T.scale_bytes:
+            arriving = arriving * WARPGROUP // 32  # each warp gives a stage back
         pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
         parts = Parts(T) if T.split > 1 else None
-        if thread == 0:
+        if T.gather:
+            lw.launch_dependents()
+        if (thread < 32) & lw.elect_one():  # the thread that loads
             lw.tma.prefetch_map(A)
             lw.tma.prefetch_map(B)
-            if T.store_by_tma:
-                lw.tma.prefetch_map(C)
-            pipeline.init()
+            if T.scale_bytes:  # a stage is full when its scales are there, too
+                pipeline.full.init(1 + COPYING)
+                pipeline.empty.init(pipeline.consumers)
+            else:
+                pipeline.init()
             if T.split > 1:
                 parts.init()
             lw.fence_mbarrier_init()
+            if T.store_by_tma:
+                lw.tma.prefetch_map(C)
         if T.cluster_size > 1:
-            if thread < 32:
-                lw.cluster.arrive()
-            else:
-                lw.cluster.arrive(relaxed=True)  # a release is a fence of the whole GPU
+            lw.syncwarp()
+            lw.cluster.arrive(relaxed=True)  # the fence has released the mbarriers
+        if T.sharing > 1:
             lw.cluster.wait()
+        elif T.scale_bytes:
+            lw.barrier(0, T.threads)  # another warp copies scales to the stages
+        elif role == 0:
+            lw.arrive(0, T.threads)  # loads need nothing of the other threads
         else:
-            lw.syncthreads()
+            lw.barrier(0, T.threads)
+            if T.split > 1 and not T.single:
+                lw.cluster.wait()
         M = lw.assume(M, nonnegative=True)
         N = lw.assume(N, nonnegative=True)
         columns = lw.cdiv(N, T.bn * along)
@@ -122,26 +141,36 @@ def compiled(build: Build) -> Any:
             share = lw.cdiv(steps, T.split * T.groups)
             first_step = lw.min(place.part(T) * share, steps)
             steps = lw.min(steps - first_step, share)
+        given = EpilogueValues(
+            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
+            (scale_row, scale_row_k, scale_column, scale_column_k),
+        )  # fmt: skip
+        block_scales = BlockScales(T, given, M, N) if T.scale_bytes else None
         if role == 0:
             if T.moves_registers:
                 lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
                 produce(T, pipeline, tiles, (first_step, steps), (tile_a, A), (tile_b, B), place)
+            if T.scale_bytes:  # noqa: SIM102, decided while tracing
+                if (thread >= 32) & (thread < 32 + COPYING):
+                    block_scales.copy(pipeline, tiles, steps, place)
         else:
             if T.moves_registers:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
-            given = EpilogueValues(
-                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-                (scale_row, scale_row_k, scale_column, scale_column_k),
-            )  # fmt: skip
             consumer = Consumer(T, role - 1, pipeline, tiles, steps, place)
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
-            consumer.output = Output(T, C, given, role - 1, N, leading)
-            consumer.parts = parts
+            if T.direct:
+                consumer.output = DirectOutput(T, C, given, N, leading)
+            else:
+                consumer.output = Output(T, C, given, role - 1, N, leading)
+            consumer.parts, consumer.block_scales = parts, block_scales
             consumer.meeting = Meeting(T, counters, sums) if T.groups > 1 else None
             consumer.run(M, (stride, residual_stride))
         lw.syncwarp()
-        if T.cluster_size > 1:
+        if T.split > 1 and T.sharing == 1:  # noqa: SIM102, decided while tracing
+            if role == 0:
+                lw.cluster.wait()  # consumers have done so before they sent their sums
+        if T.cluster_size > 1 and (T.promotes or not T.single):
             lw.cluster.arrive(relaxed=True)  # nobody leaves while others still arrive at its barriers
             lw.cluster.wait()
 
@@ -185,4 +214,8 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
             at_b = (first_column, k, 0 if T.repeats_b else matrix)
             tile_a.load(A, to_a, at_a, filling.stage, full, place.column, mask_a)
             tile_b.load(B, to_b, at_b, filling.stage, full, place.row, mask_b)
+            filling = filling.next()
+    if T.sharing > 1 and not T.single:  # other blocks give stages back to this one, which must not have ended
+        for _ in range(T.stages):
+            pipeline.acquire(filling)
             filling = filling.next()

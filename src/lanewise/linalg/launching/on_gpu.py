@@ -174,9 +174,10 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
             problem, plan, Pointers(**views, alpha=request.alpha, beta=request.beta), stream=0,
             multiprocessors=there.device.multiprocessors,
         )  # fmt: skip
+    counts = plan.groups > 1 and not plan.gather
     if name is not None and launches:
-        recorded.keep(name, launches, {"workspace": size, "counts": plan.groups > 1})
-    return Prepared([launch for launch, _ in launches], size, plan.groups > 1)
+        recorded.keep(name, launches, {"workspace": size, "counts": counts})
+    return Prepared([launch for launch, _ in launches], size, counts)
 
 
 def _workspace_bytes(family: Any, problem: Problem, plan: Plan) -> int:
@@ -224,7 +225,8 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
             found[name] = DeviceView(number, vector.address, (vector.shape[0],), (1,), vector.format)
     if problem.promote and "scale_a" not in found:
         # Sums that are promoted without scales: pointers that no kernel reads.
-        found["scale_a"] = found["scale_b"] = DeviceView(0, request.a.address, (1, 1), (1, 1), f32)
+        aligned = request.a.address & -16
+        found["scale_a"] = found["scale_b"] = DeviceView(0, aligned, (1, 1), (1, 1), f32)
     if size:
         number = OPERANDS.index("workspace")
         found["workspace"] = DeviceView(number, addresses[number], (size,), (1,), u8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lanewise.gpu.streams import stream_handle
@@ -26,9 +27,12 @@ COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered; when there are more, all are forgotten.
 _MOST_CALLS = 4096
 _CALLS: dict[Any, WarmCall] = {}
-#: The function that makes calls without keywords, once one was made often: of a, b and out.
-QUICK: list[Callable[[Any, Any, Any], Any]] = []
+#: The function of machine code that makes calls, once one was made often, and what it is told of them.
+QUICK: list[Callable[..., Any]] = []
 _QUICK_CALLS: list[QuickCalls] = []
+#: Keywords that are no tensors, and their numbers.
+KEYWORDS: dict[tuple[Any, ...], int] = {}
+_NUMBERS = count()  # threads never get the same one
 
 
 def kind_of_tensor(value: Any) -> Any:
@@ -203,12 +207,16 @@ def remember(key: Any, made: WarmCall) -> None:
 def forget() -> None:
     """Forget all calls: plans have changed."""
     _CALLS.clear()
+    KEYWORDS.clear()
     for each in _QUICK_CALLS:
         each.clear()
 
 
-def remember_plain(made: WarmCall, a: Any, b: Any, out: Any) -> None:
-    """Have machine code make a call without keywords from now on, if it can."""
+def remember_quick(made: WarmCall, arguments: tuple[Any, ...], keywords: tuple[Any, ...] | None) -> None:
+    """Have machine code make a call from now on, if it can.
+
+    `arguments` are a, b and out; with `keywords`, those that are no tensors, also the other operands.
+    """
     context, prepared = made.context, made.prepared
     made.offered += 1
     if made.repeat is None or made.quick_empty is None or made.offered > _OFTEN:
@@ -216,16 +224,20 @@ def remember_plain(made: WarmCall, a: Any, b: Any, out: Any) -> None:
     if not _QUICK_CALLS:
         from lanewise.linalg.launching.quick_call import QuickCalls
 
-        driver = context.driver
+        driver, torch = context.driver, sys.modules["torch"]
         found = QuickCalls(
-            plain_tensors(), made.quick_empty, launch=driver.places[0], capturing=driver.capturing_place,
-            last=context.last_place,
+            plain_tensors(), made.quick_empty, torch.is_grad_enabled, launch=driver.places[0],
+            capturing=driver.capturing_place, last=context.last_place,
         )  # fmt: skip
         _QUICK_CALLS.append(found)
         if found.possible:
             QUICK.append(found.call)
     if not QUICK:
         return
+    if keywords is not None:
+        if len(KEYWORDS) >= _MOST_CALLS:
+            forget()
+        arguments = (*arguments, KEYWORDS.setdefault(keywords, next(_NUMBERS)))
     workspace, counting = None, None
     if prepared.counts:
         stream = made.current_stream(made.ordinal)
@@ -235,11 +247,9 @@ def remember_plain(made: WarmCall, a: Any, b: Any, out: Any) -> None:
         counting = (stream, counted.data_ptr(), counted)
     elif prepared.workspace_bytes:
         workspace = ((prepared.workspace_bytes,), (1,), made.bytes)
-    extents = [byte for extent in made.extents[:3] if extent is not None for byte in extent]
     _QUICK_CALLS[0].add(
-        (a, b) if out is None else (a, b, out), prepared.launches, made.ordinal,
-        context.numbered(prepared.launches[-1].kernel.name), (made.shape, made.strides, made.dtype),
-        workspace, extents, counting,
+        arguments, prepared.launches, made.ordinal, context.numbered(prepared.launches[-1].kernel.name),
+        (made.shape, made.strides, made.dtype), workspace, made.extents, counting, made.adds_out,
     )  # fmt: skip
 
 

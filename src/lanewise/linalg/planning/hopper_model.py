@@ -1,24 +1,38 @@
 """Plans of the Hopper kernels for a problem, the most promising first, in milliseconds.
 
-A call cannot wait until each candidate is built and measured by the model of `families/candidates.py`. So all
-are ranked by the same formula on numbers alone; the model has the last word on those at the top.
+A call cannot wait until each candidate is built. So all of them are ranked by a model on numbers alone, that
+of `families/candidates.py`; whether a kernel can have a tile is asked of those at the top.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from lanewise.linalg.families import candidates as hopper
-from lanewise.linalg.families.build import PLANES, ROWS
+from lanewise.linalg.families.build import OTHER_REGISTERS, REGISTERS, ROWS
+from lanewise.linalg.families.candidates import Cut, Sizes
+from lanewise.linalg.order import instruction_widths
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
-_CLUSTERS = ((1, 1), (2, 1), (1, 2))
+_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
 _SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16)
 _LARGEST_CLUSTER = 8
+#: Tiles that were fastest for experts of 4 to 900 rows, without clusters, in which tiles would be left over.
+_EXPERT_ROWS, _EXPERT_COLUMNS = (64, 128), (128, 192, 256)
+#: Steps of K that each part has at least.
+_LEAST_STEPS = 4
+#: Groups from which on a second kernel adds their sums.
+_GATHERED = 3
+#: Columns of results up to which tiles are tried that are narrower than 32, and of tiles up to which results
+#: are stored from registers.
+_SMALL, _DIRECT = 512, 24
 #: Columns of results for which the transpose is tried.
 _FEW = 128
+#: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
+_TWICE = 128
 
 
 class Candidate(NamedTuple):
@@ -26,25 +40,20 @@ class Candidate(NamedTuple):
 
     microseconds: float
     waves: float
-    tile: tuple[int, int, int]
-    cluster: tuple[int, int]
-    split: int
-    groups: int
+    cut: Cut
     swap: bool
-    schedule: str
+    #: Whether results are stored from registers.
+    direct: bool = False
+    schedule: str = "cooperative"
 
     @property
     def plan(self) -> Plan:
         """The plan, its stages left open."""
+        cut = self.cut
         return Plan(
-            "warpgroup", "sm_90a", self.tile, 2, self.cluster, self.split, self.schedule, swap=self.swap,
-            groups=self.groups,
+            "warpgroup", "sm_90a", cut.tile, 2, cut.cluster, cut.split, swap=self.swap, groups=cut.groups,
+            gather=cut.gather, direct=self.direct, schedule=self.schedule,
         )  # fmt: skip
-
-
-def element_bytes(problem: Problem) -> int:
-    """Return the bytes of an element as it is multiplied."""
-    return {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
 
 
 def hopper_candidates(
@@ -54,15 +63,10 @@ def hopper_candidates(
 
     `forced` says how K is cut: its split and its groups.
     """
-    found = list(_all(problem, cuts, forced))
-    return sorted(
-        found, key=lambda each: (each.microseconds, each.tile, each.cluster, each.split, each.groups)
-    )
+    return sorted(_all(problem, cuts, forced))
 
 
 def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterator[Candidate]:
-    size = element_bytes(problem)
-    step = 128 // size
     uncut = (
         not cuts
         or problem.promote
@@ -70,106 +74,122 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
         or problem.experts
         or problem.sums.bits == 16
     )
-    splits, groupings = (_SPLITS[:1], _GROUPS[:1]) if uncut else (_SPLITS, _GROUPS)
+    splits = _SPLITS[:1] if uncut else _SPLITS
     if forced is not None:
-        splits, groupings = (forced[0],), (forced[1],)
+        splits = forced[:1]
     for swap in (False, True):
         if swap and min(problem.m, problem.n) > _FEW:
             continue
-        turned = problem.out.k_major == swap
-        m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
-        for rows in (64, 128, 192, 256):
-            for columns in _columns(n):
-                for cluster in _CLUSTERS:
+        seen = hopper.natural(problem, Plan("warpgroup", "sm_90a", (64, 64, 64), 2, swap=swap))
+        sizes = Sizes.of(seen)
+        step = 128 // sizes.element_bytes
+        gathers = problem.sums.name == "f32" and sizes.out_bytes > 1
+        for rows in _EXPERT_ROWS if problem.experts else (64, 128, 192, 256):
+            wide = problem.experts and sizes.n > _FEW
+            for columns in _EXPERT_COLUMNS if wide else _columns(seen):
+                if not _has_registers(problem, rows, columns):
+                    continue
+                for cluster in _CLUSTERS[:1] if problem.experts else _CLUSTERS:
                     for split in splits:
+                        cut = Cut((rows, columns, step), cluster, split)
+                        groupings = _GROUPS[:1] if uncut else _groupings(sizes, cut)
+                        if forced is not None:
+                            groupings = forced[1:]
                         for groups in groupings:
-                            found = _candidate(
-                                problem, m, n, size, (rows, columns, step), cluster, split, groups, swap,
-                                forced is not None,
-                            )  # fmt: skip
-                            if found is not None:
-                                yield found
+                            whole = cut._replace(groups=groups, gather=gathers and groups >= _GATHERED)
+                            if _worth_trying(sizes, whole, forced is not None):
+                                time, waves = hopper.expected_time(sizes, whole)
+                                direct = gathers and not swap and columns <= _DIRECT and not problem.experts
+                                turns = _by_turns(problem, rows, columns)
+                                schedule = "by turns" if turns else "cooperative"
+                                yield Candidate(time, waves, whole, swap, direct, schedule)
 
 
-def _columns(n: int) -> list[int]:
+def _columns(problem: Problem) -> list[int]:
     """Return the widths of tiles that are tried: finer where the result is narrow."""
+    n, widths = problem.n, instruction_widths(problem)
     if n <= _FEW:
-        least = -(-max(n, 1) // 8) * 8
+        least = next(each for each in widths if each >= n)
         return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in range(32, 257, 8) if each <= n + 56]
+    return [each for each in widths if (16 if n <= _SMALL else 32) <= each <= n + 56]
 
 
-def _candidate(
-    problem: Problem,
-    m: int,
-    n: int,
-    size: int,
-    tile: tuple[int, int, int],
-    cluster: tuple[int, int],
-    split: int,
-    groups: int,
-    swap: bool,
-    forced: bool = False,
-) -> Candidate | None:
-    """Return a candidate with its time; None if the kernels cannot have it, or if it is not worth trying."""
-    rows, columns, step = tile
-    across, along = cluster
-    blocks = across * along * split
-    consumers = 1 if rows < 2 * ROWS else (2 if rows % (2 * ROWS) == 0 else rows // ROWS)
-    high = rows // consumers
+def _by_turns(problem: Problem, rows: int, columns: int) -> bool:
+    """Return whether a warpgroup has two accumulators of sums that are promoted: faster, if they fit."""
+    consumers = hopper.consumers_of(rows)
+    return bool(problem.promote) and rows == consumers * ROWS and consumers < 3 and columns <= _TWICE
+
+
+def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
+    """Return whether the sums of a tile fit into a warpgroup's registers."""
+    consumers = hopper.consumers_of(rows)
     promotes = bool(problem.promote) or problem.precision == "f32"
-    if high // ROWS * columns * (2 if promotes else 1) > 256 * (32 // min(problem.sums.bits, 32)):
-        return None
-    tiles = -(-m // (rows * across)) * -(-n // (columns * along)) * problem.batch * groups
-    steps = -(-problem.k // step)
-    parts = split * groups
-    if blocks > _LARGEST_CLUSTER:
-        return None
-    if parts > 1:
-        all_tiles = -(-m // rows) * -(-n // columns) * problem.batch
-        share = -(-steps // parts)
-        if (
-            (not forced and (all_tiles * parts > hopper.RESIDENT[blocks] or share < 4))
-            or (columns // 8) % split
-            or (parts - 1) * share >= steps
-        ):
-            return None
-    resident = hopper.RESIDENT[blocks]
-    waves = tiles / (resident // blocks)
-    active = min(tiles * blocks, resident)
-    planes = PLANES if problem.precision == "f32" else 1
-    line = step * size
-    products = rows * max(columns, 32) * step * planes * (planes + 1) / 2
-    multiply = products * size / 2 / hopper._PRODUCTS
-    shared = active * (rows / along + columns / across) * line * planes / hopper._L2
-    port = (rows + columns) * line * planes / hopper._PORT
-    turns = high / ROWS * columns / 64
-    moved = (m + n) * problem.k * size + m * n * problem.out.dtype.word_bits / 8
-    time = -(-tiles // (resident // blocks)) * (
-        -(-steps // parts) * max(multiply, shared, port) + hopper._EPILOGUE + hopper._TURN * turns
-    )
-    filled = min(1.0, max(active, 1) / 90)
-    time = max(time, problem.batch * moved / (hopper._MEMORY * filled) + 1.0)
-    time += hopper._LAUNCH
-    time += (hopper._CLUSTER_EXCHANGE if split > 1 else 0) + (hopper._MEMORY_EXCHANGE if groups > 1 else 0)
-    return Candidate(time, waves, tile, cluster, split, groups, swap, "cooperative")
+    sums = rows // consumers // ROWS * columns // 2 * (2 if promotes else 1)
+    return sums * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]
+
+
+def _groupings(sizes: Sizes, cut: Cut) -> list[int]:
+    """Return the numbers of groups that are tried: small ones, and those that fill the GPU, or half of it."""
+    if cut.cluster_size > _LARGEST_CLUSTER:
+        return []
+    (rows, columns, _), (across, along) = cut.tile, cut.cluster
+    tiles = -(-sizes.m // (rows * across)) * -(-sizes.n // (columns * along)) * sizes.batch
+    most = hopper.RESIDENT[cut.cluster_size] // cut.cluster_size // tiles
+    return sorted({each for each in (*_GROUPS, most, most // 2) if each == 1 or 1 < each <= most})
+
+
+def _worth_trying(sizes: Sizes, cut: Cut, forced: bool) -> bool:
+    """Return whether the kernels can have a cut of K, and each part of it is worth a block."""
+    if cut.cluster_size > _LARGEST_CLUSTER:
+        return False
+    parts = cut.split * cut.groups
+    if parts == 1:
+        return True
+    (rows, columns, step), k = cut.tile, sizes.k
+    steps = -(-k // step)
+    share = -(-steps // parts)
+    if (columns // 8) % cut.split or (parts - 1) * share >= steps:
+        return False
+    tiles = -(-sizes.m // rows) * -(-sizes.n // columns) * sizes.batch
+    return forced or (tiles * parts <= hopper.RESIDENT[cut.cluster_size] and share >= _LEAST_STEPS)
 
 
 def best_candidates(
-    problem: Problem, count: int, cuts: bool = True, forced: tuple[int, int] | None = None
-) -> list[tuple[float, Candidate]]:
-    """Return candidates with the model's own time in microseconds, the best first."""
-    ranked = hopper_candidates(problem, cuts, forced)[:count]
-    timed = [(hopper.microseconds(problem, each.plan), each) for each in ranked]
-    return sorted(timed, key=lambda each: (each[0], each[1].tile, each[1].cluster))
+    problem: Problem,
+    count: int,
+    cuts: bool = True,
+    forced: tuple[int, int] | None = None,
+    most_groups: int | None = None,
+) -> list[Candidate]:
+    """Return the candidates that the model expects most of, the best first; with so many groups at most."""
+    found = hopper_candidates(problem, cuts, forced)
+    if most_groups is not None:
+        found = [each for each in found if each.cut.groups <= most_groups]
+    return found[:count]
+
+
+def hopper_plans(problem: Problem, count: int = 8) -> list[Plan]:
+    """Return up to `count` plans for a problem, by the model's time; no more than some of one kind."""
+    taken: list[Plan] = []
+    kinds: dict[tuple[int, int, int, bool], int] = {}
+    for each in hopper_candidates(problem):
+        kind = (each.cut.tile[0], each.cut.split, each.cut.groups, each.swap)
+        if kinds.get(kind, 0) >= max(2, count // 3):
+            continue
+        plan = hopper.fitted(problem, each.plan)
+        if plan is not None:
+            kinds[kind] = kinds.get(kind, 0) + 1
+            taken.append(plan)
+        if len(taken) == count:
+            break
+    if taken and not (problem.promote or problem.experts):
+        turns = replace(taken[0], tile=(128, 128, taken[0].tile[2]), cluster=(2, 1), schedule="pingpong")
+        found = hopper.fitted(problem, replace(turns, split=1, groups=1, gather=False))
+        taken += [] if found is None else [found]
+    return taken
 
 
 def expected(problem: Problem, plan: Plan) -> tuple[float, float]:
     """Return the microseconds and the waves that the model expects of a plan of the Hopper kernels."""
-    turned = problem.out.k_major == plan.swap
-    m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
-    found = _candidate(
-        problem, m, n, element_bytes(problem), plan.tile, plan.cluster, plan.split, plan.groups, plan.swap,
-        forced=True,
-    )  # fmt: skip
-    return hopper.microseconds(problem, plan), 0.0 if found is None else found.waves
+    cut = Cut(plan.tile, plan.cluster, plan.split, plan.groups, plan.gather)
+    return hopper.expected_time(Sizes.of(hopper.natural(problem, plan)), cut)

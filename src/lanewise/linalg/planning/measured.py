@@ -21,13 +21,14 @@ _FILES = {"sm_90a": "h200.json"}
 #: What of a plan is written down.
 _FIELDS = (
     "family", "tile", "stages", "cluster", "split", "groups", "schedule", "group", "swap", "skew",
+    "gather", "direct", "l2",
 )  # fmt: skip
 #: A measured plan serves problems whose sizes are all within this factor.
 _NEAR = 1.12
 
 
 def kind_of(problem: Problem) -> str:
-    """Return what of a problem a measured plan is for, besides its sizes: types, majors, promotion.
+    """Return what of a problem a measured plan is for, besides its sizes: types, majors, promotion, groups.
 
     >>> from lanewise.formats import bf16, f32
     >>> from lanewise.linalg.problem import Operand
@@ -38,6 +39,7 @@ def kind_of(problem: Problem) -> str:
     a, b = multiplied_as(problem)
     majors = ("t" if problem.a.k_major else "n") + ("n" if problem.b.k_major else "t")
     more = f" promote {problem.promote}" if problem.promote else ""
+    more += " grouped" if problem.experts else ""
     return f"{a}·{b}→{problem.out.dtype.name} {problem.sums.name} {majors}{more}"
 
 

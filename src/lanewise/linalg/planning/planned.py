@@ -83,7 +83,7 @@ class PlannedProduct:
             ("tile", f"{rows} × {columns}, K by {step}"),
             ("stages", str(plan.stages)),
             ("cluster", f"{plan.cluster[0]} × {plan.cluster[1]}"),
-            ("split", str(plan.split) + (f", in {plan.groups} groups" if plan.groups > 1 else "")),
+            ("split", str(plan.split) + _grouped(plan)),
             ("schedule", plan.schedule + (", transposed" if plan.swap else "")),
             ("copied first", " and ".join(copied) or "nothing"),
             ("registers", "not known without ptxas" if self.registers is None else str(self.registers)),
@@ -95,6 +95,13 @@ class PlannedProduct:
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:<13} {value}" for name, value in self.rows())
+
+
+def _grouped(plan: Plan) -> str:
+    """Return what is said of groups of K: how many there are, and who adds their sums."""
+    if plan.groups == 1:
+        return ""
+    return f", in {plan.groups} groups" + (" that a second kernel adds" if plan.gather else "")
 
 
 def _types(problem: Problem) -> str:

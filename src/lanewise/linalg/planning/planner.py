@@ -26,6 +26,8 @@ _WARP_TILES = ((128, 256, 0.85), (128, 128, 0.80), (128, 64, 0.62), (64, 64, 0.4
 _LAUNCH, _FILL = 3.0e-6, 1.0e-6
 #: M as batch-invariant plans see it.
 _ONE_TILE = 128
+#: Groups of K in batch-invariant plans: each adds a matrix of sums to the workspace, for any number of rows.
+_MOST_INVARIANT_GROUPS = 16
 #: Candidates of the Hopper kernels that are built, until one can be had.
 _MOST_BUILT = 64
 
@@ -66,7 +68,8 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
     if found is not None and not _can_have(problem, found):
         found = None  # of nearly these sizes, and not quite possible for them
     if problem.batch_invariant:
-        alone = _hopper_plan(replace(problem, m=_ONE_TILE, batch=1, batch_invariant=False), True)
+        one = replace(problem, m=_ONE_TILE, batch=1, batch_invariant=False)
+        alone = _hopper_plan(one, True, _MOST_INVARIANT_GROUPS)
         found = _hopper_plan(problem, (alone.split, alone.groups))
     elif found is None:
         found = _hopper_plan(problem, True)
@@ -95,18 +98,24 @@ def _as_loaded(problem: Problem) -> Problem:
     )
 
 
-def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int]) -> Plan:
+def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: int | None = None) -> Plan:
     """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
     from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.planning.eight_bit import eight_bit_kernels
     from lanewise.linalg.planning.hopper_model import best_candidates
 
     seen = _as_loaded(problem)
     forced = cuts if isinstance(cuts, tuple) else None
-    ranked = best_candidates(seen, _MOST_BUILT, bool(cuts), forced)
-    for time, each in ranked:
+    if forced in (None, (1, 1)):
+        for time, kernel in eight_bit_kernels(seen):
+            plan = fitted(seen, kernel.plan)
+            if plan is not None:
+                return replace(plan, why=f"measured kernels of 8-bit types: {time:.1f} µs are expected of it")
+    ranked = best_candidates(seen, _MOST_BUILT, bool(cuts), forced, most_groups)
+    for each in ranked:
         plan = fitted(seen, each.plan)
         if plan is not None:
-            parts = each.split * each.groups
+            parts, time = each.cut.split * each.cut.groups, each.microseconds
             cut = f" with K cut into {parts} parts" if parts > 1 else ""
             why = (
                 f"the model expects {time:.1f} µs of it, in {each.waves:.2f} waves{cut}, less than of others"
@@ -179,10 +188,13 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     if _family(problem, arch) == "warp":
         return list(_warp_plans(problem, arch, GPUS[arch]))
     from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.planning.eight_bit import eight_bit_kernels
     from lanewise.linalg.planning.hopper_model import hopper_candidates
 
     copies = {"copy_a": not _loadable(problem, "a"), "copy_b": not _loadable(problem, "b")}
-    built = (fitted(problem, each.plan) for each in hopper_candidates(problem)[:_MOST_BUILT])
+    measured = [kernel.plan for _, kernel in eight_bit_kernels(problem)]
+    ranked = [each.plan for each in hopper_candidates(problem)[:_MOST_BUILT]]
+    built = (fitted(problem, each) for each in dict.fromkeys(measured + ranked))
     return [
         replace(plan, copy_a=copies["copy_a"], copy_b=copies["copy_b"]) for plan in built if plan is not None
     ]
