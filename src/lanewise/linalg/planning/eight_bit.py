@@ -59,6 +59,11 @@ _PROMOTING = (
     Kernel((128, 192), (2, 1), "cooperative", 0.623, 0.90),
     Kernel((192, 128), (1, 2), "cooperative", 0.640, 0.95),
 )
+#: Kernels for up to 64 rows, and for up to 128, which memory bounds.
+_FEW_ROWS = (
+    Kernel((64, 64), (1, 1), "cooperative", 0.273, 2.3),
+    Kernel((64, 128), (2, 1), "cooperative", 0.28, 2.4),
+)
 
 
 def eight_bit_kernels(problem: Problem) -> list[tuple[float, Kernel]]:
@@ -73,6 +78,10 @@ def eight_bit_kernels(problem: Problem) -> list[tuple[float, Kernel]]:
     if problem.precision or problem.a.dtype.word_bits != 8 or problem.experts:
         return []
     m, n = (problem.m, problem.n) if problem.out.k_major else (problem.n, problem.m)
+    if m <= _FEW < n and -(-n // 128) * problem.batch >= _FULL // 3:
+        kernel = _FEW_ROWS[m > 64]
+        kernel = kernel if problem.promote is None else kernel._replace(schedule="by turns")
+        return [(kernel.microseconds(m, n, problem.k, problem.batch), kernel)]
     if min(m, n) <= _FEW or -(-m // 128) * -(-n // 128) * problem.batch < _FULL:
         return []
     kernels = _KERNELS if problem.promote is None else _PROMOTING
