@@ -93,7 +93,7 @@ def test_what_nobody_foresaw_is_an_answer_too(monkeypatch: pytest.MonkeyPatch) -
 
 
 #: What fields of messages may hold.
-JUNK = (
+JUNK: tuple[object, ...] = (
     None, 0, 1, -1, 2**70, 1.5, "", "acc", "C[3, 5]", "%r1", "a" * 300, [], [1], {}, {"a": 1}, True,
     [{"line": 5}], [{"line": "x"}], [{"dataId": "C[3, 5]"}],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The extension for VS Code: its manifest as VS Code and vsce read it, and its code with a stand-in for VS Code."""
+"""The extension for VS Code: its manifest as vsce reads it, and its code with a stand-in for VS Code."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ def test_macros_and_folders_of_headers_reach_the_compiler(tmp_path: Path) -> Non
     (tmp_path / "headers").mkdir()
     (tmp_path / "headers" / "three.h").write_text("constexpr int THREE = 3;")
     path = tmp_path / "k.cu"
-    path.write_text(
-        '#include "three.h"\n__global__ void k(int *x) { x[threadIdx.x] = VALUE + THREE; }\n'
-    )
+    path.write_text('#include "three.h"\n__global__ void k(int *x) { x[threadIdx.x] = VALUE + THREE; }\n')
     client = Client()
     client.begin(
         path, {}, block=32, kernelArguments=["zeros:i32:32"], stopAtEnd=True, define=["VALUE=39"],
@@ -104,9 +102,13 @@ const registered = [];
 const Module = require("module");
 const load = Module._load;
 Module._load = (name, ...rest) => name !== "vscode" ? load(name, ...rest) : {
-  debug: { registerDebugAdapterDescriptorFactory: (type, factory) => { registered.push([type, factory]); return {}; } },
-  workspace: { getConfiguration: () => ({ get: (key) => (key === "command" ? process.argv[2] : undefined) }) },
-  DebugAdapterExecutable: class { constructor(command, args, options) { Object.assign(this, { command, args, options }); } },
+  debug: {
+    registerDebugAdapterDescriptorFactory: (...both) => { registered.push(both); return {}; },
+  },
+  workspace: { getConfiguration: () => ({ get: (key) => (key === "command" ? process.argv[2] : "") }) },
+  DebugAdapterExecutable: class {
+    constructor(command, args, options) { Object.assign(this, { command, args, options }); }
+  },
 };
 const extension = require(process.argv[1]);
 const context = { subscriptions: [] };

@@ -195,7 +195,10 @@ def probed(text: str, probes: list[Probe]) -> str:
         )
     found = "\n".join(lines)
     found = re.sub(
-        r"(\.entry\s+[\w$]+\s*\([^)]*)\)", r"\1, .param .u64 probe_out, .param .u64 probe_targets)", found, count=1
+        r"(\.entry\s+[\w$]+\s*\([^)]*)\)",
+        r"\1, .param .u64 probe_out, .param .u64 probe_targets)",
+        found,
+        count=1,
     )
     # Threads of other blocks never count to what is asked for.
     counters = " ".join(f".reg .u32 %probe_n{n}; mov.u32 %probe_n{n}, %probe_c;" for n in range(len(probes)))

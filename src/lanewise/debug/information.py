@@ -71,7 +71,9 @@ def _barriers(debugger: Debugger) -> str:
     waiting = Step(debugger.recorded.recording, debugger.position - (not is_last)).waiting
     lines = []
     for each in waiting:
-        lines.append(f"warp {each.warp} waits {each.what} since step {each.since}, {lanes_text(_bits(each.lanes))}")
+        lines.append(
+            f"warp {each.warp} waits {each.what} since step {each.since}, {lanes_text(_bits(each.lanes))}"
+        )
         if each.missing:
             lines.append(f"    {each.missing}")
     return "\n".join(lines) or "No warp waits at a barrier."

@@ -295,7 +295,9 @@ class WaitHistory:
         start = int(first[-1]) if len(first) else -1
         op = self.recording.op(wait.since)
         wanted = run.shape.block[0] * run.shape.block[1] * run.shape.block[2]
-        counts = [each for each in (op.operands[1:2] if op is not None else ()) if isinstance(each, Immediate)]
+        counts = [
+            each for each in (op.operands[1:2] if op is not None else ()) if isinstance(each, Immediate)
+        ]
         if counts:
             wanted = int(counts[0].bits)
         part = entries[start + 1 : entry + 1]

@@ -224,7 +224,7 @@ def _asked(asked: Asked, wanted: dict[str, Any]) -> Asked:
     }
     for name, field in (("kernelArguments", "args"), ("args", "arguments")):
         if lists[name] is not None:
-            given[field] = tuple(map(str, lists[name]))
+            given[field] = tuple(str(each) for each in lists[name] or ())
     if lists["define"] is not None or lists["include"] is not None:
         given["compilation"] = asked.compilation._replace(
             definitions=tuple(map(str, lists["define"] or asked.compilation.definitions)),

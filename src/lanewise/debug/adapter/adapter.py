@@ -139,7 +139,9 @@ class Adapter:
             return
         try:
             if not isinstance(arguments, dict):
-                raise LanewiseError(f"{name}: the arguments of a request are an object, not {arguments!r:.40}")
+                raise LanewiseError(
+                    f"{name}: the arguments of a request are an object, not {arguments!r:.40}"
+                )
             handler(request, arguments)
         except LanewiseError as error:
             self.connection.respond(request, error=str(error))
