@@ -111,3 +111,35 @@ def test_stores_have_what_the_registers_held(traced: Traced) -> None:
     assert compared >= 96
     depth = [step for step in run.steps if step.op.opcode == "call"]
     assert len(depth) > 10
+
+
+def test_variables_by_name_where_debug_information_tells_them() -> None:
+    source = r"""
+    __device__ __noinline__ float twice(float value) { float doubled = value * 2.0f; return doubled; }
+    extern "C" __global__ void sums(const float* X, float* Y, int n) {
+        int i = threadIdx.x, back = -i;
+        long long wide = 1000000000000ll * back;
+        float sum = 0;
+        for (int j = 0; j < n; j++) sum += twice(X[i + j]);
+        Y[i] = sum + (wide > 0 ? 1 : 0);
+    }
+    """
+    x, y = np.arange(40, dtype=np.float32), np.zeros(32, np.float32)
+    run = lw.trace(lw.cuda(source, arch="sm_80", options=["-G"])["sums"][1, 32], x, y, 5)
+    last = run.at(-1).registers
+    assert np.array_equal(last["sum"], y) and last["sum"].dtype == np.float32
+    assert last["i"].tolist() == list(range(32)) and last["back"].tolist() == [-i for i in range(32)]
+    assert last["wide"].tolist() == [-i * 10**12 for i in range(32)]
+    assert last["j"].tolist() == [5] * 32 and last["n"].tolist() == [5] * 32
+    assert np.array_equal(last["doubled"], 2 * x[4:36])  # of the last call
+    assert run.writer("sum", lane=7).value == y[7]
+    assert [each.value for each in run.history("j", lane=0) if each.step.op.opcode == "add"] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+    plain = lw.trace(lw.cuda(source, arch="sm_80")["sums"][1, 32], x, y, 5)
+    with pytest.raises(lw.LanewiseError, match="no register or variable sum"):
+        plain.at(-1).registers["sum"]
