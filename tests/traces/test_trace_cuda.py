@@ -132,7 +132,7 @@ def test_variables_by_name_where_debug_information_tells_them() -> None:
     assert last["wide"].tolist() == [-i * 10**12 for i in range(32)]
     assert last["j"].tolist() == [5] * 32 and last["n"].tolist() == [5] * 32
     assert np.array_equal(last["doubled"], 2 * x[4:36])  # of the last call
-    assert run.writer("sum", lane=7).value == y[7]
+    assert run.origin("sum", lane=7).value == y[7]
     assert [each.value for each in run.history("j", lane=0) if each.step.op.opcode == "add"] == [
         1,
         2,
