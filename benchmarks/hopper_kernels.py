@@ -4,7 +4,7 @@ Run `python benchmarks/hopper_kernels.py --cutlass FOLDER --fast FOLDER [--json 
 CUTLASS (or `cutlass_library/source` of the package nvidia-cutlass), and of fast.cu. Their sources are
 compiled without a change; what instances and arguments their hosts would make is in
 `benchmarks/kernels/hopper`. Every kernel runs under four schedules of its asynchronous operations and under
-`lanewise.check`, and is compared with its instruction's `gemm`.
+`lanewise.check` in five orders, and is compared with its instruction's `gemm`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ import lanewise as lw
 DRIVERS = Path(__file__).parent / "kernels" / "hopper"
 ARCH = "sm_90a"
 SCHEDULES = ("early", "late", 1, 2)
+#: The orders of a check.
+CHECKED = ["in order", "reverse", "late", 1, 2]
 
 
 @dataclass
@@ -90,7 +92,7 @@ def outcome(project: str, kernel: str, prepare: Callable[[], Prepared]) -> Outco
             ready.out[...] = 0
             ready.launched(*ready.arguments, schedule=schedule)
             found.different = max(found.different, int((ready.out != ready.expected).sum()))
-        report = lw.check(ready.launched, *ready.arguments)
+        report = lw.check(ready.launched, *ready.arguments, schedule=CHECKED)
         found.findings = tuple(f"{each.severity}: {each.kind} at {each.source}" for each in report.findings)
     except lw.LanewiseError as error:
         found.failed = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:160]}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,16 @@ a = np.ones((64, 64), np.float16)
 module[{entry!r}][(8, 4), 32](a, a, np.zeros_like(a), 64, 64, 64)
 end = time.process_time()
 print(end, imported - began, loaded - imported, end - loaded, end - imported, time.perf_counter() - wall)
+"""
+COLD = """
+import time
+import lanewise as lw
+from lanewise.machine import compiled
+module = lw.load({path!r})
+(function,) = (module[name].function for name in module.entries)
+wall, spent = time.perf_counter(), time.process_time()
+assert compiled(module, function, "sm_90a").native
+print(time.perf_counter() - wall, time.process_time() - spent)
 """
 
 
@@ -158,6 +169,34 @@ def measure_compile() -> dict[str, Any]:
             f"compile {name:>6}, {count:5} instructions: {wall:7.3f} s, of all processors {processors:.3f} s"
         )
     return rows
+
+
+def measure_cold() -> dict[str, Any]:
+    """From PTX to machine code in a new process, nothing on disk: the warp-specialised bf16 GEMM of `wgmma`.
+
+    What all kernels share is compiled as well. The second figures are those with that on disk.
+    """
+    text = str(lw.cuda(WGMMA, arch="sm_90a", lineinfo=False))
+    times: dict[str, list[tuple[float, ...]]] = {"empty": [], "shared_on_disk": []}
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as directory:
+            environment = {**os.environ, "LANEWISE_CACHE_DIR": directory}
+            for name, rows in times.items():
+                path = Path(directory) / f"{name}.ptx"
+                path.write_text(re.sub(r"\bgemm\b", f"gemm_{name}", text))  # another kernel
+                run = subprocess.run(
+                    [sys.executable, "-c", COLD.format(path=str(path))],
+                    capture_output=True, text=True, check=True, env=environment,
+                )  # fmt: skip
+                rows.append(tuple(map(float, run.stdout.split())))
+    found = {}
+    for name, rows in times.items():
+        wall, processors = (round(min(column), 3) for column in zip(*rows, strict=True))
+        found[name] = {"seconds": wall, "processor_seconds": processors}
+        print(
+            f"cold compile of the wgmma GEMM, {name}: {wall} s, of all processors {processors} s", flush=True
+        )
+    return found
 
 
 def measure_start() -> dict[str, Any]:
@@ -429,6 +468,7 @@ def measure_tensor_copies(size: int = 2048) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "compile": measure_compile,
+    "cold": measure_cold,
     "start": measure_start,
     **{name: lambda name=name: measure_rate(name) for name in CASES},
     "hgemm": measure_hgemm,

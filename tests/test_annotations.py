@@ -14,7 +14,10 @@ TESTS = Path(__file__).parent
 def untyped(path: Path) -> list[str]:
     """The tests and fixtures of a file that leave out a type, each with its line."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    module = ast.parse(path.read_text())
+    holders: list[ast.Module | ast.ClassDef] = [module]
+    holders += [each for each in module.body if isinstance(each, ast.ClassDef)]
+    for node in (each for holder in holders for each in holder.body):
         if not isinstance(node, ast.FunctionDef):
             continue
         fixture = any("pytest.fixture" in ast.unparse(each) for each in node.decorator_list)

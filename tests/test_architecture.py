@@ -60,6 +60,7 @@ PACKAGES = {
         "device_compiler",
         "syntax",
         "launch_refusals",
+        "sass_listing",
         "arguments",
         "launch_text",
         "signatures",

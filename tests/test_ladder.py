@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import only_with_everything
 
 FOLDER = Path(__file__).parents[1] / "examples" / "gemm"
 PAGE = Path(__file__).parents[1] / "docs" / "ladder.md"
@@ -75,14 +76,14 @@ def test_a_variant_is_exact_and_clean(ladder: Any, label: str) -> None:
 @pytest.mark.parametrize(
     ("number", "dtype", "accumulate", "shape"),
     [
-        (3, lw.bf16, lw.f32, (131, 70, 50)),
+        pytest.param(3, lw.bf16, lw.f32, (131, 70, 50), marks=only_with_everything),
         (4, lw.f16, lw.f16, (40, 129, 33)),
-        (5, lw.bf16, lw.f32, (100, 136, 71)),
+        pytest.param(5, lw.bf16, lw.f32, (100, 136, 71), marks=only_with_everything),
         (6, lw.f16, lw.f16, (17, 36, 100)),
         (7, lw.bf16, lw.f32, (257, 24, 152)),
-        (8, lw.bf16, lw.f32, (77, 34, 70)),
+        pytest.param(8, lw.bf16, lw.f32, (77, 34, 70), marks=only_with_everything),
         (9, lw.bf16, lw.f32, (130, 264, 72)),
-        (10, lw.f16, lw.f16, (257, 8, 328)),
+        pytest.param(10, lw.f16, lw.f16, (257, 8, 328), marks=only_with_everything),
         (11, lw.bf16, lw.f32, (520, 272, 200)),
     ],
     ids=lambda value: getattr(value, "name", None) or str(value).replace(" ", ""),

@@ -61,16 +61,68 @@ def test_no_line_of_the_help_is_cut_off(command: str, capsys: pytest.CaptureFixt
     assert commands and not re.search(r"\.\.\.$", commands, re.M)
 
 
-def test_a_finding_in_a_notebook_names_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """IPython keeps the number of each cell under the name of a file that does not exist."""
-    cell = "/tmp/ipykernel_1/2030512989.py"
+CELL = "/tmp/ipykernel_1/2030512989.py"
+
+
+@pytest.fixture
+def in_a_cell(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
+    """Run a text as the second cell of a notebook, whose number IPython keeps under a file name."""
+
+    def run(text: str) -> dict[str, Any]:
+        shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={CELL: 2}))
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+        lines = text.splitlines(keepends=True)
+        monkeypatch.setattr(linecache, "cache", {**linecache.cache, CELL: (len(text), None, lines, CELL)})
+        namespace: dict[str, Any] = {"lw": lw}
+        exec(compile(text, CELL, "exec"), namespace)
+        return namespace
+
+    return run
+
+
+def test_a_finding_in_a_notebook_names_the_cell(in_a_cell: Callable[[str], dict[str, Any]]) -> None:
     text = "@lw.kernel\ndef shift(x: lw.Ptr[lw.f32]):\n    x[lw.thread_idx.x] = x[lw.thread_idx.x + 1]\n"
-    shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={cell: 2}))
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    lines = text.splitlines(keepends=True)
-    monkeypatch.setattr(linecache, "cache", {**linecache.cache, cell: (len(text), None, lines, cell)})
-    namespace: dict[str, Any] = {"lw": lw}
-    exec(compile(text, cell, "exec"), namespace)
-    report = lw.check(namespace["shift"][1, 32], np.zeros(32, np.float32))
+    report = lw.check(in_a_cell(text)["shift"][1, 32], np.zeros(32, np.float32))
     assert {finding.source for finding in report.findings} == {"cell In[2]:3"}
     assert "x[lw.thread_idx.x + 1]" in report.listing_text()
+
+
+def test_a_mistake_in_a_kernel_in_a_notebook_names_the_cell(
+    in_a_cell: Callable[[str], dict[str, Any]],
+) -> None:
+    text = "@lw.kernel\ndef wrong(x: lw.Ptr[lw.f32]):\n    x[0] = x[0] + [1]\n"
+    kernel = in_a_cell(text)["wrong"]
+    with pytest.raises(lw.KernelError, match=r"^cell In\[2\]:3: "):
+        kernel.ptx()
+    assert "cell In[2], line 1" in kernel._repr_html_()
+    assert "cell In[2]:3: " in kernel._repr_html_()
+
+
+@lw.kernel
+def scale(x: lw.Ptr[lw.f32], a: lw.f32, n: lw.i32, BLOCK: lw.Constexpr = 128) -> None:
+    i = lw.block_idx.x * BLOCK + lw.thread_idx.x
+    if i < n:
+        x[i] = x[i] * a
+
+
+@lw.kernel
+def unbound(x: lw.Ptr[lw.f32], N: lw.Constexpr) -> None:
+    x[0] = lw.f32(N)
+
+
+def test_a_kernel_shows_its_signature_resources_source_and_ptx() -> None:
+    shown = scale._repr_html_()
+    assert "<h2>scale(x: Ptr[f32], a: f32, n: i32, BLOCK: Constexpr = 128)</h2>" in shown
+    assert "scale[grid, block](x, a, n)" in shown
+    assert "<td>registers</td><td>" in shown or "<td>resources</td>" in shown
+    assert "if i &lt; n:" in shown and ".visible .entry scale(" in shown
+    assert "needs a value for the Constexpr N" in unbound._repr_html_()
+
+
+def test_modules_and_entries_show_their_names_as_c_plus_plus_writes_them() -> None:
+    module = lw.load(PTX.replace("entry k", "entry _Z4copyPKfPfi"))
+    assert repr(module) == "<PTX 8.0 for sm_80: copy(float const*, float*, int)>"
+    for shown in (module._repr_html_(), module["copy"]._repr_html_()):
+        assert "copy(float const*, float*, int)" in shown and "st.global.u32" in shown
+    report = lw.check(module["copy"][1, 32], np.zeros(32, np.uint32))
+    assert "copy(float const*, float*, int): " in str(report)

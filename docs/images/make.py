@@ -1,6 +1,7 @@
 """The pictures of the pages, drawn again: `python docs/images/make.py [folder]`.
 
-Layouts and instructions draw themselves; the pipeline and the plot of the ladder are drawn here.
+Layouts and instructions draw themselves; the pipeline and the plot of the ladder are drawn here, the plot of
+the products' speed by `speed.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from speed import speed
 
 import lanewise as lw
 
 HERE = Path(__file__).parent
 FIGURES = HERE.parents[1] / "benchmarks" / "results" / "h200_ladder.json"
+SPEEDS = FIGURES.with_name("h200_matmul.json")
 FONT = "DejaVu Sans Mono,Menlo,Consolas,Liberation Mono,monospace"
 BLUE, GREEN, YELLOW, GREY, INK = "#a9caf2", "#b7e1a1", "#ffe28a", "#d9d9d9", "#1a1a1a"
 
@@ -231,6 +234,8 @@ def main(folder: Path) -> None:
     (folder / "stages.svg").write_text(stages())
     (folder / "hierarchy.svg").write_text(hierarchy())
     (folder / "life_of_a_kernel.svg").write_text(life_of_a_kernel())
+    if SPEEDS.exists():
+        (folder / "matmul_speed.svg").write_text(speed(json.loads(SPEEDS.read_text())))
     if FIGURES.exists():
         figures = json.loads(FIGURES.read_text())
         (folder / "ladder.svg").write_text(plot(figures))

@@ -134,8 +134,20 @@ class Launchable(Protocol):
     ) -> None: ...
 
 
+class SassListing(Protocol):
+    """Returns the machine code of a module, on request with lines of its source and with encodings."""
+
+    def __call__(
+        self, module: Any, arch: str | None = None, *, lines: bool = False, encodings: bool = False
+    ) -> str: ...
+
+
 # the table of tasks -------------------------------------------------------------------------------------
 
+#: A tensor in host memory as a NumPy array of the same memory; anything else as it is.
+HOST_ARRAY: EntryPoint[Callable[[object], object]] = EntryPoint("read tensors of other libraries")
+#: The instruction that a name of CUTLASS stands for; None for a plain copy.
+ATOM_INSTRUCTION: EntryPoint[Callable[[str], object]] = EntryPoint("look up names of CUTLASS")
 #: D = A·B + C of an instruction on arrays, once, and repeated along K for whole matrices.
 COMPUTE: EntryPoint[Compute] = EntryPoint("compute")
 GEMM: EntryPoint[Compute] = EntryPoint("gemm")
@@ -152,6 +164,10 @@ KERNEL_FIDELITY: EntryPoint[Callable[[Any, str | None], Sequence[FidelityNote]]]
 #: An object's picture as SVG; and printed as LaTeX.
 DRAW_SVG: EntryPoint[Callable[[object], str]] = EntryPoint("draw")
 PRINT_LATEX: EntryPoint[Callable[[object], None]] = EntryPoint("print_latex")
+#: The machine code of a module for an arch, as text.
+SASS_LISTING: EntryPoint[SassListing] = EntryPoint("list machine code")
+#: A kernel or a module as HTML, as notebooks show it.
+SHOW_HTML: EntryPoint[Callable[[object], str]] = EntryPoint("show kernels")
 #: A kernel with what stands in `kernel[grid, block]`.
 LAUNCH: EntryPoint[Callable[[Any, Any], Launchable]] = EntryPoint("launch")
 #: The variables of a module by name, read and written where its kernels run.

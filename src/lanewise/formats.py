@@ -10,7 +10,7 @@ from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-from lanewise.engines import NUMBER
+from lanewise.engines import HOST_ARRAY, NUMBER
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ def as_array(values: Any, what: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(values)
     except (TypeError, ValueError) as error:
+        if hasattr(values, "__dlpack_device__"):  # a tensor of bfloat16 or fp8, which NumPy does not have
+            found = HOST_ARRAY.function(values)
+            if isinstance(found, np.ndarray):
+                return found
         raise LanewiseError(f"{what}: what was given is not an array ({error})") from None
 
 
@@ -404,18 +408,28 @@ SPELLINGS: dict[str, str] = {
     for format, names in {
         "f16": "fp16, half, float16, half_t, __half, f16x2",
         "bf16": "bfloat16, bfloat, bfloat16_t, nv_bfloat16, __nv_bfloat16, bf16x2",
-        "tf32": "tfloat32",
+        "tf32": "tfloat32, tensorfloat32, tfloat32_t",
         "f32": "fp32, float, float32",
         "f64": "fp64, double, float64",
-        "e4m3": "e4m3fn, fp8e4m3, fp8_e4m3, e4m3x2",
-        "e5m2": "fp8e5m2, fp8_e5m2, e5m2x2",
-        "s8": "int8, i8",
-        "u8": "uint8",
+        "e4m3": "e4m3fn, fp8e4m3, fp8_e4m3, e4m3x2, float_e4m3_t, __nv_fp8_e4m3, float8_e4m3",
+        "e5m2": "fp8e5m2, fp8_e5m2, e5m2x2, float_e5m2_t, __nv_fp8_e5m2",
+        "e3m2": "fp6e3m2, fp6_e3m2, float_e3m2_t",
+        "e2m3": "fp6e2m3, fp6_e2m3, float_e2m3_t",
+        "e2m1": "fp4, fp4e2m1, fp4_e2m1, float_e2m1_t",
+        "s8": "int8, i8, int8_t",
+        "u8": "uint8, uint8_t",
         "s4": "int4, i4",
         "u4": "uint4",
-        "s32": "int32, i32",
+        "s32": "int32, i32, int32_t",
     }.items()
     for name in names.split(", ")
+}
+#: Names under which people mean one of several formats.
+AMBIGUOUS: dict[str, tuple[str, ...]] = {
+    "fp8": ("e4m3", "e5m2"),
+    "float8": ("e4m3", "e5m2"),
+    "fp6": ("e3m2", "e2m3"),
+    "float6": ("e3m2", "e2m3"),
 }
 
 
@@ -443,5 +457,17 @@ def format_of(what: str | Format | npt.DTypeLike) -> Format:
             dtype = None
         found = [each for each in own if each.dtype == dtype and dtype is not None]
     if not found:
-        raise LanewiseError(f"no format {what!r}; the formats are {', '.join(FORMATS)}")
+        if isinstance(what, str) and what.lower() in AMBIGUOUS:
+            raise LanewiseError(f"{what!r} may mean {' or '.join(AMBIGUOUS[what.lower()])}; name one of them")
+        raise LanewiseError(f"no format {what!r}{_hint(what)}; the formats are {', '.join(FORMATS)}")
     return found[0]
+
+
+def _hint(what: object) -> str:
+    """What an unknown name may have been meant for, as a part of a message."""
+    if not isinstance(what, str):
+        return ""
+    import difflib
+
+    near = difflib.get_close_matches(what.lower(), [*FORMATS, *SPELLINGS], n=1, cutoff=0.75)
+    return f"; did you mean {near[0]}?" if near else ""

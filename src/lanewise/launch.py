@@ -78,7 +78,7 @@ def _three(what: str, given: Any) -> tuple[int, int, int]:
         except (AttributeError, TypeError):
             raise LanewiseError(f"{what} is an integer or up to three of them, not {given!r}") from None
         if size < 1:
-            raise LanewiseError(f"{what} {given!r}: {size} is less than 1")
+            raise LanewiseError(f"{what} has at least 1 in each direction, not {given!r}")
         sizes.append(size)
     first, second, third = (*sizes, 1, 1)[:3]
     return first, second, third
@@ -112,8 +112,9 @@ class Configured:
         self._native: Callable[[tuple[Any, ...], int], int] | None = None
         self._current_stream: Callable[[int], int] = int
         self._ordinal = 0
-        #: The same in clusters, by the cluster's shape.
+        #: The same in clusters, by the cluster's shape; and the same that overlaps with the kernel before it.
         self._clustered: dict[tuple[int, int, int], Configured] = {}
+        self._overlapping: Configured | None = None
 
     def in_clusters(self, cluster: Any) -> Configured:
         """Return the same launch in clusters of some blocks: an integer, or up to three of them."""
@@ -125,13 +126,28 @@ class Configured:
             found = self._clustered[shape] = Configured(self.entry, replace(self.shape, cluster=shape))
         return found
 
+    def overlapping(self) -> Configured:
+        """Return the same launch, which may begin while the kernel before it still runs."""
+        if self.shape.overlap:
+            return self
+        if self._overlapping is None:
+            self._overlapping = Configured(self.entry, replace(self.shape, overlap=True))
+        return self._overlapping
+
     def __call__(
-        self, *arguments: Any, stream: Any = None, cluster: Any = None, **options: Unpack[Options]
+        self,
+        *arguments: Any,
+        stream: Any = None,
+        cluster: Any = None,
+        overlap: bool = False,
+        **options: Unpack[Options],
     ) -> None:
         """Run it where its arrays lie: NumPy arrays on the CPU machine, CUDA arrays on their GPU.
 
         `cluster` is how many blocks make a cluster, (x, y, z) or the first of these; a kernel with
-        `.reqnctapercluster` or `__cluster_dims__` says so itself.
+        `.reqnctapercluster` or `__cluster_dims__` says so itself. With `overlap=True` the kernel may begin
+        on a GPU before the one ahead of it in the stream has ended: it calls `lw.wait_on_dependencies()`
+        before it touches memory.
         On the machine, `arch` is the GPU that matrix instructions compute like; `steps` bounds a block's run;
         `progress` is called with the blocks done and the blocks in all, about five times a second;
         `executor`, any `concurrent.futures.Executor`, runs ranges of blocks on its workers instead;
@@ -142,7 +158,10 @@ class Configured:
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
         if cluster is not None:
-            self.in_clusters(cluster)(*arguments, stream=stream, **options)
+            self.in_clusters(cluster)(*arguments, stream=stream, overlap=overlap, **options)
+            return
+        if overlap and not self.shape.overlap:
+            self.overlapping()(*arguments, stream=stream, **options)
             return
         native = self._native  # as `warm` does it, without a further call
         if native is not None and stream is None and not options and not _WATCHERS:
@@ -161,7 +180,13 @@ class Configured:
         executor: Executor | None = None,
         schedule: str | int | None = None,
         unchecked: bool = False,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            raise TypeError(
+                f"{self.entry.demangled} has no option {next(iter(unknown))!r}: arguments go by position, and "
+                "options are arch, cluster, executor, progress, schedule, steps, stream and unchecked"
+            )
         options = {
             "arch": arch, "steps": steps, "progress": progress, "executor": executor, "schedule": schedule,
             "unchecked": unchecked or None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -169,12 +170,14 @@ class GlobalVariable:
         return GlobalVariable(self._module, self._variable, self.dtype, self.shape, device)
 
     def set(self, value: Any) -> None:
-        """Write all of it: an array of its shape, a number for every element, raw bytes of its size.
+        """Write all of it: an array of its shape, a number for every element, bytes or a struct of its size.
 
         A tensor map is written as its 128 bytes; the module keeps its array.
         """
         if isinstance(value, ArrayArgument):
             value = self._kept_bytes(value)
+        elif isinstance(value, ctypes.Structure | ctypes.Union | ctypes.Array):
+            value = bytes(value)
         if isinstance(value, bytes | bytearray) or (
             isinstance(value, np.ndarray | np.generic)
             and value.dtype != self.dtype
@@ -209,10 +212,13 @@ class GlobalVariable:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write elements of it, everywhere."""
+        sizes = "".join(f"[{size}]" for size in self.shape)
         try:
+            given = np.asarray(value)
+            if self.dtype.kind in "iu" and given.dtype.kind == "f" and (given != np.trunc(given)).any():
+                raise ValueError(f"{value!r} is not made of integers")
             self._write(lambda array: array.__setitem__(key, value))
         except (ValueError, TypeError, IndexError, OverflowError) as error:
-            sizes = "".join(f"[{size}]" for size in self.shape)
             raise LanewiseError(f"{self.name} is {self.dtype}{sizes}: {error}") from None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:

@@ -10,6 +10,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lanewise.engines import (
+    ATOM_INSTRUCTION,
     COMPUTE,
     DEVICE_ADDRESS,
     DRAW_SVG,
@@ -18,6 +19,7 @@ from lanewise.engines import (
     FULL_FRAGMENT,
     GEMM,
     GLOBALS,
+    HOST_ARRAY,
     INSTRUCTION_FIDELITY,
     INSTRUCTION_MODEL,
     KERNEL_FIDELITY,
@@ -25,16 +27,29 @@ from lanewise.engines import (
     MOVE,
     NUMBER,
     PRINT_LATEX,
+    SASS_LISTING,
+    SHOW_HTML,
     THREAD_SLICE,
     ArithmeticModel,
     Compute,
     Emit,
     FidelityNote,
     Launchable,
+    SassListing,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+# atoms --------------------------------------------------------------------------------------------------
+
+
+@ATOM_INSTRUCTION.provided_by
+def _atom_instruction() -> Callable[[str], object]:
+    from lanewise.atoms.lookup import instruction_of
+
+    return instruction_of
+
 
 # arith --------------------------------------------------------------------------------------------------
 
@@ -122,7 +137,28 @@ def _globals() -> Callable[[Any], MutableMapping[str, Any]]:
     return Globals
 
 
+@HOST_ARRAY.provided_by
+def _host_array() -> Callable[[object], object]:
+    from lanewise.ptx.host_tensors import host_array
+
+    return host_array
+
+
+@SASS_LISTING.provided_by
+def _sass_listing() -> SassListing:
+    from lanewise.ptx.sass_listing import listing
+
+    return listing
+
+
 # lang ---------------------------------------------------------------------------------------------------
+
+
+@SHOW_HTML.provided_by
+def _show_html() -> Callable[[object], str]:
+    from lanewise.lang.frontend.kernel_page import shown
+
+    return shown
 
 
 @EMIT.provided_by

@@ -86,7 +86,7 @@ def test_copy_atoms_are_called_alike() -> None:
     rows = 16 * np.arange(32)
     expected = lw.instruction("ldmatrix x4")(tile, rows)
     assert np.array_equal(lw.atom("Copy_Atom<SM75_U32x4_LDSM_N, half_t>")(tile, rows), expected)
-    with pytest.raises(LanewiseError, match="is no single matrix instruction"):
+    with pytest.raises(LanewiseError, match="copies the values of one thread"):
         lw.atom("SM80_CP_ASYNC_CACHEALWAYS")(tile, rows)
 
 
@@ -99,10 +99,28 @@ def test_copy_atoms_are_called_alike() -> None:
             (np.zeros(64, np.uint16), 16 * np.arange(1, 9)),
             "lane 7 points to byte 128 of an array of 128 bytes",
         ),
-        ((np.zeros(64, np.uint16), np.arange(4)), "8 to 32 integers"),
+        ((np.zeros(64, np.uint16), np.arange(4)), "an address for each of 8 lanes"),
         (([1, 2], 16 * np.arange(8)), "a NumPy array in one piece"),
     ],
 )
 def test_what_is_wrong_is_said(operands: tuple[Any, ...], message: str) -> None:
     with pytest.raises(LanewiseError, match=message):
         lw.instruction("ldmatrix x1")(*operands)
+
+
+def test_movmatrix_of_a_matrix_and_of_one_register_for_each_lane() -> None:
+    transpose = lw.instruction("movmatrix")
+    matrix = np.arange(64, dtype=np.float16).reshape(8, 8)
+    assert np.array_equal(transpose(matrix), matrix.T)
+    registers = transpose.a.pack(matrix.view(np.uint16))
+    assert np.array_equal(transpose(registers[:, 0]), transpose.a.pack(matrix.T.copy().view(np.uint16))[:, 0])
+
+
+def test_products_of_torch_tensors_of_types_that_numpy_has_not() -> None:
+    torch = pytest.importorskip("torch")
+    mma = lw.instruction("m16n8k16 bf16")
+    a, b = torch.ones(16, 16, dtype=torch.bfloat16), torch.ones(16, 8, dtype=torch.bfloat16)
+    assert (mma(a, b, arch="H100") == 16).all()
+    mma = lw.instruction("m16n8k32 f32 e4m3")
+    a, b = torch.ones(16, 32).to(torch.float8_e4m3fn), torch.ones(32, 8).to(torch.float8_e4m3fn)
+    assert (mma(a, b, arch="H100") == 32).all()

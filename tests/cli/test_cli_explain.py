@@ -364,3 +364,17 @@ def test_an_asynchronous_instruction(answered: Callable[..., str], lanewise: Cal
     assert said.code == 0 and "464" in said.out.split()[-1]
     said = lanewise("list", "--family", "tcgen05.mma", "--a", "f16")
     assert said.code == 2 and "chosen by words alone" in said.err
+
+
+def test_names_that_leave_a_choice_list_it_line_by_line(lanewise: Callable[..., Any]) -> None:
+    said = lanewise("explain", "mma.m16n8k16.f16")
+    assert said.code == 2 and said.err.splitlines()[1:] == [
+        "    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+        "    mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16",
+    ]
+
+
+def test_a_layout_is_told_where_it_is_drawn(lanewise: Callable[..., Any]) -> None:
+    for text in ("(4,8):(1,4)", "Layout<Shape<_4,_8>>", "Sw<3,4,3> o (8,64):(64,1)"):
+        said = lanewise("explain", text)
+        assert said.code == 2 and f"lanewise draw layout '{text}'" in said.err

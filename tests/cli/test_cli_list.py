@@ -101,3 +101,10 @@ def test_atoms_come_with_their_instructions(answered: Callable[..., str]) -> Non
 def test_nothing_fits(answered: Callable[..., str]) -> None:
     assert "No form fits" in answered("list", "--a", "f64", "--kind", "mxf4")
     assert json.loads(answered("list", "--a", "f64", "--kind", "mxf4", "--json")) == []
+
+
+def test_words_as_people_spell_them(answered: Callable[..., str]) -> None:
+    wanted = answered("list", "mma", "m16n8k16", "f16", "--arch", "sm_90")
+    for words in (("mma", "16x8x16", "half"), ("mma", "m16n8k16", "FP16")):
+        assert answered("list", *words, "--arch", "sm_90") == wanted
+    assert "e4m3" in answered("list", "mma", "fp8") and "e5m2" in answered("list", "mma", "fp8")

@@ -87,3 +87,42 @@ def test_macros_and_instances(answered: Callable[..., str], tmp_path: Path) -> N
         "run", file, "-D", "N=3", "--entry", "k<float>", "--block", 4, "--arg", "zeros:f32:4", "--print", 0
     )
     assert "[3. 3. 3. 3.]" in out
+
+
+HAND_WRITTEN = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p) {
+    .reg .b64 %rd<3>; .reg .b32 %r<3>;
+    ld.param.u64 %rd0, [p];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd1, %r0, 4; add.u64 %rd0, %rd0, %rd1;
+    st.global.u32 [%rd0], %r0;
+    ret;
+}
+"""
+
+
+@needs_compiler
+@needs_assembler
+def test_lines_of_the_source_between_instructions(lanewise: Callable[..., Any], tmp_path: Path) -> None:
+    cuda, hand = tmp_path / "double.cu", tmp_path / "k.ptx"
+    cuda.write_text("__global__ void twice(float* x) {\n  x[threadIdx.x] *= 2.0f;\n}\n")
+    hand.write_text(HAND_WRITTEN)
+    text = lanewise("sass", cuda, "--arch", "sm_90", "--lines").out
+    _, _, after = text.partition("// double.cu:2  x[threadIdx.x] *= 2.0f;")
+    assert "LDG" in after
+    text = lanewise("sass", hand, "--lines").out
+    _, _, after = text.partition("// module.ptx:9  st.global.u32 [%rd0], %r0;")
+    assert after.split()[1].startswith("STG")
+    assert "// " not in lanewise("sass", hand).out.replace("//-", "")
+
+
+@needs_assembler
+def test_encodings_beside_instructions(lanewise: Callable[..., Any], tmp_path: Path) -> None:
+    hand = tmp_path / "k.ptx"
+    hand.write_text(HAND_WRITTEN)
+    encoding = r"EXIT ;\s+/\* 0x[0-9a-f]{16} \*/"
+    assert re.search(encoding, lanewise("sass", hand, "--encodings").out)
+    assert not re.search(encoding, lanewise("sass", hand).out)
+    assert re.search(encoding, ptx.parse(HAND_WRITTEN)["k"].sass(encodings=True))

@@ -117,19 +117,22 @@ def _panel(group: Any, spans: list[Any]) -> ReadPanel:
 
 
 def read_text(text: str) -> dict[str, dict[tuple[int, int], str]]:
-    """The cells of each panel of a text picture whose panels stand below one another, by caption."""
+    """The cells of each panel of a text picture whose panels stand below one another, by caption.
+
+    A panel that is cut into pieces is put together again: the captions of pieces end with their columns.
+    """
     panels: dict[str, dict[tuple[int, int], str]] = {}
     lines = text.split("\n")
-    for above, header in pairwise(lines):
+    for number, (above, header) in enumerate(pairwise(lines)):
         if "\\" not in header or header.strip().split()[0].count("\\") != 1:
             continue
         starts = [match.start() for match in re.finditer(r"\S+", header)][1:]
-        cells: dict[tuple[int, int], str] = {}
-        for row, line in enumerate(takewhile(str.strip, lines[lines.index(header) + 1 :])):
+        cells = panels.setdefault(re.sub(r", \S+ \d+ to \d+$", "", above.strip()), {})
+        first = max((col for _, col in cells), default=-1) + 1
+        for row, line in enumerate(takewhile(str.strip, lines[number + 2 :])):
             assert line[: starts[0]].strip() == str(row)
-            for col, (start, end) in enumerate(zip(starts, [*starts[1:], len(line) + 1], strict=True)):
+            for col, (start, end) in enumerate(zip(starts, [*starts[1:], len(line) + 1], strict=True), first):
                 cells[row, col] = line[start:end].strip()
-        panels[above.strip()] = cells
     return panels
 
 

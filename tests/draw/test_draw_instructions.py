@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from draw.picture_reader import numbers, read_svg, read_text
+from lanewise import LanewiseError
 from lanewise.draw import svg, text
 from lanewise.isa import FAMILIES, instruction, instructions
 
@@ -203,7 +204,13 @@ def test_ldmatrix_and_stmatrix_show_row_addresses_beside_the_fragment(spelling: 
     picture = read_svg(svg(inst))
     (operand,) = inst.operands.values()
     addresses = picture.panels.pop("row address")
+    tile = picture.panels.pop("tile", None)
     (fragment,) = picture.panels.values()
+    assert (tile is not None) == (fragment.extent == (32, 8))
+    if tile is not None:  # upper left, lower left, upper right, lower right
+        assert tile.extent == (16, 16)
+        for (row, col), label in tile.labels.items():
+            assert label == fragment.labels[row // 8 * 8 + col // 8 * 16 + row % 8, col % 8]
     holds_as_drawn(operand, fragment.labels)
     rows = inst.row_addresses
     assert addresses.labels == {(row, 0): [f"T{rows.lane(row)}"] for row in range(rows.rows)}
@@ -215,3 +222,39 @@ def test_movmatrix_shows_both_sides() -> None:
     picture = read_svg(svg(inst))
     holds_as_drawn(inst.a, picture.panels["A"].labels)
     holds_as_drawn(inst.d, picture.panels["D"].labels)
+
+
+def test_the_tile_of_ldmatrix_is_the_fragment_of_a() -> None:
+    """Four matrices from the corners of a 16×16 tile are what m16n8k16 takes as A."""
+    tile = read_svg(svg(instruction("ldmatrix.sync.aligned.m8n8.x4.shared.b16"))).panels["tile"]
+    holds_as_drawn(instruction(MMA).a, tile.labels)
+
+
+def test_inputs_mark_the_row_of_a_and_the_column_of_b() -> None:
+    picture = read_svg(svg(instruction(MMA), element=("D", 3, 4), inputs=True))
+    assert sorted(picture.panels["A"].marks) == [(3, k) for k in range(16)]
+    assert sorted(picture.panels["B"].marks) == [(k, 4) for k in range(16)]
+    assert picture.panels["C, D"].marks == [(3, 4)]
+    for wrong in ({"inputs": True}, {"inputs": True, "element": ("A", 3, 4)}):
+        with pytest.raises(LanewiseError, match="about an element of D"):
+            svg(instruction(MMA), **wrong)
+
+
+def test_wide_panels_are_cut_into_pieces() -> None:
+    wide = instruction("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16").d
+    drawn = text(wide)
+    assert max(map(len, drawn.splitlines())) <= 160
+    (cells,) = read_text(drawn).values()
+    holds_as_drawn(wide, {at: label.split() for at, label in cells.items()})
+    whole, cut = (svg(wide, columns=columns, hover=False) for columns in (None, 64))
+    assert "D: 64×256 f32, n 192 to 255" in cut and "192 to 255" not in whole
+    assert whole.count("T127") == cut.count("T127")
+    with pytest.raises(LanewiseError, match="columns=0 is not a number of columns"):
+        svg(wide, columns=0)
+
+
+def test_the_corner_above_a_holds_the_notes() -> None:
+    drawn = svg(instruction(MMA), hover=False)
+    top_of_c = min(int(y) for y in re.findall(r'y="(\d+)"[^>]*><tspan[^>]*>C, D: 16', drawn))
+    notes = [int(y) for y in re.findall(r'y="(\d+)"[^>]*><tspan[^>]*>[ABCD, ]*: row = ', drawn)]
+    assert len(notes) == 3 and max(notes) < top_of_c

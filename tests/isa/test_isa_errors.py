@@ -274,7 +274,7 @@ def test_other_archs() -> None:
     assert "legal on sm_90a only. sm_100a has no wgmma at all" in said
     said = message(lambda: instruction(fp8).lowering("sm_75"), IllegalInstruction)
     assert "not on sm_75" in said
-    for arch in ("sm_99", "hopper", "", "sm_90ab", 90, None):
+    for arch in ("sm_99", "silicon", "", "sm_90ab", 90, None):
         assert "arch" in message(lambda arch=arch: F16.require(arch))
         assert "sm_70" in message(lambda arch=arch: find_arch(arch)) or not isinstance(arch, str)
     assert message(lambda: arch_number(None)).startswith("None is not an arch")  # type: ignore[arg-type]  # wrong on purpose

@@ -341,7 +341,7 @@ def setmaxnreg_without_a_bound():
     return k
 
 
-@mistake("takes 24 to 256 in steps of 8; 100 is none, 96 is near")
+@mistake("takes 24 to 256 in steps of 8; 100 is not among them; 96 is the nearest")
 def setmaxnreg_of_another_step():
     @lw.kernel(max_registers=168)
     def k(x: lw.Ptr[lw.f32]):
@@ -389,7 +389,7 @@ def parity_that_is_a_phase():
     return k
 
 
-@mistake("there are 4 mbarriers, 0 to 3; 4 is none")
+@mistake("there are 4 mbarriers, 0 to 3; there is no number 4")
 def barrier_beyond_the_last():
     @lw.kernel
     def k(x: lw.Ptr[lw.f32]):
@@ -557,7 +557,7 @@ def box_of_another_element():
     return k
 
 
-@mistake("the source of lw.tma.store begins at a multiple of 128 bytes")
+@mistake("the source of lw.tma.store must begin at a multiple of 128 bytes")
 def box_that_is_not_aligned():
     @lw.kernel
     def k(A: lw.TensorMap[lw.bf16, 2]):
@@ -656,7 +656,7 @@ def copy_from_global_to_global():
     return k
 
 
-@mistake("lw.tma.copy begins at a multiple of 16 bytes, and of a pointer to f32 in global memory a multiple")
+@mistake("lw.tma.copy must begin at a multiple of 16 bytes, and a pointer to f32 in global memory is known")
 def copy_of_unaligned_bytes():
     @lw.kernel
     def k(x: lw.Ptr[lw.f32]):

@@ -58,6 +58,14 @@ def number_becomes_another_type_in_a_while():
     return k
 
 
+def shape_of_a_pointer():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32]):
+        x[0] = x.shape[0]  # here
+
+    return k
+
+
 def value_in_one_branch_only():
     @lw.kernel
     def k(x: lw.Ptr[lw.i32]):
@@ -558,6 +566,7 @@ MISTAKES = {
     traced_if_in_a_macro: f"macro_with_an_if (test_lang_mistakes.py:{LINE}): mark that function @lw.device",
     type_changes_in_a_loop: "total is i32 before the loop and becomes f32: a variable keeps its type",
     number_becomes_another_type_in_a_while: "i is i32 before the loop and becomes i64",
+    shape_of_a_pointer: "a pointer has no shape: pass the sizes of the array as parameters",
     value_in_one_branch_only: "found has a value only where the branch up to line",
     value_only_in_a_loop: "last has a value only inside the loop of line",
     branches_of_two_types: "v is i32 in one branch and f32 in the other: convert one of them",
@@ -656,7 +665,11 @@ LAUNCHES = [
     (lambda: plain[1, 32]([1.0], 4), "x is Ptr[f32] and takes an array, not [1.0]"),
     (lambda: plain[1, 32](X, 4.5), "n is lw.i32 and takes an integer, not float 4.5"),
     (lambda: plain[1, 32](X, 2**40), "does not fit"),
-    (lambda: plain[1, 32](X, 4, STEP=[1]), "a Constexpr is hashable, a tuple, not a list"),
+    (lambda: lw.Ptr[np.float32], "takes a format such as lw.f16, not <class 'numpy.float32'>; write lw.f32"),
+    (
+        lambda: plain[1, 32](X, 4, STEP=[1]),
+        "the value of a Constexpr must be hashable, a tuple and not a list",
+    ),
     (lambda: plain.ptx("sm_90", N=3), "has no Constexpr parameter N; it has STEP"),
     (lambda: plain.ptx("sm_9"), "unknown arch"),
     (lambda: lw.thread_idx.x, "this works inside a kernel only"),

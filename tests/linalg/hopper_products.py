@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from everything import EVERYTHING
 from lanewise import isa
 from lanewise.formats import Format, f32, tf32
 from lanewise.linalg.families.build import PLAIN
@@ -16,7 +16,6 @@ from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 
 #: Whether all cases are run; a few of them otherwise, as each compiles a kernel.
-EVERYTHING = bool(os.environ.get("LANEWISE_EVERYTHING"))
 
 
 def some(cases: Iterable[Any], *kept: Any) -> list[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise.formats import bf16, e4m3, f32
+from lanewise.formats import bf16, e4m3, f16, f32
 from lanewise.linalg.epilogue_code import ACTIVATIONS, activated
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.problem import Epilogue, Operand
@@ -56,6 +56,37 @@ def test_activations_are_as_good_as_f32(name: str) -> None:
     apply[8, 256](x, y)
     assert np.isnan(y[0])
     assert y[1] == (1.0 if name == "sigmoid" else 200.0)
+
+
+@pytest.mark.parametrize("dtype", [bf16, f16], ids=str)
+@pytest.mark.parametrize("name", ACTIVATIONS[1:])
+def test_activations_of_16_bits_have_a_small_relative_error(name: str, dtype: Any) -> None:
+    """The error is a small part of half a unit of the format, in the left tail too; NaN stays NaN."""
+
+    @lw.kernel
+    def apply(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]):
+        i = lw.block_idx.x * 256 + lw.thread_idx.x
+        y[i] = activated(name, x[i], dtype)
+
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.normal(size=3072) * 3, np.linspace(-8, 8, 1024)]).astype(np.float32)
+    y = np.zeros_like(x)
+    apply[16, 256](x, y)
+    wanted = exact(name, x)
+    if name == "gelu_erf":  # without cancellation
+        wanted = x * 0.5 * np.vectorize(math.erfc)(-x.astype(np.float64) / math.sqrt(2))
+    half_unit = 2.0 ** -(dtype.mantissa_bits + 2)
+    smallest = 2.0**-90  # below it powers of two end
+    assert (np.abs(y - wanted) <= half_unit / 16 * np.abs(wanted) + smallest).all()
+    x[:6] = np.nan, np.inf, -np.inf, 3e38, -200.0, 0.0
+    y[:] = 0
+    apply[16, 256](x, y)
+    top = 1.0 if name == "sigmoid" else np.inf
+    assert np.isnan(y[0])
+    assert y[1] == top
+    assert y[3] == (1.0 if name == "sigmoid" else x[3])
+    assert np.abs(y[4]) < 1e-25
+    assert np.abs(y[5] - (0.5 if name == "sigmoid" else 0.0)) <= half_unit / 32
 
 
 def test_everything_at_once() -> None:

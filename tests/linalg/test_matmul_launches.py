@@ -92,18 +92,11 @@ def test_views_of_memory_are_those_of_numpy() -> None:
         assert own.operand == 4 and own.is_contiguous() == theirs.flags.c_contiguous
 
 
-def test_machine_code_tells_kinds_and_repeats_launches() -> None:
+def test_machine_code_repeats_launches() -> None:
     torch = pytest.importorskip("torch")
     from lanewise.linalg.launching import replay
 
-    kind = replay.kind_function((torch.Tensor, torch.nn.Parameter))
-    if kind is None:
-        pytest.skip("this torch has no exchange API of DLPack's")
     a, b = torch.randn(4, 8), torch.randn(8, 4)
-    assert kind(a, b) == kind(torch.randn(4, 8), torch.nn.Parameter(b)) != 0
-    others = [(b, a), (a.half(), b), (a, b.t().contiguous().t()), (a[:, :4], b[:4]), (a[:1], b), (a, b, b)]
-    assert len({kind(*each) for each in [(a, b), *others]}) == len(others) + 1
-    assert kind(a, 3) == 0 and kind(np.ones(3), b) == 0
     seen: list[tuple[int, ...]] = []
 
     class Launch:
@@ -127,7 +120,8 @@ def test_machine_code_tells_kinds_and_repeats_launches() -> None:
     place = ctypes.cast(callback, ctypes.c_void_p).value or 0
     launches: Any = [Launch(), Launch()]
     repeat = replay.repeat_function(launches, torch.Tensor, launch=place, last=ctypes.addressof(last), name=3)
-    assert repeat is not None
+    if repeat is None:
+        pytest.skip("this torch has no exchange API of DLPack's")
     assert repeat(99, a, None, b) == 0 and last.value == 3
     assert seen == [(99, a.data_ptr() + 5, b.data_ptr())] * 2
     assert repeat(99, a, "no tensor", b) == replay.NOT_READ and len(seen) == 2

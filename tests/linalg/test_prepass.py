@@ -11,30 +11,102 @@ import pytest
 import lanewise as lw
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
 from lanewise.linalg.families import prepass, prepass_kernels, warpgroup
-from lanewise.linalg.pointers import flat
+from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.problem import Operand
+from lanewise.linalg.rules import Options, request_of
 from linalg.hopper_products import plan, product, some
+
+#: Rows, columns, leading dimension and matrices: short lines, one line, a long one, fewer than 80 bytes.
+SHAPES = ((37, 75, 81, 1), (5, 130, 131, 3), (1, 2309, 2309, 1), (3, 5, 7, 1), (2, 3, 3, 1), (67, 9, 64, 2))
+
+
+def copy_of(array: Any, fmt: Any, precision: str = "", k_major: bool = True) -> tuple[Any, Any, Any]:
+    """Return the copy of an array (matrices × lines × length), its arguments, and its result in memory."""
+    steps = [each // array.itemsize for each in array.strides]
+    matrices, lines, length = array.shape
+    aligned = array.ctypes.data | steps[1] * array.itemsize | 16 | (steps[0] * array.itemsize)
+    own = Operand(fmt, k_major, steps[1], steps[0] if matrices > 1 else 0, aligned & -aligned)
+    rows, k = (lines, length) if k_major else (length, lines)
+    copy = prepass.Copy(own, rows, k, matrices, precision)
+    workspace = np.full(copy.bytes + 128, 7, np.uint8)
+    workspace = workspace[-lw.address(workspace) % 128 :]
+    target = copy.view(workspace, 0, array if matrices > 1 else array[0])
+    return copy, copy.arguments(array if matrices > 1 else array[0], target), workspace[: copy.bytes]
+
+
+def random_lines(shape: tuple[int, int, int, int], dtype: Any, ahead: int) -> Any:
+    """Random lines in a wider array, a few elements behind an aligned address."""
+    rows, columns, leading, matrices = shape
+    rng = np.random.default_rng(ahead)
+    base = np.zeros(64 + matrices * rows * leading, dtype)
+    first = -base.ctypes.data % 16 // base.itemsize + ahead
+    numbers = rng.standard_normal(len(base)).astype(np.float32)
+    base[...] = numbers if dtype == np.float32 else rng.integers(0, 256, len(base))
+    found = base[first : first + matrices * rows * leading].reshape(matrices, rows, leading)
+    return found[:, :, :columns]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ahead", some(range(8), 1, 5))
+def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
+    """Lines that begin anywhere become lines at multiples of 16 bytes, with zeros behind them."""
+    for fmt, dtype in some([(bf16, np.uint16), (e4m3, np.uint8)], (bf16, np.uint16)):
+        source = random_lines(shape, dtype, ahead)
+        copy, arguments, found = copy_of(source, fmt)
+        prepass.launch_copies([(copy, arguments)])
+        lines = found.view(dtype).reshape(len(source), source.shape[1], copy.padded)
+        assert np.array_equal(lines[:, :, : source.shape[2]], source)
+        assert not lines[:, :, source.shape[2] :].any()
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("size", some([1, 2, 4], 2))
-def test_copies(size: int, transposed: bool) -> None:
-    """Rows of any alignment become rows at multiples of 16 bytes, and a matrix its transpose."""
-    rng = np.random.default_rng(size)
-    kind = {1: np.uint8, 2: np.uint16, 4: np.uint32}[size]
-    rows, columns, leading = 37, 75, 81
-    base = rng.integers(0, 1 << (8 * size), 1 + rows * leading, dtype=kind)
-    source = base[1:].reshape(rows, leading)[:, :columns]
-    width = rows if transposed else columns
-    padded = -(-width // (128 // size)) * (128 // size)
-    target = np.full((columns if transposed else rows, padded), 7, kind)
-    kernel = (prepass_kernels.transposing if transposed else prepass_kernels.realigning)(size)
-    blocks = (2, -(-padded // 64)) if transposed else (1, 10)
-    arguments = (flat(source), target, rows, columns, leading, padded, 0, 0)
-    kernel[blocks, 256](*arguments)
-    wanted = source.T if transposed else source
-    assert np.array_equal(target[:, : wanted.shape[1]], wanted)
-    assert not target[:, wanted.shape[1] :].any()
-    assert lw.check(kernel[blocks, 256], *arguments).ok
+@pytest.mark.parametrize("shape", some(SHAPES, SHAPES[0], SHAPES[-1]))
+def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) -> None:
+    """f32 becomes three planes of bf16 whose sum it is, as it lies or transposed."""
+    for ahead in (0, 3):
+        source = random_lines(shape, np.float32, ahead)
+        copy, arguments, found = copy_of(source, f32, "f32", not transposed)
+        prepass.launch_copies([(copy, arguments)])
+        planes = found.view(bf16.dtype).reshape(len(source), 3, copy.new_lines, copy.padded)
+        wanted = source.swapaxes(1, 2) if transposed else source
+        for plane, part in enumerate(split(np.ascontiguousarray(wanted))):
+            assert np.array_equal(planes[:, plane, :, : wanted.shape[2]], part)
+        assert not planes[..., wanted.shape[2] :].any()
+
+
+@pytest.mark.parametrize("size", some([1, 4], 1))
+def test_transposed_copies(size: int) -> None:
+    """A matrix becomes its transpose, with zeros behind its rows."""
+    fmt, dtype, precision = {1: (e4m3, np.uint8, ""), 4: (f32, np.uint32, "tf32")}[size]
+    for ahead, shape in ((1, (37, 75, 81, 2)), (4, (37, 75, 84, 2)), (0, (150, 133, 136, 1))):
+        source = random_lines(shape, dtype, ahead)
+        copy, arguments, found = copy_of(source, fmt, precision, k_major=False)
+        prepass.launch_copies([(copy, arguments)])
+        rows, columns = source.shape[1:]
+        lines = found.view(dtype).reshape(len(source), columns, copy.padded)
+        assert np.array_equal(lines[:, :, :rows], source.swapaxes(1, 2)) and not lines[:, :, rows:].any()
+
+
+def test_both_operands_in_one_launch() -> None:
+    """One launch makes two copies of different kinds, and is clean under the checker."""
+    plain, turned = random_lines((37, 75, 81, 1), np.uint8, 3), random_lines((70, 33, 33, 1), np.uint8, 1)
+    copies = [copy_of(plain, e4m3), copy_of(turned, e4m3, k_major=False)]
+    jobs = [(copy, arguments) for copy, arguments, _ in copies]
+    prepass.launch_copies(jobs)
+    (one, _, first), (other, _, second) = copies
+    assert np.array_equal(first.reshape(37, one.padded)[:, :75], plain[0])
+    assert np.array_equal(second.reshape(33, other.padded)[:, :70], turned[0].T)
+    kernel = prepass_kernels.copying(one.kind, other.kind)
+    configured = kernel[one.blocks + other.blocks, prepass_kernels.THREADS]
+    assert lw.check(configured, *jobs[0][1], *jobs[1][1], one.blocks).ok
+
+
+def test_many_chunks_are_counted_with_64_bits() -> None:
+    """The kernel for arrays of more than 2³¹ chunks gives the same."""
+    source = random_lines((9, 600, 601, 1), np.uint16, 1)
+    copy, arguments, found = copy_of(source, bf16)
+    prepass_kernels.copying(copy.kind._replace(wide=True))[copy.blocks, prepass_kernels.THREADS](*arguments)
+    assert np.array_equal(found.view(np.uint16).reshape(9, copy.padded)[:, :600], source[0])
 
 
 @pytest.mark.parametrize(
@@ -95,3 +167,22 @@ def split(values: Any) -> list[Any]:
     middle = (values - high).astype(bf16.dtype)
     low = (values - high - middle.astype(np.float32)).astype(bf16.dtype)
     return [high.astype(bf16.dtype), middle, low]
+
+
+@pytest.mark.parametrize("shared", some(["a", "b", "turned"], "a", "turned"))
+def test_f32_in_batches_and_turned(shared: str) -> None:
+    """One matrix for the whole batch, or the transpose computed: the bits are those of the plan."""
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal((1 if shared == "a" else 2, 70, 100)).astype(np.float32)
+    b = rng.standard_normal((1 if shared != "a" else 2, 100, 36)).astype(np.float32)
+    if shared == "turned":
+        b = b.repeat(2, 0)
+    request = request_of(a, b, Options())
+    assert request.problem is not None
+    chosen = replace(plan((64, 40, 64), stages=2, swap=shared == "turned"), copy_a=True, copy_b=True)
+    out = np.zeros((2, 70, 36), np.float32)
+    workspace = np.zeros(warpgroup.workspace_bytes(request.problem, chosen) + 128, np.uint8)
+    workspace = workspace[-lw.address(workspace) % 128 :]
+    left, right = (np.broadcast_to(each, (2, *each.shape[1:])) for each in (a, b))
+    warpgroup.launch(request.problem, chosen, Pointers(left, right, out, workspace=workspace))
+    assert out.tobytes() == lw.matmul(a, b, plan=chosen).tobytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import ml_dtypes
@@ -10,12 +9,12 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import EVERYTHING
 from lanewise.errors import LanewiseError
 from lanewise.linalg.families import warp
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.pointers import Pointers, flat
 
-EVERYTHING = bool(os.environ.get("LANEWISE_EVERYTHING"))
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 
 
@@ -98,6 +97,17 @@ def test_kernel_and_call_agree(name: str) -> None:
     report = lw.check(configured, *arguments, arch=arch)
     assert not report.findings, report.findings[0]
     assert out.tobytes() == np.ascontiguousarray(expected).tobytes() or np.array_equal(out, expected)
+
+
+def test_rows_that_end_within_a_piece() -> None:
+    """Rows whose beginnings are aligned, and whose K is not: what lies behind them is not summed."""
+    for dtype, arch, tile in ((np.float64, "sm_90a", (64, 64, 16)), (np.float16, "sm_75", (64, 64, 32))):
+        a, b = matrix(1, (9, 48), dtype)[:, :21], matrix(2, (8, 48), dtype)[:, :21].T
+        out = np.zeros((9, 8), dtype)
+        problem = lw.plan(a, b, arch=arch).problem
+        pointers = Pointers(flat(a), flat(b.T), out)
+        warp.launch(problem, Plan("warp", arch, tile, 2), pointers)
+        assert np.array_equal(out, lw.matmul(a, b, arch=arch))
 
 
 def test_what_it_cannot_do() -> None:

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import EVERYTHING
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
 from lanewise.linalg.families import warpgroup
+from lanewise.linalg.families.build import build_of
 from lanewise.linalg.plan import Plan
-from linalg.hopper_products import EVERYTHING, plan, product, some
+from lanewise.linalg.problem import Operand, Problem
+from linalg.hopper_products import plan, product, some
 
 Case = tuple[dict[str, Any], Plan, int]
 
@@ -44,13 +47,45 @@ CASES: dict[str, Case] = {
     "s8": case(100, 96, 272, (s8, s8, s32), plan((128, 96, 128)), 1, layout="NT", sums=s32),
     "tf32": case(100, 96, 100, (tf32, tf32, f32), plan((128, 64, 32)), 1, layout="NT"),
     "f16 sums": case(100, 96, 104, (f16, f16, f16), plan((128, 96, 64)), 1, sums=f16),
+    "boxes without a swizzle": case(100, 160, 72, (bf16, bf16, bf16), plan((64, 40, 64)), 2, layout="NT"),
+    "stored by warps": case(100, 200, 72, (bf16, bf16, bf16), plan((64, 200, 64)), 2, layout="NT"),
+    "turns of different width": case(
+        200, 216, 72, (bf16, bf16, bf16), replace(plan((128, 208, 64)), stages=5), 1, layout="NT"
+    ),
     "three consumers": case(
         300, 100, 200, (bf16, bf16, e4m3), plan((192, 112, 64), cluster=(2, 1)), 2, layout="NT"
     ),
 }
 
 
-@pytest.mark.parametrize("name", some(CASES, "small tiles in a cluster", "batch", "s8"))
+@pytest.mark.parametrize("columns", [256, 224, 208, 200, 176, 160, 144, 112, 96])
+@pytest.mark.parametrize("rows", [128, 192, 256])
+def test_no_turn_overwrites_what_tma_has_not_read(rows: int, columns: int) -> None:
+    """Each turn's buffer was read before: so many turns are unread, at most, when the next one begins."""
+    operand = Operand(bf16, True, 4096)
+    problem = Problem(4096, 4096, 4096, operand, operand, operand, f32)
+    for stages in (3, 4, 5):
+        build = build_of(problem, Plan("warpgroup", "sm_90a", (rows, columns, 64), stages))
+        try:
+            build.require_possible()
+        except lw.LanewiseError:
+            continue
+        last_use: dict[int, int] = {}
+        read = -1  # turns up to this one have been read
+        for place in range(3 * build.turns):  # of three tiles
+            turn = place % build.turns
+            if build.unread(turn - 1) < 0:
+                read = place - 1
+            assert last_use.get(turn % build.buffers, -1) <= read
+            last_use[turn % build.buffers] = place
+            if build.unread(turn) >= 0:
+                read = max(read, place - 1 - build.unread(turn))
+
+
+@pytest.mark.parametrize(
+    "name",
+    some(CASES, "small tiles in a cluster", "batch", "s8", "turns of different width", "stored by warps"),
+)
 def test_bits_are_those_of_the_instruction(name: str) -> None:
     """A product has wgmma's sums in order of K, rounded once; the kernel is clean under every schedule."""
     sizes, chosen, blocks = CASES[name]

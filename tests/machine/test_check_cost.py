@@ -401,3 +401,53 @@ def test_spills_and_registers_by_ptxas() -> None:
     assert "spills" not in kinds(lw.check(kernel[1, 32], ones(9600), ones(9600)))
     (found,) = lw.check(kernel[1, 512], ones(9600), ones(9600), resources=True).findings
     assert found.kind == "launch" and "registers a thread: a block has at most 256 threads" in found.message
+
+
+# small launches ---------------------------------------------------------------------------------------
+
+
+def branch(condition: str) -> Any:
+    """A kernel in which the lanes for which a condition holds compute, and the others do not."""
+    work = "    fma.rn.f32 %f, %f, 0f3F800000, 0f3F800000;\n" * 40
+    return lw.load(f"""{HEAD}.visible .entry k(.param .u64 x)
+{{
+    .reg .b32 %t; .reg .b32 %n; .reg .b32 %b; .reg .pred %p; .reg .b64 %a; .reg .f32 %f;
+    mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x; mov.u32 %n, %ntid.x; mad.lo.u32 %n, %b, %n, %t;
+    ld.param.u64 %a, [x]; mad.wide.u32 %a, %n, 4, %a;
+    {condition}
+    @%p bra $end;
+    ld.global.f32 %f, [%a];
+{work}    st.global.f32 [%a], %f;
+$end:
+    ret;
+}}
+""")["k"]
+
+
+def test_a_branch_at_which_every_warp_of_a_small_launch_parts() -> None:
+    x = np.zeros(256, np.float32)
+    halves = branch("and.b32 %t, %t, 1; setp.ne.u32 %p, %t, 0;")
+    report = lw.check(halves[4, 64], x)
+    assert "divergent branch" in kinds(report)
+    (told,) = [each for each in report.performance if each.kind == "divergent branch"]
+    assert told.message == "divergent branch, in 8 of 8 executions" and told.share > 0.4
+
+
+def test_a_last_warp_that_is_not_full_is_no_divergent_branch() -> None:
+    x = np.zeros(256, np.float32)
+    bound = branch("setp.ge.u32 %p, %n, 40;")
+    for grid in (1, 2, 4):
+        assert "divergent branch" not in kinds(lw.check(bound[grid, 64], x))
+
+
+def test_a_stride_of_two_doubles_is_told_as_a_stride() -> None:
+    source = """__global__ void k(const float* x, float* y) {
+    __shared__ double t[64];
+    t[threadIdx.x * 2] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = t[threadIdx.x * 2];
+}"""
+    report = lw.check(lw.cuda(source)["k"][1, 32], np.zeros(32, np.float32), np.zeros(32, np.float32))
+    assert {each.remedy for each in report.performance if each.kind == "bank conflict"} == {
+        "a stride of 3 doubles, or Swizzle(1,0,4), removes it"
+    }

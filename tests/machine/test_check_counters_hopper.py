@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
+from everything import EVERYTHING
 from gpu.counted_hopper import HopperCase, hopper_cases, on_cpu
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "h200_counters.json"
 CASES = list(hopper_cases())
 #: Every fifth launch; all of them when asked.
-CHOSEN = CASES if os.environ.get("LANEWISE_EVERYTHING") else CASES[::5]
+CHOSEN = CASES if EVERYTHING else CASES[::5]
 
 
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import only_with_everything
 
 HEAD = """.version 8.0
 .target sm_80
@@ -92,6 +93,7 @@ def test_of_several_lanes_the_first_is_named(access: str) -> None:
 
 
 @pytest.mark.slow
+@only_with_everything
 def test_the_other_side_of_a_long_kernel_has_its_place() -> None:
     """Beyond 32,700 instructions the number of an access, not of its instruction, is put on record."""
     filler = "add.u32 %r5, %r5, 1;\n" * 34_000

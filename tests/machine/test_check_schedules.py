@@ -237,3 +237,58 @@ def test_as_many_copies_as_nobody_can_keep_take_effect_too() -> None:
     out, x = np.zeros(32, np.uint32), np.arange(1, 65, dtype=np.uint32)
     lw.load(text)["copies"][1, 32](x, out, 0, schedule="late")
     assert (out == x[:32] + x[32:]).all()
+
+
+#: Blocks hand a word to each other in two rounds. In the second one the flag of the first is taken for its
+#: own, so a block may overwrite the word before the other has read it; only if it is interrupted there.
+ROUNDS = f"""{HEAD}
+.visible .entry rounds(.param .u64 words, .param .u64 flags) {{
+    .reg .b64 %rd<8>; .reg .b32 %r<10>; .reg .pred %p;
+    ld.param.u64 %rd0, [words]; ld.param.u64 %rd1, [flags];
+    mov.u32 %r0, %ctaid.x; xor.b32 %r1, %r0, 1; mov.u32 %r2, 0; mov.u32 %r3, %r0;
+    mad.wide.u32 %rd2, %r0, 4, %rd0; mad.wide.u32 %rd3, %r1, 4, %rd0;
+    mad.wide.u32 %rd4, %r0, 4, %rd1; mad.wide.u32 %rd5, %r1, 4, %rd1;
+ROUND:
+    st.global.u32 [%rd2], %r3;
+    fence.acq_rel.gpu;
+    atom.global.add.u32 %r4, [%rd4], 1;
+WAIT:
+    atom.global.or.b32 %r5, [%rd5], 0;
+    setp.lt.u32 %p, %r5, LEAST;
+    @%p bra WAIT;
+    fence.acq_rel.gpu;
+    ld.global.u32 %r6, [%rd3];
+    add.u32 %r3, %r3, %r6;
+    fence.acq_rel.gpu;
+    atom.global.add.u32 %r4, [%rd4], 1;
+    AGAIN
+    add.u32 %r2, %r2, 1; setp.lt.u32 %p, %r2, 2;
+    @%p bra ROUND;
+    ret;
+}}
+"""
+WAIT_FOR_THE_READER = """add.u32 %r8, %r7, 1;
+READ:
+    atom.global.or.b32 %r5, [%rd5], 0;
+    setp.lt.u32 %p, %r5, %r8;
+    @%p bra READ;
+    fence.acq_rel.gpu;"""
+
+
+def rounds(least: str, before: str, again: str) -> Any:
+    """Return the kernel whose waits are for flags of `least`."""
+    text = ROUNDS.replace("LEAST", least).replace("WAIT:", before + "WAIT:", 1).replace("AGAIN", again)
+    return lw.load(text)["rounds"]
+
+
+def test_seeds_interrupt_a_block_that_has_waited() -> None:
+    wrong = rounds("1", "", "")
+    count = "shl.b32 %r7, %r2, 1; add.u32 %r7, %r7, 1;\n"  # flags count 1, 2 and 3, 4
+    right = rounds("%r7", count, WAIT_FOR_THE_READER)
+
+    def is_silent(kernel: Any, seed: int) -> bool:
+        words, flags = np.zeros(2, np.uint32), np.zeros(2, np.uint32)
+        return not lw.check(kernel[2, 1], words, flags, schedule=seed).findings
+
+    assert not all(is_silent(wrong, seed) for seed in range(100))
+    assert all(is_silent(right, seed) for seed in range(20))

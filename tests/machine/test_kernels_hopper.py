@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 import lanewise as lw
 from cluster_kernels import CUDA as DISTRIBUTED
+from everything import EVERYTHING
 from machine.classics import classic, compiled
 
 ARCH = "sm_90a"
@@ -29,7 +29,6 @@ TYPES: dict[str, tuple[Any, Any, str, int]] = {
 #: Types whose kernels are checked as well; those of the others differ in one instruction alone.
 CHECKED = ("bf16", "tf32", "s8")
 #: Types that are tried each time, by one kernel or the other; with LANEWISE_EVERYTHING both try all of them.
-EVERYTHING = "LANEWISE_EVERYTHING" in os.environ
 COOPERATIVE = tuple(TYPES) if EVERYTHING else ("bf16", "e4m3", "s8")
 PINGPONG = tuple(TYPES) if EVERYTHING else ("bf16", "f16", "tf32")
 

@@ -170,6 +170,29 @@ def test_templates_that_cannot_be_made() -> None:
         parse(str(module))["mm<half, half, float>"]  # PTX alone has no source
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "scael<float, 4>",
+            "kernel.cu has no kernel 'scael'; did you mean 'scale'?\nkernels are scale, other",
+        ),
+        ("scale<float>", "template<class T, int N> __global__ void scale(T* x)"),
+        ("scale<flaot, 4>", "'scale<flaot, 4>' cannot be made: identifier \"flaot\" is undefined"),
+        ("other<float>", "a kernel in a namespace is named in full, as space::other<float>"),
+    ],
+)
+def test_what_is_said_of_an_instance_that_cannot_be_made(name: str, says: str) -> None:
+    module = cuda(
+        "template<class T, int N> __global__ void scale(T* x) { *x *= N; }\n"
+        "namespace a { template<class T> __global__ void other(T* x) {} }"
+    )
+    with pytest.raises(ToolFailed) as caught:
+        module[name]
+    assert says in str(caught.value)
+    assert module["scale<float, 4>(float*)"].demangled == "void scale<float, 4>(float*)"
+
+
 # host code ----------------------------------------------------------------------------------------------
 
 PROGRAM = """#include <iostream>

@@ -1,7 +1,6 @@
 """CUDA C++ files as people publish them: host code, macros and headers around the kernels are no obstacle."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from everything import only_with_everything
 from lanewise import LanewiseError
 from lanewise.ptx import Module, ToolFailed, cuda, parse
 from lanewise.ptx.cplusplus.declarations import Kind, declarations, members
@@ -443,7 +443,7 @@ def test_survey_of_a_folder(tmp_path: Path) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.skipif("LANEWISE_EVERYTHING" not in os.environ, reason="NVRTC takes some seconds for Thrust")
+@only_with_everything  # NVRTC takes some seconds for Thrust
 def test_thrust_sorts_and_adds_up_inside_a_kernel() -> None:
     kernel = cuda("""
     #include <thrust/execution_policy.h>

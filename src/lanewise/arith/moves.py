@@ -17,8 +17,8 @@ def move(instruction: Instruction, *operands: Any) -> npt.NDArray[Any]:
     """Do what an instruction that moves a matrix does, with the registers of all lanes as uint32[32, n].
 
     `ldmatrix(shared, addresses)` returns registers; `stmatrix(shared, addresses, registers)` writes into the
-    array and returns it; `movmatrix(registers)` returns registers. Addresses are bytes from the array's
-    start, one a lane.
+    array and returns it; `movmatrix(registers)` returns registers, and `movmatrix(matrix)` of an 8×8 matrix
+    of 16-bit elements its transpose. Addresses are bytes from the array's start, one for each lane.
 
     >>> from lanewise.isa import instruction
     >>> load = instruction("ldmatrix.sync.aligned.m8n8.x1.shared.b16")
@@ -31,7 +31,7 @@ def move(instruction: Instruction, *operands: Any) -> npt.NDArray[Any]:
     if len(operands) != usage.count(",") + 1:
         raise LanewiseError(f"on arrays, {instruction.family} takes {usage}; {len(operands)} were given")
     if instruction.family == "movmatrix":
-        return instruction.d.pack(np.swapaxes(instruction.a.unpack(operands[0]), -1, -2))
+        return _transposed(instruction, np.asarray(operands[0]))
     if len(instruction.types) > 1:
         raise LanewiseError(
             f"{instruction.text} unpacks elements of {instruction.types[1]}: not done on arrays"
@@ -48,6 +48,15 @@ def move(instruction: Instruction, *operands: Any) -> npt.NDArray[Any]:
     return np.asarray(operands[0])
 
 
+def _transposed(instruction: Instruction, given: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return what movmatrix makes of registers, or of a whole matrix."""
+    if given.shape[-2:] == instruction.a.shape and given.dtype.itemsize == instruction.a.format.bits // 8:
+        return np.swapaxes(given, -1, -2).copy()
+    registers = given[:, None] if given.shape == (instruction.threads,) else given
+    found = instruction.d.pack(np.swapaxes(instruction.a.unpack(registers), -1, -2))
+    return found.reshape(given.shape)
+
+
 def _shared_bytes(instruction: Instruction, shared: Any) -> npt.NDArray[np.uint8]:
     """Return the bytes of the array that stands for shared memory."""
     if not isinstance(shared, np.ndarray) or not shared.flags.c_contiguous or shared.dtype.hasobject:
@@ -62,8 +71,10 @@ def _rows(instruction: Instruction, addresses: Any, size: int) -> npt.NDArray[np
     found = np.asarray(addresses)
     count = instruction.row_addresses.rows
     if found.dtype.kind not in "iu" or found.ndim != 1 or not count <= found.size <= instruction.threads:
+        given = f"{found.dtype}{list(found.shape)}"
         raise LanewiseError(
-            f"{instruction.family}: addresses are {count} to {instruction.threads} integers, one a lane"
+            f"{instruction.family} takes an address for each of {count} lanes, an array of integers; "
+            f"{given} was given"
         )
     for lane, address in enumerate(found[:count].tolist()):
         if address % _ROW_BYTES:

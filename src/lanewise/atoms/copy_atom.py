@@ -114,7 +114,9 @@ class Copy_Atom(Copy_Traits, Drawn):
         [196610]
         """
         if self.instruction is None or self.operation.swaps_bytes:
-            raise LanewiseError(f"{self.name} is no single matrix instruction: assign arrays in its stead")
+            raise LanewiseError(
+                f"{self.name} copies the values of one thread; on arrays, a plain assignment does that"
+            )
         return self.instruction(*operands)
 
     def __repr__(self) -> str:

@@ -92,6 +92,10 @@ def copy_operations() -> dict[str, CopyOperation]:
     return {operation.name: operation for operation in (*_matrix_operations(), *_thread_operations())}
 
 
+#: Copies that CuTe defines as a UniversalCopy of so many bits, where nothing more is known of the tensors.
+_UNIVERSAL = {"DefaultCopy": "8", "AutoVectorizingCopy": "128", "AutoVectorizingCopyWithAssumedAlignment": ""}
+
+
 def find_copy(text: str) -> CopyOperation | None:
     """The copy operation of a name, or None if there is none of that name.
 
@@ -99,6 +103,9 @@ def find_copy(text: str) -> CopyOperation | None:
     64
     """
     template = read_template(text)
+    if template.name in _UNIVERSAL:
+        bits = _UNIVERSAL[template.name] or "".join(template.arguments or ()) or "128"
+        template = template._replace(name="UniversalCopy", arguments=(bits,))
     operation = copy_operations().get(template.name)
     if operation is None:
         return None

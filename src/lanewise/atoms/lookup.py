@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,13 +12,16 @@ from lanewise.atoms.copy_names import copy_operations, find_copy
 from lanewise.atoms.mma_atom import MMA_Atom
 from lanewise.atoms.names import find_operation, operations, unknown_name
 from lanewise.atoms.template import unwrapped
-from lanewise.errors import LanewiseError
+from lanewise.errors import IllegalInstruction, LanewiseError
+from lanewise.isa import Instruction, instruction
+from lanewise.isa.naming.shorthand import is_cutlass_name
 
 
 def atom(name: str, kind: Any = None) -> MMA_Atom | Copy_Atom:
     """The MMA or copy atom of an operation, by CUTLASS's name, with its template arguments if it has any.
 
-    `kind` is the type of the values that a copy atom moves (a C++ name, format, dtype or number of bits).
+    `kind` is the type of the values that a copy atom moves (a C++ name, format, dtype or number of bits). An
+    instruction, as PTX or as people say it, stands for the operation that CUTLASS has for it.
 
     >>> atom("SM80_16x8x16_F32F16F16F32_TN")
     MMA_Atom(SM80_16x8x16_F32F16F16F32_TN)
@@ -24,7 +29,12 @@ def atom(name: str, kind: Any = None) -> MMA_Atom | Copy_Atom:
     Copy_Atom(SM75_U32x4_LDSM_N, half_t)
     >>> atom("Copy_Atom<SM75_U32x4_LDSM_N, half_t>") == atom("SM75_U32x4_LDSM_N", "half_t")
     True
+    >>> atom("m16n8k16 bf16")
+    MMA_Atom(SM80_16x8x16_F32BF16BF16F32_TN)
     """
+    if isinstance(name, str) and not is_cutlass_name(name) and re.search(r"[.\s]", name.strip()):
+        with suppress(IllegalInstruction):  # else it is no instruction either
+            name = _name_of(instruction(name))
     name, own = unwrapped(name)
     kind = kind if own is None else own
     found = find_operation(name)
@@ -35,9 +45,32 @@ def atom(name: str, kind: Any = None) -> MMA_Atom | Copy_Atom:
     copy = find_copy(name)
     if copy is not None:
         return Copy_Atom(copy, kind)
+    if re.match(r"(SM100_MMA|UniversalFMA)", name):
+        what = "tcgen05.mma" if name.startswith("SM100") else "an fma of one thread"
+        raise LanewiseError(f"{name} is {what}; atoms are the matrix instructions of warps and warpgroups")
     raise unknown_name(
         "operation", name, (*(operation.name for operation in operations()), *copy_operations())
     )
+
+
+def _name_of(wanted: Instruction) -> str:
+    """CUTLASS's name of the operation that is an instruction, or an error if it has none."""
+    for operation in operations():
+        if operation.instruction == wanted:
+            return operation.name.partition("<")[0] if operation.parameters else operation.name
+    for name, copy in copy_operations().items():
+        if copy.instruction == wanted:
+            return name
+    raise LanewiseError(f"CUTLASS has no operation for {wanted.text}")
+
+
+def instruction_of(name: str) -> Instruction | None:
+    """The matrix instruction that an atom stands for, by CUTLASS's name; None for a plain copy.
+
+    >>> instruction_of("MMA_Atom<SM80_16x8x16_F32F16F16F32_TN>").text
+    'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
+    """
+    return atom(name.strip()).instruction
 
 
 def atoms(pattern: str = "*") -> list[str]:

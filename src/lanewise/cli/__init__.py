@@ -76,10 +76,11 @@ def _run(written: list[str]) -> int:
 def _complain(error: Exception, written: list[str]) -> int:
     import typer
 
-    from lanewise.errors import LanewiseError
+    from lanewise.errors import IllegalInstruction, LanewiseError
 
     if isinstance(error, LanewiseError):
-        if written[0] in _LAID_OUT:
+        candidates = isinstance(error, IllegalInstruction) and "\n" in str(error)
+        if written[0] in _LAID_OUT or candidates:
             print(f"lanewise: {error}", file=sys.stderr)
             return REFUSED
         return _say(str(error), REFUSED)
@@ -100,7 +101,7 @@ def _complain(error: Exception, written: list[str]) -> int:
 
 
 def _sentence(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text.split()).replace("a valid int.", "a valid integer.")  # as some versions have it
     return line if line.endswith((".", "?", "!")) else f"{line}."
 
 

@@ -16,7 +16,7 @@ from lanewise.draw import (
     tensor_maps,
 )
 from lanewise.draw.options import Options
-from lanewise.draw.picture import Picture
+from lanewise.draw.picture import Picture, cut
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, Operand
 from lanewise.isa.matrix_descriptor import MatrixDescriptor
@@ -25,7 +25,14 @@ from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor
 
 
 def describe(thing: Any, options: Options) -> Picture:
-    """The picture of anything that has one."""
+    """The picture of anything that has one; its wide panels cut, if that is asked for."""
+    picture = _described(thing, options)
+    columns = options.columns
+    return picture if columns is None else cut(picture, lambda panel: columns)
+
+
+def _described(thing: Any, options: Options) -> Picture:
+    """The picture of anything that has one, whole."""
     match thing:
         case Instruction(family="ldmatrix" | "stmatrix"):
             return moves.picture_of_rows(thing, options)

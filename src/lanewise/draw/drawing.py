@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
 
-from lanewise.draw.arrange import Measures, Placed, arrange
+from lanewise.draw.arrange import Arrangement, Measures, Placed, arrange
 from lanewise.draw.palette import FADED_TEXT, SECOND_TEXT, SOFT_TEXT, TEXT
 from lanewise.draw.picture import Cell, Legend, Panel, Picture
 
@@ -47,6 +47,10 @@ MARGIN = 14
 SWATCH_HEIGHT = 16
 LINE = 16
 NOTE_COLUMNS = 96
+#: The room above the cells of a panel, for its caption and the numbers of its columns.
+HEADER = 32
+#: An empty corner of a picture takes the notes if lines have so many letters there; its margins.
+CORNER_COLUMNS, CORNER_GAP, CORNER_TOP = 44, 16, 8
 #: Width of cells without labels, in which only the colour speaks.
 BARE = 14
 
@@ -95,28 +99,74 @@ class Drawing:
 
 
 def draw(picture: Picture, *, labels: bool = True) -> Drawing:
-    """Lay a picture out in pixels."""
+    """Lay a picture out in pixels.
+
+    Where A stands left of C and B above it, the legend and the notes fill the corner that is left, if they
+    fit; else the legend stands above the panels, which may be larger than the screen, and the notes below.
+    """
     placed = arrange(picture, _measures(picture, labels))
     columns = max(NOTE_COLUMNS, placed.width * 10 // (STYLES["note"].width("x" * 10)))
     words = Group("words")
     y = MARGIN
     for style, text in (("title", picture.title), ("subtitle", picture.subtitle)):
-        for line in textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False):
+        for line in _wrapped(text, columns):
             y += LINE
             words.write(style, MARGIN, y - 4, line)
     y += 8
-    for legend in picture.legends:  # above the panels, which may be larger than the screen
-        _legend(words, legend, y)
-        y += SWATCH_HEIGHT + 8
+    corner = _corner(placed, picture)
+    if corner is None:
+        y = _legends(words, picture.legends, y)
     y += 4
     groups = [_panel(at, y, labels) for at in placed.panels]
-    y += placed.height + 6
-    for note in picture.notes:
-        for line in textwrap.wrap(note, columns, break_long_words=False, break_on_hyphens=False):
-            y += LINE
-            words.write("note", MARGIN, y - 4, line)
+    if corner is not None:
+        after = _legends(words, picture.legends, y + CORNER_TOP)
+        _notes(words, picture.notes, corner, after)
+        y += placed.height
+    else:
+        y = _notes(words, picture.notes, columns, y + placed.height + 6)
     width = max([MARGIN + placed.width, *_right_ends(words)])
     return Drawing(width + MARGIN, y + MARGIN, (words, *groups))
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    return textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False)
+
+
+def _legends(words: Group, legends: Sequence[Legend], y: int) -> int:
+    """Draw legends below one another, and return where the last one ends."""
+    for legend in legends:
+        _legend(words, legend, y)
+        y += SWATCH_HEIGHT + 8
+    return y
+
+
+def _notes(words: Group, notes: Sequence[str], columns: int, y: int) -> int:
+    """Write notes in lines of so many letters, and return where the last one ends."""
+    for note in notes:
+        for line in _wrapped(note, columns):
+            y += LINE
+            words.write("note", MARGIN, y - 4, line)
+    return y
+
+
+def _corner(placed: Arrangement, picture: Picture) -> int | None:
+    """Return how many letters a line in the empty corner has; None if the words do not fit there."""
+    first = min(panel.panel.at[0] for panel in placed.panels)
+    above = [each for each in placed.panels if each.panel.at[0] == first]
+    below = [each for each in placed.panels if each.panel.at[0] != first]
+    if not below:
+        return None
+    room = min(each.x - _gutter(each.panel) for each in above) - CORNER_GAP
+    height = min(each.y for each in below) - HEADER - CORNER_TOP
+    columns = room * 10 // STYLES["note"].width("x" * 10)
+    if columns < CORNER_COLUMNS:
+        return None
+    lines = sum(len(_wrapped(note, columns)) for note in picture.notes)
+    needed = lines * LINE + len(picture.legends) * (SWATCH_HEIGHT + 8)
+    legend = Group("legend")
+    _legends(legend, picture.legends, 0)
+    fits = needed <= height and max(_right_ends(legend), default=0) <= MARGIN + room
+    return columns if fits else None
 
 
 def _right_ends(group: Group) -> Iterator[int]:
@@ -128,6 +178,10 @@ def _right_ends(group: Group) -> Iterator[int]:
         yield from (rect.x + rect.width for rect in rects)
 
 
+def _gutter(panel: Panel) -> int:
+    return max(STYLES["row"].width(word) for word in (panel.corner, *panel.rows.labels)) + 6
+
+
 def _measures(picture: Picture, labels: bool) -> Measures:
     def cell_width(panel: Panel) -> int:
         if not labels:
@@ -135,12 +189,9 @@ def _measures(picture: Picture, labels: bool) -> Measures:
         widest = max((len(line) for row in panel.cells for cell in row for line in cell.lines), default=0)
         return max(28, STYLES["label"].width("x" * widest) + 8)
 
-    def gutter(panel: Panel) -> int:
-        return max(STYLES["row"].width(word) for word in (panel.corner, *panel.rows.labels)) + 6
-
     lines = max(len(cell.lines) for panel in picture.panels for row in panel.cells for cell in row)
     height = BARE if not labels else 28 if lines > 1 else 20
-    return Measures(cell_width, height, gutter, 32, (18, 14), STYLES["caption"].width)
+    return Measures(cell_width, height, _gutter, HEADER, (18, 14), STYLES["caption"].width)
 
 
 def _panel(placed: Placed, top: int, labels: bool) -> Group:

@@ -136,6 +136,10 @@ def meaning(named: Iterable[tuple[Operand, str]], product: int = 0) -> list[str]
             f"T: {thread}. V: the value's number among the {thread}'s own, through all its registers."
         )
         notes += [f"{name}: {operand.packing}." for operand, name in named]
+        for operand, name in named:
+            if operand.formulas is not None:
+                row, column = operand.formulas
+                notes += [f"{name}: row = {row}", f"{' ' * len(name)}  column = {column}"]
     if held and held[0].products > 1:
         notes.append(
             "Four products go side by side; product q has the same picture with every lane 4·q higher."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lanewise.draw.instructions import choose, meaning, ownership
 from lanewise.draw.options import Options
 from lanewise.draw.owners import Ownership, colour_legends, highlights, panel_of
@@ -28,21 +30,47 @@ def picture_of_rows(instruction: Instruction, options: Options) -> Picture:
     does = "loads" if loads else "stores"
     count = f"{rows.matrices} matrices" if rows.matrices > 1 else "one matrix"
     where = "destination" if loads else "source"
+    tile = _tile(fragment, rows.matrices)
+    panels = [addresses, panel_of(fragment, options, at=(0, 1), rule=(per_matrix, 0))]
+    notes = []
+    if tile is not None:
+        panels.append(panel_of(tile, replace(options, element=None), at=(1, 1), rule=(8, 8)))
+        notes.append(
+            "Below, the same as a 16×16 tile: lane l gives the address of row l % 16 of it, at column 0, or "
+            "at column 8 from lane 16 on. Matrix 0 is its upper left, 1 its lower left, 2 its upper right, "
+            "3 its lower right."
+        )
     return Picture(
         instruction.text,
         f"{does} {count} of {per_matrix} rows of {rows.row_bytes} bytes; "
         f"legal on {describe_targets(instruction.archs)}",
-        (
-            addresses,
-            panel_of(fragment, options, at=(0, 1), rule=(per_matrix, 0)),
-        ),
+        tuple(panels),
         colour_legends(matrices, options),
         (
             "At the left, the lane that gives the shared-memory address of the row; beside it, who holds "
             f"the row's elements in the {where} registers. Matrices are stacked, {per_matrix} rows each.",
+            *notes,
             *meaning(choose(instruction, options).values()),
             *highlights(matrices, options),
         ),
+    )
+
+
+def _tile(stacked: Ownership, matrices: int) -> Ownership | None:
+    """The 16×16 tile that four 8×8 matrices are taken from, as A of m16n8k16 is; None for other numbers."""
+    if matrices != 4 or stacked.extent != (32, 8):
+        return None
+    owners = [
+        [stacked.owners[8 * (row // 8 + 2 * (col // 8)) + row % 8][col % 8] for col in range(16)]
+        for row in range(16)
+    ]
+    return replace(
+        stacked,
+        name="tile",
+        caption="the same as a 16×16 tile",
+        owners=owners,
+        rows=Axis.counted("row", 16),
+        cols=Axis.counted("col", 16),
     )
 
 

@@ -25,6 +25,8 @@ class Choices(TypedDict, total=False):
     colour: str | None
     labels: bool
     hover: bool | None
+    inputs: bool
+    columns: int | None
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Options:
     element: mark one cell, ("A", row, col), or (row, col) where there is one matrix. product: which of the
     four products of Volta's m8n8k4. colour: by "thread", "value" or "register". labels: write into the cells.
     hover: say more when a cell is pointed at (SVG and HTML); by default in panels that are not large.
+    inputs: with an element of D, mark the row of A and the column of B that it is computed from. columns: cut
+    panels with more columns than this into pieces that stand below one another.
     """
 
     lane: int | None = None
@@ -44,12 +48,16 @@ class Options:
     colour: str | None = None
     labels: bool = True
     hover: bool | None = None
+    inputs: bool = False
+    columns: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("lane", "product"):
             number = getattr(self, name)
             if number is not None and (not hasattr(number, "__index__") or isinstance(number, bool)):
                 raise LanewiseError(f"{name}={number!r} is not an integer")
+        if self.columns is not None and (not isinstance(self.columns, int) or self.columns < 1):
+            raise LanewiseError(f"columns={self.columns!r} is not a number of columns")
         if self.operand is not None and not isinstance(self.operand, str):
             raise LanewiseError(f'operand={self.operand!r} is not a name, such as "A"')
         if self.colour is not None and self.colour not in COLOURINGS:

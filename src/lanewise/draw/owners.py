@@ -133,6 +133,7 @@ def panel_of(
     if options.lane is not None and not 0 <= options.lane < matrix.threads:
         raise LanewiseError(f"threads are 0 to {matrix.threads - 1}; lane={options.lane} was asked for")
     marked = marked_cell(matrix.name, rows, cols, options)
+    reads = _inputs(matrix, options)
     colour = _colouring(matrix, options)
     explain = options.explains(rows * cols)
     cells = []
@@ -142,7 +143,8 @@ def panel_of(
             owners = () if matrix.shared else matrix.owners[row][col]
             title = f"{matrix.name}[{row}][{col}]: {matrix.holders(row, col)}" if explain else ""
             empty = SHARED if matrix.shared else WHITE
-            line.append(_cell(owners, colour, empty, options.lane, title, (row, col) == marked))
+            is_marked = (row, col) == marked or reads(row, col)
+            line.append(_cell(owners, colour, empty, options.lane, title, is_marked))
         cells.append(line)
     return Panel(matrix.name, matrix.caption, cells, matrix.rows, matrix.cols, at, rule)
 
@@ -157,6 +159,21 @@ def marked_cell(name: str, rows: int, cols: int, options: Options) -> tuple[int,
     if not (0 <= row < rows and 0 <= col < cols):
         raise LanewiseError(f"{name} is {rows}×{cols}: there is no element [{row}][{col}]")
     return row, col
+
+
+def _inputs(matrix: Ownership, options: Options) -> Callable[[int, int], bool]:
+    """Which cells an element of D is computed from: its row of A, its column of B, and the element of C."""
+    if not options.inputs:
+        return lambda row, col: False
+    if options.element is None or len(options.element) != 3 or not is_called("C, D", options.element[0]):
+        raise LanewiseError('inputs=True is about an element of D: element=("D", row, col)')
+    wanted_row, wanted_col = (int(x) for x in options.element[1:])
+    if is_called(matrix.name, "A"):
+        return lambda row, col: row == wanted_row
+    if is_called(matrix.name, "B"):
+        return lambda row, col: col == wanted_col
+    is_sum = is_called(matrix.name, "C") or is_called(matrix.name, "D")
+    return lambda row, col: is_sum and (row, col) == (wanted_row, wanted_col)
 
 
 def is_called(name: str, wanted: str) -> bool:
@@ -225,4 +242,7 @@ def highlights(matrices: Sequence[Ownership], options: Options) -> list[str]:
     found = [f"{m.name}[{at[0]}][{at[1]}], {m.holders(*at)}" for m, at in marked if at is not None]
     if not found:
         raise LanewiseError(f"element={options.element!r}: the picture has {names}")
+    if options.inputs:
+        row, col = options.element[-2:]
+        found.append(f"row {row} of A and column {col} of B, from which it is computed")
     return [*notes, f"Marked: {'; '.join(found)}."]

@@ -5,8 +5,8 @@ Every kind of object is described as one of these, and SVG, LaTeX and text are w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lanewise.draw.palette import WHITE
@@ -97,6 +97,47 @@ class Picture:
     def __post_init__(self) -> None:
         if not self.panels:
             raise LanewiseError("a picture has at least one panel")
+
+
+def cut(picture: Picture, most: Callable[[Panel], int]) -> Picture:
+    """Return a picture whose wide panels are cut into pieces that stand below one another.
+
+    `most` says how many columns a piece of a panel may have.
+
+    >>> wide = Panel("C", "C: 1×4", [[Cell()] * 4], Axis.counted("m", 1), Axis.counted("n", 4))
+    >>> [(each.at, each.cols.labels) for each in cut(Picture("", "", (wide,)), lambda panel: 3).panels]
+    [((0, 0), ('0', '1', '2')), ((1, 0), ('3',))]
+    """
+    pieces = [_pieces(panel, max(most(panel), 1)) for panel in picture.panels]
+    rows = max(map(len, pieces))
+    if rows == 1:
+        return picture
+    panels = [
+        replace(piece, at=(panel.at[0] * rows + number, panel.at[1]))
+        for panel, own in zip(picture.panels, pieces, strict=True)
+        for number, piece in enumerate(own)
+    ]
+    return replace(picture, panels=tuple(panels))
+
+
+def _pieces(panel: Panel, most: int) -> list[Panel]:
+    """Return a panel, or pieces of it that have so many columns at most; a heavy line ends a piece."""
+    columns = panel.extent[1]
+    if columns <= most:
+        return [panel]
+    unit = panel.rule[1] or 8
+    most = most // unit * unit or most
+    starts = range(0, columns, most)
+    return [
+        replace(
+            panel,
+            caption=f"{panel.caption}, {panel.cols.name or 'columns'} {panel.cols.labels[start]} to "
+            f"{panel.cols.labels[min(start + most, columns) - 1]}",
+            cells=[row[start : start + most] for row in panel.cells],
+            cols=Axis(panel.cols.name, panel.cols.labels[start : start + most]),
+        )
+        for start in starts
+    ]
 
 
 def check_extent(what: str, rows: int, cols: int, advice: str) -> None:

@@ -6,11 +6,13 @@ import textwrap
 from dataclasses import replace
 
 from lanewise.draw.arrange import Measures, Placed, arrange
-from lanewise.draw.picture import Cell, Panel, Picture
+from lanewise.draw.picture import Cell, Panel, Picture, cut
 
 NOTE_COLUMNS = 96
 #: Beyond this width panels go below one another instead of side by side.
-PAGE_COLUMNS = 120
+PAGE_COLUMNS = 140
+#: Beyond this width a panel is cut into pieces.
+LINE_COLUMNS = 160
 
 
 def to_text(picture: Picture) -> str:
@@ -18,7 +20,8 @@ def to_text(picture: Picture) -> str:
     measures = Measures(_cell_width, 1, _gutter, 2, (2, 1), len)
     placed = arrange(picture, measures)
     if placed.width > PAGE_COLUMNS:  # lines that a terminal would break say nothing
-        stacked = tuple(replace(panel, at=(i, 0)) for i, panel in enumerate(picture.panels))
+        narrow = cut(picture, lambda panel: (LINE_COLUMNS - _gutter(panel)) // _cell_width(panel))
+        stacked = tuple(replace(panel, at=(i, 0)) for i, panel in enumerate(narrow.panels))
         placed = arrange(replace(picture, panels=stacked), measures)
     page = [[" "] * placed.width for _ in range(placed.height)]
     for panel in placed.panels:

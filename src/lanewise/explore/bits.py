@@ -446,7 +446,7 @@ def _units(keys: list[str]) -> list[Unit]:
     by_key = {each.key: each for each in UNITS}
     for key in keys:
         if key not in by_key:
-            raise LanewiseError(f"{key[:40]!r} is none of the GPUs here: {', '.join(by_key)}")
+            raise LanewiseError(f"{key[:40]!r} is not one of the GPUs here: {', '.join(by_key)}")
     return [by_key[key] for key in dict.fromkeys(keys)]
 
 

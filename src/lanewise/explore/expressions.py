@@ -115,7 +115,7 @@ class _Reader:
     def expression(self, depth: int) -> Any:
         """Read terms with `o` between them."""
         if depth > DEEPEST:
-            raise LanewiseError(f"an expression nested more than {DEEPEST} deep is none that anyone meant")
+            raise LanewiseError(f"an expression nested more than {DEEPEST} deep is not supported")
         terms = [self.term(depth)]
         while self.takes_o():
             terms.append(self.term(depth))

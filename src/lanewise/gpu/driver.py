@@ -82,6 +82,8 @@ class Driver:
             ctypes.cast(function, c_void_p).value or 0
             for function in (library.cuLaunchKernelEx, library.cuCtxGetCurrent)
         )
+        #: The same of cuStreamIsCapturing.
+        self.capturing_place = ctypes.cast(library.cuStreamIsCapturing, c_void_p).value or 0
 
     def __call__(self, name: str, *arguments: Any, kernel: str = "") -> None:
         """Call a function; a status other than 0 is a GpuError that names the kernel."""

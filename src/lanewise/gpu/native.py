@@ -360,6 +360,17 @@ def parameter(code: str, type_: type, array_type: type | None = None) -> tuple[i
 
 def exchange_function(kind: type) -> int:
     """The C function that reads a DLTensor from an array of a type; 0 if the type offers none."""
+    # After the version and an older interface: allocate, from and to an object, and this one.
+    return _exchange_word(kind, 40)
+
+
+def stream_function(kind: type) -> int:
+    """The C function that tells the current stream of a device for arrays of a type; 0 if there is none."""
+    return _exchange_word(kind, 48)
+
+
+def _exchange_word(kind: type, offset: int) -> int:
+    """A word of DLPack's C exchange API of a type of arrays; 0 if the type has none of a known version."""
     capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
     if type(capsule).__name__ != "PyCapsule":
         return 0
@@ -370,8 +381,7 @@ def exchange_function(kind: type) -> int:
     except ValueError:  # of another name
         return 0
     major = ctypes.c_uint32.from_address(place).value
-    # After the version and an older interface: allocate, from and to an object, and this one.
-    return c_uint64.from_address(place + 40).value if major == 1 else 0
+    return c_uint64.from_address(place + offset).value if major == 1 else 0
 
 
 @cache

@@ -31,8 +31,9 @@ _FORMATS = {
 #: CUlaunchConfig: grid, block, dynamic shared memory, stream, attributes.
 _CONFIG = struct.Struct("<7I4xQQI4x")
 _CONFIG_STREAM = 32
-#: CUlaunchAttribute: its kind, then a value of 64 bytes; the kind of a cluster's shape.
-_ATTRIBUTE, _CLUSTER_DIMENSION = struct.Struct("<I4x3I52x"), 4
+#: CUlaunchAttribute: its kind, then a value of 64 bytes; the kinds of a cluster's shape, and of a launch that
+#: may overlap with the one before it.
+_ATTRIBUTE, _CLUSTER_DIMENSION, _PROGRAMMATIC = struct.Struct("<I4x3I52x"), 4, 6
 #: CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_INVALID_HANDLE: what a launch in a wrong context gets.
 _WRONG_CONTEXT = (201, 400)
 
@@ -45,14 +46,19 @@ OFTEN = 16
 
 
 @cache
-def _cluster_attribute(cluster: tuple[int, int, int]) -> Any:
-    """A CUlaunchAttribute that says the shape of clusters. It is kept: launches refer to its memory."""
-    return ctypes.create_string_buffer(_ATTRIBUTE.pack(_CLUSTER_DIMENSION, *cluster), _ATTRIBUTE.size)
+def _kept_attributes(cluster: tuple[int, int, int] | None, overlap: bool) -> Any:
+    """Some CUlaunchAttributes, one after the other. They are kept: launches refer to their memory."""
+    rows = [] if cluster is None else [_ATTRIBUTE.pack(_CLUSTER_DIMENSION, *cluster)]
+    rows += [_ATTRIBUTE.pack(_PROGRAMMATIC, 1, 0, 0)] if overlap else []
+    return ctypes.create_string_buffer(b"".join(rows), _ATTRIBUTE.size * len(rows))
 
 
 def _attributes(shape: Shape) -> tuple[int, ...]:
     """The address and number of a launch's attributes; empty if it has none."""
-    return () if shape.cluster is None else (ctypes.addressof(_cluster_attribute(shape.cluster)), 1)
+    if shape.cluster is None and not shape.overlap:
+        return ()
+    kept = _kept_attributes(shape.cluster, shape.overlap)
+    return ctypes.addressof(kept), len(kept) // _ATTRIBUTE.size
 
 
 def launch_config(shape: Shape) -> bytes:

@@ -28,7 +28,7 @@ from lanewise.ptx.arguments import ArrayArgument, ParameterTypes, titled
 _WORD, _POINTER_BYTES = 1 << 64, 8
 _PACK_WORD = struct.Struct("<Q").pack_into
 #: Version of the form in which launches are kept on disk, and the suffix of their files.
-_FORM, _SUFFIX = 1, ".launch"
+_FORM, _SUFFIX = 2, ".launch"
 
 
 class Patch(NamedTuple):
@@ -145,7 +145,10 @@ def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: d
         rows.append({
             "code": digest,
             "name": entry.name,
-            "shape": [launch.shape.grid, launch.shape.block, launch.shape.shared_bytes, launch.shape.cluster],
+            "shape": [
+                launch.shape.grid, launch.shape.block, launch.shape.shared_bytes, launch.shape.cluster,
+                launch.shape.overlap,
+            ],
             "raw": [part.hex() for part in launch.raw],
             "patches": [list(each) for each in launch.patches],
         })  # fmt: skip
@@ -164,8 +167,8 @@ def kept(request: str, there: Context) -> tuple[list[RecordedLaunch], dict[str, 
         function = _function(row["code"], row["name"], there)
         if function is None:
             return None
-        grid, block, shared, cluster = row["shape"]
-        shape = Shape(tuple(grid), tuple(block), shared, None if cluster is None else tuple(cluster))
+        grid, block, shared, cluster, overlap = row["shape"]
+        shape = Shape(tuple(grid), tuple(block), shared, None if cluster is None else tuple(cluster), overlap)
         raw = [bytes.fromhex(part) for part in row["raw"]]
         launches.append(RecordedLaunch(function, shape, raw, [Patch(*each) for each in row["patches"]]))
     return (launches, content["more"]) if launches else None

@@ -9,7 +9,7 @@ import re
 from functools import cache
 
 from lanewise.errors import LanewiseError
-from lanewise.isa.gpu_names import arch_of_gpu
+from lanewise.isa.gpu_names import arch_of_gpu, what_is_known
 
 #: Every target the catalogue was probed on, oldest first.
 #: A suffix `a` is arch-specific, `f` family-specific: neither is inherited by newer chips.
@@ -20,6 +20,8 @@ ARCHS: tuple[str, ...] = (
 )  # fmt: skip
 
 _NAME = re.compile(r"(?:sm_|compute_)?(\d+)([af]?)")
+#: A compute capability as people write it: `sm90`, `cc 8.6`, `9.0a`.
+_CAPABILITY = re.compile(r"(?:sm|compute|cc)?[_ ]?(\d{1,2})\.?(\d)([af]?)")
 
 
 def arch_number(arch: str) -> int:
@@ -35,22 +37,22 @@ def arch_number(arch: str) -> int:
 
 
 def find_arch(arch: str) -> str:
-    """The arch of that name; `90a`, `compute_90a` and `SM_90a` are taken for `sm_90a`, so are GPUs by name.
+    """The arch of that name; `90a`, `9.0a` and `SM_90a` are taken for `sm_90a`, so are GPUs by name.
 
     >>> find_arch("90a"), find_arch("H100"), find_arch("RTX 4090")
     ('sm_90a', 'sm_90a', 'sm_89')
     """
     if not isinstance(arch, str):
         raise LanewiseError(f"an arch is a name such as 'sm_90', not {arch!r}")
-    match = _NAME.fullmatch(arch.strip().lower())
-    name = f"sm_{match.group(1)}{match.group(2)}" if match else arch
+    match = _CAPABILITY.fullmatch(arch.strip().lower())
+    name = f"sm_{''.join(match.groups())}" if match else arch
     if name in ARCHS:
         return name
     gpu = arch_of_gpu(arch)
     if gpu is None:
-        raise LanewiseError(
-            f"unknown arch {arch!r}; known are {', '.join(ARCHS)}, and GPUs by name, such as H100 or RTX 4090"
-        )
+        hint = "" if match else what_is_known(arch)
+        known = f"known are {', '.join(ARCHS)}, and GPUs by name, such as H100 or RTX 4090"
+        raise LanewiseError(f"unknown arch {arch!r}; {hint or known}")
     return gpu
 
 

@@ -11,13 +11,14 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from operator import index
 
+from lanewise.engines import ATOM_INSTRUCTION
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import SPELLINGS
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import add_nearest, refuse
 from lanewise.isa.form import FAMILIES, Form
 from lanewise.isa.instruction import Instruction
-from lanewise.isa.shorthand import is_shorthand, meant
+from lanewise.isa.naming.shorthand import is_cutlass_name, is_shorthand, meant
 from lanewise.isa.statement import check_operands, split_statement
 from lanewise.isa.syntax import KINDS, TYPES, read
 from lanewise.isa.table import Legality, forms
@@ -34,12 +35,16 @@ def instruction(
     operands are laid out as there (`Instruction.on`).
 
     A text without .sync and .aligned is a name as people say it, `m16n8k16 bf16` or `HMMA.16816.F32`: it
-    stands for the one form that fits, and an error lists those that fit if there are several.
+    stands for the one form that fits, and an error lists those that fit if there are several. A name of
+    CUTLASS, with or without its templates, stands for the instruction of that operation.
 
     >>> instruction("mma.sync.aligned.row.col.m16n8k16.f32.bf16.bf16.f32").archs[0]
     'sm_80'
     """
     wanted_arch = find_arch(arch) if arch is not None else None
+    if is_cutlass_name(text):
+        found = _of_cutlass(text, a_source, stride)
+        return found.on(found.require(wanted_arch)) if wanted_arch is not None else found
     if is_shorthand(text) and a_source is None and stride is None:
         named = meant(text, wanted_arch)
         if named is not None:
@@ -59,6 +64,22 @@ def instruction(
         check_operands(found, written)
     if wanted_arch is not None:
         return found.on(found.require(wanted_arch))
+    return found
+
+
+def _of_cutlass(text: str, a_source: str | None, stride: bool | None) -> Instruction:
+    """The instruction that an operation of CUTLASS stands for."""
+    if a_source is not None or stride is not None:
+        raise LanewiseError(f"{text} is an atom, whose name says all; leave a_source and stride out")
+    try:
+        found = ATOM_INSTRUCTION.function(text)
+    except LanewiseError as error:
+        raise IllegalInstruction(str(error)) from None
+    if not isinstance(found, Instruction):
+        raise LanewiseError(
+            f"{text} is no matrix instruction but a plain copy; lw.atom({text!r}) has it, and "
+            f"`lanewise draw atom '{text}'` draws it"
+        )
     return found
 
 

@@ -1,10 +1,12 @@
 """Names of GPUs as people say them, and the target that names all that each has.
 
-A generation is no GPU: Ampere is sm_80, sm_86 and sm_87, which do not have the same instructions.
+A generation stands for its target if it has one. Ampere has sm_80, sm_86 and sm_87, which do not have the
+same instructions.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from functools import cache
 
@@ -21,16 +23,30 @@ _GPUS = {
     "sm_89": "L4, L40, L40S, L20, L2, RTX 4050, RTX 4060, RTX 4060 Ti, RTX 4070, RTX 4070 Ti, RTX 4080, "
     "RTX 4090, RTX 4000 Ada, RTX 5000 Ada, RTX 6000 Ada",
     "sm_90a": "H100, H200, H800, H20, GH200",
-    "sm_100a": "B100, B200, GB200",
+    "sm_100a": "B200, B100, GB200",
     "sm_103a": "B300, GB300",
     "sm_110a": "Thor, AGX Thor",
     "sm_120a": "RTX 5050, RTX 5060, RTX 5060 Ti, RTX 5070, RTX 5070 Ti, RTX 5080, RTX 5090, RTX PRO 6000, "
     "RTX PRO 5000, RTX PRO 4000",
     "sm_121a": "GB10, DGX Spark, Spark",
 }
+#: Generations whose GPUs all have one target, and those that have several, with a GPU of each.
+_GENERATIONS = {
+    "hopper": ("sm_90a",),
+    "ada": ("sm_89",),
+    "ada lovelace": ("sm_89",),
+    "lovelace": ("sm_89",),
+    "turing": ("sm_75",),
+    "volta": ("sm_70", "sm_72"),
+    "ampere": ("sm_80", "sm_86", "sm_87"),
+    "blackwell": ("sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a"),
+}
+#: GPUs without Tensor Cores.
+_WITHOUT = re.compile(r"(?:gtx|[kmp]\d{1,3}|titanxp?|titanx|quadro[kmp])\w*")
 #: What stands before or behind a GPU's name without changing which it is.
 _AROUND = re.compile(
-    r"\b(?:nvidia|tesla|geforce|jetson|tensor core|gpu|generation|laptop|super|sxm\d?|pcie|nvl|\d+ ?gb)\b"
+    r"\b(?:nvidia|tesla|geforce|jetson|tensor core|gpu|generation|laptop|super"
+    r"|sxm\d?|pcie|nvl|hbm\d?e?|\d+ ?gb)\b"
 )
 
 
@@ -42,7 +58,9 @@ def _plain(name: str) -> str:
 @cache
 def _known() -> dict[str, str]:
     """Return the target of each name."""
-    return {_plain(name): arch for arch, names in _GPUS.items() for name in names.split(", ")}
+    names = {_plain(name): arch for arch, names in _GPUS.items() for name in names.split(", ")}
+    short = {name.removeprefix("rtx"): arch for name, arch in names.items() if name.startswith("rtxa")}
+    return {**short, **names}  # people say A6000 of the RTX A6000
 
 
 def gpu_names() -> dict[str, tuple[str, ...]]:
@@ -60,4 +78,22 @@ def arch_of_gpu(name: str) -> str | None:
     >>> arch_of_gpu("NVIDIA H100 PCIe"), arch_of_gpu("rtx-4090"), arch_of_gpu("sm_90")
     ('sm_90a', 'sm_89', None)
     """
-    return _known().get(_plain(name))
+    found = _known().get(_plain(name)) or _GENERATIONS.get(name.strip().lower(), ())
+    return found if isinstance(found, str) else found[0] if len(found) == 1 else None
+
+
+def what_is_known(name: str) -> str:
+    """Return what can be said of a name that no GPU has, as the end of a message.
+
+    >>> what_is_known("Ampere")
+    'Ampere is sm_80 (A100), sm_86 (A40) and sm_87 (Orin); name one of them'
+    """
+    several = _GENERATIONS.get(name.strip().lower())
+    if several is not None:
+        archs = [f"{arch} ({_GPUS[arch].partition(',')[0]})" for arch in several]
+        return f"{name.strip()} is {', '.join(archs[:-1])} and {archs[-1]}; name one of them"
+    if _WITHOUT.fullmatch(_plain(name)):
+        return f"{name.strip()} has no Tensor Cores; lanewise knows GPUs from the V100 (sm_70) on"
+    names = {_plain(each): each for gpus in _GPUS.values() for each in gpus.split(", ")}
+    near = difflib.get_close_matches(_plain(name), names, n=1, cutoff=0.7)
+    return f"did you mean {names[near[0]]}?" if near else ""

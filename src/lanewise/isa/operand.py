@@ -251,6 +251,10 @@ class Operand(Drawn):
         """A fragment with one value in every element, inside a kernel."""
         return FULL_FRAGMENT.function(self, value)
 
+    def zeros(self) -> Any:
+        """A fragment with 0 in every element, inside a kernel."""
+        return self.full(0)
+
     def fragment(self, registers: Any) -> Any:
         """A fragment made of the registers given, inside a kernel."""
         return FRAGMENT_OF_REGISTERS.function(self, registers)

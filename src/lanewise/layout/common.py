@@ -51,7 +51,7 @@ def _unswizzled(*layouts: LayoutBase) -> tuple[list[int], list[Any]]:
     plain: list[Any] = []
     for layout in layouts:
         if not isinstance(layout, LayoutBase):
-            raise LanewiseError(f"a common layout is one of two layouts, and {layout!r} is none")
+            raise LanewiseError(f"a common layout is made of two layouts, and {layout!r} is not a layout")
         if isinstance(layout, ComposedLayout) and isinstance(layout.layoutB, Swizzle) and layout.layoutB.bits:
             limits.append(1 << layout.layoutB.base if layout.offset == 0 else 1)
             plain.append(layout.layoutA)

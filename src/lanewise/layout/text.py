@@ -81,7 +81,7 @@ class _Tokens:
 
     def nested(self, depth: int) -> Nested:
         if depth > _DEEPEST:
-            raise LanewiseError(f"a layout nested more than {_DEEPEST} deep is none that anyone meant")
+            raise LanewiseError(f"a layout nested more than {_DEEPEST} deep is not supported")
         match = _TOKEN.match(self.text, self.position)
         if match is not None and match.group(1):
             self.position = match.end()
@@ -99,6 +99,10 @@ class _Tokens:
 
     def fail(self, what: str) -> NoReturn:
         place = repr(self.rest()) if self.rest() else "the end"
+        if re.match(r"\s*(?:cute::)?(?:Sw|ComposedLayout)", self.written, re.I):
+            raise LanewiseError(
+                f"{self.written!r} is a swizzled layout, which lw.make_layout reads; lw.Layout is one without"
+            )
         raise LanewiseError(
             f"{self.written!r} is no layout: {what} {place}; "
             "write shape:stride, such as (8,64):(64,1), or a shape alone"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launching.warm import (
-    KIND,
-    PLAIN_CALLS,
+    KEYWORDS,
+    QUICK,
     WarmCall,
     find,
     kind_of_tensor,
+    quick_fault,
     remember,
-    remember_plain,
+    remember_quick,
 )
 from lanewise.linalg.operands import plain_tensors
 from lanewise.linalg.plan import Plan
@@ -76,37 +78,54 @@ def matmul(
     >>> matmul(a, b, bias=np.ones(2, np.float16), activation="relu").tolist()
     [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     """
+    if stream is not None:
+        from lanewise.linalg.launching.other_streams import working_on
+
+        on_it = working_on(stream, a)
+        if on_it is not None:
+            with on_it:
+                return matmul(
+                    a, b, out=out, bias=bias, activation=activation, residual=residual, alpha=alpha,
+                    beta=beta, scale_a=scale_a, scale_b=scale_b, scale_out=scale_out, epilogue=epilogue,
+                    out_dtype=out_dtype, accumulate=accumulate, precision=precision,
+                    batch_invariant=batch_invariant, arch=arch, plan=plan,
+                )  # fmt: skip
     plain = (
         bias is None and activation is None and residual is None and alpha == 1 and beta is None
         and scale_a is None and scale_b is None and scale_out is None and epilogue is None
         and out_dtype is None and accumulate is None and precision is None and not batch_invariant
         and arch is None and plan is None
     )  # fmt: skip
-    if plain and KIND:
-        made = PLAIN_CALLS.get(KIND[0](a, b) if out is None else KIND[0](a, b, out))
-        if made is not None and not a.requires_grad and not b.requires_grad:
-            result = made(a, b, out, stream)
-            if result is not None:
-                return result
+    others: Any = None
+    if not plain:
+        others = (
+            activation, alpha, beta, epilogue, out_dtype, accumulate, precision, batch_invariant, arch, plan,
+        )  # fmt: skip
     key = None
-    if type(a) in _TENSORS and a.is_cuda and not (a.requires_grad or b.requires_grad):
-        try:
-            key = (
-                a.shape, a.stride(), a.dtype, a.data_ptr() & 15, a.get_device(),
-                b.shape, b.stride(), b.dtype, b.data_ptr() & 15, b.get_device(),
-                *map(kind_of_tensor, (bias, residual, scale_a, scale_b, scale_out, out)),
-                activation, alpha, beta, epilogue, out_dtype, accumulate, precision, batch_invariant,
-                arch, plan,
-            )  # fmt: skip
+    try:
+        if QUICK:
+            if plain:
+                result = QUICK[0](a, b, out)
+            else:
+                number = KEYWORDS.get(others)
+                result = QUICK[0](a, b, out, bias, residual, scale_a, scale_b, scale_out, number)
+            if result is not None:
+                if type(result) is int:
+                    raise quick_fault(result)
+                return result
+        operands = (a, b, bias, residual, scale_a, scale_b, scale_out, out)
+        if type(a) in _TENSORS and a.is_cuda and not _records_gradients(operands):
+            key = (*map(kind_of_tensor, operands), others)
             made = find(key)
             if made is not None:
                 result = made(a, b, out, stream, bias, residual, scale_a, scale_b, scale_out)
-                if plain and made.repeat is not None:
-                    remember_plain(made, *((a, b) if out is None else (a, b, out)))
+                if made.repeat is not None:
+                    more = () if plain else (bias, residual, scale_a, scale_b, scale_out)
+                    remember_quick(made, (a, b, out, *more), others)
                 if result is not None:
                     return result
-        except (AttributeError, TypeError):  # not what a call takes: the rules below say so
-            key = None
+    except (AttributeError, TypeError):  # not what a call takes: the rules below say so
+        key = None
     if isinstance(b, SparseMatrix):
         raise_unfused(
             out=out, bias=bias, activation=activation, residual=residual, beta=beta, scale_a=scale_a,
@@ -135,9 +154,20 @@ def matmul(
     return _returned(request)
 
 
+def _records_gradients(operands: tuple[Any, ...]) -> bool:
+    """Return whether torch records gradients now, and an operand requires one."""
+    if not sys.modules["torch"].is_grad_enabled():
+        return False
+    return any(getattr(each, "requires_grad", False) for each in operands)
+
+
 def _is_scattered(problem: Problem) -> bool:
     """Return whether an operand has neighbours along neither axis, or runs backwards."""
-    operands = (problem.a, problem.b, problem.out, problem.epilogue.residual)
+    operands: tuple[Operand | None, ...] = (problem.a, problem.b, problem.out, problem.epilogue.residual)
+    if not (problem.m and problem.n and problem.batch):
+        return False  # nothing is computed
+    if not problem.k:
+        operands = operands[2:]  # nothing of a and b is read
     return any(each is not None and (each.inner != 1 or each.leading < 0) for each in operands)
 
 

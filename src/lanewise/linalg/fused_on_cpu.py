@@ -42,7 +42,8 @@ def finished(request: Request, problem: Problem, total: Array) -> Array:
     plain = replace(epilogue, scale_a_strides=(0, 0, 0), scale_b_strides=(0, 0, 0))
     if plain == Epilogue():
         return rounded(total, problem.out.dtype)
-    return rounded(_by_kernel(request, epilogue, np.ascontiguousarray(total)), problem.out.dtype)
+    result = problem.out.dtype
+    return rounded(_by_kernel(request, epilogue, np.ascontiguousarray(total), result), result)
 
 
 def rounded(values: Array, fmt: Format) -> Array:
@@ -72,7 +73,7 @@ def _finished_f64(request: Request, epilogue: Epilogue, total: Array) -> Array:
 
 
 @cache
-def _element_kernel(epilogue: Epilogue, sums: Format, residual: Format | None) -> Any:
+def _element_kernel(epilogue: Epilogue, sums: Format, residual: Format | None, result: Format) -> Any:
     """Return a kernel that applies an epilogue to one element in each thread."""
     from lanewise import lang as lw
     from lanewise.linalg.epilogue_code import EpilogueValues, column_terms, row_terms
@@ -106,20 +107,26 @@ def _element_kernel(epilogue: Epilogue, sums: Format, residual: Format | None) -
             more = residual[at].to(f32) if epilogue.residual is not None else None
             of_row = row_terms(epilogue, given, row)
             of_column = column_terms(epilogue, given, column)
-            out[at] = finished_value(epilogue, given, total[at], of_row, of_column, more, (row, column))
+            out[at] = finished_value(
+                epilogue, given, total[at], of_row, of_column, more, (row, column), result
+            )
 
     return epilogue_of_elements
 
 
-def _by_kernel(request: Request, epilogue: Epilogue, total: Array) -> Array:
-    """Return the epilogue of sums as f32, by its own functions in a kernel on the CPU machine."""
+def _by_kernel(request: Request, epilogue: Epilogue, total: Array, result: Format) -> Array:
+    """Return the epilogue of sums as f32, by its own functions in a kernel on the CPU machine.
+
+    The format of the result says how accurate activations are.
+    """
     m, n, batch = request.m, request.n, total.shape[:-2]
     kind = replace(epilogue, scale_a_strides=(0, 0, 0), scale_b_strides=(0, 0, 0))
     added = None
     if request.residual is not None:
         added = request.residual.format
         kind = replace(kind, residual=_any_operand(epilogue))
-    kernel = _element_kernel(kind, format_of(total.dtype), added)
+    accuracy = f32 if epilogue.activation is None else result
+    kernel = _element_kernel(kind, format_of(total.dtype), added, accuracy)
     out = np.empty(total.shape, np.float32)
     nothing = np.zeros(1, np.float32)
     bias = nothing if request.bias is None else np.ascontiguousarray(request.bias.array).reshape(-1)

@@ -26,6 +26,7 @@ def transposed(problem: Problem) -> Problem:
         b=problem.a,
         out=_turned(problem.out),
         scale_blocks=problem.scale_blocks[::-1],
+        turned=not problem.turned,
         epilogue=replace(
             epilogue,
             bias=_OTHER[epilogue.bias],

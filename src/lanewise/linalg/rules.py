@@ -126,7 +126,7 @@ def request_of(a: Any, b: Any, options: Options, empty_result: bool = True) -> R
     out = _as_matrices(given, (), insert=insert)
     bias, bias_form = _bias(options.bias, m, n)
     residual, beta = _residual(options, out, given, insert)
-    scale_out = _scale_out(options.scale_out)
+    scale_out = _scale_out(options.scale_out, left)
     request = Request(
         left, right, out, bias, residual, scale_a, scale_b, scale_out,
         _number(options.alpha, "alpha") * scale_a.number * scale_b.number, beta, batch, m, n, k, None, result,
@@ -253,14 +253,15 @@ def _residual(options: Options, out: View, given: View, insert: Sequence[bool]) 
     return _as_matrices(view, (), insert=insert), 1.0 if beta is None else beta
 
 
-def _scale_out(given: Any) -> View | None:
-    """Return the factor of the result: an array of one f32, or None. Numbers become an array on the way."""
+def _scale_out(given: Any, like: View) -> View | None:
+    """Return the factor of the result: an array of one f32, or None. A number becomes one, beside `like`."""
     if given is None:
         return None
-    view = view_of(
-        np.asarray([_number(given, "scale_out")], np.float32) if isinstance(given, int | float) else given,
-        "scale_out",
-    )
+    if isinstance(given, int | float | np.integer | np.floating):
+        number = _number(given, "scale_out")
+        given = empty(like, (1,), f32)
+        given[...] = number
+    view = view_of(given, "scale_out")
     if view.format != f32 or view.shape not in ((), (1,)):
         raise LanewiseError(
             f"scale_out is a number, or an array of one float32; not {view.format.dtype_name} {view.shape}"
@@ -357,7 +358,7 @@ def _problem(
     if len(sizes) > 1 and 0 not in batch:
         return None
     scaled_apart = bool(sizes) and (any(strides[0][-2:]) or epilogue.scale_a == "block")
-    count = sizes[0] if sizes else 1
+    count = 0 if 0 in batch else (sizes[0] if sizes else 1)
     along = strides[0] if sizes and 0 not in batch else (0,) * len(steps)
     rows = [view.strides[-2] for view in views]
     row_scale = epilogue.scale_a_strides[1] if epilogue.scale_a in ("row", "block") else 0

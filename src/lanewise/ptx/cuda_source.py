@@ -5,6 +5,8 @@ The Module keeps its source, so that instances of templates can be compiled when
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +22,9 @@ from lanewise.ptx.tools.toolkit import ToolFailed
 
 _COMPILERS = ("nvrtc", "nvcc")
 _SUFFIXES = (".cu", ".cuh", ".cpp", ".h", ".hpp")
+#: What NVRTC says of a name that it is asked to lower.
+_NAME_ERROR = re.compile(r"^__nv_name_map\(\d+\): error: (.*)$", re.MULTILINE)
+_KERNEL = re.compile(r"__global__[^;{}()]*?(?:__launch_bounds__\s*\([^)]*\)\s*)?\b(\w+)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,7 @@ class CudaSource(CompiledSource):
             try:
                 module = _by_nvrtc(self, [expression], launched=False)
             except ToolFailed as error:
-                reason = self.reason_missing(expression.partition("<")[0].split("::")[-1])
-                raise ToolFailed(f"{reason}\n{error}", error.log) from None if reason else error
+                raise ToolFailed(self._no_instance(expression, error), error.log) from None
             assert module.cuda is not None
             return module, module.cuda.instances[expression]
         more = f"\n__attribute__((used)) static void const* lanewise_instance = (void const*)&{expression};\n"
@@ -52,6 +56,29 @@ class CudaSource(CompiledSource):
                 f"{expression} is no new instance of a kernel; entries are {', '.join(module.entries)}"
             )
         return module, new[0]
+
+    def _no_instance(self, expression: str, error: ToolFailed) -> str:
+        """Why there is no such instance: its template is misspelt, or what the compiler says of it."""
+        name = expression.partition("<")[0].split("::")[-1].strip()
+        reason = self.reason_missing(name)
+        complaints = list(dict.fromkeys(_NAME_ERROR.findall(error.log)))
+        if reason or not complaints:  # the source itself does not compile
+            return f"{reason}\n{error}" if reason else str(error)
+        kernels = _KERNEL.findall(self.text)
+        undefined = f'identifier "{name}" is undefined' in complaints[0]
+        if undefined and name not in kernels:
+            near = difflib.get_close_matches(name, kernels, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            said = f"{expression!r}: {self.name} has no kernel {name!r}{hint}"
+            return f"{said}\nkernels are {', '.join(dict.fromkeys(kernels))}" if kernels else said
+        declared = re.search(rf"template\s*<[^;{{}}]*?__global__[^;{{}}()]*?\b{name}\s*\([^)]*\)", self.text)
+        told = [each for each in complaints if not each.startswith("Error in parsing")] or complaints
+        lines = [f"{expression!r} cannot be made: {'; '.join(told)}"]
+        if declared is not None:
+            lines.append(f"    {' '.join(declared[0].split())}")
+        if undefined:
+            lines.append(f"a kernel in a namespace is named in full, as space::{expression}")
+        return "\n".join(lines)
 
     def default_instance(self, name: str) -> str:
         """The instance that a kernel's name alone means, if its template has defaults for all; else empty."""

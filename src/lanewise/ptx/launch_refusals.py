@@ -128,8 +128,8 @@ def register_refusals(used: Resources, threads: int) -> list[str]:
     ['168 registers a thread: a block has at most 384 threads with them, not 512; bound them (.maxntid, \
 __launch_bounds__)']
     """
-    if threads <= used.threads:
-        return []
+    if threads <= used.threads or used.threads == MOST_THREADS:
+        return []  # more threads than any block has are refused by the shape of the launch
     return [
         f"{used.registers} registers a thread: a block has at most {used.threads} threads with them, not "
         f"{threads}; bound them (.maxntid, __launch_bounds__)"

@@ -23,6 +23,9 @@ class Shape:
     shared_bytes: int = 0
     #: The blocks of a cluster along x, y and z; None if the launch says nothing of clusters.
     cluster: tuple[int, int, int] | None = None
+    #: Whether the kernel may begin before the one ahead of it in its stream has ended: it calls
+    #: `griddepcontrol.wait` before it touches memory. On the CPU machine it changes nothing.
+    overlap: bool = False
 
     @property
     def threads(self) -> int:

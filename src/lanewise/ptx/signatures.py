@@ -100,6 +100,9 @@ def _pointer_refusal(pointee: str, value: Any, source: str) -> str | None:
         return f"it takes an array, None, or lw.address(array); {value!r} was given"
     if isinstance(value, np.integer) and 0 < value < _LOWEST_ADDRESS:
         return f"it takes an array, None, or lw.address(array); {value!r} was given"
+    if isinstance(value, list | tuple | str):
+        kind = type(value).__name__
+        return f"it takes an array; a {kind} was given" + ("; np.array(…) makes one" if kind != "str" else "")
     given = element_of(value)
     if given is None or getattr(value, "ndim", 1) == 0 or pointee in _RAW_BYTES:
         return None
@@ -117,6 +120,8 @@ def _pointer_refusal(pointee: str, value: Any, source: str) -> str | None:
 def _number_refusal(plain: str, value: Any, source: str) -> str | None:
     """Return what is wrong with a value for a number."""
     elements = _elements(plain, source)
+    if elements == ("bool", 1) and isinstance(value, int | np.integer) and int(value) not in (0, 1):
+        return f"it takes True or False (1 or 0); {value} was given"
     if elements is None or elements[1] != 1 or not elements[0].startswith("int"):
         return None
     if element_of(value) is not None and getattr(value, "ndim", 0) > 0:

@@ -182,3 +182,56 @@ def language_partial_mask(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32], WRONG: lw.Conste
     else:
         lw.syncwarp()
     y[lane] = tile[lane ^ 16]  #!
+
+
+# @ block barriers | race | 1, 64 | f32[64], f32[1]=0 | a block's sum, whose warps' parts are read unordered
+@lw.kernel
+def language_sum_of_warps(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32], WRONG: lw.Constexpr = False):
+    t = lw.thread_idx.x
+    parts = lw.shared(lw.f32, 2)
+    v = x[t]
+    for distance in (16, 8, 4, 2, 1):
+        v = v + lw.shfl_xor_sync(v, distance)
+    if t % 32 == 0:
+        parts[t // 32] = v  #!
+    if not WRONG:
+        lw.syncthreads()
+    if t == 0:
+        y[0] = parts[0] + parts[1]  #!
+
+
+# @ global races | race | 4, 32 | f32[32], f32[32]=0 | all blocks write the same elements
+@lw.kernel
+def language_index_without_block(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32], WRONG: lw.Constexpr = False):
+    t, block = lw.thread_idx.x, lw.block_idx.x
+    if WRONG:
+        y[t] = x[t] * lw.f32(block)  #!
+    else:
+        if t // 8 == block:
+            y[t] = x[t] * lw.f32(block)
+
+
+# @ bounds | out of bounds | 1, 64 | f32[64], f32[64]=0 | a shared tile one row too short
+@lw.kernel
+def language_short_tile(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32], WRONG: lw.Constexpr = False):
+    t = lw.thread_idx.x
+    tile = lw.shared(lw.f32, (7 if WRONG else 8, 8))
+    other = lw.shared(lw.f32, 64)
+    (tile.ptr(0, 0) + t).store(x[t])  #!
+    other[t] = x[t]  #!
+    lw.syncthreads()
+    y[t] = (tile.ptr(0, 0) + t).load() + other[63 - t]  #!
+
+
+# @ divergence | divergence | 1, 32 | f32[32], f32[32]=0 | a shuffle of all lanes inside a branch
+@lw.kernel
+def language_shuffle_in_branch(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32], WRONG: lw.Constexpr = False):
+    t = lw.thread_idx.x
+    v = x[t]
+    if WRONG:
+        if t < 20:
+            y[t] = lw.shfl_xor_sync(v, 1)  #!
+    else:
+        w = lw.shfl_xor_sync(v, 1)
+        if t < 20:
+            y[t] = w

@@ -9,6 +9,21 @@ from typing import Annotated, Any
 import typer
 
 from lanewise.cli.explanation.holdings import operand_named
+from lanewise.cli.input.drawing_options import (
+    AtomLayout,
+    AtomName,
+    Bits,
+    Colour,
+    Columns,
+    CopiedType,
+    Labels,
+    Lane,
+    LayoutText,
+    MmaName,
+    OperandName,
+    Output,
+    Permutation,
+)
 from lanewise.cli.input.encoded import drawable, read_encoded
 from lanewise.cli.input.options import ASource, InstructionText, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named
@@ -18,64 +33,6 @@ from lanewise.layout.reading import read_integers, read_layout, read_plain_layou
 
 #: The most atoms, threads, values a thread, or places along M, N or K of a tile to be drawn.
 _MOST = 1024
-
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="A .svg, .tex, .txt, .html, .png or .pdf file; without it, text.",
-        show_default=False,
-    ),
-]
-LayoutText = Annotated[
-    str, typer.Argument(metavar="LAYOUT", help="shape:stride, such as (8,64):(64,1).", show_default=False)
-]
-AtomName = Annotated[
-    str, typer.Argument(metavar="ATOM", help="CUTLASS's name of the atom.", show_default=False)
-]
-Colour = Annotated[
-    str | None,
-    typer.Option("--colour", metavar="BY", help="Colours by thread, value or register.", show_default=False),
-]
-Labels = Annotated[
-    bool, typer.Option("--labels/--no-labels", help="Write into the cells.", show_default=False)
-]
-Lane = Annotated[
-    int | None, typer.Option("--lane", metavar="LANE", help="Point one lane out.", show_default=False)
-]
-OperandName = Annotated[
-    str | None, typer.Option("--operand", metavar="OPERAND", help="One operand only.", show_default=False)
-]
-CopiedType = Annotated[
-    str | None,
-    typer.Option(
-        "--type",
-        metavar="TYPE",
-        help="What a copy moves: f16, half_t, float, 16, …",
-        show_default=False,
-    ),
-]
-MmaName = Annotated[
-    str, typer.Option("--mma", metavar="ATOM", help="CUTLASS's name of the MMA atom.", show_default=False)
-]
-AtomLayout = Annotated[
-    str,
-    typer.Option(
-        "--atom-layout", metavar="M,N,K", help="How many atoms along M, N and K, or a layout of them."
-    ),
-]
-Permutation = Annotated[
-    str | None,
-    typer.Option(
-        "--permutation",
-        metavar="M,N,K",
-        help="The tile; a mode may be a layout, _ leaves one out.",
-        show_default=False,
-    ),
-]
-Bits = Annotated[int, typer.Option("--bits", metavar="BITS", help="Size of an element.")]
 
 
 def draw_app() -> typer.Typer:
@@ -114,7 +71,9 @@ lanewise draw descriptor 0x4000004000000040 -o descriptor.svg
 def _drawn(picture: Any, output: Path | None, **options: Any) -> Callable[[], None]:
     from lanewise import draw
 
-    chosen = {name: value for name, value in options.items() if value is not None and value is not True}
+    defaults = {"labels": True, "inputs": False}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    chosen = {name: value for name, value in chosen.items() if value is not defaults.get(name)}
     if output is not None:
         draw.save(picture, output, **chosen)
         return lambda: print(f"{output}: drawn")
@@ -134,6 +93,7 @@ def layout(
             show_default=False,
         ),
     ] = None,
+    columns: Columns = None,
     colour: Colour = None,
     labels: Labels = True,
 ) -> Callable[[], None]:
@@ -149,7 +109,7 @@ def layout(
         from lanewise import draw
 
         found = draw.tv(found, read_integers(tv, "the size of a matrix"))
-    return _drawn(found, output, colour=colour, labels=labels)
+    return _drawn(found, output, colour=colour, columns=columns, labels=labels)
 
 
 def atom(
@@ -335,6 +295,13 @@ def instruction(
         int | None,
         typer.Option("--product", metavar="Q", help="Which product of Volta's m8n8k4.", show_default=False),
     ] = None,
+    inputs: Annotated[
+        bool,
+        typer.Option(
+            "--inputs", help="With --element D: mark the row of A and the column of B that make it."
+        ),
+    ] = False,
+    columns: Columns = None,
     colour: Colour = None,
     labels: Labels = True,
     a_source: ASource = None,
@@ -346,7 +313,9 @@ def instruction(
     MMA=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
     lanewise draw instruction $MMA -o mma.svg
     lanewise draw instruction $MMA --operand A --lane 5
+    lanewise draw instruction $MMA --element D 3 4 --inputs -o inputs.svg
     lanewise draw instruction ldmatrix.sync.aligned.m8n8.x4.shared.b16 -o ldmatrix.svg
+    lanewise draw instruction "wgmma m64n256k16 bf16" --operand D --columns 64 -o wide.svg
     """
     found = instruction_named(instruction, a_source=a_source, stride=stride)
     if operand is not None:
@@ -360,6 +329,8 @@ def instruction(
         lane=lane,
         element=element,
         product=product,
+        inputs=inputs,
+        columns=columns,
         colour=colour,
         labels=labels,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -116,6 +117,8 @@ def explain(
         from lanewise.cli.explanation.asynchronous import of_async
 
         return partial(show, of_async(instruction, arch), style)
+    if re.match(r"\s*(\(|\d+:|Layout\s*<|Sw<|SW_|ComposedLayout)", instruction):
+        raise LanewiseError(f"{instruction} is a layout: `lanewise draw layout '{instruction}'` shows it")
     copy = copy_named(instruction)
     if copy is not None and question == Question() and (svg, latex) == (None, None):
         from lanewise.cli.explanation.copies import of_copy

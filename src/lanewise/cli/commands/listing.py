@@ -14,6 +14,7 @@ from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown
 from lanewise.cli.terminal.answer import Answer, Cell, Table
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
+from lanewise.formats import AMBIGUOUS, SPELLINGS
 from lanewise.isa import ARCHS, FAMILIES, describe_targets, find_arch, instructions
 from lanewise.isa.asynchronous import async_instructions, families, is_asynchronous
 
@@ -105,8 +106,13 @@ def list_forms(
 
 
 def _has_word(text: str, word: str) -> bool:
-    """Whether a modifier, or several in a row, stand in the text as a whole: f16 is not in bf16."""
-    return re.search(rf"(?<![a-z0-9_]){re.escape(word.strip('.'))}(?![a-z0-9_])", text) is not None
+    """Whether a modifier, or several in a row, stand in the text as a whole: f16 is not in bf16.
+
+    `half` and `fp16` are taken for f16, `fp8` for e4m3 or e5m2, and `16x8x16` for m16n8k16.
+    """
+    plain = word.strip(".").lower()
+    spellings = AMBIGUOUS.get(plain) or (SPELLINGS.get(plain) or _shape(plain) or plain,)
+    return any(re.search(rf"(?<![a-z0-9_]){re.escape(each)}(?![a-z0-9_])", text, re.I) for each in spellings)
 
 
 def _shape(text: str | None) -> str | None:

@@ -114,7 +114,8 @@ def launch(
     from lanewise.machine import KernelFault
 
     entry, shape = configured.entry, configured.shape
-    arch = options.get("arch") or asked.arch or entry.module.arch
+    named = options.get("arch") or asked.arch
+    arch = find_arch(named) if named else entry.module.arch
     begin, fault = time.perf_counter(), ""
     try:
         if "stream" in options or any_on_gpu(tuple(arguments)):

@@ -55,6 +55,13 @@ def sass(
         int,
         typer.Option("--shared", metavar="BYTES", help="Dynamic shared memory, for its occupancy.", min=0),
     ] = 0,
+    lines: Annotated[
+        bool,
+        typer.Option("--lines", help="With the lines of the source between the instructions."),
+    ] = False,
+    encodings: Annotated[
+        bool, typer.Option("--encodings", help="With the bits of each instruction beside it.")
+    ] = False,
     json: AsJson = False,
 ) -> Callable[[], None]:
     """Show the machine code (SASS) of a kernel for an arch; the PTX's own arch if none is named.
@@ -65,28 +72,30 @@ def sass(
     lanewise sass kernel.ptx --arch sm_86
     lanewise sass gemm.cu --arch sm_90 --entry "mm<half, float>" | grep MMA
     lanewise sass gemm.cu --arch sm_86 --block 16,16 --shared 32768
+    lanewise sass gemm.cu --arch sm_90 --lines --encodings
     """
-    from lanewise.ptx import demangle, ptxas
+    from lanewise.ptx import demangle
+    from lanewise.ptx.sass_listing import assembled, listing_of, sources
 
     module = module_in(file, arch, compilation(define, include, std, option, compiler))
     wanted = None
     if entry is not None:
         found = entry_of(module, file, entry)
         module, wanted = found.module, found.name
-    cubin = ptxas(module, arch)
-    text = cubin.sass()
+    cubin = assembled(module, arch, lines=lines)
+    text = listing_of(cubin, sources(module), lines=lines, encodings=encodings)
     if wanted is not None:
         text = _section(text, wanted)
     used = {name: each for name, each in cubin.resources.items() if wanted in (None, name)}
     resident = {name: _occupancy(module, name, each, block, shared) for name, each in used.items()}
-    lines = [
+    said = [
         f"{demangle(name)}: {each.registers} registers, {each.shared} bytes of shared memory, "
         f"{each.spill_stores + each.spill_loads} bytes of spills"
         + (f"; {resident[name]}" if resident[name] is not None else "")
         for name, each in used.items()
     ]
     if not json:
-        return partial(_say, text, [*cubin.notes, *lines])
+        return partial(_say, text, [*cubin.notes, *said])
     resources = {
         name: {"registers": each.registers, "shared": each.shared, "stack": each.stack,
                "spill_stores": each.spill_stores, "spill_loads": each.spill_loads,

@@ -77,6 +77,7 @@ class Question:
         if self.element is not None:
             name, row, col = self.element
             options["element"] = holdings.operand_named(subject, name).name, row, col
+            options["inputs"] = self.inputs or None
         if self.register is not None:
             name, lane, _ = self.register
             options |= {"operand": holdings.operand_named(subject, name).name, "lane": lane}

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import instruction
+from lanewise.isa.naming.shorthand import is_cutlass_name as is_atom_name
 
 if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom, MMA_Atom
     from lanewise.isa import Instruction
-
-_ATOM = re.compile(
-    r"(cute::)?(SM_?\d|(MMA_Atom|Copy_Atom|MMA_Traits|Copy_Traits)\s*<|Universal(FMA|Copy)|(Auto|Default)\w*Copy)",
-    re.I,
-)
-
-
-def is_atom_name(text: str) -> bool:
-    """Whether a text names a CUTLASS atom rather than spelling an instruction.
-
-    >>> is_atom_name("SM80_16x8x16_F32F16F16F32_TN"), is_atom_name("mma.sync.aligned")
-    (True, False)
-    """
-    return _ATOM.match(text.strip()) is not None
 
 
 def atom_named(text: str, kind: str | None = None) -> MMA_Atom | Copy_Atom:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, overload
 
+from lanewise.engines import SHOW_HTML
 from lanewise.isa import find_arch
 from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.launching import ConfiguredKernel
@@ -85,7 +86,8 @@ class Kernel:
         except TypeError:
             unhashable = [each for each, value in known.items() if not _is_hashable(value)]
             raise KernelError(
-                f"{self.name}: a Constexpr is hashable, a tuple, not a list; {', '.join(unhashable)} is not"
+                f"{self.name}: the value of a Constexpr must be hashable, a tuple and not a list; that of "
+                f"{', '.join(unhashable)} is not"
             ) from None
         if found is None:
             found = self._traced(name, known)
@@ -195,11 +197,16 @@ class Kernel:
 
         return ptxas(self.module(arch, **constants), arch, options=["--generate-line-info"])
 
-    def sass(self, arch: str | None = None, *, lines: bool = False, **constants: Any) -> str:
-        """Return the machine code as text; with `lines`, with the Python lines that it comes from."""
-        from lanewise.ptx import nvdisasm
+    def sass(
+        self, arch: str | None = None, *, lines: bool = False, encodings: bool = False, **constants: Any
+    ) -> str:
+        """Return the machine code as text; with `lines`, with the Python lines that it comes from.
 
-        return nvdisasm(self.cubin(arch, **constants), options=["-c", "-g"] if lines else ["-c"])
+        With `encodings` the bits of each instruction stand beside it.
+        """
+        from lanewise.ptx.sass_listing import listing_of
+
+        return listing_of(self.cubin(arch, **constants), {}, lines=lines, encodings=encodings)
 
     def resources(self, arch: str | None = None, **constants: Any) -> Resources:
         """Return the registers, spills and shared bytes that ptxas counts."""
@@ -246,6 +253,9 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
+
+    def _repr_html_(self) -> str:
+        return SHOW_HTML.function(self)
 
 
 def _is_hashable(value: Any) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lanewise.ptx import Module
 
 #: Keywords of a launch that are no parameters of the kernel.
-_OPTIONS = ("steps", "progress", "executor", "schedule", "stream", "cluster", "unchecked")
+_OPTIONS = ("steps", "progress", "executor", "schedule", "stream", "cluster", "overlap", "unchecked")
 #: Values of the Constexpr parameters whose warm launches are remembered. Not those used last: to keep their
 #: order would take longer than the rest of a warm launch.
 _MOST_LAUNCHED = 256
@@ -63,8 +63,8 @@ class ConfiguredKernel:
     def __call__(self, *args: Any, arch: str | None = None, stream: Any = None, **kwargs: Any) -> None:
         """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.
 
-        `steps`, `progress`, `executor`, `stream` and `cluster` are passed on to the launch; other keywords
-        are parameters.
+        `steps`, `progress`, `executor`, `stream`, `cluster` and `overlap` are passed on to the launch; other
+        keywords are parameters.
         """
         if arch is None:
             try:

@@ -25,8 +25,10 @@ class Carried:
     restored: tuple[str, ...] = ()
 
 
-def reads(node: ast.AST | None) -> Names:
+def reads(node: ast.AST | None, known: dict[ast.AST, Names] | None = None) -> Names:
     """Return the names that a tree reads; of a function inside it those that are not its own.
+
+    `known` keeps what was found of a tree that does not change meanwhile.
 
     >>> sorted(reads(ast.parse("a[i] = b + 1")))
     ['a', 'b', 'i']
@@ -37,7 +39,11 @@ def reads(node: ast.AST | None) -> Names:
         return NONE
     if isinstance(node, ast.Name):
         return frozenset([node.id]) if isinstance(node.ctx, ast.Load) else NONE
-    inside = _all_read(ast.iter_child_nodes(node))
+    known = {} if known is None else known
+    found = known.get(node)
+    if found is not None:
+        return found
+    inside = _all_read(ast.iter_child_nodes(node), known)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         arguments = frozenset(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
         body = [node.body] if isinstance(node, ast.Lambda) else node.body
@@ -49,29 +55,38 @@ def reads(node: ast.AST | None) -> Names:
         )
         # What surrounds the function's body, such as defaults and annotations, is read outside.
         around = [node.args] if isinstance(node, ast.Lambda) else [node.args, *node.decorator_list]
-        return _all_read(around) | (inside - ((arguments | binds(body)) - outer))
+        inside = _all_read(around, known) | (inside - ((arguments | binds(body)) - outer))
+    known[node] = inside
     return inside
 
 
-def _all_read(nodes: Iterable[ast.AST]) -> Names:
-    return frozenset[str]().union(*map(reads, nodes))
+def _all_read(nodes: Iterable[ast.AST], known: dict[ast.AST, Names]) -> Names:
+    return frozenset[str]().union(*(reads(each, known) for each in nodes))
 
 
-def binds(nodes: Iterable[ast.AST]) -> Names:
+def binds(nodes: Iterable[ast.AST], known: dict[ast.AST, Names] | None = None) -> Names:
     """Return the names that statements bind, nested functions' own names left out."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            found |= {each.target.id for each in ast.walk(node) if isinstance(each, ast.NamedExpr)}
+    known = {} if known is None else known
+    return frozenset[str]().union(*(_bound_by(each, known) for each in nodes))
+
+
+def _bound_by(node: ast.AST, known: dict[ast.AST, Names]) -> Names:
+    """Return the names that a tree binds."""
+    if isinstance(node, ast.Name):
+        return frozenset([node.id]) if isinstance(node.ctx, ast.Store) else NONE
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return frozenset([node.name])
+    found = known.get(node)
+    if found is None:
+        if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            named = [each for each in ast.walk(node) if isinstance(each, ast.NamedExpr)]
+            found = frozenset(each.target.id for each in named)
         else:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
+            found = binds(ast.iter_child_nodes(node), known)
             if isinstance(node, ast.alias):
-                found.add((node.asname or node.name).split(".")[0])
-            found |= binds(ast.iter_child_nodes(node))
-    return frozenset(found)
+                found |= {(node.asname or node.name).split(".")[0]}
+        known[node] = found
+    return found
 
 
 class Liveness:
@@ -80,16 +95,24 @@ class Liveness:
     def __init__(self, function: ast.FunctionDef) -> None:
         self.carried: dict[ast.AST, Carried] = {}
         self._loops: list[tuple[Names, Names]] = []
+        self._known_reads: dict[ast.AST, Names] = {}
+        self._known_binds: dict[ast.AST, Names] = {}
         # what a function inside this one reads may be read whenever that is called
         self._captured = frozenset[str]().union(
             *(
-                reads(each)
+                self._reads(each)
                 for statement in function.body
                 for each in ast.walk(statement)
                 if isinstance(each, ast.FunctionDef | ast.Lambda)
             )
         )
         self._statements(function.body, NONE)
+
+    def _reads(self, node: ast.AST | None) -> Names:
+        return reads(node, self._known_reads)
+
+    def _binds(self, nodes: Iterable[ast.AST]) -> Names:
+        return binds(nodes, self._known_binds)
 
     def _statements(self, statements: list[ast.stmt], after: Names) -> Names:
         for statement in reversed(statements):
@@ -101,32 +124,32 @@ class Liveness:
             case ast.If():
                 other = self._statements(node.orelse, after)
                 inside = self._statements(node.body, after) | other
-                restored = (binds(node.body) & other) - after
+                restored = (self._binds(node.body) & other) - after
                 self._carry(node, [*node.body, *node.orelse], after, restored=restored)
-                return inside | reads(node.test)
+                return inside | self._reads(node.test)
             case ast.While():
                 return self._loop(node, node.test, NONE, after)
             case ast.For():
-                head = self._loop(node, None, binds([node.target]), after)
-                return head | reads(node.iter)
+                head = self._loop(node, None, self._binds([node.target]), after)
+                return head | self._reads(node.iter)
             case ast.Return():
-                return reads(node.value)
+                return self._reads(node.value)
             case ast.Break():
                 return self._loops[-1][1] if self._loops else after
             case ast.Continue():
                 return self._loops[-1][0] if self._loops else after
             case ast.With():
-                items = frozenset[str]().union(*(reads(item.context_expr) for item in node.items))
-                return self._statements(node.body, after) - binds(node.items) | items
+                items = frozenset[str]().union(*(self._reads(item.context_expr) for item in node.items))
+                return self._statements(node.body, after) - self._binds(node.items) | items
             case ast.AugAssign():
                 own = {node.target.id} if isinstance(node.target, ast.Name) else NONE
-                return after | own | reads(node)
+                return after | own | self._reads(node)
             case ast.FunctionDef() | ast.ClassDef():
-                return (after - {node.name}) | reads(node)
-        return (after - binds([node])) | reads(node)
+                return (after - {node.name}) | self._reads(node)
+        return (after - self._binds([node])) | self._reads(node)
 
     def _loop(self, node: ast.While | ast.For, test: ast.expr | None, targets: Names, after: Names) -> Names:
-        head = after | reads(test)
+        head = after | self._reads(test)
         while True:
             self._loops.append((head, after))
             inside = self._statements(node.body, head) - targets
@@ -140,6 +163,6 @@ class Liveness:
         return head
 
     def _carry(self, node: ast.stmt, nodes: Sequence[ast.AST], live: Names, restored: Names = NONE) -> None:
-        bound = binds(nodes) & (live | self._captured)
-        read = frozenset[str]().union(*(reads(each) for each in nodes)) - bound - restored
+        bound = self._binds(nodes) & (live | self._captured)
+        read = frozenset[str]().union(*(self._reads(each) for each in nodes)) - bound - restored
         self.carried[node] = Carried(*(tuple(sorted(each)) for each in (bound, read, restored)))

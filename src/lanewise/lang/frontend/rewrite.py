@@ -37,11 +37,14 @@ class Unsupported(Exception):
 
 
 def rewrite(function: ast.FunctionDef, is_kernel: bool) -> ast.FunctionDef:
-    """Return the function with its control flow turned into calls of the runtime."""
+    """Return the function with its control flow turned into calls of the runtime.
+
+    New nodes may lack their lines: `ast.fix_missing_locations` comes before it is compiled.
+    """
     for node in ast.walk(function):
-        for kind, word in _UNSUPPORTED.items():
-            if isinstance(node, kind):
-                raise Unsupported(f"`{word}` does not work in a kernel: {_INSTEAD.get(word, _NOTHING)}", node)
+        word = _UNSUPPORTED.get(type(node))
+        if word is not None:
+            raise Unsupported(f"`{word}` does not work in a kernel: {_INSTEAD.get(word, _NOTHING)}", node)
     if not is_kernel:
         function.body = _returns_last(function.body, function)
     return _Rewriter(function, is_kernel).function()
@@ -130,16 +133,20 @@ class _Rewriter(ast.NodeTransformer):
                 each.annotation = None
         arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
         arguments.kw_defaults = [each and ast.Constant(None) for each in arguments.kw_defaults]
-        return ast.fix_missing_locations(node)
+        return node
 
     # code to insert -------------------------------------------------------------------------------------
 
     def _parse(self, source: str, at: ast.AST) -> list[ast.stmt]:
         """Return statements written as text, at the line of another."""
         made = ast.parse(source).body
+        place: Any = at
+        where = place.lineno, place.col_offset, place.end_lineno, place.end_col_offset
         for statement in made:
             for each in ast.walk(statement):
-                ast.copy_location(each, at)
+                if each._attributes:
+                    node: Any = each
+                    node.lineno, node.col_offset, node.end_lineno, node.end_col_offset = where
         return made
 
     def _call(self, name: str, *arguments: ast.expr, at: ast.AST) -> ast.Call:
@@ -165,9 +172,9 @@ class _Rewriter(ast.NodeTransformer):
         made: list[ast.stmt] = []
         for statement in statements:
             if not isinstance(statement, ast.FunctionDef | ast.Pass | ast.Import | ast.ImportFrom):
-                made += self._parse(
-                    f"{RUNTIME_NAME}.at({statement.lineno}, {statement.col_offset + 1})", statement
-                )
+                line, column = ast.Constant(statement.lineno), ast.Constant(statement.col_offset + 1)
+                noted = ast.Expr(self._call("at", line, column, at=statement))
+                made.append(ast.copy_location(noted, statement))
             found = self.visit(statement)
             made += found if isinstance(found, list) else [found]
             if isinstance(statement, ast.Return | ast.Break | ast.Continue):

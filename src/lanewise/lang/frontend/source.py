@@ -18,6 +18,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.control_flow import Runtime
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
+from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ir import SourceLocation
@@ -27,6 +28,8 @@ from lanewise.lang.trace.traced import RUNTIME_NAME
 _PYTHON_ERRORS = (
     TypeError, AttributeError, NameError, LookupError, ArithmeticError, ValueError, RecursionError,
 )  # fmt: skip
+#: What NumPy's arrays say of their size, and pointers do not.
+_SIZES = ("shape", "ndim", "T", "strides", "nbytes")
 #: The folder of the library itself.
 _PACKAGE = str(Path(__file__).parents[2])
 
@@ -132,6 +135,10 @@ class RewrittenFunction:
                 f"{name} has no value yet: every variable is given one before it is used"
             ) from None
         except _PYTHON_ERRORS as error:
+            if isinstance(error, AttributeError) and isinstance(error.obj, Pointer) and error.name in _SIZES:
+                raise current().error(
+                    f"a pointer has no {error.name}: pass the sizes of the array as parameters"
+                ) from None
             raise current().error(
                 f"Python said while tracing: {type(error).__name__}: {error}{_origin(error)}"
             ) from error

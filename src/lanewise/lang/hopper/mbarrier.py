@@ -161,7 +161,9 @@ class Mbarriers(Node):
         if isinstance(index, bool) or not isinstance(index, int | Scalar):
             raise current().error(f"the index of an mbarrier is an integer, not {describe(index)}")
         if isinstance(index, int) and not 0 <= index < self.count:
-            raise current().error(f"there are {self.count} mbarriers, 0 to {self.count - 1}; {index} is none")
+            raise current().error(
+                f"there are {self.count} mbarriers, 0 to {self.count - 1}; there is no number {index}"
+            )
         return Mbarrier(self.pointer + index)
 
     def __iter__(self) -> Any:

@@ -279,8 +279,9 @@ def _require_alignment(pointer: Pointer, least: int, what: str) -> None:
     """Raise an error if an address is known not to be, or not known to be, a multiple of some bytes."""
     if pointer.align % least:
         raise current().error(
-            f"{what} begins at a multiple of {least} bytes, and of {pointer} a multiple of {pointer.align} "
-            f"is known: lw.shared(…, align={least}), or pointer.aligned({least}) as a promise"
+            f"{what} must begin at a multiple of {least} bytes, and {pointer} is known to begin at a "
+            f"multiple of {pointer.align}: use lw.shared(…, align={least}), or promise it with "
+            f"pointer.aligned({least})"
         )
 
 

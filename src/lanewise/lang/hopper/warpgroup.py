@@ -72,7 +72,9 @@ def _setmaxnreg(verb: str, registers: Any) -> None:
         nearest = min(
             _MOST_REGISTERS, max(_LEAST_REGISTERS, round(registers / _REGISTER_STEP) * _REGISTER_STEP)
         )
-        raise builder.error(f"lw.setmaxnreg_{verb} takes {allowed}; {registers} is none, {nearest} is near")
+        raise builder.error(
+            f"lw.setmaxnreg_{verb} takes {allowed}; {registers} is not among them; {nearest} is the nearest"
+        )
     builder.changes_registers = builder.changes_registers or builder.location
     builder.emit(f"setmaxnreg.{verb}.sync.aligned.u32", str(registers))
 

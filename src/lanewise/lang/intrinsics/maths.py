@@ -156,6 +156,11 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> Any:
             current().need(f"{name} of 16-bit floats, or with NaN", 80, "7.0")
         if nan and not (is_float(dtype) or dtype in PAIRS):
             raise current().error(f"nan=True is for floats, not {dtype_name(dtype)}")
+        if nan and dtype == f64:
+            raise current().error(
+                f"nan=True is for f32 and 16-bit floats: PTX has no {name}.NaN.f64; "
+                f"lw.where(lw.isnan(x), x, lw.{name}(x, y)) does the same"
+            )
         opcode = f"{name}{'.NaN' if nan else ''}.{dtype.name}"
         nonnegative = a.nonnegative and b.nonnegative if name == "min" else a.nonnegative or b.nonnegative
         found = compute(dtype, opcode, a.operand, b.operand, nonnegative=nonnegative)

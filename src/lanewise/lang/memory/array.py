@@ -189,10 +189,11 @@ def integer_entries(what: Any) -> tuple[Any, ...]:
 
 def _bytes_of(dtype: Format, layout: Any) -> int:
     """Return the bytes that an array takes: a swizzled one whole periods of the swizzle."""
-    elements = int(layout.cosize())
     if isinstance(layout, ComposedLayout) and isinstance(layout.layoutB, Swizzle):
         period = layout.layoutB.size()
         elements = -(-int(layout.layoutA.cosize()) // period) * period
+    else:
+        elements = int(layout.cosize())
     return elements * storage_bytes(dtype)
 
 

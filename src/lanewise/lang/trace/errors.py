@@ -5,9 +5,20 @@ It is raised while a kernel is made, traced or launched; the machine reports wha
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from lanewise.errors import LanewiseError
+
+
+def _shown(file: str) -> str:
+    """Return the name of a file without its folders; of a cell of a notebook, its number."""
+    cell = ""
+    if "IPython" in sys.modules:
+        from lanewise.ptx.notebook_cells import notebook_cell
+
+        cell = notebook_cell(file)
+    return cell or Path(file).name
 
 
 class KernelError(LanewiseError):
@@ -19,5 +30,5 @@ class KernelError(LanewiseError):
 
     def __init__(self, message: str, file: str = "", line: int = 0, source: str = "") -> None:
         self.message, self.file, self.line, self.source = message, file, line, source
-        location = f"{Path(file).name}:{line}: " if file else ""
+        location = f"{_shown(file)}:{line}: " if file else ""
         super().__init__(f"{location}{message}" + (f"\n    {source}" if source else ""))

@@ -21,6 +21,7 @@ from lanewise.formats import (
     f16,
     f32,
     f64,
+    format_of,
     s8,
     s32,
     tf32,
@@ -98,6 +99,14 @@ def storage_bytes(dtype: Format) -> int:
     return max(1, dtype.bits // 8)
 
 
+def _meant(dtype: object) -> str:
+    """Return the format that a NumPy dtype or the name of a format stands for, as the end of a message."""
+    try:
+        return f"; write lw.{dtype_name(format_of(dtype))}"  # type: ignore[arg-type]  # anything may be written
+    except LanewiseError:
+        return ""
+
+
 @dataclass(frozen=True)
 class Ptr:
     """The annotation of a pointer parameter: `Ptr[f16]`, or `Ptr[f16, 16]` for one aligned to 16 bytes.
@@ -112,7 +121,7 @@ class Ptr:
     def __class_getitem__(cls, what: Any) -> Ptr:
         dtype, align = what if isinstance(what, tuple) and len(what) == 2 else (what, 0)
         if not isinstance(dtype, Format) or dtype in (pred, b1):
-            raise LanewiseError(f"lw.Ptr[dtype] takes a format such as lw.f16, not {dtype!r}")
+            raise LanewiseError(f"lw.Ptr[dtype] takes a format such as lw.f16, not {dtype!r}{_meant(dtype)}")
         align = align or storage_bytes(dtype)
         if not isinstance(align, int) or align < storage_bytes(dtype) or align & (align - 1):
             raise LanewiseError(

@@ -117,7 +117,7 @@ def store_matrix_sync(mptr: Any, a: Any, ldm: Any, layout: Any) -> None:
     what = "store_matrix_sync"
     held = given_fragment(a, what)
     if held.use is not accumulator:
-        raise current().error(f"{what} stores accumulators; {held} is none")
+        raise current().error(f"{what} stores accumulators, and {held} is not one")
     held.require_filled("it is stored")
     address, space = _address(mptr, held, what)
     where_to = f".{space}" if space else ""

@@ -32,6 +32,9 @@ PLAIN = Epilogue()
 _MOST_BUFFERS = 4
 #: bf16 numbers whose sum is an f32.
 PLANES = 3
+#: Bytes of a box's rows that are swizzled; those of the narrowest of several boxes; columns of the widest.
+SWIZZLED = (128, 64, 32)
+_LEAST_BOX, _WIDEST_BOX = 64, 256
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Build:
     store_by_tma: bool = True
     #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
     wide_stores: bool = False
+    #: Whether each warp stores its own rows, so that warps do not wait for each other nor for TMA.
+    by_warps: bool = False
     epilogue: Epilogue = PLAIN
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store
     #: at the same time.
@@ -77,6 +82,13 @@ class Build:
     single: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
+    #: Whether a kernel before this one copies operands: it begins early, and waits before it loads.
+    after_copy: bool = False
+    #: Of split f32: whether the transpose is computed, which turns the order of products of planes around,
+    #: and whether A, or B, is the same for all matrices of the batch.
+    turned: bool = False
+    repeats_a: bool = False
+    repeats_b: bool = False
 
     @property
     def bm(self) -> int:
@@ -164,24 +176,41 @@ class Build:
 
     @property
     def box_columns(self) -> int:
-        """Columns of one box of the result: 128 bytes of them, or fewer so that several boxes fit.
-
-        They divide those of the tile.
-        """
-        wide = LINE * 8 // self.out.bits
+        """Columns of one box of the result: the most of which several boxes fit; they divide the tile's."""
         if self.transposed:
-            return min(ROWS, wide)
-        while self.store_columns % wide:
-            wide //= 2
-        if not self.stages_all_at_once:
-            while wide * self.out.bits > 512 and _MOST_BUFFERS * self._box_bytes(wide) > self._room:
+            return min(ROWS, LINE * 8 // self.out.bits)
+        if self.by_warps:
+            wide = LINE * 8 // self.out.bits
+            while self.loops and self.store_columns % wide:
                 wide //= 2
-        return wide
+            return wide
+        widths = [each for each in range(self.store_columns, 0, -1) if self._can_be_box(each)]
+        if self.stages_all_at_once:
+            return widths[0] if widths else 1
+        for buffers in (_MOST_BUFFERS, 2):
+            for each in widths:
+                if each * self.out.bits >= _LEAST_BOX * 8 and buffers * self._box_bytes(each) <= self._room:
+                    return each
+        narrow = [each for each in widths if each * self.out.bits <= _LEAST_BOX * 8]
+        return (narrow or widths[-1:] or [1])[0]
+
+    def _can_be_box(self, columns: int) -> bool:
+        """Return whether rows of a box may have so many columns: without conflicts of shared memory's banks.
+
+        Rows of 128, 64, 32 and 16 bytes are swizzled; an odd multiple of 16 bytes takes no swizzle.
+        """
+        row, rest = divmod(columns * self.out.bits, 128)
+        return (
+            not rest
+            and columns % 8 == self.store_columns % columns == 0
+            and columns <= _WIDEST_BOX
+            and (row % 2 == 1 or row * 16 in SWIZZLED)
+        )
 
     @property
     def _room(self) -> int:
         """Bytes of shared memory that are left for the results of one consumer."""
-        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes
+        left = MOST_SHARED - self.stages * self.stage_bytes - self.parts_bytes - self.term_bytes
         return left // self.consumers // 1024 * 1024
 
     def _box_bytes(self, columns: int) -> int:
@@ -206,24 +235,66 @@ class Build:
     def staged(self) -> tuple[int, int]:
         """Boxes that a warpgroup writes to shared memory between two barriers, and how many such turns fit.
 
-        All of its sums at once if there is room; else a box at a time, so many of them that TMA has read the
-        first when it is written again.
+        All of its sums at once if there is room; else a box at a time (or some, if they are narrow), so many
+        turns that TMA has read the first when it is written again.
         """
         across = ROWS if self.transposed else self.store_columns
         boxes = across // self.box_columns
         if self.transposed:
             whole = self._boxes_bytes(boxes)
             return boxes, 2 if self.consumer_rows > ROWS and 2 * whole <= self._room else 1
+        if self.by_warps:
+            return 1, 2 if 2 * self._boxes_bytes(1) <= self._room else 1
         if self.stages_all_at_once:
             return boxes, 1
-        turns = self.consumer_rows // ROWS * boxes
-        fitting = self._room // self._boxes_bytes(1)
-        return 1, max(1, min(_MOST_BUFFERS, fitting, turns))
+        if not self.store_by_tma:  # threads store a turn before the next is written: long lines
+            fitting = max(1, self._room // self._boxes_bytes(1))
+            return max(each for each in range(1, fitting + 1) if boxes % each == 0), 1
+        narrow = max(1, _LEAST_BOX * 8 // self.out.bits // self.box_columns)
+        together = next(
+            (
+                each
+                for each in range(narrow, 1, -1)
+                if 2 * self._boxes_bytes(each) <= self._room and not (self.loops and boxes % each)
+            ),
+            1,
+        )
+        turns = self.consumer_rows // ROWS * -(-boxes // together)
+        fitting = self._room // self._boxes_bytes(together)
+        return together, max(1, min(_MOST_BUFFERS, fitting, turns))
 
     @property
     def long_epilogue(self) -> bool:
-        """Whether the epilogue takes many instructions: it is then a loop of few."""
+        """Whether the epilogue takes many instructions."""
         return self.epilogue.activation is not None or self.epilogue.function is not None
+
+    @property
+    def loops(self) -> bool:
+        """Whether turns are a loop: a function of the user may be of any length."""
+        return self.epilogue.function is not None and not self.transposed
+
+    def unread(self, turn: int) -> int:
+        """Return how many turns before this one TMA may still read when the next begins; -1: not even it.
+
+        Turns take the buffers in order, and begin with the first for each tile.
+        """
+        following = (turn + 1) % self.turns
+        distance = self.buffers
+        if following < self.buffers:
+            last = (self.turns - 1 - following) // self.buffers * self.buffers + following
+            distance = min(distance, self.turns - last + following)
+        return distance - 2
+
+    @property
+    def column_terms(self) -> tuple[str, ...]:
+        """What each column of a result has of its own: a factor, a bias."""
+        scaled, added = self.epilogue.scale_b == "row", self.epilogue.bias == "row"
+        return ("factor",) * scaled + ("bias",) * added
+
+    @property
+    def term_bytes(self) -> int:
+        """Bytes of shared memory for the terms of a tile's columns, of each consumer."""
+        return -(-len(self.column_terms) * self.store_columns * 4 // 16) * 16 * self.consumers
 
     def _boxes_bytes(self, boxes: int) -> int:
         """Bytes of so many boxes of the result, in whole patterns of the swizzle."""
@@ -245,12 +316,14 @@ class Build:
         return self._boxes_bytes(self.turn_boxes)
 
     @property
+    def turn_columns(self) -> int:
+        """Columns of a turn; the last of a tile may have fewer."""
+        return self.store_columns if self.transposed else self.box_columns * self.turn_boxes
+
+    @property
     def turns(self) -> int:
         """Turns in which a warpgroup writes its sums of a tile."""
-        blocks = self.consumer_rows // ROWS
-        return (
-            blocks if self.transposed else blocks * self.store_columns // (self.box_columns * self.turn_boxes)
-        )
+        return self.consumer_rows // ROWS * -(-self.store_columns // self.turn_columns)
 
     @property
     def parts_bytes(self) -> int:
@@ -263,9 +336,9 @@ class Build:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: the stages, the result's turns for each consumer, and parts of sums."""
+        """Dynamic shared memory: the stages, each consumer's turns, parts of sums, columns' terms."""
         results = self.buffers * self.consumers * self.turn_bytes
-        return self.stages * self.stage_bytes + results + self.parts_bytes
+        return self.stages * self.stage_bytes + results + self.parts_bytes + self.term_bytes
 
     @property
     def sum_registers(self) -> int:
@@ -336,6 +409,7 @@ def build_of(problem: Problem, plan: Plan) -> Build:
     size = problem.out.dtype.bits // 8
     across = problem.n if problem.out.k_major else problem.m
     wide = problem.out.tma and across * size % 16 == 0
+    many = planes > 1 and problem.batch > 1
     return Build(
         a=a, b=b, out=problem.out.dtype, sums=problem.sums or f32,
         a_k_major=problem.a.k_major, b_k_major=problem.b.k_major,
@@ -346,5 +420,7 @@ def build_of(problem: Problem, plan: Plan) -> Build:
         planes=planes, by_turns=plan.schedule == "by turns",
         promote=None if problem.promote is None else problem.scale_blocks,
         epilogue=problem.epilogue, skew=plan.skew, split=plan.split,
-        groups=plan.groups, transposed=not problem.out.k_major,
+        groups=plan.groups, transposed=not problem.out.k_major, after_copy=plan.copy_a or plan.copy_b,
+        turned=planes > 1 and problem.turned, repeats_a=many and not problem.a.batch_stride,
+        repeats_b=many and not problem.b.batch_stride,
     )  # fmt: skip

@@ -12,6 +12,17 @@ from lanewise.linalg.families.tile_order import numbers
 
 #: Products of the planes of A and B, small ones first; those below 2^-24 of the largest are left out.
 PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
+
+
+def plane_products(build: Build) -> list[tuple[int, int]]:
+    """Return which planes of the kernel's A and B are multiplied, in the order of the product's sums.
+
+    A kernel that computes the transpose has the product's B as its A.
+    """
+    pairs = PRODUCTS[build.planes]
+    return [(b, a) for a, b in pairs] if build.turned else list(pairs)
+
+
 #: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9).
 TURN = 8
 
@@ -39,7 +50,7 @@ class Consumer:
         first = self.own * blocks if T.schedule == "cooperative" else 0
         lw.wgmma_fence()
         begun = further
-        for plane_a, plane_b in PRODUCTS[T.planes]:
+        for plane_a, plane_b in plane_products(T):
             for k in range(0, T.bk, 32 // T.element_bytes):
                 for block in range(blocks):
                     from_a, from_b = a[0, k, first + block, plane_a, stage], b[0, k, plane_b, stage]
@@ -77,7 +88,12 @@ class Consumer:
             self.pipeline.wait(reading)
             accs = self.multiply(accs, reading.stage, done > 0)
             lw.wgmma_wait(1)  # the stage before is done: give it back
-            if done > 0:
+            if T.single:
+                # Nobody fills a stage of the last ones again. So all arrivals from other blocks are waited
+                # for, and a block can leave when it is done.
+                if (done > 0) & (done + T.stages <= steps):
+                    self.give_back(before)
+            elif done > 0:
                 self.give_back(before)
             before = reading
             reading = reading.next()
@@ -183,7 +199,7 @@ class Consumer:
         return totals, reading
 
     @lw.device
-    def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any) -> None:
+    def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any, values: Any) -> None:
         """Add up what other blocks have of a tile, where K is split, and store this block's share."""
         T = self.build
         if T.split > 1:
@@ -196,12 +212,13 @@ class Consumer:
                     self.meet(sums, mine, first_row, column)
                 else:
                     self.output.store(sums, first_row, column)
-            self.parts.done(self.own, within)
+            if not T.single:
+                self.parts.done(self.own, within)
         elif T.groups > 1:
             sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
             self.meet(sums, 0, first_row, first_column)
         else:
-            self.output.store(accs, first_row, first_column)
+            self.output.store(accs, first_row, first_column, values)
 
     @lw.device
     def meet(self, sums: Any, mine: Any, first_row: Any, first_column: Any) -> None:
@@ -267,9 +284,15 @@ class Consumer:
                 if number + tiles.step < tiles.count:
                     lw.arrive(TURN + 1 - own, 2 * WARPGROUP)
                 reading = self.skipped(reading, steps)
+            values = None
+            if T.split * T.groups == 1:
+                values = output.column_values(first_column)
             lw.wgmma_wait(0)
-            if steps > 0:
-                self.give_back(before)
-            self.finish(accs, first_row, first_column, turn)
+            if not T.single:  # noqa: SIM102, decided while tracing
+                if steps > 0:
+                    self.give_back(before)
+            self.finish(accs, first_row, first_column, turn, values)
             turn = turn + 1
+        if T.split > 1 and not T.single:
+            self.parts.wait_for_readers(own, turn)
         output.wait_for_reads(0)  # the block's shared memory is read before the block ends

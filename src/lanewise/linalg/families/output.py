@@ -7,11 +7,12 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.layout import Layout, Swizzle
-from lanewise.linalg.epilogue_code import changes_values, column_terms, finished, row_terms
+from lanewise.linalg.epilogue_code import changes_values, finished, row_terms
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
+from lanewise.linalg.families.unaligned_stores import store_lines
 
-#: Bits of the swizzle for boxes with rows of 128, 64, 32 and 16 bytes.
-_SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 16: 0}
+#: Bits of the swizzle for boxes with rows of 128, 64 and 32 bytes; others have none.
+_SWIZZLE_BITS = {128: 3, 64: 2, 32: 1}
 
 
 def staging(build: Build, offset: int) -> Any:
@@ -22,7 +23,7 @@ def staging(build: Build, offset: int) -> Any:
         (rows, wide, boxes, build.buffers, build.consumers),
         (wide, 1, rows * wide, turn, build.buffers * turn),
     )
-    bits = _SWIZZLE_BITS[wide * size]
+    bits = _SWIZZLE_BITS.get(wide * size, 0)
     swizzle = Swizzle(bits, 4 - (size.bit_length() - 1), 3) if bits else None
     return lw.dynamic_shared(build.out, layout, swizzle=swizzle, offset=offset)
 
@@ -30,6 +31,8 @@ def staging(build: Build, offset: int) -> Any:
 @lw.device
 def pair(low: Any, high: Any, dtype: Any) -> Any:
     """Return two finished values as neighbours in the result's format: in one register, or as both."""
+    if low.dtype == f16 and dtype != f16:
+        low, high = low.to(f32), high.to(f32)
     if dtype in (f16, bf16):
         if low.dtype == dtype:
             return lw.pack(low, high)
@@ -40,13 +43,10 @@ def pair(low: Any, high: Any, dtype: Any) -> Any:
     return (low.to(dtype), high.to(dtype))
 
 
-def rotate(values: Any, count: int, total: int) -> None:
-    """Move the first `count` of `total` registers behind the others, all in place."""
-    moved = [values[i] for i in range(count)]
+def move_forward(values: Any, count: int, total: int) -> None:
+    """Move all but the first `count` of `total` registers to the front, in place."""
     for i in range(total - count):
         values[i] = values[i + count]
-    for i in range(count):
-        values[total - count + i] = moved[i]
 
 
 class Output:
@@ -57,18 +57,58 @@ class Output:
         self.sC = staging(build, build.stages * build.stage_bytes)
         self.lane = lw.lane_id()
         self.warp = lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
+        self.thread = lw.thread_idx.x % WARPGROUP
+        #: Terms of the tile's columns, (column, which, consumer), and the factor that all of them have.
+        self.terms: Any = None
+        if build.column_terms:
+            shape = (build.store_columns, len(build.column_terms), build.consumers)
+            strides = (1, build.store_columns, build.store_columns * len(build.column_terms))
+            offset = build.shared_bytes - build.parts_bytes - build.term_bytes
+            self.terms = lw.dynamic_shared(f32, Layout(shape, strides), offset=offset)
+        self.factor: Any = None
+        if build.epilogue.scale_b is not None and "factor" not in build.column_terms:
+            self.factor = given.scale_b[0]
         #: The row after the last that is stored, and the matrix of the batch or where it begins.
         self.last_row: Any = None
         self.batch: Any = None
-        if build.transposed:
-            self.turn_columns = build.store_columns
-        else:
-            self.turn_columns = build.box_columns * build.turn_boxes
 
     @lw.device
-    def store(self, accs: Any, first_row: Any, first_column: Any) -> None:
-        """Store a warpgroup's rows of a tile."""
-        T, turns = self.build, self.build.store_columns // self.turn_columns
+    def column_values(self, first_column: Any) -> Any:
+        """Load this thread's share of what each column of a tile is scaled by and of what is added to it.
+
+        The loads are issued before the last products are awaited, so that their latency is hidden.
+        """
+        T, given = self.build, self.given
+        found = []
+        for kind in T.column_terms:
+            for first in range(0, T.store_columns, WARPGROUP):
+                column = lw.min(first_column + first + self.thread, self.N - 1)
+                found.append(given.bias[column] if kind == "bias" else given.scale_b[column])
+        return found
+
+    @lw.device
+    def share_column_values(self, values: Any) -> None:
+        """Write what each thread has loaded to shared memory, as f32, for all threads of the warpgroup."""
+        T = self.build
+        each = len(values) // len(T.column_terms)
+        for i in range(len(values)):
+            column = i % each * WARPGROUP + self.thread
+            whole = (i % each + 1) * WARPGROUP <= T.store_columns
+            if whole or column < T.store_columns:
+                self.terms[column, i // each, self.own] = values[i].to(f32)
+        lw.barrier(1 + self.own, WARPGROUP)
+
+    @lw.device
+    def store(self, accs: Any, first_row: Any, first_column: Any, values: Any = None) -> None:
+        """Store a warpgroup's rows of a tile; `values` are those of its columns where they were loaded."""
+        T = self.build
+        turns = T.turns // len(accs)
+        if T.by_warps and not T.column_terms:
+            lw.syncwarp()  # the last tile's results have been read
+        if T.column_terms:
+            if T.by_warps:
+                lw.barrier(1 + self.own, WARPGROUP)  # so have its columns' terms
+            self.share_column_values(self.column_values(first_column) if values is None else values)
         for block in range(len(accs)):
             row = first_row + block * ROWS
             own_row = row + self.warp * 16 + self.lane // 4
@@ -76,49 +116,64 @@ class Output:
                 row_terms(T.epilogue, self.given, lw.min(own_row + 8 * i, self.last_row - 1))
                 for i in range(2)
             ]
-            if T.long_epilogue and turns > 1:
-                # a loop: registers have no addresses, so those of the next turn move to the front
+            if T.loops:
+                # Registers have no addresses: those of the next turn move to the front.
                 values = accs[block]
+                # the same for each turn: the next one's buffer is free, or this one's is awaited
+                unread = T.buffers - 2 if T.turns % T.buffers == 0 else -1
                 for turn in lw.range(turns):
-                    column = first_column + turn * self.turn_columns
-                    buffer, first = (block * turns + turn) % T.buffers, block == 0 and turn == 0
-                    self.store_turn(values, 0, (row, column), own_row, of_rows, buffer, first)
-                    rotate(values, self.turn_columns // 2, T.store_columns // 2)
-            else:
-                for number in range(turns):
-                    which, start = (block * turns + number) % T.buffers, number * self.turn_columns
-                    at = (row, first_column + start)
-                    self.store_turn(accs[block], start, at, own_row, of_rows, which, block + number == 0)
+                    start, number = turn * T.turn_columns, block * turns + turn
+                    at, buffer = (row, first_column + start, start), number % T.buffers
+                    self.store_turn(values, (0, T.turn_columns), at, of_rows, buffer, unread, unread)
+                    move_forward(values, T.turn_columns // 2, T.store_columns // 2)
+                continue
+            for each in range(turns):
+                from_column, which = each * T.turn_columns, block * turns + each
+                columns = (from_column, min(T.turn_columns, T.store_columns - from_column))
+                place = (row, first_column + from_column, from_column)
+                before, after = T.unread(which - 1), T.unread(which)
+                self.store_turn(accs[block], columns, place, of_rows, which % T.buffers, before, after)
 
     @lw.device
     def store_turn(
-        self, acc: Any, start: Any, at: Any, own_row: Any, of_rows: Any, buffer: Any, first: Any
+        self, acc: Any, columns: Any, at: Any, of_rows: Any, buffer: Any, before: Any, after: Any
     ) -> None:
-        """Store one turn, 64 rows `at` a row and column; its sums begin at column `start`."""
+        """Store one turn, 64 rows `at` a row and column, and a column of the tile.
+
+        `columns` are the first of its sums among the registers, and how many. `before` and `after` say how
+        many turns TMA may still read from shared memory when this turn and when the next one begins.
+        """
         T = self.build
-        if not T.store_by_tma or T.buffers == 1 or (T.turns % T.buffers and first):
+        if T.by_warps:
+            if T.buffers == 1:
+                lw.syncwarp()  # what the buffer had has been read
+            self.write_turn(acc, columns, at, of_rows, buffer)
+            lw.syncwarp()
+            self.store_own_rows(at, columns[1], buffer)
+            return
+        if not T.store_by_tma or before < 0:
             # the buffer's last contents have been read; else the turn before has seen to that
             self.wait_for_reads(0)
             lw.barrier(1 + self.own, WARPGROUP)
-        self.write_turn(acc, start, at[1], own_row, of_rows, buffer)
+        self.write_turn(acc, columns, at, of_rows, buffer)
         if T.store_by_tma:
             lw.fence_proxy_async()
-            if T.buffers > 1:
-                self.wait_for_reads(T.buffers - 2)  # the next turn's buffer is free
+            if after >= 0:
+                self.wait_for_reads(after)  # the next turn's buffer is free
         lw.barrier(1 + self.own, WARPGROUP)
         if T.store_by_tma:
             if (self.warp == 0) & lw.elect_one():
                 lead = (self.batch,) if T.batched else ()
-                for box in range(T.turn_boxes):
+                for box in range(T.turn_boxes if T.transposed else columns[1] // T.box_columns):
                     place = (at[0], at[1] + box * T.box_columns)
                     if T.transposed:
                         place = (at[1], at[0] + box * T.box_columns)
                     lw.tma.store(self.C, (*lead, *place), self.sC[None, None, box, buffer, self.own])
                 lw.tma.commit()
         elif T.wide_stores and not T.transposed:
-            self.store_wide(at, buffer)
+            self.store_wide(at, columns[1], buffer)
         else:
-            self.store_guarded(at, buffer)
+            store_lines(self, at, buffer)
 
     @lw.device
     def wait_for_reads(self, most: Any) -> None:
@@ -144,28 +199,32 @@ class Output:
             if (row < self.last_row) & (column + 1 < self.N):
                 residuals[1] = place[step].to(f32)
         return [
-            finished(epilogue, given, values[i], of_row, of_columns[i], residuals[i], (row, column + i))
+            finished(
+                epilogue, given, values[i], of_row, of_columns[i], residuals[i], (row, column + i),
+                self.build.out,
+            )
             for i in range(2)
-        ]
+        ]  # fmt: skip
 
     @lw.device
-    def write_turn(
-        self, acc: Any, start: Any, first_column: Any, own_row: Any, of_rows: Any, buffer: Any
-    ) -> None:
+    def write_turn(self, acc: Any, columns: Any, place: Any, of_rows: Any, buffer: Any) -> None:
         """Write the columns of one turn, after the epilogue, to shared memory."""
         T = self.build
-        across = self.turn_columns if T.transposed else T.box_columns
-        eights = 2 if T.out in (f16, bf16) and across >= 16 else 1
-        by_column = T.epilogue.scale_b is not None or T.epilogue.bias == "row"
-        for at in range(0, self.turn_columns, 8 * eights):
+        start, count = columns
+        own_row = place[0] + self.warp * 16 + self.lane // 4
+        across = count if T.transposed else T.box_columns
+        most = 2 if T.out in (f16, bf16) else 1
+        _, first_column, first_of_tile = place
+        starts = [
+            (box + inside, min(most, (min(across, count - box) - inside) // 8))
+            for box in range(0, count, across)
+            for inside in range(0, min(across, count - box), 8 * most)
+        ]
+        for at, eights in starts:
             pairs = []
             for eight in range(eights):
-                column = first_column + at + 8 * eight + 2 * (self.lane % 4)
-                of_columns = [(None, None), (None, None)]
-                if by_column:
-                    of_columns = [
-                        column_terms(T.epilogue, self.given, lw.min(column + i, self.N - 1)) for i in range(2)
-                    ]
+                own = at + 8 * eight + 2 * (self.lane % 4)
+                column, of_columns = first_column + own, self.terms_of_columns(first_of_tile + own)
                 for half in range(2):
                     first = (start + at + 8 * eight) // 8 * 4 + 2 * half
                     row = own_row + 8 * half
@@ -175,6 +234,19 @@ class Output:
                 self.write_columns(pairs, at, eights, buffer)
             else:
                 self.write_rows(pairs, at, eights, buffer)
+
+    @lw.device
+    def terms_of_columns(self, column: Any) -> Any:
+        """Return the factor and the bias of two neighbouring columns of the tile."""
+        T = self.build
+        factors, biases = [self.factor, self.factor], [None, None]
+        for kind in range(len(T.column_terms)):
+            found = self.terms.ptr(column, kind, self.own).load(2)
+            if T.column_terms[kind] == "bias":
+                biases = found
+            else:
+                factors = found
+        return [(factors[i], biases[i]) for i in range(2)]
 
     @lw.device
     def write_rows(self, pairs: Any, at: Any, eights: Any, buffer: Any) -> None:
@@ -216,31 +288,37 @@ class Output:
                         place.store(values[i])
 
     @lw.device
-    def store_guarded(self, at: Any, buffer: Any) -> None:
-        """Store one turn from shared memory, element by element, what lies inside alone."""
-        T, thread = self.build, lw.thread_idx.x % WARPGROUP
-        row, column = at
-        wide = T.box_columns * T.turn_boxes
-        for first in range(0, T.box_rows * wide, WARPGROUP):
-            number = first + thread
-            line, inner = number // wide, number % wide
-            here = (row + inner, column + line) if T.transposed else (row + line, column + inner)
-            outer, along = (here[1], here[0]) if T.transposed else here
-            if (here[0] < self.last_row) & (here[1] < self.N):
-                value = self.sC[line, inner % T.box_columns, inner // T.box_columns, buffer, self.own]
-                self.C[outer.to(lw.i64) * self.leading + along.to(lw.i64) + self.batch] = value
+    def store_own_rows(self, at: Any, columns: Any, buffer: Any) -> None:
+        """Store this warp's 16 rows of a turn from shared memory, 16 bytes at once, what lies inside alone.
+
+        Neighbouring lanes store one row, of 128 bytes if the turn is not a narrow one.
+        """
+        T, each = self.build, 128 // self.build.out.bits
+        lanes = T.box_columns // each
+        rows = min(16, 32 // lanes)  # that are stored at once
+        line, inner = self.warp * 16 + self.lane // lanes % rows, self.lane % lanes * each
+        row, column = at[0] + line, at[1] + inner
+        last = self.N if columns == T.box_columns else lw.min(self.N, at[1] + columns)
+        starts = range(0, 16, rows)
+        values = [self.sC.ptr(line + i, inner, 0, buffer, self.own).load(each) for i in starts]
+        place = self.C + row.to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
+        for i in starts:
+            inside = (row + i < self.last_row) & (column < last)
+            if inside if rows * lanes == 32 else inside & (self.lane < rows * lanes):
+                (place + self.leading * i).aligned(16).store(values[i // rows])
 
     @lw.device
-    def store_wide(self, at: Any, buffer: Any) -> None:
+    def store_wide(self, at: Any, columns: Any, buffer: Any) -> None:
         """Store one turn from shared memory, 16 bytes at once, rows that lie inside alone."""
-        T, thread = self.build, lw.thread_idx.x % WARPGROUP
+        T, thread = self.build, self.thread
         each = 128 // T.out.bits
-        chunks = T.box_columns * T.turn_boxes // each
+        chunks = columns // each
         for first in range(0, ROWS * chunks, WARPGROUP):
             number = first + thread
             line, inner = number // chunks, number % chunks * each
             row, column = at[0] + line, at[1] + inner
-            if (row < self.last_row) & (column < self.N):
+            inside_turn = True if first + WARPGROUP <= ROWS * chunks else number < ROWS * chunks
+            if (row < self.last_row) & (column < self.N) & inside_turn:
                 box, inside = inner // T.box_columns, inner % T.box_columns
                 values = self.sC.ptr(line, inside, box, buffer, self.own).load(each)
                 place = self.C + row.to(lw.i64) * self.leading + column.to(lw.i64) + self.batch

@@ -86,3 +86,8 @@ class Parts:
         mine = lw.cluster.rank() // T.sharing
         if (thread < T.split) & (mine < T.owners):
             self.free[own].remote(within + thread * T.sharing).arrive(scope="block")
+
+    @lw.device
+    def wait_for_readers(self, own: Any, turn: Any) -> None:
+        """Wait until all owners have read what was sent last: their arrivals find this block at work."""
+        self.free[own].wait((turn + 1) & 1, scope="cluster")

@@ -12,21 +12,16 @@ from typing import Any
 from lanewise.formats import bf16
 from lanewise.linalg.families.build import PLANES
 from lanewise.linalg.families.meeting import COUNTER_BYTES
-from lanewise.linalg.families.prepass_kernels import (
-    CHUNK,
-    ROWS_AT_ONCE,
-    THREADS,
-    TILE,
-    realigning,
-    splitting,
-    transposing,
-)
+from lanewise.linalg.families.prepass_kernels import CHUNKS_EACH, THREADS, Kind, copying, division
+from lanewise.linalg.families.prepass_tiles import tiles_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
 
-#: Bytes that the rows of a workspace are padded to.
-_ROW = 128
+#: Bytes that the rows of a workspace are padded to, bytes that are read at once, and four of bytes.
+_ROW, _GRANULE, _WORD = 128, 16, 4
+#: Bytes of an array in which there may be too few of those.
+_TINY = 5 * _GRANULE
 
 
 def needs_transpose(operand: Operand, precision: str) -> bool:
@@ -94,30 +89,49 @@ class Copy:
             :, :, : self.new_length
         ]
 
-    def launch(self, array: Any, target: Any, stream: Any) -> None:
-        """Copy the lines of an array (lines × length, contiguous) to its place in the workspace."""
-        if self.planes > 1:
-            arguments = (
-                flat(array), flat(target), self.lines, self.length, self.operand.leading,
-                self.padded, self.operand.batch_stride, self.new_lines * self.padded,
-            )  # fmt: skip
-            across, along = (self.padded, self.length) if self.transposed else (self.lines, self.padded)
-            splitting(self.transposed)[(-(-along // TILE), -(-across // TILE), self.batch), THREADS](
-                *arguments, stream=stream
-            )
-            return
-        arguments = (
-            _words(array, self.size), _words(target, self.size), self.lines, self.length,
-            self.operand.leading, self.padded, self.operand.batch_stride, self.new_lines * self.padded,
-        )  # fmt: skip
+    @property
+    def kind(self) -> Kind:
+        """What of it is compiled in."""
+        size = self.operand.dtype.bits // 8
+        return Kind(
+            size,
+            self.transposed,
+            self.planes,
+            self.batch > 1,
+            self.operand.alignment >= (_GRANULE if not self.transposed else _WORD),
+            self._chunks >= 1 << 31,
+            self._bytes_read < _TINY and not self.transposed,
+        )
+
+    @property
+    def _chunks(self) -> int:
+        """Chunks of 16 bytes of all matrices (of one plane, if there are several)."""
+        return self.batch * self.new_lines * self.padded * self.size // _GRANULE
+
+    @property
+    def _bytes_read(self) -> int:
+        """Bytes from the first element to the last."""
+        operand = self.operand
+        between = (self.lines - 1) * operand.leading + (self.batch - 1) * operand.batch_stride
+        return (between + self.length) * operand.dtype.bits // 8
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the launch that make it."""
         if self.transposed:
-            # rows beyond the last are zeros up to the padding
-            blocks = (-(-self.length // TILE), -(-self.padded // TILE), self.batch)
-            transposing(self.size)[blocks, THREADS](*arguments, stream=stream)
-            return
-        chunks = -(-self.padded * self.size // CHUNK // THREADS)
-        blocks = (chunks, -(-self.lines // ROWS_AT_ONCE), self.batch)
-        realigning(self.size)[blocks, THREADS](*arguments, stream=stream)
+            return self.batch * tiles_of(self.length, self.padded, self.kind.turns_bytes)
+        return -(-self._chunks // (THREADS * CHUNKS_EACH[self.planes]))
+
+    def arguments(self, array: Any, target: Any) -> tuple[Any, ...]:
+        """Return what the kernel gets of it: `array` has the lines, `target` is its part of the workspace."""
+        source, into = flat(array), flat(target)
+        if self.planes == 1:
+            source, into = _words(source, self.size), _words(into, self.size)
+        return (
+            source, into, self.lines, self.length, self.operand.leading, self.padded,
+            self.operand.batch_stride, self.new_lines * self.padded, self.batch,
+            *division(self.padded * self.size // _GRANULE),
+        )  # fmt: skip
 
 
 def copies(problem: Problem, plan: Plan) -> tuple[Copy | None, Copy | None]:
@@ -136,20 +150,32 @@ def copied(problem: Problem, plan: Plan, pointers: Pointers, stream: Any = None)
     """Copy the operands that a plan says, and return the problem and its arrays as they are then."""
     of_a, of_b = copies(problem, plan)
     offset = COUNTER_BYTES
+    jobs = []
     if of_a is not None:
         lines = pointers.a if problem.a.k_major else pointers.a.swapaxes(-1, -2)
         target = of_a.view(pointers.workspace, offset, lines)
-        of_a.launch(lines, target, stream)
+        jobs.append((of_a, of_a.arguments(lines, target)))
         pointers = replace(pointers, a=target if of_a.result.k_major else target.swapaxes(-1, -2))
         problem = replace(problem, a=of_a.result)
         offset += -(-of_a.bytes // _ROW) * _ROW
     if of_b is not None:
         lines = pointers.b.swapaxes(-1, -2) if problem.b.k_major else pointers.b
         target = of_b.view(pointers.workspace, offset, lines)
-        of_b.launch(lines, target, stream)
+        jobs.append((of_b, of_b.arguments(lines, target)))
         pointers = replace(pointers, b=target.swapaxes(-1, -2) if of_b.result.k_major else target)
         problem = replace(problem, b=of_b.result)
+    launch_copies(jobs, stream)
     return problem, pointers
+
+
+def launch_copies(jobs: list[tuple[Copy, tuple[Any, ...]]], stream: Any = None) -> None:
+    """Make one or two copies by one launch."""
+    blocks = [copy.blocks for copy, _ in jobs]
+    arguments = [each for _, given in jobs for each in given]
+    if len(jobs) > 1:
+        arguments.append(blocks[0])
+    kernel = copying(*(copy.kind for copy, _ in jobs))
+    kernel[sum(blocks), THREADS](*arguments, stream=stream)
 
 
 def _repeated(array: Any, count: int) -> Any:
@@ -165,7 +191,6 @@ def _words(array: Any, size: int) -> Any:
     """Return an array, or a view of its elements as words of their size, for a kernel that only copies."""
     import numpy as np
 
-    array = flat(array)
     if isinstance(array, np.ndarray):
         return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[size])
     return array

@@ -1,180 +1,200 @@
-"""Kernels that copy matrices for TMA and wgmma: realigned, transposed, or f32 as parts of bf16."""
+"""Kernels that copy matrices for TMA and wgmma: realigned, transposed, or f32 as parts of bf16.
+
+One launch copies both operands. Its blocks write what the product reads first at the end, so that it is found
+in the L2 cache; the product, launched to overlap with it, begins while the last of them are at work.
+"""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import bf16, f32, u8
 from lanewise.lang.trace.types import u16, u32
-from lanewise.layout import Layout
+from lanewise.linalg.families.prepass_chunks import CHUNK, Chunk, store_chunk, whole_granules
+from lanewise.linalg.families.prepass_tiles import split_tile, transpose_bytes, transpose_tile
 
-#: Bytes that a thread copies at once; threads of a block, and rows that each copies.
-CHUNK, THREADS, ROWS_AT_ONCE = 16, 256, 4
-#: Rows and columns of a tile that goes through shared memory.
-TILE = 64
+#: Threads of a block, and chunks of 16 bytes of the result that each makes (of each plane, if there are
+#: several).
+THREADS = 256
+CHUNKS_EACH = {1: 4, 3: 2}
 _WORDS = {1: u8, 2: u16, 4: u32}
 
 
+class Kind(NamedTuple):
+    """What is compiled in of one operand's copy."""
+
+    #: Bytes of an element as it is read.
+    size: int
+    transposed: bool = False
+    #: 1: bytes are copied; 3: f32 becomes three planes of bf16.
+    planes: int = 1
+    #: Whether there are several matrices, and whether all lines begin at multiples of 16 bytes, or of four if
+    #: bytes are transposed.
+    batched: bool = False
+    aligned: bool = False
+    #: Whether chunks are counted with 64 bits; whether there are too few bytes to read 16 at once.
+    wide: bool = False
+    tiny: bool = False
+
+    @property
+    def source(self) -> Any:
+        """The type of the elements that are read."""
+        return f32 if self.planes > 1 else _WORDS[self.size]
+
+    @property
+    def target(self) -> Any:
+        """The type of the elements that are written."""
+        return bf16 if self.planes > 1 else _WORDS[self.size]
+
+    @property
+    def turns_bytes(self) -> bool:
+        """Whether bytes are transposed that can be read four at once."""
+        return self.transposed and self.size == 1 and self.aligned
+
+    @property
+    def per_chunk(self) -> int:
+        """Elements of 16 bytes of the result."""
+        return CHUNK // (2 if self.planes > 1 else self.size)
+
+
+class Lines:
+    """An operand's lines in memory, before and after, as one launch has them."""
+
+    def __init__(
+        self, source: Any, target: Any, lines: Any, length: Any, leading: Any, padded: Any,
+        source_stride: Any, target_stride: Any, matrices: Any, magic: Any, shift: Any,
+    ) -> None:  # fmt: skip
+        self.source, self.target, self.lines, self.length = source, target, lines, length
+        #: Elements from line to line, and from matrix to matrix (or from plane to plane).
+        self.leading, self.padded = leading, padded
+        self.source_stride, self.target_stride = source_stride, target_stride
+        self.matrices = matrices
+        #: n // chunks of a line = (n · magic) >> 32 >> shift, for n below 2³¹.
+        self.magic, self.shift = magic, shift
+
+
+def division(divisor: int) -> tuple[int, int]:
+    """Return the multiplier and the shift that divide numbers below 2³¹ by a divisor of at least 2.
+
+    >>> magic, shift = division(264)
+    >>> all((n * magic >> 32) >> shift == n // 264 for n in (0, 263, 264, 2**31 - 1))
+    True
+    """
+    bits = (divisor - 1).bit_length()
+    return -(-(1 << (31 + bits)) // divisor), bits - 1
+
+
 @cache
-def realigning(size: int) -> Any:
-    """Return the kernel that copies rows of `size`-byte elements to rows at multiples of 16 bytes."""
-    word, per_chunk = _WORDS[size], CHUNK // size
+def copying(first: Kind, second: Kind | None = None) -> Any:
+    """Return the kernel that copies one operand, or two."""
+    of_1, to_1 = first.source, first.target
+    if second is None:
+
+        @lw.kernel(max_threads=THREADS)
+        def copy(
+            source: lw.Ptr[of_1], target: lw.Ptr[to_1, 16], lines: lw.i32, length: lw.i32,
+            leading: lw.i64, padded: lw.i32, source_stride: lw.i64, target_stride: lw.i64,
+            matrices: lw.i32, magic: lw.u32, shift: lw.u32,
+        ):  # fmt: skip
+            lw.launch_dependents()
+            given = Lines(
+                source, target, lines, length, leading, padded, source_stride, target_stride, matrices,
+                magic, shift,
+            )  # fmt: skip
+            copy_part(first, given, lw.grid_dim.x - 1 - lw.block_idx.x)
+
+        return copy
+
+    of_2, to_2 = second.source, second.target
 
     @lw.kernel(max_threads=THREADS)
-    def realign(
-        source: lw.Ptr[word], target: lw.Ptr[word, 16], rows: lw.i32, columns: lw.i32, leading: lw.i64,
-        padded: lw.i32, source_stride: lw.i64, target_stride: lw.i64,
+    def copy_both(
+        source: lw.Ptr[of_1], target: lw.Ptr[to_1, 16], lines: lw.i32, length: lw.i32,
+        leading: lw.i64, padded: lw.i32, source_stride: lw.i64, target_stride: lw.i64,
+        matrices: lw.i32, magic: lw.u32, shift: lw.u32,
+        source_2: lw.Ptr[of_2], target_2: lw.Ptr[to_2, 16], lines_2: lw.i32,
+        length_2: lw.i32, leading_2: lw.i64, padded_2: lw.i32, source_stride_2: lw.i64,
+        target_stride_2: lw.i64, matrices_2: lw.i32, magic_2: lw.u32, shift_2: lw.u32, blocks: lw.i32,
     ):  # fmt: skip
-        column = (lw.block_idx.x * THREADS + lw.thread_idx.x) * per_chunk
-        matrix = lw.block_idx.z.to(lw.i64)
-        last = (rows - 1).to(lw.i64) * leading + columns.to(lw.i64)  # elements from the first to the end
-        base = source + matrix * source_stride
-        if column < padded:
-            for number in range(ROWS_AT_ONCE):
-                row = lw.block_idx.y * ROWS_AT_ONCE + number
-                if row < rows:
-                    flat = row.to(lw.i64) * leading + column.to(lw.i64)
-                    place = (
-                        target
-                        + matrix * target_stride
-                        + row.to(lw.i64) * padded.to(lw.i64)
-                        + column.to(lw.i64)
-                    )
-                    words = copied_chunk(base, flat, last, columns - column, size)
-                    store_chunk(place, words)
+        lw.launch_dependents()
+        if lw.block_idx.x < blocks:
+            given = Lines(
+                source, target, lines, length, leading, padded, source_stride, target_stride, matrices,
+                magic, shift,
+            )  # fmt: skip
+            copy_part(first, given, blocks - 1 - lw.block_idx.x)
+        else:
+            given = Lines(
+                source_2, target_2, lines_2, length_2, leading_2, padded_2, source_stride_2, target_stride_2,
+                matrices_2, magic_2, shift_2,
+            )  # fmt: skip
+            copy_part(second, given, lw.grid_dim.x - 1 - lw.block_idx.x)
 
-    return realign
+    return copy_both
 
 
 @lw.device
-def copied_chunk(base: Any, flat: Any, last: Any, left: Any, size: Any) -> Any:
-    """Return 16 bytes from an element on as four words; beyond the row's end they are zero.
-
-    Inside of the array five aligned words are read and shifted; at its ends, element by element.
-    """
-    per_word = 4 // size
-    address = (base + flat).address.to(lw.u64)
-    shift = (address & 3).to(lw.u32) * 8
-    words = [lw.u32(0) for _ in range(4)]
-    inside = (flat >= per_word) & (flat + 5 * per_word < last)
-    if inside:
-        read = []
-        for i in range(5):
-            read.append(lw.asm("ld.global.nc.b32 {d}, [{p}];", d=lw.u32, p=(address - (address & 3)) + 4 * i))
-        for i in range(4):
-            words[i] = lw.asm(
-                "shf.r.clamp.b32 {d}, {a}, {b}, {c};", d=lw.u32, a=read[i], b=read[i + 1], c=shift
-            )
+def copy_part(kind: Any, given: Any, block: Any) -> None:
+    """Copy one block's part of an operand: some chunks of its lines, or a tile."""
+    if kind.transposed:
+        if kind.planes > 1:
+            split_tile(given, block)
+        elif kind.turns_bytes:
+            transpose_bytes(given, block)
+        else:
+            transpose_tile(kind.size, kind.source, given, block)
     else:
-        for i in range(4):
-            for j in range(per_word):
-                if i * per_word + j < left:
-                    value = base[flat + (i * per_word + j)].to(lw.u32)
-                    words[i] = words[i] | (value << (8 * size * j))
-    for i in range(4):
-        here = left - i * per_word  # elements of this word that belong to the row
-        if here < per_word:
-            kept = lw.max(here, 0) * (8 * size)
-            words[i] = lw.where(kept == 0, lw.u32(0), words[i] & ((lw.u32(1) << kept.to(lw.u32)) - 1))
-    return words
+        copy_chunks(kind, given, block)
 
 
 @lw.device
-def store_chunk(place: Any, words: Any):
-    """Store four words at an address that is a multiple of 16 bytes."""
-    lw.pointer(place.address, u32, "global", CHUNK).store(words)
-
-
-@cache
-def transposing(size: int) -> Any:
-    """Return the kernel that copies a matrix of `size`-byte elements to its transpose, rows padded."""
-    word = _WORDS[size]
-    per_word = 4 // size
-    # a line more than the tile's width keeps columns of the tile in different banks
-    layout = Layout((TILE, TILE), (TILE + per_word, 1))
-
-    @lw.kernel(max_threads=THREADS)
-    def transpose(
-        source: lw.Ptr[word], target: lw.Ptr[word, 16], rows: lw.i32, columns: lw.i32, leading: lw.i64,
-        padded: lw.i32, source_stride: lw.i64, target_stride: lw.i64,
-    ):  # fmt: skip
-        tile = lw.shared(word, layout)
-        thread = lw.thread_idx.x
-        first_row, first_column = lw.block_idx.y * TILE, lw.block_idx.x * TILE
-        matrix = lw.block_idx.z.to(lw.i64)
-        base = source + matrix * source_stride
-        for step in range(0, TILE * TILE, THREADS):
-            row, column = (step + thread) // TILE, (step + thread) % TILE
-            value = word(0)
-            if (first_row + row < rows) & (first_column + column < columns):
-                value = base[(first_row + row).to(lw.i64) * leading + (first_column + column).to(lw.i64)]
-            tile[row, column] = value
-        lw.syncthreads()
-        for step in range(0, TILE * TILE // per_word, THREADS):
-            number = step + thread
-            column, row = number // (TILE // per_word), number % (TILE // per_word) * per_word
-            packed = lw.u32(0)
-            for i in range(per_word):
-                packed = packed | (tile[row + i, column].to(lw.u32) << (8 * size * i))
-            if (first_column + column < columns) & (first_row + row < padded):
-                at = (first_column + column).to(lw.i64) * padded.to(lw.i64) + (first_row + row).to(lw.i64)
-                lw.asm("st.global.b32 [{p}], {v};", p=target + matrix * target_stride + at, v=packed)
-
-    return transpose
-
-
-@cache
-def splitting(transposed: bool) -> Any:
-    """Return the kernel that writes f32 numbers as three bf16 numbers, in planes with padded rows.
-
-    The first is x rounded towards zero, the others what is left, rounded to nearest; their sum is x.
-    """
-    columns_of_tile = TILE + 1  # columns of the tile lie in different banks
-
-    @lw.kernel(max_threads=THREADS)
-    def split(
-        source: lw.Ptr[f32], target: lw.Ptr[bf16, 16], rows: lw.i32, columns: lw.i32, leading: lw.i64,
-        padded: lw.i32, source_stride: lw.i64, plane: lw.i64,
-    ):  # fmt: skip
-        tile = lw.shared(f32, Layout((TILE, TILE), (columns_of_tile, 1)))
-        thread = lw.thread_idx.x
-        first_row, first_column = lw.block_idx.y * TILE, lw.block_idx.x * TILE
-        matrix = lw.block_idx.z.to(lw.i64)
-        base = source + matrix * source_stride
-        for step in range(0, TILE * TILE, THREADS):
-            row, column = (step + thread) // TILE, (step + thread) % TILE
-            value = f32(0.0)
-            if (first_row + row < rows) & (first_column + column < columns):
-                value = base[(first_row + row).to(lw.i64) * leading + (first_column + column).to(lw.i64)]
-            tile[row, column] = value
-        lw.syncthreads()
-        # lines of the result, eight numbers at once
-        line_first, inner_first = (first_column, first_row) if transposed else (first_row, first_column)
-        lines = columns if transposed else rows
-        for step in range(0, TILE * TILE // 8, THREADS):
-            line, inner = (step + thread) // (TILE // 8), (step + thread) % (TILE // 8) * 8
-            parts = [
-                split_number(tile[inner + i, line] if transposed else tile[line, inner + i]) for i in range(8)
-            ]
-            if (line_first + line < lines) & (inner_first + inner < padded):
-                at = (line_first + line).to(lw.i64) * padded.to(lw.i64) + (inner_first + inner).to(lw.i64)
-                for part in range(3):
-                    place = target + (matrix * 3 + part) * plane + at
-                    words = [
-                        lw.bitcast(lw.pack(parts[i][part], parts[i + 1][part]), u32) for i in (0, 2, 4, 6)
-                    ]
-                    store_chunk(place, words)
-
-    return split
+def copy_chunks(kind: Any, given: Any, block: Any) -> None:
+    """Copy chunks of 16 bytes, neighbours by neighbouring threads: all of them are loaded, then stored."""
+    each = CHUNKS_EACH[kind.planes]
+    per_line = given.padded // kind.per_chunk
+    # the block's first chunk, as a line and the chunks before it in this line
+    if kind.wide:
+        first = block.to(lw.u64) * (THREADS * each)
+        line = (first // per_line.to(lw.u64)).to(lw.i32)
+        before = (first - line.to(lw.u64) * per_line.to(lw.u64)).to(lw.u32)
+    else:
+        first = (block * (THREADS * each)).to(lw.u32)
+        start = divided(first, given)
+        line, before = start.to(lw.i32), first - start * per_line.to(lw.u32)
+    limits = whole_granules(kind, given)
+    places, loaded = [], []
+    for i in range(each):
+        number = before + lw.thread_idx.x.to(lw.u32) + i * THREADS
+        further = divided(number, given)
+        column = (number - further * per_line.to(lw.u32)).to(lw.i32) * kind.per_chunk
+        place = line + further.to(lw.i32)
+        matrix = lw.i32(0)
+        row = place
+        if kind.batched:
+            matrix = place // given.lines
+            row = place - matrix * given.lines
+        places.append((place, matrix, row, column))
+        flat = row.to(lw.i64) * given.leading + column.to(lw.i64)
+        if kind.batched:
+            flat = flat + matrix.to(lw.i64) * given.source_stride
+        loaded.append(Chunk(kind, given, flat, given.length - column, limits))
+    for i in range(each):
+        place, matrix, row, column = places[i]
+        if place < given.lines * given.matrices:
+            to = row.to(lw.i64) * given.padded.to(lw.i64) + column.to(lw.i64)
+            if kind.planes > 1:
+                numbers = loaded[i].as_planes()
+                for plane in range(kind.planes):
+                    at = (matrix * kind.planes + plane).to(lw.i64) * given.target_stride + to
+                    store_chunk(given.target + at, numbers[plane])
+            else:
+                at = to + matrix.to(lw.i64) * given.target_stride if kind.batched else to
+                store_chunk(given.target + at, loaded[i].words())
 
 
 @lw.device
-def split_number(value: Any) -> Any:
-    """Return an f32 as three bf16 whose sum it is; of an infinity the others are zero."""
-    high = value.to(bf16, rounding="rz")
-    rest = lw.where(lw.abs(value) < float("inf"), value - high.to(f32), f32(0.0))
-    middle = rest.to(bf16)
-    low = (rest - middle.to(f32)).to(bf16)
-    return high, middle, low
+def divided(number: Any, given: Any) -> Any:
+    """Return a number below 2³¹ divided by the chunks of a line."""
+    return lw.mulhi(number, given.magic) >> given.shift

@@ -69,7 +69,7 @@ def finished_sum(T: Any, given: Any, value: Any, row: Any, column: Any, M: Any, 
         return finished_f64(epilogue, given, value, row, column, residual)
     of_row, of_column = row_terms(epilogue, given, row), column_terms(epilogue, given, column)
     more = None if residual is None else residual.to(f32)
-    return finished(epilogue, given, value, of_row, of_column, more, (row, column))
+    return finished(epilogue, given, value, of_row, of_column, more, (row, column), T.out)
 
 
 @lw.device
@@ -80,7 +80,7 @@ def finished_f64(epilogue: Any, given: Any, value: Any, row: Any, column: Any, r
     if epilogue.bias is not None:
         value = value + given.bias[column if epilogue.bias == "row" else row]
     if epilogue.activation == "relu":
-        value = lw.max(value, f64(0.0), nan=True)
+        value = lw.where(lw.isnan(value), value, lw.max(value, f64(0.0)))  # max.NaN is not for f64
     if residual is not None:
         value = value + (residual * given.beta if epilogue.beta else residual)
     if epilogue.function is not None:

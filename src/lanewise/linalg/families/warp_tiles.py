@@ -101,12 +101,14 @@ class Copy:
             row = self.row + number * self.step
             source = self.source + self.leading * (number * self.step) + offset
             target = self.array.ptr(row, self.column, stage)
-            inside = (row + down < self.rows) & (self.column + right < self.columns)
+            # elements of the piece that are inside: its row may end within it
+            left = lw.where(row + down < self.rows, self.columns - right - self.column, 0)
             size = self.width * self.tile.size
             if self.asynchronous and size >= 4:
-                lw.cp_async(target, source, size, src_bytes=lw.where(inside, size, 0))
+                bytes_ = lw.max(lw.min(left, self.width), 0) * self.tile.size
+                lw.cp_async(target, source, size, src_bytes=bytes_)
             else:
-                waiting.append((target, load_or_zero(source, self.width, inside)))
+                waiting.append((target, load_or_zero(source, self.width, left)))
         for target, values in waiting:
             target.store(values)
 
@@ -136,11 +138,20 @@ def share_out(
 
 
 @lw.device
-def load_or_zero(source: Any, width: int, inside: Any) -> Any:
-    """Neighbouring elements, or zeros where they would lie outside the matrix."""
-    values = (source.dtype(0),) * width if width > 1 else source.dtype(0)
-    if inside:
-        values = source.load(width) if width > 1 else source.load()
+def load_or_zero(source: Any, width: int, left: Any) -> Any:
+    """Neighbouring elements, of which `left` lie inside the matrix, or zeros for the others."""
+    if width == 1:
+        value = source.dtype(0)
+        if left > 0:
+            value = source.load()
+        return value
+    values = [source.dtype(0) for _ in range(width)]
+    if left >= width:
+        values = list(source.load(width))
+    else:
+        for i in range(width):
+            if i < left:
+                values[i] = source[i]
     return values
 
 

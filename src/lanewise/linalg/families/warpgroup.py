@@ -11,7 +11,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import tf32
-from lanewise.linalg.families.build import Build, build_of
+from lanewise.linalg.families.build import MOST_SHARED, SWIZZLED, Build, build_of
 from lanewise.linalg.families.meeting import COUNTER_BYTES, meeting_bytes
 from lanewise.linalg.families.prepass import copied
 from lanewise.linalg.families.prepass import workspace_bytes as copy_bytes
@@ -63,13 +63,26 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
         and batch <= _MOST_ALONG_Z
         and tiles // batch <= _MOST_ALONG_Z
     ):
-        return replace(build, single=True, skew=0)
+        return stored_by_warps(replace(build, single=True, skew=0))
     return build
 
 
+def stored_by_warps(build: Build) -> Build:
+    """Return a build of one tile for each block whose warps store wide results themselves, if there is room.
+
+    Nothing overlaps the end of such a block. On an H200 this makes 1792³, 2048³ and 2560³ 1 to 3 % faster;
+    narrow tiles, and tiles whose stores overlap the next tile's products, are faster by TMA.
+    """
+    if not build.store_by_tma or build.transposed or build.store_columns <= _MOST_BY_TMA:
+        return build
+    changed = replace(build, store_by_tma=False, by_warps=True)
+    return changed if changed.shared_bytes <= MOST_SHARED else build
+
+
+#: Columns of a block's only tile up to which TMA stores it.
+_MOST_BY_TMA = 128
 #: Blocks that a grid can have along y and z.
 _MOST_ALONG_Z = 65535
-_SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
 
 
 def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple[Any, Any, Any]:
@@ -88,8 +101,9 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any, l2: Any = None) -> tuple
         rows_out = rows_out[None]
     of_out = flat(rows_out)
     if T.store_by_tma:
-        wide: Any = _SWIZZLES[T.box_columns * T.out.bits // 8]
-        of_out = tensor_map(rows_out, (*lead, T.box_rows, T.box_columns), swizzle=wide)
+        wide = T.box_columns * T.out.bits // 8
+        swizzle: Any = f"{wide}B" if wide in SWIZZLED else "none"
+        of_out = tensor_map(rows_out, (*lead, T.box_rows, T.box_columns), swizzle=swizzle)
     return (
         tensor_map(rows_a, (*(() if T.grouped else planes), *tile_a.box), swizzle="128B", **kind),
         tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", **kind),
@@ -114,7 +128,7 @@ def launch(
     if plan.copy_a or plan.copy_b:
         problem, pointers = copied(problem, plan, pointers, stream)
     configured, arguments = prepared(problem, plan, pointers, multiprocessors)
-    configured(*arguments, stream=stream)
+    configured(*arguments, stream=stream, overlap=plan.copy_a or plan.copy_b)
 
 
 def prepared(

@@ -13,7 +13,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.epilogue_code import EpilogueValues
-from lanewise.linalg.families.build import REGISTERS, WARPGROUP, Build
+from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
 from lanewise.linalg.families.meeting import Meeting
 from lanewise.linalg.families.output import Output
@@ -38,7 +38,8 @@ def _output_type(build: Build) -> Any:
         return lw.Ptr[build.out]
     wide = build.box_columns * build.out.bits // 8
     lead = (1,) if build.batched else ()
-    return lw.TensorMap[build.out, (*lead, build.box_rows, build.box_columns), wide if wide > 16 else 0]
+    swizzle = wide if wide in SWIZZLED else 0
+    return lw.TensorMap[build.out, (*lead, build.box_rows, build.box_columns), swizzle]
 
 
 class Place:
@@ -160,6 +161,8 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
     if T.sharing < T.cluster_size or along > 1:
         mask_a = lw.i32(mask_a) << (place.row + place.first_of_sharing)
         mask_b = lw.i32(mask_b) << (place.column * across + place.first_of_sharing)
+    if T.after_copy:
+        lw.wait_on_dependencies()
     filling = pipeline.producer_state()
     state = tiles.begin() if T.grouped else None
     for number in numbers(tiles, tiles.first, tiles.step):
@@ -179,6 +182,12 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
             pipeline.commit(filling)
             full = pipeline.barrier(filling)
             k = (first_step + step) * T.bk
-            tile_a.load(A, to_a, (first_row, k, matrix), filling.stage, full, place.column, mask_a)
-            tile_b.load(B, to_b, (first_column, k, matrix), filling.stage, full, place.row, mask_b)
+            at_a = (first_row, k, 0 if T.repeats_a else matrix)
+            at_b = (first_column, k, 0 if T.repeats_b else matrix)
+            tile_a.load(A, to_a, at_a, filling.stage, full, place.column, mask_a)
+            tile_b.load(B, to_b, at_b, filling.stage, full, place.row, mask_b)
+            filling = filling.next()
+    if T.sharing > 1 and not T.single:  # other blocks give stages back to this one, which must not have ended
+        for _ in range(T.stages):
+            pipeline.acquire(filling)
             filling = filling.next()

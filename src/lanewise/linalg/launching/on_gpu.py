@@ -224,7 +224,8 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
             found[name] = DeviceView(number, vector.address, (vector.shape[0],), (1,), vector.format)
     if problem.promote and "scale_a" not in found:
         # Sums that are promoted without scales: pointers that no kernel reads.
-        found["scale_a"] = found["scale_b"] = DeviceView(0, request.a.address, (1, 1), (1, 1), f32)
+        aligned = request.a.address & -16
+        found["scale_a"] = found["scale_b"] = DeviceView(0, aligned, (1, 1), (1, 1), f32)
     if size:
         number = OPERANDS.index("workspace")
         found["workspace"] = DeviceView(number, addresses[number], (size,), (1,), u8)

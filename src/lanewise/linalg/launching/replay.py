@@ -1,9 +1,8 @@
-"""A call that was made before, in machine code: tensors read, their kind told, and launches repeated.
+"""The launches of a call that was made before, repeated by machine code.
 
-torch's tensors are read through DLPack's C exchange API, as in `gpu/native.py`. `kind` makes one number of
-what decides a launch (shapes, strides, types, devices, alignment); `repeat` writes addresses into the
-parameters of recorded launches and hands them to the driver. Where Python or torch are of another make,
-neither is there, and `warm.py` does both in Python.
+torch's tensors are read through DLPack's C exchange API, as in `gpu/native.py`. `repeat` writes addresses
+into the parameters of recorded launches and hands them to the driver. Where Python or torch are of another
+make, it is not there, and `warm.py` does it in Python. `quick_call.py` makes a whole call.
 """
 
 from __future__ import annotations
@@ -21,119 +20,20 @@ from lanewise.jit import machine_code
 if TYPE_CHECKING:
     from lanewise.gpu.recorded import RecordedLaunch
 
-#: What of Python's C interface is called: the first words of both tables.
+#: What of Python's C interface is called: the first words of the table.
 _PYTHON = (
     "PyLong_FromUnsignedLongLong", "PyLong_AsUnsignedLongLong", "PyErr_Clear", "PyEval_SaveThread",
     "PyEval_RestoreThread",
 )  # fmt: skip
-#: Of both tables: the function that reads a tensor. Of `kind`: how many types are taken, then these. Of
-#: `repeat`: None, cuLaunchKernelEx, where the last kernel's number goes, the number, how many launches, then
-#: the address of each one's record.
+#: Then the function that reads a tensor, None, cuLaunchKernelEx, where the last kernel's number goes, the
+#: number, how many launches, and the address of each one's record.
 _READ = len(_PYTHON)
 #: `repeat` returns the driver's status; this one where a tensor could not be read.
 NOT_READ = (1 << 64) - 1
 _MOST_OPERANDS = 16
 
-_TEXT = """
-define internal i64 @mixed(i64 %seen, i64 %more) alwaysinline {
-  %both = xor i64 %seen, %more
-  %spread = mul i64 %both, -7046029254386353131
-  %high = lshr i64 %spread, 29
-  %mixed = xor i64 %spread, %high
-  ret i64 %mixed
-}
-
-; What a DLTensor is, but for its numbers and its address: data 0, device 8, axes 16, type 20, shape 24,
-; strides 32, offset 40.
-define internal i64 @kind_of(ptr %tensor, i64 %seen) {
-entry:
-  %data = call i64 @word(ptr %tensor, i64 0)
-  %offset = call i64 @word(ptr %tensor, i64 5)
-  %first = add i64 %data, %offset
-  %alignment = and i64 %first, 15
-  %device = call i64 @word(ptr %tensor, i64 1)
-  %type = call i64 @word(ptr %tensor, i64 2)
-  %h0 = call i64 @mixed(i64 %seen, i64 %alignment)
-  %h1 = call i64 @mixed(i64 %h0, i64 %device)
-  %h2 = call i64 @mixed(i64 %h1, i64 %type)
-  %axes = trunc i64 %type to i32
-  %count = zext i32 %axes to i64
-  %shape = call ptr @address(ptr %tensor, i64 3)
-  %strides = call ptr @address(ptr %tensor, i64 4)
-  %unsaid = icmp eq ptr %strides, null
-  br i1 %unsaid, label %none, label %loop
-none:
-  ret i64 0
-loop:
-  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
-  %h = phi i64 [ %h2, %entry ], [ %h4, %next ]
-  %done = icmp uge i64 %n, %count
-  br i1 %done, label %end, label %next
-next:
-  %size = call i64 @word(ptr %shape, i64 %n)
-  %stride = call i64 @word(ptr %strides, i64 %n)
-  %h3 = call i64 @mixed(i64 %h, i64 %size)
-  %h4 = call i64 @mixed(i64 %h3, i64 %stride)
-  %n1 = add i64 %n, 1
-  br label %loop
-end:
-  ret i64 %h
-}
-
-; A method of Python: of tensors, a number for their kind; 0 if one is no tensor.
-define ptr @kind(ptr %self, ptr %arguments, i64 %given) {
-entry:
-  %table = call ptr @PyLong_AsVoidPtr(ptr %self)
-  %number = call ptr @address(ptr %table, i64 0)
-  %clear = call ptr @address(ptr %table, i64 2)
-  %read = call ptr @address(ptr %table, i64 READ)
-  %types = call i64 @word(ptr %table, i64 TYPES)
-  %tensor = alloca [6 x i64], align 16
-  br label %loop
-loop:
-  %n = phi i64 [ 0, %entry ], [ %n1, %taken ]
-  %seen = phi i64 [ 88172645463325252, %entry ], [ %more, %taken ]
-  %done = icmp uge i64 %n, %given
-  br i1 %done, label %end, label %item
-item:
-  %at = getelementptr ptr, ptr %arguments, i64 %n
-  %object = load ptr, ptr %at
-  %its_type = call i64 @word(ptr %object, i64 1)
-  br label %which
-which:
-  %t = phi i64 [ 0, %item ], [ %t1, %other ]
-  %no_more = icmp uge i64 %t, %types
-  br i1 %no_more, label %refuse, label %compare
-compare:
-  %place = add i64 %t, FIRST_TYPE
-  %type = call i64 @word(ptr %table, i64 %place)
-  %same = icmp eq i64 %type, %its_type
-  br i1 %same, label %look, label %other
-other:
-  %t1 = add i64 %t, 1
-  br label %which
-look:
-  %failed = call i32 %read(ptr %object, ptr %tensor)
-  %was_read = icmp eq i32 %failed, 0
-  br i1 %was_read, label %told, label %wrong
-told:
-  %more = call i64 @kind_of(ptr %tensor, i64 %seen)
-  %known = icmp ne i64 %more, 0
-  br i1 %known, label %taken, label %refuse
-taken:
-  %n1 = add i64 %n, 1
-  br label %loop
-wrong:
-  call void %clear()
-  br label %refuse
-end:
-  %found = call ptr %number(i64 %seen)
-  ret ptr %found
-refuse:
-  %nothing = call ptr %number(i64 0)
-  ret ptr %nothing
-}
-
+#: What makes one launch; `quick_call.py` has it, too.
+LAUNCH_TEXT = """
 ; One launch: the record has the values, their bytes, how many parameters, where each begins among the values,
 ; the configuration, how many words change, these (place, operand, what is added), and the function.
 define internal i32 @one(ptr %record, ptr %operands, i64 %stream, ptr %start) noinline {
@@ -187,6 +87,9 @@ go:
   ret i32 %status
 }
 
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+_REPEAT_TEXT = """
 ; A method of Python: the stream's handle, then the operands; None where there is none. Returns the status.
 define ptr @repeat(ptr %self, ptr %arguments, i64 %given) {
 entry:
@@ -262,13 +165,12 @@ wrong:
 }
 
 declare ptr @PyLong_AsVoidPtr(ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 #: Places in the tables, by their names in the text.
 _PLACES = {
-    "READ": _READ, "TYPES": _READ + 1, "FIRST_TYPE": _READ + 2, "NONE": _READ + 1, "LAUNCH": _READ + 2,
-    "LAST": _READ + 3, "NAME": _READ + 4, "LAUNCHES": _READ + 5, "FIRST_RECORD": _READ + 6,
+    "READ": _READ, "NONE": _READ + 1, "LAUNCH": _READ + 2, "LAST": _READ + 3, "NAME": _READ + 4,
+    "LAUNCHES": _READ + 5, "FIRST_RECORD": _READ + 6,
 }  # fmt: skip
 #: Bytes of CUlaunchConfig.
 _CONFIG_BYTES = 56
@@ -280,7 +182,7 @@ def _program() -> machine_code.Program | None:
     if not can_be_made():
         return None
     text = (
-        (TABLE_TEXT + _TEXT)
+        (TABLE_TEXT + LAUNCH_TEXT + _REPEAT_TEXT)
         .replace("MOST_BYTES", str(8 * _MOST_OPERANDS))
         .replace("[MOST x", f"[{_MOST_OPERANDS} x")
     )
@@ -295,18 +197,24 @@ def _first_words(read: int) -> list[int]:
     return [*places_in_python(_PYTHON), read]
 
 
-def kind_function(types: Sequence[type]) -> Callable[..., int] | None:
-    """Return a function that tells the kind of tensors of these types as a number; None where it cannot be.
-
-    It returns 0 for anything that is no such tensor.
-    """
-    read = exchange_function(types[0])
-    program = _program()
-    if not read or program is None:
-        return None
-    words = [*_first_words(read), len(types), *(id(each) for each in types)]
-    telling: Callable[..., int] = made(program, "kind", words, (tuple(types),))
-    return telling
+def launch_records(launches: Sequence[RecordedLaunch]) -> tuple[list[int], list[object]]:
+    """Return the addresses of what LAUNCH_TEXT reads of each launch, and the memory that holds it."""
+    records: list[int] = []
+    held: list[object] = []
+    for each in launches:
+        values, offsets, config, changes = each.parts()
+        content = ctypes.create_string_buffer(values, max(len(values), 1))
+        places = (c_uint64 * max(len(offsets), 1))(*offsets)
+        settings = ctypes.create_string_buffer(config, _CONFIG_BYTES)
+        rows = (c_uint64 * max(3 * len(changes), 1))(*(number for change in changes for number in change))
+        words = (
+            ctypes.addressof(content), len(values), len(offsets), ctypes.addressof(places),
+            ctypes.addressof(settings), len(changes), ctypes.addressof(rows), each.kernel.function,
+        )  # fmt: skip
+        record = (c_uint64 * len(words))(*words)
+        records.append(ctypes.addressof(record))
+        held.append((content, places, settings, rows, record, each))
+    return records, held
 
 
 def repeat_function(
@@ -321,20 +229,7 @@ def repeat_function(
     program = _program()
     if not read or program is None:
         return None
-    records, held = [], []
-    for each in launches:
-        values, offsets, config, changes = each.parts()
-        content = ctypes.create_string_buffer(values, max(len(values), 1))
-        places = (c_uint64 * max(len(offsets), 1))(*offsets)
-        settings = ctypes.create_string_buffer(config, _CONFIG_BYTES)
-        rows = (c_uint64 * max(3 * len(changes), 1))(*(number for change in changes for number in change))
-        words = (
-            ctypes.addressof(content), len(values), len(offsets), ctypes.addressof(places),
-            ctypes.addressof(settings), len(changes), ctypes.addressof(rows), each.kernel.function,
-        )  # fmt: skip
-        record = (c_uint64 * len(words))(*words)
-        records.append(ctypes.addressof(record))
-        held.append((content, places, settings, rows, record, each))
+    records, held = launch_records(launches)
     words_of_table = [*_first_words(read), id(None), launch, last, name, len(records), *records]
     repeating: Callable[..., int] = made(program, "repeat", words_of_table, tuple(held))
     return repeating

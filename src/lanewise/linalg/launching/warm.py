@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lanewise.gpu.streams import stream_handle
-from lanewise.linalg.launching.replay import NOT_READ, kind_function, repeat_function
+from lanewise.linalg.launching.replay import NOT_READ, repeat_function
 from lanewise.linalg.operands import plain_tensors
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
+    from lanewise.linalg.launching.quick_call import QuickCalls
     from lanewise.linalg.rules import Request
 
 #: Calls after which one is worth machine code: a program that multiplies a few times does not wait for that.
@@ -26,9 +26,11 @@ COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered; when there are more, all are forgotten.
 _MOST_CALLS = 4096
 _CALLS: dict[Any, WarmCall] = {}
-#: Calls without keywords by the number of their kind, and the function that tells it, once there is one.
-PLAIN_CALLS: dict[int, WarmCall] = {}
-KIND: list[Callable[..., int]] = []
+#: The function of machine code that makes calls, once one was made often, and what it is told of them.
+QUICK: list[Callable[..., Any]] = []
+_QUICK_CALLS: list[QuickCalls] = []
+#: Keywords that are no tensors, and their numbers.
+KEYWORDS: dict[tuple[Any, ...], int] = {}
 
 
 def kind_of_tensor(value: Any) -> Any:
@@ -79,6 +81,10 @@ class WarmCall:
         self.repeat: Callable[..., int] | None = None
         self.quick_empty: Callable[..., Any] | None = None
         self.calls = 0
+        #: How often machine code was offered the whole call; it refuses those on changing streams.
+        self.offered = 0
+        #: The factor of the result in memory, if it was given as a number.
+        self.scale_out = None if request.scale_out is None else request.scale_out.array
         #: From the first byte of each operand to the last, by its address.
         self.extents = [
             None if view is None else _reach(view)
@@ -115,6 +121,8 @@ class WarmCall:
             workspace = self._workspace(handle)
         if self.adds_out:
             residual = result
+        if scale_out is not None and isinstance(scale_out, int | float):
+            scale_out = self.scale_out
         self.calls += 1
         if self.calls == _OFTEN:
             self._compile()
@@ -197,24 +205,54 @@ def remember(key: Any, made: WarmCall) -> None:
 def forget() -> None:
     """Forget all calls: plans have changed."""
     _CALLS.clear()
-    PLAIN_CALLS.clear()
+    KEYWORDS.clear()
+    for each in _QUICK_CALLS:
+        each.clear()
 
 
-@cache
-def tensor_kind() -> Callable[..., int] | None:
-    """Return the function that tells the kind of torch's tensors as a number; None where there is none."""
-    return kind_function(plain_tensors())
+def remember_quick(made: WarmCall, arguments: tuple[Any, ...], keywords: tuple[Any, ...] | None) -> None:
+    """Have machine code make a call from now on, if it can.
 
-
-def remember_plain(made: WarmCall, *tensors: Any) -> None:
-    """Keep a call without keywords under the number of its tensors' kind."""
-    kind = tensor_kind()
-    if kind is None or made.repeat is None:
+    `arguments` are a, b and out; with `keywords`, those that are no tensors, also the other operands.
+    """
+    context, prepared = made.context, made.prepared
+    made.offered += 1
+    if made.repeat is None or made.quick_empty is None or made.offered > _OFTEN:
         return
-    if len(PLAIN_CALLS) >= _MOST_CALLS:
-        PLAIN_CALLS.clear()
-    number = kind(*tensors)
-    if number:
-        PLAIN_CALLS[number] = made
-        if not KIND:
-            KIND.append(kind)
+    if not _QUICK_CALLS:
+        from lanewise.linalg.launching.quick_call import QuickCalls
+
+        driver, torch = context.driver, sys.modules["torch"]
+        found = QuickCalls(
+            plain_tensors(), made.quick_empty, torch.is_grad_enabled, launch=driver.places[0],
+            capturing=driver.capturing_place, last=context.last_place,
+        )  # fmt: skip
+        _QUICK_CALLS.append(found)
+        if found.possible:
+            QUICK.append(found.call)
+    if not QUICK:
+        return
+    if keywords is not None:
+        if len(KEYWORDS) >= _MOST_CALLS:
+            forget()
+        arguments = (*arguments, KEYWORDS.setdefault(keywords, len(KEYWORDS)))
+    workspace, counting = None, None
+    if prepared.counts:
+        stream = made.current_stream(made.ordinal)
+        counted = _COUNTING.get((made.ordinal, stream))
+        if counted is None or counted.numel() < prepared.workspace_bytes:
+            return
+        counting = (stream, counted.data_ptr(), counted)
+    elif prepared.workspace_bytes:
+        workspace = ((prepared.workspace_bytes,), (1,), made.bytes)
+    _QUICK_CALLS[0].add(
+        arguments, prepared.launches, made.ordinal, context.numbered(prepared.launches[-1].kernel.name),
+        (made.shape, made.strides, made.dtype), workspace, made.extents, counting, made.adds_out,
+    )  # fmt: skip
+
+
+def quick_fault(status: int) -> Exception:
+    """Return the error for the driver's status of a launch that machine code made."""
+    from lanewise.gpu.device import context
+
+    return context(0).driver.error(status, "lw.matmul")  # it launches where there is one device alone

@@ -142,6 +142,7 @@ def _candidate(
     products = rows * max(columns, 32) * step * planes * (planes + 1) / 2
     multiply = products * size / 2 / hopper._PRODUCTS
     shared = active * (rows / along + columns / across) * line * planes / hopper._L2
+    shared *= hopper.sectors(problem, size)
     port = (rows + columns) * line * planes / hopper._PORT
     turns = high / ROWS * columns / 64
     moved = (m + n) * problem.k * size + m * n * problem.out.dtype.word_bits / 8

@@ -40,6 +40,11 @@ def passes_on(op: Op) -> bool:
     return op.record.level is Level.LANE and not op.record.needs_values
 
 
+def is_zero_of_itself(op: Op) -> bool:
+    """Return whether an instruction is `xor` of a register with itself: 0, whatever the register holds."""
+    return op.opcode == "xor" and op.operands[1] == op.operands[2]
+
+
 def needed(op: Op) -> set[Register]:
     """Return the registers whose values an instruction needs."""
     found = {op.guard[0]} if op.guard is not None else set()
@@ -89,7 +94,7 @@ def may_deliver_nothing(op: Op) -> bool:
 
 def passed(op: Op) -> set[Register]:
     """Return the registers whose lack of a value an instruction passes on to its result."""
-    return op.registers(Role.USED) if passes_on(op) else set()
+    return op.registers(Role.USED) if passes_on(op) and not is_zero_of_itself(op) else set()
 
 
 def computes(op: Op) -> bool:
@@ -99,7 +104,8 @@ def computes(op: Op) -> bool:
 
 def read_by_lane(op: Op) -> set[Register]:
     """Return the registers that an instruction of each lane alone reads."""
-    return op.registers(Role.USED) if op.record.level is Level.LANE else set()
+    reads = op.record.level is Level.LANE and not is_zero_of_itself(op)
+    return op.registers(Role.USED) if reads else set()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lanewise.ptx.model.names import demangle
+
 if TYPE_CHECKING:
     from lanewise.ptx import Module
 
@@ -153,6 +155,11 @@ class ReportContents:
     judge: Callable[[], list[Inefficiency]] | None = field(default=None, repr=False, compare=False)
     #: The module of the kernel, for the text of its source and of its PTX.
     module: Module | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def title(self) -> str:
+        """The name of the kernel as C++ writes it; `kernel` is that in the PTX."""
+        return demangle(self.kernel)
 
     @cached_property
     def performance(self) -> list[Inefficiency]:

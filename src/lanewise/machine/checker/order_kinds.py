@@ -15,6 +15,8 @@ class OrderKind(IntEnum):
     TRACK = 4
     #: A fence whose scope is the block.
     BLOCK_FENCE = 5
+    #: A fence whose scope is the cluster.
+    CLUSTER_FENCE = 21
     # From here on, those of asynchronous operations: fences between the generic and the asynchronous proxy.
     PROXY_FENCE = 6
     PROXY_FENCE_SHARED = 7
@@ -46,6 +48,7 @@ OF_VECTOR_CLOCKS = frozenset(
         OrderKind.WAIT,
         OrderKind.TRACK,
         OrderKind.BLOCK_FENCE,
+        OrderKind.CLUSTER_FENCE,
         OrderKind.INIT_FENCE,
         OrderKind.CLUSTER_ARRIVAL,
     )

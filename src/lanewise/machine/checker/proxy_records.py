@@ -198,9 +198,10 @@ class PhaseRecord(RecordLayout):
     # By warp of the block: the epoch of its last arrival, and which lanes have arrived.
     arrived = per_lane()
     arrivers = per_lane()
-    # In a cluster: by rank the epoch up to which those who arrived knew the block, and that up to which they
-    # knew everything.
+    # In a cluster: by rank the epoch up to which those who arrived knew the block, the same as arrivals of
+    # the block's own scope tell it, and that up to which they knew everything.
     members = field(4, MOST_CLUSTER_BLOCKS)
+    narrow_members = field(4, MOST_CLUSTER_BLOCKS)
     acquired = field()
 
 

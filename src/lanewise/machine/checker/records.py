@@ -145,8 +145,9 @@ class WarpClock(RecordLayout):
     #: marked as GLIMPSED. And how many there were.
     foreign = field(4, FOREIGN_LENGTH)
     foreign_count = field()
-    # The epochs of the last fences: of any scope, and of the scope of the GPU.
+    # The epochs of the last fences: of any scope, at least of the cluster's, and of the scope of the GPU.
     published = field()
+    published_cluster = field()
     published_gpu = field()
     #: Whether the warp knew then all that its block had done.
     published_whole = field()
@@ -254,15 +255,20 @@ EPOCHS = PENDING - 1
 # all that its block had done; it rests on publications of other blocks. The rest is an epoch.
 WITHIN_BLOCK, ODD_PHASE, WHOLE, CHAIN = 1 << 31, 1 << 30, 1 << 29, 1 << 28
 PUBLISHED = CHAIN - 1
-#: In the list of a warp's clock: no fence has followed the read.
-GLIMPSED = 1 << 30
+#: Of a publication that is no phase's, beside WITHIN_BLOCK: the blocks of the cluster see it, too.
+WITHIN_CLUSTER = 1 << 30
+# In the list of a warp's clock: no fence has followed the read; an arrival in another block at the scope of
+# its own told of it, which orders reads before later writes, but gives no guarantee for what was written.
+GLIMPSED, NARROW = 1 << 30, 1 << 31
+#: Beside an earlier access in one word: it is a write, and what comes after it reads.
+READ_OF_WRITTEN = 1 << 32
 # An access in one word (`who`): the lane, flags, then the number of the access.
 LANE_BITS = 5
 #: An instruction of the whole warp: no lane can be told to have made the access.
 COLLECTIVE = 1 << 5
 #: Several lanes of one instruction wrote the same value.
 SEVERAL = 1 << 6
-# Strong at the scope of the GPU, and at that of the block.
+# Strong at the scope of the GPU, and at that of the block; both: at that of the cluster.
 STRONG, STRONG_IN_BLOCK = 1 << 7, 1 << 8
 VOLATILE = 1 << 9
 #: A read and a write in one step.
@@ -410,8 +416,9 @@ class Flag(IntFlag):
     READS = auto()
     WRITES = auto()
     STRONG_ACCESS = auto()
-    #: Strong, but only for threads of the same block.
+    #: Strong, but only for threads of the same block, or of the same cluster.
     IN_BLOCK = auto()
+    IN_CLUSTER = auto()
     RELEASES = auto()
     ACQUIRES = auto()
     #: The write of an asynchronous copy.
@@ -435,6 +442,8 @@ class Flag(IntFlag):
     SHUFFLES = auto()
     #: It ends the life of an mbarrier.
     INVALIDATES = auto()
+    #: An arrival at an mbarrier that publishes for the own block only, wherever the mbarrier is.
+    NARROW_ARRIVAL = auto()
 
 
 class ShuffleMode(IntEnum):

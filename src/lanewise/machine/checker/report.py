@@ -47,13 +47,13 @@ class Report(ReportContents):
         return fragment([self])
 
     def __repr__(self) -> str:
-        return f"<report of {self.kernel}: {self.summary}>"
+        return f"<report of {self.title}: {self.summary}>"
 
     def __str__(self) -> str:
         parts = [str(each) for each in self.findings]
         if self.performance:
             parts.append("\n".join(str(each) for each in self.performance))
-        parts.append(f"{self.kernel}: {self.summary}")
+        parts.append(f"{self.title}: {self.summary}")
         if self.counters:
             width = max(len(name) for name in self.counters)
             parts.append(

@@ -53,7 +53,7 @@ class RandomOrder:
     """
 
     order = RunOrder.RANDOM
-    first_share = Share(WHOLE.slice, 1)
+    first_share = Share(WHOLE.slice, 0)
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -66,6 +66,14 @@ class RandomOrder:
         """Return a waiting block, or None for a new one, which has equal chances while not too many wait."""
         begins = self.random.random() < (0.5 if waiting < MOST_INTERLEAVED else 0.1)
         return None if begins else self.random.randrange(waiting)
+
+    def cut(self, length: int) -> int:
+        """Return after how many of its basic blocks a share is interrupted, one time out of two; else 0.
+
+        Most are interrupted soon: what a block does after it has waited for another one is then interrupted.
+        """
+        cut = 1 << self.random.randrange(6) if self.random.random() < 0.5 else 0
+        return cut if cut < length else 0
 
 
 def run_schedule(asked: object) -> RunSchedule:

@@ -46,15 +46,21 @@ class ShadowPool:
         self._lock = threading.Lock()
         #: Memory, the latest last; it is cleared when somebody takes it.
         self._kept: list[Piece] = []
+        #: Bytes of all that is kept: those that were ever in use, and those of address space.
+        self._touched_bytes = self._space = 0
         #: Logs, of which only pages at the beginning were ever touched.
         self._logs: list[Words] = []
 
     def take(self, count: int) -> Piece:
         """Return so many words that are zero, or some more."""
         with self._lock:
-            sizes = [each.words.size for each in self._kept]
-            fitting = [number for number, size in enumerate(sizes) if count <= size <= 2 * count]
-            found = self._kept.pop(fitting[-1]) if fitting else None
+            fitting = (
+                number
+                for number in reversed(range(len(self._kept)))
+                if count <= self._kept[number].words.size <= 2 * count
+            )
+            number = next(fitting, None)
+            found = None if number is None else self._leave(number)
         if found is None:
             return Piece(np.zeros(count, np.uint32))
         found.clear()
@@ -66,11 +72,17 @@ class ShadowPool:
         piece.touched_bytes = max(piece.touched_bytes, sum(4 * (end - first) for first, end in used))
         with self._lock:
             self._kept.append(piece)
-            while (
-                sum(each.touched_bytes for each in self._kept) > MOST_KEPT_BYTES
-                or sum(each.words.nbytes for each in self._kept) > MOST_KEPT_SPACE
-            ):
-                del self._kept[0]
+            self._touched_bytes += piece.touched_bytes
+            self._space += piece.words.nbytes
+            while self._touched_bytes > MOST_KEPT_BYTES or self._space > MOST_KEPT_SPACE:
+                self._leave(0)
+
+    def _leave(self, number: int) -> Piece:
+        """Return a piece that is kept no longer."""
+        piece = self._kept.pop(number)
+        self._touched_bytes -= piece.touched_bytes
+        self._space -= piece.words.nbytes
+        return piece
 
     def take_log(self, epochs: int) -> Words:
         """Return a log for so many epochs. Entries may have any value: each is written before it is read."""

@@ -264,6 +264,8 @@ def _order(op: Op, program: Program) -> Row:
     row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
         row[SiteRow.flags] = OrderKind.BLOCK_FENCE
+    if op.record.orders is Order.FENCE and op.has("cluster"):
+        row[SiteRow.flags] = OrderKind.CLUSTER_FENCE
     if op.record.orders is Order.CLUSTER_ARRIVAL and op.has("relaxed"):
         row[SiteRow.flags] = OrderKind.CLUSTER_ARRIVAL_RELAXED
     if op.record.orders is Order.PROXY_FENCE:
@@ -316,17 +318,22 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
     flags = (Flag.READS if access.reads else Flag(0)) | (Flag.WRITES if access.writes else Flag(0))
     if access.strong or _STRONG.intersection(op.modifiers):
         flags |= Flag.STRONG_ACCESS
-    if access.releases or _RELEASING.intersection(op.modifiers):
+    relaxed = op.has("relaxed")  # an arrival at an mbarrier then publishes nothing, a wait acquires nothing
+    if (access.releases and not relaxed) or _RELEASING.intersection(op.modifiers):
         flags |= Flag.RELEASES
-    if access.acquires or _ACQUIRING.intersection(op.modifiers):
+    if (access.acquires and not relaxed) or _ACQUIRING.intersection(op.modifiers):
         flags |= Flag.ACQUIRES
     if op.has("cta"):
         flags |= Flag.IN_BLOCK
+    if op.has("cluster"):
+        flags |= Flag.IN_CLUSTER
     if op.has("nc"):
         flags |= Flag.CONSTANT
     asked: Row = {}
     if access.size is Size.MBARRIER:
         flags |= Flag.PHASES
+        if access.releases and not op.has("cluster"):  # the block is the default scope
+            flags |= Flag.NARROW_ARRIVAL
         if op.has("inval"):
             flags |= Flag.INVALIDATES
         if access.acquires:

@@ -304,7 +304,8 @@ class Triage:
                 before = "write" if kind is Suspicion.WEAKLY_AFTER_WRITE else "read"
                 return (
                     f"{what} after a {before} that nothing orders in the PTX memory model: lanes only met, a "
-                    "flag was read without a fence, or atomics are mixed with plain accesses"
+                    "flag was read without a fence, an arrival in another block had the scope of its own, "
+                    "or atomics are mixed with plain accesses"
                 )
             case Suspicion.SAME_ADDRESS:
                 return f"{space} write: two lanes of one instruction write different values to one place"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 import re
-import sys
 from pathlib import Path
 
 from lanewise.machine.errors import Unsupported
 from lanewise.ptx import Loc, Module, Operation
+from lanewise.ptx.notebook_cells import notebook_cell
 
 _LINE = re.compile(r"line (\d+)\b")
 
@@ -30,22 +29,7 @@ def source_chain(module: Module, loc: Loc) -> tuple[str, ...]:
 def _place(name: str, line: int) -> str:
     if Path(name).exists():
         return f"{name}:{line}"
-    return f"{_notebook_cell(name) or Path(name).name}:{line}"
-
-
-def _notebook_cell(name: str) -> str:
-    """Return `cell In[2]` for the file name that IPython has given to that cell; empty for other names.
-
-    The cell's text can then be had from `linecache` under this name, as it could be under the other.
-    """
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(name)
-    if number is None:
-        return ""
-    cell = f"cell In[{number}]"
-    if name in linecache.cache:
-        linecache.cache.setdefault(cell, linecache.cache[name])
-    return cell
+    return f"{notebook_cell(name) or Path(name).name}:{line}"
 
 
 def with_source(error: Unsupported, module: Module) -> Unsupported:

@@ -61,6 +61,9 @@ class Schedule(Protocol):
     def chosen(self, waiting: int) -> int | None:
         """Return which of so many waiting blocks goes on; None if the next block of the grid begins."""
 
+    def cut(self, length: int) -> int:
+        """Return after how many of its basic blocks a share is interrupted; 0 if it is not."""
+
 
 class InOrder:
     """Blocks and warps run in the order of their numbers; a block runs until it is done or stuck."""
@@ -78,6 +81,10 @@ class InOrder:
         """Return that the next block of the grid begins."""
         return None
 
+    def cut(self, length: int) -> int:
+        """Return that no share is interrupted."""
+        return 0
+
 
 class Resident:
     """A block under way, or a cluster of them: its memory, and what is known of its progress."""
@@ -94,6 +101,8 @@ class Resident:
         self.distance = 0
         #: The share that it has now, and that of a look while it is stuck.
         self.share, self.poll = POLL, POLL
+        #: Basic blocks that are left of a share that was interrupted: it is looked at after all of them.
+        self.left = 0
 
 
 class Stuck(NamedTuple):
@@ -139,6 +148,8 @@ class ResidentBlocks:
         self.busy = 0
         #: Whether a block began or ended since the last round of all blocks.
         self.progress = True
+        #: Whether all blocks were stuck in the last round: then no share is interrupted.
+        self.settling = False
         self.quiet_memory: bytes | None = None
         self.fruitless, self.fruitless_memory = 0, b""
         #: The most blocks that were under way at a time because none of them could go on.
@@ -175,6 +186,11 @@ class ResidentBlocks:
     def _share(self, resident: Resident) -> None:
         """Set how long a block that goes on may run, and in which order its warps run."""
         state, looks = resident.state, resident.looks
+        if resident.left:
+            for member in state.members:
+                member[BlockRecord.slice] = member[BlockRecord.whole_slice] = resident.left
+            resident.left = 0
+            return
         in_order = True  # a look compares what a block was with what it is: warps run in one order in between
         if resident.stuck:
             share = resident.poll
@@ -185,15 +201,18 @@ class ResidentBlocks:
         else:
             share, in_order = Share(WHOLE.slice, 0) if looks == POLLS + 1 else WHOLE, False
         resident.share = share
+        cut = 0 if self.settling or share.turns else self.schedule.cut(share.slice)
+        resident.left = share.slice - cut if cut else 0
         for member in state.members:
-            member[BlockRecord.slice] = member[BlockRecord.whole_slice] = share.slice
+            member[BlockRecord.slice] = member[BlockRecord.whole_slice] = cut or share.slice
             member[BlockRecord.turns] = share.turns
             member[BlockRecord.order] = RunOrder.IN_ORDER if in_order else self.schedule.order
 
     def _after_yield(self, resident: Resident) -> Resident | None:
         """Look whether a block is stuck; return the block that runs next."""
-        self._look(resident)
-        if resident.stuck or resident.looks > PATIENCE or self.schedule.gives_way():
+        if not resident.left:
+            self._look(resident)
+        if resident.stuck or resident.left or resident.looks > PATIENCE or self.schedule.gives_way():
             self.looked_at.append(resident)
             self.busy += not resident.stuck
             return self._begun() or self._next_waiting()
@@ -261,7 +280,8 @@ class ResidentBlocks:
         """Judge a round of all blocks: if none made progress, and memory has not changed, none ever will."""
         blocks, progress = self.looked_at, self.progress
         self.progress = False
-        if progress or not blocks or not all(each.stuck for each in blocks):
+        self.settling = not progress and all(each.stuck for each in blocks)
+        if not self.settling or not blocks or any(each.left for each in blocks):
             self.quiet_memory = None
         elif self.judge is None:
             if hasattr(os, "sched_yield"):  # blocks of other host threads may have to do something

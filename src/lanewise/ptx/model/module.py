@@ -5,6 +5,7 @@ The parsers in `syntax/` build them; how an entry is launched, a room further do
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping, MutableMapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,15 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from lanewise.engines import GLOBALS, KERNEL_FIDELITY, LAUNCH, FidelityNote, Launchable
+from lanewise.engines import (
+    GLOBALS,
+    KERNEL_FIDELITY,
+    LAUNCH,
+    SASS_LISTING,
+    SHOW_HTML,
+    FidelityNote,
+    Launchable,
+)
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
@@ -31,6 +40,8 @@ if TYPE_CHECKING:
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
+#: Kernels that the text of a module names.
+_MOST_SHOWN = 3
 
 Item = Variable | Function | Pragma | File | Alias | Section | Dwarf
 
@@ -93,11 +104,16 @@ class Entry:
         self._arch(arch)
         return self.module.text or str(self.module)
 
-    def sass(self, arch: str | None = None) -> str:
-        """Its machine code for an arch as text, by ptxas and nvdisasm; no GPU is needed."""
-        from lanewise.ptx.tools.assembler import ptxas, sass_of
+    def sass(self, arch: str | None = None, *, lines: bool = False, encodings: bool = False) -> str:
+        """Its machine code for an arch as text, by ptxas and nvdisasm; no GPU is needed.
 
-        return sass_of(ptxas(self.module, self._arch(arch)).sass(), self.name)
+        With `lines` the lines of the source stand between the instructions that come from them, with
+        `encodings` the bits of each instruction beside it.
+        """
+        from lanewise.ptx.tools.assembler import sass_of
+
+        listing = SASS_LISTING.function(self.module, self._arch(arch), lines=lines, encodings=encodings)
+        return sass_of(listing, self.name)
 
     def fidelity(self, arch: str | None = None) -> Sequence[FidelityNote]:
         """Where a GPU may give other bits than the machine: a list of `lanewise.machine.Note`, by line."""
@@ -126,6 +142,9 @@ class Entry:
 
     def __repr__(self) -> str:
         return f"<entry {self.demangled}>"
+
+    def _repr_html_(self) -> str:
+        return SHOW_HTML.function(self)
 
 
 def occupancy_of(
@@ -360,6 +379,7 @@ class Module:
             raise LanewiseError(f"{name!r} may be any of:\n{listed(found)}")
         asked = name if "<" in name or self.cuda is None else self.cuda.default_instance(name)
         if "<" in asked and self.cuda is not None:
+            asked = re.sub(r">\s*\([^()]*\)\s*$", ">", asked)  # NVRTC takes a name without its parameters
             instance, lowered = self.cuda.instance(asked, self.entries)
             if lowered not in instance.entries:
                 raise LanewiseError(f"{name!r} is no kernel: only a __global__ function can be launched")
@@ -397,4 +417,9 @@ class Module:
         return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
-        return f"<PTX {self.version} for {self.target}: {', '.join(self.entries) or 'no entry'}>"
+        shown = ", ".join(demangle(name) for name in list(self.entries)[:_MOST_SHOWN]) or "no entry"
+        more = len(self.entries) - _MOST_SHOWN
+        return f"<PTX {self.version} for {self.target}: {shown}{f' and {more} more' if more > 0 else ''}>"
+
+    def _repr_html_(self) -> str:
+        return SHOW_HTML.function(self)

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
+from lanewise.ptx.model.demangling import demangled
+
 #: The C++ runtime's own demangler keeps its state on the stack; far longer names are left as they are.
 _LONGEST = 4096
 _MANGLED = re.compile(r"_Z\w+", re.ASCII)
@@ -47,14 +49,16 @@ def demangle(name: str) -> str:
     >>> demangle("_Z4copyPKfPfi"), demangle("copy")
     ('copy(float const*, float*, int)', 'copy')
     """
-    runtime = _runtime()
-    if not _MANGLED.fullmatch(name) or len(name) > _LONGEST or runtime is None:
+    if not _MANGLED.fullmatch(name) or len(name) > _LONGEST:
         return name
+    runtime = _runtime()
+    if runtime is None:
+        return demangled(name) or name
     function, free = runtime
     status = ctypes.c_int()
     found = function(name.encode(), None, None, ctypes.byref(status))
     if not found or status.value != 0:
-        return name
+        return demangled(name) or name  # an older runtime does not know the newest types
     try:
         return ctypes.string_at(found).decode(errors="replace")
     finally:

@@ -239,7 +239,7 @@ extern "C" __global__ void histogram_read_early(const u32* x, u32* y) {
     cluster_sync();
 }
 
-//@ clusters | race/cluster | 2, 32, cluster 2 | f32[64], f32[64]=0 | what was stored in the other block is told by an arrival of the block's scope
+//@ clusters | advice race | 2, 32, cluster 2 | f32[64], f32[64]=0 | what was stored in the other block is told by an arrival of the block's scope
 extern "C" __global__ void remote_arrival_of_block_scope(const float* x, float* y) {
     __shared__ float s[32];
     __shared__ u64 bar;

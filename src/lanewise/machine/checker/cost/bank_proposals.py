@@ -15,6 +15,8 @@ from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Offsets, Re
 MOST_SHIFT = 12
 #: The most lengths of rows that are tried, and the most bytes that rows are made longer by.
 MOST_ROWS, MOST_PADDING = 16, 64
+#: Rows of no more bytes are the distance of neighbouring lanes in an array of one dimension.
+LONGEST_STRIDE = 16
 #: What is left of the excess by a layout that is worth a word although it does not remove all of it.
 WORTHWHILE = 0.5
 _NAMES = {"f32": "floats", "f64": "doubles", "s32": "ints", "u32": "words", "b32": "words"}
@@ -101,7 +103,7 @@ def proposal(array: Array, conflicting: Requests) -> str:
     removing = [each.words for each in tried if each.left == 0]
     if removing:
         # A longer row comes first; of the swizzles the first will do.
-        named = removing[:2] if removing[0].startswith("a row") else removing[:1]
+        named = removing[:2] if removing[0].startswith(("a row", "a stride")) else removing[:1]
         return f"{', or '.join(named)}{',' if len(named) > 1 else ''} removes it"
     left, words, *_ = min(tried, default=Candidate(before, ""), key=lambda each: each[:2])
     return f"{words} leaves {100 * left / before:.0f} % of it" if left <= WORTHWHILE * before else ""
@@ -120,7 +122,8 @@ def _padding(array: Array, conflicting: Requests) -> Iterator[Candidate]:
     for row, padding in product(rows[:MOST_ROWS], range(unit, MOST_PADDING + 1, unit)):
         if alone.padded(row, padding) == 0:
             length = (row + padding) // array.element_bytes
-            words = f"a row of {length} {_elements(array)}"
+            what = "row" if row > LONGEST_STRIDE else "stride"
+            words = f"a {what} of {length} {_elements(array)}"
             yield Candidate(array.padded(row, padding), words, row, padding)
             return
 

@@ -13,6 +13,9 @@ from lanewise.machine.program.ops import Op
 
 #: A branch is judged if lanes parted at it so often, and in such a part of its executions.
 LEAST_DIVERGED, DIVERGED_SHARE = 16, 0.1
+#: In a small launch it is judged, with a higher threshold of what is wasted, if lanes parted in most
+#: executions: a last warp that is not full is no divergent branch.
+FEW_DIVERGED, MOST_EXECUTIONS = 4, 0.5
 
 
 class DivergentBranch(NamedTuple):
@@ -22,6 +25,11 @@ class DivergentBranch(NamedTuple):
     executed: int
     diverged: int
     wasted: float
+
+    @property
+    def in_a_small_launch(self) -> bool:
+        """Whether lanes parted so seldom that only a large waste is worth a word."""
+        return self.diverged < LEAST_DIVERGED
 
 
 def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
@@ -35,7 +43,8 @@ def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
         if op is None or block.end is not BlockEnd.JUMP:
             continue
         executed, diverged = int(costs.runs[block.number, 0]), int(costs.diverged[op.site])
-        if diverged >= LEAST_DIVERGED and diverged >= DIVERGED_SHARE * executed:
+        often = diverged >= LEAST_DIVERGED and diverged >= DIVERGED_SHARE * executed
+        if often or (diverged >= FEW_DIVERGED and diverged > MOST_EXECUTIONS * executed):
             branches.append((block, _until_lanes_meet(block)))
     wasted: dict[int, float] = {block.number: 0.0 for block, _ in branches}
     for block in costs.kernel.blocks:

@@ -23,6 +23,8 @@ from lanewise.machine.program.ptx_types import in_memory_bytes
 
 #: A line is told of if it wastes this part of all wavefronts, sectors or instructions of the launch.
 LEAST_SHARE = 0.05
+#: … and, if it ran only a few times, this part.
+LEAST_SHARE_OF_FEW = 0.2
 #: … and if it takes so many times what it would have to.
 CONFLICT_RATIO, SECTOR_RATIO = 1.25, 1.5
 #: Lanes of an access that are predicated off, as a part of all; it has to run LEAST_DIVERGED times too.
@@ -193,7 +195,8 @@ class _Judge:
         total = self.costs.instructions
         for group in self._grouped(divergent_branches(self.costs), lambda each: self.line(each.op)):
             wasted = sum(each.wasted for each in group)
-            if wasted < LEAST_SHARE * total:
+            few = all(each.in_a_small_launch for each in group)
+            if wasted < (LEAST_SHARE_OF_FEW if few else LEAST_SHARE) * total:
                 continue
             worst = max(group, key=lambda each: each.wasted)
             times, of = sum(each.diverged for each in group), sum(each.executed for each in group)

@@ -27,7 +27,7 @@ _STYLE = """
 
 def page(reports: Sequence[ReportContents]) -> str:
     """Return reports as a page of its own."""
-    names = ", ".join(dict.fromkeys(each.kernel for each in reports))
+    names = ", ".join(dict.fromkeys(each.title for each in reports))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
         f"<title>lanewise check: {escape(names)}</title></head>\n"
@@ -44,7 +44,7 @@ def fragment(reports: Sequence[ReportContents]) -> str:
 
 def _report(report: ReportContents) -> str:
     state = "ok" if report.ok else "error"
-    parts = [f"<h2>{escape(report.kernel)}: <span class='{state}'>{escape(report.summary)}</span></h2>"]
+    parts = [f"<h2>{escape(report.title)}: <span class='{state}'>{escape(report.summary)}</span></h2>"]
     if report.findings:
         items = "".join(f"<li class='{each.severity}'>{_finding(each)}</li>" for each in report.findings)
         parts.append(f"<ul>{items}</ul>")

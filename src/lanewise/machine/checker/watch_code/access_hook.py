@@ -310,7 +310,8 @@ def _write_region(module: ir.Module) -> ir.Function:
         # Operations on an mbarrier do not race with each other, wherever the threads are (CUTLASS arrives in
         # other blocks at the scope of the block, which is the default).
         within = (flags & (Flag.IN_BLOCK | Flag.PHASES)).equals(Flag.IN_BLOCK)
-        mark(within, records.STRONG_IN_BLOCK)
+        in_cluster = (flags & (Flag.IN_CLUSTER | Flag.PHASES)).equals(Flag.IN_CLUSTER)
+        mark(within | in_cluster, records.STRONG_IN_BLOCK)
         mark(~within, records.STRONG)
         mark((flags & Flag.VOLATILE_ACCESS).differs(0), records.VOLATILE)
         code.call_number(

@@ -42,6 +42,7 @@ def _join(target: Record, source: Record) -> None:
         WarpClock.glimpsed,
         WarpClock.phase_acquired,
         WarpClock.published,
+        WarpClock.published_cluster,
         WarpClock.published_gpu,
     ):
         target.set(offset, most(target.get(offset), source.get(offset)))
@@ -166,7 +167,7 @@ def release(module: ir.Module) -> None:
                 held.set(least(held.get(), extreme) if name == "umin" else most(held.get(), extreme))
             # If all warps have come with a fence, any of them may publish what the block did.
             with code.when(all_fenced):
-                for field in (WarpClock.published, WarpClock.published_gpu):
+                for field in (WarpClock.published, WarpClock.published_cluster, WarpClock.published_gpu):
                     clock.set(field, now)
                 clock.set(WarpClock.published_whole, 1)
             highest = here.select(pcs, 0)
@@ -227,9 +228,10 @@ def order(module: ir.Module) -> None:
     lanes = running_lane_clocks(observed)
     kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
     fences = kind.equals(OrderKind.FENCE) | kind.equals(OrderKind.INIT_FENCE)
-    with code.when(fences | kind.equals(OrderKind.BLOCK_FENCE)):
-        publish(code, observed, code["active"].to(U32), fences)
-        acquire(code, observed, fences)
+    for_cluster = kind.equals(OrderKind.CLUSTER_FENCE)
+    with code.when(fences | for_cluster | kind.equals(OrderKind.BLOCK_FENCE)):
+        publish(code, observed, code["active"].to(U32), fences, for_cluster)
+        acquire(code, observed, fences, for_cluster)
         observed.set(BlockWatch.fresh, 1)
     relaxed = kind.equals(OrderKind.CLUSTER_ARRIVAL_RELAXED)
     with code.when(relaxed | kind.equals(OrderKind.CLUSTER_ARRIVAL)):

@@ -33,6 +33,8 @@ from lanewise.machine.codegen.lane_vectors import BOOL
 
 #: What the vector clocks of warps of one block are joined in.
 _SEEN = (WarpClock.seen, WarpClock.seen_copies)
+#: Where the mbarrier is that a warp arrives at: in its block; in another one; the same at the block's scope.
+HERE, AWAY, AWAY_NARROWLY = 0, 1, 2
 
 
 def arrive_at_cluster(code: WatchCode, observed: Record, warp: Record, relaxed: Value) -> None:
@@ -174,20 +176,21 @@ def _replace_foreign(code: WatchCode, observed: Record, clock: Record, rank: Val
 def write_tell_members(module: ir.Module) -> None:
     """Write `tell_members(observed, phase, away)`: the running warp arrives at an mbarrier of its cluster.
 
-    What it knows of the blocks is noted for those who see the phase complete. `away`: the mbarrier belongs to
-    another block.
+    What it knows of the blocks is noted for those who see the phase complete. `away` says whether the
+    mbarrier belongs to another block: HERE, AWAY or AWAY_NARROWLY.
     """
     code = WatchCode(module, "tell_members", ("observed", "phase", "away"))
     observed, phase = code.record("observed"), code.record("phase")
     clock = observed.at(BlockWatch.clock)
-    ranks = phase.pointer(PhaseRecord.members, U32)
 
-    def tell(epoch: Value) -> None:
-        rank = rank_of(code, observed, epoch)
+    def tell(epoch: Value, members: int = PhaseRecord.members) -> None:
+        rank, ranks = rank_of(code, observed, epoch), phase.pointer(members, U32)
         ranks.store(ranks.load(rank).max(epoch.to(U32)), rank)
 
-    with code.when(code["away"].differs(0)):
+    with code.when(code["away"].equals(AWAY)):
         tell(clock.get(WarpClock.published))
+    with code.when(code["away"].equals(AWAY_NARROWLY)):
+        tell(clock.get(WarpClock.published), PhaseRecord.narrow_members)
     phase.set(PhaseRecord.acquired, most(phase.get(PhaseRecord.acquired), clock.get(WarpClock.acquired)))
     with code.loop(records.FOREIGN_LENGTH) as number:
         entry = wide(clock.pointer(WarpClock.foreign, U32).load(number))
@@ -226,6 +229,12 @@ def write_learn_members(module: ir.Module) -> None:
                 glimpsed.store(glimpsed.load(0, LANES).max(epoch.to(U32).spread(LANES)))
             with code.when(rank.differs(own)):
                 add_foreign(code, clock, (epoch | (records.WHOLE | records.GLIMPSED)).to(U32))
+        narrow = wide(phase.pointer(PhaseRecord.narrow_members, U32).load(rank))
+        with code.when(epoch < narrow):
+            learn(code, observed, active, narrow, no)
+            clock.set(WarpClock.shown, 1)
+            marks = records.WHOLE | records.GLIMPSED | records.NARROW
+            add_foreign(code, clock, (narrow | marks).to(U32))
     code.done()
 
 

@@ -33,13 +33,18 @@ def _write_ordered(module: ir.Module) -> ir.Function:
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
     epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
+    reads_written = (code["who"] & records.READ_OF_WRITTEN).differs(0)
     owner = warp_of(code, observed, epoch)
     local = owner - observed.get(BlockWatch.first_warp)
     in_block = ~(local < 0) & (local < observed.get(BlockWatch.warps))
+    first = observed.get(BlockWatch.cluster_first)
+    of_cluster = observed.get(BlockWatch.warps) * observed.get(BlockWatch.cluster_blocks)
     same_warp = owner.equals(warp_of(code, observed, observed.get(BlockWatch.epoch)))
     # Volatile accesses order nothing: lanes of one warp that rely on lock step are reported.
     in_step = (who & me & records.VOLATILE).differs(0) & same_warp
-    strong = (who & me & records.STRONG).differs(0) | (
+    in_cluster = ~(owner < first) & (owner < first + of_cluster)
+    narrower = ((who | me) & records.STRONG_IN_BLOCK).differs(0)
+    strong = ((who & me & records.STRONG).differs(0) & (~narrower | in_cluster)) | (
         ((who | who << 1) & (me | me << 1) & records.STRONG_IN_BLOCK).differs(0) & in_block
     )
     with code.when((strong & ~in_step) | epochs_exhausted(observed)):
@@ -106,7 +111,8 @@ def _write_ordered(module: ir.Module) -> ir.Function:
             told = whole | release_covers(code, observed, published, place, epoch)
             covers = publisher.equals(owner) | (told & block_of(publisher).equals(block_of(owner)))
             with code.when(published.differs(0) & covers & knows(published)):
-                with code.when((entry & records.GLIMPSED).equals(0)):
+                narrow = (entry & records.NARROW).differs(0) & reads_written
+                with code.when((entry & records.GLIMPSED).equals(0) & ~narrow):
                     code.done(ORDERED)
                 answer.set(weakly)
     code.done(answer.get())

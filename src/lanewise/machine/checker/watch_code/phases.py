@@ -19,9 +19,10 @@ from lanewise.machine.checker.proxy_records import (
     FollowedBarrier,
     PhaseRecord,
 )
-from lanewise.machine.checker.records import BlockWatch, SiteRow, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, Flag, SiteRow, WatchRecord
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import async_clock, follows, running_index, tell_own
+from lanewise.machine.checker.watch_code.cluster_order import AWAY, AWAY_NARROWLY, HERE
 from lanewise.machine.checker.watch_code.happens_before import ORDERED, UNORDERED
 from lanewise.machine.checker.watch_code.publications import NOT_COMPLETE
 from lanewise.machine.checker.watch_code.shadow_cells import lanes_of
@@ -173,7 +174,10 @@ def write_arrive_at_phase(module: ir.Module) -> ir.Function:
     phase = _phase(code, barrier, barrier.get(FollowedBarrier.phase))
     at_home = home.address.equals(observed.address)
     with code.when(observed.get(BlockWatch.cluster_blocks) > 1):
-        away = (~at_home).to(U64).to(i64)
+        sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
+        flags = Record(code, sites + code["site"] * SiteRow.BYTES).get(SiteRow.flags)
+        narrow = (flags & Flag.NARROW_ARRIVAL).differs(0)
+        away = at_home.select(code.number(HERE), narrow.select(code.number(AWAY_NARROWLY), code.number(AWAY)))
         code.call_number(module.functions["tell_members"], observed.address, phase.address, away)
     _note_arrival(code, observed, home, number)
     with code.when(at_home):

@@ -26,6 +26,7 @@ from lanewise.machine.checker.watch_code.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
+    in_cluster,
     lane_seen,
     least,
     most,
@@ -40,13 +41,20 @@ from lanewise.machine.codegen.lane_vectors import BOOL
 NOT_COMPLETE = -1
 
 
-def publish(code: WatchCode, observed: Record, active: Value, for_all: Value) -> None:
-    """Write what a fence or a release does to the running warp's clock; `for_all`: at the GPU's scope."""
+def publish(
+    code: WatchCode, observed: Record, active: Value, for_all: Value, for_cluster: Value | None = None
+) -> None:
+    """Write what a fence or a release does to the running warp's clock.
+
+    `for_all` says whether its scope is the GPU, `for_cluster` whether it is the cluster.
+    """
     clock, epoch = observed.at(BlockWatch.clock), observed.get(BlockWatch.epoch)
     _note_partial_release(code, observed, active)
     clock.set(WarpClock.published, epoch)
     with code.when(for_all):
         clock.set(WarpClock.published_gpu, epoch)
+    with code.when(for_all if for_cluster is None else for_all | for_cluster):
+        clock.set(WarpClock.published_cluster, epoch)
     whole = code.variable(code.number(1))
     whole.set(code.number(1))
     with code.loop(observed.get(BlockWatch.warps)) as index:
@@ -162,10 +170,11 @@ def learn(code: WatchCode, observed: Record, active: Value, release: Value, own:
             clock.set(WarpClock.learnt_count, count + 1)
 
 
-def acquire(code: WatchCode, observed: Record, for_all: Value) -> None:
+def acquire(code: WatchCode, observed: Record, for_all: Value, for_cluster: Value | None = None) -> None:
     """Write what a fence or an acquire does: what strong reads have shown is known from now on.
 
-    If its scope is only the block, what the flags of other blocks have shown is not.
+    If its scope is only the block, what the flags of other blocks have shown is not; if it is the cluster
+    (`for_cluster`), those of its blocks count.
     """
     clock = observed.at(BlockWatch.clock)
     know_block(clock)
@@ -184,7 +193,10 @@ def acquire(code: WatchCode, observed: Record, for_all: Value) -> None:
         with code.loop(records.FOREIGN_LENGTH) as index:
             entry = entries.load(index)
             glimpsed = (entry & records.GLIMPSED).differs(0)
-            kept = for_all.select(entry & ~records.GLIMPSED, 0)
+            counts = for_all
+            if for_cluster is not None:
+                counts |= for_cluster & in_cluster(code, observed, wide(entry) & records.PUBLISHED)
+            kept = counts.select(entry & ~records.GLIMPSED, 0)
             entries.store(glimpsed.select(kept, entry), index)
     code.call_number(code.module.functions["set_floors"], observed.address)
 
@@ -223,22 +235,26 @@ def _write_strong(module: ir.Module) -> ir.Function:
     observed = code.record("observed")
     clock = observed.at(BlockWatch.clock)
     flags, epoch = code["flags"], observed.get(BlockWatch.epoch)
-    in_block = (flags & Flag.IN_BLOCK).differs(0)
+    in_block, for_cluster = ((flags & flag).differs(0) for flag in (Flag.IN_BLOCK, Flag.IN_CLUSTER))
+    for_all = ~in_block & ~for_cluster
     reads, writes = ((flags & flag).differs(0) for flag in (Flag.READS, Flag.WRITES))
     with code.when((flags & Flag.RELEASES).differs(0)):
-        publish(code, observed, code["active"].to(U32), ~in_block)
+        publish(code, observed, code["active"].to(U32), for_all, for_cluster)
+    phases = (flags & Flag.PHASES).differs(0)
     log = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.log)).pointer(0, U32)
     taken = code.variable(code.number(0))
     published = clock.get(WarpClock.published)
-    # A fence of the GPU's scope and a write of that scope publish to all blocks, others within the block.
-    wide_scope = ~in_block & ~(clock.get(WarpClock.published_gpu) < published)
+    # A fence of the GPU's scope and a write of that scope publish to all blocks, others within the block, or
+    # the cluster.
+    wide_scope = for_all & ~(clock.get(WarpClock.published_gpu) < published)
+    to_cluster = ~in_block & ~(clock.get(WarpClock.published_cluster) < published) & ~phases
     knows_others = (clock.get(WarpClock.acquired) | clock.get(WarpClock.foreign_count)).differs(0)
     marks = (
-        wide_scope.select(code.number(0), records.WITHIN_BLOCK)
+        wide_scope.select(code.number(0), code.number(records.WITHIN_BLOCK))
+        | (to_cluster & ~wide_scope).select(code.number(records.WITHIN_CLUSTER), 0)
         | clock.get(WarpClock.published_whole).differs(0).select(code.number(records.WHOLE), 0)
         | knows_others.select(code.number(records.CHAIN), 0)
     )
-    phases = (flags & Flag.PHASES).differs(0)
     at_home = code["home"].equals(observed.address)
     own_warp = log.load(epoch)
     pcs = code.record("frame").get(WarpFrame.pcs, U32, LANES)
@@ -279,7 +295,10 @@ def _write_strong(module: ir.Module) -> ir.Function:
             learn(code, observed, active, epoch, log.load(epoch).equals(own_warp))
             clock.set(WarpClock.shown, 1)
             chain = (publication & records.CHAIN).differs(0)
-            counts = ((publication & records.WITHIN_BLOCK).equals(0) & ~in_block) | mine
+            to_all = (publication & records.WITHIN_BLOCK).equals(0)
+            to_members = to_all | (publication & records.WITHIN_CLUSTER).differs(0)
+            member = ~phases & to_members & ~in_block & in_cluster(code, observed, epoch)
+            counts = (to_all & for_all) | member | mine
             with code.when(counts & ~phases & chain):
                 taken.set(most(taken.get(), epoch))
             with code.when(phases):
@@ -308,7 +327,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
                     glimpsed.store(glimpsed.load(0, LANES).max(publisher.get(known, U32, LANES)))
                 glimpsed.store(glimpsed.load(local).max(epoch.to(U32)), local)
             with code.when(counts & ~mine & ~phases & ~chain):
-                add_foreign(code, clock, publication.to(U32) | records.GLIMPSED)
+                add_foreign(code, clock, (publication.to(U32) & ~records.NARROW) | records.GLIMPSED)
 
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
         offset = code.record("offsets").get(lane * 8)
@@ -352,7 +371,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
             cell.set(ShadowPlane.PUBLICATION, (published | marks | chained).to(U32))
     clock.set(WarpClock.glimpsed, most(clock.get(WarpClock.glimpsed), taken.get()))
     with code.when((flags & Flag.ACQUIRES).differs(0)):
-        acquire(code, observed, ~in_block | phases)
+        acquire(code, observed, for_all | phases, for_cluster)
     with code.when((flags & Flag.VOLATILE_ACCESS).equals(0)):
         observed.set(BlockWatch.fresh, 1)
     code.done()

@@ -144,7 +144,8 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
         # An asynchronous operation that is known to be complete is known to have happened before.
         with code.when(~told.get() & (writer & records.ASYNC_PROXY).equals(0)):
             lanes = lanes_of(writer)
-            answer = code.call_number(ordered, observed.address, epoch, wide(writer), wide(lanes), wide(me))
+            earlier = wide(writer) if writes else wide(writer) | records.READ_OF_WRITTEN
+            answer = code.call_number(ordered, observed.address, epoch, earlier, wide(lanes), wide(me))
             with code.when(answer.differs(ORDERED)):
                 if writes:  # a store of the value that is there changes nothing
                     with code.when(code.is_plain_store()):

@@ -1,0 +1,75 @@
+"""Options of `lanewise draw` that several of its commands share, declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="A .svg, .tex, .txt, .html, .png or .pdf file; without it, text.",
+        show_default=False,
+    ),
+]
+LayoutText = Annotated[
+    str, typer.Argument(metavar="LAYOUT", help="shape:stride, such as (8,64):(64,1).", show_default=False)
+]
+AtomName = Annotated[
+    str, typer.Argument(metavar="ATOM", help="CUTLASS's name of the atom.", show_default=False)
+]
+Colour = Annotated[
+    str | None,
+    typer.Option("--colour", metavar="BY", help="Colours by thread, value or register.", show_default=False),
+]
+Labels = Annotated[
+    bool, typer.Option("--labels/--no-labels", help="Write into the cells.", show_default=False)
+]
+Lane = Annotated[
+    int | None, typer.Option("--lane", metavar="LANE", help="Point one lane out.", show_default=False)
+]
+OperandName = Annotated[
+    str | None, typer.Option("--operand", metavar="OPERAND", help="One operand only.", show_default=False)
+]
+CopiedType = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="What a copy moves: f16, half_t, float, 16, …",
+        show_default=False,
+    ),
+]
+MmaName = Annotated[
+    str, typer.Option("--mma", metavar="ATOM", help="CUTLASS's name of the MMA atom.", show_default=False)
+]
+AtomLayout = Annotated[
+    str,
+    typer.Option(
+        "--atom-layout", metavar="M,N,K", help="How many atoms along M, N and K, or a layout of them."
+    ),
+]
+Permutation = Annotated[
+    str | None,
+    typer.Option(
+        "--permutation",
+        metavar="M,N,K",
+        help="The tile; a mode may be a layout, _ leaves one out.",
+        show_default=False,
+    ),
+]
+Columns = Annotated[
+    int | None,
+    typer.Option(
+        "--columns",
+        metavar="N",
+        help="Cut what is wider than N columns into pieces below one another.",
+        show_default=False,
+    ),
+]
+Bits = Annotated[int, typer.Option("--bits", metavar="BITS", help="Size of an element.")]

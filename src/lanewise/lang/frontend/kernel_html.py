@@ -1,0 +1,101 @@
+"""Kernels and modules as HTML, as notebooks show them: signature, resources, source and PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from lanewise.errors import LanewiseError
+
+if TYPE_CHECKING:
+    from lanewise.ptx import Entry, Module, Resources
+
+_STYLE = """
+.lanewise-kernel { font: 14px system-ui, sans-serif; color: #1a1a1a; background: #fff; padding: .8em 1em; }
+.lanewise-kernel h2 { font: bold 15px ui-monospace, monospace; margin: 0 0 .5em; }
+.lanewise-kernel table { border-collapse: collapse; margin: 0 0 .5em; background: none; }
+.lanewise-kernel td { padding: .1em 1em .1em 0; text-align: left; vertical-align: top; background: none; }
+.lanewise-kernel td:first-child { color: #666; }
+.lanewise-kernel pre { font: 12px ui-monospace, monospace; color: #1a1a1a; background: #f6f6f6; }
+.lanewise-kernel pre { margin: .3em 0; padding: .6em; overflow-x: auto; max-height: 30em; }
+.lanewise-kernel summary { cursor: pointer; color: #0b5394; }
+"""
+#: PTX of more letters is not assembled only to be looked at: ptxas would take seconds.
+_MOST_PTX = 300_000
+#: Lines of a text that a notebook gets; a module of templates may have a hundred thousand.
+_MOST_LINES = 2_000
+#: Kernels of a module that are listed.
+_MOST_ENTRIES = 30
+
+
+def page(title: str, facts: Sequence[tuple[str, str]], texts: Sequence[tuple[str, str]]) -> str:
+    """Return a part of a page: a title, facts with their names, and texts that open under their names.
+
+    >>> "registers" in page("<k>", [("registers", "8")], [("PTX", ".version 8.0")])
+    True
+    """
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in facts)
+    parts = "".join(
+        f"<details{'' if number else ' open'}><summary>{escape(name)}</summary>"
+        f"<pre>{escape(_cut(text))}</pre></details>"
+        for number, (name, text) in enumerate(texts)
+    )
+    return (
+        f'<div class="lanewise-kernel"><style>{_STYLE}</style>\n<h2>{escape(title)}</h2>\n'
+        f"<table>{rows}</table>\n{parts}</div>"
+    )
+
+
+def resource_facts(used: Callable[[], Resources], length: int) -> list[tuple[str, str]]:
+    """Return what a kernel uses, in words; why that is not known, if ptxas cannot say it.
+
+    `length` is the number of letters of the PTX, of which ptxas takes long for many.
+    """
+    if length > _MOST_PTX:
+        return [("resources", "not assembled, because the PTX is long; kernel.resources(arch) does")]
+    try:
+        found = used()
+    except LanewiseError as error:
+        return [("resources", str(error).partition("\n")[0])]
+    spills = found.spill_stores + found.spill_loads
+    return [
+        ("registers", f"{found.registers} a thread" + (f", {spills} bytes spilled" if spills else "")),
+        ("shared memory", f"{found.shared:,} bytes a block"),
+        ("occupancy", str(found.occupancy())),
+    ]
+
+
+def entry_page(entry: Entry) -> str:
+    """Return a kernel of a module as a part of a page."""
+    module = entry.module
+    facts = [("PTX", f"{module.version} for {module.target}"), ("name in the PTX", entry.name)]
+    facts += resource_facts(entry.resources, len(module.text))
+    return page(entry.demangled, facts, [*_source(module), ("PTX of this kernel", str(entry.function))])
+
+
+def module_page(module: Module) -> str:
+    """Return a module as a part of a page: its kernels, its variables, its source and its PTX."""
+    kernels = [module[name].demangled for name in list(module.entries)[:_MOST_ENTRIES]]
+    facts = [("kernel", name) for name in kernels]
+    if len(module.entries) > _MOST_ENTRIES:
+        facts.append(("", f"and {len(module.entries) - _MOST_ENTRIES} more: module.entries"))
+    if module.variables:
+        facts.append(("variables", ", ".join(list(module.variables)[:_MOST_ENTRIES])))
+    return page(
+        f"PTX {module.version} for {module.target}",
+        facts,
+        [*_source(module), ("PTX", module.text or str(module))],
+    )
+
+
+def _source(module: Module) -> list[tuple[str, str]]:
+    return [(module.cuda.name, module.cuda.text)] if module.cuda is not None else []
+
+
+def _cut(text: str) -> str:
+    """Return the first lines of a text, and how many there would be."""
+    lines = text.splitlines()
+    if len(lines) <= _MOST_LINES:
+        return text
+    return "\n".join([*lines[:_MOST_LINES], f"… {len(lines) - _MOST_LINES:,} more lines"])

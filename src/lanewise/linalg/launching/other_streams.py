@@ -1,0 +1,31 @@
+"""Products on a stream that is not the current one of their arrays' library.
+
+Results and workspaces come from the library's allocator, which gives memory back to the stream that was
+current when it was taken. So the stream of the call is made the current one for as long as the call lasts.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from typing import Any
+
+from lanewise.gpu.streams import stream_handle
+
+
+def working_on(stream: Any, array: Any) -> AbstractContextManager[Any] | None:
+    """Return what makes a stream the current one of an array's library; None if it is that already."""
+    handle = stream_handle(stream)
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(array, torch.Tensor):
+        if not array.is_cuda or torch._C._cuda_getCurrentRawStream(array.get_device()) == handle:
+            return None
+        external = torch.cuda.ExternalStream(handle, device=array.device)
+        found: AbstractContextManager[Any] = torch.cuda.stream(external)
+        return found
+    if cupy is not None and isinstance(array, cupy.ndarray):
+        if cupy.cuda.get_current_stream().ptr == handle:
+            return None
+        found = cupy.cuda.ExternalStream(handle)
+        return found
+    return None

@@ -1,0 +1,45 @@
+"""Results whose lines begin at any address: every element is stored, and nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lanewise.formats import bf16, e4m3, f16, f32
+from lanewise.linalg.families import warpgroup
+from linalg.hopper_products import operand, plan, product, some
+
+
+@pytest.mark.parametrize("columns_contiguous", some([False, True], False, True))
+@pytest.mark.parametrize("dtype", some([bf16, f32, e4m3], bf16, e4m3))
+def test_lines_at_any_address(dtype: Any, columns_contiguous: bool) -> None:
+    m, n, k = (133, 70, 64) if columns_contiguous else (70, 213, 64)
+    problem, pointers, sums = product(m, n, k, bf16, bf16, dtype, layout="NT")
+    outer, inner = (n, m) if columns_contiguous else (m, n)
+    for ahead in some(range(4), 0, 3):
+        memory = np.full(outer * (inner + 6) + ahead + 32, 1, dtype.dtype)
+        first = -memory.ctypes.data % 16 // memory.itemsize + ahead
+        lines = memory[first : first + outer * (inner + 3)].reshape(outer, inner + 3)[:, :inner]
+        pointers.out = lines.T if columns_contiguous else lines
+        kind = operand(pointers.out, not columns_contiguous, not columns_contiguous, dtype)
+        turned = replace(problem, out=kind)
+        warpgroup.launch(turned, plan((64, 64 if columns_contiguous else 96, 64)), pointers)
+        assert np.array_equal(pointers.out, sums.astype(dtype.dtype))
+        lines[...] = 1
+        assert (memory == 1).all()
+
+
+@pytest.mark.parametrize("out", some([bf16, e4m3, f32], bf16, e4m3))
+def test_sums_of_f16_become_other_types(out: Any) -> None:
+    problem, pointers, sums = product(64, 40, 64, f16, f16, out, sums=f16)
+    warpgroup.launch(problem, plan((64, 48, 64)), pointers)
+    assert np.array_equal(pointers.out, sums.astype(np.float32).astype(out.dtype))
+
+
+def test_tile_of_forty_columns_turned() -> None:
+    problem, pointers, sums = product(72, 21, 64, f16, f16, f16, layout="NT")
+    warpgroup.launch(problem, plan((64, 40, 64), swap=True), pointers)
+    assert np.array_equal(pointers.out, sums.astype(np.float16))
