@@ -197,3 +197,18 @@ def test_a_sum_of_a_warpgroup_comes_from_a_row_and_a_column(source: str, form: s
     assert found[0] == given.c[0][row, col].tobytes()
     assert b"".join(found[-b:]) == given.b[0][:, col].tobytes()
     assert form or b"".join(found[1 : 1 + a]) == given.a[0][row].tobytes()
+
+
+def test_a_variable_of_four_warps_is_one_matrix_wherever_they_are() -> None:
+    configured, arguments, (a, b, _) = persistent(128, 128, 64)
+    run = lw.trace(configured, *arguments, blocks=[(1, 0)])
+    mma = lw.instruction("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16")
+    products = [step for step in run.steps if step.text.startswith("wgmma.mma") and step.warp == 6]
+    total = np.zeros((64, 128), np.float32)
+    for number, step in enumerate(products):
+        part = slice(16 * number, 16 * number + 16)
+        total = mma(a[64:, part], b[part], total, arch="sm_90a")
+        later = run.at(step.number + 1)  # of another warp, perhaps
+        assert np.array_equal(step.fragment("acc"), total)
+        assert later.warp != 6 or np.array_equal(later.fragment("acc"), total)
+        assert np.array_equal(step.fragment("acc3"), total)  # by one of its registers
