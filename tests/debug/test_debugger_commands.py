@@ -222,7 +222,7 @@ def test_on_hopper_a_fragment_is_held_by_four_warps_and_leads_back_to_a_and_b() 
     a, b = (each.array.astype(float) for each in case.arguments[:2])
     first = [float(each) for each in shown.splitlines()[2].split()[1:4]]
     assert np.allclose(first, (a @ b)[0, :3], rtol=1e-3)  # it is shown with four digits
-    why = told("lanes 5", "why acc[0]")
+    why = told("warp 0", "lanes 5", "why acc[0]")
     assert "made from 192 elements of A: A[1, 0]" in why and "of B: B[0, 2]" in why
     copies = told("info copies").splitlines()
     assert len(copies) == 1 + 2 * 3 and all(each.split()[-1] == "complete" for each in copies[1:])
